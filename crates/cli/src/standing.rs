@@ -19,6 +19,9 @@ const LONGEST: u64 = 16 << 10;
 /// Of a reason, in characters.
 const REASON: usize = 600;
 
+/// A service that has been cut off for so long has tried several times to attach again.
+const LASTS: Duration = Duration::from_secs(3);
+
 /// How a service is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -55,9 +58,11 @@ impl Standing {
         Ok(Self::read(directory)?.filter(|standing| standing.pid == pid))
     }
 
-    /// It is attached, or it is known why not.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.attached || self.revoked || !self.reason.is_empty()
+    /// It is attached, or it is known why not: an attempt that fails just after the loss of an
+    /// attachment says little.
+    pub(crate) fn is_settled(&self, now: SystemTime) -> bool {
+        let lasts = unix_seconds(now).saturating_sub(self.since) >= LASTS.as_secs();
+        self.attached || self.revoked || (lasts && !self.reason.is_empty())
     }
 
     /// "for 3m 2s: cannot reach …".
@@ -164,7 +169,11 @@ mod tests {
             assert_eq!((standing.since, standing.attached), (since, state.attached), "{now}");
         }
         let later = SystemTime::UNIX_EPOCH + Duration::from_secs(50 + 185);
-        assert!(standing.why_not(later).ends_with(": cut") && standing.is_settled(), "{standing:?}");
+        assert!(standing.why_not(later).ends_with(": cut") && standing.is_settled(later), "{standing:?}");
+        let soon = SystemTime::UNIX_EPOCH + Duration::from_secs(50 + 2);
+        assert!(!standing.is_settled(soon));
+        standing.revoked = true;
+        assert!(standing.is_settled(soon));
     }
 
     #[tokio::test]
@@ -184,7 +193,7 @@ mod tests {
             tokio::select! { () = &mut keeping => {} () = tokio::task::yield_now() => {} }
         }
         let read = read().unwrap();
-        assert!(read.ready && !read.attached && read.is_settled());
+        assert!(read.ready && !read.attached && !read.revoked);
         assert_eq!(read.reason.len(), REASON);
         assert_eq!(Standing::of(directory.path(), 1).unwrap(), None, "of another process");
     }

@@ -36,7 +36,7 @@ const NODE_DIRECTORY: &str = "node";
 /// How long a service that was just started may take to attach, and one that ran before: that
 /// one may be between two attempts.
 const ATTACH: Duration = Duration::from_secs(15);
-const ATTACH_AGAIN: Duration = Duration::from_secs(2);
+const ATTACH_AGAIN: Duration = Duration::from_secs(5);
 
 /// Join a grid if need be, and start this machine's services.
 ///

@@ -6,7 +6,7 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::process::Child;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
 use isthmus_net::upgrade::Program;
@@ -211,7 +211,9 @@ pub(super) async fn settled(
     let ends = Instant::now() + patience;
     loop {
         let standing = Standing::of(directory, pid)?;
-        if Instant::now() > ends || standing.as_ref().is_some_and(Standing::is_settled) {
+        if Instant::now() > ends
+            || standing.as_ref().is_some_and(|standing| standing.is_settled(SystemTime::now()))
+        {
             return Ok(standing);
         }
         sleep(LOOK).await;
