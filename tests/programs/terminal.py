@@ -31,5 +31,11 @@ while True:
             pass
     ended, status = os.waitpid(child, os.WNOHANG)
     if ended:
+        # What it wrote last.
+        while master is not None and select.select([master], [], [], 0)[0]:
+            try:
+                os.write(1, os.read(master, 65536))
+            except OSError:
+                break
         print("status", os.waitstatus_to_exitcode(status), flush=True)
         break

@@ -152,14 +152,13 @@ impl Facts {
         };
         let made_by_systemd = PathBuf::from(format!("/run/user/{user}"));
         let logins = [variable("XDG_RUNTIME_DIR"), Some(made_by_systemd)];
-        let linger = |name: &str| Path::new("/var/lib/systemd/linger").join(name).exists();
         let host = nix::unistd::gethostname().unwrap_or_default();
         Self {
             user: user.as_raw(),
             host: host.to_string_lossy().into_owned(),
             run_noexec: noexec(Path::new("/run")),
             logins: logins.into_iter().flatten().filter_map(login).collect(),
-            lingers: own.as_ref().is_some_and(|own| linger(&own.name)),
+            lingers: lingers(),
             homes: [variable("HOME"), own.map(|own| own.dir)].into_iter().flatten().collect(),
         }
     }
@@ -167,7 +166,7 @@ impl Facts {
 
 /// A host's name as a file name of at most [`HOST_MAX`] bytes. Of two long names with
 /// the same beginning each has another one.
-fn file_name(host: &str) -> String {
+pub fn file_name(host: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if (1..=HOST_MAX).contains(&host.len()) && host.bytes().all(plain) && !host.starts_with('.') {
         return host.to_owned();
@@ -200,6 +199,23 @@ pub(crate) fn prepare(configured: Option<&Path>) -> Result<PathBuf, RuntimeDirec
         return Err(RuntimeDirectoryError::NotExecutable(made));
     }
     Ok(made)
+}
+
+/// Whether this user's systemd runs without a login (`loginctl enable-linger`).
+pub fn lingers() -> bool {
+    let own = nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten();
+    own.is_some_and(|own| Path::new("/var/lib/systemd/linger").join(own.name).exists())
+}
+
+/// Checks what can be known of the agent's runtime directory before it is made: that there
+/// is a place, and that sockets and launchers can take its path.
+///
+/// # Errors
+/// As the agent's start has them, with the setting that helps.
+pub fn check(configured: Option<&Path>) -> Result<(), RuntimeDirectoryError> {
+    let facts = Facts::gather();
+    let chosen = configured.map(Path::to_owned).or_else(|| facts.choose());
+    suits(&chosen.ok_or(RuntimeDirectoryError::None(facts.user))?)
 }
 
 /// Checks that a job's socket fits into a path below, and that launchers can pass it on.

@@ -41,14 +41,15 @@ impl Administration for AdministrationService {
         let result = self.revoke(&caller, &request).await;
         let event = if request.remove { "remove" } else { "revoke" };
         let entry = match &result {
-            Ok(member) => {
-                info!(member = request.name, by = %caller, event, "certificates revoked");
-                audit::Entry::done(event).about(&member.identity)
+            Ok(reply) => {
+                let token_closed = reply.token_closed;
+                info!(member = request.name, by = %caller, event, token_closed, "certificates revoked");
+                audit::Entry::done(event).about(about(reply))
             }
             Err(status) => audit::Entry::refused(event, status.message()).about(&request.name),
         };
         entry.by(&caller).from(from).record();
-        result.map(|member| Response::new(proto::RevokeReply { member: Some(member) }))
+        result.map(Response::new)
     }
 }
 
@@ -57,22 +58,34 @@ impl AdministrationService {
         &self,
         caller: &Identity,
         request: &proto::RevokeRequest,
-    ) -> Result<proto::Member, Status> {
-        let proto::RevokeRequest { name, remove } = request;
+    ) -> Result<proto::RevokeReply, Status> {
+        let proto::RevokeRequest { name, remove, keep_token } = request;
         if *name == members::member(caller) {
             return Err(Status::permission_denied(format!(
                 "{caller} can't revoke itself; another administrator can"
             )));
         }
         let now = unix_seconds(SystemTime::now());
-        let revoked = members::revoke(&*self.0.store, name, *remove, now).await.map_err(store_status)?;
-        let Some((member, revision)) = revoked else {
+        let how = members::How { remove: *remove, keep_token: *keep_token };
+        let revoked = members::revoke(&*self.0.store, name, how, now).await.map_err(store_status)?;
+        let Some(members::RevokedMember { member, revision, token_ends }) = revoked else {
             return Err(Status::not_found(format!(
                 "no member has the name {name:?}; isthmus grid list names them"
             )));
         };
         // It is in effect here before the answer.
         self.0.reached(revision).await.map_err(|error| Status::unavailable(error.to_string()))?;
-        Ok(member)
+        Ok(proto::RevokeReply {
+            member: Some(member),
+            token_ends: token_ends.unwrap_or(0),
+            token_closed: token_ends.is_some() && !keep_token,
+        })
     }
+}
+
+/// What the audit log has of a revocation.
+fn about(reply: &proto::RevokeReply) -> String {
+    let identity = reply.member.as_ref().map(|member| member.identity.as_str()).unwrap_or_default();
+    let token = if reply.token_closed { ", and its site's join token is closed" } else { "" };
+    format!("{identity}{token}")
 }

@@ -80,11 +80,17 @@ impl EnrolmentService {
         let name = (!request.name.is_empty()).then(|| request.name.parse::<Label>()).transpose();
         let name = name.map_err(|error| Status::invalid_argument(error.to_string()))?;
         let identity = token.identity(name, request.gateway).map_err(token_status)?;
+        if request.gateway
+            && let Some(reason) = self.0.registry().in_the_way(&identity)
+        {
+            return Err(Status::failed_precondition(reason));
+        }
         // Before the token is used: a malformed request must not use it up.
         self.certificate(&identity, &request.signing_request, unix_seconds(now))?;
         let used = UsedToken {
             expiry_unix_seconds: unix_seconds(token.invitation.expires),
             request_sha256: sha256(&request.mac),
+            closed: false,
         };
         let (id, nodes) = (token.id, token.invitation.nodes);
         let result =
@@ -94,6 +100,10 @@ impl EnrolmentService {
                 let certificate = self.certificate(&identity, &request.signing_request, issued)?;
                 Ok((identity, certificate))
             }
+            TokenUse::Closed => Err(Status::permission_denied(
+                "an administrator of the grid has closed the join token, as one of those who joined by it was \
+                 revoked; ask for a new one (isthmus grid invite)",
+            )),
             TokenUse::UsedBefore if nodes.is_some() => Err(Status::permission_denied(format!(
                 "{identity} joined by this token before, and was revoked or removed since, or has joined by \
                  another one; ask for a new one (isthmus grid invite)"
@@ -238,7 +248,8 @@ mod tests {
         let authority = Authority::create("demo", now).unwrap();
         let store = Memory::new(Arc::new(Instant::now));
         for (id, uri) in [(1, "isthmus:///agent/alpha/n1/anna"), (2, "isthmus:///gateway/alpha/login1/")] {
-            let used = UsedToken { expiry_unix_seconds: unix_seconds(now) + 60, request_sha256: [id; 32] };
+            let expiry_unix_seconds = unix_seconds(now) + 60;
+            let used = UsedToken { expiry_unix_seconds, request_sha256: [id; 32], closed: false };
             let identity = Identity::from_uri(uri).unwrap();
             let accepted =
                 members::use_token(&store, ([id; 16], used), None, &identity, unix_seconds(now)).await;

@@ -7,6 +7,7 @@
 
 #[cfg(test)]
 mod tests;
+mod tokens;
 
 use isthmus_net::authority::validity;
 use isthmus_net::peers::Revoked;
@@ -14,14 +15,14 @@ use isthmus_net::{Identity, Role};
 use isthmus_wire::proto;
 use prost::Message;
 
-use crate::records::{MEMBERS, REVOKED, TOKENS, member_key, revoked_key, token_key};
+use crate::records::{MEMBERS, REVOKED, member_key, revoked_key};
 use crate::state::State;
 use crate::store::{Embedded, Revision, Store, StoreError, Transaction};
 
-/// Expired tokens that one use of another token deletes.
+pub(crate) use tokens::{TokenUse, UsedToken, use_token};
+
+/// Expired records that one transaction deletes.
 const FORGET_AT_ONCE: usize = 64;
-/// Gateways that a site's token makes.
-const MOST_GATEWAYS: usize = 16;
 
 /// A member of the grid. Times are in seconds since 1970.
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -67,43 +68,6 @@ impl MemberRecord {
     }
 }
 
-/// The use of a join token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct UsedToken {
-    pub(crate) expiry_unix_seconds: u64,
-    /// SHA-256 of the HMAC of the request with which it was used: the same name and the
-    /// same key.
-    pub(crate) request_sha256: [u8; 32],
-}
-
-impl UsedToken {
-    /// 8 bytes of expiry in network order, then the hash.
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        [&self.expiry_unix_seconds.to_be_bytes()[..], &self.request_sha256].concat()
-    }
-
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let (expiry, request) = bytes.split_first_chunk()?;
-        let expiry_unix_seconds = u64::from_be_bytes(*expiry);
-        Some(Self { expiry_unix_seconds, request_sha256: request.try_into().ok()? })
-    }
-}
-
-/// What became of the use of a join token.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum TokenUse {
-    /// The certificate is to be issued as of this time.
-    Accepted { issued: u64 },
-    /// It was used before with another request, or what the same request has made a
-    /// member is none any more.
-    UsedBefore,
-    /// It is good for so many nodes, or gateways, and there are as many.
-    UsedUp(usize),
-    /// A member of another owner has the name. The token is not used up. The text is
-    /// that member's identity URI.
-    NameTaken(String),
-}
-
 /// What became of a renewal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Renewal {
@@ -113,6 +77,25 @@ pub(crate) enum Renewal {
     NotMember,
     /// The certificate to renew is revoked: all issued until this time are.
     Revoked { until: u64 },
+}
+
+/// How a member is revoked.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct How {
+    /// Another owner may join under the name.
+    pub(crate) remove: bool,
+    /// The site's token by which it joined stays good for others.
+    pub(crate) keep_token: bool,
+}
+
+/// A member whose certificates are revoked.
+#[derive(Debug)]
+pub(crate) struct RevokedMember {
+    pub(crate) member: proto::Member,
+    pub(crate) revision: Revision,
+    /// When the site's token ends by which it joined, if that was open, in seconds since
+    /// 1970.
+    pub(crate) token_ends: Option<u64>,
 }
 
 /// A member's record and the revocation of its name, with their revisions.
@@ -141,80 +124,6 @@ impl Standing {
     fn unchanged(&self) -> Transaction {
         let transaction = Transaction::default().when(&self.key, self.member_revision);
         transaction.when(&self.revoked_key, self.revoked_revision)
-    }
-}
-
-/// Marks a join token as used and its bearer as a member. A name stays with its owner:
-/// the same identity may join again. A repeated request, whose answer was lost, is
-/// accepted as long as the member is the one that the first made. Deletes some tokens
-/// that have expired.
-///
-/// A token that is good for several `nodes` has a record of itself, by which its uses exclude
-/// each other, and one of each name that it was used for. Who is a member by it may join
-/// again under that name.
-pub(crate) async fn use_token(
-    store: &dyn Store,
-    (id, used): ([u8; 16], UsedToken),
-    nodes: Option<u32>,
-    identity: &Identity,
-    now: u64,
-) -> Result<TokenUse, StoreError> {
-    let token_key = token_key(id);
-    let key = match nodes {
-        None => token_key.clone(),
-        Some(_) => format!("{token_key}/{}", member(identity)),
-    };
-    let expired = |value: &[u8]| UsedToken::decode(value).is_none_or(|used| used.expiry_unix_seconds < now);
-    loop {
-        let revision_of = async |key: &str| -> Result<_, StoreError> {
-            let record = store.get(key).await?;
-            let revision = record.as_ref().map_or(0, |record| record.revision);
-            Ok((record.and_then(|record| UsedToken::decode(&record.value)), revision))
-        };
-        let (former, revision) = revision_of(&key).await?;
-        let (_, token_revision) = revision_of(&token_key).await?;
-        let standing = Standing::read(store, identity).await?;
-        let member = standing.member.as_ref();
-        let made = |former: &UsedToken| {
-            (nodes.is_some() || former.request_sha256 == used.request_sha256)
-                && member.is_some_and(|member| member.token == id && member.revoked == 0)
-        };
-        if former.as_ref().is_some_and(|former| !made(former)) {
-            return Ok(TokenUse::UsedBefore);
-        }
-        if let Some(holder) = member.filter(|holder| holder.identity != identity.uri()) {
-            return Ok(TokenUse::NameTaken(holder.identity.clone()));
-        }
-        let tokens = store.range(TOKENS).await?.records;
-        if let Some(nodes) = nodes.filter(|_| former.is_none()) {
-            let most = if identity.role() == Role::Gateway { MOST_GATEWAYS } else { nodes as usize };
-            let uses = tokens.iter().filter_map(|(key, _)| key.strip_prefix(&token_key)?.strip_prefix('/'));
-            // n1.alpha is a node, gateway.alpha and login1.gateway.alpha are gateways.
-            let is_gateway = |name: &str| name.rsplit('.').nth(1) == Some(Role::Gateway.as_str());
-            if uses.filter(|name| is_gateway(name) == (identity.role() == Role::Gateway)).count() >= most {
-                return Ok(TokenUse::UsedUp(most));
-            }
-        }
-        let issued = now.max(standing.revoked + 1);
-        let joined = MemberRecord { token: id.to_vec(), ..MemberRecord::new(identity, now, issued) };
-        let gone = tokens
-            .iter()
-            .filter(|(other, token)| **other != *key && **other != *token_key && expired(&token.value));
-        let transaction = standing.unchanged().when(&key, revision).put(&key, used.encode(), None).put(
-            &standing.key,
-            joined.encode_to_vec(),
-            None,
-        );
-        let transaction = match nodes {
-            Some(_) => transaction.when(&token_key, token_revision).put(&token_key, used.encode(), None),
-            None => transaction,
-        };
-        let transaction =
-            gone.take(FORGET_AT_ONCE).fold(transaction, |transaction, (key, _)| transaction.delete(&**key));
-        // The token was used or the name taken meanwhile: the next round compares.
-        if store.transact(transaction).await?.is_some() {
-            return Ok(TokenUse::Accepted { issued });
-        }
     }
 }
 
@@ -302,19 +211,21 @@ fn member_to_wire(name: &str, record: MemberRecord) -> proto::Member {
     proto::Member { name: name.to_owned(), identity, joined, issued, ends, revoked }
 }
 
-/// Revokes the certificates that a member has. Returns the member and the revision;
-/// `None` if there is no such member. Deletes revocations that are no longer needed.
+/// Revokes the certificates that a member has, and closes the site's token by which it
+/// joined: it would admit the same party under another name. Returns `None` if there is no
+/// such member. Deletes revocations that are no longer needed.
 pub(crate) async fn revoke(
     store: &dyn Store,
     name: &str,
-    remove: bool,
+    how: How,
     now: u64,
-) -> Result<Option<(proto::Member, Revision)>, StoreError> {
+) -> Result<Option<RevokedMember>, StoreError> {
     let key = member_key(name);
     loop {
         let (record, revision) = MemberRecord::get(store, &key).await?;
         let Some(record) = record else { return Ok(None) };
         let Ok(identity) = Identity::from_uri(&record.identity) else { return Ok(None) };
+        let token = tokens::open(store, &record.token, now).await?;
         // A certificate may be dated later than now: one that followed a revocation in the
         // same second.
         let issued_until = now.max(record.issued);
@@ -329,14 +240,21 @@ pub(crate) async fn revoke(
         let transaction = Transaction::default().when(&key, revision).put(&entry, value, None);
         let transaction =
             ended.take(FORGET_AT_ONCE).fold(transaction, |transaction, (key, _)| transaction.delete(&*key));
-        let transaction = if remove {
+        let transaction = if how.remove {
             transaction.delete(&key)
         } else {
             transaction.put(&key, record.encode_to_vec(), None)
         };
-        // The member joined or renewed meanwhile: the next round revokes that, too.
+        let token_ends = token.as_ref().map(tokens::Open::ends);
+        let transaction = match token {
+            Some(token) if !how.keep_token => token.close(transaction),
+            _ => transaction,
+        };
+        // The member joined or renewed meanwhile, or another one joined by the token: the next
+        // round revokes that, too.
         if let Some(revision) = store.transact(transaction).await? {
-            return Ok(Some((member_to_wire(name, record), revision)));
+            let member = member_to_wire(name, record);
+            return Ok(Some(RevokedMember { member, revision, token_ends }));
         }
     }
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use isthmus_agent::config::AgentConfig;
+use isthmus_agent::runtime_directory;
 use isthmus_broker::BrokerConfig;
 use isthmus_gateway::GatewayConfig;
 use isthmus_relay::RelayConfig;
@@ -93,10 +94,14 @@ pub(crate) fn default_state() -> PathBuf {
     if ["identity.pem", "grid.toml"].iter().any(|file| shared.join(file).exists()) {
         return shared;
     }
-    match host_label() {
-        Ok(host) => shared.join(host.as_str()),
-        Err(_) => shared,
-    }
+    shared.join(host_directory(&nix::unistd::gethostname().unwrap_or_default().to_string_lossy()))
+}
+
+/// The name of a host's directory among those of other hosts: its label, or where it has
+/// none another name that no other host has.
+pub(crate) fn host_directory(host: &str) -> String {
+    let first = host.split('.').next().unwrap_or_default();
+    first.parse::<Label>().map_or_else(|_| runtime_directory::file_name(host), |label| label.to_string())
 }
 
 /// The home in the user database.
@@ -152,6 +157,21 @@ mod tests {
         let config: Config = toml::from_str(&commented).unwrap();
         assert!(config.agent.slots.is_some() && config.relay.workers.is_some());
         assert_eq!(config.broker.trusted.len(), 1);
+    }
+
+    #[test]
+    fn each_host_has_a_directory() {
+        for (host, want) in [("login1", "login1"), ("Login1.example.org", "login1")] {
+            assert_eq!(host_directory(host), want);
+        }
+        let odd = ["My_Host.example", "my_host.example", "My_Host.other", "", "-x", "a b", "../..", "é"];
+        let names: std::collections::BTreeSet<_> = odd.iter().map(|host| host_directory(host)).collect();
+        assert_eq!(names.len(), odd.len(), "{names:?}");
+        for name in names {
+            let safe = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+            assert!(!name.is_empty() && !name.starts_with('.') && name.bytes().all(safe), "{name:?}");
+            assert!(name.parse::<Label>().is_err() || name.contains('-'), "{name:?} may be another host's");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `isthmus join`: exchanges a join token for an identity.
 
-use std::io::{IsTerminal as _, Read as _};
+use std::io::{BufRead as _, IsTerminal as _, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -94,20 +94,24 @@ pub(crate) async fn join(text: &str, directory: &Path, wanted: Wanted) -> anyhow
 /// Reads a token from a file, or with `-` from stdin.
 ///
 /// # Errors
-/// If it can't be read.
+/// If it can't be read, or is longer than a token.
 pub(crate) fn read_token(path: &Path) -> anyhow::Result<String> {
-    if path != Path::new("-") {
-        return Ok(files::read(path)?);
-    }
-    let stdin = std::io::stdin();
-    if stdin.is_terminal() {
-        output::write("Paste the join token and press Enter:\n");
-        let mut line = String::new();
-        stdin.read_line(&mut line).context("cannot read the token")?;
-        return Ok(line);
-    }
     let mut text = String::new();
-    stdin.lock().take(MAX_TOKEN).read_to_string(&mut text).context("cannot read the token from stdin")?;
+    if path != Path::new("-") {
+        let cannot = || format!("cannot read {}", path.display());
+        let file = std::fs::File::open(path).with_context(cannot)?;
+        file.take(MAX_TOKEN + 1).read_to_string(&mut text).with_context(cannot)?;
+    } else if std::io::stdin().is_terminal() {
+        output::write("Paste the join token and press Enter:\n");
+        let line = std::io::stdin().lock().take(MAX_TOKEN + 1).read_line(&mut text);
+        line.context("cannot read the token")?;
+    } else {
+        let whole = std::io::stdin().lock().take(MAX_TOKEN + 1).read_to_string(&mut text);
+        whole.context("cannot read the token from stdin")?;
+    }
+    if u64::try_from(text.len())? > MAX_TOKEN {
+        bail!("{} is no join token: it has more than {} KiB", path.display(), MAX_TOKEN / 1024);
+    }
     Ok(text)
 }
 
@@ -133,4 +137,26 @@ fn check_directory(directory: &Path, identity: &Identity, force: bool) -> anyhow
         directory.display(),
         former.identity()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_token_is_not_read_to_its_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("token");
+        std::fs::write(&path, "x".repeat(64 * 1024)).unwrap();
+        assert_eq!(read_token(&path).unwrap().len(), 64 * 1024);
+        for long in [path.as_path(), Path::new("/dev/zero")] {
+            if long == path {
+                std::fs::write(&path, "x".repeat(64 * 1024 + 1)).unwrap();
+            }
+            let error = read_token(long).unwrap_err().to_string();
+            assert!(error.contains("more than 64 KiB"), "{error}");
+        }
+        let error = format!("{:#}", read_token(&directory.path().join("none")).unwrap_err());
+        assert!(error.starts_with("cannot read ") && error.contains("No such file"), "{error}");
+    }
 }

@@ -27,6 +27,7 @@ mod relay;
 mod remote;
 mod run;
 mod services;
+mod standing;
 mod status;
 mod trunks;
 mod up;
@@ -121,7 +122,7 @@ pub fn main() -> ExitCode {
         Command::Grid(command) => finish("grid", block_on(grid::run(command))),
         Command::Join(args) => finish("join", block_on(join::run(args))),
         Command::Up(args) => finish("up", block_on(up::up(args))),
-        Command::Down(args) => finish("down", up::down(&args)),
+        Command::Down(args) => finish("down", block_on(up::down(args))),
         Command::Broker(args) => serve(Service::Broker, args.service, args.with_relay),
         Command::Relay(args) => serve(Service::Relay, args, false),
         Command::Gateway(args) => serve(Service::Gateway, args, false),

@@ -8,16 +8,19 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use isthmus_broker::state::State;
+use isthmus_net::attachment;
 use isthmus_net::credentials::CredentialsError;
 use isthmus_net::token::{Invitation, JoinToken};
 use isthmus_net::upgrade::Upgrades;
-use isthmus_net::{Credentials, Role, enrol, renewal};
+use isthmus_net::{Credentials, Role, enrol, files, renewal};
 use isthmus_relay::RelayConfig;
+use tokio::sync::watch;
 
 use crate::config::Config;
+use crate::standing::Writer;
 
 /// Its state directory, within the broker's.
-const DIRECTORY: &str = "relay";
+pub(crate) const DIRECTORY: &str = "relay";
 /// Its name in the grid.
 const NAME: &str = "main";
 /// How long the token is good that it joins with at once.
@@ -30,16 +33,29 @@ const AGAIN: Duration = Duration::from_secs(30);
 pub(crate) async fn of_broker(state: State, config: &Config, broker: SocketAddr, begun: impl FnOnce()) {
     let begun = Cell::new(Some(begun));
     let tell = || begun.take().map_or((), |begun| begun());
+    let directory = state.directory.join(DIRECTORY);
+    if let Err(error) = files::create_directory(&directory) {
+        tracing::warn!(%error, "the broker's relay has no state directory");
+    }
+    let mut standing = Writer::new(&directory);
     loop {
-        if let Err(error) = run(&state, config, broker, &tell).await {
-            tracing::warn!(error = %format!("{error:#}"), "the broker's relay doesn't run; tried again in 30 s");
+        if let Err(error) = run(&state, config, broker, &tell, &mut standing).await {
+            let reason = format!("{error:#}");
+            tracing::warn!(error = reason, "the broker's relay doesn't run; tried again in 30 s");
+            standing.write(&attachment::State { reason, ..attachment::State::default() }, false);
         }
         tell();
         tokio::time::sleep(AGAIN).await;
     }
 }
 
-async fn run(state: &State, config: &Config, broker: SocketAddr, begun: &impl Fn()) -> anyhow::Result<()> {
+async fn run(
+    state: &State,
+    config: &Config,
+    broker: SocketAddr,
+    begun: &impl Fn(),
+    standing: &mut Writer,
+) -> anyhow::Result<()> {
     let directory = state.directory.join(DIRECTORY);
     let near = near(broker);
     let credentials = match Credentials::load(&directory) {
@@ -52,8 +68,10 @@ async fn run(state: &State, config: &Config, broker: SocketAddr, begun: &impl Fn
     let relay = RelayConfig { address, ..config.relay.clone() };
     let upstreams = [near];
     let none = Arc::new(Upgrades::none());
+    let is_ready = watch::Sender::new(false);
     let ready = |address: SocketAddr| {
         tracing::info!(%address, "the broker's relay is ready");
+        is_ready.send_replace(true);
         begun();
     };
     tokio::select! {
@@ -61,6 +79,7 @@ async fn run(state: &State, config: &Config, broker: SocketAddr, begun: &impl Fn
             Ok(result?)
         }
         () = renewal::keep_fresh(&credentials, &directory, &upstreams) => Ok(()),
+        () = standing.keep(credentials.attachment(), is_ready.subscribe()) => Ok(()),
     }
 }
 

@@ -9,17 +9,20 @@ use std::time::SystemTime;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use isthmus_broker::state::State;
+use isthmus_net::attachment;
 use isthmus_net::upgrade::{CHECK_OPTION, Upgrades};
 use isthmus_net::{Credentials, Role, audit, counters, log, renewal};
 use sd_notify::NotifyState;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, StateArgs};
 use crate::memory;
 use crate::output;
 use crate::relay;
+use crate::standing::Writer;
 use crate::upgrade::{self, Addresses, Before};
 
 /// Environment variable with the log filter.
@@ -150,23 +153,7 @@ pub(crate) async fn run(
     }
     let counted = config.metrics.directory.clone();
     let Some(credentials) = credentials else {
-        let state = State::load(&directory)?;
-        start_audit(service, &config, &directory)?;
-        let listener = listen(config.broker.listen, service, &Upgrades::none()).await?;
-        let parts = Cell::new(1 + usize::from(with_relay));
-        let part_is_ready = || {
-            parts.set(parts.get() - 1);
-            if parts.get() == 0 {
-                ready();
-            }
-        };
-        let relay =
-            relay::of_broker(State::load(&directory)?, &config, listener.local_addr()?, part_is_ready);
-        return tokio::select! {
-            () = relay, if with_relay => Ok(()),
-            result = isthmus_broker::run(listener, state, &config.broker, part_is_ready, shutdown) => Ok(result?),
-            () = keep_counters(counted, service, "1") => Ok(()),
-        };
+        return broker(&directory, &config, with_relay, shutdown).await;
     };
     credentials.peers().keep_in(&directory)?;
     let identity = credentials.identity();
@@ -177,6 +164,13 @@ pub(crate) async fn run(
         Service::Broker | Service::Gateway | Service::Relay => vec![credentials.upstream().to_owned()],
     };
     let upgrades = upgrade::upgrades(before, service, &config);
+    let is_ready = watch::Sender::new(false);
+    let was_ready = is_ready.clone();
+    let ready = move || {
+        ready();
+        was_ready.send_replace(true);
+    };
+    let mut standing = Writer::new(&directory);
     let running = async {
         match service {
             Service::Broker => Ok(()),
@@ -191,7 +185,7 @@ pub(crate) async fn run(
                 isthmus_agent::run(config.agent, credentials.clone(), upgrades, ready, shutdown).await
             }
             Service::Relay => {
-                isthmus_relay::run(config.relay, credentials.clone(), upgrades, |_| ready(), shutdown)
+                isthmus_relay::run(config.relay, credentials.clone(), upgrades, move |_| ready(), shutdown)
                     .await?;
                 Ok(())
             }
@@ -201,7 +195,37 @@ pub(crate) async fn run(
         result = running => result,
         () = renewal::keep_fresh(&credentials, &directory, &upstreams) => Ok(()),
         () = memory::keep_small() => Ok(()),
+        () = standing.keep(credentials.attachment(), is_ready.subscribe()) => Ok(()),
         () = keep_counters(counted, service, &label) => Ok(()),
+    }
+}
+
+/// Runs a broker, with a relay if that is wanted.
+async fn broker(
+    directory: &Path,
+    config: &Config,
+    with_relay: bool,
+    shutdown: impl Future<Output = ()> + Send,
+) -> anyhow::Result<()> {
+    let service = Service::Broker;
+    let state = State::load(directory)?;
+    start_audit(service, config, directory)?;
+    let listener = listen(config.broker.listen, service, &Upgrades::none()).await?;
+    let parts = Cell::new(1 + usize::from(with_relay));
+    let part_is_ready = || {
+        parts.set(parts.get() - 1);
+        if parts.get() == 0 {
+            ready();
+            let state = attachment::State { attached: true, ..attachment::State::default() };
+            Writer::new(directory).write(&state, true);
+        }
+    };
+    let relay = relay::of_broker(State::load(directory)?, config, listener.local_addr()?, part_is_ready);
+    tokio::select! {
+        () = relay, if with_relay => Ok(()),
+        result = isthmus_broker::run(listener, state, &config.broker, part_is_ready, shutdown) => Ok(result?),
+        () = memory::keep_small() => Ok(()),
+        () = keep_counters(config.metrics.directory.clone(), service, "1") => Ok(()),
     }
 }
 

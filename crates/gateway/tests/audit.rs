@@ -22,7 +22,7 @@ async fn broker(grid: &Grid, credentials: &Credentials) -> Channel {
 
 async fn revoke(grid: &Grid, by: &Credentials, name: &str, remove: bool) -> Result<(), tonic::Status> {
     let mut client = AdministrationClient::new(broker(grid, by).await);
-    let request = proto::RevokeRequest { name: name.to_owned(), remove };
+    let request = proto::RevokeRequest { name: name.to_owned(), remove, keep_token: false };
     soon("an answer", client.revoke(request)).await.map(drop)
 }
 

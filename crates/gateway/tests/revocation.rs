@@ -33,7 +33,7 @@ async fn administrator(grid: &Grid) -> Administrator {
 }
 
 async fn revoke(by: &Administrator, name: &str, remove: bool) -> Result<proto::Member, Status> {
-    let request = proto::RevokeRequest { name: name.to_owned(), remove };
+    let request = proto::RevokeRequest { name: name.to_owned(), remove, keep_token: false };
     let reply = soon("an answer", by.clone().revoke(request)).await?;
     Ok(reply.into_inner().member.unwrap())
 }

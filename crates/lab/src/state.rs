@@ -42,6 +42,20 @@ pub enum StateError {
         /// The defect.
         problem: String,
     },
+    /// The emulator's socket would have too long a path.
+    #[error(
+        "lab {lab:?} can't be kept in {path}: its socket's path would have {length} bytes, and Unix sockets allow \
+         {SOCKET_PATH_MAX}; give it a shorter name, or set XDG_RUNTIME_DIR to a shorter path",
+        path = .path.display()
+    )]
+    TooLong {
+        /// The lab.
+        lab: String,
+        /// Its directory.
+        path: PathBuf,
+        /// Length of the socket's path, in bytes.
+        length: usize,
+    },
     /// The record isn't one.
     #[error("the record of lab {lab:?} can't be read: {cause}")]
     Record {
@@ -124,6 +138,9 @@ pub struct LabDirectory {
     path: PathBuf,
 }
 
+/// Longest path of a Unix socket, in bytes (`sun_path`, without its end).
+const SOCKET_PATH_MAX: usize = 107;
+
 /// How long to wait for others who change a lab's record.
 const BUSY: Duration = Duration::from_secs(30);
 
@@ -198,6 +215,7 @@ impl LabDirectory {
     /// Makes the directory and takes the lab's lock, after whatever a killed
     /// lab of the same name left behind is gone.
     pub(crate) fn claim(&self) -> Result<Flock<File>, StateError> {
+        self.check_length()?;
         let deadline = Instant::now() + ENDING;
         loop {
             self.create()?;
@@ -221,6 +239,15 @@ impl LabDirectory {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// Checks that the emulator can have its socket here.
+    fn check_length(&self) -> Result<(), StateError> {
+        let length = self.emulator_socket().as_os_str().len();
+        if length <= SOCKET_PATH_MAX {
+            return Ok(());
+        }
+        Err(StateError::TooLong { lab: self.lab.clone(), path: self.path.clone(), length })
     }
 
     /// Makes the directory, and the one of all labs, if they aren't there.
@@ -441,6 +468,17 @@ pub fn running() -> Result<Vec<(LabDirectory, Record)>, StateError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_socket_s_path_has_its_bound() {
+        let of = |length: usize| {
+            let path = PathBuf::from(format!("/{}", "x".repeat(length - "/".len() - "/emulator.sock".len())));
+            LabDirectory { lab: "demo".to_owned(), path }.check_length()
+        };
+        assert!(of(107).is_ok());
+        let error = of(108).unwrap_err().to_string();
+        assert!(error.contains("108 bytes") && error.contains("set XDG_RUNTIME_DIR"), "{error}");
+    }
 
     #[test]
     fn only_a_directory_of_ones_own_is_trusted() {

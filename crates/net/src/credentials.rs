@@ -28,6 +28,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::sign::CertifiedKey;
 use serde::{Deserialize, Serialize};
 
+use crate::attachment::Attachment;
 use crate::authority::CERTIFICATE_FILE as AUTHORITY_FILE;
 use crate::files::{self, FileError};
 use crate::identity::{Identity, IdentityError};
@@ -124,6 +125,7 @@ struct Inner {
     roots: Arc<RootCertStore>,
     current: Arc<Current>,
     peers: Peers,
+    attachment: Attachment,
 }
 
 impl fmt::Debug for Credentials {
@@ -218,6 +220,7 @@ impl Credentials {
             roots: Arc::new(roots(authority)?),
             current: Arc::new(Current::new(material)),
             peers: Peers::default(),
+            attachment: Attachment::default(),
         })))
     }
 
@@ -249,6 +252,16 @@ impl Credentials {
     /// The certificates of this process's peers.
     pub fn peers(&self) -> &Peers {
         &self.0.peers
+    }
+
+    /// Whether this process's service is attached.
+    pub fn attachment(&self) -> &Attachment {
+        &self.0.attachment
+    }
+
+    /// Whether they are of the grid with this authority.
+    pub fn are_of(&self, authority: &CertificateDer<'_>) -> bool {
+        CertificateDer::from_pem_slice(self.0.authority_pem.as_bytes()).is_ok_and(|own| own == *authority)
     }
 
     /// The address to attach to, `HOST:PORT`.

@@ -12,6 +12,7 @@
 //! | [`contact`], [`seen`], [`enums`] | plans, measurements and enums between wire form and plan form |
 //! | [`page`] | pages of records |
 //! | [`rendezvous`] | requests and replies by which two nodes connect, read from the protocol |
+//! | [`attachment`] | whether a service is attached, for who asks its process |
 //! | [`enrol`], [`renewal`] | certificates by a token, and new ones before the old ones end |
 //! | [`files`], [`private`] | secrets on disk; paths at which no other user can put anything |
 //! | [`mod@log`] | a log that waits for nobody who reads it |
@@ -33,6 +34,7 @@
 //! | [`grpc`] | gRPC over mutual TLS: connecting, serving, the caller's identity |
 #![deny(unsafe_code)]
 
+pub mod attachment;
 pub mod audit;
 pub mod authority;
 pub mod callback;

@@ -59,11 +59,13 @@ impl Attachment {
             let lost = match self.attach().await {
                 Ok(down) => {
                     attached = true;
+                    self.credentials.attachment().begun();
                     self.stay(down).await
                 }
                 Err(lost) => lost,
             };
             pause = if attached { PAUSES.0 } else { pause };
+            self.credentials.attachment().failed(&lost.to_string());
             tracing::warn!(reason = %lost, retry_in = ?pause, "not attached to the broker");
             sleep(pause).await;
             pause = (pause * 2).min(PAUSES.1);

@@ -276,7 +276,7 @@ async fn a_revoked_relay_gets_no_further_connections() {
 
     let admin = Credentials::load(&directory.join(ADMIN_DIRECTORY)).unwrap();
     let channel = grpc::connect(admin.upstream(), "broker", &admin).await.unwrap();
-    let request = RevokeRequest { name: "r1.relay".to_owned(), remove: false };
+    let request = RevokeRequest { name: "r1.relay".to_owned(), ..RevokeRequest::default() };
     in_time("an answer", AdministrationClient::new(channel).revoke(request)).await.unwrap();
     assert_eq!(relays(directory).await, [], "at once");
     let request = RendezvousRequest {

@@ -79,6 +79,8 @@ fn two_clusters_are_one_grid_in_nine_commands() -> Result<()> {
 
     // What goes wrong.
     bad(&world, "n3.alpha", &["up", "--token", &alpha, "--via", &front_end], "good for 2 nodes")?;
+    bad(&world, "n3.alpha", &["up", "--token", &alpha], "has a gateway that is attached, gateway.alpha")?;
+    bad(&world, "n1.alpha", &["up", "--token", &beta], "belongs to agent a1.alpha")?;
     good(&world, "n1.alpha", &["up"], &["runs already"])?;
     let picture = world.directory.path().join("grid.svg").display().to_string();
     good(&world, "n1.alpha", &["status", "--svg", &picture], &[])?;
@@ -110,5 +112,82 @@ fn two_clusters_are_one_grid_in_nine_commands() -> Result<()> {
         )?;
         ensure!(left.stdout.is_empty(), "{}", left.whole());
     }
+    Ok(())
+}
+
+/// A machine that was set up, and isn't as it should be.
+#[test]
+fn up_says_what_is_so_and_what_to_do() -> Result<()> {
+    let world = World::up("first-hours")?;
+    let path = |name: &str| world.directory.path().join(name).display().to_string();
+    let (alpha, again) = (path("alpha.token"), path("again.token"));
+    let front_end = world.lab().machine("fe.alpha")?.address().to_string();
+    let shell = |machine: &str, script: &str| -> Result<()> {
+        let output = world.sh(machine, LONG, &["sh", "-c", script])?;
+        ensure!(output.status == 0, "{script}: {}", output.whole());
+        Ok(())
+    };
+    good(&world, "hub", &["grid", "init", "--name", "lab", "--address", "198.51.100.10"], &[])?;
+    // Another program has the relay's port.
+    let program = "import socket, time; s = socket.create_server(('0.0.0.0', 7720)); time.sleep(600)";
+    let mut taking = world.command("hub", LONG, &["python3", "-c", program])?.spawn()?;
+    World::eventually("the port is taken", Duration::from_secs(20), || {
+        Ok(world.sh("hub", LONG, &["sh", "-c", "ss -ltn | grep -q :7720"])?.status == 0)
+    })?;
+    let without = ["The broker of grid lab (without a relay) runs", "cannot listen on", "[relay] listen"];
+    good(&world, "hub", &["up"], &without)?;
+    good(&world, "hub", &["down"], &["The broker stopped"])?;
+    for process in world.processes("hub", "python3")? {
+        world.kill("hub", "-TERM", &process)?;
+    }
+    taking.wait()?;
+    World::eventually("the port is free", Duration::from_secs(20), || {
+        Ok(world.sh("hub", LONG, &["sh", "-c", "! ss -ltn | grep -q :7720"])?.status == 0)
+    })?;
+    good(&world, "hub", &["up"], &["The broker of grid lab, with a relay, runs"])?;
+    for out in [&alpha, &again] {
+        let words = ["grid", "invite", "--site", "alpha", "--owner", "ada", "--nodes", "2", "--out", out];
+        good(&world, "hub", &words, &[])?;
+    }
+    good(&world, "fe.alpha", &["up", "--token", &alpha], &["gateway.alpha runs"])?;
+
+    // A path that sockets can't have, before the token is spent.
+    let long = format!("/run/{}", "x".repeat(100));
+    shell("n1.alpha", &format!("mkdir -p -m 700 {STATE}"))?;
+    shell("n1.alpha", &format!("printf '[agent]\nruntime_directory = \"{long}\"\n' > {STATE}/isthmus.toml"))?;
+    let node = ["up", "--token", &alpha, "--via", &front_end];
+    bad(&world, "n1.alpha", &node, "longer than the 107")?;
+    shell("n1.alpha", &format!("[ ! -e {STATE}/identity.pem ] && rm {STATE}/isthmus.toml"))?;
+    good(&world, "n1.alpha", &node, &["agent a1.alpha runs;"])?;
+
+    // Revoked: with the token that it has it can't come back, under no name.
+    let admin = format!("{STATE}/admin");
+    good(&world, "hub", &["grid", "revoke", "--state", &admin, "a1.alpha"], &["admits nobody any more"])?;
+    World::eventually("it knows that it is revoked", Duration::from_secs(60), || {
+        let output = isthmus_on(&world, "n1.alpha", &["up"])?;
+        Ok(output.status != 0 && output.stderr.contains("agent a1.alpha is revoked"))
+    })?;
+    bad(&world, "n1.alpha", &node, "has closed the join token")?;
+    bad(&world, "n2.alpha", &["up", "--token", &alpha, "--via", &front_end], "has closed the join token")?;
+    // Also one that doesn't run.
+    good(&world, "n1.alpha", &["down"], &[])?;
+    bad(&world, "n1.alpha", &["up"], "agent a1.alpha is revoked")?;
+    good(&world, "n1.alpha", &["up", "--token", &again], &["agent a1.alpha runs;"])?;
+
+    // The gateway is gone, then the broker.
+    good(&world, "fe.alpha", &["down"], &["The gateway stopped"])?;
+    World::eventually("it is said", Duration::from_secs(60), || {
+        let output = isthmus_on(&world, "n1.alpha", &["up"])?;
+        let said =
+            format!("agent a1.alpha runs, but is not attached to its gateway at {front_end}:7710 for ");
+        Ok(output.status != 0 && output.stderr.contains(&said))
+    })?;
+    good(&world, "hub", &["down"], &[])?;
+    bad(
+        &world,
+        "fe.alpha",
+        &["up"],
+        "gateway.alpha runs, but is not attached to the broker at 198.51.100.10:7700",
+    )?;
     Ok(())
 }

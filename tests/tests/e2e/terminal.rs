@@ -177,6 +177,31 @@ fn the_progress_line_leaves_no_trace() -> Result<()> {
     Ok(())
 }
 
+/// The status on a screen of its own leaves the screen that was there before, however it
+/// is ended.
+#[test]
+fn a_status_that_is_ended_leaves_the_terminal_as_it_was() -> Result<()> {
+    const ENTER: &str = "\x1b[?1049h";
+    const LEAVE: &str = "\x1b[?1049l";
+    let world = GRID.take()?;
+    let binary = isthmus().display().to_string();
+    for signal in ["-INT", "-TERM", "-HUP"] {
+        let terminal = Terminal::start(&world, &["env", "TERM=xterm", &binary, "status", "--watch"])?;
+        let mut process = String::new();
+        World::eventually("the status is shown", SOON, || {
+            process = world.service("n1.alpha", "status").unwrap_or_default();
+            let caught = format!("grep -q 'SigCgt:.*[4-7c-f]...$' /proc/{process}/status");
+            // It has taken SIGTERM, which is the 15th.
+            Ok(!process.is_empty() && world.sh("n1.alpha", SOON, &["sh", "-c", &caught])?.status == 0)
+        })?;
+        world.kill("n1.alpha", signal, &process)?;
+        let written = terminal.end()?;
+        let (_, after) = written.split_once(ENTER).with_context(|| format!("{signal}: {written:?}"))?;
+        ensure!(after.contains(LEAVE) && after.contains("status 0"), "{signal}: {written:?}");
+    }
+    Ok(())
+}
+
 /// A command that takes no notice of Ctrl-C outlives one, as it would without
 /// isthmus, but not two.
 #[test]

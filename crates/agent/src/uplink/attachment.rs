@@ -83,6 +83,7 @@ impl Attachment {
             let revoked = self.opener.credentials.peers().is_revoked_here();
             let error = if revoked { AttachError::Broken(REVOKED_HERE.to_owned()) } else { error };
             *lock(&self.failure) = error.to_string();
+            self.opener.credentials.attachment().failed(&error.to_string());
             self.attached_tx.send_replace(None);
             let gateway = self.opener.gateways.get(index).map(ToString::to_string).unwrap_or_default();
             (failed, index) = (failed + 1, (index + 1) % count);
@@ -143,6 +144,7 @@ impl Attachment {
     fn publish(&mut self, session: &Session) {
         self.number += 1;
         info!(virtual_address = %session.address, gateway = %session.gateway, "attached");
+        self.opener.credentials.attachment().begun();
         // Changes in the meantime were not sent to this agent.
         lock(&self.opener.contacts).clear();
         lock(&self.own_address).replace(session.address);

@@ -1,7 +1,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::tokens::MOST_GATEWAYS;
 use super::*;
+use crate::records::{TOKENS, token_key};
 use crate::store::Memory;
 
 const ANNA: &str = "isthmus:///agent/alpha/n1/anna";
@@ -16,8 +18,15 @@ fn identity(uri: &str) -> Identity {
 }
 
 fn used(request: u8) -> UsedToken {
-    UsedToken { expiry_unix_seconds: 100, request_sha256: [request; 32] }
+    UsedToken { expiry_unix_seconds: 100, request_sha256: [request; 32], closed: false }
 }
+
+async fn revoke_now(store: &dyn Store, name: &str, how: How, now: u64) -> RevokedMember {
+    revoke(store, name, how, now).await.unwrap().unwrap()
+}
+
+/// It stays good for others.
+const KEEP_TOKEN: How = How { remove: false, keep_token: true };
 
 fn accepted(issued: u64) -> TokenUse {
     TokenUse::Accepted { issued }
@@ -60,7 +69,7 @@ async fn a_site_s_token_is_good_for_its_nodes_and_gateways() {
         let result = use_token(&store, ([1; 16], used(request)), Some(2), &identity(&uri), 50).await;
         assert_eq!(result, Ok(want), "{case}");
     }
-    revoke(&store, "n1.alpha", false, 55).await.unwrap().unwrap();
+    assert_eq!(revoke_now(&store, "n1.alpha", KEEP_TOKEN, 55).await.token_ends, Some(100));
     let again = use_token(&store, ([1; 16], used(7)), Some(2), &identity(&node("n1")), 60).await;
     assert_eq!(again, Ok(TokenUse::UsedBefore), "revoked");
     for name in 2..MOST_GATEWAYS {
@@ -74,6 +83,35 @@ async fn a_site_s_token_is_good_for_its_nodes_and_gateways() {
     assert_eq!(other, Ok(accepted(101)));
     let left = store.range(TOKENS).await.unwrap().records.len();
     assert_eq!(left, 1, "all of it is forgotten once it has expired");
+}
+
+/// Who is revoked has the site's token still, and must not come back under another name.
+#[tokio::test]
+async fn a_revocation_closes_the_site_s_token() {
+    let (n1, n2) = ("isthmus:///agent/alpha/n1/anna", "isthmus:///agent/alpha/n2/anna");
+    let join = async |store: &Memory, id: u8, nodes, uri: &str| {
+        use_token(store, ([id; 16], used(id)), nodes, &identity(uri), 50).await.unwrap()
+    };
+    for remove in [false, true] {
+        let store = store();
+        for uri in [n1, "isthmus:///gateway/alpha/gateway/"] {
+            assert_eq!(join(&store, 1, Some(4), uri).await, accepted(50));
+        }
+        let how = How { remove, keep_token: true };
+        assert_eq!(revoke_now(&store, "n1.alpha", how, 55).await.token_ends, Some(100), "it is told");
+        assert_eq!(join(&store, 1, Some(4), n2).await, accepted(50), "it was kept");
+        let how = How { remove, keep_token: false };
+        assert_eq!(revoke_now(&store, "n2.alpha", how, 55).await.token_ends, Some(100));
+        for uri in [n1, n2, "isthmus:///agent/alpha/n3/anna", "isthmus:///gateway/alpha/gateway/"] {
+            assert_eq!(join(&store, 1, Some(4), uri).await, TokenUse::Closed, "{uri}");
+        }
+        assert!(is_member(&store, &identity("isthmus:///gateway/alpha/gateway/")).await.unwrap());
+        assert_eq!(revoke_now(&store, "gateway.alpha", how, 56).await.token_ends, None, "closed already");
+        assert_eq!(join(&store, 2, Some(4), n2).await, accepted(56), "a new token");
+        assert_eq!(join(&store, 3, None, n1).await, accepted(56), "one for one service");
+        assert_eq!(revoke_now(&store, "n1.alpha", how, 57).await.token_ends, None);
+        assert_eq!(revoke_now(&store, "n2.alpha", how, 101).await.token_ends, None, "over by itself");
+    }
 }
 
 /// As many nodes at once as a token is good for, and one more.
@@ -192,7 +230,9 @@ async fn carry_out(store: &dyn Store, step: Step, now: u64) -> String {
         Step::Join(id, request, uri) => {
             match use_token(store, ([id; 16], used(request)), None, &identity(uri), now).await.unwrap() {
                 TokenUse::Accepted { issued } => format!("joined {issued}"),
-                TokenUse::UsedBefore | TokenUse::UsedUp(_) | TokenUse::NameTaken(_) => "no".to_owned(),
+                TokenUse::UsedBefore | TokenUse::Closed | TokenUse::UsedUp(_) | TokenUse::NameTaken(_) => {
+                    "no".to_owned()
+                }
             }
         }
         Step::Renew(uri, former) => match renew(store, &identity(uri), former, now).await.unwrap() {
@@ -201,7 +241,7 @@ async fn carry_out(store: &dyn Store, step: Step, now: u64) -> String {
         },
         Step::Revoke | Step::Remove => {
             let remove = matches!(step, Step::Remove);
-            revoke(store, "n1.alpha", remove, now).await.unwrap().unwrap();
+            revoke_now(store, "n1.alpha", How { remove, keep_token: false }, now).await;
             "revoked".to_owned()
         }
     }
@@ -219,7 +259,7 @@ async fn revocations_and_certificates_of_one_second_are_told_apart() {
         assert_eq!(carry_out(&store, Step::Renew(ANNA, former), 50).await, "no");
         let renewed = format!("renewed {joined}");
         assert_eq!(carry_out(&store, Step::Renew(ANNA, joined), 50).await, renewed);
-        let (member, _) = revoke(&store, "n1.alpha", false, 50).await.unwrap().unwrap();
+        let member = revoke_now(&store, "n1.alpha", How::default(), 50).await.member;
         assert_eq!(member.revoked, joined, "the last certificate is revoked");
         assert_eq!(carry_out(&store, Step::Renew(ANNA, joined), 50).await, "no");
     }
@@ -237,7 +277,8 @@ async fn the_first_administrator_is_a_member_until_it_is_revoked() {
         }
         assert_eq!(renew(&store, &admin, 40, 50).await, Ok(Renewal::Accepted { issued: 50 }));
         enrol_first_administrator(&store).await.unwrap();
-        let (member, _) = revoke(&store, "admin", remove, 50).await.unwrap().unwrap();
+        let how = How { remove, keep_token: false };
+        let member = revoke_now(&store, "admin", how, 50).await.member;
         assert_eq!((member.name.as_str(), member.issued, member.revoked), ("admin", 50, 50));
         enrol_first_administrator(&store).await.unwrap();
         for former in [40, 50] {

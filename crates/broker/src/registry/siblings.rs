@@ -2,6 +2,7 @@
 //! other gateways. Each gateway needs all nodes of its site: it answers lookups for
 //! them, and it must not dial them on behalf of the outside.
 
+use isthmus_net::{Identity, Role};
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{GridName, Label, VirtualAddress};
 
@@ -26,6 +27,23 @@ impl Registry {
         let own = Party::gateway(&node.name.site, &node.gateway);
         let others = site.parties(&node.name.site).filter(|party| *party != own);
         others.map(|to| site_node(to, address, node)).collect()
+    }
+
+    /// The attached gateway that a machine would displace, or stand beside, if it became a
+    /// gateway by a site's token: one of the same name, and for one without a name of its own
+    /// any. On a node that is most often a forgotten `--via`.
+    pub(crate) fn in_the_way(&self, identity: &Identity) -> Option<String> {
+        let site = identity.site()?;
+        let entry = self.sites.get(site)?;
+        let named = identity.name().as_str() != Role::Gateway.as_str();
+        let mut attached = entry.attached().map(|(name, _)| name);
+        let there = attached.find(|name| !named || *name == identity.name())?;
+        let there = Identity::new(Role::Gateway, Some(site.clone()), Some(there.clone()), None).ok()?;
+        Some(format!(
+            "site {site} has a gateway that is attached, {there}. If this machine is a node, give --via with the \
+             address of the site's front-end; for a further gateway, a name of its own (isthmus up --gateway NAME); \
+             to take its place, stop it first (isthmus down, there)"
+        ))
     }
 
     /// Which gateway of a site declares what, if they differ.

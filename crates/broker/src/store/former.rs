@@ -42,7 +42,7 @@ pub(super) fn convert(write: &WriteTransaction) -> Result<(), redb::Error> {
     for row in write.open_table(TOKENS)?.iter()? {
         let (id, used) = row?;
         let (expiry_unix_seconds, request_sha256) = used.value();
-        let used = crate::members::UsedToken { expiry_unix_seconds, request_sha256 };
+        let used = crate::members::UsedToken { expiry_unix_seconds, request_sha256, closed: false };
         all.push((records::token_key(id.value()), used.encode()));
     }
     for row in write.open_table(MEMBERS)?.iter()? {
@@ -93,7 +93,8 @@ mod tests {
             assert_eq!(values, [&b"240.64.1.1"[..], b"alpha"]);
             let member = crate::members::MemberRecord::decode(&*all[2].1.value).unwrap();
             assert_eq!(member.identity, "isthmus:///agent/alpha/n1/anna");
-            let used = crate::members::UsedToken { expiry_unix_seconds: 100, request_sha256: [8; 32] };
+            let request_sha256 = [8; 32];
+            let used = crate::members::UsedToken { expiry_unix_seconds: 100, request_sha256, closed: false };
             assert_eq!(crate::members::UsedToken::decode(&all[3].1.value), Some(used));
         }
         let database = Database::create(&path).unwrap();

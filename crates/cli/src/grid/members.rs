@@ -1,5 +1,6 @@
 //! `isthmus grid list`, `revoke` and `remove`: an administrator asks the broker.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::bail;
@@ -38,8 +39,9 @@ pub(crate) struct MembersArgs {
 
 /// Refuse the certificates that members have, from now on and everywhere.
 ///
-/// Their connections end, and so do the jobs that run on a revoked node. To make a
-/// member one again, invite it anew for the same owner.
+/// Their connections end, and so do the jobs that run on a revoked node. If one has joined
+/// by a site's token, that admits nobody any more: by it, the same machine could join under
+/// another name. To make a member one again, invite it anew for the same owner.
 #[derive(Debug, Args)]
 pub(crate) struct RevokeArgs {
     #[command(flatten)]
@@ -50,6 +52,9 @@ pub(crate) struct RevokeArgs {
     /// All members of this owner.
     #[arg(long, value_name = "USER")]
     owner: Option<Owner>,
+    /// Leave the sites' tokens open by which they joined.
+    #[arg(long)]
+    keep_token: bool,
     /// Print the revoked members as JSON.
     #[arg(long)]
     json: bool,
@@ -70,6 +75,35 @@ struct Line {
     ends: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     revoked: Option<u64>,
+    /// Of one that was just revoked: what became of the site's token by which it joined.
+    #[serde(flatten)]
+    token: Option<Token>,
+}
+
+/// A site's token by which a member joined that is revoked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+struct Token {
+    #[serde(rename = "token_closed")]
+    closed: bool,
+    #[serde(rename = "token_ends")]
+    ends: u64,
+}
+
+impl Token {
+    /// What became of it, and what to do.
+    fn told(self, members: &str) -> String {
+        if self.closed {
+            return format!(
+                "The site's join token that {members} used admits nobody any more. Nodes that are to join, or join \
+                 again, need a new one (isthmus grid invite); those that have joined go on.\n"
+            );
+        }
+        format!(
+            "The site's join token that {members} used is open until {}: whoever has it can join, under another \
+             name. The same command without --keep-token closes it.\n",
+            date(Some(self.ends))
+        )
+    }
 }
 
 impl Line {
@@ -84,6 +118,7 @@ impl Line {
             issued: known(member.issued),
             ends: known(member.ends),
             revoked: known(member.revoked),
+            token: None,
         }
     }
 
@@ -112,11 +147,18 @@ fn date(time: Option<u64>) -> String {
     humantime::format_rfc3339_seconds(time).to_string()
 }
 
-fn show(members: Vec<Member>, json: bool) -> anyhow::Result<()> {
+/// Members, and of those that were revoked what became of their tokens.
+fn show(members: Vec<(Member, Option<Token>)>, json: bool) -> anyhow::Result<()> {
     let now = unix_seconds(SystemTime::now());
-    let lines = || members.iter().cloned().map(Line::new);
+    let lines = || members.iter().cloned().map(|(member, token)| Line { token, ..Line::new(member) });
     let header = ["member", "role", "owner", "state", "joined", "certificate until"];
-    let text = table(&header, &[], lines().map(|line| line.cells(now)));
+    // One token may have admitted many of them.
+    let mut tokens: BTreeMap<Token, Vec<&str>> = BTreeMap::new();
+    for (member, token) in &members {
+        token.iter().for_each(|token| tokens.entry(*token).or_default().push(&member.name));
+    }
+    let told = tokens.into_iter().map(|(token, members)| token.told(&members.join(", ")));
+    let text = table(&header, &[], lines().map(|line| line.cells(now))) + &told.collect::<String>();
     print(&lines().collect::<Vec<_>>(), &text, json)
 }
 
@@ -126,7 +168,7 @@ fn show(members: Vec<Member>, json: bool) -> anyhow::Result<()> {
 /// The message for the user.
 pub(crate) async fn list(args: MembersArgs) -> anyhow::Result<()> {
     let members = Broker::find(&args.state).await?.members(args.owner.as_ref()).await?;
-    show(members, args.json)
+    show(members.into_iter().map(|member| (member, None)).collect(), args.json)
 }
 
 /// Runs `isthmus grid revoke` and `remove`.
@@ -144,7 +186,7 @@ pub(crate) async fn revoke(args: RevokeArgs, remove: bool) -> anyhow::Result<()>
     }
     let mut revoked = Vec::new();
     for name in names {
-        revoked.extend(broker.revoke(name, remove).await?);
+        revoked.extend(broker.revoke(name, remove, args.keep_token).await?);
     }
     show(revoked, args.json)
 }
@@ -175,8 +217,15 @@ impl Broker {
         Ok(members)
     }
 
-    async fn revoke(&mut self, name: String, remove: bool) -> anyhow::Result<Option<Member>> {
-        Ok(answer(self.0.revoke(RevokeRequest { name, remove })).await?.member)
+    async fn revoke(
+        &mut self,
+        name: String,
+        remove: bool,
+        keep_token: bool,
+    ) -> anyhow::Result<Option<(Member, Option<Token>)>> {
+        let reply = answer(self.0.revoke(RevokeRequest { name, remove, keep_token })).await?;
+        let token = Token { closed: reply.token_closed, ends: reply.token_ends };
+        Ok(reply.member.map(|member| (member, (token.ends > 0).then_some(token))))
     }
 }
 
@@ -185,5 +234,29 @@ async fn answer<T>(call: impl Future<Output = Result<Response<T>, Status>>) -> a
         Ok(Ok(response)) => Ok(response.into_inner()),
         Ok(Err(status)) => bail!("broker: {}", grpc::reason(&status)),
         Err(_) => bail!("the broker did not answer within {BUDGET:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_became_of_a_token_is_told() {
+        let line = |token| {
+            let member = Member { name: "n1.alpha".to_owned(), ..Member::default() };
+            serde_json::to_value(Line { token, ..Line::new(member) }).unwrap()
+        };
+        let closed = Token { closed: true, ends: 1_800_000_000 };
+        assert_eq!(
+            (&line(Some(closed))["token_closed"], &line(None)["token_closed"]),
+            (&true.into(), &().into())
+        );
+        for (token, want) in [
+            (closed, "that n1.alpha used admits nobody any more"),
+            (Token { closed: false, ..closed }, "open until 2027-01-15T08:00:00Z"),
+        ] {
+            assert!(token.told("n1.alpha").contains(want), "{want}");
+        }
     }
 }

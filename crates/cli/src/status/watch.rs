@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use isthmus_wire::text;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// How often it is asked anew.
 const EVERY: Duration = Duration::from_secs(2);
@@ -16,7 +17,8 @@ const HOME: &str = "\x1b[H";
 const REST_OF_LINE: &str = "\x1b[K\r\n";
 const REST: &str = "\x1b[J";
 
-/// Shows what `ask` gives until ctrl-C.
+/// Shows what `ask` gives until ctrl-C, or another signal that ends programs: the screen is
+/// left in any case.
 ///
 /// # Errors
 /// If stdout is no terminal, or can't be written.
@@ -24,8 +26,8 @@ pub(super) async fn watch(ask: impl AsyncFn() -> anyhow::Result<String>) -> anyh
     ensure!(io::stdout().is_terminal(), "--watch is for a terminal; scripts use --json");
     // Before the screen is taken: what is wrong at once is told as without --watch.
     let first = ask().await?;
+    let mut ended = std::pin::pin!(end()?);
     let _screen = Screen::enter()?;
-    let mut ended = std::pin::pin!(tokio::signal::ctrl_c());
     let mut seen = first;
     loop {
         show(&seen)?;
@@ -42,6 +44,21 @@ pub(super) async fn watch(ask: impl AsyncFn() -> anyhow::Result<String>) -> anyh
             },
         }
     }
+}
+
+/// Ends with the first signal that would end this process.
+fn end() -> anyhow::Result<impl Future<Output = ()>> {
+    let take = |kind| signal(kind).context("cannot take signals");
+    let (mut interrupt, mut terminate) = (take(SignalKind::interrupt())?, take(SignalKind::terminate())?);
+    let (mut hangup, mut quit) = (take(SignalKind::hangup())?, take(SignalKind::quit())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+            _ = quit.recv() => {}
+        }
+    })
 }
 
 /// The terminal's other screen, until it is dropped.

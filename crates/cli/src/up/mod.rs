@@ -1,40 +1,54 @@
 //! `isthmus up` and `isthmus down`: a machine joins its grid if it has not yet, and its
 //! services run on after the command has ended.
 
+mod detached;
+mod member;
 mod running;
 mod start;
+mod systemd;
+mod text;
+mod unit;
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use isthmus_broker::state::{ADMIN_DIRECTORY, State, StateError};
-use isthmus_net::credentials::CredentialsError;
-use isthmus_net::{Credentials, Identity};
+use isthmus_agent::runtime_directory;
+use isthmus_net::token::{BearerToken, Invitation};
+use isthmus_net::{Credentials, Role};
 use isthmus_wire::Label;
 
 use crate::config::{Config, StateArgs};
 use crate::join::{self, Wanted};
 use crate::output;
+use crate::relay;
 use crate::services::Service;
+use crate::standing::Standing;
+use member::Member;
 use running::Stopped;
-use start::Started;
+use start::{Running, Started};
+use systemd::Manager;
 
 /// Of a front-end that is a node as well, the node's state within the front-end's.
 const NODE_DIRECTORY: &str = "node";
+/// How long a service that was just started may take to attach, and one that ran before: that
+/// one may be between two attempts.
+const ATTACH: Duration = Duration::from_secs(15);
+const ATTACH_AGAIN: Duration = Duration::from_secs(5);
 
 /// Join a grid if need be, and start this machine's services.
 ///
 /// On the broker's host, after `isthmus grid init`: the broker, with a relay. With a
 /// site's token: the gateway, or with --via a node. The services run in the background
 /// until `isthmus down` or the machine's end; a second `isthmus up` starts what doesn't
-/// run.
+/// run, and says how the others are.
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
     #[command(flatten)]
     state: StateArgs,
-    /// File with a join token, - for stdin. Needed the first time.
+    /// File with a join token, - for stdin. Needed the first time, and after a revocation.
     #[arg(long, value_name = "FILE")]
     token: Option<PathBuf>,
     /// This machine is a node, and this is its site's front-end, at port 7710 unless told
@@ -47,13 +61,56 @@ pub(crate) struct UpArgs {
     /// Name of this node or relay; by default the machine's host name.
     #[arg(long)]
     name: Option<Label>,
+    /// This machine is a further gateway of its site, with this name.
+    #[arg(long, value_name = "NAME", conflicts_with = "via")]
+    gateway: Option<Label>,
+    /// Have the user's systemd run the services, also after a restart of the machine: writes,
+    /// enables and starts a unit for each.
+    #[arg(long)]
+    user_unit: bool,
 }
 
 /// Stop the services that `isthmus up` started on this machine.
+///
+/// Units of the user's systemd that it has written are removed.
 #[derive(Debug, Args)]
 pub(crate) struct DownArgs {
     #[command(flatten)]
     state: StateArgs,
+}
+
+impl UpArgs {
+    /// What to join as in the machine's own directory.
+    fn wanted(&self) -> Wanted {
+        let name = if self.node { None } else { self.name.clone() };
+        Wanted { name: self.gateway.clone().or(name), via: self.via.clone(), force: false }
+    }
+
+    /// Refuses what can't be, before a token is spent.
+    fn check(&self, token: Option<&Invitation>) -> anyhow::Result<()> {
+        let Some(token) = token else { return Ok(()) };
+        let of_site = token.nodes.is_some();
+        if self.gateway.is_some() && !of_site && token.role != Role::Gateway {
+            bail!("--gateway is for a site's front-end, and the token is for a {}", token.role);
+        }
+        if of_site && self.via.is_none() && !self.node && self.name.is_some() {
+            bail!(
+                "--name is a node's name, and a node needs its site's front-end as well, --via FRONT-END; a further \
+                 gateway of the site is named by --gateway NAME"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// One state directory, and how its service is to run.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    directory: &'a Path,
+    /// ` --state DIR` for the commands that are named.
+    option: &'a str,
+    token: Option<&'a str>,
+    manager: Option<&'a Manager>,
 }
 
 /// Runs `isthmus up`.
@@ -61,11 +118,26 @@ pub(crate) struct DownArgs {
 /// # Errors
 /// The message for the user.
 pub(crate) async fn up(args: UpArgs) -> anyhow::Result<()> {
-    let directory = args.state.directory();
+    // Services have another working directory.
+    let directory = std::path::absolute(args.state.directory()).context("no working directory")?;
+    let manager = if args.user_unit { Some(Manager::find().await?) } else { None };
     let _lock = running::lock(&directory)?;
     let token = args.token.as_deref().map(join::read_token).transpose()?;
-    let wanted = Wanted { name: args.name.clone(), via: args.via.clone(), force: false };
-    let Some(member) = Member::of_or_joined(&directory, token.as_deref(), || Ok(wanted)).await? else {
+    let invitation = token.as_deref().map(BearerToken::read).transpose()?;
+    let invitation = invitation.map(|token| token.public.invitation);
+    let known = Member::of(&directory)?;
+    if known.is_none() {
+        args.check(invitation.as_ref())?;
+    }
+    let node = directory.join(NODE_DIRECTORY);
+    if let Some(place) = agents_place(&args, (&directory, &node), known.as_ref(), invitation.as_ref()) {
+        let configured = Config::load(None, place)?.agent.runtime_directory;
+        runtime_directory::check(configured.as_deref())?;
+    }
+    let option = args.state.option();
+    let place =
+        Place { directory: &directory, option: &option, token: token.as_deref(), manager: manager.as_ref() };
+    let Some(member) = Member::of_or_joined(&directory, place.token, || Ok(args.wanted())).await? else {
         bail!(
             "this machine belongs to no grid yet ({} holds no identity). With a join token: isthmus up --token \
              FILE, and --via FRONT-END on a node. Without one: isthmus grid init makes a grid, and isthmus grid \
@@ -73,43 +145,120 @@ pub(crate) async fn up(args: UpArgs) -> anyhow::Result<()> {
             directory.display()
         )
     };
-    if let (Member::Joined(identity), Some(name)) = (&member, &args.name)
-        && identity.name() != name
-    {
-        bail!(
-            "{} holds the identity of {identity}, not of {name}; give another directory with --state",
-            directory.display()
-        );
-    }
-    let option = args.state.option();
     let service = member.service()?;
-    if args.node && service != Service::Gateway {
-        bail!("--node is for a site's front-end, and this machine is {member}");
-    }
-    run(service, &directory, &member.to_string()).await?;
-    let node = directory.join(NODE_DIRECTORY);
+    check_named(&args, &member, &directory)?;
+    place.run(&member).await?;
     if args.node || (service == Service::Gateway && node.exists()) {
         let wanted = || {
             let via = Some(gateway_from_here(&directory)?.to_string());
-            Ok(Wanted { name: args.name, via, force: false })
+            Ok(Wanted { name: args.name.clone(), via, force: false })
         };
-        let Some(member) = Member::of_or_joined(&node, token.as_deref(), wanted).await? else {
+        let place = Place { directory: &node, ..place };
+        let Some(member) = Member::of_or_joined(&node, place.token, wanted).await? else {
             bail!("this machine is no node yet: give the site's token again, --token FILE")
         };
-        run(member.service()?, &node, &member.to_string()).await?;
+        place.run(&member).await?;
     }
-    output::print(&(), &next(service, &directory, &option, args.node), false)
+    let mut text = text::next(service, &directory, &option, args.node);
+    if manager.is_some() {
+        text = text::linger(runtime_directory::lingers()).to_owned() + &text;
+    }
+    output::print(&(), &text, false)
 }
 
-/// Starts a service, and says so.
-async fn run(service: Service, directory: &Path, who: &str) -> anyhow::Result<()> {
-    let started = start::start(service, directory).await?;
-    let how = match started {
-        Started::Now => "runs",
-        Started::Before => "runs already",
+/// The state directory of the agent that will run here, if one will.
+fn agents_place<'a>(
+    args: &UpArgs,
+    (own, node): (&'a Path, &'a Path),
+    known: Option<&Member>,
+    token: Option<&Invitation>,
+) -> Option<&'a Path> {
+    let is_agent = match (known, token) {
+        (Some(member), _) => member.service().is_ok_and(|service| service == Service::Agent),
+        (None, Some(token)) => token.role == Role::Agent && (token.nodes.is_none() || args.via.is_some()),
+        (None, None) => false,
     };
-    let log = directory.join(start::LOG_FILE);
-    output::print(&(), &format!("{who} {how}; its log is {}\n", log.display()), false)
+    if is_agent { Some(own) } else { (args.node || node.exists()).then_some(node) }
+}
+
+/// Refuses names of another member than the one that is here.
+fn check_named(args: &UpArgs, member: &Member, directory: &Path) -> anyhow::Result<()> {
+    let is_gateway = member.service()? == Service::Gateway;
+    for (given, option) in [(args.node, "--node"), (args.gateway.is_some(), "--gateway")] {
+        if given && !is_gateway {
+            bail!("{option} is for a site's front-end, and this machine is {member}");
+        }
+    }
+    let Member::Joined(credentials) = member else { return Ok(()) };
+    let given = if is_gateway { &args.gateway } else { &args.name };
+    let identity = credentials.identity();
+    if let Some(name) = given.as_ref().filter(|name| identity.name() != *name) {
+        bail!(
+            "{} belongs to {identity}, not to {name}; give another directory with --state",
+            directory.display()
+        );
+    }
+    Ok(())
+}
+
+impl Place<'_> {
+    /// Starts the service unless it runs, waits until it is attached, and says so. One that
+    /// is revoked joins again by the token.
+    async fn run(&self, member: &Member) -> anyhow::Result<()> {
+        let service = member.service()?;
+        let mut begun = self.begin(service).await?;
+        if let (None, Some(token), Member::Joined(credentials)) = (&begun, self.token, member) {
+            start::halt(service, self.directory).await?;
+            member::join_again(self.directory, token, credentials).await?;
+            begun = self.begin(service).await?;
+        }
+        let Some((running, standing)) = begun else {
+            bail!("{}", text::revoked(&member.to_string(), self.option));
+        };
+        let log = self.directory.join(start::LOG_FILE);
+        if let (Some(standing), Some(upstream)) = (standing.filter(|now| !now.attached), member.upstream()) {
+            bail!("{}", text::not_attached(&member.to_string(), &upstream, &standing, &log));
+        }
+        let (with, more) = match member {
+            Member::Grid(_) => {
+                let directory = self.directory.join(relay::DIRECTORY);
+                let found = start::settled(&directory, running.pid, patience(&running)).await?;
+                text::relay(found.as_ref(), self.directory)
+            }
+            Member::Joined(_) => ("", String::new()),
+        };
+        let how = how(&running);
+        output::print(&(), &format!("{member}{with} {how}; its log is {}\n{more}", log.display()), false)
+    }
+
+    /// Starts the service unless it runs, and waits until it is known whether it is attached;
+    /// none if its certificate is revoked.
+    async fn begin(&self, service: Service) -> anyhow::Result<Option<(Running, Option<Standing>)>> {
+        let Started::Runs(running) = start::start(service, self.directory, self.manager).await? else {
+            return Ok(None);
+        };
+        let standing = start::settled(self.directory, running.pid, patience(&running)).await?;
+        if !standing.as_ref().is_some_and(|standing| standing.revoked) {
+            return Ok(Some((running, standing)));
+        }
+        if !running.already {
+            start::halt(service, self.directory).await?;
+        }
+        Ok(None)
+    }
+}
+
+/// How long it may take until it is known whether a service is attached.
+fn patience(running: &Running) -> Duration {
+    if running.already { ATTACH_AGAIN } else { ATTACH }
+}
+
+fn how(running: &Running) -> String {
+    let runs = if running.already { "runs already" } else { "runs" };
+    match &running.unit {
+        Some(unit) => format!("{runs} as {unit} of your systemd"),
+        None => runs.to_owned(),
+    }
 }
 
 /// Where this machine's gateway listens, for an agent of the same machine: not on
@@ -130,37 +279,17 @@ fn gateway_from_here(directory: &Path) -> anyhow::Result<SocketAddr> {
     Ok(SocketAddr::new(own.ip(), listen.port()))
 }
 
-/// What to do next.
-fn next(service: Service, directory: &Path, option: &str, is_node: bool) -> String {
-    let stop = format!("  stop                  isthmus down{option}\n");
-    let here = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
-    let here = here.unwrap_or_else(|_| "FRONT-END".to_owned());
-    let use_it =
-        "  see what there is     isthmus status\n  run something         isthmus run -- mpirun -n 8 ./app\n";
-    match service {
-        Service::Broker => format!(
-            "  invite a site         isthmus grid invite{option} --site SITE --owner USER --nodes N --out SITE.token\n  \
-               see what there is     isthmus status --state {}\n{stop}",
-            directory.join(ADMIN_DIRECTORY).display()
-        ),
-        Service::Gateway if is_node => format!("{use_it}{stop}"),
-        Service::Gateway => format!("  on each of its nodes  isthmus up --token FILE --via {here}\n{stop}"),
-        Service::Agent => format!("{use_it}{stop}"),
-        Service::Relay => stop,
-    }
-}
-
 /// Runs `isthmus down`.
 ///
 /// # Errors
 /// The message for the user.
-pub(crate) fn down(args: &DownArgs) -> anyhow::Result<()> {
-    let directory = args.state.directory();
+pub(crate) async fn down(args: DownArgs) -> anyhow::Result<()> {
+    let directory = std::path::absolute(args.state.directory()).context("no working directory")?;
     let lock = if directory.exists() { Some(running::lock(&directory)?) } else { None };
     // A node takes leave through its gateway.
     let mut all = Vec::new();
     for place in [directory.join(NODE_DIRECTORY), directory.clone()] {
-        all.extend(running::stop(&place)?);
+        all.extend(running::stop(&place).await?);
     }
     let mut text = String::new();
     for (service, stopped) in &all {
@@ -175,57 +304,4 @@ pub(crate) fn down(args: &DownArgs) -> anyhow::Result<()> {
     }
     drop(lock);
     output::print(&(), &text, false)
-}
-
-/// What a state directory holds.
-enum Member {
-    Grid(String),
-    Joined(Identity),
-}
-
-impl Member {
-    fn of(directory: &Path) -> anyhow::Result<Option<Self>> {
-        match State::load(directory) {
-            Ok(state) => return Ok(Some(Self::Grid(state.grid.name))),
-            Err(StateError::Missing(_)) => {}
-            Err(error) => return Err(error.into()),
-        }
-        match Credentials::load(directory) {
-            Ok(credentials) => Ok(Some(Self::Joined(credentials.identity().clone()))),
-            Err(CredentialsError::Missing { .. }) => Ok(None),
-            Err(error) => Err(error).context("this machine's identity can't be read"),
-        }
-    }
-
-    /// What it holds, or after a join by the token. None without either.
-    async fn of_or_joined(
-        directory: &Path,
-        token: Option<&str>,
-        wanted: impl FnOnce() -> anyhow::Result<Wanted>,
-    ) -> anyhow::Result<Option<Self>> {
-        match (Self::of(directory)?, token) {
-            (None, Some(token)) => {
-                let credentials = join::join(token, directory, wanted()?).await?;
-                Ok(Some(Self::Joined(credentials.identity().clone())))
-            }
-            (known, _) => Ok(known),
-        }
-    }
-
-    fn service(&self) -> anyhow::Result<Service> {
-        match self {
-            Self::Grid(_) => Ok(Service::Broker),
-            Self::Joined(identity) => Service::of(identity.role())
-                .with_context(|| format!("{identity} runs no service: use isthmus status, run and grid")),
-        }
-    }
-}
-
-impl std::fmt::Display for Member {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Grid(name) => write!(f, "The broker of grid {name}, with a relay,"),
-            Self::Joined(identity) => identity.fmt(f),
-        }
-    }
 }

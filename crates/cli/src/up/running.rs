@@ -4,7 +4,6 @@
 //! [`ProcessId`] has them: another process that has the id later isn't taken for it.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,7 +15,9 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
+use super::systemd::{self, Manager};
 use crate::services::Service;
+use crate::standing::own_file;
 
 /// How long a service may take to end: an agent ends its part of running jobs.
 const END: Duration = Duration::from_secs(20);
@@ -35,30 +36,13 @@ fn path(directory: &Path, service: Service) -> PathBuf {
 
 /// The process of a service, if it runs.
 fn process(directory: &Path, service: Service) -> anyhow::Result<Option<ProcessId>> {
-    let Some(text) = read(&path(directory, service))? else { return Ok(None) };
+    let Some(text) = own_file(&path(directory, service), LONGEST)? else { return Ok(None) };
     Ok(noted(&text).filter(|process| process.pid > 1 && process.is_alive()))
 }
 
 fn noted(text: &str) -> Option<ProcessId> {
     let mut words = text.split_ascii_whitespace();
     Some(ProcessId { pid: words.next()?.parse().ok()?, started: words.next()?.parse().ok()? })
-}
-
-/// A note that this user has written; nothing else is followed, waited for or believed.
-fn read(path: &Path) -> anyhow::Result<Option<String>> {
-    let opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
-    let file = match opened {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
-    };
-    let found = file.metadata()?;
-    if !found.is_file() || found.uid() != nix::unistd::geteuid().as_raw() {
-        bail!("{} is not a file of this user; remove it", path.display());
-    }
-    let mut text = Vec::new();
-    file.take(LONGEST).read_to_end(&mut text)?;
-    Ok(Some(String::from_utf8_lossy(&text).into_owned()))
 }
 
 /// Keeps other `isthmus up` and `down` of this state directory waiting until it is dropped.
@@ -80,9 +64,9 @@ pub(super) fn lock(directory: &Path) -> anyhow::Result<Flock<File>> {
         .context("cannot lock the state directory")
 }
 
-/// Whether a service runs that was started here.
-pub(super) fn runs(directory: &Path, service: Service) -> anyhow::Result<bool> {
-    Ok(process(directory, service)?.is_some())
+/// The process of a service that was started here and runs.
+pub(super) fn pid(directory: &Path, service: Service) -> anyhow::Result<Option<u32>> {
+    Ok(process(directory, service)?.and_then(|process| process.pid.try_into().ok()))
 }
 
 /// Notes the process of a service.
@@ -99,18 +83,33 @@ pub(super) fn forget(directory: &Path, service: Service) {
     let _ = fs::remove_file(path(directory, service));
 }
 
-/// Stops the services of a state directory.
+/// Stops the services of a state directory, and removes their units.
 ///
 /// # Errors
 /// If one can't be told to end.
-pub(super) fn stop(directory: &Path) -> anyhow::Result<Vec<(&'static str, Stopped)>> {
+pub(super) async fn stop(directory: &Path) -> anyhow::Result<Vec<(&'static str, Stopped)>> {
     let mut stopped = Vec::new();
     for service in [Service::Agent, Service::Gateway, Service::Relay, Service::Broker] {
-        if let Some(process) = process(directory, service)? {
-            stopped.push((service.name(), end(process).with_context(|| service.name())?));
+        if let Some(unit) = systemd::noted(directory, service)? {
+            Manager::find().await?.remove(&unit).await.with_context(|| unit.clone())?;
+            systemd::forget(directory, service);
+            stopped.push((service.name(), Stopped::InOrder));
         }
-        forget(directory, service);
+        if let Some(how) = stop_process(directory, service)? {
+            stopped.push((service.name(), how));
+        }
     }
+    Ok(stopped)
+}
+
+/// Stops the process of one service.
+///
+/// # Errors
+/// If it can't be told to end.
+pub(super) fn stop_process(directory: &Path, service: Service) -> anyhow::Result<Option<Stopped>> {
+    let process = process(directory, service)?;
+    let stopped = process.map(|process| end(process).with_context(|| service.name())).transpose()?;
+    forget(directory, service);
     Ok(stopped)
 }
 
@@ -130,24 +129,24 @@ fn end(process: ProcessId) -> anyhow::Result<Stopped> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_process_with_the_same_id_later_is_another_one() {
+    #[tokio::test]
+    async fn a_process_with_the_same_id_later_is_another_one() {
         let directory = tempfile::tempdir().unwrap();
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         note(directory.path(), Service::Agent, child.id()).unwrap();
-        assert!(runs(directory.path(), Service::Agent).unwrap());
-        assert!(!runs(directory.path(), Service::Gateway).unwrap());
+        assert!(pid(directory.path(), Service::Agent).unwrap().is_some());
+        assert!(pid(directory.path(), Service::Gateway).unwrap().is_none());
         let path = path(directory.path(), Service::Agent);
         files::write(&path, format!("{} 1\n", child.id()).as_bytes(), 0o600).unwrap();
-        assert!(!runs(directory.path(), Service::Agent).unwrap());
-        assert!(stop(directory.path()).unwrap().is_empty());
+        assert!(pid(directory.path(), Service::Agent).unwrap().is_none());
+        assert!(stop(directory.path()).await.unwrap().is_empty());
         assert!(!path.exists());
         note(directory.path(), Service::Agent, child.id()).unwrap();
         let waiting = std::thread::spawn(move || child.wait().unwrap());
-        let stopped = stop(directory.path()).unwrap();
+        let stopped = stop(directory.path()).await.unwrap();
         assert!(matches!(stopped[..], [("agent", Stopped::InOrder)]));
         waiting.join().unwrap();
         files::write(&path, b"nonsense", 0o600).unwrap();
-        assert!(!runs(directory.path(), Service::Agent).unwrap());
+        assert!(pid(directory.path(), Service::Agent).unwrap().is_none());
     }
 }

@@ -1,19 +1,22 @@
-//! Starts a service in the background, and waits until it is ready.
+//! Starts a service in the background or as a unit of the user's systemd, and waits until it
+//! is ready.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Child;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
-use tokio::net::UnixDatagram;
-use tokio::time::{Instant, timeout};
+use isthmus_net::upgrade::Program;
+use tokio::time::{Instant, sleep};
 
-use super::running;
+use super::systemd::{self, Manager};
+use super::unit::Unit;
+use super::{detached, running};
 use crate::services::Service;
+use crate::standing::{self, Standing};
 
 /// The log of a service that was started here, in its state directory.
 pub(super) const LOG_FILE: &str = "log";
@@ -26,36 +29,71 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Of the log of one that fails.
 const LAST_LINES: usize = 5;
 
-/// Whether it ran already.
-pub(super) enum Started {
-    Now,
-    Before,
+/// A service that runs.
+#[derive(Debug)]
+pub(super) struct Running {
+    /// It ran before.
+    pub(super) already: bool,
+    /// Its process.
+    pub(super) pid: u32,
+    /// The unit that it runs as.
+    pub(super) unit: Option<String>,
 }
 
-/// Starts a service unless it runs.
+/// What became of a start.
+#[derive(Debug)]
+pub(super) enum Started {
+    Runs(Running),
+    /// Its certificate is revoked, so it serves for nothing. It was ended, unless it ran
+    /// before.
+    Revoked,
+}
+
+/// Starts a service unless it runs; as a unit of `manager`, or of the user's systemd if it
+/// has one already.
 ///
 /// # Errors
 /// If it ends or isn't ready in time; with the end of its log.
-pub(super) async fn start(service: Service, directory: &Path) -> anyhow::Result<Started> {
-    if running::runs(directory, service)? {
-        return Ok(Started::Before);
+pub(super) async fn start(
+    service: Service,
+    directory: &Path,
+    manager: Option<&Manager>,
+) -> anyhow::Result<Started> {
+    let noted = systemd::noted(directory, service)?;
+    if let Some(pid) = running::pid(directory, service)? {
+        if manager.is_some() && noted.is_none() {
+            bail!(
+                "the {} runs as a process of its own; isthmus down first, then isthmus up --user-unit",
+                service.name()
+            );
+        }
+        return before(directory, pid, None);
     }
-    // Nobody else may say that it is ready.
-    let private = tempfile::tempdir().context("cannot make a directory for a socket")?;
-    let socket = private.path().join("notify");
-    let notified = UnixDatagram::bind(&socket).context("cannot make a socket for the service's word")?;
+    let found;
+    let manager = match (manager, &noted) {
+        (None, None) => return in_background(service, directory).await,
+        (Some(manager), _) => manager,
+        (None, Some(_)) => {
+            found = Manager::find().await?;
+            &found
+        }
+    };
+    as_unit(service, directory, manager, noted).await
+}
+
+/// One that runs already.
+fn before(directory: &Path, pid: u32, unit: Option<String>) -> anyhow::Result<Started> {
+    if Standing::of(directory, pid)?.is_some_and(|standing| standing.revoked) {
+        return Ok(Started::Revoked);
+    }
+    Ok(Started::Runs(Running { already: true, pid, unit }))
+}
+
+async fn in_background(service: Service, directory: &Path) -> anyhow::Result<Started> {
     let log = open_log(directory)?;
     let from = log.metadata()?.len();
-    let itself = std::env::current_exe().context("cannot find this program")?;
-    let mut command = Command::new(itself);
-    command.arg(service.name()).args(service.options()).arg("--state").arg(directory);
-    command.env("NOTIFY_SOCKET", &socket);
-    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-    // SAFETY: only makes a system call.
-    unsafe {
-        command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(std::io::Error::from));
-    }
-    let mut child = command.spawn().context("cannot start the service")?;
+    standing::forget(directory);
+    let mut child = detached::spawn(service, directory, log)?;
     if let Err(error) = running::note(directory, service, child.id()) {
         // Nobody could stop it.
         let _ = child.kill();
@@ -63,25 +101,122 @@ pub(super) async fn start(service: Service, directory: &Path) -> anyhow::Result<
         return Err(error);
     }
     let ends = Instant::now() + READY;
-    let mut word = [0; 512];
     loop {
-        if let Ok(Ok(len)) = timeout(LOOK, notified.recv(&mut word)).await
-            && word[..len].split(|byte| *byte == b'\n').any(|line| line == b"READY=1")
-        {
-            return Ok(Started::Now);
-        }
+        // Looked at first: what it has written before its end counts less.
         if let Some(status) = child.try_wait()? {
             running::forget(directory, service);
             bail!("the {} has ended ({status}):\n{}", service.name(), last_lines(directory, from));
         }
-        if Instant::now() > ends {
-            bail!(
-                "the {} runs, and isn't ready after {} s; it goes on trying (isthmus down stops it):\n{}",
-                service.name(),
-                READY.as_secs(),
-                last_lines(directory, from)
-            );
+        match Standing::of(directory, child.id())? {
+            Some(standing) if standing.revoked => {
+                running::stop_process(directory, service)?;
+                reap(child);
+                return Ok(Started::Revoked);
+            }
+            Some(standing) if standing.ready => {
+                return Ok(Started::Runs(Running { already: false, pid: child.id(), unit: None }));
+            }
+            Some(_) | None if Instant::now() > ends => return Err(late(service, directory, from)),
+            Some(_) | None => sleep(LOOK).await,
         }
+    }
+}
+
+/// Its end was waited for; without this it would stay a zombie while this command runs.
+fn reap(mut child: Child) {
+    let _ = child.wait();
+}
+
+async fn as_unit(
+    service: Service,
+    directory: &Path,
+    manager: &Manager,
+    noted: Option<String>,
+) -> anyhow::Result<Started> {
+    let program = Program::of_this_process().context("cannot find this program")?;
+    let program = std::path::absolute(program.path()).context("cannot find this program")?;
+    let host = nix::unistd::gethostname().context("cannot read the host name")?;
+    let (host, log_path) = (host.to_string_lossy().into_owned(), directory.join(LOG_FILE));
+    let unit = Unit { service, program: &program, directory, host: &host, log: &log_path };
+    let (text, name) = (unit.text()?, noted.unwrap_or_else(|| unit.name()));
+    let found = manager.look(&name).await?;
+    if found.active {
+        systemd::note(directory, service, &name)?;
+        return before(directory, found.pid, Some(name));
+    }
+    // With its rights; systemd would make one that others may read.
+    let from = open_log(directory)?.metadata()?.len();
+    standing::forget(directory);
+    systemd::note(directory, service, &name)?;
+    manager.install(&name, &text).await?;
+    tokio::select! {
+        biased;
+        started = manager.start(&name, READY + LOOK) => if let Err(error) = started {
+            remove(service, directory, manager, &name).await?;
+            bail!("the {} can't be started ({error:#}):\n{}", service.name(), last_lines(directory, from));
+        },
+        () = revoked(directory) => {
+            manager.stop(&name).await?;
+            return Ok(Started::Revoked);
+        }
+        () = sleep(READY) => return Err(late(service, directory, from)),
+    }
+    let pid = manager.look(&name).await?.pid;
+    Ok(Started::Runs(Running { already: false, pid, unit: Some(name) }))
+}
+
+async fn remove(service: Service, directory: &Path, manager: &Manager, name: &str) -> anyhow::Result<()> {
+    manager.remove(name).await?;
+    systemd::forget(directory, service);
+    Ok(())
+}
+
+/// Ends a service that is to be started again; its unit stays.
+///
+/// # Errors
+/// If it can't be told to end.
+pub(super) async fn halt(service: Service, directory: &Path) -> anyhow::Result<()> {
+    if let Some(name) = systemd::noted(directory, service)? {
+        Manager::find().await?.stop(&name).await?;
+    }
+    running::stop_process(directory, service).map(drop)
+}
+
+/// Ends when the service finds that its certificate is revoked.
+async fn revoked(directory: &Path) {
+    while !Standing::read(directory).ok().flatten().is_some_and(|standing| standing.revoked) {
+        sleep(LOOK).await;
+    }
+}
+
+fn late(service: Service, directory: &Path, from: u64) -> anyhow::Error {
+    anyhow::anyhow!(
+        "the {} runs, and isn't ready after {} s; it goes on trying (isthmus down stops it):\n{}",
+        service.name(),
+        READY.as_secs(),
+        last_lines(directory, from)
+    )
+}
+
+/// How a running service is, once that is known or `patience` is over. None of one that
+/// doesn't say it.
+///
+/// # Errors
+/// If another user's file is there.
+pub(super) async fn settled(
+    directory: &Path,
+    pid: u32,
+    patience: Duration,
+) -> anyhow::Result<Option<Standing>> {
+    let ends = Instant::now() + patience;
+    loop {
+        let standing = Standing::of(directory, pid)?;
+        if Instant::now() > ends
+            || standing.as_ref().is_some_and(|standing| standing.is_settled(SystemTime::now()))
+        {
+            return Ok(standing);
+        }
+        sleep(LOOK).await;
     }
 }
 

@@ -34,6 +34,7 @@ pub(crate) async fn run(gateway: Arc<Gateway>, mut outbox: Outbox) {
         if gateway.upstream.failed() {
             gateway.send_cut_off(true);
         }
+        gateway.credentials.attachment().failed(&reason);
         warn!(broker, reason, retry_in = ?pause, "not attached to the broker");
         tokio::select! {
             () = sleep(pause) => {}
@@ -64,6 +65,7 @@ async fn attach(gateway: &Arc<Gateway>, outbox: &mut Outbox, pause: &mut Duratio
     gateway.roster().clear_elsewhere();
     gateway.forget_contacts();
     gateway.upstream.attached(channel);
+    gateway.credentials.attachment().begun();
     gateway.send_cut_off(false);
     *pause = BACKOFF.0;
     match drive(gateway, outbox, down, up_tx).await {

@@ -59,6 +59,33 @@ fn a_second_gateway_with_a_name_of_its_own_changes_no_contact() {
     assert!(registry.find("beta", "n1.alpha").is_ok() && registry.find("beta", "n2.alpha").is_ok());
 }
 
+/// A forgotten `--via` makes a node a gateway; it must not take the place of the real one.
+#[test]
+fn a_gateway_that_is_attached_is_in_the_way_of_another_one() {
+    let (mut registry, [a, b]) = two();
+    let way = |registry: &Registry, site: &str, name: &str| {
+        let uri = format!("isthmus:///gateway/{site}/{name}/");
+        registry.in_the_way(&isthmus_net::Identity::from_uri(&uri).unwrap())
+    };
+    for (site, name, there) in [
+        ("alpha", "gateway", Some("gateway a.alpha")),
+        ("alpha", "b", Some("gateway b.alpha")),
+        ("alpha", "c", None),
+        ("beta", "gateway", Some("gateway.beta")),
+        ("beta", "c", None),
+        ("gamma", "gateway", None),
+    ] {
+        let reason = way(&registry, site, name);
+        assert_eq!(reason.is_some(), there.is_some(), "{site} {name}: {reason:?}");
+        let told = |reason: &String| reason.contains(there.unwrap_or_default()) && reason.contains("--via");
+        assert!(reason.iter().all(told), "{reason:?}");
+    }
+    registry.detach(a);
+    assert!(way(&registry, "alpha", "a").is_none() && way(&registry, "alpha", "gateway").is_some());
+    registry.detach(b);
+    assert!(way(&registry, "alpha", "gateway").is_none());
+}
+
 #[test]
 fn nodes_of_a_lost_gateway_attach_to_another_and_keep_their_addresses() {
     let (mut registry, [a, b]) = two();

@@ -1,0 +1,171 @@
+//! The use of join tokens, and their end.
+
+use isthmus_net::{Identity, Role};
+use prost::Message as _;
+
+use super::{FORGET_AT_ONCE, MemberRecord, Standing, member};
+use crate::records::{TOKENS, token_key};
+use crate::store::{Revision, Store, StoreError, Transaction};
+
+/// Gateways that a site's token makes.
+pub(super) const MOST_GATEWAYS: usize = 16;
+
+/// The use of a join token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct UsedToken {
+    pub(crate) expiry_unix_seconds: u64,
+    /// SHA-256 of the HMAC of the request with which it was used: the same name and the
+    /// same key.
+    pub(crate) request_sha256: [u8; 32],
+    /// A site's token that admits nobody any more.
+    pub(crate) closed: bool,
+}
+
+impl UsedToken {
+    /// 8 bytes of expiry in network order, then the hash; one byte more if it is closed.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let closed: &[u8] = if self.closed { &[1] } else { &[] };
+        [&self.expiry_unix_seconds.to_be_bytes()[..], &self.request_sha256, closed].concat()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (expiry, rest) = bytes.split_first_chunk()?;
+        let (request_sha256, closed) = rest.split_first_chunk()?;
+        let expiry_unix_seconds = u64::from_be_bytes(*expiry);
+        let closed = match closed {
+            [] => false,
+            [1] => true,
+            _ => return None,
+        };
+        Some(Self { expiry_unix_seconds, request_sha256: *request_sha256, closed })
+    }
+}
+
+/// What became of the use of a join token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum TokenUse {
+    /// The certificate is to be issued as of this time.
+    Accepted { issued: u64 },
+    /// It was used before with another request, or what the same request has made a
+    /// member is none any more.
+    UsedBefore,
+    /// It was closed when one who had joined by it was revoked.
+    Closed,
+    /// It is good for so many nodes, or gateways, and there are as many.
+    UsedUp(usize),
+    /// A member of another owner has the name. The token is not used up. The text is
+    /// that member's identity URI.
+    NameTaken(String),
+}
+
+/// Marks a join token as used and its bearer as a member. A name stays with its owner:
+/// the same identity may join again. A repeated request, whose answer was lost, is
+/// accepted as long as the member is the one that the first made. Deletes some tokens
+/// that have expired.
+///
+/// A token that is good for several `nodes` has a record of itself, by which its uses exclude
+/// each other, and one of each name that it was used for. Who is a member by it may join
+/// again under that name, unless the token is closed.
+pub(crate) async fn use_token(
+    store: &dyn Store,
+    (id, used): ([u8; 16], UsedToken),
+    nodes: Option<u32>,
+    identity: &Identity,
+    now: u64,
+) -> Result<TokenUse, StoreError> {
+    let token_key = token_key(id);
+    let key = match nodes {
+        None => token_key.clone(),
+        Some(_) => format!("{token_key}/{}", member(identity)),
+    };
+    let expired = |value: &[u8]| UsedToken::decode(value).is_none_or(|used| used.expiry_unix_seconds < now);
+    loop {
+        let revision_of = async |key: &str| -> Result<_, StoreError> {
+            let record = store.get(key).await?;
+            let revision = record.as_ref().map_or(0, |record| record.revision);
+            Ok((record.and_then(|record| UsedToken::decode(&record.value)), revision))
+        };
+        let (former, revision) = revision_of(&key).await?;
+        let (whole, token_revision) = revision_of(&token_key).await?;
+        if whole.is_some_and(|token| token.closed) {
+            return Ok(TokenUse::Closed);
+        }
+        let standing = Standing::read(store, identity).await?;
+        let member = standing.member.as_ref();
+        let made = |former: &UsedToken| {
+            (nodes.is_some() || former.request_sha256 == used.request_sha256)
+                && member.is_some_and(|member| member.token == id && member.revoked == 0)
+        };
+        if former.as_ref().is_some_and(|former| !made(former)) {
+            return Ok(TokenUse::UsedBefore);
+        }
+        if let Some(holder) = member.filter(|holder| holder.identity != identity.uri()) {
+            return Ok(TokenUse::NameTaken(holder.identity.clone()));
+        }
+        let tokens = store.range(TOKENS).await?.records;
+        if let Some(nodes) = nodes.filter(|_| former.is_none()) {
+            let most = if identity.role() == Role::Gateway { MOST_GATEWAYS } else { nodes as usize };
+            let uses = tokens.iter().filter_map(|(key, _)| key.strip_prefix(&token_key)?.strip_prefix('/'));
+            // n1.alpha is a node, gateway.alpha and login1.gateway.alpha are gateways.
+            let is_gateway = |name: &str| name.rsplit('.').nth(1) == Some(Role::Gateway.as_str());
+            if uses.filter(|name| is_gateway(name) == (identity.role() == Role::Gateway)).count() >= most {
+                return Ok(TokenUse::UsedUp(most));
+            }
+        }
+        let issued = now.max(standing.revoked + 1);
+        let joined = MemberRecord { token: id.to_vec(), ..MemberRecord::new(identity, now, issued) };
+        let gone = tokens
+            .iter()
+            .filter(|(other, token)| **other != *key && **other != *token_key && expired(&token.value));
+        let transaction = standing.unchanged().when(&key, revision).put(&key, used.encode(), None).put(
+            &standing.key,
+            joined.encode_to_vec(),
+            None,
+        );
+        let transaction = match nodes {
+            Some(_) => transaction.when(&token_key, token_revision).put(&token_key, used.encode(), None),
+            None => transaction,
+        };
+        let transaction =
+            gone.take(FORGET_AT_ONCE).fold(transaction, |transaction, (key, _)| transaction.delete(&**key));
+        // The token was used or the name taken meanwhile: the next round compares.
+        if store.transact(transaction).await?.is_some() {
+            return Ok(TokenUse::Accepted { issued });
+        }
+    }
+}
+
+/// A site's token that admits nodes yet.
+#[derive(Debug)]
+pub(super) struct Open {
+    key: String,
+    revision: Revision,
+    used: UsedToken,
+}
+
+impl Open {
+    /// When it ends by itself, in seconds since 1970.
+    pub(super) fn ends(&self) -> u64 {
+        self.used.expiry_unix_seconds
+    }
+
+    /// Closes it with a transaction, which fails if it is used meanwhile.
+    pub(super) fn close(self, transaction: Transaction) -> Transaction {
+        let closed = UsedToken { closed: true, ..self.used };
+        transaction.when(&self.key, self.revision).put(&self.key, closed.encode(), None)
+    }
+}
+
+/// The token with this id, if it is a site's and open.
+pub(super) async fn open(store: &dyn Store, id: &[u8], now: u64) -> Result<Option<Open>, StoreError> {
+    let Ok(id) = id.try_into() else { return Ok(None) };
+    let key = token_key(id);
+    let Some(record) = store.get(&key).await? else { return Ok(None) };
+    let used = UsedToken::decode(&record.value);
+    let Some(used) = used.filter(|used| !used.closed && used.expiry_unix_seconds >= now) else {
+        return Ok(None);
+    };
+    // Only a site's token has records of names.
+    let names = store.range(&format!("{key}/")).await?.records;
+    Ok((!names.is_empty()).then_some(Open { key, revision: record.revision, used }))
+}

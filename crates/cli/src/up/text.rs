@@ -1,0 +1,116 @@
+//! What `isthmus up` says.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use isthmus_broker::state::ADMIN_DIRECTORY;
+
+use crate::services::Service;
+use crate::standing::Standing;
+
+/// Of a broker's relay.
+const AGAIN: &str = "every 30 s";
+
+/// How a broker's relay is, in the line that says that the broker runs, and a line more if
+/// it has none: why, and how it gets another port.
+pub(super) fn relay(relay: Option<&Standing>, directory: &Path) -> (&'static str, String) {
+    match relay {
+        Some(relay) if relay.attached => (", with a relay,", String::new()),
+        found => {
+            let reason = found.map(|relay| relay.reason.as_str()).filter(|reason| !reason.is_empty());
+            let config = directory.join("isthmus.toml");
+            let line = format!(
+                "Its relay doesn't run, and is tried again {AGAIN}: {}.\n  \
+                   at another port       in {}: [relay] listen = \"0.0.0.0:PORT\"; then isthmus down and isthmus up\n",
+                reason.unwrap_or("it isn't ready yet; its log has more"),
+                config.display()
+            );
+            (" (without a relay)", line)
+        }
+    }
+}
+
+/// That a service is not attached, to what, for how long and why.
+pub(super) fn not_attached(who: &str, upstream: &str, standing: &Standing, log: &Path) -> String {
+    format!(
+        "{who} runs, but is not attached to {upstream} {}. It goes on trying; its log is {}, and isthmus down stops it",
+        standing.why_not(SystemTime::now()),
+        log.display()
+    )
+}
+
+/// That a member is revoked, and what to do.
+pub(super) fn revoked(who: &str, option: &str) -> String {
+    format!(
+        "{who} is revoked: an administrator of the grid has had its certificate refused everywhere. With a new token \
+         (isthmus grid invite) it becomes a member again: isthmus up{option} --token FILE"
+    )
+}
+
+/// How to have a unit run without a login.
+pub(super) fn linger(lingers: bool) -> &'static str {
+    if lingers {
+        return "";
+    }
+    "  keep it running       loginctl enable-linger (without it, it ends with your last login, and starts with the \
+     next one)\n"
+}
+
+/// What to do next.
+pub(super) fn next(service: Service, directory: &Path, option: &str, is_node: bool) -> String {
+    let stop = format!("  stop                  isthmus down{option}\n");
+    let here = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
+    let here = here.unwrap_or_else(|_| "FRONT-END".to_owned());
+    let use_it =
+        "  see what there is     isthmus status\n  run something         isthmus run -- mpirun -n 8 ./app\n";
+    match service {
+        Service::Broker => format!(
+            "  invite a site         isthmus grid invite{option} --site SITE --owner USER --nodes N --out SITE.token\n  \
+               see what there is     isthmus status --state {}\n{stop}",
+            directory.join(ADMIN_DIRECTORY).display()
+        ),
+        Service::Gateway if is_node => format!("{use_it}{stop}"),
+        Service::Gateway => format!("  on each of its nodes  isthmus up --token FILE --via {here}\n{stop}"),
+        Service::Agent => format!("{use_it}{stop}"),
+        Service::Relay => stop,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broker_without_its_relay_says_so() {
+        let state = Path::new("/state");
+        let attached = Standing { attached: true, ..Standing::default() };
+        assert_eq!(relay(Some(&attached), state), (", with a relay,", String::new()));
+        let reason = "cannot listen on 0.0.0.0:7720: Address already in use".to_owned();
+        for (found, want) in [
+            (Some(Standing { reason, ..Standing::default() }), "cannot listen on 0.0.0.0:7720"),
+            (Some(Standing::default()), "it isn't ready yet"),
+            (None, "it isn't ready yet"),
+        ] {
+            let (short, line) = relay(found.as_ref(), state);
+            assert_eq!(short, " (without a relay)");
+            for part in [want, "/state/isthmus.toml", "[relay] listen"] {
+                assert!(line.contains(part), "{part}: {line}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_so_is_said_with_what_to_do() {
+        let since = isthmus_net::clock::unix_seconds(SystemTime::now()) - 600;
+        let standing = Standing { since, reason: "cannot reach broker".to_owned(), ..Standing::default() };
+        let said = not_attached("gateway.alpha", "the broker at b:7700", &standing, Path::new("/state/log"));
+        assert!(
+            said.starts_with(
+                "gateway.alpha runs, but is not attached to the broker at b:7700 for 10 min: cannot reach"
+            ),
+            "{said}"
+        );
+        assert!(revoked("agent n1.alpha", " --state /s").contains("isthmus up --state /s --token FILE"));
+        assert!(linger(true).is_empty() && linger(false).contains("loginctl enable-linger"));
+    }
+}

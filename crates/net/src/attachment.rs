@@ -1,0 +1,75 @@
+//! Whether a service is attached to the next one, for those who ask the process: its
+//! tasks tell, and `isthmus up` reads.
+
+use tokio::sync::watch;
+
+use crate::peers::REVOKED_HERE;
+
+/// How an attachment is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct State {
+    /// The service is attached.
+    pub attached: bool,
+    /// Why it is not. Empty before the first attempt has failed.
+    pub reason: String,
+    /// Its certificate is revoked: only a new token helps.
+    pub revoked: bool,
+}
+
+/// The attachment of a process's service. Cheap to clone; all clones are one.
+#[derive(Debug, Clone, Default)]
+pub struct Attachment(watch::Sender<State>);
+
+impl Attachment {
+    /// The service has attached.
+    pub fn begun(&self) {
+        self.set(State { attached: true, ..State::default() });
+    }
+
+    /// It has not, or the attachment has ended. That its certificate is revoked holds until
+    /// it attaches: not every attempt learns it.
+    pub fn failed(&self, reason: &str) {
+        let revoked = reason.contains(REVOKED_HERE);
+        if revoked || !self.0.borrow().revoked {
+            self.set(State { attached: false, reason: reason.to_owned(), revoked });
+        }
+    }
+
+    /// How it is, now and later.
+    pub fn watch(&self) -> watch::Receiver<State> {
+        self.0.subscribe()
+    }
+
+    fn set(&self, state: State) {
+        self.0.send_if_modified(|was| {
+            let is_new = *was != state;
+            *was = state;
+            is_new
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_changed_is_told() {
+        let attachment = Attachment::default();
+        let mut watch = attachment.clone().watch();
+        assert_eq!(*watch.borrow_and_update(), State::default());
+        attachment.failed("no answer");
+        assert!(watch.has_changed().unwrap());
+        assert_eq!(watch.borrow_and_update().reason, "no answer");
+        attachment.failed("no answer");
+        assert!(!watch.has_changed().unwrap());
+        attachment.begun();
+        assert!(watch.borrow_and_update().attached);
+        attachment.failed(&format!("the connection broke: {REVOKED_HERE}"));
+        assert!(watch.borrow_and_update().revoked);
+        attachment.failed("the connection broke");
+        assert!(watch.borrow_and_update().revoked, "an attempt may not learn it");
+        attachment.begun();
+        assert!(!watch.borrow_and_update().revoked);
+    }
+}
