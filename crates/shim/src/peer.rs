@@ -72,9 +72,7 @@ pub(crate) fn may_connect(job: &Job, listener: Fd, fd: Fd, peer: &Storage) -> bo
         // A listener at the peer's address.
         Ok(_) => false,
         // No socket; but a kernel without the module for TCP answers so to all.
-        Err(Errno(libc::ENOENT)) => {
-            look_up(&request(own, anyone(own))) == Err(Errno(libc::ENOENT))
-        }
+        Err(Errno(libc::ENOENT)) => look_up(&request(own, anyone(own))) == Err(Errno(libc::ENOENT)),
         Err(Errno(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM | libc::EAGAIN)) => false,
         // The kernel or a filter of system calls refuses the question, which the agent's
         // log names at its start.
