@@ -3,6 +3,7 @@
 mod news;
 
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use isthmus_agent::starting::processes::SUPERVISOR;
@@ -77,7 +78,7 @@ pub(super) struct Begun {
 #[derive(Debug, Default)]
 pub(super) struct Observed {
     /// Nodes and files of programs that the user was warned of.
-    warned: HashSet<(String, String)>,
+    warned: HashSet<(String, PathBuf)>,
     /// Connections that could not be made, of which the user hasn't read yet.
     pub failures: Vec<String>,
     /// What has run out, at which nodes.

@@ -1,5 +1,6 @@
 //! What the news of a job's agents mean for it, and for the user.
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use isthmus_net::enums::dial_name;
@@ -14,7 +15,10 @@ use crate::run::{pauses, pulses, uncarried};
 impl Watch {
     /// Warns of programs that aren't carried, once of each.
     pub(in crate::run) fn warn(&mut self, mut programs: Vec<UncarriedProgram>) {
-        let key = |program: &UncarriedProgram| (program.node.clone(), program.file.clone());
+        // The same file may be named with and without `./`.
+        let key = |program: &UncarriedProgram| {
+            (program.node.clone(), Path::new(&program.file).components().collect::<PathBuf>())
+        };
         programs.retain(|program| !self.observed.warned.contains(&key(program)));
         self.observed.warned.extend(programs.iter().map(key));
         if let Some(text) = uncarried::describe(&programs).filter(|_| !self.quiet) {
