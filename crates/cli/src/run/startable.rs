@@ -94,7 +94,7 @@ mod tests {
             (&here, "", of(Unstartable::Directory, &here, 126)),
             ("/no/such/file", "", of(Unstartable::NoFile, "/no/such/file", 127)),
             // The tests run in the crate's directory.
-            ("Cargo.toml", "", of(Unstartable::NotFound, "Cargo.toml", 127)),
+            ("Cargo.toml", "/nonexistent", of(Unstartable::NotFound, "Cargo.toml", 127)),
         ] {
             let got = check(name, path).err().map(|error| (error.clone(), error.status()));
             assert_eq!(got, want, "{name}");
