@@ -7,8 +7,12 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use playground::{Playground, read_to_string};
+
+/// In which a service has noticed what became of others, on a busy machine.
+const NOTICED: Duration = Duration::from_secs(60);
 
 /// A grid, and the services that `isthmus up` has started in it.
 struct Grid {
@@ -47,12 +51,14 @@ impl Grid {
     /// what has become of others.
     fn until(&self, state: &str, want: &str) -> String {
         let mut said = String::new();
-        for _ in 0..30 {
+        let deadline = Instant::now() + NOTICED;
+        while Instant::now() < deadline {
             let output = self.playground.isthmus(&format!("up --state {state}"));
             said = String::from_utf8_lossy(&output.stderr).into_owned();
             if said.contains(want) && output.status.code() == Some(1) {
                 return said;
             }
+            std::thread::sleep(Duration::from_millis(100));
         }
         panic!("{state} doesn't say {want:?}: {said}")
     }
