@@ -2,6 +2,8 @@
 
 /// Length of a record's header, bytes (RFC 8446, 5.1).
 const HEADER: usize = 5;
+/// The type in the header of every record that is sealed (RFC 8446, 5.2).
+const SEALED: u8 = 23;
 /// Most bytes of plaintext in a record (RFC 8446, 5.1).
 const MAX_PLAIN: usize = 1 << 14;
 /// Longest record with its header, bytes (RFC 8446, 5.2).
@@ -23,11 +25,18 @@ pub(super) enum Whole {
     Length(usize),
     /// Behind them is a record that is longer than allowed.
     TooLong,
+    /// Behind them is a record that isn't sealed.
+    NotSealed,
 }
 
-pub(super) fn whole_records(buffer: &[u8]) -> Whole {
+/// `all_sealed`: the handshake is over.
+pub(super) fn whole_records(buffer: &[u8], all_sealed: bool) -> Whole {
     let mut whole = 0;
     while let Some(header) = buffer[whole..].first_chunk::<HEADER>() {
+        // rustls doesn't look: what it authenticates has a type of its own.
+        if all_sealed && header[0] != SEALED {
+            return Whole::NotSealed;
+        }
         let record = HEADER + usize::from(u16::from_be_bytes([header[3], header[4]]));
         if record > MAX_RECORD {
             return Whole::TooLong;

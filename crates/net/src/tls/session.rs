@@ -88,7 +88,7 @@ impl Session {
     ///
     /// # Errors
     /// If the peer breaks the protocol, sends an alert, or ends the handshake. The alert
-    /// for the peer is in `out`; there is none for a record that is too long, nor for
+    /// for the peer is in `out`; there is none for a record that is too long or not sealed, nor for
     /// a handshake message after the handshake of which `buffer` has only the first
     /// records (both are errors). The session has failed: all later calls return the same error.
     pub fn open(
@@ -106,7 +106,7 @@ impl Session {
         let Some(fresh) = buffer.get(self.retained..) else {
             return Err(self.fail(Error::General("the start of a TLS message is missing".to_owned()), out));
         };
-        let whole = whole_records(fresh);
+        let whole = whole_records(fresh, !self.is_handshaking());
         let mut consumed = 0;
         loop {
             let (discard, step) = self.step(&mut buffer[consumed..], out, &mut each);
@@ -121,8 +121,13 @@ impl Session {
         if self.ended {
             return Ok(Opened { consumed: buffer.len(), ended: true });
         }
-        let Whole::Length(whole) = whole else {
-            return Err(self.fail(Error::PeerSentOversizedRecord, out));
+        let whole = match whole {
+            Whole::Length(whole) => whole,
+            Whole::TooLong => return Err(self.fail(Error::PeerSentOversizedRecord, out)),
+            Whole::NotSealed => {
+                let error = rustls::InvalidMessage::InvalidContentType;
+                return Err(self.fail(Error::InvalidMessage(error), out));
+            }
         };
         self.retained = (self.retained + whole).saturating_sub(consumed);
         let most = if self.is_handshaking() { MAX_HANDSHAKE } else { MAX_RECORD };
