@@ -26,7 +26,7 @@ const NAME: &str = "main";
 /// How long the token is good that it joins with at once.
 const TOKEN: Duration = Duration::from_secs(60);
 /// Pause after it has failed.
-const AGAIN: Duration = Duration::from_secs(30);
+pub(crate) const AGAIN: Duration = Duration::from_secs(30);
 
 /// Runs the relay; never ends. Where it fails, the broker goes on without it. `begun` is called
 /// once it is ready or has failed.

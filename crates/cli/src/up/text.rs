@@ -4,12 +4,11 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use isthmus_broker::state::ADMIN_DIRECTORY;
+use isthmus_net::clock::humane;
 
+use crate::relay::AGAIN;
 use crate::services::Service;
 use crate::standing::Standing;
-
-/// Of a broker's relay.
-const AGAIN: &str = "every 30 s";
 
 /// How a broker's relay is, in the line that says that the broker runs, and a line more if
 /// it has none: why, and how it gets another port.
@@ -20,8 +19,9 @@ pub(super) fn relay(relay: Option<&Standing>, directory: &Path) -> (&'static str
             let reason = found.map(|relay| relay.reason.as_str()).filter(|reason| !reason.is_empty());
             let config = directory.join("isthmus.toml");
             let line = format!(
-                "Its relay doesn't run, and is tried again {AGAIN}: {}.\n  \
+                "Its relay doesn't run, and is tried again every {}: {}.\n  \
                    at another port       in {}: [relay] listen = \"0.0.0.0:PORT\"; then isthmus down and isthmus up\n",
+                humane(AGAIN),
                 reason.unwrap_or("it isn't ready yet; its log has more"),
                 config.display()
             );
