@@ -274,14 +274,14 @@ mod tests {
     use super::*;
     use crate::sys::OwnedFd;
 
-    fn tcp(numbers: &mut Numbers) -> OwnedFd {
+    pub(super) fn tcp(numbers: &mut Numbers) -> OwnedFd {
         let socket = sys::socket(libc::AF_INET, libc::SOCK_STREAM).unwrap();
         numbers.leave(socket.raw());
         note_socket(socket.raw());
         socket
     }
 
-    fn copy(numbers: &mut Numbers, from: &OwnedFd) -> OwnedFd {
+    pub(super) fn copy(numbers: &mut Numbers, from: &OwnedFd) -> OwnedFd {
         let copy = OwnedFd::copy_of(from.raw()).unwrap();
         numbers.join(from.raw(), copy.raw());
         copy

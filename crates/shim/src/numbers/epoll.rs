@@ -140,23 +140,10 @@ fn lent(fd: Fd, number: Fd) -> Lent {
 
 #[cfg(test)]
 mod tests {
-    use super::super::note_socket;
+    use super::super::tests::{copy, tcp};
     use super::*;
 
     const IN: u32 = libc::EPOLLIN as u32;
-
-    fn tcp(numbers: &mut Numbers) -> OwnedFd {
-        let socket = sys::socket(libc::AF_INET, libc::SOCK_STREAM).unwrap();
-        numbers.leave(socket.raw());
-        note_socket(socket.raw());
-        socket
-    }
-
-    fn copy(numbers: &mut Numbers, from: &OwnedFd) -> OwnedFd {
-        let copy = OwnedFd::copy_of(from.raw()).unwrap();
-        numbers.join(from.raw(), copy.raw());
-        copy
-    }
 
     fn control(numbers: &mut Numbers, epoll: &OwnedFd, operation: i32, fd: Fd, data: u64) {
         let event = libc::epoll_event { events: IN, u64: data };
