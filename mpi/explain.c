@@ -13,7 +13,6 @@
 
 #include "back/choice.h"
 #include "back/numbering.h"
-#include "back/paths.h"
 #include "back/topology.h"
 #include "explain_cart.h"
 
@@ -101,9 +100,9 @@ static int make_shape(struct shape *shape, const struct topology *topology, cons
         site[site_of[r]] = place;
     }
     if (code == 0) {
+        struct places places = { ranks, site_of, numbering.count, site, topology };
         shape->family = options->family;
-        code = shape_measure(shape, site_of, ranks);
-        shape_paths(shape, topology, site, shape->sites);
+        code = shape_make(shape, &places);
         numbering_free(&numbering);
     }
     if (code != 0)
@@ -158,26 +157,44 @@ static void print_json_row(enum operation operation, size_t bytes, const struct 
     printf("}, \"reason\": \"%s\"}", reason(chosen, shape));
 }
 
-static void print_shape(const struct shape *shape, int json)
+static void print_levels(const struct shape *shape, const struct topology *topology, int json)
+{
+    const char *format = json ? "%s{\"level\": \"%s\", \"rtt_seconds\": %.9f, \"bytes_per_second\": %.0f, "
+                                "\"places\": %d, \"ranks\": %d}"
+                              : "%sbetween places of level %s: %.6f s round trip, %.0f bytes/s; up to %d places, of up to %d ranks\n";
+    for (int l = 0; l < shape->levels; l++) {
+        const struct level *level = &shape->level[l];
+        printf(format, json && l > 0 ? ", " : "", topology->level_names[level->number], level->rtt_seconds,
+               level->bytes_per_second, level->subsets, level->ranks);
+    }
+}
+
+static void print_shape(const struct shape *shape, const struct topology *topology, int json)
 {
     const char *format = json
         ? "{\n  \"ranks\": %d, \"sites\": %d, \"smallest_site\": %d, \"largest_site\": %d,\n"
           "  \"wan_rtt_seconds\": %.9f, \"wan_bytes_per_second\": %.0f,\n"
-          "  \"lan_rtt_seconds\": %.9f, \"lan_bytes_per_second\": %.0f,\n  \"choices\": ["
+          "  \"lan_rtt_seconds\": %.9f, \"lan_bytes_per_second\": %.0f,\n"
         : "%d ranks at %d sites, of %d to %d ranks\n"
-          "between sites: %.6f s round trip, %.0f bytes/s; within: %.6f s, %.0f bytes/s\n\n";
+          "between sites: %.6f s round trip, %.0f bytes/s; within: %.6f s, %.0f bytes/s\n";
     printf(format, shape->size, shape->sites, shape->smallest, shape->largest, shape->wan_rtt_seconds,
            shape->wan_bytes_per_second, shape->lan_rtt_seconds, shape->lan_bytes_per_second);
-    if (!json)
-        printf("%-15s %10s  %-9s %10s %10s %10s %10s %10s  %s\n", "operation", "bytes", "takes", "native ms",
+    if (json)
+        printf("  \"levels\": [");
+    if (json || shape->levels > 1)
+        print_levels(shape, topology, json);
+    if (json)
+        printf("],\n  \"choices\": [");
+    else
+        printf("\n%-15s %10s  %-9s %10s %10s %10s %10s %10s  %s\n", "operation", "bytes", "takes", "native ms",
                "leaders ms", "segments", "lanes ms", "scattered", "why");
 }
 
-static void print_all(const struct shape *shape, int json)
+static void print_all(const struct shape *shape, const struct topology *topology, int json)
 {
     static const size_t sizes[] = { 8, 1 << 10, 8 << 10, 64 << 10, 512 << 10, 4 << 20, 32 << 20 };
     int first = 1;
-    print_shape(shape, json);
+    print_shape(shape, topology, json);
     for (int o = 0; o < OPERATIONS; o++) {
         for (size_t s = 0; s < (o == OP_BARRIER ? 1 : sizeof sizes / sizeof *sizes); s++) {
             size_t bytes = o == OP_BARRIER ? 0 : sizes[s];
@@ -208,7 +225,7 @@ int main(int argc, char **argv)
     if (code == 0 && !cart_fits(&options.cart, shape.size))
         code = -1;
     if (code == 0)
-        print_all(&shape, options.json);
+        print_all(&shape, topology, options.json);
     if (code == 0 && options.cart.dimensions > 0)
         code = cart_explain(&options.cart, site_of, shape.size, options.json);
     if (code == 0 && options.json)

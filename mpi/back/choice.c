@@ -62,7 +62,7 @@ int has_algorithm(enum operation operation, enum algorithm algorithm)
 /* SCATTERED goes directly between all sites, which would fill the links between wider places. */
 int offers(enum operation operation, enum algorithm algorithm, const struct shape *shape)
 {
-    return has_algorithm(operation, algorithm) && (algorithm != SCATTERED || !shape->nested);
+    return has_algorithm(operation, algorithm) && (algorithm != SCATTERED || shape->levels < 2);
 }
 
 /* Small enough that the first is through the site while the second crosses, and not more
@@ -95,10 +95,22 @@ static double site_shares(const struct shape *shape, double bytes)
     return steps_of(shape->largest) * lan_seconds(shape, 0) + bytes / shape->lan_bytes_per_second;
 }
 
-/* One rank of each site sends so much to that of every other one. */
+/* One rank of each site sends so much directly to that of every other one, whatever the levels. */
 static double to_others(const struct shape *shape, double bytes)
 {
     return crossing_seconds(shape, bytes, bytes * (shape->sites - 1));
+}
+
+/* From one rank to all places, or back. */
+static double tree_seconds(const struct shape *shape, double bytes, int lanes)
+{
+    return levels_seconds(shape, 0, bytes, lanes);
+}
+
+/* Up to those who stand for the subsets of the widest level, who swap; then down again. */
+static double up_and_down(const struct shape *shape, double bytes, int lanes)
+{
+    return levels_seconds(shape, 0, bytes, lanes) + levels_seconds(shape, 1, bytes, lanes);
 }
 
 static double leaders_seconds(enum operation operation, const struct shape *shape, double bytes)
@@ -106,19 +118,19 @@ static double leaders_seconds(enum operation operation, const struct shape *shap
     double site_bytes = bytes * shape->largest;
     switch (operation) {
     case OP_BARRIER:
-        return 2 * site_tree(shape, 0) + wan_seconds(shape, 0);
+        return 2 * site_tree(shape, 0) + up_and_down(shape, 0, 1);
     case OP_BCAST:
     case OP_REDUCE:
-        return site_tree(shape, bytes) + to_others(shape, bytes);
+        return site_tree(shape, bytes) + tree_seconds(shape, bytes, 1);
     case OP_ALLREDUCE:
-        return 2 * site_tree(shape, bytes) + to_others(shape, bytes);
+        return 2 * site_tree(shape, bytes) + up_and_down(shape, bytes, 1);
     case OP_GATHER:
     case OP_SCATTER:
-        return site_shares(shape, site_bytes) + to_others(shape, site_bytes) +
+        return site_shares(shape, site_bytes) + gathered_seconds(shape, 0, bytes) +
                shape->size * bytes / shape->lan_bytes_per_second;
     case OP_ALLGATHER:
-        return site_shares(shape, site_bytes) + to_others(shape, site_bytes) +
-               site_tree(shape, shape->size * bytes);
+        return site_shares(shape, site_bytes) + gathered_seconds(shape, 0, bytes) +
+               levels_seconds(shape, 1, shape->size * bytes, 1) + site_tree(shape, shape->size * bytes);
     case OP_REDUCE_SCATTER: {
         double part = bytes * shape->largest / shape->size;
         return site_tree(shape, bytes) + to_others(shape, part) + site_shares(shape, part);
@@ -139,23 +151,26 @@ static double segments_seconds(const struct shape *shape, double bytes)
 {
     double segment = smaller(bytes, segment_bytes((size_t)bytes));
     double count = segment > 0 ? bytes / segment : 1;
-    double within = site_tree(shape, segment);
-    double over_link = rated_bytes(shape, segment, segment * (shape->sites - 1));
-    double cross = over_link / shape->wan_bytes_per_second + MESSAGE_SECONDS;
-    double slower = within > cross ? within : cross;
-    return to_others(shape, segment) + (count - 1) * slower + within;
+    double within = site_tree(shape, segment), slower = within;
+    for (int l = 0; l < shape->levels; l++) {
+        const struct level *level = &shape->level[l];
+        double over_link = rated_bytes(shape, segment, segment * (level->subsets - 1));
+        double cross = over_link / level->bytes_per_second + MESSAGE_SECONDS;
+        slower = cross > slower ? cross : slower;
+    }
+    return tree_seconds(shape, segment, 1) + (count - 1) * slower + within;
 }
 
 static double lanes_seconds(enum operation operation, const struct shape *shape, double bytes)
 {
     int lanes = shape->largest < LANES_MAX ? shape->largest : LANES_MAX;
-    int others = shape->sites - 1;
+    int others = shape->sites - 1;   /* These two go directly, whatever the levels. */
     switch (operation) {
     case OP_BCAST:
     case OP_REDUCE:
+        return 2 * site_shares(shape, bytes) + tree_seconds(shape, bytes, lanes) + lanes * MESSAGE_SECONDS;
     case OP_ALLREDUCE:
-        return 2 * site_shares(shape, bytes) + crossing_seconds(shape, bytes / lanes, bytes * others) +
-               lanes * MESSAGE_SECONDS;
+        return 2 * site_shares(shape, bytes) + up_and_down(shape, bytes, lanes) + lanes * MESSAGE_SECONDS;
     case OP_ALLGATHER:
         return crossing_seconds(shape, bytes, bytes * shape->largest * others) +
                site_shares(shape, shape->size * bytes) + shape->size * MESSAGE_SECONDS;

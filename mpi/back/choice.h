@@ -5,6 +5,9 @@
 
 #include <stddef.h>
 
+#include "layout.h"
+#include "topology.h"
+
 enum operation {
     OP_BARRIER, OP_BCAST, OP_REDUCE, OP_ALLREDUCE, OP_GATHER, OP_SCATTER, OP_ALLGATHER,
     OP_REDUCE_SCATTER, OP_ALLTOALL, OPERATIONS
@@ -28,6 +31,15 @@ enum algorithm {
 /* Whose algorithms the native ones are. */
 enum family { FAMILY_ANY, FAMILY_OPENMPI, FAMILY_MPICH };
 
+/* One level at which sets of ranks fall into subsets, between which one message crosses. */
+struct level {
+    int number;                /* index into the topology's levels */
+    int subsets;               /* the most of a set */
+    int ranks;                 /* the most of a subset */
+    double rtt_seconds;        /* the longest between sites that are together at the levels above, but not here */
+    double bytes_per_second;   /* the least, for one connection */
+};
+
 /* A communicator over sites, as the choice sees it. */
 struct shape {
     int size;                  /* ranks */
@@ -39,22 +51,33 @@ struct shape {
     double lan_bytes_per_second;
     enum family family;
     int contiguous;            /* each site's ranks follow one another */
-    int nested;                /* levels above sites part them */
+    int levels;                /* that part the ranks, the widest first; 1 where sites stand side by side */
+    struct level level[LEVELS_MAX];
     int shared_links;          /* all connections of a site share the rate of one */
-    /* Crossings that follow one another, and so add up, in the patterns of native algorithms: */
-    int tree_crossings;          /* a binomial tree from `tree_root` */
+    /* Crossings that follow one another, and so add up, in the patterns of native algorithms. One
+     * between sites that are nearer to each other than the farthest counts less, by its round trip: */
+    double tree_crossings;          /* a binomial tree from `tree_root` */
     int tree_root;
-    int doubling_crossings;      /* recursive doubling */
-    int dissemination_crossings; /* from rank r to r + 2^k in step k */
-    int ring_crossings;          /* from rank r to r + 1, size - 1 times */
+    double doubling_crossings;      /* recursive doubling */
+    double dissemination_crossings; /* from rank r to r + 2^k in step k */
+    double ring_crossings;          /* from rank r to r + 1, size - 1 times */
+    double chain_crossings;         /* the same, beginning where it is best */
 };
 
-/* Fills all but times, rates and family from the site of each rank, sites being numbered
- * from 0 without gaps. Returns 0, or -1 without memory. */
-int shape_measure(struct shape *shape, const int *site_of, int size);
+/* Where the ranks of a communicator are. */
+struct places {
+    int size;
+    const int *site_of;     /* [size] the site of each rank, numbered from 0 without gaps */
+    int sites;
+    const int *site;        /* [sites] the topology's number of each */
+    const struct topology *topology;
+};
+
+/* Fills all but the family. What wasn't measured is taken to be usual. Returns 0, or -1 without memory. */
+int shape_make(struct shape *shape, const struct places *places);
 
 /* The same for a tree from another root. */
-void shape_root(struct shape *shape, const int *site_of, int root);
+void shape_root(struct shape *shape, const struct places *places, int root);
 
 /* `bytes`: what one rank contributes, or, for Bcast, the message. `commutative`: of a
  * reduction's operation. */

@@ -16,6 +16,13 @@ double lan_seconds(const struct shape *shape, double bytes);
 /* Messages that cross at once: the bytes of one, and all that one site's link carries. */
 double crossing_seconds(const struct shape *shape, double bytes, double link_bytes);
 
+/* One message to each of the other subsets, of `bytes` each, at one level after the other: from the
+ * level `first` inwards, or outwards up to it. Each is cut over `lanes` connections. */
+double levels_seconds(const struct shape *shape, int first, double bytes, int lanes);
+
+/* The same of what all ranks of a subset have, `bytes` each. */
+double gathered_seconds(const struct shape *shape, int first, double bytes);
+
 /* The bytes that count for the rate, of those of a connection and of its site's link. */
 double rated_bytes(const struct shape *shape, double bytes, double link_bytes);
 

@@ -13,21 +13,21 @@ static double least(double a, double b)
 }
 
 /* `crossings` of the `steps` go between sites, the others stay. */
-static double in_steps(const struct shape *shape, int steps, int crossings, double bytes)
+static double in_steps(const struct shape *shape, int steps, double crossings, double bytes)
 {
-    int local = steps > crossings ? steps - crossings : 0;
+    double local = steps > crossings ? steps - crossings : 0;
     return crossings * wan_seconds(shape, bytes) + local * lan_seconds(shape, bytes);
 }
 
 /* The same where all ranks of a site cross at once. */
-static double in_steps_of_all(const struct shape *shape, int steps, int crossings, double bytes)
+static double in_steps_of_all(const struct shape *shape, int steps, double crossings, double bytes)
 {
     double more = rated_bytes(shape, bytes, shape->smallest * bytes) - bytes;
     return in_steps(shape, steps, crossings, bytes) + crossings * more / shape->wan_bytes_per_second;
 }
 
 /* The latency of steps that carry little each, and `bytes` in all over the busiest connection. */
-static double latency_and_bytes(const struct shape *shape, int steps, int crossings, double bytes)
+static double latency_and_bytes(const struct shape *shape, int steps, double crossings, double bytes)
 {
     double all = in_steps(shape, steps, crossings, 0) + bytes / shape->wan_bytes_per_second;
     return all + (bytes > EAGER_BYTES * steps ? crossings * shape->wan_rtt_seconds : 0);
@@ -51,8 +51,7 @@ static double broadcast(const struct shape *shape, double bytes)
     double binomial = in_steps(shape, steps, shape->tree_crossings, bytes);
     if (bytes <= 8192)
         return binomial;
-    int borders = shape->sites - 1 > shape->ring_crossings - 1 ? shape->sites - 1 : shape->ring_crossings - 1;
-    double pipeline = latency_and_bytes(shape, shape->size - 1, borders, bytes);
+    double pipeline = latency_and_bytes(shape, shape->size - 1, shape->chain_crossings, bytes);
     double scattered = latency_and_bytes(shape, steps + shape->size - 1,
                                          shape->tree_crossings + shape->ring_crossings, 1.5 * bytes);
     return least(binomial, least(pipeline, scattered));
@@ -95,7 +94,7 @@ static double to_or_from_root(const struct shape *shape, double bytes, double bi
 static double allgather(const struct shape *shape, double bytes)
 {
     double all = bytes * shape->size;
-    int crossings = least(shape->doubling_crossings, shape->dissemination_crossings);
+    double crossings = least(shape->doubling_crossings, shape->dissemination_crossings);
     double doubling = latency_and_bytes(shape, steps_of(shape->size), crossings,
                                         rated_bytes(shape, all / 2, all * (shape->sites - 1) / shape->sites));
     double ring = latency_and_bytes(shape, shape->size - 1, shape->ring_crossings, all);
@@ -127,7 +126,7 @@ double native_seconds(enum operation operation, const struct shape *shape, doubl
 {
     switch (operation) {
     case OP_BARRIER: {
-        int crossings = least(shape->doubling_crossings, shape->dissemination_crossings);
+        double crossings = least(shape->doubling_crossings, shape->dissemination_crossings);
         return in_steps(shape, steps_of(shape->size), crossings, 0);
     }
     case OP_BCAST: return broadcast(shape, bytes);

@@ -19,6 +19,7 @@ static void spread_free(struct spread *spread)
     if (!state_ended())
         spread_disconnect(spread);
     layout_free(&spread->layout);
+    free(spread->sites);
     free(spread);
 }
 

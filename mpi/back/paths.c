@@ -6,49 +6,78 @@
 static const struct path usual_between = { .rtt_seconds = 10e-3, .bytes_per_second = 50e6 };
 static const struct path usual_within = { .rtt_seconds = 60e-6, .bytes_per_second = 1.1e9 };
 
-/* The worse of both: `worst` starts with zeros. */
-static void worsen(struct path *worst, const struct path *path, const struct path *usual)
+struct path path_between(const struct topology *topology, int a, int b)
 {
-    double rtt = path->rtt_seconds > 0 ? path->rtt_seconds : usual->rtt_seconds;
-    double rate = path->bytes_per_second > 0 ? path->bytes_per_second : usual->bytes_per_second;
-    if (rtt > worst->rtt_seconds)
-        worst->rtt_seconds = rtt;
-    if (worst->bytes_per_second <= 0 || rate < worst->bytes_per_second)
-        worst->bytes_per_second = rate;
+    const struct path *usual = a == b ? &usual_within : &usual_between;
+    struct path path = topology->path[a * topology->sites + b];
+    if (path.rtt_seconds <= 0)
+        path.rtt_seconds = usual->rtt_seconds;
+    if (path.bytes_per_second <= 0)
+        path.bytes_per_second = usual->bytes_per_second;
+    return path;
 }
 
-/* Whether some of the sites are together at a level above sites, and others are not. */
-static int is_nested(const struct topology *topology, const int *site, int sites)
+/* The worse of both: `worst` starts with zeros. */
+static void worsen(double *rtt_seconds, double *bytes_per_second, const struct path *path)
 {
-    int levels = topology->levels;
-    for (int outer = 1; outer < levels; outer++) {
-        int together = 0, apart = 0;
-        for (int a = 0; a < sites; a++) {
-            for (int b = 0; b < a; b++) {
-                const int *of_a = topology->places + site[a] * levels, *of_b = topology->places + site[b] * levels;
-                int same = memcmp(of_a, of_b, (size_t)outer * sizeof *of_a) == 0;
-                together |= same;
-                apart |= !same;
+    if (path->rtt_seconds > *rtt_seconds)
+        *rtt_seconds = path->rtt_seconds;
+    if (*bytes_per_second <= 0 || path->bytes_per_second < *bytes_per_second)
+        *bytes_per_second = path->bytes_per_second;
+}
+
+/* Whether two sites of the communicator are at the same places at the first `outer` levels. */
+static int together(const struct places *places, int a, int b, int outer)
+{
+    const struct topology *topology = places->topology;
+    const int *of_a = topology->places + places->site[a] * topology->levels;
+    const int *of_b = topology->places + places->site[b] * topology->levels;
+    return memcmp(of_a, of_b, (size_t)outer * sizeof *of_a) == 0;
+}
+
+/* What is at one place at a level is a subset of what is together at those above. */
+static struct level level_of(const struct places *places, int outer, const int *ranks, int *first)
+{
+    struct level level = { .number = outer };
+    for (int a = 0; a < places->sites; a++) {
+        int subset_ranks = 0;
+        first[a] = 1;
+        for (int b = 0; b < places->sites; b++) {
+            if (together(places, a, b, outer + 1)) {
+                subset_ranks += ranks[b];
+                first[a] &= b >= a;
+            } else if (together(places, a, b, outer)) {
+                struct path path = path_between(places->topology, places->site[a], places->site[b]);
+                worsen(&level.rtt_seconds, &level.bytes_per_second, &path);
             }
         }
-        if (together && apart)
-            return 1;
+        level.ranks = subset_ranks > level.ranks ? subset_ranks : level.ranks;
     }
-    return 0;
+    for (int a = 0; a < places->sites; a++) {
+        int subsets = 0;
+        for (int b = 0; b < places->sites; b++)
+            subsets += first[b] && together(places, a, b, outer);
+        level.subsets = subsets > level.subsets ? subsets : level.subsets;
+    }
+    return level;
 }
 
-void shape_paths(struct shape *shape, const struct topology *topology, const int *site, int sites)
+void shape_paths(struct shape *shape, const struct places *places, const int *ranks, int *first)
 {
-    struct path between = { 0, 0 }, within = { 0, 0 };
-    for (int a = 0; a < sites; a++) {
-        for (int b = 0; b < sites; b++) {
-            const struct path *path = &topology->path[site[a] * topology->sites + site[b]];
-            worsen(a == b ? &within : &between, path, a == b ? &usual_within : &usual_between);
+    shape->wan_rtt_seconds = shape->wan_bytes_per_second = shape->lan_rtt_seconds = shape->lan_bytes_per_second = 0;
+    for (int a = 0; a < places->sites; a++) {
+        for (int b = 0; b < places->sites; b++) {
+            struct path path = path_between(places->topology, places->site[a], places->site[b]);
+            if (a == b)
+                worsen(&shape->lan_rtt_seconds, &shape->lan_bytes_per_second, &path);
+            else
+                worsen(&shape->wan_rtt_seconds, &shape->wan_bytes_per_second, &path);
         }
     }
-    shape->nested = is_nested(topology, site, sites);
-    shape->wan_rtt_seconds = between.rtt_seconds;
-    shape->wan_bytes_per_second = between.bytes_per_second;
-    shape->lan_rtt_seconds = within.rtt_seconds;
-    shape->lan_bytes_per_second = within.bytes_per_second;
+    shape->levels = 0;
+    for (int outer = 0; outer < places->topology->levels && shape->levels < LEVELS_MAX; outer++) {
+        struct level level = level_of(places, outer, ranks, first);
+        if (level.subsets > 1)
+            shape->level[shape->levels++] = level;
+    }
 }

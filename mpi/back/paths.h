@@ -5,9 +5,11 @@
 #include "choice.h"
 #include "topology.h"
 
-/* Fills the shape's times and rates with the worst among `sites` sites of the topology:
- * between each two, and within each. What wasn't measured is taken to be usual. Tells, too,
- * whether the sites are nested. */
-void shape_paths(struct shape *shape, const struct topology *topology, const int *site, int sites);
+/* The path between two sites of the topology, or within one. What wasn't measured is taken to be usual. */
+struct path path_between(const struct topology *topology, int a, int b);
+
+/* Fills the shape's times, rates and levels with the worst among the sites. `ranks[s]`: ranks of
+ * each site. `first`: [sites] scratch. */
+void shape_paths(struct shape *shape, const struct places *places, const int *ranks, int *first);
 
 #endif

@@ -16,6 +16,7 @@ struct spread {
     struct layout layout;
     const struct topology *topology;
     int *node_of;   /* [size] index into the topology's nodes */
+    int *sites;     /* [layout.sites] the topology's number of each; made with the shape */
     struct shape shape;   /* for the choice; made at the first collective */
     int has_shape;
     int awaited;    /* calls that were native because of SPREAD_AFTER: the same at all ranks */

@@ -62,7 +62,7 @@ static int has_shape(struct call *call)
         return 0;
     }
     if (call->root >= 0)
-        shape_root(&call->spread->shape, call->layout->site_of, call->root);
+        shape_of_root(call->spread, call->root);
     return 1;
 }
 

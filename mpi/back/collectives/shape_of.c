@@ -3,7 +3,6 @@
 #include <mpi.h>
 #include <stdlib.h>
 
-#include "../paths.h"
 #ifdef SIMULATED
 #include "../../smpi/simulated.h"
 #endif
@@ -22,20 +21,36 @@ static enum family family(void)
 #endif
 }
 
+static struct places places_of(const struct spread *spread)
+{
+    return (struct places){
+        .size = spread->layout.size,
+        .site_of = spread->layout.site_of,
+        .sites = spread->layout.sites,
+        .site = spread->sites,
+        .topology = spread->topology,
+    };
+}
+
 int shape_of_spread(struct spread *spread)
 {
     const struct layout *layout = &spread->layout;
     const struct topology *topology = spread->topology;
     int *site = malloc((size_t)layout->sites * sizeof *site);
-    if (site == NULL || shape_measure(&spread->shape, layout->site_of, layout->size) != 0) {
-        free(site);
+    if (site == NULL)
         return -1;
-    }
     for (int r = 0; r < layout->size; r++)
         site[layout->site_of[r]] = topology->node[spread->node_of[r]].place[topology->levels - 1];
-    shape_paths(&spread->shape, topology, site, layout->sites);
+    free(spread->sites);
+    spread->sites = site;
     spread->shape.family = family();
-    free(site);
-    spread->has_shape = 1;
-    return 0;
+    struct places places = places_of(spread);
+    spread->has_shape = shape_make(&spread->shape, &places) == 0;
+    return spread->has_shape ? 0 : -1;
+}
+
+void shape_of_root(struct spread *spread, int root)
+{
+    struct places places = places_of(spread);
+    shape_root(&spread->shape, &places, root);
 }

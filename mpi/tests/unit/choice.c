@@ -4,18 +4,45 @@
 
 #include "unit.h"
 
-enum { RANKS_MAX = 64 };
+enum { RANKS_MAX = 64, SITES = 8 };
 
-/* The shape of ranks at sites that are one letter each. */
+/* A topology whose sites have a letter each: the one at the same index in
+ * `continents` is the place of a site. Sites of one continent are `near_rtt` apart, others `rtt`. */
+struct grid {
+    int size, sites, site_of[RANKS_MAX], site[SITES], place[SITES * 2];
+    struct path path[SITES * SITES];
+    struct topology topology;
+    struct places places;
+};
+
+static void grid_make(struct grid *grid, const char *sites, const char *continents, double rtt, double near_rtt, double rate)
+{
+    *grid = (struct grid){ .size = (int)strlen(sites) };
+    for (int r = 0; r < grid->size; r++) {
+        grid->site_of[r] = sites[r] - 'a';
+        grid->sites = grid->site_of[r] >= grid->sites ? grid->site_of[r] + 1 : grid->sites;
+    }
+    for (int a = 0; a < grid->sites; a++) {
+        grid->site[a] = grid->place[2 * a + 1] = a;
+        grid->place[2 * a] = continents[a];
+        for (int b = 0; b < grid->sites; b++) {
+            double apart = a == b ? 60e-6 : continents[a] == continents[b] ? near_rtt : rtt;
+            grid->path[a * grid->sites + b] = (struct path){ apart, a == b ? 1e9 : rate };
+        }
+    }
+    grid->topology = (struct topology){
+        .levels = 2, .sites = grid->sites, .places = grid->place, .path = grid->path,
+    };
+    grid->places = (struct places){ grid->size, grid->site_of, grid->sites, grid->site, &grid->topology };
+}
+
+/* The shape of ranks at sites that are one letter each, all equally far apart. */
 static struct shape shape_of(const char *sites, double rtt, double rate)
 {
-    int site_of[RANKS_MAX], size = (int)strlen(sites);
-    struct shape shape = {
-        .wan_rtt_seconds = rtt, .wan_bytes_per_second = rate, .lan_rtt_seconds = 60e-6, .lan_bytes_per_second = 1e9,
-    };
-    for (int r = 0; r < size; r++)
-        site_of[r] = sites[r] - 'a';
-    CHECK(shape_measure(&shape, site_of, size) == 0, "memory");
+    struct grid grid;
+    struct shape shape = { 0 };
+    grid_make(&grid, sites, "EEEEEEEE", rtt, rtt, rate);
+    CHECK(shape_make(&shape, &grid.places) == 0, "memory");
     return shape;
 }
 
@@ -42,22 +69,53 @@ static void check_crossings(void)
         CHECK(s.sites == cases[i].count, "%s: %d", name, s.sites);
         CHECK(s.smallest == cases[i].smallest && s.largest == cases[i].largest, "%s: %d %d", name, s.smallest, s.largest);
         CHECK(s.contiguous == cases[i].contiguous, "%s", name);
-        CHECK(s.tree_crossings == cases[i].tree, "%s: %d", name, s.tree_crossings);
-        CHECK(s.doubling_crossings == cases[i].doubling, "%s: %d", name, s.doubling_crossings);
-        CHECK(s.dissemination_crossings == cases[i].dissemination, "%s: %d", name, s.dissemination_crossings);
-        CHECK(s.ring_crossings == cases[i].ring, "%s: %d", name, s.ring_crossings);
+        CHECK(s.tree_crossings == cases[i].tree, "%s: %g", name, s.tree_crossings);
+        CHECK(s.doubling_crossings == cases[i].doubling, "%s: %g", name, s.doubling_crossings);
+        CHECK(s.dissemination_crossings == cases[i].dissemination, "%s: %g", name, s.dissemination_crossings);
+        CHECK(s.ring_crossings == cases[i].ring, "%s: %g", name, s.ring_crossings);
     }
 }
 
 static void check_roots(void)
 {
-    int site_of[] = { 0, 0, 0, 0, 1, 1, 1, 1 };
-    struct shape shape = shape_of("aaaabbbb", 0.01, 1e8);
+    struct grid grid;
+    struct shape shape = { 0 };
+    grid_make(&grid, "aaaabbbb", "EE", 0.01, 0.01, 1e8);
+    CHECK(shape_make(&shape, &grid.places) == 0, "memory");
     static const int want[] = { 1, 2, 2, 2, 1, 2, 2, 2 };
     for (int root = 0; root < 8; root++) {
-        shape_root(&shape, site_of, root);
-        CHECK(shape.tree_crossings == want[root], "root %d: %d", root, shape.tree_crossings);
+        shape_root(&shape, &grid.places, root);
+        CHECK(shape.tree_crossings == want[root], "root %d: %g", root, shape.tree_crossings);
     }
+}
+
+/* Four sites on two continents, 100 ms apart; those of a continent are 10 ms apart. */
+static void check_levels(void)
+{
+    struct grid grid;
+    struct shape shape = { 0 }, flat = shape_of("aabbccdd", 0.1, 1e8);
+    grid_make(&grid, "aabbccdd", "EEAA", 0.1, 0.01, 1e8);
+    CHECK(shape_make(&shape, &grid.places) == 0, "memory");
+    CHECK(shape.levels == 2 && flat.levels == 1, "%d, %d", shape.levels, flat.levels);
+    CHECK(shape.level[0].subsets == 2 && shape.level[1].subsets == 2, "%d, %d", shape.level[0].subsets, shape.level[1].subsets);
+    CHECK(shape.level[0].ranks == 4 && shape.level[1].ranks == 2, "%d, %d", shape.level[0].ranks, shape.level[1].ranks);
+    CHECK(shape.level[0].rtt_seconds == 0.1 && shape.level[1].rtt_seconds == 0.01, "levels' round trips");
+    CHECK(flat.level[0].subsets == 4 && flat.level[0].ranks == 2, "%d, %d", flat.level[0].subsets, flat.level[0].ranks);
+    /* A near crossing counts a tenth. The ring leaves out an edge within a site, the chain a far one. */
+    CHECK(shape.doubling_crossings > 1.09 && shape.doubling_crossings < 1.11, "%g", shape.doubling_crossings);
+    CHECK(shape.ring_crossings > 2.19 && shape.ring_crossings < 2.21, "%g", shape.ring_crossings);
+    CHECK(shape.chain_crossings > 1.19 && shape.chain_crossings < 1.21, "%g", shape.chain_crossings);
+    /* Half a round trip at each level; those who all get a sum go up and down the inner one. */
+    double far = 0.05, near = 0.005;
+    double tree = predicted_seconds(OP_BCAST, LEADERS, &shape, 8), both = predicted_seconds(OP_ALLREDUCE, LEADERS, &shape, 8);
+    CHECK(tree > far + near && tree < 1.1 * (far + near), "%g", tree);
+    CHECK(both > far + 2 * near && both < 1.1 * (far + 2 * near), "%g", both);
+    /* The MPI's own crosses the ocean once already, in this order of ranks, and not in another. */
+    CHECK(choose(OP_ALLREDUCE, &shape, 8, 1) == NATIVE, "in order of sites");
+    grid_make(&grid, "abdcabdc", "EAEA", 0.1, 0.01, 1e8);
+    CHECK(shape_make(&shape, &grid.places) == 0, "memory");
+    CHECK(choose(OP_ALLREDUCE, &shape, 8, 1) == LEADERS, "continents in turns");
+    CHECK(choose_asked(OP_ALLREDUCE, &shape, 8, 1, SCATTERED) == LEADERS, "scattered, nested");
 }
 
 #define THREE "aaaaabbbbbccccc"
@@ -140,9 +198,6 @@ static void check_asked(void)
     CHECK(asked_algorithm(NULL) == CHOICE_AUTO && asked_algorithm("auto") == CHOICE_AUTO, "auto");
     CHECK(asked_algorithm("lanes") == LANES && asked_algorithm("native") == NATIVE, "names");
     CHECK(choose_asked(OP_ALLREDUCE, &shape, 8, 1, SCATTERED) == SCATTERED, "scattered");
-    shape.nested = 1;
-    CHECK(choose_asked(OP_ALLREDUCE, &shape, 8, 1, SCATTERED) == LEADERS, "scattered, nested");
-    shape.nested = 0;
     CHECK(asked_algorithm("fast") == -2 && asked_algorithm("LANES") == -2, "unknown names");
     CHECK(choose_asked(OP_BCAST, &shape, 8, 1, LANES) == LANES, "lanes");
     CHECK(choose_asked(OP_BARRIER, &shape, 0, 1, LANES) == LEADERS, "barrier has no lanes");
@@ -189,6 +244,7 @@ int main(void)
 {
     check_crossings();
     check_roots();
+    check_levels();
     check_choice();
     check_never_slower();
     check_asked();
