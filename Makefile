@@ -142,9 +142,11 @@ install: $(if $(SUDO_USER),,build) ## install into PREFIX (/usr/local)
 uninstall: ## remove what install put there
 	scripts/install --prefix "$(PREFIX)" --destdir "$(DESTDIR)" --remove
 
+# BUILT=tested takes what `make test-build` has compiled.
+BUILT ?= release
 .PHONY: dist
 dist: setup-dist ## make tarball, Debian package and wheel of what `make release` built (in target/dist)
-	scripts/dist --from "$(TARGET)/release" --to "$(TARGET)/dist"
+	scripts/dist --from "$(TARGET)/$(BUILT)" --to "$(TARGET)/dist"
 
 .PHONY: check-dist
 check-dist: setup-dist ## install them in new Debian systems, and look (needs root and a mirror)

@@ -16,7 +16,7 @@ use isthmus_net::{Authority, Owner, Role, audit, files};
 use isthmus_wire::Label;
 
 use crate::config::{Config, StateArgs, with_port};
-use crate::format::number;
+use crate::format::{count, number};
 use crate::output;
 
 /// Validity of a site's token by default.
@@ -222,9 +222,10 @@ fn usage(invitation: &Invitation, good: Duration, file: Option<&Path>) -> String
     let token = file.map_or_else(String::new, |file| format!(" --token {}", file.display()));
     let mut lines = match invitation.nodes {
         Some(nodes) => format!(
-            "Good for the gateway and {nodes} nodes of site {site}, of user {owner}, until {until}.\n  \
+            "Good for the gateway and {nodes} of site {site}, of user {owner}, until {until}.\n  \
                on the site's front-end  isthmus up{token}\n  \
                on each of its nodes     isthmus up{token} --via FRONT-END\n",
+            nodes = count(nodes.into(), "node"),
             site = text(&invitation.site),
             owner = invitation.owner.as_ref().map(Owner::as_str).unwrap_or_default(),
         ),

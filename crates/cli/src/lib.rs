@@ -118,7 +118,13 @@ struct SuperviseArgs {
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
     CompleteEnv::with_factory(Cli::command).complete();
-    match Cli::parse().command {
+    let parsed = Cli::try_parse().unwrap_or_else(|mut error| {
+        if std::env::args_os().nth(1).is_some_and(|word| word == "run") {
+            run::explain(&mut error);
+        }
+        error.exit()
+    });
+    match parsed.command {
         Command::Grid(command) => finish("grid", block_on(grid::run(command))),
         Command::Join(args) => finish("join", block_on(join::run(args))),
         Command::Up(args) => finish("up", block_on(up::up(args))),

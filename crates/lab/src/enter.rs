@@ -167,8 +167,9 @@ fn wait(child: Pid, signals: &SignalFd) -> nix::Result<u8> {
                 | WaitStatus::PtraceSyscall(_) => {}
             },
             // The command is in the terminal's foreground group as well, and
-            // has got this one itself.
-            _ if from_terminal => {}
+            // has got this one itself. But of a terminal's end the kernel tells
+            // the session's leader alone.
+            other if from_terminal && other != Signal::SIGHUP => {}
             // It may have ended just now.
             other => drop(kill(child, other)),
         }

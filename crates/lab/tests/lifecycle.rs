@@ -504,3 +504,27 @@ fn signals_reach_the_command_and_a_killed_exec_kills_it() {
     }
     lab.down().unwrap();
 }
+
+#[test]
+fn the_end_of_its_terminal_ends_exec() {
+    if !labs_run_here() {
+        return;
+    }
+    let lab = CommandLineLab::up();
+    let script = "echo ready; for tick in $(seq 600); do sleep 0.05; done";
+    let exec = program(&["exec", "--lab", &lab.name, "n1.alpha", "--", "sh", "-c", script]);
+    // It leads the terminal's session, as where a window was opened for it.
+    let mut terminal = Command::new("python3")
+        .args(["-c", include_str!("../../../tests/programs/terminal.py")])
+        .arg(exec.get_program())
+        .args(exec.get_args())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(terminal.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap().trim(), "ready");
+    terminal.stdin.as_mut().unwrap().write_all(b"hangup\n").unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), format!("status {}", 128 + libc::SIGHUP));
+    terminal.wait().unwrap();
+}

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use isthmus_lab::grid::ByteSize;
 use isthmus_wire::patience::{DEFAULT, LONGEST};
 
@@ -99,6 +100,19 @@ pub(crate) struct RunArgs {
     // Not allow_hyphen_values: it takes a misspelt option for the command.
     #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     pub(super) command: Vec<String>,
+}
+
+/// Says of an option that `isthmus run` doesn't have where one of the launcher belongs. clap's
+/// own tip would have the option be the command.
+pub(crate) fn explain(error: &mut clap::Error) {
+    if error.kind() != ErrorKind::UnknownArgument {
+        return;
+    }
+    error.remove(ContextKind::Suggested);
+    if error.get(ContextKind::SuggestedArg).is_none() {
+        let tip = "options of the launcher come behind it: isthmus run -- mpirun -n 4 ./app";
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
 }
 
 /// Reads how long a job waits.

@@ -48,7 +48,7 @@ use watch::{Begun, Watch};
 
 use crate::output::message;
 
-pub(crate) use args::RunArgs;
+pub(crate) use args::{RunArgs, explain};
 pub(crate) use nodes::chosen;
 pub(crate) use topology::of as job_topology;
 

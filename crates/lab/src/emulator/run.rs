@@ -13,6 +13,7 @@ use nix::sys::time::{TimeSpec, TimeValLike};
 use super::control::{Conversation, Listener, Reply, Request};
 use super::device::{Device, DeviceKind, LARGEST_READ};
 use super::fidelity::{FEWEST_FRAMES, HEARTBEAT, LONGEST_PAUSE, Lapse, Lapses, WINDOW, Way, What, latest};
+use super::gaps::Gaps;
 use super::link::Direction;
 use super::punctual::Punctual;
 use super::statistics::{DirectionReport, Lateness, LinkReport, Report};
@@ -40,6 +41,7 @@ pub struct Emulator {
     control: Listener,
     conversations: Vec<Conversation>,
     punctual: Punctual,
+    gaps: Gaps,
     started: Instant,
     devices: DeviceKind,
     seed: u64,
@@ -87,6 +89,7 @@ impl Emulator {
             control,
             conversations,
             punctual,
+            gaps: Gaps::default(),
             started,
             devices,
             seed,
@@ -148,7 +151,8 @@ impl Emulator {
     fn wait(&mut self, next_due: Option<Instant>) -> Result<(), EmulatorError> {
         let now = Instant::now();
         // One turn of the loop is short: what takes longer is a pause, too.
-        self.note_pause(now.saturating_duration_since(self.awake));
+        let worked = now.saturating_duration_since(self.awake);
+        self.note_pause(worked);
         let mut waited: Vec<BorrowedFd<'_>> = Vec::with_capacity(2 * self.links.len() + 1);
         waited.extend(self.links.iter().flat_map(|link| &link.ends).map(|end| end.device.as_fd()));
         waited.push(self.control.as_fd());
@@ -168,17 +172,20 @@ impl Emulator {
             Ok(_) | Err(nix::Error::EINTR) => {}
             Err(error) => return Err(EmulatorError::Wait(error)),
         }
-        self.awake = Instant::now();
+        let slept = now.elapsed();
         let ready: Vec<bool> = polled.iter().map(|fd| fd.any().unwrap_or(true)).collect();
         let mut ready = ready.into_iter();
         for end in self.links.iter_mut().flat_map(|link| &mut link.ends) {
             end.readable = ready.next().unwrap_or(true);
         }
-        let overslept = self.awake.saturating_duration_since(now).saturating_sub(sleep);
+        if let Some(gap) = self.gaps.after(worked, slept) {
+            std::thread::sleep(gap);
+        }
+        self.awake = Instant::now();
         if ready.any(|ready| ready) {
             self.converse();
         }
-        self.note_pause(overslept);
+        self.note_pause(slept.saturating_sub(sleep));
         Ok(())
     }
 
