@@ -11,6 +11,7 @@
 pub mod control;
 mod device;
 pub mod fidelity;
+mod gaps;
 pub mod link;
 pub mod packet;
 mod punctual;
