@@ -151,13 +151,18 @@ static double segments_seconds(const struct shape *shape, double bytes)
 {
     double segment = smaller(bytes, segment_bytes((size_t)bytes));
     double count = segment > 0 ? bytes / segment : 1;
-    double within = site_tree(shape, segment), slower = within;
+    double within = site_tree(shape, segment), cross = 0;
     for (int l = 0; l < shape->levels; l++) {
         const struct level *level = &shape->level[l];
         double over_link = rated_bytes(shape, segment, segment * (level->subsets - 1));
-        double cross = over_link / level->bytes_per_second + MESSAGE_SECONDS;
-        slower = cross > slower ? cross : slower;
+        double seconds = over_link / level->bytes_per_second + MESSAGE_SECONDS;
+        /* One rank may send at all levels. */
+        if (shape->shared_links)
+            cross += seconds;
+        else
+            cross = seconds > cross ? seconds : cross;
     }
+    double slower = within > cross ? within : cross;
     return tree_seconds(shape, segment, 1) + (count - 1) * slower + within;
 }
 

@@ -40,6 +40,14 @@ struct level {
     double bytes_per_second;   /* the least, for one connection */
 };
 
+/* Crossings that follow one another, and so add up. One between sites that are nearer to each
+ * other than the farthest, or have a better rate than the worst, counts less. */
+struct crossings {
+    double latency;   /* as so many between the farthest */
+    double bytes;     /* at the worst rate */
+    int number;
+};
+
 /* A communicator over sites, as the choice sees it. */
 struct shape {
     int size;                  /* ranks */
@@ -54,14 +62,13 @@ struct shape {
     int levels;                /* that part the ranks, the widest first; 1 where sites stand side by side */
     struct level level[LEVELS_MAX];
     int shared_links;          /* all connections of a site share the rate of one */
-    /* Crossings that follow one another, and so add up, in the patterns of native algorithms. One
-     * between sites that are nearer to each other than the farthest counts less, by its round trip: */
-    double tree_crossings;          /* a binomial tree from `tree_root` */
+    /* The patterns of native algorithms: */
+    struct crossings tree;          /* a binomial tree from `tree_root` */
     int tree_root;
-    double doubling_crossings;      /* recursive doubling */
-    double dissemination_crossings; /* from rank r to r + 2^k in step k */
-    double ring_crossings;          /* from rank r to r + 1, size - 1 times */
-    double chain_crossings;         /* the same, beginning where it is best */
+    struct crossings doubling;      /* recursive doubling */
+    struct crossings dissemination; /* from rank r to r + 2^k in step k */
+    struct crossings ring;          /* from rank r to r + 1, size - 1 times */
+    struct crossings chain;         /* the same, beginning where it is best */
 };
 
 /* Where the ranks of a communicator are. */

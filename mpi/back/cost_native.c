@@ -12,25 +12,37 @@ static double least(double a, double b)
     return a < b ? a : b;
 }
 
-/* `crossings` of the `steps` go between sites, the others stay. */
-static double in_steps(const struct shape *shape, int steps, double crossings, double bytes)
+/* So many of the `steps` go between sites, the others stay. */
+static double in_steps(const struct shape *shape, int steps, struct crossings crossings, double bytes)
 {
-    double local = steps > crossings ? steps - crossings : 0;
-    return crossings * wan_seconds(shape, bytes) + local * lan_seconds(shape, bytes);
+    int local = steps > crossings.number ? steps - crossings.number : 0;
+    double ask = bytes > EAGER_BYTES ? shape->wan_rtt_seconds : 0;
+    return crossings.latency * (shape->wan_rtt_seconds / 2 + ask) + crossings.number * MESSAGE_SECONDS +
+           crossings.bytes * bytes / shape->wan_bytes_per_second + local * lan_seconds(shape, bytes);
 }
 
 /* The same where all ranks of a site cross at once. */
-static double in_steps_of_all(const struct shape *shape, int steps, double crossings, double bytes)
+static double in_steps_of_all(const struct shape *shape, int steps, struct crossings crossings, double bytes)
 {
     double more = rated_bytes(shape, bytes, shape->smallest * bytes) - bytes;
-    return in_steps(shape, steps, crossings, bytes) + crossings * more / shape->wan_bytes_per_second;
+    return in_steps(shape, steps, crossings, bytes) + crossings.bytes * more / shape->wan_bytes_per_second;
 }
 
 /* The latency of steps that carry little each, and `bytes` in all over the busiest connection. */
-static double latency_and_bytes(const struct shape *shape, int steps, double crossings, double bytes)
+static double latency_and_bytes(const struct shape *shape, int steps, struct crossings crossings, double bytes)
 {
     double all = in_steps(shape, steps, crossings, 0) + bytes / shape->wan_bytes_per_second;
-    return all + (bytes > EAGER_BYTES * steps ? crossings * shape->wan_rtt_seconds : 0);
+    return all + (bytes > EAGER_BYTES * steps ? crossings.latency * shape->wan_rtt_seconds : 0);
+}
+
+static struct crossings together(struct crossings a, struct crossings b)
+{
+    return (struct crossings){ a.latency + b.latency, a.bytes + b.bytes, a.number + b.number };
+}
+
+static struct crossings fewer(struct crossings a, struct crossings b)
+{
+    return b.latency < a.latency ? b : a;
 }
 
 static int is_small_open_mpi(const struct shape *shape, int ranks)
@@ -48,12 +60,12 @@ static double linear(const struct shape *shape, double bytes)
 static double broadcast(const struct shape *shape, double bytes)
 {
     int steps = steps_of(shape->size);
-    double binomial = in_steps(shape, steps, shape->tree_crossings, bytes);
+    double binomial = in_steps(shape, steps, shape->tree, bytes);
     if (bytes <= 8192)
         return binomial;
-    double pipeline = latency_and_bytes(shape, shape->size - 1, shape->chain_crossings, bytes);
+    double pipeline = latency_and_bytes(shape, shape->size - 1, shape->chain, bytes);
     double scattered = latency_and_bytes(shape, steps + shape->size - 1,
-                                         shape->tree_crossings + shape->ring_crossings, 1.5 * bytes);
+                                         together(shape->tree, shape->ring), 1.5 * bytes);
     return least(binomial, least(pipeline, scattered));
 }
 
@@ -68,21 +80,21 @@ static double reduce(const struct shape *shape, double bytes)
 static double allreduce(const struct shape *shape, double bytes)
 {
     int steps = steps_of(shape->size);
-    double doubling = in_steps_of_all(shape, steps, shape->doubling_crossings, bytes);
+    double doubling = in_steps_of_all(shape, steps, shape->doubling, bytes);
     if (bytes <= 1024)
         return doubling;
     /* What a site has to send and to receive, whatever the order of steps. */
     double least_over_link = 2 * bytes * (shape->sites - 1) / shape->sites;
-    double halving = latency_and_bytes(shape, 2 * steps, 2 * shape->doubling_crossings,
+    double halving = latency_and_bytes(shape, 2 * steps, together(shape->doubling, shape->doubling),
                                        rated_bytes(shape, bytes, least_over_link));
-    double ring = latency_and_bytes(shape, 2 * (shape->size - 1), 2 * shape->ring_crossings, 2 * bytes);
+    double ring = latency_and_bytes(shape, 2 * (shape->size - 1), together(shape->ring, shape->ring), 2 * bytes);
     return least(doubling, least(halving, ring));
 }
 
 static double to_or_from_root(const struct shape *shape, double bytes, double binomial_below)
 {
     double binomial = latency_and_bytes(
-        shape, steps_of(shape->size), shape->tree_crossings,
+        shape, steps_of(shape->size), shape->tree,
         rated_bytes(shape, bytes * shape->smallest, bytes * (shape->size - shape->largest)));
     if (shape->family == FAMILY_MPICH)
         return binomial;
@@ -94,25 +106,25 @@ static double to_or_from_root(const struct shape *shape, double bytes, double bi
 static double allgather(const struct shape *shape, double bytes)
 {
     double all = bytes * shape->size;
-    double crossings = least(shape->doubling_crossings, shape->dissemination_crossings);
+    struct crossings crossings = fewer(shape->doubling, shape->dissemination);
     double doubling = latency_and_bytes(shape, steps_of(shape->size), crossings,
                                         rated_bytes(shape, all / 2, all * (shape->sites - 1) / shape->sites));
-    double ring = latency_and_bytes(shape, shape->size - 1, shape->ring_crossings, all);
+    double ring = latency_and_bytes(shape, shape->size - 1, shape->ring, all);
     return least(doubling, ring);
 }
 
 static double reduce_scatter(const struct shape *shape, double bytes)
 {
-    double halving = latency_and_bytes(shape, steps_of(shape->size), shape->doubling_crossings,
+    double halving = latency_and_bytes(shape, steps_of(shape->size), shape->doubling,
                                        rated_bytes(shape, bytes / 2, bytes * (shape->sites - 1) / shape->sites));
-    double ring = latency_and_bytes(shape, shape->size - 1, shape->ring_crossings, bytes);
+    double ring = latency_and_bytes(shape, shape->size - 1, shape->ring, bytes);
     return least(halving, ring);
 }
 
 static double alltoall(const struct shape *shape, double bytes)
 {
     double block = bytes / shape->size;
-    double bruck = in_steps_of_all(shape, steps_of(shape->size), shape->dissemination_crossings, bytes / 2);
+    double bruck = in_steps_of_all(shape, steps_of(shape->size), shape->dissemination, bytes / 2);
     double over_link = block * shape->smallest * (shape->size - shape->smallest);
     double at_once = crossing_seconds(shape, block, over_link) + (shape->size - 1) * MESSAGE_SECONDS;
     if (shape->family == FAMILY_OPENMPI && block < 200 && shape->size >= 12)
@@ -126,7 +138,7 @@ double native_seconds(enum operation operation, const struct shape *shape, doubl
 {
     switch (operation) {
     case OP_BARRIER: {
-        double crossings = least(shape->doubling_crossings, shape->dissemination_crossings);
+        struct crossings crossings = fewer(shape->doubling, shape->dissemination);
         return in_steps(shape, steps_of(shape->size), crossings, 0);
     }
     case OP_BCAST: return broadcast(shape, bytes);

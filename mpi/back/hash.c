@@ -3,6 +3,11 @@
 
 #include "topology.h"
 
+/* A digest of this library's sources, by the Makefile: those of two builds may decide differently. */
+#ifndef SOURCES
+#define SOURCES 0
+#endif
+
 typedef unsigned long long hash;
 
 /* FNV-1a, 64 bits. */
@@ -27,6 +32,7 @@ static void add_name(hash *value, const char *name)
 unsigned long long topology_hash(const struct topology *topology)
 {
     hash value = 14695981039346656037ull;
+    add_int(&value, (int)SOURCES);
     add_int(&value, topology->levels);
     for (int i = 0; i < topology->levels; i++)
         add_name(&value, topology->level_names[i]);

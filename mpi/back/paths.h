@@ -5,11 +5,14 @@
 #include "choice.h"
 #include "topology.h"
 
-/* The path between two sites of the topology, or within one. What wasn't measured is taken to be usual. */
+/* Gives paths that weren't measured the worst that was measured between sites of the same level. */
+void paths_fill(struct topology *topology);
+
+/* The path between two sites of the topology, or within one. What nothing is known of is taken to be usual. */
 struct path path_between(const struct topology *topology, int a, int b);
 
 /* Fills the shape's times, rates and levels with the worst among the sites. `ranks[s]`: ranks of
- * each site. `first`: [sites] scratch. */
-void shape_paths(struct shape *shape, const struct places *places, const int *ranks, int *first);
+ * each site. Returns 0, or -1 without memory. */
+int shape_paths(struct shape *shape, const struct places *places, const int *ranks);
 
 #endif

@@ -77,7 +77,7 @@ static struct record read_topology(int rank, char *why, size_t why_len)
     topology = topology_read(file, wrong, sizeof wrong);
     int node = topology ? own_node(rank) : NO_PLACE;
     if (node >= 0) {
-        snprintf(why, why_len, "other ranks have read another %s, or have another ISTHMUS_COLL", file);
+        snprintf(why, why_len, "other ranks have read another %s, or have another ISTHMUS_COLL or release of isthmus", file);
         return (struct record){.node = node, .group = topology_group(topology, rank), .hash = common_hash()};
     }
     snprintf(why, why_len, "%s: %s", file, wrong);

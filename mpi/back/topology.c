@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "paths.h"
 #include "reading.h"
 
 #define FIRST_LINE "isthmus topology 1"
@@ -161,10 +162,12 @@ struct topology *topology_read(const char *file, char *why, size_t why_len)
     names_free(&reading.nodes);
     names_free(&reading.groups);
     names_free(&reading.values);
-    if (rc == 0)
-        return topology;
-    topology_free(topology);
-    return NULL;
+    if (rc != 0) {
+        topology_free(topology);
+        return NULL;
+    }
+    paths_fill(topology);
+    return topology;
 }
 
 int topology_group(const struct topology *topology, int rank)

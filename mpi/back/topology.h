@@ -52,7 +52,7 @@ int topology_group(const struct topology *topology, int rank);
 struct topology *topology_read(const char *file, char *why, size_t why_len);
 void topology_free(struct topology *topology);
 
-/* A number that is equal for equal files, apart from `self`; never 0. */
+/* A number that is equal for equal files, apart from `self`, in the same build; never 0. */
 unsigned long long topology_hash(const struct topology *topology);
 
 #endif

@@ -19,9 +19,9 @@ FC_mpich4 := mpif90.mpich
 
 PROGRAMS := calls places graphs spawn threads absolute moments comms
 UNITS := topology layout reorder choice
-BACK_topology := back/topology.c back/reading.c back/names.c back/hash.c
+BACK_topology := back/topology.c back/reading.c back/names.c back/hash.c back/paths.c back/numbering.c
 BACK_layout := back/layout.c back/numbering.c
-BACK_choice := back/choice.c back/cost.c back/cost_native.c back/shape.c back/paths.c back/least.c
+BACK_choice := back/choice.c back/cost.c back/cost_native.c back/shape.c back/paths.c back/numbering.c back/least.c
 BACK_reorder := back/reorder.c back/edges.c back/partition.c back/numbering.c
 
 # Stubs of an MPI: the soname, and what it says of itself.

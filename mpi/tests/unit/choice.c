@@ -69,10 +69,10 @@ static void check_crossings(void)
         CHECK(s.sites == cases[i].count, "%s: %d", name, s.sites);
         CHECK(s.smallest == cases[i].smallest && s.largest == cases[i].largest, "%s: %d %d", name, s.smallest, s.largest);
         CHECK(s.contiguous == cases[i].contiguous, "%s", name);
-        CHECK(s.tree_crossings == cases[i].tree, "%s: %g", name, s.tree_crossings);
-        CHECK(s.doubling_crossings == cases[i].doubling, "%s: %g", name, s.doubling_crossings);
-        CHECK(s.dissemination_crossings == cases[i].dissemination, "%s: %g", name, s.dissemination_crossings);
-        CHECK(s.ring_crossings == cases[i].ring, "%s: %g", name, s.ring_crossings);
+        CHECK(s.tree.latency == cases[i].tree && s.tree.number == cases[i].tree, "%s: %g", name, s.tree.latency);
+        CHECK(s.doubling.latency == cases[i].doubling && s.doubling.number == cases[i].doubling, "%s: %g", name, s.doubling.latency);
+        CHECK(s.dissemination.latency == cases[i].dissemination && s.dissemination.number == cases[i].dissemination, "%s: %g", name, s.dissemination.latency);
+        CHECK(s.ring.latency == cases[i].ring && s.ring.number == cases[i].ring, "%s: %g", name, s.ring.latency);
     }
 }
 
@@ -85,7 +85,7 @@ static void check_roots(void)
     static const int want[] = { 1, 2, 2, 2, 1, 2, 2, 2 };
     for (int root = 0; root < 8; root++) {
         shape_root(&shape, &grid.places, root);
-        CHECK(shape.tree_crossings == want[root], "root %d: %g", root, shape.tree_crossings);
+        CHECK(shape.tree.latency == want[root], "root %d: %g", root, shape.tree.latency);
     }
 }
 
@@ -102,9 +102,9 @@ static void check_levels(void)
     CHECK(shape.level[0].rtt_seconds == 0.1 && shape.level[1].rtt_seconds == 0.01, "levels' round trips");
     CHECK(flat.level[0].subsets == 4 && flat.level[0].ranks == 2, "%d, %d", flat.level[0].subsets, flat.level[0].ranks);
     /* A near crossing counts a tenth. The ring leaves out an edge within a site, the chain a far one. */
-    CHECK(shape.doubling_crossings > 1.09 && shape.doubling_crossings < 1.11, "%g", shape.doubling_crossings);
-    CHECK(shape.ring_crossings > 2.19 && shape.ring_crossings < 2.21, "%g", shape.ring_crossings);
-    CHECK(shape.chain_crossings > 1.19 && shape.chain_crossings < 1.21, "%g", shape.chain_crossings);
+    CHECK(shape.doubling.latency > 1.09 && shape.doubling.latency < 1.11, "%g", shape.doubling.latency);
+    CHECK(shape.ring.latency > 2.19 && shape.ring.latency < 2.21, "%g", shape.ring.latency);
+    CHECK(shape.chain.latency > 1.19 && shape.chain.latency < 1.21, "%g", shape.chain.latency);
     /* Half a round trip at each level; those who all get a sum go up and down the inner one. */
     double far = 0.05, near = 0.005;
     double tree = predicted_seconds(OP_BCAST, LEADERS, &shape, 8), both = predicted_seconds(OP_ALLREDUCE, LEADERS, &shape, 8);
@@ -170,10 +170,14 @@ static void check_choice(void)
  * and to be faster one way. */
 static void check_never_slower(void)
 {
-    static const char *const sites[] = { "ab", "aaab", "abab", THREE, TURNS, "abbbbbbbc" };
+    static const char *const sites[] = { "ab", "aaab", "abab", THREE, TURNS, "abbbbbbbc", "aabbccdd", "acbdacbd" };
     static const double rtts[] = { 1e-4, 1e-3, 1e-2, 0.2 }, rates[] = { 1e6, 1e8, 1e10 };
-    for (size_t i = 0; i < sizeof sites / sizeof *sites * 12; i++) {
-        struct shape shape = shape_of(sites[i / 12], rtts[i % 12 / 3], rates[i % 3]);
+    for (size_t i = 0; i < sizeof sites / sizeof *sites * 24; i++) {
+        struct grid grid;
+        struct shape shape = { 0 };
+        double rtt = rtts[i % 12 / 3], near_rtt = i / 12 % 2 ? rtt / 20 : rtt;
+        grid_make(&grid, sites[i / 24], "EEAA", rtt, near_rtt, rates[i % 3]);
+        CHECK(shape_make(&shape, &grid.places) == 0, "memory");
         for (int o = 0; o < OPERATIONS; o++) {
             for (size_t bytes = 1; bytes < (size_t)1 << 31; bytes *= 8) {
                 enum algorithm got = choose((enum operation)o, &shape, bytes, 1);
