@@ -307,11 +307,17 @@ fn collect(id: u64) {
         Some(Ask::Later(_) | Ask::Answered) | None => Err(Errno(libc::EAGAIN)),
     };
     match (reply, ask) {
-        (Ok((reply, socket)), _) => finish(id, connected(reply, socket)),
+        (Ok((reply, socket)), ask) => {
+            drop(ask);
+            finish(id, connected(reply, socket));
+        }
         (Err(Errno(libc::EAGAIN | libc::EINTR)), Some(ask)) => put_back(ask),
         // The parent has ended, or closed its socket.
         (Err(_), Some(Ask::Parent(_, own))) => put_back(*own),
-        (Err(errno), _) => finish(id, Err(errno)),
+        (Err(errno), ask) => {
+            drop(ask);
+            finish(id, Err(errno));
+        }
     }
 }
 
@@ -331,13 +337,16 @@ pub(crate) fn connected(reply: Reply, socket: Option<OwnedFd>) -> Result<(Reply,
 
 /// Exchanges the placeholder of a pending connect for what came of it.
 fn finish(id: u64, outcome: Result<(Reply, OwnedFd)>) {
+    // Where the program has used all its descriptors, the exchange needs the request's.
+    let asked = pending::with(|list| {
+        let pending = list.items.get_mut(&id)?;
+        Some((std::mem::replace(&mut pending.ask, Ask::Answered), pending.family))
+    });
+    let family = asked.map(|(_, family)| family);
     // A refusal takes the kernel a moment, so it comes before the lock.
     let (replacement, outcome) = match outcome {
         Ok((reply, socket)) => (Some(socket), Ok(reply)),
-        Err(errno) => {
-            let family = pending::with(|list| list.items.get(&id).map(|pending| pending.family));
-            (family.and_then(|family| refused_socket(family).ok()), Err(errno))
-        }
+        Err(errno) => (family.and_then(|family| refused_socket(family).ok()), Err(errno)),
     };
     // The program may look at numbers as soon as it sees the outcome.
     let replacement = replacement.map(OwnedFd::raised);

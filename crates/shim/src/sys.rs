@@ -63,11 +63,16 @@ impl OwnedFd {
     /// be given in order, if there is room below the table's first growth:
     /// growing it stalls a threaded process by 10-20 ms.
     pub(crate) fn raised(self) -> Self {
-        Self::copy_of(self.0).unwrap_or(self)
+        Self::away(self.0).unwrap_or(self)
     }
 
-    /// Another descriptor of the same file, out of the low numbers.
+    /// Another descriptor of the same file, out of the low numbers if there is room.
     pub(crate) fn copy_of(fd: Fd) -> Result<Self> {
+        let anywhere = || fcntl(fd, libc::F_DUPFD_CLOEXEC, 0);
+        Self::away(fd).or_else(|_| limit::or_beyond(anywhere).map(Self))
+    }
+
+    fn away(fd: Fd) -> Result<Self> {
         const AWAY: c_long = 40;
         fcntl(fd, libc::F_DUPFD_CLOEXEC, AWAY).map(Self)
     }

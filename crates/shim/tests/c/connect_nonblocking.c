@@ -324,6 +324,39 @@ static void many(void)
 	check("300 at once", bad == 0, "%d bad", bad);
 }
 
+/* Connects while a poll without a deadline sleeps. */
+static int polled(void)
+{
+	int fd = tcp(), made = started(connect_to(fd, server));
+	struct pollfd entry = {.fd = fd, .events = POLLOUT};
+	made = made && poll(&entry, 1, -1) == 1 && entry.revents == POLLOUT && echoes(fd);
+	close(fd);
+	return made;
+}
+
+/* Few descriptors, none of them with a high number; and then only those that a connect needs. */
+static void few(void)
+{
+	pid_t child = fork();
+	if (child == 0) {
+		struct rlimit limit = {24, 24};
+		int bad = 0, last = -1;
+		alarm(20);
+		setrlimit(RLIMIT_NOFILE, &limit);
+		for (int i = 0; i < 4; i++)
+			bad += !polled();
+		for (int fd; (fd = dup(0)) >= 0;)
+			last = fd;
+		for (int i = 0; i < 4; i++)
+			close(last - i);
+		bad += !polled();
+		_exit(bad);
+	}
+	int status = -1;
+	waitpid(child, &status, 0);
+	check("few descriptors", status == 0, "status %x", status);
+}
+
 static int threads(void)
 {
 	int n = -2;
@@ -373,6 +406,7 @@ int main(int argc, char **argv)
 	refused();
 	again();
 	many();
+	few();
 	no_trace();
 	return conclude();
 }
