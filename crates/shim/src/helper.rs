@@ -7,18 +7,19 @@ use std::time::{Duration, Instant};
 use isthmus_wire::address::REFUSED;
 use isthmus_wire::shim::{Handover, Reply};
 
-use crate::agent::{Exchange, Kept};
+use crate::agent::Exchange;
 use crate::dual;
 use crate::ends::{self, Ends};
 use crate::failed;
 use crate::handover;
 use crate::job::{Job, job};
 use crate::lock;
-use crate::numbers::{self, NO_CONNECT, Numbers};
+use crate::numbers::{self, NO_CONNECT};
 use crate::pending::{self, Ask, List, Pending};
 use crate::sockaddr::{Family, Inet};
 use crate::sys::{self, Errno, Fd, OwnedFd, Result};
 use crate::table;
+use crate::wakers::Wakers;
 
 /// How long to leave an agent alone that has too many requests to take.
 const RETRY: Duration = Duration::from_millis(5);
@@ -32,46 +33,6 @@ const READ_AT_ONCE: usize = 64;
 const STACK: usize = 256 << 10;
 /// How long the kernel may take to refuse a connect over loopback.
 const REFUSAL: Duration = Duration::from_millis(500);
-
-/// What the helper waits with.
-pub(crate) struct Wakers {
-    /// Has the exchanges that wait for a reply, by the ids of their connects, and
-    /// `helpers` as [`NO_CONNECT`].
-    epoll: Kept,
-    /// A pair of sockets; what is sent on `ours` wakes the helper.
-    ours: Kept,
-    helpers: Kept,
-}
-
-impl Wakers {
-    fn new() -> Result<Self> {
-        let (ours, helpers) = sys::socket_pair(libc::SOCK_DGRAM)?;
-        let keep = |fd: OwnedFd| Kept::new(fd.raised());
-        let new = Self { epoll: keep(sys::epoll_create()?)?, ours: keep(ours)?, helpers: keep(helpers)? };
-        let event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: NO_CONNECT };
-        sys::epoll_ctl(new.epoll.raw(), libc::EPOLL_CTL_ADD, new.helpers.raw(), event)?;
-        Ok(new)
-    }
-
-    /// Waits for the reply to a connect's request, once.
-    ///
-    /// # Errors
-    /// If the kernel has no room for that.
-    pub(crate) fn await_reply(&self, id: u64, exchange: Fd) -> Result<()> {
-        let event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLONESHOT) as u32, u64: id };
-        let again = sys::epoll_ctl(self.epoll.raw(), libc::EPOLL_CTL_MOD, exchange, event);
-        again.or_else(|_| sys::epoll_ctl(self.epoll.raw(), libc::EPOLL_CTL_ADD, exchange, event)).map(drop)
-    }
-
-    pub(crate) fn each_kept(&mut self, action: &mut dyn FnMut(&mut Kept)) {
-        [&mut self.epoll, &mut self.ours, &mut self.helpers].into_iter().for_each(action);
-    }
-
-    /// Whether the program has closed none of them.
-    fn are_intact(&self) -> bool {
-        [&self.epoll, &self.ours, &self.helpers].into_iter().all(Kept::intact)
-    }
-}
 
 /// Starts the helper unless it is there.
 ///
@@ -105,11 +66,8 @@ fn renew_wakers(list: &mut List) -> Result<Vec<(u64, Errno)>> {
 
 /// Has the helper look at the list again.
 pub(crate) fn wake(list: &List) {
-    if let Some(Wakers { ours, .. }) = &list.wakers
-        && ours.intact()
-    {
-        // A full pair is as good: the helper has not looked yet.
-        let _ = sys::send(ours.raw(), &[1]);
+    if let Some(wakers) = &list.wakers {
+        wakers.wake();
     }
 }
 
@@ -186,7 +144,7 @@ impl Round {
                 }
             }
             self.wake_at(now + LOOK);
-            self.epoll = list.wakers.as_ref().map_or(-1, |wakers| wakers.epoll.raw());
+            self.epoll = list.wakers.as_ref().map_or(-1, |wakers| wakers.epoll());
             self.send(job, list, now);
             self.expire(list, now);
             true
@@ -280,9 +238,8 @@ impl Round {
 
 fn drain_wakes() {
     pending::with(|list| {
-        if let Some(Wakers { helpers, .. }) = list.wakers.as_ref().filter(|wakers| wakers.are_intact()) {
-            let mut buffer = [0; 64];
-            while sys::read(helpers.raw(), &mut buffer).is_ok() {}
+        if let Some(wakers) = &list.wakers {
+            wakers.drain();
         }
     });
 }
@@ -369,7 +326,7 @@ fn finish(id: u64, outcome: Result<(Reply, OwnedFd)>) {
         let Some(number) = number.filter(|number| numbers::connect_of(*number) == id) else { return };
         let is_connected = outcome.is_ok();
         if let Some(replacement) = replacement {
-            exchange(&mut list.numbers, &pending, number, &replacement, outcome);
+            exchange(list, &pending, number, &replacement, outcome);
         }
         if is_connected {
             list.numbers.forget(number);
@@ -379,13 +336,7 @@ fn finish(id: u64, outcome: Result<(Reply, OwnedFd)>) {
     });
 }
 
-fn exchange(
-    numbers: &mut Numbers,
-    pending: &Pending,
-    number: Fd,
-    replacement: &OwnedFd,
-    outcome: Result<Reply>,
-) {
+fn exchange(list: &mut List, pending: &Pending, number: Fd, replacement: &OwnedFd, outcome: Result<Reply>) {
     // The program may have shut the placeholder down.
     if sys::tcp_state(number) != Ok(sys::SYN_SENT) {
         return;
@@ -399,16 +350,21 @@ fn exchange(
         Err(Errno(errno)) => failed::note(new_cookie, errno),
     }
     let local = sys::local_name(number);
-    let old = OwnedFd::copy_of(number);
-    let _ = handover::replace(numbers, number, pending.cookie, replacement);
+    let copy = OwnedFd::copy_of(number).ok();
+    let wakers = list.wakers.as_ref().filter(|_| copy.is_none());
+    let old = copy.as_ref().map(OwnedFd::raw).or_else(|| wakers?.lend(number));
+    let _ = handover::replace(&mut list.numbers, number, pending.cookie, replacement);
     // Unless the program has set another one meanwhile.
     if let Some([raised, before]) = pending.syn_counts
         && sys::get_int(replacement.raw(), libc::IPPROTO_TCP, libc::TCP_SYNCNT) == Ok(raised)
     {
         let _ = sys::set_int(replacement.raw(), libc::IPPROTO_TCP, libc::TCP_SYNCNT, before);
     }
-    if let Ok(old) = old {
-        wake_sleepers(old.raw());
+    if let Some(old) = old {
+        wake_sleepers(old);
+    }
+    if let Some(wakers) = list.wakers.as_ref().filter(|_| copy.is_none() && old.is_some()) {
+        wakers.take_back();
     }
     // A program that tries again with the same socket finds its port kept.
     if outcome.is_err()

@@ -72,6 +72,7 @@ mod sys;
 mod table;
 mod ucx;
 mod waiting;
+mod wakers;
 mod watches;
 
 /// Has a panic end the process before anything unwinds: frames of the program must

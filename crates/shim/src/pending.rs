@@ -17,13 +17,14 @@ use isthmus_wire::address::BLACK_HOLE;
 use isthmus_wire::shim::Request;
 
 use crate::agent::{Exchange, Kept};
-use crate::helper::{self, Wakers};
+use crate::helper;
 use crate::job::Job;
 use crate::lock::Lock;
 use crate::numbers::{self, NO_CONNECT, Numbers, State};
 use crate::patience;
 use crate::sockaddr::{Family, Inet, Storage};
 use crate::sys::{self, Errno, Fd, Result};
+use crate::wakers::Wakers;
 
 mod list;
 

@@ -324,33 +324,37 @@ static void many(void)
 	check("300 at once", bad == 0, "%d bad", bad);
 }
 
-/* Connects while a poll without a deadline sleeps. */
+/* Connects while a poll without a deadline sleeps; whether there is a connection. */
 static int polled(void)
 {
-	int fd = tcp(), made = started(connect_to(fd, server));
-	struct pollfd entry = {.fd = fd, .events = POLLOUT};
-	made = made && poll(&entry, 1, -1) == 1 && entry.revents == POLLOUT && echoes(fd);
+	int fd = tcp(), made = 0;
+	if (fd >= 0 && started(connect_to(fd, server))) {
+		struct pollfd entry = {.fd = fd, .events = POLLOUT};
+		made = poll(&entry, 1, -1) == 1 && entry.revents == POLLOUT && echoes(fd);
+	}
 	close(fd);
 	return made;
 }
 
-/* Few descriptors, none of them with a high number; and then only those that a connect needs. */
+/* Few descriptors, none of them with a high number. Then fewer than a connect needs, and one more
+ * each time: what has started comes to an end, be it an error. */
 static void few(void)
 {
 	pid_t child = fork();
 	if (child == 0) {
 		struct rlimit limit = {24, 24};
-		int bad = 0, last = -1;
+		int bad = 0, last = -1, made = 0;
 		alarm(20);
 		setrlimit(RLIMIT_NOFILE, &limit);
 		for (int i = 0; i < 4; i++)
 			bad += !polled();
 		for (int fd; (fd = dup(0)) >= 0;)
 			last = fd;
-		for (int i = 0; i < 4; i++)
+		for (int i = 0; i < 8; i++) {
 			close(last - i);
-		bad += !polled();
-		_exit(bad);
+			made = polled();
+		}
+		_exit(bad + !made);
 	}
 	int status = -1;
 	waitpid(child, &status, 0);
