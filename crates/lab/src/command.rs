@@ -168,8 +168,13 @@ pub enum LabCommand {
 #[derive(Debug, clap::Args)]
 pub struct Which {
     /// Name of the lab [default: the only one running].
-    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(complete::labs))]
+    #[arg(long, value_name = "NAME", value_parser = lab_name, add = ArgValueCandidates::new(complete::labs))]
     lab: Option<String>,
+}
+
+/// A lab's name as `lab up` keeps it: in lower case.
+fn lab_name(text: &str) -> Result<String, std::convert::Infallible> {
+    Ok(text.to_ascii_lowercase())
 }
 
 fn assignment(text: &str) -> Result<(String, String), String> {

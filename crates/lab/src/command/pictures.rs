@@ -55,7 +55,7 @@ pub struct GraphArgs {
     #[command(flatten)]
     source: Source,
     /// A running lab, with what is cut or frozen in it [default: the only one, if no grid is given].
-    #[arg(long = "lab", value_name = "NAME", conflicts_with_all = ["file", "preset"], add = ArgValueCandidates::new(complete::labs))]
+    #[arg(long = "lab", value_name = "NAME", conflicts_with_all = ["file", "preset"], value_parser = super::lab_name, add = ArgValueCandidates::new(complete::labs))]
     lab: Option<String>,
     /// Write to this file [default: standard output].
     #[arg(long, value_name = "FILE.svg")]
