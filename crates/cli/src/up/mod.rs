@@ -206,11 +206,11 @@ impl Place<'_> {
     /// is revoked joins again by the token.
     async fn run(&self, member: &Member) -> anyhow::Result<()> {
         let service = member.service()?;
-        let mut begun = self.begin(service).await?;
+        let mut begun = self.begin(member).await?;
         if let (None, Some(token), Member::Joined(credentials)) = (&begun, self.token, member) {
             start::halt(service, self.directory).await?;
             member::join_again(self.directory, token, credentials).await?;
-            begun = self.begin(service).await?;
+            begun = self.begin(member).await?;
         }
         let Some((running, standing)) = begun else {
             bail!("{}", text::revoked(&member.to_string(), self.option));
@@ -233,10 +233,14 @@ impl Place<'_> {
 
     /// Starts the service unless it runs, and waits until it is known whether it is attached;
     /// none if its certificate is revoked.
-    async fn begin(&self, service: Service) -> anyhow::Result<Option<(Running, Option<Standing>)>> {
+    async fn begin(&self, member: &Member) -> anyhow::Result<Option<(Running, Option<Standing>)>> {
+        let service = member.service()?;
         let Started::Runs(running) = start::start(service, self.directory, self.manager).await? else {
             return Ok(None);
         };
+        if running.already && running::is_stopped(running.pid) {
+            bail!("{}", text::stopped(&member.to_string(), running.pid));
+        }
         let standing = start::settled(self.directory, running.pid, patience(&running)).await?;
         if !standing.as_ref().is_some_and(|standing| standing.revoked) {
             return Ok(Some((running, standing)));
