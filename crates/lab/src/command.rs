@@ -192,7 +192,7 @@ pub fn run(command: LabCommand) -> anyhow::Result<ExitCode> {
         }
         LabCommand::Status { which, json } => status::status(which.lab.as_deref(), json),
         LabCommand::Exec { which, environment, privileged, directory, machine, command } => {
-            exec(&which, &machine, &Job { command, environment, directory, privileged })
+            exec(&which, &machine, &Job { command, environment, directory, says_where: true, privileged })
         }
         LabCommand::Shell { which, machine } => shell(&which, &machine),
         LabCommand::Logs { which, machine } => logs::logs(which.lab.as_deref(), machine.as_deref()),
@@ -255,7 +255,9 @@ fn shell(which: &Which, machine: &str) -> anyhow::Result<ExitCode> {
         vec!["/bin/sh".to_owned(), "-i".to_owned()]
     };
     let environment = vec![("PS1".to_owned(), format!("[{}] $ ", machine.name))];
-    Ok(enter::run(machine, &Job { command, environment, directory: None, privileged: false })?.into())
+    // Its prompt says where it is.
+    let job = Job { command, environment, directory: None, says_where: false, privileged: false };
+    Ok(enter::run(machine, &job)?.into())
 }
 
 fn down(which: &Which) -> anyhow::Result<ExitCode> {
