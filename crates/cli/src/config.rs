@@ -78,6 +78,14 @@ pub(crate) fn host_label() -> anyhow::Result<Label> {
     first.parse().with_context(|| format!("the host name {name} is no node name; give one with --name"))
 }
 
+/// Variable that names the state directory.
+const VARIABLE: &str = "ISTHMUS_STATE";
+
+/// The state directory of a command without `--state`.
+pub(crate) fn state_without_option() -> PathBuf {
+    std::env::var_os(VARIABLE).map_or_else(default_state, PathBuf::from)
+}
+
 /// The state directory by default. Below a home, which machines of a cluster may share,
 /// each has its own.
 pub(crate) fn default_state() -> PathBuf {
@@ -114,7 +122,7 @@ fn home() -> Option<PathBuf> {
 pub(crate) struct StateArgs {
     /// Directory of identity, keys and lasting records; by default
     /// /var/lib/isthmus for root, ~/.local/state/isthmus/HOST for others.
-    #[arg(long, env = "ISTHMUS_STATE", value_name = "DIR")]
+    #[arg(long, env = VARIABLE, value_name = "DIR")]
     state: Option<PathBuf>,
 }
 

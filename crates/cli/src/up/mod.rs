@@ -32,7 +32,7 @@ use start::{Running, Started};
 use systemd::Manager;
 
 /// Of a front-end that is a node as well, the node's state within the front-end's.
-const NODE_DIRECTORY: &str = "node";
+pub(crate) const NODE_DIRECTORY: &str = "node";
 /// How long a service that was just started may take to attach, and one that ran before: that
 /// one may be between two attempts.
 const ATTACH: Duration = Duration::from_secs(15);
