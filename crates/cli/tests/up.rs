@@ -146,7 +146,8 @@ fn what_is_so_is_said() {
         "--token beta.token",
         "belongs to gateway login2.alpha, and the token is for another member",
     );
-    grid.no_up("node", "--gateway login3", "belongs to gateway login2.alpha, not to login3");
+    let said = grid.no_up("node", "--gateway login3", "belongs to gateway login2.alpha, not to login3");
+    assert!(said.contains("isthmus join --force --token FILE") && said.contains("--state DIR"), "{said}");
     grid.no_up("broker", "--token beta.token", "holds the grid demo itself");
     grid.playground.good("down --state node");
 

@@ -194,7 +194,9 @@ fn check_named(args: &UpArgs, member: &Member, directory: &Path) -> anyhow::Resu
     let identity = credentials.identity();
     if let Some(name) = given.as_ref().filter(|name| identity.name() != *name) {
         bail!(
-            "{} belongs to {identity}, not to {name}; give another directory with --state",
+            "{} belongs to {identity}, not to {name}. To join anew there: isthmus down; isthmus join --force --token \
+             FILE (and --via FRONT-END on a node); isthmus up. Beside it on this machine, {name} has its own \
+             directory: isthmus up --state DIR --token FILE",
             directory.display()
         );
     }
