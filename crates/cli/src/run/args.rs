@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use isthmus_lab::grid::ByteSize;
 use isthmus_wire::patience::{DEFAULT, LONGEST};
 
-use crate::format::number;
+use crate::format::{number, trimmed};
 
 /// Run a command, such as mpirun, as one job over all sites.
 ///
@@ -21,7 +21,7 @@ use crate::format::number;
 pub(crate) struct RunArgs {
     /// Nodes (NODE.SITE, or NODE of this site) or whole sites to use; all that are up by
     /// default.
-    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    #[arg(long, value_delimiter = ',', value_parser = trimmed, value_name = "NAME")]
     pub(super) nodes: Vec<String>,
     /// Start without nodes that are down, if so many others are there.
     ///
@@ -167,6 +167,14 @@ mod tests {
                 (got, _) => panic!("{line}: {got:?}"),
             }
         }
+    }
+
+    #[test]
+    fn blanks_between_nodes_are_left_out() {
+        use clap::Parser as _;
+
+        let cli = Cli::try_parse_from(["run", "--nodes", "n1.a, n1.b ,", "true"]).unwrap();
+        assert_eq!(cli.args.nodes, ["n1.a", "n1.b", ""]);
     }
 
     #[test]
