@@ -161,7 +161,7 @@ fn sign(args: &SignArgs) -> anyhow::Result<()> {
 }
 
 fn init(args: &InitArgs) -> anyhow::Result<()> {
-    let directory = args.state.directory();
+    let directory = args.state.directory_to_make()?;
     let address = with_port(&args.address, DEFAULT_PORT);
     let state = State::create(&directory, &args.name, &address, SystemTime::now())?;
     let option = args.state.option();

@@ -119,7 +119,7 @@ struct Place<'a> {
 /// The message for the user.
 pub(crate) async fn up(args: UpArgs) -> anyhow::Result<()> {
     // Services have another working directory.
-    let directory = std::path::absolute(args.state.directory()).context("no working directory")?;
+    let directory = std::path::absolute(args.state.directory_to_make()?).context("no working directory")?;
     let manager = if args.user_unit { Some(Manager::find().await?) } else { None };
     let _lock = running::lock(&directory)?;
     let token = args.token.as_deref().map(join::read_token).transpose()?;
