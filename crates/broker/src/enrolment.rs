@@ -113,9 +113,10 @@ impl EnrolmentService {
                  ask for a new one (isthmus grid invite)",
             )),
             TokenUse::UsedUp(most) => Err(Status::permission_denied(format!(
-                "the join token is good for {most} {}s, and as many have joined by it; ask for a new one (isthmus \
+                "the join token is good for {most} {}{}, and as many have joined by it; ask for a new one (isthmus \
                  grid invite)",
-                if request.gateway { "gateway" } else { "node" }
+                if request.gateway { "gateway" } else { "node" },
+                if most == 1 { "" } else { "s" }
             ))),
             TokenUse::NameTaken(uri) => Err(name_taken(&identity, &uri)),
         }

@@ -33,10 +33,10 @@ pub(crate) struct MemberRecord {
     /// Zero if it became a member without a token.
     #[prost(uint64, tag = "2")]
     pub(crate) joined: u64,
-    /// Its last certificate.
+    /// Its last certificate. Zero as long as it has the one that it was made with.
     #[prost(uint64, tag = "3")]
     pub(crate) issued: u64,
-    /// That certificate's end.
+    /// That certificate's end; zero if `issued` is.
     #[prost(uint64, tag = "4")]
     pub(crate) ends: u64,
     /// Its certificates issued until then are revoked, and it has no later one. Zero
@@ -51,7 +51,7 @@ pub(crate) struct MemberRecord {
 impl MemberRecord {
     /// A member with a certificate of this time.
     pub(crate) fn new(identity: &Identity, joined: u64, issued: u64) -> Self {
-        let ends = issued + validity(identity.role()).as_secs();
+        let ends = end(issued, issued + validity(identity.role()).as_secs());
         Self { identity: identity.uri(), joined, issued, ends, revoked: 0, token: Vec::new() }
     }
 
@@ -208,7 +208,13 @@ pub(crate) async fn members(
 
 fn member_to_wire(name: &str, record: MemberRecord) -> proto::Member {
     let MemberRecord { identity, joined, issued, ends, revoked, token: _ } = record;
-    proto::Member { name: name.to_owned(), identity, joined, issued, ends, revoked }
+    // Stores of earlier releases count from 1970.
+    proto::Member { name: name.to_owned(), identity, joined, issued, ends: end(issued, ends), revoked }
+}
+
+/// When a certificate ends: zero, for not known, if it isn't known when it was issued.
+fn end(issued: u64, ends: u64) -> u64 {
+    if issued == 0 { 0 } else { ends }
 }
 
 /// Revokes the certificates that a member has, and closes the site's token by which it

@@ -10,6 +10,8 @@
 //! | `admin/` | the administrator's credentials, a state directory of its own |
 //! | `registry.redb` | the store: addresses, members, used tokens |
 
+mod address;
+
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -35,7 +37,8 @@ pub enum StateError {
     /// The directory holds a grid already.
     #[error(
         "{0} holds the grid {1:?} already: `isthmus up` starts its broker; another grid needs another directory \
-         (--state DIR)"
+         (--state DIR). To correct its address: edit {0}/grid.toml, then isthmus down and isthmus up; who has \
+         joined by the wrong one joins anew"
     )]
     Exists(String, String),
     /// The directory holds no grid.
@@ -47,7 +50,10 @@ pub enum StateError {
     #[error(transparent)]
     Name(#[from] NameError),
     /// The broker's address isn't one.
-    #[error("{0:?} is not an address: expected HOST:PORT, as gateways reach the broker")]
+    #[error(
+        "{0:?} is not an address: expected HOST:PORT, as gateways reach the broker; HOST is a name, an IPv4 address \
+         or an IPv6 address in brackets"
+    )]
     Address(String),
     /// A file couldn't be used.
     #[error(transparent)]
@@ -100,7 +106,7 @@ impl State {
     /// If the directory holds a grid already or can't be written.
     pub fn create(directory: &Path, name: &str, address: &str, now: SystemTime) -> Result<Self, StateError> {
         let name = name.parse::<Label>()?.to_string();
-        if !is_address(address) {
+        if !address::is_address(address) {
             return Err(StateError::Address(address.to_owned()));
         }
         let grid_file = directory.join(GRID_FILE);
@@ -151,13 +157,32 @@ impl State {
         })
     }
 
-    /// The broker's own credentials, renewed by its own authority if that is due.
+    /// The broker's own credentials, renewed by its own authority if that is due. They and the
+    /// administrator's follow the address in `grid.toml`.
     ///
     /// # Errors
     /// If they can't be read or written.
     pub fn credentials(&self, now: SystemTime) -> Result<Credentials, StateError> {
-        let credentials = Credentials::load(&self.directory)?;
+        let credentials = self.at_its_address(&self.directory)?;
+        match self.at_its_address(&self.directory.join(ADMIN_DIRECTORY)) {
+            Ok(_) => {}
+            // They may be kept elsewhere.
+            Err(StateError::Credentials(CredentialsError::Missing { .. })) => {}
+            // The broker serves without them.
+            Err(error) => tracing::warn!(%error, "the administrator's identity can't be used"),
+        }
         self.renew_if_due(&credentials, now)?;
+        Ok(credentials)
+    }
+
+    /// The credentials in a directory, with the address in `grid.toml`.
+    fn at_its_address(&self, directory: &Path) -> Result<Credentials, StateError> {
+        let credentials = Credentials::load(directory)?;
+        if credentials.upstream() == self.grid.address {
+            return Ok(credentials);
+        }
+        let credentials = credentials.with_upstream(&self.grid.address)?;
+        credentials.save(directory)?;
         Ok(credentials)
     }
 
@@ -207,12 +232,6 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// `HOST:PORT` with something for a host and a port that isn't 0.
-fn is_address(text: &str) -> bool {
-    text.rsplit_once(':')
-        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -248,6 +267,23 @@ mod tests {
         let renewed = state.credentials(now + SERVICE_VALIDITY).unwrap();
         assert!(renewed.renewal_due() > due);
         assert_eq!(Credentials::load(directory.path()).unwrap().renewal_due(), renewed.renewal_due());
+    }
+
+    #[test]
+    fn a_wrong_address_can_be_corrected() {
+        let directory = tempfile::tempdir().unwrap();
+        let now = SystemTime::now();
+        State::create(directory.path(), "demo", "wrong:7700", now).unwrap();
+        let path = directory.path().join(GRID_FILE);
+        let text = std::fs::read_to_string(&path).unwrap().replace("wrong:7700", "right:7700");
+        std::fs::write(&path, text).unwrap();
+        let own = State::load(directory.path()).unwrap().credentials(now).unwrap();
+        let admin = directory.path().join(ADMIN_DIRECTORY);
+        let admins = Credentials::load(&admin).unwrap();
+        assert_eq!((own.upstream(), admins.upstream()), ("right:7700", "right:7700"));
+        assert_eq!(admins.identity().role(), Role::Admin);
+        std::fs::remove_dir_all(admin).unwrap();
+        State::load(directory.path()).unwrap().credentials(now).unwrap();
     }
 
     #[test]

@@ -12,6 +12,7 @@ use isthmus_wire::settings::Host;
 use isthmus_wire::topology::Topology;
 
 use crate::ask::Grid;
+use crate::format::trimmed;
 use crate::local;
 use crate::run::{chosen, job_topology};
 
@@ -34,7 +35,7 @@ pub(crate) enum CollCommand {
 pub(crate) struct ExplainArgs {
     /// Nodes (NODE.SITE, or NODE of this site) or whole sites to use; all that are up by
     /// default.
-    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    #[arg(long, value_delimiter = ',', value_parser = trimmed, value_name = "NAME")]
     nodes: Vec<String>,
     /// Number of ranks; as many as there are slots by default.
     #[arg(long, short = 'n', value_name = "NUMBER")]

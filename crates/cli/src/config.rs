@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use isthmus_agent::config::AgentConfig;
 use isthmus_agent::runtime_directory;
 use isthmus_broker::BrokerConfig;
@@ -78,18 +78,22 @@ pub(crate) fn host_label() -> anyhow::Result<Label> {
     first.parse().with_context(|| format!("the host name {name} is no node name; give one with --name"))
 }
 
+/// Variable that names the state directory.
+const VARIABLE: &str = "ISTHMUS_STATE";
+
+/// The state directory of a command without `--state`.
+pub(crate) fn state_without_option() -> PathBuf {
+    std::env::var_os(VARIABLE).map_or_else(default_state, PathBuf::from)
+}
+
 /// The state directory by default. Below a home, which machines of a cluster may share,
 /// each has its own.
 pub(crate) fn default_state() -> PathBuf {
     if nix::unistd::geteuid().is_root() {
         return "/var/lib/isthmus".into();
     }
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let base = variable("XDG_STATE_HOME")
-        .or_else(|| variable("HOME").or_else(home).map(|home| home.join(".local/state")))
-        // Not below /tmp: another user could make it first.
-        .unwrap_or_else(|| "/".into());
-    let shared = base.join("isthmus");
+    // Not below /tmp: another user could make it first.
+    let shared = state_home().unwrap_or_else(|| "/".into()).join("isthmus");
     // Made by a release that had one for all.
     if ["identity.pem", "grid.toml"].iter().any(|file| shared.join(file).exists()) {
         return shared;
@@ -104,6 +108,13 @@ pub(crate) fn host_directory(host: &str) -> String {
     first.parse::<Label>().map_or_else(|_| runtime_directory::file_name(host), |label| label.to_string())
 }
 
+/// The directory of lasting records of all programs of an ordinary user, if it has one.
+fn state_home() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let below_home = || Some(variable("HOME").or_else(home)?.join(".local/state"));
+    variable("XDG_STATE_HOME").or_else(below_home)
+}
+
 /// The home in the user database.
 fn home() -> Option<PathBuf> {
     Some(nix::unistd::User::from_uid(nix::unistd::geteuid()).ok()??.dir)
@@ -114,7 +125,7 @@ fn home() -> Option<PathBuf> {
 pub(crate) struct StateArgs {
     /// Directory of identity, keys and lasting records; by default
     /// /var/lib/isthmus for root, ~/.local/state/isthmus/HOST for others.
-    #[arg(long, env = "ISTHMUS_STATE", value_name = "DIR")]
+    #[arg(long, env = VARIABLE, value_name = "DIR")]
     state: Option<PathBuf>,
 }
 
@@ -122,6 +133,20 @@ impl StateArgs {
     /// The state directory.
     pub(crate) fn directory(&self) -> PathBuf {
         self.state.clone().unwrap_or_else(default_state)
+    }
+
+    /// The same, for a command that makes it.
+    ///
+    /// # Errors
+    /// If there is no place for it.
+    pub(crate) fn directory_to_make(&self) -> anyhow::Result<PathBuf> {
+        let user = nix::unistd::geteuid();
+        if self.state.is_none() && !user.is_root() && state_home().is_none() {
+            bail!(
+                "HOME is not set, and the user database has no home of user {user}: set it, or give --state DIR"
+            );
+        }
+        Ok(self.directory())
     }
 
     /// ` --state DIR` for a command that is to use the same one; empty for the default.

@@ -15,6 +15,7 @@ use crate::{local, output, remote};
 /// directory, if the node has it, with the environment of that node's agent.
 /// Exit status: the command's own, or 255 if it could not be run.
 #[derive(Debug, Args)]
+#[command(override_usage = "isthmus exec [OPTIONS] NODE -- COMMAND [ARGUMENT]...")]
 pub(crate) struct ExecArgs {
     /// The node, NODE.SITE.
     node: String,
@@ -28,7 +29,7 @@ pub(crate) struct ExecArgs {
     #[arg(long, env = "ISTHMUS_AGENT", value_name = "PATH")]
     socket: Option<PathBuf>,
     /// The command and its arguments.
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
@@ -66,4 +67,35 @@ pub(crate) fn variables(job: &str, wanted: &[String]) -> Vec<isthmus_wire::proto
 
 pub(crate) fn variable(name: &str, value: &str) -> isthmus_wire::proto::Variable {
     isthmus_wire::proto::Variable { name: name.into(), value: value.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: ExecArgs,
+    }
+
+    #[test]
+    fn what_follows_the_command_is_its_own() {
+        for (line, want) in [
+            ("n1.b -- psql -h n1.a", Some("psql -h n1.a")),
+            ("n1.b psql -h n1.a --env x", Some("psql -h n1.a --env x")),
+            ("n1.b --env A=1 hostname", Some("hostname")),
+            ("--env A=1 n1.b -- sh -c --", Some("sh -c --")),
+            ("n1.b -- --odd", Some("--odd")),
+            ("n1.b --odd", None),
+            ("n1.b", None),
+            ("", None),
+        ] {
+            let words = std::iter::once("exec").chain(line.split_whitespace());
+            let got = Cli::try_parse_from(words).ok().map(|cli| (cli.args.node, cli.args.command.join(" ")));
+            assert_eq!(got, want.map(|want| ("n1.b".to_owned(), want.to_owned())), "{line}");
+        }
+    }
 }

@@ -55,6 +55,11 @@ pub(crate) fn number(text: &str) -> Result<u32, String> {
     }
 }
 
+/// An item of a list, without the blanks around it.
+pub(crate) fn trimmed(text: &str) -> Result<String, std::convert::Infallible> {
+    Ok(text.trim().to_owned())
+}
+
 /// The text without the numbers that the standard library puts behind the kernel's errors,
 /// such as " (os error 2)".
 fn without_numbers(text: &str) -> String {

@@ -161,7 +161,7 @@ fn sign(args: &SignArgs) -> anyhow::Result<()> {
 }
 
 fn init(args: &InitArgs) -> anyhow::Result<()> {
-    let directory = args.state.directory();
+    let directory = args.state.directory_to_make()?;
     let address = with_port(&args.address, DEFAULT_PORT);
     let state = State::create(&directory, &args.name, &address, SystemTime::now())?;
     let option = args.state.option();
@@ -229,7 +229,10 @@ fn usage(invitation: &Invitation, good: Duration, file: Option<&Path>) -> String
             site = text(&invitation.site),
             owner = invitation.owner.as_ref().map(Owner::as_str).unwrap_or_default(),
         ),
-        None => format!("Good once, until {until}. On the other machine: isthmus up{token}\n"),
+        None => {
+            let via = if invitation.role == Role::Agent { " --via FRONT-END" } else { "" };
+            format!("Good once, until {until}. On the other machine: isthmus up{token}{via}\n")
+        }
     };
     lines += "It is a secret: carry it over as you would a password.\n";
     if good > LONG {
@@ -284,9 +287,16 @@ mod tests {
         }
         assert!(!text.contains("That is long"));
         let one = Invitation { nodes: None, ..invitation };
-        assert!(
-            usage(&one, LONG * 2, None).contains("Good once")
-                && usage(&one, LONG * 2, None).contains("That is long")
-        );
+        let text = usage(&one, LONG * 2, None);
+        assert!(text.contains("Good once") && text.contains("That is long"), "{text}");
+        let file = Some(Path::new("n1.token"));
+        for (role, want) in [
+            (Role::Agent, "isthmus up --token n1.token --via FRONT-END\n"),
+            (Role::Gateway, "isthmus up --token n1.token\n"),
+            (Role::Relay, "isthmus up --token n1.token\n"),
+        ] {
+            let text = usage(&Invitation { role, ..one.clone() }, SITE_VALIDITY, file);
+            assert!(text.contains(want), "{role}: {text}");
+        }
     }
 }

@@ -49,7 +49,7 @@ pub(crate) struct JoinArgs {
 pub(crate) async fn run(args: JoinArgs) -> anyhow::Result<()> {
     let text = read_token(&args.token)?;
     let grid = BearerToken::read(&text)?.public.invitation.grid;
-    let directory = args.state.directory();
+    let directory = args.state.directory_to_make()?;
     let wanted = Wanted { name: args.name, via: args.via, force: args.force };
     let credentials = join(&text, &directory, wanted).await?;
     let option = args.state.option();

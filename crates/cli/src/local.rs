@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use isthmus_agent::runtime_directory::{self, LOCAL_SOCKET};
-use isthmus_net::{grpc, private};
+use isthmus_net::{Credentials, Role, grpc, private};
 use isthmus_wire::proto::local_client::LocalClient;
 use tokio::net::UnixStream;
 use tonic::Status;
 use tonic::transport::Channel;
+
+use crate::config::state_without_option;
+use crate::up::NODE_DIRECTORY;
 
 /// How long a connect over a Unix socket may take; only a hung agent takes long.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -58,14 +61,24 @@ pub(crate) async fn connect(socket: &Path) -> anyhow::Result<LocalClient<Channel
     match channel {
         Err(error) if is_absent(&error) => {
             bail!(
-                "no agent runs on this node (none listens at {}): start it with `isthmus up`",
-                socket.display()
+                "no agent runs on this node (none listens at {}): {}",
+                socket.display(),
+                remedy(&state_without_option())
             )
         }
         channel => Ok(LocalClient::new(
             channel.with_context(|| format!("cannot reach this node's agent at {}", socket.display()))?,
         )),
     }
+}
+
+/// How an agent is started on a machine with this state directory.
+fn remedy(directory: &Path) -> &'static str {
+    let role = Credentials::load(directory).map(|credentials| credentials.identity().role());
+    if role.is_ok_and(|role| role == Role::Gateway) && !directory.join(NODE_DIRECTORY).exists() {
+        return "this is a front-end, which becomes a node as well by `isthmus up --node --token FILE`";
+    }
+    "start it with `isthmus up`"
 }
 
 /// Whether nothing listens at a socket.
@@ -81,7 +94,33 @@ pub(crate) fn failure(status: Status) -> anyhow::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
+    use isthmus_net::credentials::SigningRequest;
+    use isthmus_net::{Authority, Identity};
+
     use super::*;
+
+    #[test]
+    fn a_front_end_is_told_how_it_becomes_a_node() {
+        let now = SystemTime::now();
+        let authority = Authority::create("demo", now).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let remedy = || remedy(directory.path());
+        assert_eq!(remedy(), "start it with `isthmus up`", "nothing is there");
+        for (uri, is_front_end) in
+            [("isthmus:///agent/alpha/n1/ada", false), ("isthmus:///gateway/alpha/gateway/", true)]
+        {
+            let request = SigningRequest::new().unwrap();
+            let identity = Identity::from_uri(uri).unwrap();
+            let certificate = authority.sign(&identity, request.public_key(), now).unwrap();
+            let credentials = Credentials::new(&request, &certificate, authority.certificate_pem(), "b:7700");
+            credentials.unwrap().save(directory.path()).unwrap();
+            assert_eq!(remedy().contains("`isthmus up --node --token FILE`"), is_front_end, "{uri}");
+        }
+        std::fs::create_dir(directory.path().join(NODE_DIRECTORY)).unwrap();
+        assert_eq!(remedy(), "start it with `isthmus up`", "a node as well");
+    }
 
     #[tokio::test]
     async fn where_no_agent_runs() {

@@ -78,8 +78,9 @@ impl Prepared {
         let identity = credentials.identity();
         if identity.role() != service.role() {
             bail!(
-                "{} holds the identity of {identity}, not of a {}; give another directory with --state",
+                "{} holds the identity of {identity}, not of {} {}; give another directory with --state",
                 directory.display(),
+                if service == Service::Agent { "an" } else { "a" },
                 service.name()
             );
         }

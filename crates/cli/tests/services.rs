@@ -78,8 +78,8 @@ fn mistakes_are_explained() {
     playground.bad("grid init --state broker --name other --address a:1", "holds the grid \"demo\" already");
     playground.bad("grid invite --state broker --role agent --owner anna", "needs a site");
     playground.bad("grid invite --state broker --role agent --owner anna --site relay", "reserved");
-    for service in ["gateway", "agent", "relay"] {
-        let want = format!("broker holds the identity of broker, not of a {service}");
+    for (service, article) in [("gateway", "a"), ("agent", "an"), ("relay", "a")] {
+        let want = format!("broker holds the identity of broker, not of {article} {service}");
         playground.bad(&format!("{service} --state broker"), &want);
     }
     for (file, token) in [("a.token", "--role agent --site alpha --owner anna"), ("r.token", "--role relay")]

@@ -92,6 +92,10 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
+fn signal(name: &str, pid: &str) {
+    assert!(Command::new("kill").args([&format!("-{name}"), pid]).status().unwrap().success());
+}
+
 #[test]
 fn a_broker_says_whether_its_relay_runs() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -124,6 +128,13 @@ fn what_is_so_is_said() {
     let said = grid.up("gateway", "--token alpha.token");
     assert!(said.starts_with("gateway.alpha runs;"), "{said}");
     assert!(grid.up("gateway", "--token alpha.token").starts_with("gateway.alpha runs already;"));
+    let pid = grid.pid("gateway/gateway.pid");
+    signal("STOP", &pid);
+    grid.until(
+        "gateway",
+        &format!("gateway.alpha is stopped (process {pid}, as by SIGSTOP): kill -CONT {pid}"),
+    );
+    signal("CONT", &pid);
 
     let way =
         grid.no_up("node", "--token alpha.token", "site alpha has a gateway that is attached, gateway.alpha");
@@ -135,7 +146,8 @@ fn what_is_so_is_said() {
         "--token beta.token",
         "belongs to gateway login2.alpha, and the token is for another member",
     );
-    grid.no_up("node", "--gateway login3", "belongs to gateway login2.alpha, not to login3");
+    let said = grid.no_up("node", "--gateway login3", "belongs to gateway login2.alpha, not to login3");
+    assert!(said.contains("isthmus join --force --token FILE") && said.contains("--state DIR"), "{said}");
     grid.no_up("broker", "--token beta.token", "holds the grid demo itself");
     grid.playground.good("down --state node");
 

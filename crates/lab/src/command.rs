@@ -168,8 +168,13 @@ pub enum LabCommand {
 #[derive(Debug, clap::Args)]
 pub struct Which {
     /// Name of the lab [default: the only one running].
-    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(complete::labs))]
+    #[arg(long, value_name = "NAME", value_parser = lab_name, add = ArgValueCandidates::new(complete::labs))]
     lab: Option<String>,
+}
+
+/// A lab's name as `lab up` keeps it: in lower case.
+fn lab_name(text: &str) -> Result<String, std::convert::Infallible> {
+    Ok(text.to_ascii_lowercase())
 }
 
 fn assignment(text: &str) -> Result<(String, String), String> {
@@ -187,7 +192,7 @@ pub fn run(command: LabCommand) -> anyhow::Result<ExitCode> {
         }
         LabCommand::Status { which, json } => status::status(which.lab.as_deref(), json),
         LabCommand::Exec { which, environment, privileged, directory, machine, command } => {
-            exec(&which, &machine, &Job { command, environment, directory, privileged })
+            exec(&which, &machine, &Job { command, environment, directory, says_where: true, privileged })
         }
         LabCommand::Shell { which, machine } => shell(&which, &machine),
         LabCommand::Logs { which, machine } => logs::logs(which.lab.as_deref(), machine.as_deref()),
@@ -250,7 +255,9 @@ fn shell(which: &Which, machine: &str) -> anyhow::Result<ExitCode> {
         vec!["/bin/sh".to_owned(), "-i".to_owned()]
     };
     let environment = vec![("PS1".to_owned(), format!("[{}] $ ", machine.name))];
-    Ok(enter::run(machine, &Job { command, environment, directory: None, privileged: false })?.into())
+    // Its prompt says where it is.
+    let job = Job { command, environment, directory: None, says_where: false, privileged: false };
+    Ok(enter::run(machine, &job)?.into())
 }
 
 fn down(which: &Which) -> anyhow::Result<ExitCode> {

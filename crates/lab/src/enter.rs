@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context;
@@ -16,7 +16,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, pipe2};
 
 use crate::machine::NAMESPACES;
-use crate::mounts::runtime_directory;
+use crate::mounts::{private_above, runtime_directory};
 use crate::network;
 use crate::process::die_with_parent;
 use crate::rootless;
@@ -31,6 +31,8 @@ pub(crate) struct Job {
     /// Where to run it; default: the caller's directory if the machine has
     /// it, else `/`.
     pub directory: Option<PathBuf>,
+    /// Whether a line tells that it runs elsewhere than in the caller's directory.
+    pub says_where: bool,
     /// Whether the command of an ordinary user has root's rights over the
     /// machine's network.
     pub privileged: bool,
@@ -98,7 +100,10 @@ fn become_command(
         (Some(directory), _) => std::env::set_current_dir(directory)
             .map_err(|error| (CANNOT_RUN, format!("directory {}: {error}", directory.display())))?,
         (None, Ok(directory)) if std::env::set_current_dir(&directory).is_ok() => {}
-        (None, _) => {
+        (None, caller) => {
+            if let (true, Ok(directory)) = (job.says_where, caller) {
+                eprintln!("isthmus lab: {}", elsewhere(&machine.name, &directory));
+            }
             std::env::set_current_dir("/").map_err(|error| (CANNOT_RUN, format!("directory /: {error}")))?;
         }
     }
@@ -131,6 +136,16 @@ fn become_command(
         _ => "",
     };
     Err((status, format!("cannot run {program}: {error}{hint}")))
+}
+
+/// That a machine has no such directory as the caller's, why, and what to do.
+fn elsewhere(machine: &str, directory: &Path) -> String {
+    let why = private_above(directory).map(|private| format!(" (its {private} is its own)"));
+    format!(
+        "{machine} has no {}{}: the command runs in /; give --cwd DIR, or list it under `share` in the grid file",
+        directory.display(),
+        why.unwrap_or_default()
+    )
 }
 
 /// Signals that are passed on to the command.
@@ -172,6 +187,22 @@ fn wait(child: Pid, signals: &SignalFd) -> nix::Result<u8> {
             other if from_terminal && other != Signal::SIGHUP => {}
             // It may have ended just now.
             other => drop(kill(child, other)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_directory_is_told_with_its_reason() {
+        for (directory, want) in [
+            ("/tmp/x/y", "n1.alpha has no /tmp/x/y (its /tmp is its own): the command runs in /; give --cwd"),
+            ("/root/x", "n1.alpha has no /root/x: the command runs in /"),
+        ] {
+            let said = elsewhere("n1.alpha", Path::new(directory));
+            assert!(said.starts_with(want) && said.contains("`share`"), "{said}");
         }
     }
 }

@@ -231,7 +231,12 @@ pub(crate) fn runtime_directory() -> Option<PathBuf> {
 
 /// Whether a path of the real machine is hidden by a private directory.
 pub(crate) fn is_private(path: &Path) -> bool {
-    PRIVATE_DIRECTORIES.iter().any(|(private, _)| path.starts_with(private))
+    private_above(path).is_some()
+}
+
+/// The directory that each machine has for itself, and that this path is in.
+pub(crate) fn private_above(path: &Path) -> Option<&'static str> {
+    PRIVATE_DIRECTORIES.iter().map(|(private, _)| *private).find(|private| path.starts_with(private))
 }
 
 /// The files with a machine's own name and those of its neighbours, and no others.

@@ -264,6 +264,15 @@ impl Credentials {
         CertificateDer::from_pem_slice(self.0.authority_pem.as_bytes()).is_ok_and(|own| own == *authority)
     }
 
+    /// The same ones with another address to attach to.
+    ///
+    /// # Errors
+    /// As [`Credentials::load`].
+    pub fn with_upstream(&self, upstream: &str) -> Result<Self, CredentialsError> {
+        let material = self.0.current.material();
+        Self::from_pem(&material.certificate_pem, &material.key_pem.0, &self.0.authority_pem, upstream)
+    }
+
     /// The address to attach to, `HOST:PORT`.
     pub fn upstream(&self) -> &str {
         &self.0.upstream

@@ -12,6 +12,7 @@ pub mod call;
 mod client;
 mod in_connection;
 mod member;
+mod misdirected;
 mod served;
 mod server;
 mod versions;

@@ -118,7 +118,9 @@ impl Local for LocalService {
         let (mut command, up) = peers::command_of(request.into_inner()).await?;
         let job = self.job(&command.job)?;
         command.job_directory = job.directory.path().to_string_lossy().into_owned();
-        let node = peers::find(&job, &command.node)?.name.to_string();
+        let node = peers::find(&job, self.node.name(), &command.node)?.name.to_string();
+        // Elsewhere a node's name alone is another one.
+        command.node.clone_from(&node);
         let program = program_of(&command.shell_command).to_owned();
         let down = peers::exec(&self.node, &job, command, up).await?;
         let down = down.map(move |message| {

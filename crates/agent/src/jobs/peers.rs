@@ -12,7 +12,7 @@ use isthmus_wire::proto::{self, exec_up, job_news};
 use isthmus_wire::settings::Host;
 use isthmus_wire::text::first;
 use isthmus_wire::topology::Topology;
-use isthmus_wire::{JobId, patience};
+use isthmus_wire::{GridName, JobId, patience};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt as _};
@@ -241,7 +241,7 @@ pub(crate) async fn exec(
     command: proto::Command,
     up: Streaming<proto::ExecUp>,
 ) -> Result<Answers<proto::ExecDown>, Status> {
-    let target = find(job, &command.node)?;
+    let target = find(job, node.name(), &command.node)?;
     if target.name == *node.name() {
         return Ok(Box::pin(exec::run(node, job, &command, up)?));
     }
@@ -254,19 +254,48 @@ pub(crate) async fn exec(
     Ok(Box::pin(down.into_inner()))
 }
 
-/// The node of a job that a launcher names.
+/// The node of a job that a launcher on the node `own` names.
 ///
 /// # Errors
 /// `NOT_FOUND` with the nodes that the job has.
-pub(crate) fn find<'a>(job: &'a Job, text: &str) -> Result<&'a Host, Status> {
-    job.members.nodes.iter().find(|host| is_named(host, text)).ok_or_else(|| {
+pub(crate) fn find<'a>(job: &'a Job, own: &GridName, text: &str) -> Result<&'a Host, Status> {
+    job.members.nodes.iter().find(|host| is_named(host, own, text)).ok_or_else(|| {
         let nodes = first(job.members.nodes.iter().map(|node| &node.name), 0, NAMED_MAX);
         Status::not_found(format!("{text:?} is not a node of this job: {nodes}"))
     })
 }
 
-/// Whether a text names this node: by grid name or virtual address.
-fn is_named(host: &Host, text: &str) -> bool {
+/// Whether a text names this node: by grid name or virtual address, or at its own site by the
+/// node's name alone.
+fn is_named(host: &Host, own: &GridName, text: &str) -> bool {
     let text = text.rsplit_once('@').map_or(text, |(_, host)| host);
-    host.name.to_string().eq_ignore_ascii_case(text) || host.address.to_string() == text
+    let is_short = host.name.site == own.site && host.name.node.as_str().eq_ignore_ascii_case(text);
+    is_short || host.name.to_string().eq_ignore_ascii_case(text) || host.address.to_string() == text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_named_in_three_ways() {
+        let own: GridName = "n1.alpha".parse().unwrap();
+        for (node, text, named) in [
+            ("n2.alpha", "n2.alpha", true),
+            ("n2.alpha", "ada@N2.Alpha", true),
+            ("n2.alpha", "240.64.1.2", true),
+            ("n2.alpha", "n2", true),
+            ("n2.alpha", "ada@N2", true),
+            ("n1.alpha", "n1", true),
+            ("n2.alpha", "n2.", false),
+            ("n2.alpha", "n", false),
+            ("n2.alpha", "alpha", false),
+            ("n2.alpha", "", false),
+            ("n2.beta", "n2.beta", true),
+            ("n2.beta", "n2", false),
+        ] {
+            let host = Host::read(node, 0xf040_0102).unwrap();
+            assert_eq!(is_named(&host, &own, text), named, "{node} {text}");
+        }
+    }
 }

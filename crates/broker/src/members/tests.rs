@@ -265,6 +265,24 @@ async fn revocations_and_certificates_of_one_second_are_told_apart() {
     }
 }
 
+/// When the certificate ends that the first administrator was made with is not known.
+#[tokio::test]
+async fn an_end_that_is_not_known_is_none() {
+    let admin = identity("isthmus:///admin//admin/");
+    let year = validity(Role::Admin).as_secs();
+    for (case, record, want) in [
+        ("made with the grid", MemberRecord::new(&admin, 0, 0), 0),
+        ("of an earlier release", MemberRecord { ends: year, ..MemberRecord::new(&admin, 0, 0) }, 0),
+        ("renewed", MemberRecord::new(&admin, 0, 50), 50 + year),
+    ] {
+        let store = store();
+        let put = Transaction::default().put(member_key("admin"), record.encode_to_vec(), None);
+        store.transact(put).await.unwrap();
+        let ends: Vec<u64> = members(&store, "").await.unwrap().map(|member| member.ends).collect();
+        assert_eq!(ends, [want], "{case}");
+    }
+}
+
 /// The first administrator has joined by no token. Once it is revoked or removed, neither
 /// its certificate nor a new start of the broker brings it back.
 #[tokio::test]

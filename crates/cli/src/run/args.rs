@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use humantime::DurationError;
 use isthmus_lab::grid::ByteSize;
 use isthmus_wire::patience::{DEFAULT, LONGEST};
 
-use crate::format::number;
+use crate::format::{number, trimmed};
 
 /// Run a command, such as mpirun, as one job over all sites.
 ///
@@ -21,7 +22,7 @@ use crate::format::number;
 pub(crate) struct RunArgs {
     /// Nodes (NODE.SITE, or NODE of this site) or whole sites to use; all that are up by
     /// default.
-    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    #[arg(long, value_delimiter = ',', value_parser = trimmed, value_name = "NAME")]
     pub(super) nodes: Vec<String>,
     /// Start without nodes that are down, if so many others are there.
     ///
@@ -132,7 +133,10 @@ fn patience(text: &str) -> Result<Duration, String> {
 }
 
 fn whole_seconds(text: &str) -> Result<Duration, String> {
-    let read = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let read = humantime::parse_duration(text).map_err(|error| match error {
+        DurationError::UnknownUnit { .. } => error.to_string(),
+        _ => "give a time, such as 90s or 15m".to_owned(),
+    })?;
     if read.subsec_nanos() == 0 { Ok(read) } else { Err("give whole seconds".to_owned()) }
 }
 
@@ -166,6 +170,28 @@ mod tests {
                 (Err(error), Err(want)) => assert!(error.to_string().contains(want), "{line}: {error}"),
                 (got, _) => panic!("{line}: {got:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn blanks_between_nodes_are_left_out() {
+        use clap::Parser as _;
+
+        let cli = Cli::try_parse_from(["run", "--nodes", "n1.a, n1.b ,", "true"]).unwrap();
+        assert_eq!(cli.args.nodes, ["n1.a", "n1.b", ""]);
+    }
+
+    #[test]
+    fn what_is_no_time_gets_an_example() {
+        for (text, want) in [
+            ("soon", "give a time, such as 90s or 15m"),
+            ("", "give a time, such as 90s or 15m"),
+            ("-1m", "give a time, such as 90s or 15m"),
+            ("15", "time unit needed"),
+            ("15 x", "unknown time unit"),
+        ] {
+            let said = outlive(text).unwrap_err();
+            assert!(said.contains(want), "{text}: {said}");
         }
     }
 

@@ -32,7 +32,7 @@ use start::{Running, Started};
 use systemd::Manager;
 
 /// Of a front-end that is a node as well, the node's state within the front-end's.
-const NODE_DIRECTORY: &str = "node";
+pub(crate) const NODE_DIRECTORY: &str = "node";
 /// How long a service that was just started may take to attach, and one that ran before: that
 /// one may be between two attempts.
 const ATTACH: Duration = Duration::from_secs(15);
@@ -119,7 +119,7 @@ struct Place<'a> {
 /// The message for the user.
 pub(crate) async fn up(args: UpArgs) -> anyhow::Result<()> {
     // Services have another working directory.
-    let directory = std::path::absolute(args.state.directory()).context("no working directory")?;
+    let directory = std::path::absolute(args.state.directory_to_make()?).context("no working directory")?;
     let manager = if args.user_unit { Some(Manager::find().await?) } else { None };
     let _lock = running::lock(&directory)?;
     let token = args.token.as_deref().map(join::read_token).transpose()?;
@@ -194,7 +194,9 @@ fn check_named(args: &UpArgs, member: &Member, directory: &Path) -> anyhow::Resu
     let identity = credentials.identity();
     if let Some(name) = given.as_ref().filter(|name| identity.name() != *name) {
         bail!(
-            "{} belongs to {identity}, not to {name}; give another directory with --state",
+            "{} belongs to {identity}, not to {name}. To join anew there: isthmus down; isthmus join --force --token \
+             FILE (and --via FRONT-END on a node); isthmus up. Beside it on this machine, {name} has its own \
+             directory: isthmus up --state DIR --token FILE",
             directory.display()
         );
     }
@@ -206,11 +208,11 @@ impl Place<'_> {
     /// is revoked joins again by the token.
     async fn run(&self, member: &Member) -> anyhow::Result<()> {
         let service = member.service()?;
-        let mut begun = self.begin(service).await?;
+        let mut begun = self.begin(member).await?;
         if let (None, Some(token), Member::Joined(credentials)) = (&begun, self.token, member) {
             start::halt(service, self.directory).await?;
             member::join_again(self.directory, token, credentials).await?;
-            begun = self.begin(service).await?;
+            begun = self.begin(member).await?;
         }
         let Some((running, standing)) = begun else {
             bail!("{}", text::revoked(&member.to_string(), self.option));
@@ -233,10 +235,14 @@ impl Place<'_> {
 
     /// Starts the service unless it runs, and waits until it is known whether it is attached;
     /// none if its certificate is revoked.
-    async fn begin(&self, service: Service) -> anyhow::Result<Option<(Running, Option<Standing>)>> {
+    async fn begin(&self, member: &Member) -> anyhow::Result<Option<(Running, Option<Standing>)>> {
+        let service = member.service()?;
         let Started::Runs(running) = start::start(service, self.directory, self.manager).await? else {
             return Ok(None);
         };
+        if running.already && running::is_stopped(running.pid) {
+            bail!("{}", text::stopped(&member.to_string(), running.pid));
+        }
         let standing = start::settled(self.directory, running.pid, patience(&running)).await?;
         if !standing.as_ref().is_some_and(|standing| standing.revoked) {
             return Ok(Some((running, standing)));

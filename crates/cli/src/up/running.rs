@@ -69,6 +69,18 @@ pub(super) fn pid(directory: &Path, service: Service) -> anyhow::Result<Option<u
     Ok(process(directory, service)?.and_then(|process| process.pid.try_into().ok()))
 }
 
+/// Whether a process is stopped, as by SIGSTOP: what it has written of itself is of before.
+pub(super) fn is_stopped(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| says_stopped(&stat))
+}
+
+/// Whether a line of /proc/PID/stat is of a stopped process (proc(5), field 3). The command's
+/// name, in parentheses, may hold anything.
+fn says_stopped(stat: &str) -> bool {
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().next());
+    matches!(state, Some("T" | "t"))
+}
+
 /// Notes the process of a service.
 pub(super) fn note(directory: &Path, service: Service, pid: u32) -> anyhow::Result<()> {
     let found = i32::try_from(pid).ok().and_then(|pid| ProcessId::of(Pid::from_raw(pid)).ok());
@@ -128,6 +140,21 @@ fn end(process: ProcessId) -> anyhow::Result<Stopped> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stopped_process_is_known_by_its_state() {
+        for (stat, stopped) in [
+            ("123 (isthmus) T 1 123", true),
+            ("123 (isthmus) t 1 123", true),
+            ("123 (isthmus) S 1 123", false),
+            ("123 (a) T) R 1 123", false),
+            ("123 (T) S 1", false),
+            ("123 (isthmus)", false),
+            ("", false),
+        ] {
+            assert_eq!(says_stopped(stat), stopped, "{stat}");
+        }
+    }
 
     #[tokio::test]
     async fn a_process_with_the_same_id_later_is_another_one() {

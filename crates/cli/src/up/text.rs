@@ -39,6 +39,11 @@ pub(super) fn not_attached(who: &str, upstream: &str, standing: &Standing, log: 
     )
 }
 
+/// That a service's process is stopped, and what to do.
+pub(super) fn stopped(who: &str, pid: u32) -> String {
+    format!("{who} is stopped (process {pid}, as by SIGSTOP): kill -CONT {pid}")
+}
+
 /// That a member is revoked, and what to do.
 pub(super) fn revoked(who: &str, option: &str) -> String {
     format!(

@@ -1,15 +1,15 @@
 //! `isthmus lab presets` and `isthmus lab graph`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap_complete::engine::ArgValueCandidates;
 
 use super::{complete, output};
 use crate::faults::FaultRecord;
 use crate::graph;
-use crate::grid::Grid;
+use crate::grid::{Grid, GridError};
 use crate::lab::Running;
 use crate::presets::{PRESETS, Preset};
 
@@ -28,8 +28,8 @@ impl Source {
     /// The grid, if one is named; for a lab of another name if that is given.
     pub(super) fn grid(&self, name: Option<&isthmus_wire::Label>) -> anyhow::Result<Option<Grid>> {
         let grid = match (&self.file, &self.preset, name) {
-            (Some(file), _, Some(name)) => Grid::load_as(file, name)?,
-            (Some(file), _, None) => Grid::load(file)?,
+            (Some(file), _, Some(name)) => Grid::load_as(file, name).map_err(|error| hinted(error, file))?,
+            (Some(file), _, None) => Grid::load(file).map_err(|error| hinted(error, file))?,
             (None, Some(preset), name) => {
                 let grid = Preset::find(preset)?.grid()?;
                 Grid { name: name.map_or(grid.name.clone(), ToString::to_string), ..grid }
@@ -37,6 +37,17 @@ impl Source {
             (None, None, _) => return Ok(None),
         };
         Ok(Some(grid))
+    }
+}
+
+/// The error of a grid file, with the preset that may be meant by its name.
+fn hinted(error: GridError, file: &Path) -> anyhow::Error {
+    let preset = file.to_str().and_then(|name| Preset::find(name).ok());
+    match (&error, preset) {
+        (GridError::Read { .. }, Some(Preset { name, .. })) => {
+            anyhow!("{error}; the preset of this name: --preset {name}")
+        }
+        _ => error.into(),
     }
 }
 
@@ -55,7 +66,7 @@ pub struct GraphArgs {
     #[command(flatten)]
     source: Source,
     /// A running lab, with what is cut or frozen in it [default: the only one, if no grid is given].
-    #[arg(long = "lab", value_name = "NAME", conflicts_with_all = ["file", "preset"], add = ArgValueCandidates::new(complete::labs))]
+    #[arg(long = "lab", value_name = "NAME", conflicts_with_all = ["file", "preset"], value_parser = super::lab_name, add = ArgValueCandidates::new(complete::labs))]
     lab: Option<String>,
     /// Write to this file [default: standard output].
     #[arg(long, value_name = "FILE.svg")]
@@ -95,4 +106,19 @@ pub(super) fn graph(args: &GraphArgs) -> anyhow::Result<ExitCode> {
         None => output::print(picture)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_preset_without_its_option_is_hinted_at() {
+        for (name, hinted) in [("two-nats", true), ("no-such-grid", false)] {
+            let source = Source { file: Some(name.into()), preset: None };
+            let error = source.grid(None).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("cannot read grid file {name}: ")), "{error}");
+            assert_eq!(error.ends_with("; the preset of this name: --preset two-nats"), hinted, "{error}");
+        }
+    }
 }

@@ -167,8 +167,9 @@ pub(super) fn warning(report: &Report) -> String {
     if report.is_faithful() {
         return String::new();
     }
-    let mut text =
-        format!("WARNING: the emulation wasn't faithful {} times; figures from then are void", report.lapses);
+    let times =
+        if report.lapses == 1 { "at one time".to_owned() } else { format!("{} times", report.lapses) };
+    let mut text = format!("WARNING: the emulation wasn't faithful {times}; figures from then are void");
     let last = report.recent_lapses.iter().rev().take(SHOWN);
     text.push_str(&last.map(|lapse| format!("\n  {lapse}")).collect::<String>());
     text.push('\n');

@@ -14,8 +14,8 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint, Uri};
 
-use super::versions;
 use super::{CONNECT_TIMEOUT, HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, PING_TIMEOUT};
+use super::{misdirected, versions};
 use crate::credentials::{ALPN_H2, Credentials, CredentialsError, anonymous_client_config};
 use crate::keepalive;
 use crate::packets::{self, Progress};
@@ -32,6 +32,8 @@ pub enum Stage {
     Connect,
     /// TLS.
     Handshake,
+    /// TLS, with another service of the grid.
+    Misdirected,
     /// TLS, whose large packets vanish; the reason has the remedies.
     Swallowed,
     /// HTTP/2.
@@ -70,6 +72,7 @@ impl fmt::Display for ConnectError {
             Stage::Handshake => {
                 "; check that the address is that of this service of this grid, and both clocks"
             }
+            Stage::Misdirected => "; check the address",
             Stage::Swallowed => "",
             Stage::Http => "; check that the address is that of this service",
         })
@@ -266,6 +269,9 @@ impl Target {
                 Err(self.error(local, Stage::Swallowed, hole.text(&on)))
             }
             Ok(Ok(Err(error))) => {
+                if let Some(reason) = misdirected::reason(&error, &self.server_name) {
+                    return Err(self.error(local, Stage::Misdirected, reason));
+                }
                 let broke = is_broken(&error);
                 Err(ConnectError { broke, ..self.error(local, Stage::Handshake, error) })
             }
