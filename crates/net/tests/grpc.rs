@@ -102,7 +102,8 @@ async fn other_grids_are_refused_on_both_sides() {
 
     let agent = issue(&service.authority, "isthmus:///agent/alpha/n1/anna", SystemTime::now());
     let error = grpc::connect(&service.address.to_string(), "gateway.alpha", &agent).await.unwrap_err();
-    assert_eq!(error.stage, Stage::Handshake, "the broker's certificate is not a gateway's: {error}");
+    assert_eq!(error.stage, Stage::Misdirected, "the broker's certificate is not a gateway's: {error}");
+    assert!(error.to_string().contains("that is the broker, not the gateway of site alpha"), "{error}");
 
     // An authority of the same name with another key: a server must refuse its
     // certificates.
