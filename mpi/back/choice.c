@@ -101,12 +101,6 @@ static double to_others(const struct shape *shape, double bytes)
     return crossing_seconds(shape, bytes, bytes * (shape->sites - 1));
 }
 
-/* From one rank to all places, or back. */
-static double tree_seconds(const struct shape *shape, double bytes, int lanes)
-{
-    return levels_seconds(shape, 0, bytes, lanes);
-}
-
 /* Up to those who stand for the subsets of the widest level, who swap; then down again. */
 static double up_and_down(const struct shape *shape, double bytes, int lanes)
 {
@@ -121,15 +115,15 @@ static double leaders_seconds(enum operation operation, const struct shape *shap
         return 2 * site_tree(shape, 0) + up_and_down(shape, 0, 1);
     case OP_BCAST:
     case OP_REDUCE:
-        return site_tree(shape, bytes) + tree_seconds(shape, bytes, 1);
+        return site_tree(shape, bytes) + levels_seconds(shape, 0, bytes, 1);
     case OP_ALLREDUCE:
         return 2 * site_tree(shape, bytes) + up_and_down(shape, bytes, 1);
     case OP_GATHER:
     case OP_SCATTER:
-        return site_shares(shape, site_bytes) + gathered_seconds(shape, 0, bytes) +
+        return site_shares(shape, site_bytes) + gathered_seconds(shape, bytes) +
                shape->size * bytes / shape->lan_bytes_per_second;
     case OP_ALLGATHER:
-        return site_shares(shape, site_bytes) + gathered_seconds(shape, 0, bytes) +
+        return site_shares(shape, site_bytes) + gathered_seconds(shape, bytes) +
                levels_seconds(shape, 1, shape->size * bytes, 1) + site_tree(shape, shape->size * bytes);
     case OP_REDUCE_SCATTER: {
         double part = bytes * shape->largest / shape->size;
@@ -163,7 +157,7 @@ static double segments_seconds(const struct shape *shape, double bytes)
             cross = seconds > cross ? seconds : cross;
     }
     double slower = within > cross ? within : cross;
-    return tree_seconds(shape, segment, 1) + (count - 1) * slower + within;
+    return levels_seconds(shape, 0, segment, 1) + (count - 1) * slower + within;
 }
 
 static double lanes_seconds(enum operation operation, const struct shape *shape, double bytes)
@@ -173,7 +167,7 @@ static double lanes_seconds(enum operation operation, const struct shape *shape,
     switch (operation) {
     case OP_BCAST:
     case OP_REDUCE:
-        return 2 * site_shares(shape, bytes) + tree_seconds(shape, bytes, lanes) + lanes * MESSAGE_SECONDS;
+        return 2 * site_shares(shape, bytes) + levels_seconds(shape, 0, bytes, lanes) + lanes * MESSAGE_SECONDS;
     case OP_ALLREDUCE:
         return 2 * site_shares(shape, bytes) + up_and_down(shape, bytes, lanes) + lanes * MESSAGE_SECONDS;
     case OP_ALLGATHER:

@@ -48,6 +48,9 @@ struct crossings {
     int number;
 };
 
+/* Those of one after those of the other. */
+struct crossings crossings_sum(struct crossings a, struct crossings b);
+
 /* A communicator over sites, as the choice sees it. */
 struct shape {
     int size;                  /* ranks */

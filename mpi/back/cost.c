@@ -15,17 +15,23 @@ double rated_bytes(const struct shape *shape, double bytes, double link_bytes)
     return shape->shared_links && link_bytes > bytes ? link_bytes : bytes;
 }
 
+/* A message among others over the same link. */
+static double shared_seconds(const struct shape *shape, double rtt, double bytes_per_second, double bytes,
+                             double link_bytes)
+{
+    return message_seconds(rtt, bytes_per_second, bytes) +
+           (rated_bytes(shape, bytes, link_bytes) - bytes) / bytes_per_second;
+}
+
 double crossing_seconds(const struct shape *shape, double bytes, double link_bytes)
 {
-    return wan_seconds(shape, bytes) +
-           (rated_bytes(shape, bytes, link_bytes) - bytes) / shape->wan_bytes_per_second;
+    return shared_seconds(shape, shape->wan_rtt_seconds, shape->wan_bytes_per_second, bytes, link_bytes);
 }
 
 static double level_seconds(const struct shape *shape, const struct level *level, double bytes, int lanes)
 {
-    double message = bytes / lanes, link = rated_bytes(shape, message, bytes * (level->subsets - 1));
-    return message_seconds(level->rtt_seconds, level->bytes_per_second, message) +
-           (link - message) / level->bytes_per_second;
+    return shared_seconds(shape, level->rtt_seconds, level->bytes_per_second, bytes / lanes,
+                          bytes * (level->subsets - 1));
 }
 
 double levels_seconds(const struct shape *shape, int first, double bytes, int lanes)
@@ -36,10 +42,10 @@ double levels_seconds(const struct shape *shape, int first, double bytes, int la
     return seconds;
 }
 
-double gathered_seconds(const struct shape *shape, int first, double bytes)
+double gathered_seconds(const struct shape *shape, double bytes)
 {
     double seconds = 0;
-    for (int l = first; l < shape->levels; l++)
+    for (int l = 0; l < shape->levels; l++)
         seconds += level_seconds(shape, &shape->level[l], bytes * shape->level[l].ranks, 1);
     return seconds;
 }

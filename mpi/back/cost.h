@@ -20,8 +20,8 @@ double crossing_seconds(const struct shape *shape, double bytes, double link_byt
  * level `first` inwards, or outwards up to it. Each is cut over `lanes` connections. */
 double levels_seconds(const struct shape *shape, int first, double bytes, int lanes);
 
-/* The same of what all ranks of a subset have, `bytes` each. */
-double gathered_seconds(const struct shape *shape, int first, double bytes);
+/* The same from the widest level on, of what all ranks of a subset have, `bytes` each. */
+double gathered_seconds(const struct shape *shape, double bytes);
 
 /* The bytes that count for the rate, of those of a connection and of its site's link. */
 double rated_bytes(const struct shape *shape, double bytes, double link_bytes);

@@ -35,11 +35,6 @@ static double latency_and_bytes(const struct shape *shape, int steps, struct cro
     return all + (bytes > EAGER_BYTES * steps ? crossings.latency * shape->wan_rtt_seconds : 0);
 }
 
-static struct crossings together(struct crossings a, struct crossings b)
-{
-    return (struct crossings){ a.latency + b.latency, a.bytes + b.bytes, a.number + b.number };
-}
-
 static struct crossings fewer(struct crossings a, struct crossings b)
 {
     return b.latency < a.latency ? b : a;
@@ -65,7 +60,7 @@ static double broadcast(const struct shape *shape, double bytes)
         return binomial;
     double pipeline = latency_and_bytes(shape, shape->size - 1, shape->chain, bytes);
     double scattered = latency_and_bytes(shape, steps + shape->size - 1,
-                                         together(shape->tree, shape->ring), 1.5 * bytes);
+                                         crossings_sum(shape->tree, shape->ring), 1.5 * bytes);
     return least(binomial, least(pipeline, scattered));
 }
 
@@ -85,9 +80,9 @@ static double allreduce(const struct shape *shape, double bytes)
         return doubling;
     /* What a site has to send and to receive, whatever the order of steps. */
     double least_over_link = 2 * bytes * (shape->sites - 1) / shape->sites;
-    double halving = latency_and_bytes(shape, 2 * steps, together(shape->doubling, shape->doubling),
+    double halving = latency_and_bytes(shape, 2 * steps, crossings_sum(shape->doubling, shape->doubling),
                                        rated_bytes(shape, bytes, least_over_link));
-    double ring = latency_and_bytes(shape, 2 * (shape->size - 1), together(shape->ring, shape->ring), 2 * bytes);
+    double ring = latency_and_bytes(shape, 2 * (shape->size - 1), crossings_sum(shape->ring, shape->ring), 2 * bytes);
     return least(doubling, least(halving, ring));
 }
 

@@ -21,7 +21,7 @@ static struct crossings crossing(const struct shape *shape, const struct places 
     };
 }
 
-static struct crossings both(struct crossings a, struct crossings b)
+struct crossings crossings_sum(struct crossings a, struct crossings b)
 {
     return (struct crossings){ a.latency + b.latency, a.bytes + b.bytes, a.number + b.number };
 }
@@ -43,7 +43,7 @@ static struct crossings on_path(const struct shape *shape, const struct places *
         while (highest && bit * 2L <= r)
             bit *= 2;
         int parent = r - bit;
-        all = both(all, crossing(shape, places, (int)(((long)r + root) % size), (int)(((long)parent + root) % size)));
+        all = crossings_sum(all, crossing(shape, places, (int)(((long)r + root) % size), (int)(((long)parent + root) % size)));
         r = parent;
     }
     return all;
@@ -92,14 +92,14 @@ static struct crossings doubling(const struct shape *shape, const struct places 
     for (int step = 1; step < power; step *= 2) {
         for (int n = 0; n < power; n++) {
             int a = REAL_RANK(n), b = REAL_RANK(n ^ step);
-            next[a] = later(now[a], both(now[b], crossing(shape, places, a, b)));
+            next[a] = later(now[a], crossings_sum(now[b], crossing(shape, places, a, b)));
         }
         for (int n = 0; n < power; n++)
             now[REAL_RANK(n)] = next[REAL_RANK(n)];
     }
 #undef REAL_RANK
     for (int i = 0; i < extra; i++)
-        now[2 * i] = both(now[2 * i + 1], crossing(shape, places, 2 * i, 2 * i + 1));
+        now[2 * i] = crossings_sum(now[2 * i + 1], crossing(shape, places, 2 * i, 2 * i + 1));
     return latest(now, size);
 }
 
@@ -111,7 +111,7 @@ static struct crossings dissemination(const struct shape *shape, const struct pl
     for (long step = 1; step < size; step *= 2) {
         for (int r = 0; r < size; r++) {
             int from = (int)((r + size - step) % size);
-            next[r] = later(now[r], both(now[from], crossing(shape, places, r, from)));
+            next[r] = later(now[r], crossings_sum(now[from], crossing(shape, places, r, from)));
         }
         memcpy(now, next, (size_t)size * sizeof *now);
     }
@@ -129,9 +129,9 @@ static void ring(struct shape *shape, const struct places *places)
     struct crossings all = none, most = none, least = crossing(shape, places, 0, places->size - 1);
     for (int r = 0; r < places->size; r++) {
         struct crossings edge = crossing(shape, places, r, (r + 1) % places->size);
-        all = both(all, edge);
+        all = crossings_sum(all, edge);
         most = later(most, edge);
-        least = later(edge, least).latency > edge.latency ? edge : least;
+        least = edge.latency < least.latency ? edge : least;
     }
     shape->ring = without(all, least);
     shape->chain = without(all, most);
