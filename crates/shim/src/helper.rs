@@ -351,8 +351,8 @@ fn exchange(list: &mut List, pending: &Pending, number: Fd, replacement: &OwnedF
     }
     let local = sys::local_name(number);
     let copy = OwnedFd::copy_of(number).ok();
-    let wakers = list.wakers.as_ref().filter(|_| copy.is_none());
-    let old = copy.as_ref().map(OwnedFd::raw).or_else(|| wakers?.lend(number));
+    let lent =
+        if copy.is_none() { list.wakers.as_ref().and_then(|wakers| wakers.lend(number)) } else { None };
     let _ = handover::replace(&mut list.numbers, number, pending.cookie, replacement);
     // Unless the program has set another one meanwhile.
     if let Some([raised, before]) = pending.syn_counts
@@ -360,10 +360,10 @@ fn exchange(list: &mut List, pending: &Pending, number: Fd, replacement: &OwnedF
     {
         let _ = sys::set_int(replacement.raw(), libc::IPPROTO_TCP, libc::TCP_SYNCNT, before);
     }
-    if let Some(old) = old {
+    if let Some(old) = copy.as_ref().map(OwnedFd::raw).or(lent) {
         wake_sleepers(old);
     }
-    if let Some(wakers) = list.wakers.as_ref().filter(|_| copy.is_none() && old.is_some()) {
+    if let (Some(_), Some(wakers)) = (lent, &list.wakers) {
         wakers.take_back();
     }
     // A program that tries again with the same socket finds its port kept.
