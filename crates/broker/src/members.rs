@@ -36,7 +36,7 @@ pub(crate) struct MemberRecord {
     /// Its last certificate. Zero as long as it has the one that it was made with.
     #[prost(uint64, tag = "3")]
     pub(crate) issued: u64,
-    /// That certificate's end; zero if `issued` is.
+    /// That certificate's end; means nothing if `issued` is zero.
     #[prost(uint64, tag = "4")]
     pub(crate) ends: u64,
     /// Its certificates issued until then are revoked, and it has no later one. Zero
@@ -51,7 +51,7 @@ pub(crate) struct MemberRecord {
 impl MemberRecord {
     /// A member with a certificate of this time.
     pub(crate) fn new(identity: &Identity, joined: u64, issued: u64) -> Self {
-        let ends = end(issued, issued + validity(identity.role()).as_secs());
+        let ends = issued + validity(identity.role()).as_secs();
         Self { identity: identity.uri(), joined, issued, ends, revoked: 0, token: Vec::new() }
     }
 
@@ -208,13 +208,9 @@ pub(crate) async fn members(
 
 fn member_to_wire(name: &str, record: MemberRecord) -> proto::Member {
     let MemberRecord { identity, joined, issued, ends, revoked, token: _ } = record;
-    // Stores of earlier releases count from 1970.
-    proto::Member { name: name.to_owned(), identity, joined, issued, ends: end(issued, ends), revoked }
-}
-
-/// When a certificate ends: zero, for not known, if it isn't known when it was issued.
-fn end(issued: u64, ends: u64) -> u64 {
-    if issued == 0 { 0 } else { ends }
+    // Zero, for not known, if it isn't known when the certificate was issued.
+    let ends = if issued == 0 { 0 } else { ends };
+    proto::Member { name: name.to_owned(), identity, joined, issued, ends, revoked }
 }
 
 /// Revokes the certificates that a member has, and closes the site's token by which it
