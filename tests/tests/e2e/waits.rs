@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use isthmus_e2e::{Job, Mpi, World, isthmus, root};
 
-const NODES: [&str; 2] = ["n1.alpha", "n1.beta"];
+/// The first runs the job, so its agent has a trunk to each other one.
+const NODES: [&str; 3] = ["n1.alpha", "n1.beta", "n1.gamma"];
 const SOON: Duration = Duration::from_secs(30);
 /// No job takes longer.
 const LONG: Duration = Duration::from_secs(180);
 
-/// Two nodes whose connections the broker arranges, by way of both gateways, and a job whose
+/// Nodes whose connections the broker arranges, by way of both gateways, and a job whose
 /// programs connect once they are told to.
 struct Waiting {
     world: World,
@@ -29,23 +30,27 @@ enum Patience {
 }
 
 impl Waiting {
-    /// A program on each node; `command` has its words.
-    fn start(patience: Patience, options: &[&str], command: &[&str]) -> Result<Self> {
+    /// A program on each of the first nodes; `command` has its words.
+    fn start(nodes: usize, patience: Patience, options: &[&str], command: &[&str]) -> Result<Self> {
         let world = World::up("waits")?;
         if patience == Patience::Short {
             world.set_syn_retries(&NODES, 1)?;
         }
-        let known =
-            || Ok(world.plan(NODES[0], NODES[1])?["steps"].as_array().is_some_and(|it| !it.is_empty()));
-        World::eventually("it is known how the nodes are seen from outside", SOON, known)?;
-        let (binary, nodes) = (isthmus().display().to_string(), NODES.join(","));
+        let nodes = &NODES[..nodes];
+        for pair in nodes.windows(2) {
+            let known =
+                || Ok(world.plan(pair[0], pair[1])?["steps"].as_array().is_some_and(|it| !it.is_empty()));
+            World::eventually("it is known how the nodes are seen from outside", SOON, known)?;
+        }
+        let (binary, count, nodes) = (isthmus().display().to_string(), nodes.len(), nodes.join(","));
         let words = [&[&*binary, "run", "--nodes", &nodes], options, &["--"], command].concat();
         let directory = world.directory.path().display().to_string();
         let words: Vec<_> = words.iter().map(|word| word.replace("DIRECTORY", &directory)).collect();
         let words: Vec<_> = words.iter().map(String::as_str).collect();
         let job = Job::start(world.command(NODES[0], LONG, &words)?)?;
         let waiting = Self { world, job };
-        let ready = World::eventually("both programs wait", SOON, || Ok(waiting.files("ready")?.len() == 2));
+        let ready =
+            World::eventually("all programs wait", SOON, || Ok(waiting.files("ready")?.len() == count));
         match ready {
             Ok(()) => Ok(waiting),
             Err(error) => {
@@ -56,12 +61,13 @@ impl Waiting {
     }
 
     /// Ranks that wait for the file before they begin with MPI.
-    fn ranks(patience: Patience, mpi: Mpi) -> Result<Self> {
+    fn ranks(nodes: usize, patience: Patience, mpi: Mpi) -> Result<Self> {
         let script = format!(
             "mktemp DIRECTORY/ready.XXXXXX >&2; until [ -e DIRECTORY/go ]; do sleep 0.05; done; exec {} 100 100",
             mpi.program("ring")
         );
-        Self::start(patience, &[], &[&mpi.launcher(), "-n", "2", "sh", "-c", &script])
+        let count = nodes.to_string();
+        Self::start(nodes, patience, &[], &[&mpi.launcher(), "-n", &count, "sh", "-c", &script])
     }
 
     fn files(&self, prefix: &str) -> Result<Vec<String>> {
@@ -105,7 +111,7 @@ impl Waiting {
 }
 
 fn waits_for(mpi: Mpi, machine: &str, role: &str) -> Result<()> {
-    let waiting = Waiting::ranks(Patience::Long, mpi)?;
+    let waiting = Waiting::ranks(2, Patience::Long, mpi)?;
     waiting.kill(machine, role)?;
     let done = waiting.go().and_then(|()| waiting.waits());
     // It comes back in any case, so that the job ends.
@@ -116,6 +122,17 @@ fn waits_for(mpi: Mpi, machine: &str, role: &str) -> Result<()> {
     }
     ensure!(printed.matches("can't connect to").count() <= 2, "once for each direction:\n{printed}");
     Ok(())
+}
+
+/// The broker stays away. The job's own trunk takes what it no longer arranges.
+#[test]
+fn a_connection_goes_over_the_trunk_that_stands() -> Result<()> {
+    let waiting = Waiting::ranks(2, Patience::Long, Mpi::OpenMpi)?;
+    waiting.kill("hub", "broker")?;
+    waiting.go()?;
+    let (status, printed) = waiting.job.end()?;
+    ensure!(status == 0 && printed.contains("end-to-end, encrypted"), "status {status}\n{printed}");
+    waiting.world.expect_clean(Duration::from_secs(10))
 }
 
 #[test]
@@ -136,7 +153,7 @@ fn openmpi_waits_for_the_broker() -> Result<()> {
 /// A service is started anew in the moment in which ranks connect.
 fn restarts_while_ranks_connect(mpi: Mpi) -> Result<()> {
     for (machine, role) in [("fe.alpha", "gateway"), ("hub", "broker"), ("fe.beta", "gateway")] {
-        let waiting = Waiting::ranks(Patience::Long, mpi)?;
+        let waiting = Waiting::ranks(2, Patience::Long, mpi)?;
         waiting.go()?;
         waiting.kill(machine, role)?;
         let service = waiting.back(machine, role);
@@ -156,7 +173,8 @@ fn mpich_connects_while_services_restart() -> Result<()> {
 }
 
 fn ends_with_the_reason(mpi: Mpi) -> Result<()> {
-    let waiting = Waiting::ranks(Patience::Short, mpi)?;
+    // The last two have no trunk, so that nothing is left to them.
+    let waiting = Waiting::ranks(3, Patience::Short, mpi)?;
     waiting.kill("hub", "broker")?;
     let begun = Instant::now();
     waiting.go()?;
@@ -182,7 +200,7 @@ fn mpich_ends_with_the_reason() -> Result<()> {
 fn a_program_gets_the_error_if_the_job_is_to_go_on() -> Result<()> {
     let program = root().join("tests/programs/late.py").display().to_string();
     let command = ["python3", &program, "DIRECTORY", NODES[0]];
-    let waiting = Waiting::start(Patience::Short, &["--keep-going", "--each"], &command)?;
+    let waiting = Waiting::start(2, Patience::Short, &["--keep-going", "--each"], &command)?;
     waiting.kill("hub", "broker")?;
     waiting.go()?;
     let (status, printed) = waiting.job.end()?;

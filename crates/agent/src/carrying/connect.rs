@@ -33,6 +33,7 @@ use crate::observing::heartbeat;
 use crate::trunks;
 use crate::trunks::open::Opened;
 use crate::trunks::registry::Way;
+use crate::uplink::upstream::Planned;
 
 /// How long the introduction of a connection may take that is there. A trunk may be cut:
 /// as long as a kernel tries to connect (tcp(7), `tcp_syn_retries`).
@@ -194,16 +195,23 @@ impl Introduced {
     }
 }
 
-/// Connects to the acceptor's agent, and waits for its final answer.
+/// Connects to the acceptor's agent, and waits for its final answer. `known`: how data with it
+/// is encrypted, as an earlier try found it, where it can't be looked up now.
 pub(super) async fn reach(
     node: &Arc<Node>,
     job: &Job,
     acceptor: &GridName,
     preamble: Preamble,
     (options, given_up): (SocketOptions, &CancellationToken),
+    known: &mut Option<Planned>,
 ) -> Result<Introduced, ReachError> {
+    let planned = tokio::select! {
+        planned = trunks::open::planned(node, acceptor, preamble.destination) => planned.or(*known),
+        () = given_up.cancelled() => return Err(ReachError::GivenUp),
+    };
+    *known = planned;
     for again in [true, false] {
-        let reaching = try_to_reach(node, job, acceptor, preamble, (options, given_up), again);
+        let reaching = try_to_reach(node, job, acceptor, preamble, (options, given_up), (planned, again));
         if let Some(introduced) = reaching.await? {
             return Ok(introduced);
         }
@@ -218,16 +226,12 @@ async fn try_to_reach(
     acceptor: &GridName,
     preamble: Preamble,
     (options, given_up): (SocketOptions, &CancellationToken),
-    again: bool,
+    (planned, again): (Option<Planned>, bool),
 ) -> Result<Option<Introduced>, ReachError> {
     let destination = preamble.destination;
     let started = Instant::now();
     let mut introduction = JobIntroduction::new(&job.token, preamble);
     let mut over_gateways = Vec::new();
-    let planned = tokio::select! {
-        planned = trunks::open::planned(node, acceptor, destination) => planned,
-        () = given_up.cancelled() => return Err(ReachError::GivenUp),
-    };
     if !job.encrypt_to_nodes && planned.is_some_and(|planned| planned.by_gateways) {
         let purpose = Purpose {
             security: Security::ByGateways(Some(job.id)),
@@ -280,6 +284,34 @@ async fn try_to_reach(
     introduced.failures.splice(..0, over_gateways);
     introduction.settle(&mut introduced.link).await.map_err(unaccepted)?;
     Ok(Some(introduced))
+}
+
+/// Connects over a trunk to the acceptor's agent that stands, though the plan has connections
+/// of their own. `None` if there is none.
+pub(super) async fn reach_over_trunk(
+    node: &Node,
+    job: &Job,
+    acceptor: &GridName,
+    preamble: Preamble,
+) -> Option<Result<Introduced, ReachError>> {
+    let started = Instant::now();
+    let Opened::Stream { stream, way, failures, .. } = trunks::open::over_any(node, acceptor).await? else {
+        return None;
+    };
+    let mut introduction = JobIntroduction::new(&job.token, preamble);
+    let mut link = Link::Stream(stream);
+    let introducing = async {
+        introduce(&mut introduction, &mut link).await?;
+        introduction.settle(&mut link).await.map_err(unaccepted)
+    };
+    let introduced = introducing.await.map(|()| Introduced {
+        link,
+        way,
+        encryption: Encryption::Agents,
+        setup: started.elapsed(),
+        failures,
+    });
+    Some(introduced)
 }
 
 /// Introduces a connection that is there.

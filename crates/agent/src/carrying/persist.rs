@@ -1,6 +1,7 @@
 //! A connection that can't be made at once is tried again, as long as a kernel would try:
 //! gateways, relays and links come back. While the trunk to the other node is cut it is
-//! tried for as long as the job outlives the cut.
+//! tried for as long as the job outlives the cut. Where connections have sockets of their own,
+//! and none can be made for some time, one goes over the trunk that the job has.
 
 use std::fs;
 use std::sync::Arc;
@@ -18,11 +19,11 @@ use tokio::time::{sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
-use super::connect::{Introduced, reach};
+use super::connect::{Introduced, reach, reach_over_trunk};
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
 
-/// A connection that takes longer is told to the user.
+/// A connection that takes longer is told to the user, and may go over a trunk that stands.
 const TOLD: Duration = Duration::from_secs(3);
 /// The first pause after a failure; it doubles with each further one,
 const PAUSE: Duration = Duration::from_millis(250);
@@ -56,8 +57,18 @@ pub(super) async fn reach_in_time(
     tokio::pin!(end);
     let mut waiting = Waiting { job, ends: [node.name().clone(), acceptor.clone()], started, told: false };
     let mut failure = "the first try goes on".to_owned();
+    let mut planned = None;
     for failures in 0.. {
-        let trying = reach(node, job, acceptor, preamble, (options, given_up));
+        let trying = async {
+            let reaching = reach(node, job, acceptor, preamble, (options, given_up), &mut planned);
+            match reaching.await {
+                Err(error) if may_pass(&error) && started.elapsed() > TOLD => {
+                    let over = reach_over_trunk(node, job, acceptor, preamble).await;
+                    over.unwrap_or(Err(error))
+                }
+                tried => tried,
+            }
+        };
         tokio::pin!(trying);
         let tried = loop {
             tokio::select! {

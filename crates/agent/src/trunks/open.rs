@@ -159,6 +159,12 @@ fn opened(
     Some(Opened::Stream { stream, standing: standing.clone(), way: way?, failures })
 }
 
+/// Opens a stream to a node over a trunk that stands and isn't cut, whoever made it.
+pub(crate) async fn over_any(node: &Node, peer: &GridName) -> Option<Opened> {
+    let own = node.trunks().own(peer).filter(|own| !own.kept.is_cut());
+    over(own.or_else(|| node.trunks().other(peer))).await
+}
+
 /// Opens a stream of a trunk that stands. If the trunk ends meanwhile, there is none.
 async fn over(standing: Option<Arc<Standing>>) -> Option<Opened> {
     let standing = standing?;
