@@ -1,11 +1,14 @@
 /* What Open MPI's and MPICH's own algorithms take, which see ranks in rank order and no
- * sites. Where an MPI has several algorithms for a size, the fastest counts, so that the
- * estimate errs in favour of the native one.
+ * sites. Of Open MPI, those count that it chooses itself, since its release 4.1, for so many
+ * ranks and bytes. Where it changes back and forth between some, with less than 8 ranks, and
+ * of another MPI, the fastest counts, so that the estimate errs in favour of the native one.
  *
  * Sources: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication
  * Operations in MPICH", IJHPCA 19 (2005); ompi/mca/coll/tuned/coll_tuned_decision_fixed.c;
  * src/mpi/coll of MPICH. */
 #include "cost.h"
+
+#include <math.h>
 
 static double least(double a, double b)
 {
@@ -40,9 +43,9 @@ static struct crossings fewer(struct crossings a, struct crossings b)
     return b.latency < a.latency ? b : a;
 }
 
-static int is_small_open_mpi(const struct shape *shape, int ranks)
+static int is_open_mpi(const struct shape *shape, int ranks)
 {
-    return shape->family != FAMILY_MPICH && shape->size <= ranks;
+    return shape->family == FAMILY_OPENMPI && shape->size >= ranks;
 }
 
 /* Every rank at once with the root. */
@@ -52,24 +55,38 @@ static double linear(const struct shape *shape, double bytes)
            (shape->size - 1) * MESSAGE_SECONDS + (shape->size - 1) * bytes / shape->lan_bytes_per_second;
 }
 
-static double broadcast(const struct shape *shape, double bytes)
+static double least_broadcast(const struct shape *shape, double bytes, double binomial)
 {
-    int steps = steps_of(shape->size);
-    double binomial = in_steps(shape, steps, shape->tree, bytes);
-    if (bytes <= 8192)
-        return binomial;
     double pipeline = latency_and_bytes(shape, shape->size - 1, shape->chain, bytes);
-    double scattered = latency_and_bytes(shape, steps + shape->size - 1,
+    double scattered = latency_and_bytes(shape, steps_of(shape->size) + shape->size - 1,
                                          crossings_sum(shape->tree, shape->ring), 1.5 * bytes);
     return least(binomial, least(pipeline, scattered));
 }
 
+static double tree(const struct shape *shape, double bytes)
+{
+    return in_steps(shape, steps_of(shape->size), shape->tree, bytes);
+}
+
+static double broadcast(const struct shape *shape, double bytes)
+{
+    double binomial = tree(shape, bytes);
+    if (bytes <= 8192)
+        return binomial;
+    if (is_open_mpi(shape, 8) && shape->size < 16 && bytes >= 32768)
+        return linear(shape, bytes);
+    if (is_open_mpi(shape, 8) && (shape->size < 1024 ? shape->size >= 32 || bytes < 1 << 20 : bytes < 1 << 18))
+        return binomial;
+    return least_broadcast(shape, bytes, binomial);
+}
+
 static double reduce(const struct shape *shape, double bytes)
 {
-    double least_so_far = broadcast(shape, bytes);
-    if (is_small_open_mpi(shape, 8))
-        least_so_far = least(least_so_far, linear(shape, bytes));
-    return least_so_far;
+    double binomial = tree(shape, bytes);
+    if (is_open_mpi(shape, 8))
+        return binomial;
+    double all = bytes <= 8192 ? binomial : least_broadcast(shape, bytes, binomial);
+    return shape->family != FAMILY_MPICH && shape->size < 8 ? least(all, linear(shape, bytes)) : all;
 }
 
 static double allreduce(const struct shape *shape, double bytes)
@@ -86,14 +103,13 @@ static double allreduce(const struct shape *shape, double bytes)
     return least(doubling, least(halving, ring));
 }
 
-static double to_or_from_root(const struct shape *shape, double bytes, double binomial_below)
+/* Open MPI has a binomial tree below so many bytes. */
+static double to_or_from_root(const struct shape *shape, double bytes, double open_mpi_binomial_below)
 {
     double binomial = latency_and_bytes(
         shape, steps_of(shape->size), shape->tree,
         rated_bytes(shape, bytes * shape->smallest, bytes * (shape->size - shape->largest)));
-    if (shape->family == FAMILY_MPICH)
-        return binomial;
-    if (shape->family == FAMILY_OPENMPI && shape->size > 10 && bytes < binomial_below)
+    if (shape->family == FAMILY_MPICH || (is_open_mpi(shape, 8) && bytes < open_mpi_binomial_below))
         return binomial;
     return least(binomial, linear(shape, bytes));
 }
@@ -122,7 +138,7 @@ static double alltoall(const struct shape *shape, double bytes)
     double bruck = in_steps_of_all(shape, steps_of(shape->size), shape->dissemination, bytes / 2);
     double over_link = block * shape->smallest * (shape->size - shape->smallest);
     double at_once = crossing_seconds(shape, block, over_link) + (shape->size - 1) * MESSAGE_SECONDS;
-    if (shape->family == FAMILY_OPENMPI && block < 200 && shape->size >= 12)
+    if (is_open_mpi(shape, 16) && block < 512)
         return bruck;
     if (shape->family == FAMILY_MPICH && block <= 256 && shape->size >= 8)
         return bruck;
@@ -139,8 +155,8 @@ double native_seconds(enum operation operation, const struct shape *shape, doubl
     case OP_BCAST: return broadcast(shape, bytes);
     case OP_REDUCE: return reduce(shape, bytes);
     case OP_ALLREDUCE: return allreduce(shape, bytes);
-    case OP_GATHER: return to_or_from_root(shape, bytes, 1024);
-    case OP_SCATTER: return to_or_from_root(shape, bytes, 300);
+    case OP_GATHER: return to_or_from_root(shape, bytes, INFINITY);
+    case OP_SCATTER: return to_or_from_root(shape, bytes, shape->size < 32 ? 16384 : 512);
     case OP_ALLGATHER: return allgather(shape, bytes);
     case OP_REDUCE_SCATTER: return reduce_scatter(shape, bytes);
     case OP_ALLTOALL: return alltoall(shape, bytes);

@@ -166,6 +166,34 @@ static void check_choice(void)
     }
 }
 
+/* Four sites in order: Open MPI's binomial tree crosses twice, and its own broadcast of large
+ * messages to few ranks sends one to each. Whatever MPI it may be, one crossing may do. */
+static void check_open_mpi(void)
+{
+    static const struct {
+        enum operation operation;
+        size_t bytes;
+        enum algorithm of_open_mpi, of_any;
+    } cases[] = {
+        { OP_REDUCE, 8, LEADERS, LEADERS },
+        { OP_GATHER, 8, LEADERS, NATIVE },
+        { OP_GATHER, 4 << 20, NATIVE, NATIVE },
+        { OP_SCATTER, 8, LEADERS, NATIVE },
+        { OP_SCATTER, 16384, NATIVE, NATIVE },
+        { OP_BCAST, 4 << 20, SCATTERED, NATIVE },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct shape shape = shape_of("aabbccdd", 0.0106, 25e6);
+        for (int known = 0; known < 2; known++) {
+            shape.family = known ? FAMILY_OPENMPI : FAMILY_ANY;
+            enum algorithm got = choose(cases[i].operation, &shape, cases[i].bytes, 1);
+            enum algorithm want = known ? cases[i].of_open_mpi : cases[i].of_any;
+            CHECK(got == want, "%s of %zu bytes: %s, not %s", operation_name(cases[i].operation), cases[i].bytes,
+                  algorithm_name(got), algorithm_name(want));
+        }
+    }
+}
+
 /* What is taken is predicted not to be slower than the native one, whether links are shared or not,
  * and to be faster one way. */
 static void check_never_slower(void)
@@ -250,6 +278,7 @@ int main(void)
     check_roots();
     check_levels();
     check_choice();
+    check_open_mpi();
     check_never_slower();
     check_asked();
     check_segments();
