@@ -7,9 +7,10 @@
 /* Estimates nearer to each other than this are the same. */
 #define CLEARLY 0.9
 
-/* What a scattered reduction takes beyond the estimate: measured over four sites it is slower than
- * Open MPI's own in order of sites, where the estimates are even. */
-#define REDUCE_MORE 1.1
+/* What reductions of large messages take beyond the estimate, measured over four sites: several
+ * senders fill the queue before one site's link. Less so in pieces for each rank. */
+#define INTO_ONE 1.35
+#define SCATTERED_INTO_ONE 1.1
 
 /* Slower by less than this doesn't matter, where much may be gained. */
 #define NOT_SLOWER 1.05
@@ -194,18 +195,25 @@ static double scattered_seconds(enum operation operation, const struct shape *sh
     double together = lanes_seconds(OP_ALLGATHER, shape, piece), apart = lanes_seconds(OP_REDUCE_SCATTER, shape, bytes);
     switch (operation) {
     case OP_BCAST: return leaders_seconds(OP_SCATTER, shape, piece) + together;
-    case OP_REDUCE: return REDUCE_MORE * (apart + leaders_seconds(OP_GATHER, shape, piece));
+    case OP_REDUCE: return SCATTERED_INTO_ONE * (apart + leaders_seconds(OP_GATHER, shape, piece));
     default: return apart + together;
     }
 }
 
+/* A factor for what sends the whole from each site to the root's. */
+static double into_one(enum operation operation, const struct shape *shape, double bytes)
+{
+    return operation == OP_REDUCE && shape->shared_links && shape->sites > 2 && bytes > EAGER_BYTES ? INTO_ONE : 1;
+}
+
 double predicted_seconds(enum operation operation, enum algorithm algorithm, const struct shape *shape, size_t bytes)
 {
+    double more = into_one(operation, shape, (double)bytes);
     switch (algorithm) {
     case NATIVE: return native_seconds(operation, shape, (double)bytes);
-    case LEADERS: return leaders_seconds(operation, shape, (double)bytes);
-    case SEGMENTS: return segments_seconds(shape, (double)bytes);
-    case LANES: return lanes_seconds(operation, shape, (double)bytes);
+    case LEADERS: return more * leaders_seconds(operation, shape, (double)bytes);
+    case SEGMENTS: return more * segments_seconds(shape, (double)bytes);
+    case LANES: return more * lanes_seconds(operation, shape, (double)bytes);
     case SCATTERED: return scattered_seconds(operation, shape, (double)bytes);
     case ALGORITHMS: break;
     }
