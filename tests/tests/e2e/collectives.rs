@@ -81,6 +81,29 @@ fn mpiabi_crosses_sites_by_leaders() -> Result<()> {
     crosses(Mpi::MpiAbi)
 }
 
+/// The user's choice of an algorithm holds at ranks of all nodes; else all would be native.
+fn takes_what_is_asked(mpi: Mpi) -> Result<()> {
+    let world = GRID.take_for(mpi)?;
+    let script = format!("ISTHMUS_COLL=leaders exec {} -n 6 {}", mpi.launcher(), mpi.program("coll"));
+    let (output, account) = world.run_reported("n1.alpha", &["--nodes", NODES], &["sh", "-c", &script])?;
+    ensure!(output.status == 0, "{mpi:?}: {}", output.whole());
+    let taken = account["collectives"]["calls"].as_array().context("no calls")?;
+    let of_barriers =
+        |name: &str| taken.iter().any(|call| call["operation"] == "barrier" && call["algorithm"] == name);
+    ensure!(of_barriers("leaders") && !of_barriers("native"), "{mpi:?}: {account:#}");
+    world.expect_clean(SECONDS)
+}
+
+#[test]
+fn openmpi_takes_what_is_asked() -> Result<()> {
+    takes_what_is_asked(Mpi::OpenMpi)
+}
+
+#[test]
+fn mpich_takes_what_is_asked() -> Result<()> {
+    takes_what_is_asked(Mpi::Mpich)
+}
+
 #[test]
 fn within_a_site_all_is_native() -> Result<()> {
     let world = GRID.take()?;

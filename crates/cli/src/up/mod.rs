@@ -186,8 +186,11 @@ fn check_named(args: &UpArgs, member: &Member, directory: &Path) -> anyhow::Resu
     let is_gateway = member.service()? == Service::Gateway;
     for (given, option) in [(args.node, "--node"), (args.gateway.is_some(), "--gateway")] {
         if given && !is_gateway {
-            bail!("{option} is for a site's front-end, and this machine is {member}");
+            bail!("{option} is for a site's front-end. {member} is on this machine");
         }
+    }
+    if args.via.is_some() && member.service()? != Service::Agent {
+        bail!("--via is for a node. {member} is on this machine: isthmus up alone starts it");
     }
     let Member::Joined(credentials) = member else { return Ok(()) };
     let given = if is_gateway { &args.gateway } else { &args.name };
