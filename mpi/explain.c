@@ -169,6 +169,18 @@ static void print_levels(const struct shape *shape, const struct topology *topol
     }
 }
 
+/* Whose own algorithms are estimated. */
+static void print_family(enum family family, int json)
+{
+    const char *name = family == FAMILY_OPENMPI ? "openmpi" : family == FAMILY_MPICH ? "mpich" : "any";
+    if (json)
+        printf("  \"mpi\": \"%s\",\n", name);
+    else if (family == FAMILY_OPENMPI)
+        printf("native: as Open MPI 4.1 and later choose by themselves\n");
+    else
+        printf("native: the fastest algorithm that %s for the size\n", family == FAMILY_MPICH ? "MPICH has" : "an MPI may have");
+}
+
 static void print_shape(const struct shape *shape, const struct topology *topology, int json)
 {
     const char *format = json
@@ -179,6 +191,7 @@ static void print_shape(const struct shape *shape, const struct topology *topolo
           "between sites: %.6f s round trip, %.0f bytes/s; within: %.6f s, %.0f bytes/s\n";
     printf(format, shape->size, shape->sites, shape->smallest, shape->largest, shape->wan_rtt_seconds,
            shape->wan_bytes_per_second, shape->lan_rtt_seconds, shape->lan_bytes_per_second);
+    print_family(shape->family, json);
     if (json)
         printf("  \"levels\": [");
     if (json || shape->levels > 1)

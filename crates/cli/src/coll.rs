@@ -40,6 +40,9 @@ pub(crate) struct ExplainArgs {
     /// Number of ranks; as many as there are slots by default.
     #[arg(long, short = 'n', value_name = "NUMBER")]
     ranks: Option<u32>,
+    /// The MPI whose own collectives are compared with; by default the fastest that any has.
+    #[arg(long, value_name = "MPI", value_parser = ["openmpi", "mpich"])]
+    mpi: Option<String>,
     /// Say, too, what MPI_Cart_create with `reorder` would gain on such a grid of ranks: 4x6, with a
     /// p behind each dimension that is periodic (4px6).
     #[arg(long, value_name = "DIMS")]
@@ -92,8 +95,10 @@ fn explain(program: &Path, topology: &Path, ranks: Option<u32>, args: &ExplainAr
     if let Some(ranks) = ranks {
         command.arg("--ranks").arg(ranks.to_string());
     }
-    if let Some(cart) = &args.cart {
-        command.args(["--cart", cart]);
+    for (option, value) in [("--mpi", &args.mpi), ("--cart", &args.cart)] {
+        if let Some(value) = value {
+            command.args([option, value]);
+        }
     }
     if args.json {
         command.arg("--json");
