@@ -123,6 +123,7 @@ static const char *reason(enum algorithm algorithm, const struct shape *shape)
     case SEGMENTS: return "segments cross while others spread within the sites";
     case LANES: return "many ranks of each site cross at once, each with its share";
     case SCATTERED: return "each rank has its piece: a link carries the data twice at most";
+    case CHAIN: return "pieces go from site to site: a link carries the data once in and once out";
     case ALGORITHMS: break;
     }
     return "?";
@@ -199,8 +200,8 @@ static void print_shape(const struct shape *shape, const struct topology *topolo
     if (json)
         printf("],\n  \"choices\": [");
     else
-        printf("\n%-15s %10s  %-9s %10s %10s %10s %10s %10s  %s\n", "operation", "bytes", "takes", "native ms",
-               "leaders ms", "segments", "lanes ms", "scattered", "why");
+        printf("\n%-15s %10s  %-9s %10s %10s %10s %10s %10s %10s  %s\n", "operation", "bytes", "takes", "native ms",
+               "leaders ms", "segments", "lanes ms", "scattered", "chain ms", "why");
 }
 
 static void print_all(const struct shape *shape, const struct topology *topology, int json)

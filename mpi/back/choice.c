@@ -19,7 +19,7 @@ static const char *const operation_names[OPERATIONS] = {
     "barrier", "bcast", "reduce", "allreduce", "gather", "scatter", "allgather", "reduce_scatter", "alltoall",
 };
 
-static const char *const algorithm_names[ALGORITHMS] = { "native", "leaders", "segments", "lanes", "scattered" };
+static const char *const algorithm_names[ALGORITHMS] = { "native", "leaders", "segments", "lanes", "scattered", "chain" };
 
 const char *operation_name(enum operation operation)
 {
@@ -53,6 +53,7 @@ int has_algorithm(enum operation operation, enum algorithm algorithm)
         return operation == OP_BCAST || operation == OP_REDUCE || operation == OP_ALLREDUCE ||
                operation == OP_ALLGATHER || operation == OP_REDUCE_SCATTER;
     case SCATTERED:
+    case CHAIN:
         return operation == OP_BCAST || operation == OP_REDUCE || operation == OP_ALLREDUCE;
     case ALGORITHMS:
         break;
@@ -60,17 +61,18 @@ int has_algorithm(enum operation operation, enum algorithm algorithm)
     return 0;
 }
 
-/* SCATTERED goes directly between all sites, which would fill the links between wider places. */
+/* SCATTERED goes directly between all sites, which would fill the links between wider places. CHAIN
+ * would cross between those more than once. */
 int offers(enum operation operation, enum algorithm algorithm, const struct shape *shape)
 {
-    return has_algorithm(operation, algorithm) && (algorithm != SCATTERED || shape->levels < 2);
+    return has_algorithm(operation, algorithm) && ((algorithm != SCATTERED && algorithm != CHAIN) || shape->levels < 2);
 }
 
-/* Small enough that the first is through the site while the second crosses, and not more
- * than 64 of them, since each is a message to wait for. */
+/* Small enough that the first is through the site while the second crosses and that MPIs don't ask
+ * the receiver first, and not more than 64 of them, since each is a message to wait for. */
 size_t segment_bytes(size_t bytes)
 {
-    size_t least = 64 * 1024, share = bytes / 64 + 1;
+    size_t least = 60 * 1024, share = bytes / 64 + 1;
     return share > least ? share : least;
 }
 
@@ -200,6 +202,17 @@ static double scattered_seconds(enum operation operation, const struct shape *sh
     }
 }
 
+/* The way of the first piece over all sites, and then all others after it. */
+static double chain_seconds(enum operation operation, const struct shape *shape, double bytes)
+{
+    double piece = smaller(bytes, (double)segment_bytes((size_t)bytes));
+    double count = piece > 0 ? bytes / piece : 1;
+    double cross = MESSAGE_SECONDS + piece / shape->wan_bytes_per_second;
+    int ways = operation == OP_ALLREDUCE ? 2 : 1;
+    double within = ways * site_tree(shape, piece), slower = within > cross ? within : cross;
+    return ways * (shape->sites - 1) * (cross + shape->wan_rtt_seconds / 2) + (count - 1) * slower + within;
+}
+
 /* A factor for what sends the whole from each site to the root's. */
 static double into_one(enum operation operation, const struct shape *shape, double bytes)
 {
@@ -215,6 +228,7 @@ double predicted_seconds(enum operation operation, enum algorithm algorithm, con
     case SEGMENTS: return more * segments_seconds(shape, (double)bytes);
     case LANES: return more * lanes_seconds(operation, shape, (double)bytes);
     case SCATTERED: return scattered_seconds(operation, shape, (double)bytes);
+    case CHAIN: return chain_seconds(operation, shape, (double)bytes);
     case ALGORITHMS: break;
     }
     return 0;
@@ -229,6 +243,12 @@ static int is_reduction(enum operation operation)
 static int only_native(enum operation operation, const struct shape *shape, int commutative)
 {
     return shape->sites < 2 || (is_reduction(operation) && !commutative && !shape->contiguous);
+}
+
+/* CHAIN combines parts in another order than that of ranks. */
+static int takes(enum operation operation, enum algorithm algorithm, const struct shape *shape, int commutative)
+{
+    return offers(operation, algorithm, shape) && (algorithm != CHAIN || commutative || !is_reduction(operation));
 }
 
 /* What an algorithm takes if the links are shared, and if they aren't. */
@@ -254,7 +274,7 @@ enum algorithm choose(enum operation operation, const struct shape *shape, size_
     enum algorithm best = NATIVE;
     struct times native = times_of(operation, NATIVE, shape, bytes), time = native;
     for (int a = LEADERS; a < ALGORITHMS; a++) {
-        if (!offers(operation, (enum algorithm)a, shape))
+        if (!takes(operation, (enum algorithm)a, shape, commutative))
             continue;
         struct times other = times_of(operation, (enum algorithm)a, shape, bytes);
         if (other.shared < NOT_SLOWER * native.shared && other.apart < NOT_SLOWER * native.apart &&
@@ -273,7 +293,7 @@ enum algorithm choose_asked(enum operation operation, const struct shape *shape,
         return choose(operation, shape, bytes, commutative);
     if (asked == NATIVE || only_native(operation, shape, commutative))
         return NATIVE;
-    return offers(operation, (enum algorithm)asked, shape) ? (enum algorithm)asked : LEADERS;
+    return takes(operation, (enum algorithm)asked, shape, commutative) ? (enum algorithm)asked : LEADERS;
 }
 
 /* Both MPIs send these directly between the two ranks, so each piece crosses once already. */

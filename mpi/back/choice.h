@@ -19,6 +19,7 @@ enum algorithm {
     SEGMENTS,   /* the same, cut into segments that follow one another */
     LANES,      /* by many ranks of each site at once, each with its share */
     SCATTERED,  /* each rank has its piece of the whole, and all put the pieces together */
+    CHAIN,      /* in pieces, from each site to the next */
     ALGORITHMS
 };
 

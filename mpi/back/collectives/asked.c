@@ -14,7 +14,7 @@ void asked_start(void)
     if (algorithm != -2)
         value = algorithm;
     else
-        say("ISTHMUS_COLL=%.40s is none of auto, native, leaders, segments, lanes, scattered: auto is taken", name);
+        say("ISTHMUS_COLL=%.40s is none of auto, native, leaders, segments, lanes, scattered, chain: auto is taken", name);
 }
 
 int asked(void)

@@ -2,6 +2,7 @@
 #include "collectives.h"
 
 #include "../real.h"
+#include "chain.h"
 #include "kind.h"
 #include "scattered.h"
 #include "tree.h"
@@ -100,6 +101,8 @@ int coll_Bcast(void *buffer, int count, MPI_Datatype datatype, int root, MPI_Com
             scattered_bcast(&call, stream, (int)length, root);
         else if (call.algorithm == LANES)
             in_lanes(&call, stream, (int)length, root);
+        else if (call.algorithm == CHAIN)
+            chain_bcast(&call, stream, length, root);
         else
             in_pieces(&call, stream, length, call.algorithm == SEGMENTS ? segment_bytes(length) : length, root);
     }

@@ -267,6 +267,14 @@ void call_wait(struct call *call, int number)
         wait_for(call, &call->request[number], call->together[number]);
 }
 
+int call_arrived(struct call *call, int number)
+{
+    int there = 1;
+    for (int i = 0; number >= 0 && i < call->together[number] && there && call_ok(call); i++)
+        CALL_DO(call, real.Test(&call->request[number + i], &there, MPI_STATUS_IGNORE));
+    return there && call_ok(call);
+}
+
 void call_wait_all(struct call *call)
 {
     wait_for(call, call->request, call->requests);

@@ -62,6 +62,12 @@ void stream_read(struct call *call, const struct kind *kind, const char *stream,
         CALL_DO(call, real.Unpack(stream, (int)length, &position, buffer, count, kind->type, call->spread->wire));
 }
 
+int segment_elements(const struct kind *kind, int count)
+{
+    size_t elements = segment_bytes((size_t)count * kind->size) / kind->size;
+    return elements < 1 ? 1 : elements > (size_t)count ? count : (int)elements;
+}
+
 char *stream_of(struct call *call, const struct kind *kind, const void *buffer, int count)
 {
     if (kind->plain)

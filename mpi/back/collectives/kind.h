@@ -35,6 +35,9 @@ static inline int is_missing(const struct kind *kind, const void *buffer, int co
     return kind->plain && count > 0 && buffer == NULL;
 }
 
+/* Elements of `count` in a segment, at least one. */
+int segment_elements(const struct kind *kind, int count);
+
 /* The stream of `count` elements: the buffer itself or a copy. */
 char *stream_of(struct call *call, const struct kind *kind, const void *buffer, int count);
 

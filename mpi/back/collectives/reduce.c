@@ -3,6 +3,7 @@
 
 #include "../alone.h"
 #include "../real.h"
+#include "chain.h"
 #include "fold.h"
 #include "scattered.h"
 #include "tree.h"
@@ -128,13 +129,6 @@ static void in_lanes(struct call *call, const struct layout *layout, const struc
                                    site_index(layout, root), call->spread->site));
 }
 
-/* Elements in a piece of SEGMENTS. */
-static int piece_of(const struct kind *kind, int count)
-{
-    size_t elements = segment_bytes((size_t)count * kind->size) / kind->size;
-    return elements < 1 ? 1 : elements > (size_t)count ? count : (int)elements;
-}
-
 int coll_Reduce(const void *send, void *recv, int count, MPI_Datatype datatype, MPI_Op op, int root, MPI_Comm comm)
 {
     struct call call;
@@ -158,9 +152,11 @@ int coll_Reduce(const void *send, void *recv, int count, MPI_Datatype datatype, 
             scattered_reduce(&call, &reduction, input, recv, count, root);
         else if (call.algorithm == LANES)
             in_lanes(&call, &layout, &reduction, input, recv, count, root);
+        else if (call.algorithm == CHAIN)
+            chain_reduce(&call, &reduction, input, recv, count, root);
         else
             in_pieces(&call, &layout, &reduction, input, recv, count,
-                      call.algorithm == SEGMENTS ? piece_of(&reduction.kind, count) : count, root);
+                      call.algorithm == SEGMENTS ? segment_elements(&reduction.kind, count) : count, root);
     }
     return call_end(&call);
 }
