@@ -2,7 +2,7 @@
 """Makes a wheel of an installed tree, for machines where nobody is root.
 
 pip puts what is in `scripts` into bin, and what is in `data` beside bin: so the command
-finds its libraries in ../lib/isthmus.
+finds its libraries in ../lib/isthmus. The Python module is where `import` looks.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from pathlib import Path
 
 # Without root nobody can give this its right.
 LEFT_OUT = {"isthmus-raw"}
-SHARED = ["lib/isthmus", "share/man", "share/bash-completion", "share/zsh", "share/fish"]
+SHARED = ["lib/isthmus", "include", "share/man", "share/bash-completion", "share/zsh", "share/fish"]
 
 
 def arguments():
@@ -31,6 +31,7 @@ def contents(args, tag, name):
     tree = Path(args.tree)
     info, data = f"{name}.dist-info", f"{name}.data"
     yield f"{data}/scripts/isthmus", (tree / "bin/isthmus").read_bytes(), 0o755
+    yield "isthmus_mpi.py", (tree / "share/isthmus/python/isthmus_mpi.py").read_bytes(), 0o644
     for directory in SHARED:
         for file in sorted((tree / directory).rglob("*")):
             if file.is_file() and file.name not in LEFT_OUT:
