@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "idups.h"
 #include "real.h"
 #include "say.h"
 #include "state.h"
@@ -134,6 +135,7 @@ struct known *known_of(MPI_Comm comm)
         return NULL;
     if (found)
         return value;
+    idups_used(comm);
     /* Two threads may ask for one communicator at a time. */
     pthread_mutex_lock(&lock);
     if (real.Comm_get_attr(comm, keyval, &value, &found) != MPI_SUCCESS)

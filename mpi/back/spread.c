@@ -1,5 +1,6 @@
 #include "spread.h"
 
+#include "idups.h"
 #include "known.h"
 #include "real.h"
 #include "state.h"
@@ -24,10 +25,10 @@ static int split(MPI_Comm comm, int color, int key, MPI_Comm *made)
 #define CONNECTED_MAX 256
 static _Atomic int connected;
 
-/* Whether all ranks have room for one more. */
+/* Whether all ranks have room for one more, and none has a duplicate under way. */
 static int agree(struct spread *spread, MPI_Comm comm)
 {
-    int room = connected < CONNECTED_MAX, all = 0;
+    int room = connected < CONNECTED_MAX && !idups_pending(), all = 0;
     int rc = real.Allreduce(&room, &all, 1, MPI_INT, MPI_MIN, comm);
     spread->is_native = !all;
     return rc;

@@ -34,7 +34,8 @@ struct spread *spread_of(MPI_Comm comm);
 
 /* Makes the sub-communicators, once per communicator. Collective: all ranks of the
  * communicator call it at the same point. Returns an MPI error code. If one of them has no
- * room for more communicators, none is made, and `is_native` is set at all ranks. */
+ * room for more communicators, or one that is being duplicated (see idups.h), none is made, and
+ * `is_native` is set at all ranks. */
 int spread_connect(struct spread *spread, MPI_Comm comm);
 
 /* Frees them. Collective. */

@@ -1,5 +1,5 @@
-/* Collectives at odd moments: after the program has changed its environment, while a
- * communicator is being duplicated, after a collective that failed. Three ranks, with
+/* Collectives at odd moments: after the program has changed its environment, while this or
+ * another communicator is being duplicated, after a collective that failed. Three ranks, with
  * topologies/turns: the first and the last are at one site. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -53,6 +53,28 @@ static void check_duplicate(duplicate *start)
     }
 }
 
+static long (*counter)(int);
+
+/* The first collective on a communicator while a duplicate of another one is under way at one
+ * rank and hasn't been started at the others. After the duplicate was used, all is as before. */
+static void check_other(duplicate *start)
+{
+    MPI_Comm comm, made;
+    MPI_Request request;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    if (rank != 0)
+        check_sum(comm);
+    CHECK(start(MPI_COMM_WORLD, &made, &request) == MPI_SUCCESS);
+    if (rank == 0)
+        check_sum(comm);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    long before = counter(0);
+    check_sum(made);
+    CHECK(counter(0) == before + 1);
+    MPI_Comm_free(&comm);
+    MPI_Comm_free(&made);
+}
+
 /* The last rank gives too much to the root, at whose site it is; what the other site has sent
  * to the root by then isn't taken for what it sends in the next call. */
 static void check_error(void)
@@ -88,11 +110,16 @@ int main(int argc, char **argv)
     CHECK(size == RANKS);
     /* What fails here waits for ever. */
     alarm(20);
+    *(void **)&counter = dlsym(RTLD_DEFAULT, "isthmus_mpi_counter");
+    CHECK(counter);
     check_environment();
     check_duplicate(MPI_Comm_idup);
+    check_other(MPI_Comm_idup);
     *(void **)&with_info = dlsym(RTLD_DEFAULT, "MPI_Comm_idup_with_info");
-    if (with_info)
+    if (with_info) {
         check_duplicate(idup_with_info);
+        check_other(idup_with_info);
+    }
     check_error();
     MPI_Finalize();
     return 0;
