@@ -1,8 +1,9 @@
-/* MPI_Init, MPI_Init_thread, MPI_Finalize (MPI-4.1, 11.2), and where worlds meet. */
+/* MPI_Init, MPI_Init_thread, MPI_Finalize (MPI-4.1, 11.2), how communicators end, and where worlds meet. */
 #include <dlfcn.h>
 
 #include "entries.h"
 #include "idups.h"
+#include "known.h"
 #include "real.h"
 #include "start.h"
 #include "state.h"
@@ -28,6 +29,24 @@ int entry_Finalize(void)
 {
     state_end();
     return real.Finalize();
+}
+
+int entry_Comm_free(MPI_Comm *comm)
+{
+    struct freeing freeing;
+    known_freeing(&freeing, comm ? *comm : MPI_COMM_NULL);
+    int rc = real.Comm_free(comm);
+    known_freed(&freeing);
+    return rc;
+}
+
+int entry_Comm_disconnect(MPI_Comm *comm)
+{
+    struct freeing freeing;
+    known_freeing(&freeing, comm ? *comm : MPI_COMM_NULL);
+    int rc = real.Comm_disconnect(comm);
+    known_freed(&freeing);
+    return rc;
 }
 
 int entry_Comm_idup(MPI_Comm comm, MPI_Comm *made, MPI_Request *request)
