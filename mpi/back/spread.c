@@ -34,16 +34,18 @@ static int agree(struct spread *spread, MPI_Comm comm)
     return rc;
 }
 
-int spread_connect(struct spread *spread, MPI_Comm comm)
+int spread_connect(struct spread *spread, MPI_Comm comm, int *is_told)
 {
     const struct layout *layout = &spread->layout;
     if (spread->site != MPI_COMM_NULL || spread->is_native)
         return MPI_SUCCESS;
+    /* These two calls are on the program's own communicator. */
     int rc = agree(spread, comm);
-    if (rc != MPI_SUCCESS || spread->is_native)
+    if (rc == MPI_SUCCESS && spread->is_native)
         return rc;
-    if (spread->wire == MPI_COMM_NULL)
+    if (rc == MPI_SUCCESS && spread->wire == MPI_COMM_NULL)
         rc = split(comm, 0, layout->rank, &spread->wire);
+    *is_told = rc != MPI_SUCCESS;
     if (rc == MPI_SUCCESS)
         rc = split(spread->wire, layout->site_of[layout->rank], layout->rank, &spread->site);
     connected += spread->site != MPI_COMM_NULL;
