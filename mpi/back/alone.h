@@ -18,6 +18,12 @@ MPI_Comm alone(void);
  * them knows; if it left the call to the MPI, and the MPI took it, the others would wait. */
 #define REFUSED(expression) (alone() != MPI_COMM_NULL && (expression) != MPI_SUCCESS)
 
+/* Whether the MPI refuses a datatype, or an operation on a valid one. Functions such as MPI_Type_size
+ * have no communicator: of handles that aren't valid they tell the error handler of
+ * MPI_COMM_WORLD, which mostly ends the program. Open MPI's handles are addresses, of which it can't tell. */
+int is_bad_type(MPI_Datatype type);
+int is_bad_op(MPI_Op op, MPI_Datatype type);
+
 /* Whether a block is sent from where it is received. If so, a call that moves it changes nothing. */
 static inline int is_equal(const void *send, int send_count, MPI_Datatype send_type, const void *recv, int recv_count,
                            MPI_Datatype recv_type)

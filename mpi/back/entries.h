@@ -10,6 +10,8 @@ int entry_Finalize(void);
 
 int entry_Comm_get_attr(MPI_Comm comm, int keyval, void *value, int *flag);
 int entry_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm *made);
+int entry_Comm_free(MPI_Comm *comm);
+int entry_Comm_disconnect(MPI_Comm *comm);
 int entry_Comm_idup(MPI_Comm comm, MPI_Comm *made, MPI_Request *request);
 int entry_Comm_idup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *made, MPI_Request *request);
 int entry_Intercomm_merge(MPI_Comm intercomm, int high, MPI_Comm *made);

@@ -1,9 +1,10 @@
-/* MPI_Init, MPI_Init_thread, MPI_Finalize (MPI-4.1, 11.2), and where worlds meet. */
+/* MPI_Init, MPI_Init_thread, MPI_Finalize (MPI-4.1, 11.2), how communicators end, and where worlds meet. */
 #include <dlfcn.h>
 
 #include "entries.h"
+#include "idups.h"
+#include "known.h"
 #include "real.h"
-#include "spread.h"
 #include "start.h"
 #include "state.h"
 #include "worlds.h"
@@ -30,19 +31,30 @@ int entry_Finalize(void)
     return real.Finalize();
 }
 
-/* A communicator that is being duplicated can't be split at the same time (Open MPI waits for
- * ever). All ranks call both in the same order, so that all of them stay native. */
-static void stay_unsplit(MPI_Comm comm)
+int entry_Comm_free(MPI_Comm *comm)
 {
-    struct spread *spread = spread_of(comm);
-    if (spread && spread->site == MPI_COMM_NULL)
-        spread->is_native = 1;
+    struct freeing freeing;
+    known_freeing(&freeing, comm ? *comm : MPI_COMM_NULL);
+    int rc = real.Comm_free(comm);
+    known_freed(&freeing);
+    return rc;
+}
+
+int entry_Comm_disconnect(MPI_Comm *comm)
+{
+    struct freeing freeing;
+    known_freeing(&freeing, comm ? *comm : MPI_COMM_NULL);
+    int rc = real.Comm_disconnect(comm);
+    known_freed(&freeing);
+    return rc;
 }
 
 int entry_Comm_idup(MPI_Comm comm, MPI_Comm *made, MPI_Request *request)
 {
-    stay_unsplit(comm);
-    return real.Comm_idup(comm, made, request);
+    idups_begin();
+    int rc = real.Comm_idup(comm, made, request);
+    idups_started(rc == MPI_SUCCESS ? *made : MPI_COMM_NULL);
+    return rc;
 }
 
 /* MPI 4 has it. The hints are such that an MPI may do without. */
@@ -50,8 +62,10 @@ int entry_Comm_idup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *made, MPI_
 {
     int (*own)(MPI_Comm, MPI_Info, MPI_Comm *, MPI_Request *) =
         (int (*)(MPI_Comm, MPI_Info, MPI_Comm *, MPI_Request *))(function)dlsym(front->mpi, "PMPI_Comm_idup_with_info");
-    stay_unsplit(comm);
-    return own ? own(comm, info, made, request) : real.Comm_idup(comm, made, request);
+    idups_begin();
+    int rc = own ? own(comm, info, made, request) : real.Comm_idup(comm, made, request);
+    idups_started(rc == MPI_SUCCESS ? *made : MPI_COMM_NULL);
+    return rc;
 }
 
 int entry_Intercomm_merge(MPI_Comm intercomm, int high, MPI_Comm *made)

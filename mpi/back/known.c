@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "idups.h"
 #include "real.h"
 #include "say.h"
 #include "state.h"
@@ -10,13 +11,15 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int keyval = MPI_KEYVAL_INVALID;
+static _Thread_local struct freeing *innermost;
 
 static void spread_free(struct spread *spread)
 {
     if (!spread)
         return;
-    /* The MPI deletes what is left of attributes late in MPI_Finalize. */
-    if (!state_ended())
+    /* The MPI deletes what is left of attributes late in MPI_Finalize, when it can free nothing any
+     * more. Before that the program may free its communicators there, and those of sessions later. */
+    if (!state_ended() || innermost)
         spread_disconnect(spread);
     layout_free(&spread->layout);
     free(spread->sites);
@@ -60,6 +63,29 @@ void known_forget(MPI_Comm comm)
     int found = 0;
     if (keyval != MPI_KEYVAL_INVALID && real.Comm_get_attr(comm, keyval, &value, &found) == MPI_SUCCESS && found)
         real.Comm_delete_attr(comm, keyval);
+}
+
+void known_freeing(struct freeing *freeing, MPI_Comm comm)
+{
+    *freeing = (struct freeing){.comm = comm, .outer = innermost};
+    innermost = freeing;
+    if (comm == MPI_COMM_NULL || comm == MPI_COMM_WORLD || comm == MPI_COMM_SELF)
+        return;
+    idups_used(comm);
+    known_forget(comm);
+}
+
+void known_freed(struct freeing *freeing)
+{
+    innermost = freeing->outer;
+}
+
+static int is_being_freed(MPI_Comm comm)
+{
+    for (const struct freeing *freeing = innermost; freeing; freeing = freeing->outer)
+        if (freeing->comm == comm)
+            return 1;
+    return 0;
 }
 
 /* The layout of the ranks' nodes, or NULL if all are at one site. */
@@ -134,6 +160,9 @@ struct known *known_of(MPI_Comm comm)
         return NULL;
     if (found)
         return value;
+    if (is_being_freed(comm))
+        return NULL;
+    idups_used(comm);
     /* Two threads may ask for one communicator at a time. */
     pthread_mutex_lock(&lock);
     if (real.Comm_get_attr(comm, keyval, &value, &found) != MPI_SUCCESS)

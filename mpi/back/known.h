@@ -25,4 +25,16 @@ struct known *known_of(MPI_Comm comm);
 /* Frees what is known of a communicator. Collective if it was connected. */
 void known_forget(MPI_Comm comm);
 
+/* A communicator that the calling thread is freeing. */
+struct freeing {
+    MPI_Comm comm;
+    struct freeing *outer;
+};
+
+/* Before and after the MPI frees a communicator: forgets it, but for those that can't be freed.
+ * The program's attribute functions, which the MPI calls then, may use it: nothing is made
+ * for it any more, and its collectives are native. */
+void known_freeing(struct freeing *freeing, MPI_Comm comm);
+void known_freed(struct freeing *freeing);
+
 #endif

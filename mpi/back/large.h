@@ -43,6 +43,10 @@ struct real_large {
 };
 extern struct real_large real_large;
 
+/* Whether the MPI's own function with large counts is taken, whatever they are: ranks of one
+ * site, or two groups, where this library has no part. */
+#define LARGE_OWN(name, comm) (real_large.name && !spread_of(comm))
+
 /* The most bytes that a rank contributes to, or gets from, a call that isn't native. */
 #define MESSAGE_MAX INT_MAX
 

@@ -53,6 +53,12 @@ static struct narrow narrow_make(const MPI_Count *counts, const MPI_Aint *displs
     return narrow;
 }
 
+/* Of two groups, those at the root give or get nothing but as the root. */
+static int is_of_root_group(int root)
+{
+    return root == MPI_ROOT || root == MPI_PROC_NULL;
+}
+
 /* A single count, where it is significant. */
 static int narrow_one(MPI_Count count, int significant, int *error)
 {
@@ -77,9 +83,6 @@ static int sum_fits(const MPI_Count *counts, int size, MPI_Datatype type)
     return large_fits(sum, type);
 }
 
-/* Whether to take the MPI's own function with large counts, whatever they are. */
-#define OWN(name, comm) (real_large.name && !spread_of(comm))
-
 /* Frees and returns what a call returns, or refuses it. */
 #define FINISH(narrow, error, comm, call) \
     int rc = (error) == MPI_SUCCESS ? (call) : refuse_call(comm, error); \
@@ -89,12 +92,13 @@ static int sum_fits(const MPI_Count *counts, int size, MPI_Datatype type)
 int large_Gatherv(const void *send, MPI_Count send_count, MPI_Datatype send_type, void *recv,
                   const MPI_Count *counts, const MPI_Aint *displs, MPI_Datatype recv_type, int root, MPI_Comm comm)
 {
-    if (OWN(Gatherv, comm))
+    if (LARGE_OWN(Gatherv, comm))
         return real_large.Gatherv(send, send_count, send_type, recv, counts, displs, recv_type, root, comm);
     struct narrow at_root = {.error = MPI_SUCCESS};
     if (large_at_root(root, comm))
         at_root = narrow_make(counts, displs, peers(comm));
-    int error = at_root.error, own = narrow_one(send_count, send != MPI_IN_PLACE, &error);
+    int error = at_root.error;
+    int own = narrow_one(send_count, send != MPI_IN_PLACE && !is_of_root_group(root), &error);
     FINISH(at_root, error, comm,
            coll_Gatherv(send, own, send_type, recv, at_root.counts, at_root.displs, recv_type, root, comm));
 }
@@ -102,12 +106,13 @@ int large_Gatherv(const void *send, MPI_Count send_count, MPI_Datatype send_type
 int large_Scatterv(const void *send, const MPI_Count *counts, const MPI_Aint *displs, MPI_Datatype send_type,
                    void *recv, MPI_Count recv_count, MPI_Datatype recv_type, int root, MPI_Comm comm)
 {
-    if (OWN(Scatterv, comm))
+    if (LARGE_OWN(Scatterv, comm))
         return real_large.Scatterv(send, counts, displs, send_type, recv, recv_count, recv_type, root, comm);
     struct narrow at_root = {.error = MPI_SUCCESS};
     if (large_at_root(root, comm))
         at_root = narrow_make(counts, displs, peers(comm));
-    int error = at_root.error, own = narrow_one(recv_count, recv != MPI_IN_PLACE, &error);
+    int error = at_root.error;
+    int own = narrow_one(recv_count, recv != MPI_IN_PLACE && !is_of_root_group(root), &error);
     FINISH(at_root, error, comm,
            coll_Scatterv(send, at_root.counts, at_root.displs, send_type, recv, own, recv_type, root, comm));
 }
@@ -139,7 +144,7 @@ int large_Alltoallv(const void *send, const MPI_Count *send_counts, const MPI_Ai
                     MPI_Datatype send_type, void *recv, const MPI_Count *recv_counts, const MPI_Aint *recv_displs,
                     MPI_Datatype recv_type, MPI_Comm comm)
 {
-    if (OWN(Alltoallv, comm))
+    if (LARGE_OWN(Alltoallv, comm))
         return real_large.Alltoallv(send, send_counts, send_displs, send_type, recv, recv_counts, recv_displs,
                                     recv_type, comm);
     int size = peers(comm);

@@ -1,5 +1,6 @@
 #include "spread.h"
 
+#include "idups.h"
 #include "known.h"
 #include "real.h"
 #include "state.h"
@@ -24,25 +25,27 @@ static int split(MPI_Comm comm, int color, int key, MPI_Comm *made)
 #define CONNECTED_MAX 256
 static _Atomic int connected;
 
-/* Whether all ranks have room for one more. */
+/* Whether all ranks have room for one more, and none has a duplicate under way. */
 static int agree(struct spread *spread, MPI_Comm comm)
 {
-    int room = connected < CONNECTED_MAX, all = 0;
+    int room = connected < CONNECTED_MAX && !idups_pending(), all = 0;
     int rc = real.Allreduce(&room, &all, 1, MPI_INT, MPI_MIN, comm);
     spread->is_native = !all;
     return rc;
 }
 
-int spread_connect(struct spread *spread, MPI_Comm comm)
+int spread_connect(struct spread *spread, MPI_Comm comm, int *is_told)
 {
     const struct layout *layout = &spread->layout;
     if (spread->site != MPI_COMM_NULL || spread->is_native)
         return MPI_SUCCESS;
+    /* These two calls are on the program's own communicator. */
     int rc = agree(spread, comm);
-    if (rc != MPI_SUCCESS || spread->is_native)
+    if (rc == MPI_SUCCESS && spread->is_native)
         return rc;
-    if (spread->wire == MPI_COMM_NULL)
+    if (rc == MPI_SUCCESS && spread->wire == MPI_COMM_NULL)
         rc = split(comm, 0, layout->rank, &spread->wire);
+    *is_told = rc != MPI_SUCCESS;
     if (rc == MPI_SUCCESS)
         rc = split(spread->wire, layout->site_of[layout->rank], layout->rank, &spread->site);
     connected += spread->site != MPI_COMM_NULL;

@@ -57,6 +57,15 @@ static int own_node(int rank)
     return rank < topology->world_size ? topology->world[rank] : NO_PLACE;
 }
 
+/* The group of this process in the job's profile, which knows nothing of spawned processes, or -1. */
+static int profile_group(int rank)
+{
+    MPI_Comm parent;
+    if (real.Comm_get_parent(&parent) != MPI_SUCCESS || parent != MPI_COMM_NULL)
+        return -1;
+    return topology_group(topology, rank);
+}
+
 /* What all ranks must have in common: the topology, and what the user asked for. */
 static unsigned long long common_hash(void)
 {
@@ -78,7 +87,7 @@ static struct record read_topology(int rank, char *why, size_t why_len)
     int node = topology ? own_node(rank) : NO_PLACE;
     if (node >= 0) {
         snprintf(why, why_len, "other ranks have read another %s, or have another ISTHMUS_COLL or release of isthmus", file);
-        return (struct record){.node = node, .group = topology_group(topology, rank), .hash = common_hash()};
+        return (struct record){.node = node, .group = profile_group(rank), .hash = common_hash()};
     }
     snprintf(why, why_len, "%s: %s", file, wrong);
     topology_free(topology);

@@ -18,7 +18,7 @@ const struct topology *state_topology(void);
 /* Whether communicators can reach over more than one site. Cheap. */
 int state_spans(void);
 
-/* Whether MPI_Finalize has begun, when no communicator can be freed any more. */
+/* Whether MPI_Finalize has begun, at whose end no communicator can be freed any more. */
 int state_ended(void);
 
 #endif

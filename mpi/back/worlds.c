@@ -17,7 +17,7 @@ struct world {
     struct world *next;
 };
 
-/* The newest first. They stay until MPI_Finalize: for each time that worlds have met, a group of
+/* The newest first. They stay until MPI_Finalize: for each time that worlds have met anew, a group of
  * the MPI's and two ints for each process. MPI doesn't tell when processes are gone for good.
  * MPI_Comm_disconnect is of one communicator; the program may have others of these processes,
  * which it has made without this library's knowing. Were a world forgotten then, a rank that asks
@@ -127,18 +127,35 @@ int worlds_start(const struct record *own)
     return other;
 }
 
+static int tells_place(const struct record *record)
+{
+    return own_record.hash != 0 && record->hash == own_record.hash && record->node >= 0;
+}
+
+/* Whether the records tell what the calling rank doesn't know. Those of one world know each other
+ * already, and ranks of other topologies never will: their worlds would only pile up. */
+static int is_news(MPI_Comm comm, const struct record *records, int size)
+{
+    int *node = malloc((size_t)size * 2 * sizeof *node), news = 0;
+    if (!node || worlds_nodes(comm, size, node, node + size) == 0) {
+        free(node);
+        return 0;
+    }
+    for (int i = 0; i < size; i++)
+        news |= node[i] < 0 && tells_place(&records[i]);
+    free(node);
+    return news;
+}
+
 void worlds_meet(MPI_Comm comm)
 {
     int size;
     if (!started || comm == MPI_COMM_NULL || real.Comm_size(comm, &size) != MPI_SUCCESS)
         return;
     struct record *records = exchange(comm, size);
-    int *node = malloc((size_t)size * 2 * sizeof *node);
-    /* Those of one world know each other already. */
-    if (records && node && worlds_nodes(comm, size, node, node + size) != 0)
+    if (records && is_news(comm, records, size))
         remember(comm, records, size);
     free(records);
-    free(node);
 }
 
 /* Fills in what one world knows. Returns the number of ranks that are still not known.
@@ -165,14 +182,14 @@ int worlds_nodes(MPI_Comm comm, int size, int *node, int *group)
 {
     MPI_Group of;
     int *ranks = malloc((size_t)size * 2 * sizeof *ranks), left = size;
+    for (int i = 0; i < size; i++)
+        node[i] = group[i] = -1;
     if (!ranks || real.Comm_group(comm, &of) != MPI_SUCCESS) {
         free(ranks);
         return -1;
     }
-    for (int i = 0; i < size; i++) {
+    for (int i = 0; i < size; i++)
         ranks[i] = i;
-        node[i] = group[i] = -1;
-    }
     pthread_mutex_lock(&lock);
     const struct world *world = worlds;
     pthread_mutex_unlock(&lock);

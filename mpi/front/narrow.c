@@ -11,23 +11,32 @@
 
 #define ARGUMENTS_MAX 9
 
-/* What the arguments are: n a count, N counts of all ranks, D their displacements, r the
- * root, c the communicator, anything else as it is. */
+/* What the arguments are: b a buffer, B one that only the root has, n the count that belongs
+ * to the buffer before it, N such counts of all ranks, D their displacements, r the root, c the
+ * communicator, anything else as it is. A count without such a buffer is significant at all ranks. */
 static const char *const shapes[CALLS] = {
     [CALL_Bcast_c] = "-n-rc",
     [CALL_Reduce_c] = "--n--rc",
     [CALL_Allreduce_c] = "--n--c",
-    [CALL_Gather_c] = "-n--n-rc",
-    [CALL_Gatherv_c] = "-n--ND-rc",
-    [CALL_Scatter_c] = "-n--n-rc",
-    [CALL_Scatterv_c] = "-ND--n-rc",
-    [CALL_Allgather_c] = "-n--n-c",
-    [CALL_Allgatherv_c] = "-n--ND-c",
+    [CALL_Gather_c] = "bn-Bn-rc",
+    [CALL_Gatherv_c] = "bn-BND-rc",
+    [CALL_Scatter_c] = "Bn-bn-rc",
+    [CALL_Scatterv_c] = "BND-bn-rc",
+    [CALL_Allgather_c] = "bn-bn-c",
+    [CALL_Allgatherv_c] = "bn-bND-c",
     [CALL_Reduce_scatter_c] = "--N--c",
     [CALL_Reduce_scatter_block_c] = "--n--c",
-    [CALL_Alltoall_c] = "-n--n-c",
-    [CALL_Alltoallv_c] = "-ND--ND-c",
+    [CALL_Alltoall_c] = "bn-bn-c",
+    [CALL_Alltoallv_c] = "bND-bND-c",
 };
+
+/* Whether a buffer is MPI_IN_PLACE, which is a small number or -1 in every MPI. Null is a buffer,
+ * of nothing. */
+static int is_in_place(word buffer)
+{
+    enum { PAGE = 4096 };
+    return buffer != 0 && (buffer < PAGE || buffer == (word)-1);
+}
 
 /* An MPI's PMPI function of two arguments, of which the second is an int that it sets. */
 static int ask(void *mpi, const char *name, word comm)
@@ -63,13 +72,19 @@ static int replace(const char *shape, word *arguments, int **lists, void *mpi)
     int size = ask(mpi, "PMPI_Comm_size", comm), rooted = strchr(shape, 'r') != NULL;
     if (ask(mpi, "PMPI_Comm_test_inter", comm) != 0)
         return -1;
-    /* Elsewhere than at the root, lists aren't looked at, and may not be there. */
-    int lists_count = !rooted || ask(mpi, "PMPI_Comm_rank", comm) == (int)arguments[strcspn(shape, "r")];
+    int at_root = !rooted || ask(mpi, "PMPI_Comm_rank", comm) == (int)arguments[strcspn(shape, "r")];
+    int is_significant = 1;
     for (int i = 0; shape[i]; i++) {
+        if (shape[i] == 'b' || shape[i] == 'B')
+            is_significant = !is_in_place(arguments[i]) && (shape[i] == 'b' || at_root);
+        if (shape[i] == 'n' && !fits((int64_t)arguments[i])) {
+            if (is_significant)
+                return -1;
+            arguments[i] = 0;
+        }
+        /* Lists that aren't looked at may not be there. */
         int list = shape[i] == 'N' || shape[i] == 'D';
-        if (shape[i] == 'n' && !fits((int64_t)arguments[i]))
-            return -1;
-        if (!list || !lists_count || !arguments[i])
+        if (!list || !is_significant || !arguments[i])
             continue;
         lists[i] = ints((const int64_t *)arguments[i], size);
         if (!lists[i])

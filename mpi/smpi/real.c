@@ -107,6 +107,12 @@ static int test_inter(MPI_Comm comm, int *inter)
     return MPI_SUCCESS;
 }
 
+static int comm_get_parent(MPI_Comm *parent)
+{
+    *parent = MPI_COMM_NULL;
+    return MPI_SUCCESS;
+}
+
 /* Of predefined types, the only ones that are measured. */
 static int type_get_true_extent(MPI_Datatype type, MPI_Aint *lb, MPI_Aint *extent)
 {
@@ -131,6 +137,7 @@ void real_fill(void)
     real.Comm_split = comm_split;
     real.Test = test;
     real.Comm_test_inter = test_inter;
+    real.Comm_get_parent = comm_get_parent;
     real.Type_get_true_extent = type_get_true_extent;
     real.Type_get_envelope = type_get_envelope;
 }

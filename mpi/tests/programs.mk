@@ -17,8 +17,8 @@ CC_mpiabi := $(BIN_MPICH)/mpicc_abi -DGUIDED_BY_ENUM
 FC_openmpi := mpif90.openmpi
 FC_mpich4 := mpif90.mpich
 
-PROGRAMS := calls places graphs spawn threads absolute moments comms
-UNITS := topology layout reorder choice
+PROGRAMS := calls counts places graphs spawn threads absolute moments comms ends
+UNITS := topology layout reorder choice limits
 BACK_topology := back/topology.c back/reading.c back/names.c back/hash.c back/paths.c back/numbering.c
 BACK_layout := back/layout.c back/numbering.c
 BACK_choice := back/choice.c back/cost.c back/cost_native.c back/shape.c back/paths.c back/numbering.c back/least.c
@@ -41,7 +41,7 @@ all: $(foreach mpi,$(MPIS),$(PROGRAMS:%=$(OUT)/$(mpi)/%) $(OUT)/$(mpi)/tool.so) 
 	$(foreach mpi,openmpi mpich4,$(patsubst %,$(OUT)/$(mpi)/%,mpif usempi usempif08))
 
 define unit
-$(OUT)/unit/$(1): tests/unit/$(1).c $(BACK_$(1)) $(wildcard back/*.h tests/unit/*.h)
+$(OUT)/unit/$(1): tests/unit/$(1).c $(BACK_$(1)) $(wildcard back/*.h back/collectives/*.h tests/unit/*.h)
 	@mkdir -p $$(@D)
 	gcc $(UNIT_CFLAGS) -o $$@ $$< $(BACK_$(1))
 endef

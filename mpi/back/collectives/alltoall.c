@@ -47,13 +47,6 @@ struct side {
     size_t total;    /* of these */
 };
 
-/* Blocks up to here go over the leaders: so many that a leader holds at most some MiB. */
-static size_t small_bytes(int size)
-{
-    size_t share = ((size_t)16 << 20) / ((size_t)size * (size_t)size);
-    return share < 256 ? 256 : share > 4096 ? 4096 : share;
-}
-
 static void sort_out(struct call *call, struct side *side)
 {
     int size = call->layout->size;
@@ -126,7 +119,7 @@ int coll_Alltoallv(const void *send, const int *send_counts, const int *send_dis
     int in_place = send == MPI_IN_PLACE;
     struct side to = { .counts = recv_counts, .displs = recv_displs, .buffer = recv };
     struct side from = { .counts = send_counts, .displs = send_displs, .buffer = (char *)send };
-    if (!call_begin(&call, OP_ALLTOALL, comm) ||
+    if (!call_begin(&call, OP_ALLTOALL, comm) || !has_countable_pairs(call.layout->size) ||
         uneven_wrong(recv_counts, recv_displs, call.layout->size) || !kind_of_type(&to.kind, recv_type))
         goto native;
     if (send == recv && send_counts == recv_counts && send_displs == recv_displs && send_type == recv_type &&

@@ -21,6 +21,7 @@ struct call {
     struct spread *spread;
     const struct layout *layout;
     int code;                /* MPI_SUCCESS, or the first error */
+    int is_told;             /* the communicator's error handler knows of the error */
     int root;                /* set before call_takes() where there is one; else -1 */
     int no_lanes;            /* set before call_takes() where LANES can't be trusted */
     MPI_Request *request;    /* [requests] started by this call */

@@ -1,11 +1,12 @@
 #include "fold.h"
 
+#include "../alone.h"
 #include "../real.h"
 
 int reduction_of(struct reduction *reduction, const void *buffer, int count, MPI_Datatype type, MPI_Op op)
 {
     reduction->op = op;
-    return op != MPI_OP_NULL && kind_of(&reduction->kind, buffer, count, type) && reduction->kind.extent >= 0 &&
+    return kind_of(&reduction->kind, buffer, count, type) && reduction->kind.extent >= 0 && !is_bad_op(op, type) &&
            real.Op_commutative(op, &reduction->commutative) == MPI_SUCCESS;
 }
 

@@ -67,8 +67,8 @@ static void root_receives(struct call *call, int *length, const struct kind *kin
     for (int r = 0; r < call->layout->size; r++) {
         size_t bytes = (size_t)counts[r] * kind->size;
         int own = r == call->layout->rank;
-        length[r] = is_large(bytes) || own ? 0 : (int)bytes;
-        if (is_large(bytes) && !own)
+        length[r] = is_large(bytes, call->layout->size) || own ? 0 : (int)bytes;
+        if (is_large(bytes, call->layout->size) && !own)
             call_receive(call, element(kind, recv, displs[r]), counts[r], kind->type, r, TAG_DIRECT);
     }
 }
@@ -112,8 +112,8 @@ int coll_Gatherv(const void *send, int send_count, MPI_Datatype send_type, void 
             call_to_self(&call, send, send_count, send_type, place, recv_counts[rank], recv_type);
     } else {
         size_t bytes = (size_t)send_count * own_kind.size;
-        length[rank] = is_large(bytes) ? 0 : (int)bytes;
-        if (is_large(bytes))
+        length[rank] = is_large(bytes, size) ? 0 : (int)bytes;
+        if (is_large(bytes, size))
             call_send(&call, send, send_count, send_type, root, TAG_DIRECT);
         else
             stream = stream_of(&call, &own_kind, send, send_count);

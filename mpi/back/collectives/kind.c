@@ -3,6 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "../alone.h"
 #include "../real.h"
 
 #define ALIGNMENT 16
@@ -10,7 +11,7 @@
 int kind_of_type(struct kind *kind, MPI_Datatype type)
 {
     int size, integers, addresses, types, combiner;
-    if (type == MPI_DATATYPE_NULL || real.Type_size(type, &size) != MPI_SUCCESS || size < 0 ||
+    if (is_bad_type(type) || real.Type_size(type, &size) != MPI_SUCCESS || size < 0 ||
         real.Type_get_extent(type, &kind->lb, &kind->extent) != MPI_SUCCESS ||
         real.Type_get_true_extent(type, &kind->true_lb, &kind->true_extent) != MPI_SUCCESS ||
         real.Type_get_envelope(type, &integers, &addresses, &types, &combiner) != MPI_SUCCESS)

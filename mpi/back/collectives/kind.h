@@ -17,7 +17,7 @@ struct kind {
     int plain;                        /* predefined and without gaps: the data are the buffer */
 };
 
-/* False for a null type, a negative count, an element that MPI can't tell the size of, or a null buffer
+/* False for a null or invalid type, a negative count, an element that MPI can't tell the size of, or a null buffer
  * of a plain type: then the MPI's own function must speak. */
 int kind_of(struct kind *kind, const void *buffer, int count, MPI_Datatype type);
 

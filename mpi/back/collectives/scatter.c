@@ -62,9 +62,9 @@ static char *root_sends(struct call *call, int *length, const struct kind *kind,
     for (int r = 0; r < call->layout->size; r++) {
         size_t bytes = (size_t)counts[r] * kind->size;
         int own = r == call->layout->rank;
-        length[r] = is_large(bytes) || own ? 0 : (int)bytes;
+        length[r] = is_large(bytes, call->layout->size) || own ? 0 : (int)bytes;
         total += (size_t)length[r];
-        if (is_large(bytes) && !own)
+        if (is_large(bytes, call->layout->size) && !own)
             call_send(call, element(kind, send, displs[r]), counts[r], kind->type, r, TAG_DIRECT);
     }
     char *row = call_memory(call, total), *to = row;
@@ -105,7 +105,7 @@ int coll_Scatterv(const void *send, const int *send_counts, const int *displs, M
             call_to_self(&call, place, send_counts[rank], send_type, recv, recv_count, recv_type);
     } else {
         size_t bytes = (size_t)recv_count * own_kind.size;
-        small = !is_large(bytes);
+        small = !is_large(bytes, size);
         length[rank] = small ? (int)bytes : 0;
         if (small)
             own = stream_room(&call, &own_kind, recv, recv_count);

@@ -4,15 +4,7 @@
 #define ISTHMUS_UNEVEN_H
 
 #include "call.h"
-
-/* A block is large if its way over the leaders would take longer than its own crossing:
- * then MPIs ask the receiver before they send, so that nothing is won by fewer messages. */
-#define LARGE_BLOCK_BYTES 65536
-
-static inline int is_large(size_t bytes)
-{
-    return bytes > LARGE_BLOCK_BYTES;
-}
+#include "block_limits.h"
 
 /* Whether the MPI's own function must speak of these counts. */
 int uneven_wrong(const int *counts, const int *displs, int size);

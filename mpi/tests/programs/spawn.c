@@ -3,6 +3,17 @@
 #include "../../include/isthmus_mpi.h"
 #include "check.h"
 
+/* Only those that the job has begun with have one. */
+static void check_groups(MPI_Comm merged)
+{
+    char name[8];
+    for (int i = 0; i < 4; i++) {
+        int group, expected = i < 2 ? i : -1;
+        CHECK(isthmus_group(merged, i, &group, name, sizeof name) == MPI_SUCCESS);
+        CHECK(group == expected && !strcmp(name, i == 0 ? "first" : i == 1 ? "others" : ""));
+    }
+}
+
 /* Both worlds have one rank at each site: the second and the third of the merged ones are
  * at different sites, too. */
 static void check_merged(MPI_Comm inter, int child)
@@ -18,6 +29,7 @@ static void check_merged(MPI_Comm inter, int child)
     CHECK(MPI_Comm_get_attr(merged, MPICHX_TOPOLOGY_COLORS, &colors, &found) == MPI_SUCCESS && found);
     for (int i = 0; i < 4; i++)
         CHECK(depths[i] == 3 && colors[i][0] == 0 && colors[i][1] == i % 2 && colors[i][2] == i % 2);
+    check_groups(merged);
     value = rank == 3 ? 42 : 0;
     MPI_Bcast(&value, 1, MPI_INT, 3, merged);
     MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, merged);

@@ -1,0 +1,49 @@
+#include "idups.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* As many as are told from each other. Those above count as under way for ever. */
+#define STARTED_MAX 256
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static MPI_Comm started[STARTED_MAX];
+static int count;
+static _Atomic int pending;
+
+void idups_begin(void)
+{
+    pending++;
+}
+
+void idups_started(MPI_Comm made)
+{
+    if (made == MPI_COMM_NULL) {
+        pending--;
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    if (count < STARTED_MAX)
+        started[count++] = made;
+    pthread_mutex_unlock(&lock);
+}
+
+void idups_used(MPI_Comm comm)
+{
+    if (pending == 0)
+        return;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < count; i++) {
+        if (started[i] != comm)
+            continue;
+        started[i] = started[--count];
+        pending--;
+        break;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+int idups_pending(void)
+{
+    return pending > 0;
+}
