@@ -209,8 +209,9 @@ static double chain_seconds(enum operation operation, const struct shape *shape,
     double count = piece > 0 ? bytes / piece : 1;
     double cross = MESSAGE_SECONDS + piece / shape->wan_bytes_per_second;
     int ways = operation == OP_ALLREDUCE ? 2 : 1;
-    double within = ways * site_tree(shape, piece), slower = within > cross ? within : cross;
-    return ways * (shape->sites - 1) * (cross + shape->wan_rtt_seconds / 2) + (count - 1) * slower + within;
+    double within = ways * site_tree(shape, bytes / CHAIN_PARTS);
+    double first = ways * (shape->sites - 1) * (cross + shape->wan_rtt_seconds / 2), others = (count - 1) * cross;
+    return first + (others > CHAIN_PARTS * within ? others : CHAIN_PARTS * within) + within;
 }
 
 /* A factor for what sends the whole from each site to the root's. */
@@ -265,6 +266,13 @@ static struct times times_of(enum operation operation, enum algorithm algorithm,
                            predicted_seconds(operation, algorithm, &apart, bytes) };
 }
 
+/* One connection mostly fills its link, so that shared links count three times as much. */
+static int clearly_faster(struct times a, struct times b)
+{
+    double shared = a.shared / b.shared, apart = a.apart / b.apart;
+    return shared * shared * shared * apart < CLEARLY * CLEARLY * CLEARLY * CLEARLY;
+}
+
 /* Each must be clearly faster on the whole than those before it, which send fewer messages, and
  * not slower than the native one in either case. */
 enum algorithm choose(enum operation operation, const struct shape *shape, size_t bytes, int commutative)
@@ -278,7 +286,7 @@ enum algorithm choose(enum operation operation, const struct shape *shape, size_
             continue;
         struct times other = times_of(operation, (enum algorithm)a, shape, bytes);
         if (other.shared < NOT_SLOWER * native.shared && other.apart < NOT_SLOWER * native.apart &&
-            other.shared * other.apart < CLEARLY * CLEARLY * time.shared * time.apart) {
+            clearly_faster(other, time)) {
             best = (enum algorithm)a;
             time = other;
         }

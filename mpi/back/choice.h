@@ -29,6 +29,9 @@ enum algorithm {
 /* Most ranks of a site that cross at once in LANES. */
 #define LANES_MAX 16
 
+/* Parts in which a site gets what comes along the CHAIN. */
+#define CHAIN_PARTS 4
+
 /* Whose algorithms the native ones are. */
 enum family { FAMILY_ANY, FAMILY_OPENMPI, FAMILY_MPICH };
 

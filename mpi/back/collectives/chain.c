@@ -35,10 +35,18 @@ static void chain_make(struct call *call, struct chain *chain, int root)
         chain->down = stands_at(call, &sites, root, distance + 1);
 }
 
+/* Whether a part for the site ends with a piece. A site gets the whole in few parts, since each is
+ * something that all of its ranks wait for. */
+static int ends_part(int p, int pieces)
+{
+    int of_part = (pieces + CHAIN_PARTS - 1) / CHAIN_PARTS;
+    return (p + 1) % of_part == 0 || p + 1 == pieces;
+}
+
 void chain_bcast(struct call *call, char *stream, size_t length, int root)
 {
     struct chain chain;
-    size_t piece = segment_bytes(length);
+    size_t piece = segment_bytes(length), spread = 0;
     int pieces = (int)((length + piece - 1) / piece);
     int *arrived = call_ints(call, pieces);
     chain_make(call, &chain, root);
@@ -51,7 +59,11 @@ void chain_bcast(struct call *call, char *stream, size_t length, int root)
         call_wait(call, arrived[p]);
         if (chain.down >= 0)
             call_send_bytes(call, stream + start, bytes, chain.down);
-        CALL_DO(call, real.Bcast(stream + start, (int)bytes, MPI_BYTE, chain.head, call->spread->site));
+        if (!ends_part(p, pieces))
+            continue;
+        CALL_DO(call, real.Bcast(stream + spread, (int)(start + bytes - spread), MPI_BYTE, chain.head,
+                                 call->spread->site));
+        spread = start + bytes;
     }
 }
 
@@ -105,11 +117,25 @@ static void expect(struct call *call, struct work *work)
         work->from_down[p] = receive_piece(call, work, work->other, p, work->chain.down);
 }
 
-static void reduce_in_site(struct call *call, const struct work *work, const void *send, int p)
+/* Elements of the pieces from the first to the last. */
+static int lengths_of(const struct work *work, int first, int last)
 {
-    char *to = work->chain.member ? piece_in(work, work->own, p) : NULL;
-    CALL_DO(call, real.Reduce(piece_in(work, send, p), to, length_of(work, p), work->reduction->kind.type,
-                              work->reduction->op, work->chain.head, call->spread->site));
+    return (last - first) * work->piece + length_of(work, last);
+}
+
+/* The part for the site that begins with a piece: returns its last one. */
+static int part_from(const struct work *work, int p)
+{
+    while (!ends_part(p, work->pieces))
+        p++;
+    return p;
+}
+
+static void reduce_in_site(struct call *call, const struct work *work, const void *send, int first, int last)
+{
+    char *to = work->chain.member ? piece_in(work, work->own, first) : NULL;
+    CALL_DO(call, real.Reduce(piece_in(work, send, first), to, lengths_of(work, first, last),
+                              work->reduction->kind.type, work->reduction->op, work->chain.head, call->spread->site));
 }
 
 /* Adds what comes from further down, and passes the sum on upwards or, at the root, leaves it in
@@ -138,10 +164,11 @@ void chain_reduce(struct call *call, const struct reduction *reduction, const vo
         expect(call, &work);
     /* The root has nobody to pass a piece on to, so that its site needn't wait for others. */
     int at_once = work.chain.up >= 0;
-    for (int p = 0; p < work.pieces && call_ok(call); p++) {
-        reduce_in_site(call, &work, send, p);
-        if (at_once && call_ok(call))
-            pass_up(call, &work, p, recv);
+    for (int p = 0, last; p < work.pieces && call_ok(call); p = last + 1) {
+        last = part_from(&work, p);
+        reduce_in_site(call, &work, send, p, last);
+        for (int i = p; i <= last && call_ok(call) && at_once; i++)
+            pass_up(call, &work, i, recv);
     }
     for (int p = 0; p < work.pieces && call_ok(call) && work.chain.member && !at_once; p++)
         pass_up(call, &work, p, recv);
@@ -155,20 +182,26 @@ void chain_allreduce(struct call *call, const struct reduction *reduction, const
     int *from_up = call_ints(call, work.pieces), up = work.chain.up, down = work.chain.down;
     if (call_ok(call))
         expect(call, &work);
-    for (int p = 0; p < work.pieces && call_ok(call); p++) {
-        reduce_in_site(call, &work, send, p);
+    for (int p = 0, last = -1; p < work.pieces && call_ok(call); p++) {
+        if (p > last) {
+            last = part_from(&work, p);
+            reduce_in_site(call, &work, send, p, last);
+        }
         /* Where a piece of the result comes has been read: in place it is the input. */
         from_up[p] = up >= 0 ? receive_piece(call, &work, recv, p, up) : -1;
-        if (work.chain.member)
+        if (work.chain.member && call_ok(call))
             pass_up(call, &work, p, recv);
         for (; down >= 0 && passed <= p && call_arrived(call, from_up[passed]); passed++)
             send_piece(call, &work, recv, passed, down);
     }
-    for (int p = 0; p < work.pieces && call_ok(call); p++) {
+    for (int p = 0, first = 0; p < work.pieces && call_ok(call); p++) {
         call_wait(call, from_up[p]);
         if (down >= 0 && passed <= p)
             send_piece(call, &work, recv, passed++, down);
-        CALL_DO(call, real.Bcast(piece_in(&work, recv, p), length_of(&work, p), reduction->kind.type, work.chain.head,
-                                 call->spread->site));
+        if (!ends_part(p, work.pieces))
+            continue;
+        CALL_DO(call, real.Bcast(piece_in(&work, recv, first), lengths_of(&work, first, p), reduction->kind.type,
+                                 work.chain.head, call->spread->site));
+        first = p + 1;
     }
 }

@@ -2,6 +2,8 @@
 #include "../../back/choice.h"
 #include "../../back/least.h"
 
+#include <math.h>
+
 #include "unit.h"
 
 enum { RANKS_MAX = 64, SITES = 8 };
@@ -209,16 +211,16 @@ static void check_never_slower(void)
         for (int o = 0; o < OPERATIONS; o++) {
             for (size_t bytes = 1; bytes < (size_t)1 << 31; bytes *= 8) {
                 enum algorithm got = choose((enum operation)o, &shape, bytes, 1);
-                double gain = 1;
+                double gain = 1;   /* in all, shared links three times */
                 CHECK(has_algorithm((enum operation)o, got), "%s", operation_name((enum operation)o));
                 for (shape.shared_links = 0; shape.shared_links < 2; shape.shared_links++) {
                     double native = predicted_seconds((enum operation)o, NATIVE, &shape, bytes);
                     double time = predicted_seconds((enum operation)o, got, &shape, bytes);
                     CHECK(time <= 1.05 * native, "%s: %g, native %g", operation_name((enum operation)o), time, native);
                     CHECK(time > 0 && time < 1e6, "%s: %g", operation_name((enum operation)o), time);
-                    gain *= time / native;
+                    gain *= shape.shared_links ? pow(time / native, 3) : time / native;
                 }
-                CHECK(got == NATIVE || gain <= 0.81, "%s: %g", operation_name((enum operation)o), gain);
+                CHECK(got == NATIVE || gain <= 0.6561 + 1e-9, "%s: %g", operation_name((enum operation)o), gain);
             }
         }
     }
