@@ -48,12 +48,12 @@ int has_algorithm(enum operation operation, enum algorithm algorithm)
     case LEADERS:
         return 1;
     case SEGMENTS:
+    case CHAIN:
         return operation == OP_BCAST || operation == OP_REDUCE;
     case LANES:
         return operation == OP_BCAST || operation == OP_REDUCE || operation == OP_ALLREDUCE ||
                operation == OP_ALLGATHER || operation == OP_REDUCE_SCATTER;
     case SCATTERED:
-    case CHAIN:
         return operation == OP_BCAST || operation == OP_REDUCE || operation == OP_ALLREDUCE;
     case ALGORITHMS:
         break;
@@ -203,14 +203,13 @@ static double scattered_seconds(enum operation operation, const struct shape *sh
 }
 
 /* The way of the first piece over all sites, and then all others after it. */
-static double chain_seconds(enum operation operation, const struct shape *shape, double bytes)
+static double chain_seconds(const struct shape *shape, double bytes)
 {
     double piece = smaller(bytes, (double)segment_bytes((size_t)bytes));
     double count = piece > 0 ? bytes / piece : 1;
     double cross = MESSAGE_SECONDS + piece / shape->wan_bytes_per_second;
-    int ways = operation == OP_ALLREDUCE ? 2 : 1;
-    double within = ways * site_tree(shape, bytes / CHAIN_PARTS);
-    double first = ways * (shape->sites - 1) * (cross + shape->wan_rtt_seconds / 2), others = (count - 1) * cross;
+    double within = site_tree(shape, bytes / CHAIN_PARTS);
+    double first = (shape->sites - 1) * (cross + shape->wan_rtt_seconds / 2), others = (count - 1) * cross;
     return first + (others > CHAIN_PARTS * within ? others : CHAIN_PARTS * within) + within;
 }
 
@@ -229,7 +228,7 @@ double predicted_seconds(enum operation operation, enum algorithm algorithm, con
     case SEGMENTS: return more * segments_seconds(shape, (double)bytes);
     case LANES: return more * lanes_seconds(operation, shape, (double)bytes);
     case SCATTERED: return scattered_seconds(operation, shape, (double)bytes);
-    case CHAIN: return chain_seconds(operation, shape, (double)bytes);
+    case CHAIN: return chain_seconds(shape, (double)bytes);
     case ALGORITHMS: break;
     }
     return 0;

@@ -29,8 +29,8 @@ double rated_bytes(const struct shape *shape, double bytes, double link_bytes);
 /* The least n with 2^n >= count. */
 int steps_of(int count);
 
-/* The MPI's own algorithm on the whole communicator. What it would take is taken to be the
- * least that any of its algorithms for this size would. */
+/* The MPI's own algorithm on the whole communicator: of Open MPI the one that it chooses, of others the
+ * fastest of those that it has for this size. */
 double native_seconds(enum operation operation, const struct shape *shape, double bytes);
 
 #endif

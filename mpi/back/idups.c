@@ -2,13 +2,11 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-
-/* As many as are told from each other. Those above count as under way for ever. */
-#define STARTED_MAX 256
+#include <stdlib.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static MPI_Comm started[STARTED_MAX];
-static int count;
+static MPI_Comm *started;
+static int count, room;
 static _Atomic int pending;
 
 void idups_begin(void)
@@ -23,7 +21,13 @@ void idups_started(MPI_Comm made)
         return;
     }
     pthread_mutex_lock(&lock);
-    if (count < STARTED_MAX)
+    if (count == room) {
+        MPI_Comm *more = realloc(started, (size_t)(room * 2 + 16) * sizeof *more);
+        room = more ? room * 2 + 16 : room;
+        started = more ? more : started;
+    }
+    /* Without memory it counts as under way for ever. */
+    if (count < room)
         started[count++] = made;
     pthread_mutex_unlock(&lock);
 }

@@ -31,22 +31,23 @@ int entry_Finalize(void)
     return real.Finalize();
 }
 
-int entry_Comm_free(MPI_Comm *comm)
+static int free_by(int (*own)(MPI_Comm *), MPI_Comm *comm)
 {
     struct freeing freeing;
     known_freeing(&freeing, comm ? *comm : MPI_COMM_NULL);
-    int rc = real.Comm_free(comm);
+    int rc = own(comm);
     known_freed(&freeing);
     return rc;
 }
 
+int entry_Comm_free(MPI_Comm *comm)
+{
+    return free_by(real.Comm_free, comm);
+}
+
 int entry_Comm_disconnect(MPI_Comm *comm)
 {
-    struct freeing freeing;
-    known_freeing(&freeing, comm ? *comm : MPI_COMM_NULL);
-    int rc = real.Comm_disconnect(comm);
-    known_freed(&freeing);
-    return rc;
+    return free_by(real.Comm_disconnect, comm);
 }
 
 int entry_Comm_idup(MPI_Comm comm, MPI_Comm *made, MPI_Request *request)

@@ -25,12 +25,18 @@ static int split(MPI_Comm comm, int color, int key, MPI_Comm *made)
 #define CONNECTED_MAX 256
 static _Atomic int connected;
 
-/* Whether all ranks have room for one more, and none has a duplicate under way. */
-static int agree(struct spread *spread, MPI_Comm comm)
+/* Whether all ranks have room for one more. If one has a duplicate under way, it is put off. */
+static int agree(struct spread *spread, MPI_Comm comm, int *go)
 {
-    int room = connected < CONNECTED_MAX && !idups_pending(), all = 0;
-    int rc = real.Allreduce(&room, &all, 1, MPI_INT, MPI_MIN, comm);
-    spread->is_native = !all;
+    enum { NO_ROOM, PUT_OFF, GO };
+    int own = connected >= CONNECTED_MAX ? NO_ROOM : idups_pending() ? PUT_OFF : GO, least = NO_ROOM;
+    int rc = real.Allreduce(&own, &least, 1, MPI_INT, MPI_MIN, comm);
+    spread->is_native = least == NO_ROOM;
+    if (least == PUT_OFF) {
+        spread->awaited = 0;
+        spread->put_off += spread->put_off < PUT_OFF_MAX;
+    }
+    *go = least == GO;
     return rc;
 }
 
@@ -40,8 +46,8 @@ int spread_connect(struct spread *spread, MPI_Comm comm, int *is_told)
     if (spread->site != MPI_COMM_NULL || spread->is_native)
         return MPI_SUCCESS;
     /* These two calls are on the program's own communicator. */
-    int rc = agree(spread, comm);
-    if (rc == MPI_SUCCESS && spread->is_native)
+    int go, rc = agree(spread, comm, &go);
+    if (rc == MPI_SUCCESS && !go)
         return rc;
     if (rc == MPI_SUCCESS && spread->wire == MPI_COMM_NULL)
         rc = split(comm, 0, layout->rank, &spread->wire);

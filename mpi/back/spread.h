@@ -12,6 +12,9 @@
  * communicator has them from the first call after so many for which they would be used. */
 #define SPREAD_AFTER 4
 
+/* It doubles at most so often. */
+#define PUT_OFF_MAX 20
+
 struct spread {
     struct layout layout;
     const struct topology *topology;
@@ -20,6 +23,7 @@ struct spread {
     struct shape shape;   /* for the choice; made at the first collective */
     int has_shape;
     int awaited;    /* calls that were native because of SPREAD_AFTER: the same at all ranks */
+    int put_off;    /* how often that was doubled, since a duplicate was under way: the same, too */
     /* Made by spread_connect(): */
     MPI_Comm wire;  /* a duplicate, for this library's own messages; errors are returned */
     int is_native;  /* every call is the MPI's own, at all ranks; see spread_connect() */

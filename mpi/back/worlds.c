@@ -77,6 +77,11 @@ static struct record *exchange(MPI_Comm comm, int size)
     return NULL;
 }
 
+static int tells_place(const struct record *record)
+{
+    return own_record.hash != 0 && record->hash == own_record.hash && record->node >= 0;
+}
+
 static void remember(MPI_Comm comm, const struct record *records, int size)
 {
     struct world *world = malloc(sizeof *world);
@@ -88,7 +93,7 @@ static void remember(MPI_Comm comm, const struct record *records, int size)
         return;
     }
     for (int i = 0; i < size; i++) {
-        node[i] = own_record.hash != 0 && records[i].hash == own_record.hash ? (int)records[i].node : -1;
+        node[i] = tells_place(&records[i]) ? (int)records[i].node : -1;
         node[size + i] = (int)records[i].group;
     }
     world->size = size;
@@ -125,11 +130,6 @@ int worlds_start(const struct record *own)
     }
     free(records);
     return other;
-}
-
-static int tells_place(const struct record *record)
-{
-    return own_record.hash != 0 && record->hash == own_record.hash && record->node >= 0;
 }
 
 /* Whether the records tell what the calling rank doesn't know. Those of one world know each other

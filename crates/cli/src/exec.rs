@@ -55,10 +55,15 @@ pub(crate) fn main(args: ExecArgs) -> ExitCode {
     ))
 }
 
+/// What the user sets for all ranks of a job. Agents leave all variables of isthmus out, and some
+/// launchers pass none on.
+const OF_ALL_RANKS: &str = "ISTHMUS_COLL";
+
 /// The variables for a command on another node.
 pub(crate) fn variables(job: &str, wanted: &[String]) -> Vec<isthmus_wire::proto::Variable> {
     let own = ("ISTHMUS_JOB".to_owned(), job.to_owned());
-    let given = wanted.iter().filter_map(|text| match text.split_once('=') {
+    let of_all = OF_ALL_RANKS.to_owned();
+    let given = std::iter::once(&of_all).chain(wanted).filter_map(|text| match text.split_once('=') {
         Some((name, value)) => Some((name.to_owned(), value.to_owned())),
         None => std::env::var(text).ok().map(|value| (text.clone(), value)),
     });

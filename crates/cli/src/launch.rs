@@ -1,19 +1,17 @@
 //! `isthmus launch`: an MPI's launcher calls it in place of ssh. It runs a command
 //! on another node of the job, through the agents.
 
-use std::ffi::OsString;
 use std::io::Write as _;
-use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
-use isthmus_wire::proto::{Command, Variable};
+use isthmus_wire::proto::Command;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::local;
+use crate::{exec, local};
 use crate::output::message;
 use crate::remote::{Hand, Remote, Stream};
 
@@ -42,24 +40,15 @@ pub(crate) fn main(args: LaunchArgs) -> ExitCode {
     block_on(async {
         let wanted = parse(&args.words).context("expected HOST COMMAND...")?;
         let command = Command {
+            environment: exec::variables(&args.job, &[]),
             job: args.job,
             node: wanted.host,
             shell_command: wanted.command,
-            environment: passed_on(std::env::vars_os()),
             working_directory: working_directory(),
             job_directory: String::new(),
         };
         run(args.socket, command, wanted.no_input).await
     })
-}
-
-/// What the user sets for all ranks, and what tells a command its job. Some launchers pass no
-/// variables on, and an agent leaves its own of isthmus out.
-const PASSED_ON: [&str; 2] = ["ISTHMUS_COLL", "ISTHMUS_JOB"];
-
-fn passed_on(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<Variable> {
-    let wanted = all.filter(|(name, _)| PASSED_ON.iter().any(|wanted| name == wanted));
-    wanted.map(|(name, value)| Variable { name: name.into_vec(), value: value.into_vec() }).collect()
 }
 
 /// Runs a remote command to its end, and gives its status.
@@ -171,14 +160,5 @@ mod tests {
             let words: Vec<_> = line.split_whitespace().map(ToOwned::to_owned).collect();
             assert_eq!(parse(&words), want, "{line:?}");
         }
-    }
-
-    #[test]
-    fn variables_of_the_job_are_passed_on() {
-        let all =
-            [("ISTHMUS_COLL", "leaders"), ("ISTHMUS_AGENT", "/a"), ("HOME", "/h"), ("ISTHMUS_JOB", "1")];
-        let passed = passed_on(all.into_iter().map(|(name, value)| (name.into(), value.into())));
-        let names: Vec<_> = passed.iter().map(|variable| variable.name.as_slice()).collect();
-        assert_eq!(names, [&b"ISTHMUS_COLL"[..], b"ISTHMUS_JOB"]);
     }
 }

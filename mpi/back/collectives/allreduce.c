@@ -4,7 +4,6 @@
 
 #include "../alone.h"
 #include "../real.h"
-#include "chain.h"
 #include "fold.h"
 #include "scattered.h"
 #include "tree.h"
@@ -172,8 +171,6 @@ int coll_Allreduce(const void *send_buffer, void *recv, int count, MPI_Datatype 
             scattered_allreduce(&call, &reduction, input, recv, count);
         else if (call.algorithm == LANES)
             in_lanes(&call, &layout, &reduction, input, recv, count);
-        else if (call.algorithm == CHAIN)
-            chain_allreduce(&call, &reduction, input, recv, count);
         else
             by_leaders(&call, &layout, &reduction, input, recv, count);
     }

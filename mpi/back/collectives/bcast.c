@@ -2,7 +2,6 @@
 #include "collectives.h"
 
 #include "../real.h"
-#include "chain.h"
 #include "kind.h"
 #include "scattered.h"
 #include "tree.h"
@@ -16,9 +15,13 @@ static size_t smaller(size_t a, size_t b)
 static void in_pieces(struct call *call, char *stream, size_t length, size_t piece, int root)
 {
     struct tree tree;
+    size_t spread = 0;
     int pieces = (int)((length + piece - 1) / piece);
     int *arrived = call_ints(call, pieces);
-    tree_make(call, &tree, call->layout, NULL, 0, 0, root);
+    if (call->algorithm == CHAIN)
+        tree_make_chain(call, &tree, root);
+    else
+        tree_make(call, &tree, call->layout, NULL, 0, 0, root);
     for (int p = 0; p < pieces && call_ok(call); p++) {
         size_t start = (size_t)p * piece;
         arrived[p] = tree.parent < 0 ? -1
@@ -29,7 +32,11 @@ static void in_pieces(struct call *call, char *stream, size_t length, size_t pie
         call_wait(call, arrived[p]);
         for (int c = 0; c < tree.children; c++)
             call_send_bytes(call, stream + start, bytes, tree.child[c].rank);
-        CALL_DO(call, real.Bcast(stream + start, (int)bytes, MPI_BYTE, tree.head, call->spread->site));
+        if (!ends_part(call, p, pieces))
+            continue;
+        CALL_DO(call, real.Bcast(stream + spread, (int)(start + bytes - spread), MPI_BYTE, tree.head,
+                                 call->spread->site));
+        spread = start + bytes;
     }
 }
 
@@ -101,10 +108,8 @@ int coll_Bcast(void *buffer, int count, MPI_Datatype datatype, int root, MPI_Com
             scattered_bcast(&call, stream, (int)length, root);
         else if (call.algorithm == LANES)
             in_lanes(&call, stream, (int)length, root);
-        else if (call.algorithm == CHAIN)
-            chain_bcast(&call, stream, length, root);
         else
-            in_pieces(&call, stream, length, call.algorithm == SEGMENTS ? segment_bytes(length) : length, root);
+            in_pieces(&call, stream, length, call.algorithm == LEADERS ? length : segment_bytes(length), root);
     }
     if (!is_root)
         stream_read(&call, &kind, stream, buffer, count);

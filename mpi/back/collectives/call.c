@@ -27,7 +27,7 @@ int call_begin(struct call *call, enum operation operation, MPI_Comm comm)
 /* Whether the communicator is to show first that it lives for more than a few calls. */
 static int is_awaited(struct spread *spread)
 {
-    if (asked() != CHOICE_AUTO || spread->awaited >= SPREAD_AFTER)
+    if (asked() != CHOICE_AUTO || spread->awaited >= SPREAD_AFTER << spread->put_off)
         return 0;
     spread->awaited++;
     return 1;
@@ -42,7 +42,7 @@ static int take(struct call *call, enum algorithm algorithm, size_t bytes)
         algorithm = NATIVE;
     if (algorithm != NATIVE)
         call->code = spread_connect(spread, call->comm, &call->is_told);
-    if (spread->is_native)
+    if (call_ok(call) && spread->site == MPI_COMM_NULL)
         algorithm = NATIVE;
     call->algorithm = algorithm;
     count_call(call->operation, algorithm);
@@ -252,22 +252,18 @@ int call_receive_bytes(struct call *call, void *bytes, size_t length, int from)
  * handler of MPI_COMM_WORLD of them, as MPICH 4 does here, too. */
 static void wait_for(struct call *call, MPI_Request *first, int count)
 {
-    for (int i = 0; i < count; i++)
-        CALL_DO(call, real.Wait(&first[i], MPI_STATUS_IGNORE));
+    int earlier = call->code;
+    for (int i = 0; i < count && earlier == MPI_SUCCESS; i++) {
+        int code = real.Wait(&first[i], MPI_STATUS_IGNORE);
+        if (call_ok(call))
+            call->code = code;
+    }
 }
 
 void call_wait(struct call *call, int number)
 {
     if (number >= 0)
         wait_for(call, &call->request[number], call->together[number]);
-}
-
-int call_arrived(struct call *call, int number)
-{
-    int there = 1;
-    for (int i = 0; number >= 0 && i < call->together[number] && there && call_ok(call); i++)
-        CALL_DO(call, real.Test(&call->request[number + i], &there, MPI_STATUS_IGNORE));
-    return there && call_ok(call);
 }
 
 void call_wait_all(struct call *call)

@@ -80,9 +80,6 @@ int call_receive_bytes(struct call *call, void *bytes, size_t length, int from);
 /* Waits for one; -1 is nothing to wait for. */
 void call_wait(struct call *call, int number);
 
-/* Whether one is there; -1 is. */
-int call_arrived(struct call *call, int number);
-
 /* Waits for all that was started. */
 void call_wait_all(struct call *call);
 

@@ -3,7 +3,6 @@
 
 #include "../alone.h"
 #include "../real.h"
-#include "chain.h"
 #include "fold.h"
 #include "scattered.h"
 #include "tree.h"
@@ -42,7 +41,7 @@ static void junction_pass(struct call *call, const struct reduction *reduction, 
     if (!call_ok(call))
         return;
     if (junction->tree.parent >= 0)
-        call_send(call, folded, count, reduction->kind.type, junction->tree.parent, TAG_TREE);
+        call_send(call, folded, count, reduction->kind.type, junction->tree.parent, TAG_ACROSS);
     else
         elements_copy(call, &reduction->kind, folded, element(&reduction->kind, result, start), count);
 }
@@ -58,7 +57,10 @@ static void in_pieces(struct call *call, const struct layout *layout, const stru
 {
     struct junction at;
     const struct kind *kind = &reduction->kind;
-    tree_make(call, &at.tree, layout, NULL, 0, 0, root);
+    if (call->algorithm == CHAIN)
+        tree_make_chain(call, &at.tree, root);
+    else
+        tree_make(call, &at.tree, layout, NULL, 0, 0, root);
     if (!call_ok(call))
         return;
     junction_make(call, &at);
@@ -70,21 +72,25 @@ static void in_pieces(struct call *call, const struct layout *layout, const stru
     for (int i = 0; i < at.parts * pieces && call_ok(call); i++) {
         int start = i / at.parts * piece, from = i % at.parts;
         arrived[i] = from == at.own ? -1 : call_receive(call, element(kind, at.part[from], start),
-                                                        smaller(piece, count - start), kind->type, at.ranks[from], TAG_TREE);
+                                                        smaller(piece, count - start), kind->type, at.ranks[from], TAG_ACROSS);
     }
     /* The root has nobody to pass a piece on to, so that its site needn't wait for others. */
-    int at_once = at.tree.parent >= 0;
-    for (int p = 0; p < pieces && call_ok(call); p++) {
-        int start = p * piece, some = smaller(piece, count - start);
+    int at_once = at.tree.parent >= 0, passed = 0;
+    for (int p = 0, start = 0; p < pieces && call_ok(call); p++) {
+        if (!ends_part(call, p, pieces))
+            continue;
+        int end = p + 1 == pieces ? count : (p + 1) * piece;
         char *to = at.tree.member ? element(kind, at.part[at.own], start) : NULL;
-        CALL_DO(call, real.Reduce(element(kind, send, start), to, some, kind->type, reduction->op, at.tree.head,
+        CALL_DO(call, real.Reduce(element(kind, send, start), to, end - start, kind->type, reduction->op, at.tree.head,
                                   call->spread->site));
-        if (at_once && call_ok(call))
-            junction_pass(call, reduction, &at, arrived + p * at.parts, place, start, some, recv);
+        start = end;
+        for (; passed <= p && at_once && call_ok(call); passed++)
+            junction_pass(call, reduction, &at, arrived + passed * at.parts, place, passed * piece,
+                          smaller(piece, count - passed * piece), recv);
     }
-    for (int p = 0; p < pieces && call_ok(call) && at.tree.member && !at_once; p++)
-        junction_pass(call, reduction, &at, arrived + p * at.parts, place, p * piece, smaller(piece, count - p * piece),
-                      recv);
+    for (; passed < pieces && call_ok(call) && at.tree.member; passed++)
+        junction_pass(call, reduction, &at, arrived + passed * at.parts, place, passed * piece,
+                      smaller(piece, count - passed * piece), recv);
 }
 
 /* The shares of the calling rank, from its site's part to the holders at the root's site. */
@@ -102,7 +108,7 @@ static void cross(struct call *call, const struct layout *layout, const struct r
         arrived[l] = call_ok(call) ? call_ints(call, at[l].parts) : NULL;
         if (call_ok(call))
             fold_receive(call, reduction, at[l].ranks, at[l].parts, at[l].own, element(&reduction->kind, own, start - base),
-                         lanes_share(lanes, lane + 1, count) - start, TAG_TREE, at[l].part, arrived[l]);
+                         lanes_share(lanes, lane + 1, count) - start, TAG_ACROSS, at[l].part, arrived[l]);
     }
     for (int l = 0; l < mine && call_ok(call); l++) {
         int lane = shares->first + l, start = lanes_share(lanes, lane, count);
@@ -152,11 +158,9 @@ int coll_Reduce(const void *send, void *recv, int count, MPI_Datatype datatype, 
             scattered_reduce(&call, &reduction, input, recv, count, root);
         else if (call.algorithm == LANES)
             in_lanes(&call, &layout, &reduction, input, recv, count, root);
-        else if (call.algorithm == CHAIN)
-            chain_reduce(&call, &reduction, input, recv, count, root);
         else
             in_pieces(&call, &layout, &reduction, input, recv, count,
-                      call.algorithm == SEGMENTS ? segment_elements(&reduction.kind, count) : count, root);
+                      call.algorithm == LEADERS ? count : segment_elements(&reduction.kind, count), root);
     }
     return call_end(&call);
 }

@@ -195,6 +195,16 @@ impl Introduced {
     }
 }
 
+impl Introduced {
+    /// Made after the ways that the plan has had failed.
+    pub(super) fn after(mut self, error: ReachError) -> Self {
+        if let ReachError::NoWay(reasons) = error {
+            self.failures = reasons;
+        }
+        self
+    }
+}
+
 /// Connects to the acceptor's agent, and waits for its final answer. `known`: how data with it
 /// is encrypted, as an earlier try found it, where it can't be looked up now.
 pub(super) async fn reach(
@@ -295,7 +305,7 @@ pub(super) async fn reach_over_trunk(
     preamble: Preamble,
 ) -> Option<Result<Introduced, ReachError>> {
     let started = Instant::now();
-    let Opened::Stream { stream, way, failures, .. } = trunks::open::over_any(node, acceptor).await? else {
+    let Opened::Stream { stream, way, .. } = trunks::open::over_any(node, acceptor).await? else {
         return None;
     };
     let mut introduction = JobIntroduction::new(&job.token, preamble);
@@ -309,7 +319,7 @@ pub(super) async fn reach_over_trunk(
         way,
         encryption: Encryption::Agents,
         setup: started.elapsed(),
-        failures,
+        failures: Vec::new(),
     });
     Some(introduced)
 }

@@ -62,9 +62,12 @@ pub(super) async fn reach_in_time(
         let trying = async {
             let reaching = reach(node, job, acceptor, preamble, (options, given_up), &mut planned);
             match reaching.await {
-                Err(error) if may_pass(&error) && started.elapsed() > TOLD => {
-                    let over = reach_over_trunk(node, job, acceptor, preamble).await;
-                    over.unwrap_or(Err(error))
+                Err(error) if may_pass(&error) && started.elapsed() > TOLD && !given_up.is_cancelled() => {
+                    match reach_over_trunk(node, job, acceptor, preamble).await {
+                        Some(Ok(introduced)) => Ok(introduced.after(error)),
+                        Some(Err(ReachError::Answered(status))) => Err(ReachError::Answered(status)),
+                        Some(Err(_)) | None => Err(error),
+                    }
                 }
                 tried => tried,
             }
