@@ -11,9 +11,9 @@ use isthmus_wire::proto::Command;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::{exec, local};
 use crate::output::message;
 use crate::remote::{Hand, Remote, Stream};
+use crate::{exec, local};
 
 /// Exit status of ssh where the connection failed (ssh(1)).
 pub(crate) const CONNECTION_FAILED: u8 = 255;

@@ -2,8 +2,6 @@
 #include "../../back/choice.h"
 #include "../../back/least.h"
 
-#include <math.h>
-
 #include "unit.h"
 
 enum { RANKS_MAX = 64, SITES = 8 };
@@ -182,7 +180,7 @@ static void check_open_mpi(void)
         { OP_GATHER, 4 << 20, NATIVE, NATIVE },
         { OP_SCATTER, 8, LEADERS, NATIVE },
         { OP_SCATTER, 16384, NATIVE, NATIVE },
-        { OP_BCAST, 4 << 20, CHAIN, NATIVE },
+        { OP_BCAST, 16 << 20, CHAIN, NATIVE },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct shape shape = shape_of("aabbccdd", 0.0106, 25e6);
@@ -218,7 +216,8 @@ static void check_never_slower(void)
                     double time = predicted_seconds((enum operation)o, got, &shape, bytes);
                     CHECK(time <= 1.05 * native, "%s: %g, native %g", operation_name((enum operation)o), time, native);
                     CHECK(time > 0 && time < 1e6, "%s: %g", operation_name((enum operation)o), time);
-                    gain *= shape.shared_links ? pow(time / native, 3) : time / native;
+                    for (int times = shape.shared_links ? 3 : 1; times > 0; times--)
+                        gain *= time / native;
                 }
                 CHECK(got == NATIVE || gain <= 0.6561 + 1e-9, "%s: %g", operation_name((enum operation)o), gain);
             }
