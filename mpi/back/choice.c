@@ -65,7 +65,8 @@ int has_algorithm(enum operation operation, enum algorithm algorithm)
  * would cross between those more than once. */
 int offers(enum operation operation, enum algorithm algorithm, const struct shape *shape)
 {
-    return has_algorithm(operation, algorithm) && ((algorithm != SCATTERED && algorithm != CHAIN) || shape->levels < 2);
+    int is_flat = algorithm == SCATTERED || algorithm == CHAIN;
+    return has_algorithm(operation, algorithm) && !(is_flat && shape->levels > 1);
 }
 
 /* Small enough that the first is through the site while the second crosses and that MPIs don't ask

@@ -55,37 +55,40 @@ static double linear(const struct shape *shape, double bytes)
            (shape->size - 1) * MESSAGE_SECONDS + (shape->size - 1) * bytes / shape->lan_bytes_per_second;
 }
 
-static double least_broadcast(const struct shape *shape, double bytes, double binomial)
+static double tree(const struct shape *shape, double bytes)
 {
+    return in_steps(shape, steps_of(shape->size), shape->tree, bytes);
+}
+
+/* Of trees, pipelines, and scattering and gathering. */
+static double least_broadcast(const struct shape *shape, double bytes)
+{
+    double binomial = tree(shape, bytes);
+    if (bytes <= 8192)
+        return binomial;
     double pipeline = latency_and_bytes(shape, shape->size - 1, shape->chain, bytes);
     double scattered = latency_and_bytes(shape, steps_of(shape->size) + shape->size - 1,
                                          crossings_sum(shape->tree, shape->ring), 1.5 * bytes);
     return least(binomial, least(pipeline, scattered));
 }
 
-static double tree(const struct shape *shape, double bytes)
-{
-    return in_steps(shape, steps_of(shape->size), shape->tree, bytes);
-}
-
 static double broadcast(const struct shape *shape, double bytes)
 {
-    double binomial = tree(shape, bytes);
-    if (bytes <= 8192)
-        return binomial;
-    if (is_open_mpi(shape, 8) && shape->size < 16 && bytes >= 32768)
-        return linear(shape, bytes);
-    if (is_open_mpi(shape, 8) && (shape->size < 1024 ? shape->size >= 32 || bytes < 1 << 20 : bytes < 1 << 18))
-        return binomial;
-    return least_broadcast(shape, bytes, binomial);
+    if (is_open_mpi(shape, 8)) {
+        double tree_below = shape->size < 32 ? 1 << 20 : shape->size < 1024 ? INFINITY : 1 << 18;
+        if (shape->size < 16 && bytes >= 32768)
+            return linear(shape, bytes);
+        if (bytes < tree_below)
+            return tree(shape, bytes);
+    }
+    return least_broadcast(shape, bytes);
 }
 
 static double reduce(const struct shape *shape, double bytes)
 {
-    double binomial = tree(shape, bytes);
     if (is_open_mpi(shape, 8))
-        return binomial;
-    double all = bytes <= 8192 ? binomial : least_broadcast(shape, bytes, binomial);
+        return tree(shape, bytes);
+    double all = least_broadcast(shape, bytes);
     return shape->family != FAMILY_MPICH && shape->size < 8 ? least(all, linear(shape, bytes)) : all;
 }
 

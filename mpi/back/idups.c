@@ -14,11 +14,11 @@ void idups_begin(void)
     pending++;
 }
 
-void idups_started(MPI_Comm made)
+int idups_started(int code, const MPI_Comm *made)
 {
-    if (made == MPI_COMM_NULL) {
+    if (code != MPI_SUCCESS) {
         pending--;
-        return;
+        return code;
     }
     pthread_mutex_lock(&lock);
     if (count == room) {
@@ -28,8 +28,9 @@ void idups_started(MPI_Comm made)
     }
     /* Without memory it counts as under way for ever. */
     if (count < room)
-        started[count++] = made;
+        started[count++] = *made;
     pthread_mutex_unlock(&lock);
+    return code;
 }
 
 void idups_used(MPI_Comm comm)

@@ -6,10 +6,10 @@
 
 #include <mpi.h>
 
-/* Before the MPI's call, and after it: the communicator that is being made, or MPI_COMM_NULL
- * after an error. */
+/* Before the MPI's call, and after it: what it has returned, and the communicator that is being
+ * made. Returns the former. */
 void idups_begin(void);
-void idups_started(MPI_Comm made);
+int idups_started(int code, const MPI_Comm *made);
 
 /* The program uses a communicator, or frees it: if it is a duplicate, it is done. Cheap. */
 void idups_used(MPI_Comm comm);

@@ -53,9 +53,7 @@ int entry_Comm_disconnect(MPI_Comm *comm)
 int entry_Comm_idup(MPI_Comm comm, MPI_Comm *made, MPI_Request *request)
 {
     idups_begin();
-    int rc = real.Comm_idup(comm, made, request);
-    idups_started(rc == MPI_SUCCESS ? *made : MPI_COMM_NULL);
-    return rc;
+    return idups_started(real.Comm_idup(comm, made, request), made);
 }
 
 /* MPI 4 has it. The hints are such that an MPI may do without. */
@@ -64,9 +62,7 @@ int entry_Comm_idup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *made, MPI_
     int (*own)(MPI_Comm, MPI_Info, MPI_Comm *, MPI_Request *) =
         (int (*)(MPI_Comm, MPI_Info, MPI_Comm *, MPI_Request *))(function)dlsym(front->mpi, "PMPI_Comm_idup_with_info");
     idups_begin();
-    int rc = own ? own(comm, info, made, request) : real.Comm_idup(comm, made, request);
-    idups_started(rc == MPI_SUCCESS ? *made : MPI_COMM_NULL);
-    return rc;
+    return idups_started(own ? own(comm, info, made, request) : real.Comm_idup(comm, made, request), made);
 }
 
 int entry_Intercomm_merge(MPI_Comm intercomm, int high, MPI_Comm *made)

@@ -38,8 +38,8 @@ struct spread *spread_of(MPI_Comm comm);
 
 /* Makes the sub-communicators, once per communicator. Collective: all ranks of the
  * communicator call it at the same point. Returns an MPI error code. If one of them has no
- * room for more communicators, or one that is being duplicated (see idups.h), none is made, and
- * `is_native` is set at all ranks. `is_told` is set if the communicator's error handler has been
+ * room for more communicators, none is made, and `is_native` is set at all ranks. If one has a
+ * duplicate under way (see idups.h), none is made yet: it is put off. `is_told` is set if the communicator's error handler has been
  * called for the error. */
 int spread_connect(struct spread *spread, MPI_Comm comm, int *is_told);
 

@@ -18,10 +18,7 @@ static void in_pieces(struct call *call, char *stream, size_t length, size_t pie
     size_t spread = 0;
     int pieces = (int)((length + piece - 1) / piece);
     int *arrived = call_ints(call, pieces);
-    if (call->algorithm == CHAIN)
-        tree_make_chain(call, &tree, root);
-    else
-        tree_make(call, &tree, call->layout, NULL, 0, 0, root);
+    tree_of(call, &tree, call->layout, root);
     for (int p = 0; p < pieces && call_ok(call); p++) {
         size_t start = (size_t)p * piece;
         arrived[p] = tree.parent < 0 ? -1

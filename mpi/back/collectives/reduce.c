@@ -57,10 +57,7 @@ static void in_pieces(struct call *call, const struct layout *layout, const stru
 {
     struct junction at;
     const struct kind *kind = &reduction->kind;
-    if (call->algorithm == CHAIN)
-        tree_make_chain(call, &at.tree, root);
-    else
-        tree_make(call, &at.tree, layout, NULL, 0, 0, root);
+    tree_of(call, &at.tree, layout, root);
     if (!call_ok(call))
         return;
     junction_make(call, &at);
@@ -74,8 +71,7 @@ static void in_pieces(struct call *call, const struct layout *layout, const stru
         arrived[i] = from == at.own ? -1 : call_receive(call, element(kind, at.part[from], start),
                                                         smaller(piece, count - start), kind->type, at.ranks[from], TAG_ACROSS);
     }
-    /* The root has nobody to pass a piece on to, so that its site needn't wait for others. */
-    int at_once = at.tree.parent >= 0, passed = 0;
+    int passed = 0;
     for (int p = 0, start = 0; p < pieces && call_ok(call); p++) {
         if (!ends_part(call, p, pieces))
             continue;
@@ -84,13 +80,12 @@ static void in_pieces(struct call *call, const struct layout *layout, const stru
         CALL_DO(call, real.Reduce(element(kind, send, start), to, end - start, kind->type, reduction->op, at.tree.head,
                                   call->spread->site));
         start = end;
-        for (; passed <= p && at_once && call_ok(call); passed++)
+        /* The root has nobody to pass a piece on to, so that its site needn't wait for others. */
+        int ready = at.tree.parent >= 0 ? p + 1 : at.tree.member && p + 1 == pieces ? pieces : 0;
+        for (; passed < ready && call_ok(call); passed++)
             junction_pass(call, reduction, &at, arrived + passed * at.parts, place, passed * piece,
                           smaller(piece, count - passed * piece), recv);
     }
-    for (; passed < pieces && call_ok(call) && at.tree.member; passed++)
-        junction_pass(call, reduction, &at, arrived + passed * at.parts, place, passed * piece,
-                      smaller(piece, count - passed * piece), recv);
 }
 
 /* The shares of the calling rank, from its site's part to the holders at the root's site. */

@@ -54,7 +54,9 @@ static int stands_at(const struct layout *layout, int root, int distance)
     return distance == 0 ? root : layout->tier[0].leaders[(layout->site_of[root] + distance) % layout->sites];
 }
 
-void tree_make_chain(struct call *call, struct tree *tree, int root)
+/* A site's link carries each piece once in and once out, however many sites there are, and no two
+ * senders meet at one. */
+static void make_chain(struct call *call, struct tree *tree, int root)
 {
     const struct layout *layout = call->layout;
     int distance = (layout->site_of[layout->rank] - layout->site_of[root] + layout->sites) % layout->sites;
@@ -68,6 +70,14 @@ void tree_make_chain(struct call *call, struct tree *tree, int root)
         tree->parent = stands_at(layout, root, distance - 1);
     if (distance + 1 < layout->sites)
         tree->child[tree->children++] = (struct child){ .rank = stands_at(layout, root, distance + 1) };
+}
+
+void tree_of(struct call *call, struct tree *tree, const struct layout *layout, int root)
+{
+    if (call->algorithm == CHAIN)
+        make_chain(call, tree, root);
+    else
+        tree_make(call, tree, layout, NULL, 0, 0, root);
 }
 
 int ends_part(const struct call *call, int p, int pieces)

@@ -53,12 +53,12 @@ struct tree {
 void tree_make(struct call *call, struct tree *tree, const struct layout *layout, const struct lanes *lanes, int lane,
                int first_tier, int root);
 
-/* CHAIN: from the root's site to the next, and so on. A site's link carries each piece once in and
- * once out, however many sites there are, and no two senders meet at one. Sites are side by side.
+/* The tree over all tiers or, with CHAIN, a branch from the root's site to the next, and so on. Then sites
+ * are side by side.
  *
  * Source for the pieces: C. Coti, T. Herault, F. Cappello, "MPI Applications on Grids: A Topology Aware
  * Approach", Euro-Par 2009, section 4.2. */
-void tree_make_chain(struct call *call, struct tree *tree, int root);
+void tree_of(struct call *call, struct tree *tree, const struct layout *layout, int root);
 
 /* Whether a part for the site ends with piece `p`. Along a chain a site gets the whole in few parts, since
  * each is something that all of its ranks wait for; else each piece is one. */

@@ -193,9 +193,7 @@ impl Introduced {
         let link = reached.carrier.into();
         Self { link, way, encryption, setup: reached.setup, failures: reached.failures }
     }
-}
 
-impl Introduced {
     /// Made after the ways that the plan has had failed.
     pub(super) fn after(mut self, error: ReachError) -> Self {
         if let ReachError::NoWay(reasons) = error {
