@@ -2,6 +2,8 @@
 //! refused: who asked, from where, and about whom.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test")]
 
+// A binary of its own: the audit log is the whole process's.
+#[path = "it/grid/mod.rs"]
 mod grid;
 
 use std::path::Path;

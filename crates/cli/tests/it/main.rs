@@ -1,0 +1,8 @@
+//! The real `isthmus` binary.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test")]
+
+mod playground;
+mod services;
+mod supervise;
+mod up;
+mod upgrade;

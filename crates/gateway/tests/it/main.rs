@@ -1,0 +1,11 @@
+//! Gateways with a real broker, over TLS on loopback.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests fail the test")]
+
+mod control_plane;
+mod grid;
+mod members;
+mod revocation;
+mod scale;
+mod site_trunk;
+mod streams;
+mod without_broker;

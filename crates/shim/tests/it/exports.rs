@@ -1,0 +1,72 @@
+//! A preloaded library changes every program that it is preloaded into by each
+//! symbol that it defines: it must define those it stands in front of, and
+//! nothing else.
+
+use std::process::Command;
+
+const HOOKED: [&str; 52] = [
+    "__gethostname_chk",
+    "accept",
+    "accept4",
+    "bind",
+    "close",
+    "close_range",
+    "closefrom",
+    "connect",
+    "dup",
+    "dup2",
+    "dup3",
+    "epoll_create",
+    "epoll_create1",
+    "epoll_ctl",
+    "execv",
+    "execve",
+    "execvp",
+    "execvpe",
+    "fcntl",
+    "fcntl64",
+    "fexecve",
+    "freeifaddrs",
+    "getaddrinfo",
+    "gethostbyaddr",
+    "gethostbyaddr_r",
+    "gethostbyname",
+    "gethostbyname2",
+    "gethostbyname2_r",
+    "gethostbyname_r",
+    "gethostname",
+    "getifaddrs",
+    "getnameinfo",
+    "getpeername",
+    "getsockname",
+    "getsockopt",
+    "ioctl",
+    "kill",
+    "killpg",
+    "listen",
+    "posix_spawn",
+    "posix_spawnp",
+    "sendmmsg",
+    "sendmsg",
+    "sendto",
+    "setsockopt",
+    "socket",
+    "ucp_disconnect_nb",
+    "ucp_request_release",
+    "ucp_worker_destroy",
+    "ucp_worker_progress",
+    "uname",
+    "waitpid",
+];
+
+#[test]
+fn only_what_is_hooked_is_exported() {
+    let output = Command::new("nm")
+        .args(["--dynamic", "--defined-only", "--format=posix"])
+        .arg(crate::common::library())
+        .output()
+        .expect("nm, of binutils, runs");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let exported: Vec<_> = text.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(exported, HOOKED);
+}

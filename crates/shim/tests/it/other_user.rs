@@ -1,0 +1,107 @@
+//! The built library and a real second user, on one node. The listener is on any
+//! address, so the library has moved it to loopback.
+
+use std::fs::Permissions;
+use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, ChildStdout, Stdio};
+use std::time::Duration;
+
+use crate::common::{job_directory, preloaded, probe};
+
+const SETTINGS: &str = "virtual 240.64.1.2\nname n1.alpha\ninterface isth0\nblack-hole 1\n";
+const RANK: u32 = 1000;
+const OTHER: u32 = 65534;
+
+/// Ended when dropped.
+struct Rank(Child, Lines<BufReader<ChildStdout>>);
+
+impl Rank {
+    fn line(&mut self) -> String {
+        self.1.next().unwrap().unwrap()
+    }
+}
+
+impl Drop for Rank {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// How a client ends its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    AfterTheAnswer,
+    AtOnce,
+    Reset,
+}
+
+/// Connects in the name of a user, and sends that user's id. Returns the answer.
+fn connect(user: u32, to: &str, end: End) -> String {
+    let to = to.to_owned();
+    // The owner of a socket is the user of the thread that makes it.
+    let client = std::thread::spawn(move || {
+        // SAFETY: takes no pointer.
+        unsafe { libc::setfsuid(user) };
+        let mut client = TcpStream::connect(&to).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        client.write_all(format!("{user}\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        if end == End::Reset {
+            let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+            let len = size_of::<libc::linger>() as libc::socklen_t;
+            let (fd, value) = (std::os::fd::AsRawFd::as_raw_fd(&client), (&raw const linger).cast());
+            // SAFETY: `value` is readable for `len` bytes.
+            unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, value, len) };
+        } else if end == End::AfterTheAnswer {
+            // An error is a connection that was closed unread.
+            let _ = client.read_to_string(&mut answer);
+        }
+        answer
+    });
+    client.join().unwrap()
+}
+
+#[test]
+fn another_user_is_not_accepted() {
+    // SAFETY: takes nothing.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("skipped: a second user needs root");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+    let job = job_directory(directory.path(), Some(SETTINGS));
+    let connects = isthmus_wire::settings::CONNECTS;
+    std::fs::write(job.join(isthmus_wire::settings::CONNECTS_NAME), vec![0; 8 * connects]).unwrap();
+    for path in [job.clone(), job.join(isthmus_wire::settings::CONNECTS_NAME)] {
+        chown(path, Some(RANK), Some(RANK)).unwrap();
+    }
+    std::fs::set_permissions(&job, Permissions::from_mode(0o700)).unwrap();
+    for file in std::fs::read_dir(&job).unwrap() {
+        chown(file.unwrap().path(), Some(RANK), Some(RANK)).unwrap();
+    }
+    let mut command = preloaded(probe(directory.path(), "answers"), Some(&job));
+    command.uid(RANK).gid(RANK).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut rank = Rank(child, lines);
+    let port = rank.line();
+    // The rank has connected these itself, and closed them before it accepted.
+    let mut expected = vec!["closed".to_owned(); 3];
+    for address in ["127.0.0.1", "127.64.1.2", "[::1]"] {
+        let to = format!("{address}:{port}");
+        for end in [End::AfterTheAnswer, End::AtOnce, End::Reset] {
+            assert_eq!(connect(OTHER, &to, end), "", "{to} {end:?}");
+        }
+        for user in [RANK, 0] {
+            assert_eq!(connect(user, &to, End::AfterTheAnswer), "answer\n", "{user} at {to}");
+            expected.push(user.to_string());
+        }
+    }
+    let received: Vec<String> = expected.iter().map(|_| rank.line()).collect();
+    assert_eq!(received, expected);
+}

@@ -1,0 +1,16 @@
+//! Trunks in memory, with a clock that the tests move.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test")]
+
+mod carriers;
+mod common;
+mod credit;
+mod cuts;
+mod fairness;
+mod model;
+mod priming;
+mod rails;
+mod repeats;
+mod rules;
+mod slow;
+mod soak;
+mod start;
