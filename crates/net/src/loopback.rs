@@ -319,36 +319,6 @@ mod tests {
         assert!(lock(&maker.waiting).is_empty());
     }
 
-    /// More connects than the queue has room for.
-    #[tokio::test]
-    async fn other_connects_to_the_listener_neither_fill_its_queue_nor_are_accepted() {
-        let maker = PairMaker::bind(Sources::bind().unwrap()).unwrap();
-        if !maker.filtered {
-            eprintln!("not tested: the kernel refuses filters of this user");
-            return;
-        }
-        let short = SockRef::from(&maker.listener).try_clone().unwrap();
-        // A second listen(2) changes the room in the queue.
-        short.listen(8).unwrap();
-        let others: Vec<_> = (0..32)
-            .map(|_| {
-                let other = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None).unwrap();
-                other.bind(&SocketAddrV4::new(agents(0), 0).into()).unwrap();
-                let pending = other.connect(&maker.address.into()).unwrap_err();
-                assert_eq!(pending.raw_os_error(), Some(Errno::EINPROGRESS as i32));
-                other
-            })
-            .collect();
-        let before = std::time::Instant::now();
-        for _ in 0..10 {
-            maker.pair(Buffers::default()).await.unwrap();
-        }
-        assert!(before.elapsed() < Duration::from_secs(1), "a segment was sent again");
-        for other in others {
-            assert!(other.peer_addr().is_err(), "connected");
-        }
-    }
-
     /// An address from which the listener has a connection is passed over.
     #[tokio::test]
     async fn an_address_in_use_is_skipped() {
@@ -386,5 +356,41 @@ mod tests {
             bind()
         });
         assert_eq!(other.join().unwrap(), Err(io::ErrorKind::AddrInUse));
+    }
+
+    /// Tests that measure: they run one at a time.
+    mod alone {
+        use super::*;
+
+        /// More connects than the queue has room for.
+        #[tokio::test]
+        async fn other_connects_to_the_listener_neither_fill_its_queue_nor_are_accepted() {
+            let maker = PairMaker::bind(Sources::bind().unwrap()).unwrap();
+            if !maker.filtered {
+                eprintln!("not tested: the kernel refuses filters of this user");
+                return;
+            }
+            let short = SockRef::from(&maker.listener).try_clone().unwrap();
+            // A second listen(2) changes the room in the queue.
+            short.listen(8).unwrap();
+            let others: Vec<_> = (0..32)
+                .map(|_| {
+                    let other = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None).unwrap();
+                    other.bind(&SocketAddrV4::new(agents(0), 0).into()).unwrap();
+                    let pending = other.connect(&maker.address.into()).unwrap_err();
+                    assert_eq!(pending.raw_os_error(), Some(Errno::EINPROGRESS as i32));
+                    other
+                })
+                .collect();
+            // TCP sends a segment again after a second.
+            let before = std::time::Instant::now();
+            for _ in 0..10 {
+                maker.pair(Buffers::default()).await.unwrap();
+            }
+            assert!(before.elapsed() < Duration::from_secs(1), "a segment was sent again");
+            for other in others {
+                assert!(other.peer_addr().is_err(), "connected");
+            }
+        }
     }
 }

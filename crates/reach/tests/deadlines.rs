@@ -19,14 +19,23 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 use tonic::Status;
 
-/// The deadline of each step, and what a test may take beyond it.
+/// The deadline of a step, and what a test may take beyond it.
 const STEP: Duration = Duration::from_millis(300);
 const MARGIN: Duration = Duration::from_millis(700);
+/// The deadline of a step that works.
+const LONG: Duration = Duration::from_secs(60);
+
+/// What a promised time is compared with: twice as much where the machine may be busy.
+fn promised(time: Duration) -> Duration {
+    if std::env::var_os("ISTHMUS_TEST_ALL").is_some() { time } else { 2 * time }
+}
 
 /// A broker whose plan for every node is one step.
 #[derive(Debug)]
 struct Broker {
     dial: proto::Dial,
+    /// The step's deadline.
+    step: Duration,
     /// Where the node and the relay are.
     address: String,
     /// After how long it arranges a rendezvous.
@@ -45,7 +54,7 @@ impl ControlPlane for Broker {
         let step = proto::PlanStep {
             dial: self.dial.into(),
             route: proto::Route::EndToEnd.into(),
-            deadline_ms: u32::try_from(STEP.as_millis()).unwrap(),
+            deadline_ms: u32::try_from(self.step.as_millis()).unwrap(),
             ..proto::PlanStep::default()
         };
         let node = proto::Node {
@@ -60,7 +69,7 @@ impl ControlPlane for Broker {
     fn forget(&self, _: Ipv4Addr) {}
 
     async fn rendezvous(&self, _: Ipv4Addr, way: Way, deadline: Deadline) -> Result<Reply, Status> {
-        assert!(deadline.left() <= STEP);
+        assert!(deadline.left() <= self.step);
         tokio::time::sleep(self.pause).await;
         let way = match way {
             Way::Relay { .. } => ReplyWay::Stop(Stop {
@@ -125,59 +134,11 @@ fn dialer(broker: Broker) -> Dialer {
     }
 }
 
-#[tokio::test]
-async fn a_step_ends_at_its_deadline() {
-    let address = silent().await;
-    let far = Duration::from_secs(60);
-    for (name, dial, pause, times, want) in [
-        ("a peer that never answers", proto::Dial::Direct, Duration::ZERO, 1, "no answer within 300ms"),
-        // The broker names the same relay again, so the step is taken twice.
-        ("a relay that is silent", proto::Dial::Relay, Duration::ZERO, 3, "no answer within 300ms"),
-        ("a broker that answers late", proto::Dial::Relay, far, 2, "no connection within 300ms"),
-        (
-            "an acceptor that never connects",
-            proto::Dial::Reverse,
-            Duration::ZERO,
-            1,
-            "did not dial this node",
-        ),
-    ] {
-        let dialer = dialer(Broker { dial, address: address.clone(), pause });
-        let mut introduction = Asks;
-        let purpose = Purpose {
-            security: Security::Raw,
-            owner: None,
-            options: SocketOptions::default(),
-            introduction: Some(&mut introduction),
-            given_up: None,
-        };
-        let began = Instant::now();
-        let reached = dialer.reach(Ipv4Addr::new(240, 64, 2, 1), purpose).await;
-        let took = began.elapsed();
-        let Err(ReachError::NoWay(reasons)) = reached else { panic!("{name}: {reached:?}") };
-        assert!(reasons.iter().any(|reason| reason.contains(want)), "{name}: {reasons:?}");
-        assert!(took < times * STEP + MARGIN, "{name}: {took:?}");
-    }
-}
-
 fn credentials(authority: &Authority, uri: &str) -> Credentials {
     let identity = Identity::from_uri(uri).unwrap();
     let request = SigningRequest::new().unwrap();
     let certificate = authority.sign(&identity, request.public_key(), SystemTime::now()).unwrap();
     Credentials::new(&request, &certificate, authority.certificate_pem(), "127.0.0.1:1").unwrap()
-}
-
-#[tokio::test]
-async fn a_handshake_ends_at_the_step_s_deadline() {
-    let authority = Authority::create("test", SystemTime::now()).unwrap();
-    let credentials = credentials(&authority, "isthmus:///agent/alpha/n1/anna");
-    let tls = credentials.client_config(&[b"h2"]).unwrap();
-    let dialer = dialer(Broker { dial: proto::Dial::Direct, address: silent().await, pause: Duration::ZERO });
-    let began = Instant::now();
-    let reached = dialer.reach(Ipv4Addr::new(240, 64, 2, 1), Purpose::tls(&tls, None)).await;
-    let Err(ReachError::NoWay(reasons)) = reached else { panic!("{reached:?}") };
-    assert!(reasons[0].contains("TLS with n1.beta") && reasons[0].contains("within 300ms"), "{reasons:?}");
-    assert!(began.elapsed() < STEP + MARGIN);
 }
 
 /// The registry's word for a node's owner counts for nothing: the certificate decides.
@@ -199,7 +160,8 @@ async fn a_node_of_another_owner_gets_nothing() {
             let _ = stream.read_to_end(&mut received).await;
             received
         });
-        let dialer = dialer(Broker { dial: proto::Dial::Direct, address, pause: Duration::ZERO });
+        let (dial, pause) = (proto::Dial::Direct, Duration::ZERO);
+        let dialer = dialer(Broker { dial, step: LONG, address, pause });
         let purpose = Purpose::tls(&tls, anna.identity().owner());
         let reached = dialer.reach(Ipv4Addr::new(240, 64, 2, 1), purpose).await;
         match (&reached, want) {
@@ -209,5 +171,62 @@ async fn a_node_of_another_owner_gets_nothing() {
         }
         drop(reached);
         assert_eq!(served.await.unwrap(), b"", "{owner}");
+    }
+}
+
+/// Tests that measure: they run one at a time.
+mod alone {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_step_ends_at_its_deadline() {
+        let address = silent().await;
+        let far = Duration::from_secs(60);
+        for (name, dial, pause, times, want) in [
+            ("a peer that never answers", proto::Dial::Direct, Duration::ZERO, 1, "no answer within 300ms"),
+            // The broker names the same relay again, so the step is taken twice.
+            ("a relay that is silent", proto::Dial::Relay, Duration::ZERO, 3, "no answer within 300ms"),
+            ("a broker that answers late", proto::Dial::Relay, far, 2, "no connection within 300ms"),
+            (
+                "an acceptor that never connects",
+                proto::Dial::Reverse,
+                Duration::ZERO,
+                1,
+                "did not dial this node",
+            ),
+        ] {
+            let dialer = dialer(Broker { dial, step: STEP, address: address.clone(), pause });
+            let mut introduction = Asks;
+            let purpose = Purpose {
+                security: Security::Raw,
+                owner: None,
+                options: SocketOptions::default(),
+                introduction: Some(&mut introduction),
+                given_up: None,
+            };
+            let began = Instant::now();
+            let reached = dialer.reach(Ipv4Addr::new(240, 64, 2, 1), purpose).await;
+            let took = began.elapsed();
+            let Err(ReachError::NoWay(reasons)) = reached else { panic!("{name}: {reached:?}") };
+            assert!(reasons.iter().any(|reason| reason.contains(want)), "{name}: {reasons:?}");
+            assert!(took < promised(times * STEP + MARGIN), "{name}: {took:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_handshake_ends_at_the_step_s_deadline() {
+        let authority = Authority::create("test", SystemTime::now()).unwrap();
+        let credentials = credentials(&authority, "isthmus:///agent/alpha/n1/anna");
+        let tls = credentials.client_config(&[b"h2"]).unwrap();
+        let (dial, pause) = (proto::Dial::Direct, Duration::ZERO);
+        let dialer = dialer(Broker { dial, step: STEP, address: silent().await, pause });
+        let began = Instant::now();
+        let reached = dialer.reach(Ipv4Addr::new(240, 64, 2, 1), Purpose::tls(&tls, None)).await;
+        let Err(ReachError::NoWay(reasons)) = reached else { panic!("{reached:?}") };
+        assert!(
+            reasons[0].contains("TLS with n1.beta") && reasons[0].contains("within 300ms"),
+            "{reasons:?}"
+        );
+        assert!(began.elapsed() < promised(STEP + MARGIN));
     }
 }

@@ -35,15 +35,20 @@ pub(crate) fn restore_descriptors() -> io::Result<()> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_agents_limit_is_raised_and_its_childrens_restored() {
-        let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-        let soft = hard.min(1000);
-        setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
-        raise_descriptors().unwrap();
-        assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).unwrap(), (hard, hard));
-        restore_descriptors().unwrap();
-        assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).unwrap(), (soft, hard));
-        raise_descriptors().unwrap();
+    /// It changes the limits of the whole process.
+    mod alone {
+        use super::*;
+
+        #[test]
+        fn the_agents_limit_is_raised_and_its_childrens_restored() {
+            let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+            let soft = hard.min(1000);
+            setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
+            raise_descriptors().unwrap();
+            assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).unwrap(), (hard, hard));
+            restore_descriptors().unwrap();
+            assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).unwrap(), (soft, hard));
+            raise_descriptors().unwrap();
+        }
     }
 }

@@ -166,38 +166,6 @@ async fn a_page(client: &RegistryClient<Channel>, page_token: Vec<u8>, records: 
     reply
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_nodes_on_a_hundred_sites() {
-    let members = (0..SITES).flat_map(|site| (0..NODES).map(move |node| member(site, node)));
-    let grid = Grid::start_with(&members.collect::<Vec<_>>()).await;
-    let state = grid.state();
-    let started = Instant::now();
-    let mut sites = Vec::new();
-    for index in 0..SITES {
-        sites.push(Site::attach(&state, index).await);
-    }
-    for site in &mut sites {
-        site.welcomed(NODES).await;
-    }
-    println!("{SITES} gateways with {NODES} nodes each: {:?}", started.elapsed());
-    let channel = grpc::connect(&grid.broker_address.to_string(), "broker", &grid.admin()).await.unwrap();
-    let admin = RegistryClient::new(channel);
-
-    records(&admin).await;
-
-    // No message arrives without a change, but for orders to measure: a site takes
-    // part in one measurement in 10 s.
-    let before = (received(&sites), ordered(&sites));
-    tokio::time::sleep(IDLE).await;
-    let idle = (received(&sites) - before.0, ordered(&sites) - before.1);
-    println!("messages in {IDLE:?} without a change: {}; orders to measure: {}", idle.0, idle.1);
-    assert!(idle.0 == 0 && idle.1 <= SITES / 2, "{idle:?}");
-
-    changes(&mut sites).await;
-    sizes_of_the_directory(&grid, &mut sites).await;
-    println!("all of it: {:?}", started.elapsed());
-}
-
 /// Answers with sums, pages and lookups are within the bound of a message.
 async fn records(admin: &RegistryClient<Channel>) {
     let listed = a_page(admin, Vec::new(), Records::Sites(proto::SiteFilter::default())).await;
@@ -284,4 +252,41 @@ async fn sizes_of_the_directory(grid: &Grid, sites: &mut [Site]) {
     println!("messages for 40 relays that attach one after another: {messages}");
     let client = sites[0].client.clone();
     assert_eq!(list(&client, Records::Relays(proto::RelayFilter::default())).await.relays.len(), 40);
+}
+
+/// It counts messages, some of which are a busy machine's.
+mod alone {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn ten_thousand_nodes_on_a_hundred_sites() {
+        let members = (0..SITES).flat_map(|site| (0..NODES).map(move |node| member(site, node)));
+        let grid = Grid::start_with(&members.collect::<Vec<_>>()).await;
+        let state = grid.state();
+        let started = Instant::now();
+        let mut sites = Vec::new();
+        for index in 0..SITES {
+            sites.push(Site::attach(&state, index).await);
+        }
+        for site in &mut sites {
+            site.welcomed(NODES).await;
+        }
+        println!("{SITES} gateways with {NODES} nodes each: {:?}", started.elapsed());
+        let channel = grpc::connect(&grid.broker_address.to_string(), "broker", &grid.admin()).await.unwrap();
+        let admin = RegistryClient::new(channel);
+
+        records(&admin).await;
+
+        // No message arrives without a change, but for orders to measure: a site takes
+        // part in one measurement in 10 s.
+        let before = (received(&sites), ordered(&sites));
+        tokio::time::sleep(IDLE).await;
+        let idle = (received(&sites) - before.0, ordered(&sites) - before.1);
+        println!("messages in {IDLE:?} without a change: {}; orders to measure: {}", idle.0, idle.1);
+        assert!(idle.0 == 0 && idle.1 <= SITES / 2, "{idle:?}");
+
+        changes(&mut sites).await;
+        sizes_of_the_directory(&grid, &mut sites).await;
+        println!("all of it: {:?}", started.elapsed());
+    }
 }

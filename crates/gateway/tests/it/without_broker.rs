@@ -6,7 +6,7 @@ use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::{self, Dial, attach_up};
 use tonic::{Code, Status};
 
-use crate::grid::{Agent, Grid, list, soon};
+use crate::grid::{Agent, Grid, list, promised, soon};
 
 /// One page of records, of whoever answers.
 async fn page(agent: &Agent, records: Records) -> Result<proto::ListReply, Status> {
@@ -29,7 +29,7 @@ fn names(reply: &proto::ListReply) -> Vec<&str> {
 }
 
 /// Waits until the gateway answers by itself.
-async fn alone(agent: &Agent) -> proto::ListReply {
+async fn by_itself(agent: &Agent) -> proto::ListReply {
     soon("the gateway answers by itself", async {
         loop {
             let reply = page(agent, nodes(proto::NodeFilter::default())).await.unwrap();
@@ -66,7 +66,7 @@ async fn a_gateway_answers_by_itself_what_it_knows() {
     );
 
     grid.stop_broker().await;
-    let reply = alone(&n1).await;
+    let reply = by_itself(&n1).await;
     let answer = reply.without_broker.clone().unwrap();
     assert_eq!(answer.gateway, "gateway.alpha");
     assert!(answer.away_ms >= 3000 && answer.told_ms.is_some(), "{answer:?}");
@@ -119,7 +119,7 @@ async fn pages_without_the_broker_have_each_node_once() {
     }
     page(&asking, nodes(proto::NodeFilter::default())).await.unwrap();
     grid.stop_broker().await;
-    alone(&asking).await;
+    by_itself(&asking).await;
     let (mut token, mut found) = (Vec::new(), Vec::new());
     loop {
         let request = proto::ListRequest {
@@ -147,65 +147,70 @@ async fn pages_without_the_broker_have_each_node_once() {
     assert_eq!(refused.code(), Code::InvalidArgument);
 }
 
-#[tokio::test]
-async fn plans_without_the_broker_leave_out_what_it_must_arrange() {
-    let mut grid = Grid::start().await;
-    let (alpha, beta) = (grid.gateway("alpha").await, grid.gateway("beta").await);
-    let n1 = grid.agent(&alpha, "n1").await;
-    let (_n1_attached, n1_address) = n1.up("10.0.0.1:7730").await;
-    let n2 = grid.agent(&alpha, "n2").await;
-    let (_n2_attached, _) = n2.up("10.0.0.2:7730").await;
-    let far = grid.agent(&beta, "n1").await;
-    let (_far_attached, far_address) = far.up("10.0.0.1:7730").await;
-    let unknown = grid.agent(&beta, "n2").await;
-    let (_unknown_attached, unknown_address) = unknown.up("10.0.0.2:7730").await;
-    let (_relay, _) = grid.relay("r1").await;
-    assert_eq!(n1.plan("n1.beta").await, (vec![Dial::Relay], true));
-    grid.stop_broker().await;
-    alone(&n1).await;
+/// Tests that measure: they run one at a time.
+mod alone {
+    use super::*;
 
-    let steps = |reply: &proto::ExplainReply| {
-        let plan = reply.plan.clone().unwrap();
-        (plan.steps.iter().map(proto::PlanStep::dial).collect::<Vec<_>>(), plan.left_out)
-    };
-    let inside = explain(&n1, "n1.alpha", "n2.alpha").await.unwrap();
-    assert_eq!(steps(&inside).0, [Dial::Direct]);
-    let outside = explain(&n1, "n1.alpha", "n1.beta").await.unwrap();
-    let (dials, left_out) = steps(&outside);
-    assert!(dials.is_empty() && outside.without_broker.is_some());
-    let relay = left_out.iter().find(|left| left.dial() == Dial::Relay).unwrap();
-    assert_eq!(relay.reason, "the broker must arrange it, and it can't be reached");
-    for (from, to, want) in [
-        ("n1.alpha", "n2.beta", "knows no contact of n2.beta"),
-        ("n1.beta", "n1.alpha", "knows no plans of n1.beta"),
-    ] {
-        let status = explain(&n1, from, to).await.unwrap_err();
-        assert_eq!(status.code(), Code::Unavailable);
-        assert!(status.message().contains(want), "{status}");
-    }
+    #[tokio::test]
+    async fn plans_without_the_broker_leave_out_what_it_must_arrange() {
+        let mut grid = Grid::start().await;
+        let (alpha, beta) = (grid.gateway("alpha").await, grid.gateway("beta").await);
+        let n1 = grid.agent(&alpha, "n1").await;
+        let (_n1_attached, n1_address) = n1.up("10.0.0.1:7730").await;
+        let n2 = grid.agent(&alpha, "n2").await;
+        let (_n2_attached, _) = n2.up("10.0.0.2:7730").await;
+        let far = grid.agent(&beta, "n1").await;
+        let (_far_attached, far_address) = far.up("10.0.0.1:7730").await;
+        let unknown = grid.agent(&beta, "n2").await;
+        let (_unknown_attached, unknown_address) = unknown.up("10.0.0.2:7730").await;
+        let (_relay, _) = grid.relay("r1").await;
+        assert_eq!(n1.plan("n1.beta").await, (vec![Dial::Relay], true));
+        grid.stop_broker().await;
+        by_itself(&n1).await;
 
-    // A call that the broker must answer fails at once. What the gateway could arrange must
-    // be in the plan.
-    use proto::rendezvous_request::{OverGateways, Relay, Way};
-    let out = |dial: Dial| {
-        let route = proto::Route::GatewayOut.into();
-        Way::OverGateways(OverGateways { route, dial: dial.into(), ..OverGateways::default() })
-    };
-    for (destination, way, want) in [
-        (
-            far_address,
-            Way::Relay(Relay::default()),
-            "cannot arrange the way relay, end-to-end: the gateway has had no connection to the broker for ",
-        ),
-        (far_address, out(Dial::Relay), "cannot arrange the way relay, gateway-out: "),
-        (far_address, out(Dial::Direct), "not in the plan: the node of site alpha has a way out itself"),
-        (unknown_address, out(Dial::Direct), "cannot arrange the way direct, gateway-out: "),
-    ] {
-        let request = proto::RendezvousRequest { destination, initiator: n1_address, way: Some(way) };
-        let began = std::time::Instant::now();
-        let status = n1.client.clone().rendezvous(request).await.unwrap_err();
-        assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
-        assert_eq!(status.code(), Code::Unavailable);
-        assert!(status.message().starts_with(want), "{status}");
+        let steps = |reply: &proto::ExplainReply| {
+            let plan = reply.plan.clone().unwrap();
+            (plan.steps.iter().map(proto::PlanStep::dial).collect::<Vec<_>>(), plan.left_out)
+        };
+        let inside = explain(&n1, "n1.alpha", "n2.alpha").await.unwrap();
+        assert_eq!(steps(&inside).0, [Dial::Direct]);
+        let outside = explain(&n1, "n1.alpha", "n1.beta").await.unwrap();
+        let (dials, left_out) = steps(&outside);
+        assert!(dials.is_empty() && outside.without_broker.is_some());
+        let relay = left_out.iter().find(|left| left.dial() == Dial::Relay).unwrap();
+        assert_eq!(relay.reason, "the broker must arrange it, and it can't be reached");
+        for (from, to, want) in [
+            ("n1.alpha", "n2.beta", "knows no contact of n2.beta"),
+            ("n1.beta", "n1.alpha", "knows no plans of n1.beta"),
+        ] {
+            let status = explain(&n1, from, to).await.unwrap_err();
+            assert_eq!(status.code(), Code::Unavailable);
+            assert!(status.message().contains(want), "{status}");
+        }
+
+        // A call that the broker must answer fails at once. What the gateway could arrange must
+        // be in the plan.
+        use proto::rendezvous_request::{OverGateways, Relay, Way};
+        let out = |dial: Dial| {
+            let route = proto::Route::GatewayOut.into();
+            Way::OverGateways(OverGateways { route, dial: dial.into(), ..OverGateways::default() })
+        };
+        for (destination, way, want) in [
+            (
+                far_address,
+                Way::Relay(Relay::default()),
+                "cannot arrange the way relay, end-to-end: the gateway has had no connection to the broker for ",
+            ),
+            (far_address, out(Dial::Relay), "cannot arrange the way relay, gateway-out: "),
+            (far_address, out(Dial::Direct), "not in the plan: the node of site alpha has a way out itself"),
+            (unknown_address, out(Dial::Direct), "cannot arrange the way direct, gateway-out: "),
+        ] {
+            let request = proto::RendezvousRequest { destination, initiator: n1_address, way: Some(way) };
+            let began = std::time::Instant::now();
+            let status = n1.client.clone().rendezvous(request).await.unwrap_err();
+            assert!(began.elapsed() < promised(Duration::from_secs(4)), "{:?}", began.elapsed());
+            assert_eq!(status.code(), Code::Unavailable);
+            assert!(status.message().starts_with(want), "{status}");
+        }
     }
 }

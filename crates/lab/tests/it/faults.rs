@@ -11,8 +11,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::common::{
-    self, SOON, connect, eventually, lab, labs_run_here, listen, privileged_shell, program, round_trips,
-    shell,
+    self, SOON, connect, eventually, lab, labs_run_here, listen, privileged_shell, program, promised,
+    round_trips, shell,
 };
 
 /// One link through the emulator, one plain, and two wires within a site.
@@ -168,32 +168,6 @@ fn changes_of_a_lab_come_one_after_another() {
     assert_eq!(lab.current().unwrap().faults.cut, all);
     assert_eq!(lab.heal_all().unwrap().len(), targets.len());
     round_trips(lab.machine("n1.alpha").unwrap(), lab.machine("hub").unwrap(), 1);
-    lab.down().unwrap();
-}
-
-#[test]
-fn a_link_does_what_it_was_last_set_to() {
-    if !labs_run_here() {
-        return;
-    }
-    let lab = lab(GRID);
-    let least = || round_trips(lab.machine("n1.alpha").unwrap(), lab.machine("hub").unwrap(), 20)[0];
-    let (before, slack) = (least(), Duration::from_millis(3));
-    assert!(before >= Duration::from_millis(2) && before < Duration::from_millis(2) + slack, "{before:?}");
-    lab.set_link("alpha", &["delay=20ms", "down.delay=5ms"]).unwrap();
-    let after = least();
-    assert!(after >= Duration::from_millis(25) && after < Duration::from_millis(25) + slack, "{after:?}");
-    let link = lab.current().unwrap().grid.sites[0].link;
-    assert_eq!((link.up.delay.to_string(), link.down.delay.to_string()), ("20 ms".into(), "5 ms".into()));
-    lab.set_link("alpha", &["delay=1ms", "loss=100%"]).unwrap();
-    let (caller, listener) = (udp(lab.machine("n1.alpha").unwrap()), udp(lab.machine("hub").unwrap()));
-    caller.send_to(b"lost", ("198.51.100.10", port(&listener))).unwrap();
-    hears_nothing(&listener);
-
-    let refused = |link: &str, change: &str| lab.set_link(link, &[change]).unwrap_err().to_string();
-    assert!(refused("hub", "delay=1ms").contains("is not emulated"), "{}", refused("hub", "delay=1ms"));
-    assert!(refused("alpha", "delay=1").contains("\"1\" is not a delay"));
-    assert!(refused("n1.alpha", "delay=1ms").contains("it has: alpha, beta, hub"));
     lab.down().unwrap();
 }
 
@@ -564,4 +538,42 @@ fn rails_are_cut_and_set_one_by_one() {
     receives(&listener, b"later");
     assert!(start.elapsed() >= Duration::from_millis(15));
     lab.down().unwrap();
+}
+
+/// Tests that measure: they run one at a time.
+mod alone {
+    use super::*;
+
+    #[test]
+    fn all_of_it_as_an_ordinary_user() {
+        let Some(_alone) = common::alone() else { return };
+        common::rerun_as_an_ordinary_user(module_path!(), &[]);
+    }
+
+    #[test]
+    fn a_link_does_what_it_was_last_set_to() {
+        let Some(_alone) = common::alone() else { return };
+        let lab = lab(GRID);
+        let least = || round_trips(lab.machine("n1.alpha").unwrap(), lab.machine("hub").unwrap(), 20)[0];
+        let (before, slack) = (least(), promised(Duration::from_millis(3)));
+        assert!(
+            before >= Duration::from_millis(2) && before < Duration::from_millis(2) + slack,
+            "{before:?}"
+        );
+        lab.set_link("alpha", &["delay=20ms", "down.delay=5ms"]).unwrap();
+        let after = least();
+        assert!(after >= Duration::from_millis(25) && after < Duration::from_millis(25) + slack, "{after:?}");
+        let link = lab.current().unwrap().grid.sites[0].link;
+        assert_eq!((link.up.delay.to_string(), link.down.delay.to_string()), ("20 ms".into(), "5 ms".into()));
+        lab.set_link("alpha", &["delay=1ms", "loss=100%"]).unwrap();
+        let (caller, listener) = (udp(lab.machine("n1.alpha").unwrap()), udp(lab.machine("hub").unwrap()));
+        caller.send_to(b"lost", ("198.51.100.10", port(&listener))).unwrap();
+        hears_nothing(&listener);
+
+        let refused = |link: &str, change: &str| lab.set_link(link, &[change]).unwrap_err().to_string();
+        assert!(refused("hub", "delay=1ms").contains("is not emulated"), "{}", refused("hub", "delay=1ms"));
+        assert!(refused("alpha", "delay=1").contains("\"1\" is not a delay"));
+        assert!(refused("n1.alpha", "delay=1ms").contains("it has: alpha, beta, hub"));
+        lab.down().unwrap();
+    }
 }

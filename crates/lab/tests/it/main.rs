@@ -1,12 +1,15 @@
 //! Labs that are brought up, used, broken and ended.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test")]
 
+/// Tests that measure: they run one at a time.
+mod alone {
+    mod links;
+}
 mod capture;
 mod common;
 mod faults;
 mod isolation;
 mod lifecycle;
-mod links;
 mod network;
 mod punch;
 mod rails;

@@ -63,45 +63,6 @@ fn all_of_it_as_an_ordinary_user() {
 }
 
 #[test]
-fn a_socket_leaves_by_the_link_of_its_rail_and_is_answered_by_it() {
-    if !labs_run_here() {
-        return;
-    }
-    let lab = lab(GRID);
-    let hub = lab.machine("hub").unwrap().address();
-    for (from, seen_as, round_trip) in [
-        ("0.0.0.0", "198.51.100.21", 2),
-        ("192.168.1.2", "198.51.100.21", 2),
-        ("10.11.0.2", "198.51.100.31", 30),
-    ] {
-        let (seen, took) = connect(&lab, ("n1.alpha", address(from)), ("hub", hub)).unwrap();
-        assert_eq!(seen.ip(), address(seen_as), "from {from}");
-        let round_trip = Duration::from_millis(round_trip);
-        assert!(took >= round_trip && took < round_trip + Duration::from_millis(20), "from {from}: {took:?}");
-    }
-    // Link to link: each of beta's networks by its own.
-    for (from, to, seen_as) in [
-        ("192.168.1.2", "203.0.113.2", "198.51.100.21"),
-        ("10.11.0.2", "203.0.113.66", "198.51.100.31"),
-        ("192.168.1.2", "203.0.113.66", "198.51.100.21"),
-    ] {
-        let (seen, _) = connect(&lab, ("n1.alpha", address(from)), ("n1.beta", address(to))).unwrap();
-        assert_eq!(seen.ip(), address(seen_as), "from {from} to {to}");
-    }
-    // The other way, by a forwarded port of each link.
-    for outside in ["198.51.100.21", "198.51.100.31"] {
-        let listener = probe::listen(lab.machine("n1.alpha").unwrap(), 7000).unwrap();
-        let to = SocketAddrV4::new(address(outside), 7000);
-        probe::connect(lab.machine("hub").unwrap(), 0, to, SOON).unwrap();
-        listener.accept().unwrap();
-    }
-    let report = lab.emulation().unwrap().unwrap();
-    let names: Vec<_> = report.links.iter().map(|link| link.name.as_str()).collect();
-    assert_eq!(names, ["alpha", "alpha/far"]);
-    lab.down().unwrap();
-}
-
-#[test]
 fn a_rail_without_a_link_leads_nowhere_else() {
     if !labs_run_here() {
         return;
@@ -150,20 +111,69 @@ fn throughput(lab: &Lab, from: &str, to: (&str, Ipv4Addr)) -> f64 {
     })
 }
 
-#[test]
-fn every_network_of_a_site_has_the_rate_it_was_given() {
-    if !labs_run_here() {
-        return;
+/// Tests that measure: they run one at a time.
+mod alone {
+    use super::*;
+
+    #[test]
+    fn all_of_it_as_an_ordinary_user() {
+        let Some(_alone) = common::alone() else { return };
+        common::rerun_as_an_ordinary_user(module_path!(), &[]);
     }
-    let rail = Rail::build("slow", "10.10.0.0/24".parse().unwrap()).rate("20 Mbit/s".parse().unwrap());
-    let site = Site::nat("alpha").lan_rate("200 Mbit/s".parse().unwrap()).rail(rail).nodes(2);
-    let lab = lab_of([site]);
-    for (to, rate) in [("192.168.1.3", 200e6), ("10.10.0.3", 20e6)] {
-        let reached = throughput(&lab, "n1.alpha", ("n2.alpha", address(to)));
-        eprintln!("{to}: {:.1} Mbit/s", reached / 1e6);
-        // What was on its way when the first byte came counts as well; half,
-        // because the machine may be busy with something else.
-        assert!(reached < rate * 1.05 && reached > rate / 2.0, "to {to}: {reached} bit/s");
+
+    #[test]
+    fn a_socket_leaves_by_the_link_of_its_rail_and_is_answered_by_it() {
+        let Some(_alone) = common::alone() else { return };
+        let lab = lab(GRID);
+        let hub = lab.machine("hub").unwrap().address();
+        for (from, seen_as, round_trip) in [
+            ("0.0.0.0", "198.51.100.21", 2),
+            ("192.168.1.2", "198.51.100.21", 2),
+            ("10.11.0.2", "198.51.100.31", 30),
+        ] {
+            let (seen, took) = connect(&lab, ("n1.alpha", address(from)), ("hub", hub)).unwrap();
+            assert_eq!(seen.ip(), address(seen_as), "from {from}");
+            let round_trip = Duration::from_millis(round_trip);
+            assert!(
+                took >= round_trip && took < round_trip + Duration::from_millis(20),
+                "from {from}: {took:?}"
+            );
+        }
+        // Link to link: each of beta's networks by its own.
+        for (from, to, seen_as) in [
+            ("192.168.1.2", "203.0.113.2", "198.51.100.21"),
+            ("10.11.0.2", "203.0.113.66", "198.51.100.31"),
+            ("192.168.1.2", "203.0.113.66", "198.51.100.21"),
+        ] {
+            let (seen, _) = connect(&lab, ("n1.alpha", address(from)), ("n1.beta", address(to))).unwrap();
+            assert_eq!(seen.ip(), address(seen_as), "from {from} to {to}");
+        }
+        // The other way, by a forwarded port of each link.
+        for outside in ["198.51.100.21", "198.51.100.31"] {
+            let listener = probe::listen(lab.machine("n1.alpha").unwrap(), 7000).unwrap();
+            let to = SocketAddrV4::new(address(outside), 7000);
+            probe::connect(lab.machine("hub").unwrap(), 0, to, SOON).unwrap();
+            listener.accept().unwrap();
+        }
+        let report = lab.emulation().unwrap().unwrap();
+        let names: Vec<_> = report.links.iter().map(|link| link.name.as_str()).collect();
+        assert_eq!(names, ["alpha", "alpha/far"]);
+        lab.down().unwrap();
     }
-    lab.down().unwrap();
+
+    #[test]
+    fn every_network_of_a_site_has_the_rate_it_was_given() {
+        let Some(_alone) = common::alone() else { return };
+        let rail = Rail::build("slow", "10.10.0.0/24".parse().unwrap()).rate("20 Mbit/s".parse().unwrap());
+        let site = Site::nat("alpha").lan_rate("200 Mbit/s".parse().unwrap()).rail(rail).nodes(2);
+        let lab = lab_of([site]);
+        for (to, rate) in [("192.168.1.3", 200e6), ("10.10.0.3", 20e6)] {
+            let reached = throughput(&lab, "n1.alpha", ("n2.alpha", address(to)));
+            eprintln!("{to}: {:.1} Mbit/s", reached / 1e6);
+            // What was on its way when the first byte came counts as well; half,
+            // because the machine may be busy with something else.
+            assert!(reached < rate * 1.05 && reached > rate / 2.0, "to {to}: {reached} bit/s");
+        }
+        lab.down().unwrap();
+    }
 }

@@ -90,7 +90,8 @@ impl Service {
         stream
     }
 
-    /// Whether an honest client gets its answers: one that joins, and one that renews.
+    /// Whether an honest client gets its answers: one that joins, and one that renews. It must
+    /// not wait until strangers' handshakes end, after 10 s.
     async fn assert_serves(&self, while_: &str) {
         let authority = self.authority.certificate().clone();
         let address = self.address.to_string();
@@ -130,46 +131,6 @@ async fn until_closed(stream: &mut Stream) -> Vec<u8> {
     kinds
 }
 
-/// With 256 such connections, neither broker nor gateway used to accept another one.
-#[tokio::test]
-async fn connections_without_a_handshake_keep_none_out() {
-    let service = Service::start().await;
-    let mut held = Vec::new();
-    for index in 0..600 {
-        let mut stream = service.connect([127, 0, 0, 1]).await;
-        // Silence, and the beginning of a TLS record.
-        if index % 2 == 0 {
-            stream.write_all(&[22, 3, 1]).await.unwrap();
-        }
-        held.push(stream);
-    }
-    service.assert_serves("600 connections are silent").await;
-}
-
-#[tokio::test]
-async fn the_oldest_anonymous_connection_of_the_greediest_source_ends() {
-    let service = Service::start().await;
-    let mut far = service.anonymous([127, 0, 0, 2]).await;
-    let mut first = service.anonymous([127, 0, 0, 1]).await;
-    let mut held = Vec::new();
-    // The bound is 512, or less if there are few descriptors.
-    for _ in 0..600 {
-        held.push(service.anonymous([127, 0, 0, 1]).await);
-    }
-    until_closed(&mut first).await;
-    service.assert_serves("600 anonymous connections stand").await;
-    far.write_all(&frame(PING, 0, 0, &[7; 8])).await.unwrap();
-    let answered = async {
-        while let Ok(next) = next_frame(&mut far).await {
-            if next == (PING, vec![7; 8]) {
-                return true;
-            }
-        }
-        false
-    };
-    assert!(timeout(SOON, answered).await.unwrap(), "the only connection of its source was closed");
-}
-
 #[tokio::test]
 async fn small_bounds_hold_without_a_certificate() {
     let service = Service::start().await;
@@ -189,43 +150,91 @@ async fn small_bounds_hold_without_a_certificate() {
     }
 }
 
-/// Rapid reset (CVE-2023-44487), CONTINUATION flood (CVE-2024-27316), empty frames
-/// (CVE-2019-9518), and calls beyond the bound: the service ends the connection.
-#[tokio::test]
-async fn http2_tricks_end_the_connection() {
-    let service = Service::start().await;
-    let odd = |count: u32| (0..count).map(|index| 2 * index + 1);
-    let tricks: [(&str, Vec<u8>); 4] = [
-        ("calls that are cancelled", odd(2000).flat_map(|stream| cancelled(stream, JOIN)).collect()),
-        ("headers without an end", endless_headers(200)),
-        ("empty frames", [call(1, JOIN), (0..2000).flat_map(|_| frame(DATA, 0, 1, &[])).collect()].concat()),
-        ("calls beyond the bound", odd(2000).flat_map(|stream| call(stream, JOIN)).collect()),
-    ];
-    for (trick, bytes) in tricks {
-        let mut stream = service.anonymous([127, 0, 0, 1]).await;
-        // Fails if the service closes before all is sent.
-        let _ = timeout(SOON, stream.write_all(&bytes)).await.unwrap();
-        let kinds = until_closed(&mut stream).await;
-        let expected = [SETTINGS, GOAWAY, RST_STREAM, HEADERS, PING, 8];
-        assert!(kinds.iter().all(|kind| expected.contains(kind)), "{trick}: {kinds:?}");
-        service.assert_serves(trick).await;
-    }
-}
+/// Tests that measure: they run one at a time.
+mod alone {
+    use super::*;
 
-/// A client that reads nothing can have the service hold no more than a few buffers.
-#[tokio::test]
-async fn a_client_that_reads_nothing_is_held_back() {
-    let service = Service::start().await;
-    let mut stream = service.anonymous([127, 0, 0, 1]).await;
-    let pings: Vec<u8> = (0..4096).flat_map(|_| frame(PING, 0, 0, &[1; 8])).collect();
-    let mut sent = 0;
-    let sending = async {
-        while stream.write_all(&pings).await.is_ok() {
-            sent += pings.len();
+    /// With 256 such connections, neither broker nor gateway used to accept another one.
+    #[tokio::test]
+    async fn connections_without_a_handshake_keep_none_out() {
+        let service = Service::start().await;
+        let mut held = Vec::new();
+        for index in 0..600 {
+            let mut stream = service.connect([127, 0, 0, 1]).await;
+            // Silence, and the beginning of a TLS record.
+            if index % 2 == 0 {
+                stream.write_all(&[22, 3, 1]).await.unwrap();
+            }
+            held.push(stream);
         }
-    };
-    // Ends with an error, or blocks because the service reads no more.
-    let _ = timeout(Duration::from_secs(2), sending).await;
-    assert!(sent < 64 << 20, "{sent} bytes were taken");
-    service.assert_serves("a client reads nothing").await;
+        service.assert_serves("600 connections are silent").await;
+    }
+
+    #[tokio::test]
+    async fn the_oldest_anonymous_connection_of_the_greediest_source_ends() {
+        let service = Service::start().await;
+        let mut far = service.anonymous([127, 0, 0, 2]).await;
+        let mut first = service.anonymous([127, 0, 0, 1]).await;
+        let mut held = Vec::new();
+        // The bound is 512, or less if there are few descriptors.
+        for _ in 0..600 {
+            held.push(service.anonymous([127, 0, 0, 1]).await);
+        }
+        until_closed(&mut first).await;
+        service.assert_serves("600 anonymous connections stand").await;
+        far.write_all(&frame(PING, 0, 0, &[7; 8])).await.unwrap();
+        let answered = async {
+            while let Ok(next) = next_frame(&mut far).await {
+                if next == (PING, vec![7; 8]) {
+                    return true;
+                }
+            }
+            false
+        };
+        assert!(timeout(SOON, answered).await.unwrap(), "the only connection of its source was closed");
+    }
+
+    /// Rapid reset (CVE-2023-44487), CONTINUATION flood (CVE-2024-27316), empty frames
+    /// (CVE-2019-9518), and calls beyond the bound: the service ends the connection.
+    #[tokio::test]
+    async fn http2_tricks_end_the_connection() {
+        let service = Service::start().await;
+        let odd = |count: u32| (0..count).map(|index| 2 * index + 1);
+        let tricks: [(&str, Vec<u8>); 4] = [
+            ("calls that are cancelled", odd(2000).flat_map(|stream| cancelled(stream, JOIN)).collect()),
+            ("headers without an end", endless_headers(200)),
+            (
+                "empty frames",
+                [call(1, JOIN), (0..2000).flat_map(|_| frame(DATA, 0, 1, &[])).collect()].concat(),
+            ),
+            ("calls beyond the bound", odd(2000).flat_map(|stream| call(stream, JOIN)).collect()),
+        ];
+        for (trick, bytes) in tricks {
+            let mut stream = service.anonymous([127, 0, 0, 1]).await;
+            // Fails if the service closes before all is sent.
+            let _ = timeout(SOON, stream.write_all(&bytes)).await.unwrap();
+            let kinds = until_closed(&mut stream).await;
+            let expected = [SETTINGS, GOAWAY, RST_STREAM, HEADERS, PING, 8];
+            assert!(kinds.iter().all(|kind| expected.contains(kind)), "{trick}: {kinds:?}");
+            service.assert_serves(trick).await;
+        }
+    }
+
+    /// A client that reads nothing can have the service hold no more than a few buffers.
+    #[tokio::test]
+    async fn a_client_that_reads_nothing_is_held_back() {
+        let service = Service::start().await;
+        let mut stream = service.anonymous([127, 0, 0, 1]).await;
+        let pings: Vec<u8> = (0..4096).flat_map(|_| frame(PING, 0, 0, &[1; 8])).collect();
+        let mut sent = 0;
+        let sending = async {
+            while stream.write_all(&pings).await.is_ok() {
+                sent += pings.len();
+            }
+        };
+        // Ends with an error, or blocks because the service reads no more.
+        let _ = timeout(Duration::from_secs(2), sending).await;
+        assert!(sent < 64 << 20, "{sent} bytes were taken");
+        service.assert_serves("a client reads nothing").await;
+    }
 }

@@ -7,29 +7,6 @@ const OPENING: usize = 16 * 1024;
 const JOINING_EACH: usize = 32;
 
 #[tokio::test]
-async fn a_site_that_opens_all_streams_it_can_leaves_places_for_others() {
-    let mut three = Three::start().await;
-    let plane = plane();
-    let (trunk, first) = stream_of(&plane, &three.gamma, &three.outside).await.unwrap();
-    // They say nothing, so each keeps its place for a while.
-    let mut flood = vec![first];
-    while flood.len() < OPENING {
-        flood.push(soon("a stream", trunk.open()).await.unwrap());
-    }
-    let mut last = flood.pop().unwrap();
-    // Much less than the time that a stream has to say something.
-    let refused = tokio::time::timeout(Duration::from_secs(5), last.receive::<1>()).await;
-    refused.expect("the last is refused at once").unwrap_err();
-    let (_alphas, stream) = stream_of(&plane, &three.alpha.credentials, &three.outside).await.unwrap();
-    stream.send(&whom(three.far_address, three.near_address));
-    let attach_down::Kind::Dial(order) = three.far_attached.next().await else { panic!("no order") };
-    assert!(matches!(order.way, Some(dial_request::Way::SiteTrunk(_))), "{order:?}");
-    // So do the streams of beta's own nodes.
-    let own = answer(three.far.client.clone(), three.far_address, three.near_address).await.unwrap();
-    assert!(matches!(own.way, Some(rendezvous_reply::Way::OwnGateway(_))), "{own:?}");
-}
-
-#[tokio::test]
 async fn a_gateway_that_sends_no_hello_has_few_carriers_at_once() {
     let three = Three::start().await;
     let mut silent = Vec::new();
@@ -49,4 +26,32 @@ async fn a_gateway_that_sends_no_hello_has_few_carriers_at_once() {
         }
     };
     soon("a carrier after that", again).await;
+}
+
+/// Tests that measure: they run one at a time.
+mod alone {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_site_that_opens_all_streams_it_can_leaves_places_for_others() {
+        let mut three = Three::start().await;
+        let plane = plane();
+        let (trunk, first) = stream_of(&plane, &three.gamma, &three.outside).await.unwrap();
+        // They say nothing, so each keeps its place for a while.
+        let mut flood = vec![first];
+        while flood.len() < OPENING {
+            flood.push(soon("a stream", trunk.open()).await.unwrap());
+        }
+        let mut last = flood.pop().unwrap();
+        // Half the time that a stream has to say something.
+        let refused = tokio::time::timeout(Duration::from_secs(5), last.receive::<1>()).await;
+        refused.expect("the last is refused at once").unwrap_err();
+        let (_alphas, stream) = stream_of(&plane, &three.alpha.credentials, &three.outside).await.unwrap();
+        stream.send(&whom(three.far_address, three.near_address));
+        let attach_down::Kind::Dial(order) = three.far_attached.next().await else { panic!("no order") };
+        assert!(matches!(order.way, Some(dial_request::Way::SiteTrunk(_))), "{order:?}");
+        // So do the streams of beta's own nodes.
+        let own = answer(three.far.client.clone(), three.far_address, three.near_address).await.unwrap();
+        assert!(matches!(own.way, Some(rendezvous_reply::Way::OwnGateway(_))), "{own:?}");
+    }
 }

@@ -34,7 +34,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tonic::Code;
 use tonic::transport::Channel;
 
-use crate::grid::{self, Agent, Attachment, Gateway, Grid, soon};
+use crate::grid::{self, Agent, Attachment, Gateway, Grid, promised, soon};
 
 const PROTOCOL: &[u8] = b"isthmus-site-trunk/1";
 
@@ -246,55 +246,6 @@ async fn nodes_are_joined_over_a_trunk_that_stands() {
     }
     times[1..].sort_unstable();
     println!("set-up, the first: {:?}; over the trunk that stands, the median: {:?}", times[0], times[10]);
-}
-
-#[tokio::test]
-async fn connections_wait_for_a_trunk_through_a_short_cut_and_take_another_way_in_a_long_one() {
-    let mut two = Two::start(true).await;
-    two.ask().await.unwrap();
-    two.to_relay.cut().await;
-    let short = Duration::from_secs(2);
-    let healing = async {
-        tokio::time::sleep(short).await;
-        two.to_relay.heal().await;
-    };
-    let (client, from, to) = (two.near.client.clone(), two.near_address, two.far_address);
-    let waiting = async {
-        loop {
-            let begun = Instant::now();
-            ask(client.clone(), from, to).await.unwrap();
-            // The gateway may not have noticed the cut yet.
-            if begun.elapsed() > short / 4 {
-                return;
-            }
-        }
-    };
-    tokio::join!(soon("an answer after the cut", waiting), healing);
-    two.to_relay.cut().await;
-    let cut = Instant::now();
-    let refusing = async {
-        loop {
-            // As above.
-            if let Err(refused) = two.ask().await {
-                return refused;
-            }
-        }
-    };
-    let refused = soon("a refusal", refusing).await;
-    assert_eq!(refused.code(), Code::Unavailable);
-    assert!(refused.message().contains("has been cut for 1"), "{refused:?}");
-    assert!(cut.elapsed() >= Duration::from_secs(9), "{:?}", cut.elapsed());
-    // The next one is told at once.
-    let begun = Instant::now();
-    two.ask().await.unwrap_err();
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
-    two.to_relay.heal().await;
-    let healed = async {
-        while two.ask().await.is_err() {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    };
-    soon("the trunk is healed", healed).await;
 }
 
 #[tokio::test]
@@ -513,4 +464,58 @@ async fn a_captured_gateway_speaks_for_its_own_site_alone() {
     stream.send(&whom(far_address, near_address));
     let attach_down::Kind::Dial(order) = far_attached.next().await else { panic!("no order") };
     assert!(matches!(order.way, Some(dial_request::Way::SiteTrunk(_))), "{order:?}");
+}
+
+/// Tests that measure: they run one at a time.
+mod alone {
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_wait_for_a_trunk_through_a_short_cut_and_take_another_way_in_a_long_one() {
+        let mut two = Two::start(true).await;
+        two.ask().await.unwrap();
+        two.to_relay.cut().await;
+        let short = Duration::from_secs(2);
+        let healing = async {
+            tokio::time::sleep(short).await;
+            two.to_relay.heal().await;
+        };
+        let (client, from, to) = (two.near.client.clone(), two.near_address, two.far_address);
+        let waiting = async {
+            loop {
+                let begun = Instant::now();
+                ask(client.clone(), from, to).await.unwrap();
+                // The gateway may not have noticed the cut yet.
+                if begun.elapsed() > short / 4 {
+                    return;
+                }
+            }
+        };
+        tokio::join!(soon("an answer after the cut", waiting), healing);
+        two.to_relay.cut().await;
+        let cut = Instant::now();
+        let refusing = async {
+            loop {
+                // As above.
+                if let Err(refused) = two.ask().await {
+                    return refused;
+                }
+            }
+        };
+        let refused = soon("a refusal", refusing).await;
+        assert_eq!(refused.code(), Code::Unavailable);
+        assert!(refused.message().contains("has been cut for 1"), "{refused:?}");
+        assert!(cut.elapsed() >= Duration::from_secs(9), "{:?}", cut.elapsed());
+        // The next one is told at once.
+        let begun = Instant::now();
+        two.ask().await.unwrap_err();
+        assert!(begun.elapsed() < promised(Duration::from_secs(2)), "{:?}", begun.elapsed());
+        two.to_relay.heal().await;
+        let healed = async {
+            while two.ask().await.is_err() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        soon("the trunk is healed", healed).await;
+    }
 }

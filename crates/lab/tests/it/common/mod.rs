@@ -6,8 +6,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use isthmus_lab::grid::{Host, SiteBuilder};
@@ -17,7 +17,18 @@ use isthmus_lab::{Grid, Lab, Machine, Options};
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_isthmus-lab");
 
 /// How long anything may take that should happen at once.
-pub(crate) const SOON: Duration = Duration::from_secs(10);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
+
+/// What a promised time is compared with: twice as much where the machine may be busy.
+pub(crate) fn promised(time: Duration) -> Duration {
+    if std::env::var_os("ISTHMUS_TEST_ALL").is_some() { time } else { 2 * time }
+}
+
+/// For tests that measure: one at a time, whoever runs them. None where labs don't run.
+pub(crate) fn alone() -> Option<MutexGuard<'static, ()>> {
+    static ONE: Mutex<()> = Mutex::new(());
+    labs_run_here().then(|| ONE.lock().unwrap_or_else(PoisonError::into_inner))
+}
 
 /// Whether this user can run labs; prints why not. In continuous integration labs
 /// must run.
@@ -56,7 +67,7 @@ pub(crate) fn copy_executable(from: &Path, to: &Path) {
 }
 
 /// Runs the other tests of a module once more, as an ordinary user, if root
-/// runs them.
+/// runs them. Those that measure are run by a test that is `alone` as well.
 pub(crate) fn rerun_as_an_ordinary_user(module: &str, skip: &[&str]) {
     if !nix::unistd::geteuid().is_root() {
         return;
@@ -82,6 +93,7 @@ pub(crate) fn rerun_as_an_ordinary_user(module: &str, skip: &[&str]) {
     command.arg(format!("{module}::"));
     command.args(["--nocapture", "--skip", "all_of_it_as_an_ordinary_user"]);
     command.args(skip.iter().flat_map(|test| ["--skip", test]));
+    command.args(if module.contains("alone") { ["--test-threads", "1"] } else { ["--skip", "alone::"] });
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "as an ordinary user:\n{text}");
