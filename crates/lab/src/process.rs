@@ -162,7 +162,7 @@ mod tests {
         let id = ProcessId::of(Pid::from_raw(child.id() as i32)).unwrap();
         assert!(!id.wait_ended(Duration::from_millis(1)).unwrap());
         drop(child.stdin.take());
-        assert!(id.wait_ended(Duration::from_secs(10)).unwrap());
+        assert!(id.wait_ended(Duration::from_secs(60)).unwrap());
         child.wait().unwrap();
         assert!(id.wait_ended(Duration::ZERO).unwrap());
     }

@@ -28,12 +28,13 @@ fn a_grid_from_nothing_to_its_end() {
     std::fs::write(playground.path("relay/isthmus.toml"), "[relay]\nlisten = \"127.0.0.1:0\"\n").unwrap();
     let relay = playground.start("relay", "relay");
 
-    // The gateway reports that it is ready before it has found the broker.
+    // Both report that they are ready before they have found the broker.
     let started = Instant::now();
     let status = loop {
         let json = playground.good("status --state broker --json");
         let status: serde_json::Value = serde_json::from_str(&json).unwrap();
-        if status["sites"][0]["up"] == true || started.elapsed() > SOON {
+        if (status["sites"][0]["up"] == true && status["relays"][0]["up"] == true) || started.elapsed() > SOON
+        {
             break status;
         }
     };

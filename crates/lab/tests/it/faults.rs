@@ -328,7 +328,8 @@ fn a_restarted_nat_is_off_for_a_while_and_knows_no_connection() {
     let lab = lab(GRID);
     let (node, hub, mapped) = mapping(&lab);
     let (mut near, mut far) = connection(lab.machine("n1.alpha").unwrap(), lab.machine("hub").unwrap());
-    let outage = Duration::from_millis(400);
+    // Much longer than anything is looked at meanwhile.
+    let outage = Duration::from_secs(3);
     std::thread::scope(|scope| {
         let restarting = scope.spawn(|| lab.nat("alpha").unwrap().restart(outage).unwrap());
         let router = lab.machine("router.alpha").unwrap();
@@ -340,7 +341,7 @@ fn a_restarted_nat_is_off_for_a_while_and_knows_no_connection() {
     hub.send_to(b"unsolicited", mapped).unwrap();
     hears_nothing(&node);
     // The outage ends without the one who asked for it.
-    let mut command = program(&["nat", "restart", "--lab", lab.name(), "alpha", "--for", "500ms"]);
+    let mut command = program(&["nat", "restart", "--lab", lab.name(), "alpha", "--for", "3s"]);
     let mut child = command.spawn().unwrap();
     eventually("the outage", || {
         privileged_shell(lab.machine("router.alpha").unwrap(), "nft list tables").contains("lab_off")

@@ -2,7 +2,7 @@
 //! hole answers connections with short segments only.
 
 use std::net::SocketAddr;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use isthmus_net::credentials::{ALPN_H2, SigningRequest};
 use isthmus_net::grpc::{self, Stage};
@@ -62,7 +62,9 @@ async fn a_black_hole_is_named_and_nothing_else() {
     ] {
         let address = serve(&broker, &[alpn], most).await.to_string();
         let looking = packets::hole_towards(("gateway.alpha", "broker"), &address, &tls);
-        let found = tokio::time::timeout(std::time::Duration::from_secs(8), looking).await.ok().flatten();
+        // A hole is found in the end, however busy the machine is.
+        let limit = Duration::from_secs(if want.is_some() { 60 } else { 8 });
+        let found = tokio::time::timeout(limit, looking).await.ok().flatten();
         assert_eq!(found.is_some(), want.is_some(), "{name}: {found:?}");
         assert!(want.is_none_or(|want| found.unwrap().contains(want)), "{name}");
     }

@@ -47,7 +47,7 @@ fn connect(user: u32, to: &str, end: End) -> String {
         // SAFETY: takes no pointer.
         unsafe { libc::setfsuid(user) };
         let mut client = TcpStream::connect(&to).unwrap();
-        client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         client.write_all(format!("{user}\n").as_bytes()).unwrap();
         let mut answer = String::new();
         if end == End::Reset {
