@@ -438,7 +438,7 @@ async fn two_hundred_connections_at_once() {
     for number in 0..200_u64 {
         let relay = Arc::clone(&relay);
         tasks.spawn(async move {
-            let length = usize::try_from(number * number * 37).unwrap() + 1;
+            let length = usize::try_from(number * number * 8).unwrap() + 1;
             let (there, back) = (noise(number, length), noise(number + 1000, length));
             let (initiator, acceptor) = relay.pair().await;
             let (mut from_acceptor, mut to_acceptor) = initiator.into_split();

@@ -14,10 +14,10 @@ use socket2::SockRef;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::common::{Agents, PATIENCE, counts, pair, plane, rules};
+use crate::common::rules::Exchanges;
+use crate::common::{Agents, PATIENCE, counts, pair, plane};
 
 const ID: TrunkId = TrunkId([3; 16]);
 
@@ -175,9 +175,9 @@ async fn a_cut_trunk_is_dialed_until_it_is_healed_and_its_streams_go_on() {
 }
 
 impl Trunks {
-    /// Begins to exchange so many bytes in both directions over each of so many streams.
-    async fn exchange(&mut self, streams: usize, size: usize) -> JoinSet<()> {
-        let mut exchanges = JoinSet::new();
+    /// Begins to send in both directions over each of so many streams.
+    async fn exchange(&mut self, streams: usize) -> Exchanges {
+        let mut exchanges = Exchanges::in_bursts();
         for _ in 0..streams {
             let near = timeout(PATIENCE, self.kept.trunk.open()).await.unwrap().unwrap();
             // A stream is there for the other end once something was sent.
@@ -195,7 +195,7 @@ impl Trunks {
             let (other_program, other_agent) = pair().await;
             near.attach(agent.into_std().unwrap(), counts()).unwrap();
             far.attach(other_agent.into_std().unwrap(), counts()).unwrap();
-            exchanges.spawn(rules::everything_arrives_both_ways_at_once((program, other_program), size));
+            exchanges.add((program, other_program));
         }
         exchanges
     }
@@ -204,12 +204,12 @@ impl Trunks {
 #[tokio::test]
 async fn a_busy_trunk_gets_further_carriers() {
     let mut trunks = Trunks::new().await;
-    let exchanges = trunks.exchange(3, 256 << 20).await;
+    let exchanges = trunks.exchange(3).await;
     // As many as streams, and one for small frames.
     trunks.has_dialed(3).await;
     trunks.near.cut();
     trunks.has_dialed(4).await;
-    exchanges.join_all().await;
+    exchanges.stop().await;
     assert_eq!(trunks.near.dials.load(SeqCst), 4);
 }
 
@@ -217,13 +217,13 @@ async fn a_busy_trunk_gets_further_carriers() {
 async fn carriers_are_spread_over_rails() {
     let source = [10, 0, 0, 1].into();
     let mut trunks = Trunks::with_rails(vec![Rail { source, address: None }]).await;
-    let exchanges = trunks.exchange(3, 256 << 20).await;
+    let exchanges = trunks.exchange(3).await;
     trunks.has_dialed(3).await;
     let ordinary = RailWay::default();
     let further = RailWay { source: Some(source), address: None };
     // The first carrier was there before; the one for small frames is dialed first.
     assert_eq!(trunks.near.dialed.lock().unwrap()[..2], [ordinary, further]);
-    exchanges.join_all().await;
+    exchanges.stop().await;
 }
 
 #[tokio::test]

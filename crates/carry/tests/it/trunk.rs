@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
 use crate::common::ends::{Both, End};
+use crate::common::rules::Exchanges;
 use crate::common::{Agents, PATIENCE, counts, filled, pair, rules};
 
 /// Cuts a connection at once, without an end of TLS.
@@ -112,37 +113,32 @@ async fn a_stream_that_is_given_up_ends_at_the_other_end() {
 /// A program's connection goes on over the next carrier, with no byte lost or doubled.
 #[tokio::test]
 async fn a_cut_of_every_carrier_is_outlived() {
-    const SIZE: usize = 64 << 20;
     let mut both = Both::new().await;
-    let (near, far) = both.programs().await;
-    let cutting = async {
-        // The first carrier was not copied; this one replaces it.
-        for _ in 0..20 {
-            let (id, sockets) = both.carrier().await;
-            tokio::time::sleep(Duration::from_millis(10)).await;
-            let others = both.near.trunk.status().await.unwrap().carriers;
-            for other in others.iter().filter(|other| other.id != id) {
-                both.near.trunk.end_carrier(other.id);
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-            cut(&sockets);
+    let mut exchanges = Exchanges::steady();
+    exchanges.add(both.programs().await);
+    // The first carrier was not copied; this one replaces it.
+    for _ in 0..20 {
+        let (id, sockets) = both.carrier().await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let others = both.near.trunk.status().await.unwrap().carriers;
+        for other in others.iter().filter(|other| other.id != id) {
+            both.near.trunk.end_carrier(other.id);
         }
-        both.carrier().await;
-    };
-    let exchange = rules::everything_arrives_both_ways_at_once((near, far), SIZE);
-    tokio::join!(cutting, exchange);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        cut(&sockets);
+    }
+    both.carrier().await;
+    exchanges.stop().await;
     both.unused().await;
 }
 
 /// The trunk asks for more, and uses them.
 #[tokio::test]
 async fn a_busy_trunk_has_several_carriers_and_lets_go_of_those_it_does_not_want() {
-    const SIZE: usize = 256 << 20;
     let mut both = Both::new().await;
-    let mut exchanges = tokio::task::JoinSet::new();
+    let mut exchanges = Exchanges::in_bursts();
     for _ in 0..2 {
-        let programs = both.programs().await;
-        exchanges.spawn(rules::everything_arrives_both_ways_at_once(programs, SIZE));
+        exchanges.add(both.programs().await);
     }
     let wanted = both.near.wanted(|wanted| wanted.bulk == 2).await;
     assert!(wanted.small);
@@ -162,13 +158,13 @@ async fn a_busy_trunk_has_several_carriers_and_lets_go_of_those_it_does_not_want
     // One too many: the oldest leaves.
     let (another, _) = both.carrier().await;
     both.near.carriers(|carriers| carriers.len() == 3 && live(carriers, another)).await;
-    exchanges.join_all().await;
     both.near
         .carriers(|carriers| {
             let further = carriers.iter().filter(|it| [bulk, small, another].contains(&it.id));
             further.map(|it| it.status.acknowledged).sum::<u64>() > 0
         })
         .await;
+    exchanges.stop().await;
     both.unused().await;
 }
 

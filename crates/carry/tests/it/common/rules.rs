@@ -1,11 +1,14 @@
 //! What two programs see of each other, whatever carries their bytes.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::{PATIENCE, filled};
@@ -29,6 +32,89 @@ pub(crate) async fn everything_arrives_both_ways_at_once((near, far): (TcpStream
     };
     let both = async { tokio::join!(exchange(near, 1, 2), exchange(far, 2, 1)) };
     timeout(PATIENCE, both).await.expect("arrives in time");
+}
+
+/// What programs send at once in an exchange: several frames.
+const BLOCK: usize = 64 << 10;
+
+/// Programs that send to each other for as long as a test needs it, on any machine.
+#[derive(Default)]
+pub(crate) struct Exchanges {
+    running: JoinSet<()>,
+    stopped: Arc<AtomicBool>,
+    /// After each block.
+    pause: Duration,
+}
+
+impl Exchanges {
+    /// They send without a pause: data is under way at every moment.
+    pub(crate) fn steady() -> Self {
+        Self::default()
+    }
+
+    /// They send often enough to be busy, and not much.
+    pub(crate) fn in_bursts() -> Self {
+        Self { pause: Duration::from_millis(1), ..Self::default() }
+    }
+
+    /// Begins one between two programs.
+    pub(crate) fn add(&mut self, (near, far): (TcpStream, TcpStream)) {
+        let (stopped, pause) = (self.stopped.clone(), self.pause);
+        self.running.spawn(async move {
+            let near = exchange_blocks(near, [1, 2], pause, &stopped);
+            let (near, far) = tokio::join!(near, exchange_blocks(far, [2, 1], pause, &stopped));
+            assert_eq!(near, [far[1], far[0]], "blocks sent and received");
+        });
+    }
+
+    /// Ends them. All that was sent arrives, and nothing else.
+    pub(crate) async fn stop(self) {
+        self.stopped.store(true, Relaxed);
+        timeout(PATIENCE, self.running.join_all()).await.expect("arrives in time");
+    }
+}
+
+/// Sends blocks until it is stopped, and receives those of the other end; how many of both.
+async fn exchange_blocks(
+    stream: TcpStream,
+    [own, other]: [u8; 2],
+    pause: Duration,
+    stopped: &AtomicBool,
+) -> [u64; 2] {
+    let (mut reading, mut writing) = stream.into_split();
+    let block = |number: u64, seed: u8| {
+        let mut block: Vec<u8> = filled(BLOCK).into_iter().map(|byte| byte ^ seed).collect();
+        block[..8].copy_from_slice(&number.to_be_bytes());
+        block
+    };
+    let write = async {
+        let mut number = 0;
+        while !stopped.load(Relaxed) {
+            writing.write_all(&block(number, own)).await.unwrap();
+            number += 1;
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
+        }
+        writing.shutdown().await.unwrap();
+        number
+    };
+    let read = async {
+        let (mut got, mut number) = (vec![0; BLOCK], 0);
+        loop {
+            match reading.read_exact(&mut got).await {
+                Ok(_) => assert!(got == block(number, other), "block {number}"),
+                // A part of a block is missed: it was sent as a whole.
+                Err(error) => {
+                    assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{error}");
+                    break number;
+                }
+            }
+            number += 1;
+        }
+    };
+    let (sent, received) = tokio::join!(write, read);
+    [sent, received]
 }
 
 pub(crate) async fn one_direction_may_end_before_the_other((mut near, mut far): (TcpStream, TcpStream)) {
