@@ -28,10 +28,17 @@ fn runs(pid: &str) -> bool {
     Path::new("/proc").join(pid).join("stat").exists()
 }
 
+/// Nothing here takes long; what hangs fails.
+async fn in_time<T>(awaited: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), awaited)
+        .await
+        .unwrap_or_else(|_| panic!("no end within a minute"))
+}
+
 async fn first_line(supervised: &mut Supervised) -> String {
     let stdout = supervised.stdout.take().unwrap();
     let mut line = String::new();
-    BufReader::new(stdout).read_line(&mut line).await.unwrap();
+    in_time(BufReader::new(stdout).read_line(&mut line)).await.unwrap();
     line.trim().to_owned()
 }
 
@@ -39,8 +46,8 @@ async fn first_line(supervised: &mut Supervised) -> String {
 async fn status_is_that_of_the_command() {
     for (script, want) in [("exit 7", 7), ("kill -9 $$", 128 + 9), ("true", 0)] {
         let supervised = start(script);
-        assert_eq!(handle::status(&mut supervised.outcome()).await, want, "{script}");
-        assert_eq!(handle::gone(&mut supervised.outcome()).await, 0, "{script}");
+        assert_eq!(in_time(handle::status(&mut supervised.outcome())).await, want, "{script}");
+        assert_eq!(in_time(handle::gone(&mut supervised.outcome())).await, 0, "{script}");
     }
 }
 
@@ -59,7 +66,7 @@ async fn killed_commands_are_reported() {
         ),
     ] {
         let supervised = start(script);
-        handle::gone(&mut supervised.outcome()).await;
+        in_time(handle::gone(&mut supervised.outcome())).await;
         assert_eq!(supervised.outcome().borrow().killed(), want, "{script}");
     }
 }
@@ -69,16 +76,19 @@ async fn a_signal_reaches_the_command() {
     let mut supervised = start("trap 'exit 5' USR1; echo ready; while :; do sleep 0.05; done");
     assert_eq!(first_line(&mut supervised).await, "ready");
     supervised.signal(nix::libc::SIGUSR1, false).await;
-    assert_eq!(handle::status(&mut supervised.outcome()).await, 5);
+    assert_eq!(in_time(handle::status(&mut supervised.outcome())).await, 5);
 }
 
 /// A key that was pressed before there was a command.
 #[tokio::test]
 async fn a_terminal_s_signal_that_the_command_has_missed_reaches_it() {
-    let mut supervised = start("trap 'exit 6' INT; echo ready; while :; do sleep 0.05; done");
+    // A shell can't trap what it finds ignored, as in what another shell has started with `&`.
+    let mut supervised = start(
+        "exec env --default-signal=INT sh -c 'trap \"exit 6\" INT; echo ready; while :; do sleep 0.05; done'",
+    );
     assert_eq!(first_line(&mut supervised).await, "ready");
     supervised.signal(nix::libc::SIGINT, true).await;
-    assert_eq!(handle::status(&mut supervised.outcome()).await, 6);
+    assert_eq!(in_time(handle::status(&mut supervised.outcome())).await, 6);
 }
 
 /// A launcher that has lost its daemon signals what it has started.
@@ -88,7 +98,8 @@ async fn a_killed_daemon_is_reported_though_its_launcher_signals_the_command() {
     // The supervisor's own child, and not the shell's, which would collect it.
     for (name, want) in [("orted", true), ("rank", false)] {
         let program = directory.path().join(name);
-        std::fs::copy("/bin/sleep", &program).unwrap();
+        // No copy: while another test forks, its child has the copy open for writing, and nobody can run it.
+        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
         let mut supervised = start(&format!(
             "trap 'kill -KILL $daemon; exit 1' TERM; daemon=$({} 60 > /dev/null & echo $!); \
              until [ \"$(cat /proc/$daemon/comm)\" = {name} ]; do sleep 0.01; done; \
@@ -97,7 +108,7 @@ async fn a_killed_daemon_is_reported_though_its_launcher_signals_the_command() {
         ));
         first_line(&mut supervised).await;
         supervised.signal(nix::libc::SIGTERM, false).await;
-        handle::gone(&mut supervised.outcome()).await;
+        in_time(handle::gone(&mut supervised.outcome())).await;
         let killed = Some((nix::libc::SIGKILL, name.to_owned()));
         assert_eq!(supervised.outcome().borrow().killed(), killed.filter(|_| want), "{name}");
     }
@@ -109,7 +120,7 @@ async fn the_end_takes_stubborn_daemons_along() {
     let daemon = first_line(&mut supervised).await;
     assert!(runs(&daemon));
     supervised.end().await;
-    let gone = handle::gone(&mut supervised.outcome()).await;
+    let gone = in_time(handle::gone(&mut supervised.outcome())).await;
     assert!((1..=2).contains(&gone), "the shell, and its sleep: {gone}");
     assert!(!runs(&daemon));
 }
@@ -120,7 +131,7 @@ async fn dropping_the_handle_is_the_end() {
     let daemon = first_line(&mut supervised).await;
     let mut outcome = supervised.outcome();
     drop(supervised);
-    handle::gone(&mut outcome).await;
+    in_time(handle::gone(&mut outcome)).await;
     assert!(!runs(&daemon));
 }
 
