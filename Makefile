@@ -50,12 +50,20 @@ demo: setup-build setup-demo ## run LAMMPS as one job over three emulated sites
 	$(MAKE) release
 	if $(TARGET)/release/isthmus lab check >/dev/null; then scripts/demo; else $(AS_ROOT) scripts/demo; fi
 
-# Each call names all packages, or all but one without features of its own, so that
-# cargo compiles nothing again with other features. The preloaded library is tested as
+# CLIPPY=yes has clippy compile the tests, so that nothing is checked a second time (.ci/run);
+# a warning is an error then. Clippy takes its own arguments from this variable.
+COMPILE := $(if $(CLIPPY),env RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings) $(CARGO)
+
+UNITS := $(COMPILE) test --locked --workspace --tests
+E2E := $(COMPILE) test --locked --workspace --test e2e
+
+# Each call names all packages, or one without features of its own, so that cargo
+# compiles nothing again with other features. The preloaded library is tested as
 # users get it. The programs under test are put apart from what later calls make.
 .PHONY: test-build
 test-build: setup-test ## compile the tests and what they run
-	$(CARGO) test --locked --workspace --no-run
+	$(UNITS) --examples --no-run
+	$(E2E) --no-run
 	$(CARGO) build --locked --release --package isthmus-shim
 	$(MAKE) -C apps
 	mkdir -p $(TARGET)/tested
@@ -64,14 +72,33 @@ test-build: setup-test ## compile the tests and what they run
 	$(MAKE) -C mpi OUT="$(abspath $(TARGET))/tested"
 
 .PHONY: test
-test: test-build ## run all tests (those in emulated grids need root: uses sudo)
-	$(CARGO) test --locked --workspace --exclude isthmus-e2e
-	$(MAKE) -C mpi check
-	$(RUNNER) $(CARGO) test --locked --workspace --test e2e -- --test-threads 2
+test: test-build ## run what a change must pass (emulated grids need root: uses sudo)
+	$(MAKE) units
+	$(MAKE) mpi-check MPI_CHECK=--quick
+	$(MAKE) e2e
 
-.PHONY: test-matrix
-test-matrix: test-build ## every kind of site against every other (needs root as well)
-	$(RUNNER) $(CARGO) test --locked --workspace --test e2e -- --test-threads 2 --include-ignored ways::
+# Everything that is tested: also under the other MPIs, in all variants, at the exact times
+# that are promised, and for long. PART=2/4 runs the second of four shares; NAMES="units mpi"
+# only some parts; scripts/test-all --help tells more.
+.PHONY: test-all
+test-all: setup-test-all test-build ## run all tests, in parts, and print a table of them (hours)
+	scripts/test-all $(if $(PART),--part "$(PART)") $(NAMES)
+
+# A test that asserts a time is in a module `alone`, and has the machine alone.
+.PHONY: units
+units: ## run the tests of the crates, as compiled by test-build
+	$(UNITS) -- --skip alone::
+	$(UNITS) -- --test-threads 1 alone::
+
+.PHONY: mpi-check
+mpi-check: ## run the tests of the library for MPI
+	$(MAKE) -C mpi check CHECK="$(MPI_CHECK)"
+
+# ARGS are of the test program: a part of the tests' names, or --include-ignored for those
+# that only `make test-all` runs.
+.PHONY: e2e
+e2e: ## run end-to-end tests, as compiled by test-build: ARGS="life::"
+	$(RUNNER) $(E2E) -- --test-threads 2 $(ARGS)
 
 # SOAK is a time such as 90s, 20m or 2h, for each of three parts: streams, jobs of
 # Open MPI, jobs of MPICH. SOAK_SEED repeats a run's faults and what programs send.
@@ -80,7 +107,7 @@ SOAK ?= 10m
 .PHONY: soak
 soak: test-build ## break things under streams and MPI jobs, SOAK each (10m; needs root as well)
 	export SOAK="$(SOAK)" SOAK_SEED="$(SOAK_SEED)" SOAK_JSON="$(abspath $(SOAK_JSON))"; \
-		$(RUNNER) $(CARGO) test --locked --workspace --test e2e -- --nocapture --test-threads 1 \
+		$(RUNNER) $(E2E) -- --nocapture --include-ignored --test-threads 1 \
 		soak::streams_survive_whatever_breaks soak::jobs::
 
 .PHONY: bench
@@ -105,17 +132,23 @@ $(BENCHES:%=bench-%): bench-%: setup-bench
 	done; exit $$status
 
 .PHONY: lint
-lint: setup-lint ## check formatting, clippy, shell scripts, dependencies, docs
-	$(CARGO) fmt --all --check
+lint: lint-text ## check formatting, clippy, shell scripts, dependencies, docs
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+.PHONY: lint-text
+lint-text: setup-lint ## the same without clippy, which needs to compile
+	$(CARGO) fmt --all --check
 	shellcheck --external-sources $$(grep -rIlE '^#!.*[/ ](ba)?sh$$|^# shellcheck shell=' scripts .ci bench tests mpi packaging)
 	scripts/check-dependencies
 	scripts/check-docs
 	scripts/map --check
+
+.PHONY: deny
+deny: setup-deny ## check licences, versions and sources of the dependencies
 	$(DENY) --locked check bans licenses sources
 
 .PHONY: advisories
-advisories: setup-lint ## look dependencies up in the RustSec database (needs github.com)
+advisories: setup-deny ## look dependencies up in the RustSec database (needs github.com)
 	$(DENY) --locked check advisories
 
 # Without a sanitizer, cargo-fuzz goes with the stable compiler. An input that breaks a
@@ -142,22 +175,25 @@ install: $(if $(SUDO_USER),,build) ## install into PREFIX (/usr/local)
 uninstall: ## remove what install put there
 	scripts/install --prefix "$(PREFIX)" --destdir "$(DESTDIR)" --remove
 
-# BUILT=tested takes what `make test-build` has compiled.
+# BUILT=tested takes what `make test-build` has compiled. PACKAGES and SUITES: some of
+# `deb tarball wheel`, and of Debian's `bookworm trixie`, in place of all.
 BUILT ?= release
+PACKAGES ?=
+SUITES ?=
 .PHONY: dist
 dist: setup-dist ## make tarball, Debian package and wheel of what `make release` built (in target/dist)
-	scripts/dist --from "$(TARGET)/$(BUILT)" --to "$(TARGET)/dist"
+	scripts/dist --from "$(TARGET)/$(BUILT)" --to "$(TARGET)/dist" $(PACKAGES)
 
 .PHONY: check-dist
 check-dist: setup-dist ## install them in new Debian systems, and look (needs root and a mirror)
-	$(AS_ROOT) scripts/check-dist --from "$(TARGET)/dist"
+	$(AS_ROOT) scripts/check-dist --from "$(TARGET)/dist" $(SUITES)
 
 .PHONY: clean
 clean: ## remove everything that was built, target/mpich included
 	if [ -n "$$CARGO_TARGET_DIR" ]; then $(CARGO) clean; fi
 	rm -rf target
 
-SETUPS := build test demo bench dist lint fuzz
+SETUPS := build test test-all demo bench dist lint deny fuzz
 .PHONY: $(SETUPS:%=setup-%)
 $(SETUPS:%=setup-%): setup-%:
 	@scripts/setup $*

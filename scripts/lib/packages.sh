@@ -5,11 +5,11 @@
 # A probe is a command, a file (pattern) with a slash, or py:MODULE. What the
 # probe finds is used as it is, wherever it came from.
 package_table='
-gcc              | build test demo bench lint fuzz | cc                              | link Rust, compile C
-libc6-dev        | build test demo bench lint fuzz | /usr/include/stdio.h            | C headers to link against
-ca-certificates  | build test demo bench lint fuzz | /etc/ssl/certs/ca-certificates.crt | fetch Rust crates and MPICH
+gcc              | build test demo bench lint deny fuzz | cc                              | link Rust, compile C
+libc6-dev        | build test demo bench lint deny fuzz | /usr/include/stdio.h            | C headers to link against
+ca-certificates  | build test demo bench lint deny fuzz | /etc/ssl/certs/ca-certificates.crt | fetch Rust crates and MPICH
 make             | test demo bench            | make                            | build the MPI programs
-protobuf-compiler| build test demo bench lint fuzz | protoc                          | generate the gRPC services
+protobuf-compiler| build test demo bench lint deny fuzz | protoc                          | generate the gRPC services
 valgrind         | test                       | valgrind                        | faults of memory in the preloaded library; programs under it are carried
 procps           | test                       | ps                              | look for processes left behind
 iproute2         | test demo bench dist       | ip                              | network namespaces and links of the lab
@@ -23,19 +23,19 @@ g++              | test bench fuzz            | c++                             
 gfortran         | test bench                 | gfortran                        | compile Fortran programs for MPI
 lammps           | test demo bench            | lmp                             | the program of the demo
 python3-venv     | test bench dist            | py:ensurepip                    | install MPIs apart from the system
-python3-torch    | test                       | /usr/lib/python3*/dist-packages/torch/__init__.py | PyTorch with Gloo between sites (150 MB)
-postgresql       | test                       | /usr/lib/postgresql/*/bin/initdb| PostgreSQL between sites
-nginx-light      | test                       | /usr/sbin/nginx                 | a web server between sites
-apache2-utils    | test                       | ab                              | 1,000 connections to that
-gdb              | test                       | gdb                             | programs under a debugger are carried
+python3-torch    | test-all                   | /usr/lib/python3*/dist-packages/torch/__init__.py | PyTorch with Gloo between sites (150 MB)
+postgresql       | test-all                   | /usr/lib/postgresql/*/bin/initdb| PostgreSQL between sites
+nginx-light      | test-all                   | /usr/sbin/nginx                 | a web server between sites
+apache2-utils    | test-all                   | ab                              | 1,000 connections to that
+gdb              | test-all                   | gdb                             | programs under a debugger are carried
 bubblewrap       | test                       | bwrap                           | programs in a container are carried
-nodejs           | test                       | node                            | Node.js between sites (13 MB)
-default-jdk-headless | test                   | javac                           | compile and run Java between sites (120 MB)
-python3-zmq      | test                       | /usr/lib/python3*/dist-packages/zmq/__init__.py | ZeroMQ between sites (1 MB)
-python3-grpcio   | test                       | /usr/lib/python3*/dist-packages/grpc/__init__.py | gRPC between sites (3 MB)
-redis-server     | test                       | redis-server                    | Redis, its client and its benchmark between sites (2 MB)
-python3-distributed | test                    | /usr/lib/python3*/dist-packages/distributed/__init__.py | Dask between sites (3 MB)
-golang-go        | test                       | go                              | programs in Go are recognised
+nodejs           | test-all                   | node                            | Node.js between sites (13 MB)
+default-jdk-headless | test-all               | javac                           | compile and run Java between sites (120 MB)
+python3-zmq      | test-all                   | /usr/lib/python3*/dist-packages/zmq/__init__.py | ZeroMQ between sites (1 MB)
+python3-grpcio   | test-all                   | /usr/lib/python3*/dist-packages/grpc/__init__.py | gRPC between sites (3 MB)
+redis-server     | test-all                   | redis-server                    | Redis, its client and its benchmark between sites (2 MB)
+python3-distributed | test-all                | /usr/lib/python3*/dist-packages/distributed/__init__.py | Dask between sites (3 MB)
+golang-go        | test-all                   | go                              | programs in Go are recognised
 musl-tools       | test                       | musl-gcc                        | programs for another C library are recognised
 iperf3           | test                       | iperf3                          | check rates and delays of the lab; a program between sites
 haproxy          | bench                      | haproxy                         | relay to compare with
@@ -102,9 +102,13 @@ missing_packages() {
 }
 
 apt_updated=
+apt_trouble=
 apt_update() {
     if [ -z "$apt_updated" ] && can_be_root; then
-        as_root apt-get -q -o DPkg::Lock::Timeout=300 update >&2 || die 'apt-get update failed, see above'
+        # Without the option it says nothing of a server that it has not reached. One of
+        # several may be away; what that means shows when packages are installed.
+        as_root apt-get -q -o DPkg::Lock::Timeout=300 -o APT::Update::Error-Mode=any update >&2 ||
+            apt_trouble='; apt-get update has failed before: is this machine connected, and is /etc/apt right?'
         apt_updated=yes
     fi
 }
