@@ -211,7 +211,7 @@ fn compare(kind: Kind, left: &str, right: &str) -> Result<()> {
     if !differences.is_empty() {
         bail!("{} lines differ:\n{}", differences.len(), differences.join("\n"));
     }
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean_within(Duration::from_secs(10))
 }
 
 #[test]

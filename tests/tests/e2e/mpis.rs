@@ -33,7 +33,7 @@ fn ensure_no_errors(output: &Output) -> Result<()> {
 fn right(mpi: Mpi, program: &str) -> Result<()> {
     let world = GRID.take_for(mpi)?;
     ensure_no_errors(&run(&world, mpi, &["-n", "4", &mpi.program(program)])?)?;
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean_within(Duration::from_secs(10))
 }
 
 macro_rules! cells {
@@ -70,7 +70,7 @@ fn spawns_across_sites(mpi: Mpi) -> Result<()> {
     let output = run(&world, mpi, &["-n", "2", &mpi.program("spawn")])?;
     ensure_no_errors(&output)?;
     ensure!(output.stdout.matches("on n1.beta").count() == 2, "{}", output.whole());
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean_within(Duration::from_secs(10))
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn spawns_after_the_nats_have_forgotten() -> Result<()> {
         ensure!(job.wait()?.success() && rest.contains(" No Errors"), "{mpi:?}: {rest}");
         ensure!(rest.matches("on n1.beta").count() == 2, "{mpi:?}: {rest}");
     }
-    world.expect_clean(SOON)
+    world.expect_clean_within(SOON)
 }
 
 /// Programs in Python, with the mpi4py that lies beside an MPI.
@@ -140,14 +140,14 @@ fn python() -> Result<()> {
         let python = mpi.launcher().replace("mpirun", "python").replace("mpiexec", "python");
         ensure_no_errors(&run(&world, mpi, &["-n", "4", &python, &program])?)?;
     }
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean_within(Duration::from_secs(10))
 }
 
 /// A program of MPICH 4.0 with UCX prints its last word and ends.
 fn mpich4(program: &str) -> Result<()> {
     let world = GRID.take()?;
     ensure_no_errors(&run(&world, Mpi::Mpich4, &["-n", "4", &Mpi::Mpich4.program(program)])?)?;
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean_within(Duration::from_secs(10))
 }
 
 /// Without isthmus most runs that only begin and end hang in MPI_Finalize.
@@ -162,7 +162,7 @@ fn mpich4_ends_whenever_its_ranks_do() -> Result<()> {
             ensure!(ended, "{ranks} ranks, run {run_number}: {}", output.whole());
         }
     }
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean_within(Duration::from_secs(10))
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn two_mpich_jobs_of_one_script_meet() -> Result<()> {
     );
     let output = world.run("n1.alpha", &NODES, &["sh", "-c", &script])?;
     ensure!(output.status == 0 && output.stdout.matches(" No Errors").count() == 2, "{}", output.whole());
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean_within(Duration::from_secs(10))
 }
 
 /// Lines of output, sorted: ranks may speak in any order.
@@ -220,7 +220,7 @@ fn prints(words: impl Fn(Mpi) -> Vec<String>, want: &[&str]) -> Result<()> {
         let output = run(&world, mpi, &words)?;
         ensure!(output.status == 0 && sorted(&output) == want, "{mpi:?} {words:?}: {}", output.whole());
     }
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean_within(Duration::from_secs(10))
 }
 
 fn words(line: &str) -> Vec<String> {
@@ -298,7 +298,7 @@ fn ranks_are_placed_and_bound_as_asked() -> Result<()> {
             ensure!(output.stdout.contains(line), "{}", output.whole());
         }
     }
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean_within(Duration::from_secs(10))
 }
 
 /// The control of the runs that `World::run` repeats: Open MPI 5 on two nodes of one

@@ -51,7 +51,7 @@ fn killed(world: &World, mpi: Mpi, node: &str) -> Result<()> {
     let (status, printed) = job.end()?;
     took.with_context(|| format!("{mpi:?}, {node}\n{printed}"))?;
     ensure!(status != 0 && status != 124, "{mpi:?}, {node}: status {status}\n{printed}");
-    world.expect_clean(SECONDS)?;
+    world.expect_clean_within(SECONDS)?;
     for (node, before) in NODES.iter().zip(before) {
         let (before, now) = (before?, files(world, node)?);
         ensure!(now == before, "{mpi:?}: {node} had {before:?}, and has {now:?} left; of {made:?}");
@@ -91,7 +91,7 @@ fn of_a_killed_supervisor() -> Result<()> {
         let (status, printed) = job.end()?;
         took.with_context(|| format!("{mpi:?}, {node}\n{printed}"))?;
         ensure!(status != 0 && status != 124, "{mpi:?}, {node}: status {status}\n{printed}");
-        world.expect_clean(SECONDS)?;
+        world.expect_clean_within(SECONDS)?;
     }
     Ok(())
 }
@@ -104,7 +104,7 @@ fn of_processes_that_ignore_their_end() -> Result<()> {
     let output = world.run(NODES[0], &["--nodes", &NODES.join(","), "--each"], &["sh", "-c", script])?;
     ensure!(output.status == 0, "{}", output.whole());
     ensure!(output.stderr.contains("  10 processes had to be killed at the end\n"), "{}", output.whole());
-    world.expect_clean(SECONDS)
+    world.expect_clean_within(SECONDS)
 }
 
 /// A stopped supervisor ends with its job.
@@ -118,7 +118,7 @@ fn of_a_stopped_supervisor() -> Result<()> {
     let ended = Instant::now();
     let (status, printed) = job.end()?;
     ensure!(status != 0 && status != 124, "{status}\n{printed}");
-    world.expect_clean(SECONDS)?;
+    world.expect_clean_within(SECONDS)?;
     ensure!(ended.elapsed() < SECONDS, "{:?}\n{printed}", ended.elapsed());
     Ok(())
 }

@@ -21,7 +21,7 @@ fn between_sites(interpreter: &[&str], program: &str, want: &str) -> Result<()> 
     let line = format!("n1.alpha: {want}");
     let right = output.stdout.lines().any(|printed| printed.starts_with(&line));
     ensure!(output.status == 0 && right, "{}", output.whole());
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean_within(Duration::from_secs(10))
 }
 
 macro_rules! programs {

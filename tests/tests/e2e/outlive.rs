@@ -47,7 +47,7 @@ fn expect_cut(world: &World, before: usize) -> Result<()> {
 pub(crate) fn expect_success(world: &World, job: Job) -> Result<()> {
     let (status, printed) = job.end()?;
     ensure!(status == 0, "status {status}\n{printed}");
-    world.expect_clean(SECONDS)
+    world.expect_clean_within(SECONDS)
 }
 
 /// The job must end in order, and have told of the pause. Returns what it printed.
@@ -59,7 +59,7 @@ pub(crate) fn expect_outlived(world: &World, mpi: Mpi, job: Job, healed: Instant
     for text in ["nothing is heard of n1.beta", "n1.beta is back after ", account] {
         ensure!(printed.contains(text), "{mpi:?}: no {text:?} in\n{printed}");
     }
-    world.expect_clean(SECONDS)?;
+    world.expect_clean_within(SECONDS)?;
     Ok(printed)
 }
 
@@ -110,7 +110,7 @@ fn a_connection_that_begins_in_a_cut_is_made_after_it() -> Result<()> {
     let (status, printed) = job.end()?;
     ensure!(status == 0 && printed.contains("connected"), "status {status}\n{printed}");
     ensure!(!printed.contains("failed:"), "{printed}");
-    world.expect_clean(SECONDS)
+    world.expect_clean_within(SECONDS)
 }
 
 /// Without a relay the trunk can't be dialed, so the far node isn't told that the job has
@@ -134,7 +134,7 @@ fn a_job_that_ends_during_a_cut_ends_beyond_it() -> Result<()> {
     ensure!(took < SECONDS, "it took {took:?}");
     let (status, printed) = job.end()?;
     ensure!(status != 0 && status != 124, "status {status}\n{printed}");
-    world.expect_clean(Duration::from_secs(2))?;
+    world.expect_clean_within(Duration::from_secs(2))?;
     let listed = world.status(NODES[0])?["jobs"].as_array().map(Vec::len);
     ensure!(listed == Some(0), "jobs are listed: {listed:?}");
     let told = "the head has ended the job while this node was cut off";
@@ -264,7 +264,7 @@ fn collectives_and_lammps_outlive_a_cut() -> Result<()> {
         let (status, printed) = job.end()?;
         ensure!(status == 0 && printed.contains("which was cut off"), "{program}: {status}\n{printed}");
     }
-    world.expect_clean(SECONDS)?;
+    world.expect_clean_within(SECONDS)?;
     expect_same(&std::fs::read_to_string(log_alone)?, &std::fs::read_to_string(log_over_sites)?)
 }
 

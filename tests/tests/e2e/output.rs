@@ -80,7 +80,7 @@ fn every_byte_of_output_comes_back_in_order() -> Result<()> {
             }
         }
     }
-    world.expect_clean(SECONDS)
+    world.expect_clean_within(SECONDS)
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn lines_tags_and_status_are_as_native() -> Result<()> {
             ensure!(lines(&ours.stdout).len() >= 80, "{case}");
         }
     }
-    world.expect_clean(SECONDS)
+    world.expect_clean_within(SECONDS)
 }
 
 /// A launcher's command line, and what the account says of its ranks.
@@ -174,7 +174,7 @@ fn ranks_are_counted_where_they_run() -> Result<()> {
     ] {
         placed(&world, &Placed { mpi, options, counted, account, idle })?;
     }
-    world.expect_clean(SECONDS)
+    world.expect_clean_within(SECONDS)
 }
 
 /// The same six slots. The tests' own environment allows Open MPI 4 what it refuses.
@@ -204,7 +204,7 @@ fn more_ranks_than_slots_are_told_before_the_launcher_refuses_them() -> Result<(
             ensure!(said < Some(own), "{mpi:?} {options:?}: told too late: {}", output.stderr);
         }
     }
-    world.expect_clean(SECONDS)
+    world.expect_clean_within(SECONDS)
 }
 
 /// Nobody saw where these ranks ran.
@@ -214,5 +214,5 @@ fn ranks_that_end_at_once_are_not_said_to_have_run_on_all_nodes() -> Result<()> 
     let output = world.run("n1.alpha", &[], &[&Mpi::OpenMpi.launcher(), "-n", "2", "true"])?;
     let account = "2 ranks asked for; 3 nodes at 2 sites";
     ensure!(output.status == 0 && output.stderr.contains(account), "{}", output.whole());
-    world.expect_clean(SECONDS)
+    world.expect_clean_within(SECONDS)
 }

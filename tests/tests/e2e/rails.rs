@@ -55,7 +55,7 @@ fn uses_and_outlives_each_link(options: &[&str]) -> Result<()> {
     let ended = stream.end();
     done.with_context(|| world.logs().unwrap_or_default())?;
     ensure!(ended? > 0, "nothing was carried");
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean()
 }
 
 #[test]

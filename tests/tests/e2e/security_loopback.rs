@@ -72,7 +72,7 @@ fn a_rank_accepts_no_other_user_over_loopback() -> Result<()> {
     expected.extend(["own", "own", "own", "end"].map(str::to_owned));
     ensure!(received == expected, "{received:?}");
     ensure!(job.wait()?.success());
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean()
 }
 
 /// Another user fills the queues of all that listens on the agents' loopback addresses.
@@ -104,7 +104,7 @@ fn another_user_cannot_end_encrypted_connections() -> Result<()> {
     }
     // The client's line may be in the middle of the listener's.
     ensure!(output.stdout.contains("b'secret'"), "{}", output.whole());
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean()
 }
 
 /// The node's virtual address.

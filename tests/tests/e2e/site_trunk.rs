@@ -55,7 +55,7 @@ fn goes_over_the_trunk(mpi: Mpi) -> Result<()> {
     // The initiator's gateway is dialed by the other one, or both dial the relay.
     let (printed, account) = job(&world, mpi, "n1.beta,n1.alpha", &[], &["ring", "1000", "1000"])?;
     expect(&account, 1, Some("trunk"), "gateways").context(printed)?;
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean_within(Duration::from_secs(10))
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn a_stolen_address_leads_nowhere() -> Result<()> {
     job.1.read_to_string(&mut rest)?;
     ensure!(!rest.contains("client"), "{rest}");
     drop(job);
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean()
 }
 
 /// Bytes of an admitted connection, seen on the wire between two sites that

@@ -26,7 +26,7 @@ fn raw(mpi: Mpi, nodes: &str, dials: &[&str]) -> Result<()> {
         ensure!(pair["encrypted"] == false && carried.sum::<u64>() > 0, "{account:#}");
         ensure!(dials.iter().any(|dial| pair["dial"] == *dial), "{account:#}");
     }
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean()
 }
 
 /// Connections share an encrypted trunk, though they needn't be encrypted.
@@ -109,7 +109,7 @@ fn an_idle_connection_outlasts_a_forgetful_router() -> Result<()> {
             ensure!(directory.join(format!("done.{rank}")).exists(), "rank {rank}\n{printed}");
         }
     }
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean()
 }
 
 /// What one rank sends and the other receives, and the other way about, over connections
@@ -138,7 +138,7 @@ fn bytes_of_raw_connections_are_counted() -> Result<()> {
             }
         }
     }
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean()
 }
 
 #[test]

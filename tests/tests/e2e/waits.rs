@@ -104,7 +104,7 @@ impl Waiting {
             format!("{printed}\n{logs}")
         })?;
         ensure!(status == 0, "status {status}\n{printed}\n{}", self.world.logs()?);
-        self.world.expect_clean(Duration::from_secs(10))?;
+        self.world.expect_clean()?;
         drop(service);
         Ok(printed)
     }
@@ -132,7 +132,7 @@ fn a_connection_goes_over_the_trunk_that_stands() -> Result<()> {
     waiting.go()?;
     let (status, printed) = waiting.job.end()?;
     ensure!(status == 0 && printed.contains("end-to-end, encrypted"), "status {status}\n{printed}");
-    waiting.world.expect_clean(Duration::from_secs(10))
+    waiting.world.expect_clean()
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn ends_with_the_reason(mpi: Mpi) -> Result<()> {
     for text in ["\nisthmus: n1.", " could not connect to n1.", "\n  ended by n1."] {
         ensure!(printed.contains(text), "no {text:?} in\n{printed}");
     }
-    waiting.world.expect_clean(Duration::from_secs(10))
+    waiting.world.expect_clean()
 }
 
 #[test]
@@ -205,5 +205,5 @@ fn a_program_gets_the_error_if_the_job_is_to_go_on() -> Result<()> {
     waiting.go()?;
     let (status, printed) = waiting.job.end()?;
     ensure!(status == 0 && printed.contains("failed: EHOSTUNREACH"), "status {status}\n{printed}");
-    waiting.world.expect_clean(Duration::from_secs(10))
+    waiting.world.expect_clean()
 }

@@ -100,7 +100,7 @@ fn check_all(mpi: Mpi, faults: &[Fault]) -> Result<()> {
     let world = GRID.take_for(mpi)?;
     for fault in faults {
         check(&world, mpi, *fault)?;
-        world.expect_clean(SECONDS)?;
+        world.expect_clean_within(SECONDS)?;
     }
     Ok(())
 }
@@ -161,7 +161,7 @@ fn a_rank_of_an_earlier_launcher_is_not_named() -> Result<()> {
     let output = world.run(HEAD, &["--nodes", &NODES.join(",")], &["sh", "-c", &script])?;
     ensure!(output.status != 0 && output.status != 124, "{}", output.whole());
     expect_first(&output.stderr, &format!("rank 2 on {FAR} ended with status 7"))?;
-    world.expect_clean(SECONDS)
+    world.expect_clean_within(SECONDS)
 }
 
 /// Without a launcher, too, the connection to the command is no culprit.
@@ -200,5 +200,5 @@ fn a_rank_that_mpich_does_not_miss_is_told() -> Result<()> {
         let (_, printed) = job.end()?;
         ensure!(printed.contains(&named), "{printed}");
     }
-    world.expect_clean(SECONDS)
+    world.expect_clean_within(SECONDS)
 }
