@@ -10,7 +10,8 @@ static GRID: Shared = Shared::new("rails");
 const NODES: [&str; 2] = ["n1.beta", "n1.alpha"];
 /// Each of alpha's links.
 const LINKS: [&str; 2] = ["alpha", "alpha/far"];
-const SOON: Duration = Duration::from_secs(60);
+/// Guards against hanging only.
+const SOON: Duration = Duration::from_secs(120);
 
 /// Bytes that have crossed each of [`LINKS`] so far, both ways.
 fn carried(world: &World) -> Result<[u64; 2]> {
