@@ -210,7 +210,7 @@ impl World {
         program: &str,
         arguments: &[&str],
     ) -> Result<Job> {
-        self.begin_for(Duration::from_secs(180), mpi, nodes, options, (program, arguments))
+        self.begin_for(Duration::from_secs(400), mpi, nodes, options, (program, arguments))
     }
 
     /// The same for a job that is ended after `deadline`.
