@@ -17,7 +17,7 @@ import java.util.List;
 class Selectors {
     static final int COUNT = 100;
     static final int PORT = 7000;
-    static final int DEADLINE_MS = 60_000;
+    static final int DEADLINE_MS = 150_000;
 
     static byte[] data(int number) {
         byte[] bytes = new byte[100_000 + number];

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Connects to ADDRESS PORT, sends a word and prints what comes back; with
-"again" as a third argument tries for some seconds until there is a listener."""
+"again" as a third argument tries for a while until there is a listener."""
 import socket
 import sys
 import time
 
-until = time.monotonic() + (20 if "again" in sys.argv else 0)
+# These guard against hanging only, seconds.
+ANSWER = 100
+until = time.monotonic() + (100 if "again" in sys.argv else 0)
 while True:
     try:
-        with socket.create_connection((sys.argv[1], int(sys.argv[2])), 10) as connection:
-            connection.settimeout(10)
+        with socket.create_connection((sys.argv[1], int(sys.argv[2])), ANSWER) as connection:
+            connection.settimeout(ANSWER)
             connection.sendall(b"hello")
             print("got", connection.recv(100))
         break

@@ -10,7 +10,7 @@ from distributed import Client, Scheduler, Worker
 
 PORT = 7000
 TASKS, BYTES = 40, 500_000
-DEADLINE_S = 60
+DEADLINE_S = 150
 
 
 def made(number):

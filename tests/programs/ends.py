@@ -128,7 +128,7 @@ def initiator(number, way):
 
 
 def connect(port):
-    for _ in range(600):
+    for _ in range(3000):
         try:
             return socket.create_connection((NODES[1 - RANK], port), 60)
         except ConnectionRefusedError:

@@ -39,4 +39,4 @@ class Barrier:
 
 if __name__ == "__main__":
     host, port, path, count, digest = sys.argv[1:]
-    asyncio.run(asyncio.wait_for(main(host, int(port), path, int(count), digest), 60))
+    asyncio.run(asyncio.wait_for(main(host, int(port), path, int(count), digest), 150))

@@ -12,7 +12,7 @@ import grpc
 PORT = 7000
 CALLS = 500
 PIECES, PIECE = 200, 100_000
-DEADLINE_S = 60
+DEADLINE_S = 150
 
 
 def message(number):

@@ -7,7 +7,8 @@ import sys
 
 COUNT = 100
 PORT = 7000
-DEADLINE = 60
+# Guards against hanging only, seconds.
+DEADLINE = 150
 
 
 async def accept():

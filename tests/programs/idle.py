@@ -12,10 +12,10 @@ import sys
 import time
 
 PORT = 7010
-# Seconds.
-PATIENCE = 60
-# The byte must come before TCP would give up.
-ANSWER = 20
+# Seconds: these guard against hanging only. A byte that is lost is sent again by TCP for a
+# quarter of an hour before it gives up.
+PATIENCE = 120
+ANSWER = 120
 
 directory, head = sys.argv[1:]
 rank = int(os.environ["ISTHMUS_NODE_RANK"])

@@ -9,7 +9,7 @@ import time
 
 PORT = "7000"
 STREAMS = 8
-DEADLINE_S = 30
+DEADLINE_S = 120
 MEASUREMENTS = [[], ["--zerocopy"], ["--reverse"]]
 
 

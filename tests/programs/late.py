@@ -11,7 +11,7 @@ import sys
 import time
 
 PORT = 7000
-PATIENCE = 150
+PATIENCE = 350
 directory, first = sys.argv[1:]
 rank = int(os.environ["ISTHMUS_NODE_RANK"])
 

@@ -8,7 +8,7 @@ const net = require('net');
 const COUNT = 100;
 const NET_PORT = 7000;
 const HTTP_PORT = 7001;
-const DEADLINE_MS = 60_000;
+const DEADLINE_MS = 150_000;
 
 const peer = process.env.ISTHMUS_NODE_LIST.split(',')[1];
 const data = (number) => Buffer.alloc(65_536 + number, `these are the bytes of ${number}, `);

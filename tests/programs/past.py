@@ -24,7 +24,7 @@ if os.environ.get("PAST") or rank == 1:
     client, _ = listener.accept()
     client.recv(1)
 else:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 100
     while True:
         try:
             connection = socket.create_connection((address, port), 5)
@@ -33,5 +33,6 @@ else:
             if time.monotonic() > until:
                 raise
             time.sleep(0.2)
-    time.sleep(15)
+    # Agents look 5 s after the last connection was set up, and 5 s later again.
+    time.sleep(20)
     connection.sendall(b"x")

@@ -14,7 +14,7 @@ coproc COUNTERPART {
     esac
 }
 pid=$COUNTERPART_PID
-read -r -t 20 port <&"${COUNTERPART[0]}"
+read -r -t 120 port <&"${COUNTERPART[0]}"
 
 status=0
 case $probe in

@@ -9,11 +9,11 @@ trap 'kill $(jobs -p) 2>/dev/null || true; wait; rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM HUP
 
 serve() {
-    timeout 60 redis-server --port 7000 --dir "$work" --save '' --protected-mode no \
+    timeout 150 redis-server --port 7000 --dir "$work" --save '' --protected-mode no \
         --enable-debug-command yes --loglevel warning "$@"
 }
 at() {
-    timeout 60 redis-cli -e -p 7000 -h "$@"
+    timeout 150 redis-cli -e -p 7000 -h "$@"
 }
 # eventually WANT COMMAND...: waits until the command prints that.
 eventually() {
@@ -21,7 +21,7 @@ eventually() {
     shift
     until "$@" 2>&1 | grep -qxF "$want"; do
         tries=$((tries + 1))
-        if [ $tries -ge 300 ]; then
+        if [ $tries -ge 1200 ]; then
             "$@" >&2
             exit 1
         fi
@@ -38,7 +38,7 @@ eventually PONG at "$server" ping
 serve --replicaof "$server" 7000 &
 seq 20000 | sed 's/.*/SET key& value&\r/' | at "$server" --pipe
 # Each of these adds one to the same key.
-timeout 60 redis-benchmark -h "$server" -p 7000 --csv -c 50 -n 5000 -t incr
+timeout 150 redis-benchmark -h "$server" -p 7000 --csv -c 50 -n 5000 -t incr
 [ "$(at "$server" get counter:__rand_int__)" = 5000 ]
 [ "$(at "$server" dbsize)" = 20001 ]
 

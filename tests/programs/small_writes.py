@@ -11,7 +11,12 @@ REQUESTS = 50
 PIECE = 5_000
 PIECES = 2
 DELAY_S = 0.035
-DEADLINE_S = 30
+# The kernel doesn't delay the first acknowledgements of a connection.
+FIRST = 25
+# Of those that follow, about half are prompt at least on a machine that is busy.
+PROMPT = 12
+# Guards against hanging only.
+DEADLINE_S = 120
 
 
 def expect(connection, count):
@@ -68,9 +73,9 @@ def ask(peer):
             expect(connection, PIECES * PIECE)
             times.append(time.monotonic() - begin)
         connection.sendall(b"e")
-    late = sum(seconds >= DELAY_S for seconds in times)
-    # All of them, if pieces wait; a few on a machine that is busy.
-    assert late < REQUESTS / 2, times
+    # None of them, if pieces wait.
+    prompt = sum(seconds < DELAY_S for seconds in times[FIRST:])
+    assert prompt >= PROMPT, times
     print("pieces don't wait for each other")
 
 

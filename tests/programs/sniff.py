@@ -8,7 +8,13 @@ import sys
 ETH_P_ALL = 3
 marker = sys.argv[1].encode()
 packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
-packets.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 20)
+# Packets are lost where the buffer is short and this program is late. The kernel bounds what
+# others than root may have.
+SO_RCVBUFFORCE = 33
+try:
+    packets.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
+except PermissionError:
+    packets.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 20)
 print("listening", flush=True)
 count = size = marked = 0
 while True:

@@ -8,22 +8,24 @@ import time
 marker = sys.argv[1].encode()
 SIZE = 1_000_000
 PORT = 4321
+# Guards against hanging only, seconds.
+PATIENCE = 120
 rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
 if rank == 0:
     listener = socket.create_server(("0.0.0.0", PORT))
-    listener.settimeout(30)
+    listener.settimeout(PATIENCE)
     connection, (peer, _) = listener.accept()
-    connection.settimeout(30)
+    connection.settimeout(PATIENCE)
     received = bytearray()
     while chunk := connection.recv(65536):
         received += chunk
     assert received == (marker * (SIZE // len(marker) + 1))[:SIZE]
     print(f"received {len(received)} bytes from {peer}")
 else:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            connection = socket.create_connection(("n1.alpha", PORT), 30)
+            connection = socket.create_connection(("n1.alpha", PORT), PATIENCE)
             break
         except ConnectionRefusedError:
             if time.monotonic() > deadline:

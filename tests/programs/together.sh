@@ -11,6 +11,6 @@ shift 2
 tries=0
 until [ "$(find "$directory" -type f | wc -l)" -ge "$count" ]; do
     tries=$((tries + 1))
-    [ "$tries" -lt 1000 ] || exit 1
+    [ "$tries" -lt 9000 ] || exit 1
     sleep 0.01
 done

@@ -14,8 +14,8 @@ import sys
 import time
 
 PORT = 7020
-# Seconds.
-PATIENCE = 60
+# Seconds: guards against hanging only.
+PATIENCE = 120
 
 head, sent, answered, end = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 

@@ -3,12 +3,22 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::World;
 
-/// For commands that only look at something.
-const SOON: Duration = Duration::from_secs(10);
+/// For commands that only look at something. It guards against hanging only.
+const SOON: Duration = Duration::from_secs(60);
+
+/// Cuts a node off, in a shell of the node.
+fn cut_script() -> String {
+    let rules = "add table inet cut\n\
+                 add chain inet cut in { type filter hook input priority 0; policy drop; }\n\
+                 add chain inet cut out { type filter hook output priority 0; policy drop; }\n\
+                 add rule inet cut in iif lo accept\n\
+                 add rule inet cut out oif lo accept\n";
+    format!("printf '{}' | nft -f -", rules.replace('\n', "\\n"))
+}
 
 impl World {
     /// Ids, as the node sees them, of processes that run a program; the end of
@@ -18,6 +28,7 @@ impl World {
     /// If they can't be listed.
     pub fn processes(&self, node: &str, program: &str) -> Result<Vec<String>> {
         let listing = self.sh(node, SOON, &["ps", "-eo", "pid=,args="])?;
+        ensure!(listing.status == 0, "{}", listing.whole());
         let found = listing.stdout.lines().filter_map(|line| {
             let mut words = line.split_whitespace();
             let pid = words.next()?;
@@ -92,15 +103,29 @@ impl World {
     /// # Errors
     /// If the node's filter can't be set.
     pub fn cut(&self, node: &str) -> Result<()> {
-        let rules = "add table inet cut\n\
-                     add chain inet cut in { type filter hook input priority 0; policy drop; }\n\
-                     add chain inet cut out { type filter hook output priority 0; policy drop; }\n\
-                     add rule inet cut in iif lo accept\n\
-                     add rule inet cut out oif lo accept\n";
-        let script = format!("printf '{}' | nft -f -", rules.replace('\n', "\\n"));
-        let done = self.sh(node, SOON, &["sh", "-c", &script])?;
+        let done = self.sh(node, SOON, &["sh", "-c", &cut_script()])?;
         ensure!(done.status == 0, "{}", done.whole());
         Ok(())
+    }
+
+    /// Cuts a node off for so long, and returns when it is healed. The node heals itself: a
+    /// command that this process starts late would make the cut longer. Gives the time that the
+    /// cut took at most, as the node has measured it.
+    ///
+    /// # Errors
+    /// If the node's filter can't be set.
+    pub fn cut_for(&self, node: &str, length: Duration) -> Result<Duration> {
+        let script = format!(
+            "set -e; read began rest </proc/uptime; {}; sleep {}; nft delete table inet cut; \
+             read ended rest </proc/uptime; echo $began $ended",
+            cut_script(),
+            length.as_secs_f64()
+        );
+        let done = self.sh(node, length + SOON, &["sh", "-c", &script])?;
+        ensure!(done.status == 0, "{}", done.whole());
+        let times: Vec<f64> = done.stdout.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+        let [began, ended] = times[..] else { bail!("no two times: {}", done.whole()) };
+        Ok(Duration::try_from_secs_f64(ended - began)?)
     }
 
     /// Takes [`cut`](Self::cut) back.

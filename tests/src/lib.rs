@@ -4,8 +4,10 @@
 mod breaking;
 mod built;
 mod job;
+mod lasting;
 mod mpi;
 mod pool;
+mod promised;
 mod prterun;
 mod services;
 mod stream;
@@ -16,16 +18,25 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use isthmus_lab::lab::Options;
 use isthmus_lab::{Grid, Lab};
 
 pub use built::{files, isthmus};
 pub use job::Job;
+pub use lasting::Lasting;
 pub use mpi::Mpi;
 pub use pool::{Places, Shared, SharedWorld};
+pub use promised::promised;
 pub use services::logs;
 pub use stream::Stream;
+
+/// For commands that only look at something. It guards against hanging only: on a busy machine
+/// a command of a few milliseconds has taken seconds.
+const LOOK: Duration = Duration::from_secs(60);
+/// Within which nothing of a job that has ended must be left. It guards against hanging only:
+/// tests of how jobs end say themselves what is promised.
+const CLEAN: Duration = Duration::from_secs(60);
 
 /// The repository.
 pub fn root() -> PathBuf {
@@ -76,6 +87,15 @@ impl World {
     /// If it doesn't come up.
     pub fn up(name: &str) -> Result<Self> {
         let places = Places::one();
+        Ok(Self { _places: Some(places), ..Self::start(name)? })
+    }
+
+    /// The same, with no other test beside this one: for tests that assert a time.
+    ///
+    /// # Errors
+    /// If it doesn't come up.
+    pub fn up_alone(name: &str) -> Result<Self> {
+        let places = Places::all();
         Ok(Self { _places: Some(places), ..Self::start(name)? })
     }
 
@@ -156,7 +176,7 @@ impl World {
         all.push("--");
         all.extend(words);
         if words.first().is_none_or(|launcher| *launcher != Mpi::OpenMpi5.launcher()) {
-            return self.sh(node, Duration::from_secs(90), &all);
+            return self.sh(node, Duration::from_secs(180), &all);
         }
         for attempt in 1.. {
             // Three labs on two busy cores have taken a run of 3 s to more than 30 s.
@@ -190,7 +210,7 @@ impl World {
         program: &str,
         arguments: &[&str],
     ) -> Result<Job> {
-        self.begin_for(Duration::from_secs(180), mpi, nodes, options, (program, arguments))
+        self.begin_for(Duration::from_secs(400), mpi, nodes, options, (program, arguments))
     }
 
     /// The same for a job that is ended after `deadline`.
@@ -241,7 +261,9 @@ impl World {
     /// # Errors
     /// If they can't be listed.
     pub fn leftovers(&self, node: &str) -> Result<Vec<String>> {
-        let listing = self.sh(node, Duration::from_secs(10), &["ps", "-eo", "pid=,args="])?;
+        let listing = self.sh(node, LOOK, &["ps", "-eo", "pid=,args="])?;
+        // One that was ended halfway would have none left.
+        ensure!(listing.status == 0, "{}", listing.whole());
         let service = |line: &str| {
             [
                 "isthmus broker",
@@ -264,18 +286,22 @@ impl World {
     /// Waits until no node has a process of a job or a job's directory left.
     ///
     /// # Errors
+    /// If something stays; the error names it and its node.
+    pub fn expect_clean(&self) -> Result<()> {
+        self.expect_clean_within(CLEAN)
+    }
+
+    /// The same within a time that is promised.
+    ///
+    /// # Errors
     /// If something is left at the deadline; the error names it and its node.
-    pub fn expect_clean(&self, deadline: Duration) -> Result<()> {
+    pub fn expect_clean_within(&self, deadline: Duration) -> Result<()> {
         let until = Instant::now() + deadline;
         loop {
             let mut left = Vec::new();
             for name in self.nodes() {
                 let processes = self.leftovers(&name)?;
-                let directories = self.sh(
-                    &name,
-                    Duration::from_secs(10),
-                    &["sh", "-c", "ls -d /run/isthmus/*/ 2>/dev/null"],
-                )?;
+                let directories = self.sh(&name, LOOK, &["sh", "-c", "ls -d /run/isthmus/*/ 2>/dev/null"])?;
                 left.extend(processes.into_iter().map(|line| format!("{name}: {line}")));
                 left.extend(directories.stdout.lines().map(|line| format!("{name}: {line}")));
             }

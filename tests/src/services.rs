@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::{Job, World, isthmus};
 
-/// For commands that only ask, and services that end.
-const SOON: Duration = Duration::from_secs(30);
+/// For commands that only ask, and services that end. It guards against hanging only.
+const SOON: Duration = Duration::from_secs(90);
 /// A service that a test has started ends by then in any case.
 const SERVING: Duration = Duration::from_secs(900);
 

@@ -61,7 +61,7 @@ impl World {
     /// If it fails.
     pub fn plan(&self, from: &str, to: &str) -> Result<serde_json::Value> {
         let binary = crate::isthmus().display().to_string();
-        let deadline = std::time::Duration::from_secs(20);
+        let deadline = std::time::Duration::from_secs(60);
         let output = self.sh(from, deadline, &[&binary, "plan", from, to, "--json"])?;
         ensure!(output.status == 0, "{}", output.whole());
         Ok(serde_json::from_str(&output.stdout)?)

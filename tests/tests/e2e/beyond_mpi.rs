@@ -9,6 +9,10 @@ use isthmus_e2e::{Output, Shared, World, isthmus, root};
 
 static GRID: Shared = Shared::new("four-sites");
 
+/// These guard against hanging only.
+const SOON: Duration = Duration::from_secs(90);
+const LONG: Duration = Duration::from_secs(240);
+
 /// Two nodes at two sites behind NATs.
 const NODES: [&str; 2] = ["--nodes", "n1.alpha,n1.beta"];
 
@@ -39,20 +43,21 @@ fn each_node_runs_the_command_and_knows_which_it_is() -> Result<()> {
     let options = [&NODES[..], &["--each", "--no-prefix"]].concat();
     let output = world.run("n1.alpha", &options, &["printf", "%s\\n", "it's  so"])?;
     ensure!(output.status == 0 && output.stdout == "it's  so\nit's  so\n", "{}", output.whole());
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean()
 }
 
 #[test]
 fn the_first_to_fail_ends_the_command_on_all_nodes() -> Result<()> {
     let world = GRID.take()?;
-    let script = "[ $ISTHMUS_NODE_RANK = 0 ] || exit 7; exec sleep 60";
+    // It lasts longer than a test waits for a run.
+    let script = "[ $ISTHMUS_NODE_RANK = 0 ] || exit 7; exec sleep 3600";
     let output = world.run("n1.alpha", &[&NODES[..], &["--each"]].concat(), &["sh", "-c", script])?;
-    ensure!(output.status == 7 && output.took < Duration::from_secs(30), "{}", output.whole());
+    ensure!(output.status == 7, "{}", output.whole());
     let named = "the command on n1.beta ended with status 7\n";
     let whole = output.whole();
     ensure!(output.stderr.starts_with(&format!("isthmus: {named}")), "not first: {named}{whole}");
     ensure!(output.stderr.contains(&format!("\n  ended by {named}")), "not in the account: {named}{whole}");
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean()
 }
 
 #[test]
@@ -74,11 +79,11 @@ fn an_interrupt_reaches_the_command_on_all_nodes() -> Result<()> {
     let binary = isthmus().display().to_string();
     let here = world.directory.path().display().to_string();
     // The shell waits in a builtin, so that its trap runs at once.
-    let script = r#"trap 'touch "$0/$ISTHMUS_NODE.ended"; exit 3' INT; touch "$0/$ISTHMUS_NODE.started"; sleep 60 & wait"#;
+    let script = r#"trap 'touch "$0/$ISTHMUS_NODE.ended"; exit 3' INT; touch "$0/$ISTHMUS_NODE.started"; sleep 3600 & wait"#;
     let words =
         [&[binary.as_str(), "run"][..], &NODES, &["--each", "--", "sh", "-c", script, &here]].concat();
     let mut child = world
-        .command("n1.alpha", Duration::from_secs(60), &words)?
+        .command("n1.alpha", LONG, &words)?
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -87,13 +92,13 @@ fn an_interrupt_reaches_the_command_on_all_nodes() -> Result<()> {
         let there = |node: &str| world.directory.path().join(format!("{node}.{what}")).exists();
         Ok(there("n1.alpha") && there("n1.beta"))
     };
-    World::eventually("both have started", Duration::from_secs(20), || all("started"))?;
+    World::eventually("both have started", SOON, || all("started"))?;
     let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status()?;
     ensure!(killed.success());
     let status = child.wait()?;
     ensure!(status.code() == Some(3), "{status:?}");
     ensure!(all("ended")?, "not both were interrupted");
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean()
 }
 
 #[test]
@@ -106,10 +111,9 @@ fn exec_runs_a_command_on_another_node_of_the_job() -> Result<()> {
     let output = run(&world, &["--quiet"], &["isthmus", "exec", "n1.gamma", "--", "true"])?;
     ensure!(output.status == 255 && output.stderr.contains("not a node of this job"), "{}", output.whole());
     let binary = isthmus().display().to_string();
-    let output =
-        world.sh("n1.alpha", Duration::from_secs(20), &[&binary, "exec", "n1.beta", "--", "true"])?;
+    let output = world.sh("n1.alpha", SOON, &[&binary, "exec", "n1.beta", "--", "true"])?;
     ensure!(output.status == 255 && output.stderr.contains("isthmus run"), "{}", output.whole());
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean()
 }
 
 /// The losses that the training prints.
@@ -127,7 +131,7 @@ fn pytorch_trains_over_two_sites_as_on_one_node() -> Result<()> {
     // taken by the time its workers want it.
     let torchrun = "/usr/bin/python3 -m torch.distributed.run -r 1 -t 1 --master_port 29500";
     let alone = format!("{torchrun} --nnodes 1 --nproc_per_node 2 --master_addr localhost {program}");
-    let alone = world.sh("n1.alpha", Duration::from_secs(120), &["sh", "-c", &alone])?;
+    let alone = world.sh("n1.alpha", LONG, &["sh", "-c", &alone])?;
     ensure!(alone.status == 0, "{}", alone.whole());
     let nodes = "--nnodes $ISTHMUS_NODES --node_rank $ISTHMUS_NODE_RANK --master_addr $ISTHMUS_HEAD";
     let words = ["sh", "-c", &format!("{torchrun} {nodes} {program}")];
@@ -140,7 +144,7 @@ fn pytorch_trains_over_two_sites_as_on_one_node() -> Result<()> {
         // The order of additions is all that may differ.
         ensure!((want - got).abs() <= 1e-5 * want.abs(), "{want} became {got}");
     }
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean()
 }
 
 #[test]
@@ -153,7 +157,7 @@ fn a_database_serves_another_site() -> Result<()> {
     let last = output.stdout.lines().last().unwrap_or_default();
     // The server sees the client's address in the grid.
     ensure!(last.starts_with("client 240.") && last.ends_with("400 transactions, balances agree"), "{last}");
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean()
 }
 
 /// Has the other site fetch a file of 20 kB from nginx over so many connections at
@@ -181,7 +185,7 @@ fn fetch(world: &World, as_user: &[&str], connections: u32) -> Result<Vec<String
 fn a_web_server_that_root_starts_serves_another_site() -> Result<()> {
     let world = GRID.take()?;
     fetch(&world, &[], 50)?;
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean()
 }
 
 #[test]
@@ -199,5 +203,5 @@ fn a_web_server_serves_1000_connections_at_once() -> Result<()> {
     };
     ensure!(line("Complete requests:") == "5000", "{}", output.whole());
     ensure!(line("Failed requests:") == "0", "{}", output.whole());
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean()
 }

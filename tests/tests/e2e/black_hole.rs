@@ -4,13 +4,15 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use isthmus_e2e::{Output, World, isthmus};
+use isthmus_e2e::{Output, World, isthmus, promised};
 
-/// Within which it must be named.
+/// Within which it is named.
 const NAMED: Duration = Duration::from_secs(10);
-const SOON: Duration = Duration::from_secs(60);
+/// Guards against hanging only: what was broken must be connected again.
+const SOON: Duration = Duration::from_secs(150);
 
 /// Between two calls of the doctor: each may order two measurements, and a user has 60 a minute.
+/// So pauses of this length keep to what a user has, however late they are.
 const PAUSE: Duration = Duration::from_secs(2);
 
 fn doctor(world: &World, words: &[&str]) -> Result<Output> {
@@ -41,7 +43,7 @@ fn named(world: &World, words: &[&str], place: &[&str]) -> Result<()> {
         Ok(output.status != 0)
     })?;
     ensure!(output.status == 1, "{words:?}: {}", output.whole());
-    ensure!(output.took < NAMED, "{words:?}: {:?}", output.took);
+    ensure!(output.took < promised(NAMED), "{words:?}: {:?}", output.took);
     let whole = output.whole();
     for part in
         ["packets above about 1280 bytes vanish", "PMTU black hole", "fragmentation needed", "mtu 1280"]
@@ -54,7 +56,7 @@ fn named(world: &World, words: &[&str], place: &[&str]) -> Result<()> {
 
 #[test]
 fn one_before_the_own_gateway_is_named() -> Result<()> {
-    let world = World::up("black-hole")?;
+    let world = World::up_alone("black-hole")?;
     healthy(&world)?;
     world.lab().set_link("alpha", &["black-hole=1300"])?;
     // While what was connected before still works, and after it has broken.
@@ -66,7 +68,7 @@ fn one_before_the_own_gateway_is_named() -> Result<()> {
 
 #[test]
 fn one_before_the_other_site_is_named_in_each_direction() -> Result<()> {
-    let world = World::up("black-hole")?;
+    let world = World::up_alone("black-hole")?;
     healthy(&world)?;
     for direction in ["up", "down"] {
         world.lab().set_link("beta", &[&format!("{direction}.black-hole=1300")])?;

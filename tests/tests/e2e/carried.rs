@@ -3,7 +3,6 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use isthmus_e2e::{Mpi, Shared, World};
@@ -38,7 +37,7 @@ fn wrapped(wrapper: &[&str]) -> Result<()> {
         ensure!(output.stdout.contains(line), "{}", output.whole());
     }
     ensure!(!output.stderr.contains("not carried"), "{}", output.whole());
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean()
 }
 
 macro_rules! wrappers {
@@ -100,7 +99,7 @@ fn refused_as_rank(world: &World, program: &str, reason: &str) -> Result<()> {
         let warned = |line: &str| line.contains(&format!("warning: on {node}")) && line.contains(reason);
         ensure!(output.stderr.lines().any(warned), "nothing of {node} in {}", output.whole());
     }
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean()
 }
 
 /// As the command itself, or started by it, they run, with a warning that they
@@ -115,7 +114,7 @@ fn warned_of_as_command(world: &World, program: &str, reason: &str) -> Result<()
     }
     let output = world.run("n1.alpha", &[&NODES[..], &["--quiet"]].concat(), &[program])?;
     ensure!(output.status == 0 && output.stderr.is_empty(), "{}", output.whole());
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean()
 }
 
 #[test]
@@ -159,7 +158,7 @@ fn programs_for_another_libc() -> Result<()> {
     let output = world.run("n1.alpha", &NODES, &["sh", "-c", "\"$0\"; exit $?", &program])?;
     ensure!(output.status == 0 && output.stdout == "hi\n", "{}", output.whole());
     ensure!(output.stderr.contains("another C library"), "{}", output.whole());
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean()
 }
 
 #[test]
@@ -187,7 +186,7 @@ fn a_program_can_be_left_out() -> Result<()> {
     };
     ensure!(name(&["env", "-i", "hostname"])? == "n1.alpha\n", "it is carried");
     ensure!(name(&["env", "-i", "ISTHMUS_SHIM=off", "hostname"])? == "node1\n", "it is not carried");
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean()
 }
 
 /// The job's directory is below /run: without that there is no way into the job.
@@ -198,5 +197,5 @@ fn a_container_that_hides_the_job_is_warned_of() -> Result<()> {
     let output = world.run("n1.alpha", &[&NODES[..], &["--quiet"]].concat(), &words)?;
     ensure!(output.stdout == "node1\n", "{}", output.whole());
     ensure!(output.stderr.contains("cannot be preloaded"), "{}", output.whole());
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean()
 }

@@ -1,14 +1,11 @@
 //! The library for MPI is in every rank, and its collectives cross sites as they should.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
 use isthmus_e2e::{Mpi, Shared, World};
 use serde_json::Value;
 
 static GRID: Shared = Shared::new("four-sites");
 
-const SECONDS: Duration = Duration::from_secs(10);
 /// Three sites, with four ranks.
 const NODES: &str = "n1.alpha,n1.beta,n1.gamma";
 
@@ -23,7 +20,7 @@ fn run(world: &World, mpi: Mpi, options: &[&str], nodes: &str, ranks: &str) -> R
     ensure!(output.status == 0, "{mpi:?}: {}", output.whole());
     let done = format!("coll: all right, {ranks} ranks");
     ensure!(output.stdout.contains(&done), "{mpi:?}: {}", output.whole());
-    world.expect_clean(SECONDS)?;
+    world.expect_clean()?;
     Ok(account["collectives"].clone())
 }
 
@@ -91,7 +88,7 @@ fn takes_what_is_asked(mpi: Mpi) -> Result<()> {
     let of_barriers =
         |name: &str| taken.iter().any(|call| call["operation"] == "barrier" && call["algorithm"] == name);
     ensure!(of_barriers("leaders") && !of_barriers("native"), "{mpi:?}: {account:#}");
-    world.expect_clean(SECONDS)
+    world.expect_clean()
 }
 
 #[test]

@@ -12,8 +12,13 @@ static GRID: Shared = Shared::new("doctor");
 static DOUBT: Shared = Shared::new("doubt");
 static EGRESS: Shared = Shared::new("egress");
 
-/// Within which agents find everything out.
-const SOON: Duration = Duration::from_secs(60);
+/// Within which agents find everything out. It guards against hanging only.
+const SOON: Duration = Duration::from_secs(150);
+/// For a command that only asks. It guards against hanging only.
+const SHORT: Duration = Duration::from_secs(60);
+/// What a busy machine may add to a round trip, the shortest of several, in milliseconds. The
+/// way by the relay that is far away takes several times as long.
+const BUSY_MS: f64 = 90.0;
 
 /// `isthmus doctor WORDS --json` in a node: its status and output.
 fn doctor(world: &World, node: &str, words: &[&str]) -> Result<(i32, Value)> {
@@ -21,7 +26,7 @@ fn doctor(world: &World, node: &str, words: &[&str]) -> Result<(i32, Value)> {
     let mut all = vec![binary.as_str(), "doctor"];
     all.extend(words);
     all.push("--json");
-    let output = world.sh(node, Duration::from_secs(120), &all)?;
+    let output = world.sh(node, SOON, &all)?;
     ensure!(output.status == 0 || output.status == 1, "{}", output.whole());
     Ok((output.status, serde_json::from_str(&output.stdout).with_context(|| output.whole())?))
 }
@@ -83,13 +88,10 @@ fn every_kind_of_site_is_found_to_be_what_it_is() -> Result<()> {
 
 #[test]
 fn what_is_declared_open_and_is_not_is_found_and_not_used() -> Result<()> {
-    let world = GRID.take()?;
+    // A grid of its own: its gateway ends with the test.
+    let world = World::up("doctor")?;
     let binary = isthmus().display().to_string();
-    let short = Duration::from_secs(20);
-    let pids = world.sh("n1.gamma", short, &["pgrep", "-f", "isthmus gateway"])?;
-    for pid in pids.stdout.split_whitespace() {
-        world.sh("n1.gamma", short, &["kill", pid])?;
-    }
+    world.stop("n1.gamma", "gateway")?;
     let config = world.directory.path().join("open.toml");
     std::fs::write(
         &config,
@@ -99,7 +101,7 @@ fn what_is_declared_open_and_is_not_is_found_and_not_used() -> Result<()> {
     let _gateway = world.serve("n1.gamma", "gateway", &[], &config)?;
     let mut plan = Value::Null;
     World::eventually("the broker knows that the site is declared open", SOON, || {
-        let output = world.sh("n1.alpha", short, &[&binary, "plan", "--json", "n1.alpha", "n1.gamma"])?;
+        let output = world.sh("n1.alpha", SHORT, &[&binary, "plan", "--json", "n1.alpha", "n1.gamma"])?;
         plan = serde_json::from_str(&output.stdout).unwrap_or_default();
         // Its agent attaches again first.
         let known = plan["to"]["inbound"] == "open" && plan["to"]["reached"][0] == "filtered";
@@ -134,8 +136,10 @@ fn the_nearest_relay_is_taken_and_the_way_is_measured() -> Result<()> {
             relay["round_trip_ms"].as_f64().context("not reached")
         };
         let (hub, away) = (round_trip("hub")?, round_trip("away")?);
-        // Twice the delays of both links, and what a busy machine adds.
-        ensure!((5.0..20.0).contains(&hub) && (43.0..80.0).contains(&away), "{hub} and {away} ms");
+        // Twice the delays of both links.
+        for (round_trip, least) in [(hub, 5.0), (away, 203.0)] {
+            ensure!((least..least + BUSY_MS).contains(&round_trip), "{hub} and {away} ms");
+        }
     }
     let (status, found) = doctor(&world, "n1.alpha", &["pair", "alpha", "beta"])?;
     ensure!(status == 0, "{found:#}");
@@ -145,7 +149,7 @@ fn the_nearest_relay_is_taken_and_the_way_is_measured() -> Result<()> {
         let path = &direction["measured"];
         ensure!(path["dial"] == "relay" && path["relay"] == "hub", "{direction:#}");
         let round_trip = path["round_trip_ms"].as_f64().context("no round trip")?;
-        ensure!((10.0..40.0).contains(&round_trip), "{direction:#}");
+        ensure!((10.0..10.0 + BUSY_MS).contains(&round_trip), "{direction:#}");
         for rate in ["sent_bytes_per_second", "received_bytes_per_second"] {
             ensure!(path[rate].as_u64().unwrap_or_default() > 100_000, "{direction:#}");
         }
@@ -154,7 +158,7 @@ fn the_nearest_relay_is_taken_and_the_way_is_measured() -> Result<()> {
     let reason = plan["steps"][0]["reason"].as_str().context("no step")?;
     let text = reason.strip_suffix(" ms there and back over the nearest relay by measurement");
     let round_trip: f64 = text.and_then(|text| text.rsplit(' ').next()).context("no time")?.parse()?;
-    ensure!((10.0..40.0).contains(&round_trip), "{reason}");
+    ensure!((10.0..10.0 + BUSY_MS).contains(&round_trip), "{reason}");
     Ok(())
 }
 
@@ -169,11 +173,10 @@ fn stop(world: &World, node: &str, role: &str) -> Result<()> {
 fn what_the_other_site_sees_counts_for_more_than_what_a_relay_does() -> Result<()> {
     let world = DOUBT.take()?;
     let binary = isthmus().display().to_string();
-    let short = Duration::from_secs(20);
     let rules = "nft add table ip norelay
                  nft add chain ip norelay pass '{ type filter hook forward priority -10; }'
                  nft add rule ip norelay pass ip saddr 198.51.100.10 tcp dport 7730 ct state new drop";
-    let shut = world.sh("router.open", short, &["sh", "-ec", rules])?;
+    let shut = world.sh("router.open", SHORT, &["sh", "-ec", rules])?;
     ensure!(shut.status == 0, "{}", shut.whole());
     // Its agent finds out anew what is let in.
     stop(&world, "n1.open", "agent")?;
@@ -181,7 +184,7 @@ fn what_the_other_site_sees_counts_for_more_than_what_a_relay_does() -> Result<(
     let mut plan = Value::Null;
     World::eventually("the node has been connected to, though the relay gets no answer", MEASURED, || {
         // Its agent attaches again first.
-        let output = world.sh("n1.nat", short, &[&binary, "plan", "--json", "n1.nat", "n1.open"])?;
+        let output = world.sh("n1.nat", SHORT, &[&binary, "plan", "--json", "n1.nat", "n1.open"])?;
         plan = serde_json::from_str(&output.stdout).unwrap_or_default();
         let filtered = plan["to"]["reached"][0] == "filtered";
         Ok(filtered && plan["steps"][0]["dial"] == "direct")
@@ -273,8 +276,9 @@ fn what_a_site_lets_out_is_found_and_heeded() -> Result<()> {
 }
 
 /// Within which each of three sites has been measured with the two others: what
-/// they let in is found out first, and a site has a pause of 10 s.
-const MEASURED: Duration = Duration::from_secs(120);
+/// they let in is found out first, and a site has a pause of 10 s. It guards against hanging
+/// only.
+const MEASURED: Duration = Duration::from_secs(300);
 
 #[test]
 fn ways_between_sites_are_measured_without_anybody_asking_but_where_that_is_off() -> Result<()> {
@@ -290,7 +294,7 @@ fn ways_between_sites_are_measured_without_anybody_asking_but_where_that_is_off(
     for path in &paths {
         let mut ends = [site(&path["from"]), site(&path["to"])].map(Option::unwrap_or_default);
         ends.sort();
-        // Twice the delays of the links, and what a busy machine adds.
+        // Twice the delays of the links.
         let (least, way) = match ends.each_ref().map(String::as_str) {
             ["alpha", "beta"] => (10.0, ["relay", "hub"]),
             ["alpha" | "beta", "delta"] => (15.0, ["relay", "hub"]),
@@ -302,7 +306,7 @@ fn ways_between_sites_are_measured_without_anybody_asking_but_where_that_is_off(
             "{path:#}"
         );
         let round_trip = path["round_trip_ms"].as_f64().context("no round trip")?;
-        ensure!((least..least + 30.0).contains(&round_trip), "{path:#}");
+        ensure!((least..least + BUSY_MS).contains(&round_trip), "{path:#}");
         for rate in ["sent_bytes_per_second", "received_bytes_per_second"] {
             ensure!(path[rate].as_u64().unwrap_or_default() > 100_000, "{path:#}");
         }
@@ -330,7 +334,7 @@ fn what_is_not_in_the_grid_is_bad_usage() -> Result<()> {
     ] {
         let mut all = vec![binary.as_str(), "doctor"];
         all.extend(words);
-        let output = world.sh("n1.alpha", Duration::from_secs(20), &all)?;
+        let output = world.sh("n1.alpha", SHORT, &all)?;
         ensure!(output.status == 2 && output.stderr.contains(want), "{}", output.whole());
     }
     Ok(())

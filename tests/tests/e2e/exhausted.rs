@@ -1,11 +1,9 @@
 //! Resources of an agent that run out are named as such.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use isthmus_e2e::{World, root};
 
-use crate::life::{NODES, SECONDS, SOON};
+use crate::life::{NODES, SOON};
 
 /// Bounds the descriptors of a running agent to this many more than it has, and not those of
 /// the processes that it starts; returns the bound.
@@ -32,7 +30,7 @@ fn a_job_ends_with_the_name_of_descriptors_that_run_out() -> Result<()> {
     let named = format!("{} has no file descriptors left (limit {limit}): raise LimitNOFILE=", NODES[0]);
     ensure!(output.stderr.contains(&named), "no {named:?} in {}", output.whole());
     ensure!(output.status != 0 && output.status != 124, "{}", output.whole());
-    world.expect_clean(SECONDS)
+    world.expect_clean()
 }
 
 /// A node whose job's directory finds no room is named before anything starts.
@@ -48,9 +46,9 @@ fn a_job_is_refused_for_lack_of_space() -> Result<()> {
     let _agent = world.serve(far, "agent", &[], &World::config("agent"))?;
     world.attached(NODES[0], far)?;
     let output = world.run(NODES[0], &["--nodes", &NODES.join(","), "--each"], &["true"])?;
+    // It has ended of itself: one that hangs is ended with another status.
     ensure!(output.status == 125, "{}", output.whole());
     let named = "cannot make the job's directory on n1.beta: this process has no space left on its disk";
     ensure!(output.stderr.contains(named), "no {named:?} in {}", output.whole());
-    ensure!(output.took < Duration::from_secs(30), "{}", output.whole());
-    world.expect_clean(SECONDS)
+    world.expect_clean()
 }

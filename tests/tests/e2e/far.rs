@@ -6,9 +6,9 @@ use anyhow::{Result, ensure};
 use isthmus_e2e::{Mpi, World, isthmus};
 
 const NODES: [&str; 2] = ["n1.alpha", "n1.beta"];
-/// A job's start takes some dozens of round trips.
-const LONG: Duration = Duration::from_secs(180);
-const SOON: Duration = Duration::from_secs(60);
+/// A job's start takes some dozens of round trips. Both guard against hanging only.
+const LONG: Duration = Duration::from_secs(400);
+const SOON: Duration = Duration::from_secs(150);
 
 #[test]
 fn jobs_of_both_mpis_run() -> Result<()> {
@@ -20,7 +20,7 @@ fn jobs_of_both_mpis_run() -> Result<()> {
         for text in ["is cut", "nothing is heard", "lost node"] {
             ensure!(!printed.contains(text), "{mpi:?}: {text:?} in\n{printed}");
         }
-        world.expect_clean(Duration::from_secs(10))?;
+        world.expect_clean()?;
     }
     Ok(())
 }

@@ -9,8 +9,9 @@ use isthmus_e2e::{Job, Shared, World, isthmus, root};
 
 static GRID: Shared = Shared::new("gateways");
 
-/// Within which agents find out that they reach nothing, and services come up.
-const SOON: Duration = Duration::from_secs(20);
+/// Within which agents find out that they reach nothing, and services come up. It guards against
+/// hanging only.
+const SOON: Duration = Duration::from_secs(90);
 
 fn joined(from: &str, to: &str, want: &str) -> Result<()> {
     let world = GRID.take()?;
@@ -83,13 +84,13 @@ fn a_gateway_dies_and_comes_back() -> Result<()> {
     let world = GRID.take()?;
     let directory = world.directory.path();
     let file = |name: &str| directory.join(name);
-    let there = |name: &str| World::eventually(name, SOON * 2, || Ok(file(name).exists()));
+    let there = |name: &str| World::eventually(name, SOON, || Ok(file(name).exists()));
     let (binary, program) = (
         isthmus().display().to_string(),
         root().join("tests/programs/gateway_dies.py").display().to_string(),
     );
     let words = [&binary, "run", "--nodes", "n1.open,n1.nat,n1.front", "--each", "--", "python3", &program];
-    let mut command = world.command("n1.open", Duration::from_secs(120), &words)?;
+    let mut command = world.command("n1.open", SOON * 5, &words)?;
     command.arg(directory).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let job = command.spawn()?;
     let killed = there("ready").and_then(|()| {

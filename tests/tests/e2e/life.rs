@@ -5,13 +5,14 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use isthmus_e2e::{Job, Mpi, Shared, World};
+use isthmus_e2e::{Job, Mpi, Shared, World, promised};
 
 pub(crate) static GRID: Shared = Shared::new("two-relays");
 
-/// Within which a job must be gone.
+/// Within which a job must be gone: docs/design.md promises it.
 pub(crate) const SECONDS: Duration = Duration::from_secs(10);
-pub(crate) const SOON: Duration = Duration::from_secs(30);
+/// Guards against hanging only: the start of a job has taken half a minute on a busy machine.
+pub(crate) const SOON: Duration = Duration::from_secs(90);
 pub(crate) const NODES: [&str; 2] = ["n1.alpha", "n1.beta"];
 
 /// Waits until two ranks run on each node.
@@ -94,10 +95,10 @@ fn cell(world: &World, mpi: Mpi, fault: Fault) -> Result<()> {
     };
     // A node that is cut off is reached by the test, though not by the grid.
     let reachable = if fault == Fault::Frozen { &NODES[..1] } else { &NODES[..] };
-    let took = world.gone(reachable, broken, SECONDS);
+    let took = world.gone(reachable, broken, promised(SECONDS));
     if fault == Fault::Frozen {
         world.signal_all(far, "-CONT")?;
-        world.gone(&NODES, Instant::now(), SECONDS).context("after it thawed")?;
+        world.gone(&NODES, Instant::now(), promised(SECONDS)).context("after it thawed")?;
     }
     let (status, printed) = job.end()?;
     let took = took.with_context(|| format!("{mpi:?}, {fault:?}\n{printed}"))?;
@@ -105,7 +106,7 @@ fn cell(world: &World, mpi: Mpi, fault: Fault) -> Result<()> {
     ensure!(status != 0 && status != 124, "{mpi:?}, {fault:?}: status {status}\n{printed}");
     ensure!(printed.contains(&expected), "{mpi:?}, {fault:?}: no {expected:?} in\n{printed}");
     // The directory of a dead agent's job stays, with no agent to remove it.
-    if MENDED.contains(&fault) { world.expect_clean(SECONDS) } else { Ok(()) }
+    if MENDED.contains(&fault) { world.expect_clean_within(promised(SECONDS)) } else { Ok(()) }
 }
 
 /// A job after a fault works.
@@ -114,7 +115,7 @@ fn expect_working(world: &World) -> Result<()> {
     let output =
         world.run("n1.alpha", &["--nodes", "n1.alpha,n1.beta"], &["mpirun.openmpi", "-n", "4", &hello])?;
     ensure!(output.status == 0 && output.stdout.contains(" No Errors"), "{}", output.whole());
-    world.expect_clean(SECONDS)
+    world.expect_clean()
 }
 
 /// Faults that leave the grid as it was.
@@ -130,7 +131,7 @@ const MENDED: [Fault; 7] = [
 
 #[test]
 fn openmpi_ends_whatever_breaks() -> Result<()> {
-    let world = GRID.take()?;
+    let world = GRID.take_alone()?;
     MENDED
         .iter()
         .try_for_each(|fault| cell(&world, Mpi::OpenMpi, *fault).and_then(|()| expect_working(&world)))
@@ -138,7 +139,7 @@ fn openmpi_ends_whatever_breaks() -> Result<()> {
 
 #[test]
 fn a_killed_rank_ends_an_mpich_job() -> Result<()> {
-    let world = GRID.take()?;
+    let world = GRID.take_alone()?;
     cell(&world, Mpi::Mpich, Fault::Rank)?;
     expect_working(&world)
 }
@@ -146,7 +147,7 @@ fn a_killed_rank_ends_an_mpich_job() -> Result<()> {
 /// What the launcher has a part in.
 #[test]
 fn openmpi5_and_mpich_end_when_a_daemon_dies_or_a_node_freezes() -> Result<()> {
-    let world = GRID.take()?;
+    let world = GRID.take_alone()?;
     for mpi in [Mpi::OpenMpi5, Mpi::Mpich] {
         [Fault::Daemon, Fault::Frozen].iter().try_for_each(|fault| cell(&world, mpi, *fault))?;
     }
@@ -156,14 +157,14 @@ fn openmpi5_and_mpich_end_when_a_daemon_dies_or_a_node_freezes() -> Result<()> {
 #[test]
 #[ignore = "the rest of the table takes minutes: run it by name when the launch changes"]
 fn openmpi5_and_mpich_end_whatever_breaks() -> Result<()> {
-    let world = GRID.take()?;
+    let world = GRID.take_alone()?;
     for mpi in [Mpi::OpenMpi5, Mpi::Mpich] {
         MENDED.iter().try_for_each(|fault| cell(&world, mpi, *fault))?;
     }
     drop(world);
     for mpi in [Mpi::OpenMpi5, Mpi::Mpich] {
         for fault in [Fault::Agent, Fault::Cut] {
-            cell(&World::up("two-relays")?, mpi, fault)?;
+            cell(&World::up_alone("two-relays")?, mpi, fault)?;
         }
     }
     Ok(())
@@ -171,12 +172,12 @@ fn openmpi5_and_mpich_end_whatever_breaks() -> Result<()> {
 
 #[test]
 fn a_cut_network_ends_a_job_on_both_sides_of_the_cut() -> Result<()> {
-    cell(&World::up("two-relays")?, Mpi::OpenMpi, Fault::Cut)
+    cell(&World::up_alone("two-relays")?, Mpi::OpenMpi, Fault::Cut)
 }
 
 #[test]
 fn a_dead_agent_ends_a_job_and_the_other_nodes_work_on() -> Result<()> {
-    let world = World::up("two-relays")?;
+    let world = World::up_alone("two-relays")?;
     cell(&world, Mpi::OpenMpi, Fault::Agent)?;
     let hello = Mpi::OpenMpi.program("hello");
     let words = ["mpirun.openmpi", "-n", "4", &hello];
@@ -190,7 +191,7 @@ fn a_dead_agent_ends_a_job_and_the_other_nodes_work_on() -> Result<()> {
 /// A service manager stops an agent: first one that is held, then one that holds.
 #[test]
 fn a_stopped_agent_ends_its_jobs_in_order() -> Result<()> {
-    let world = World::up("two-relays")?;
+    let world = World::up_alone("two-relays")?;
     for (mpi, nodes, stopped, signal) in [
         (Mpi::OpenMpi, ["n1.alpha", "n1.beta"], "n1.beta", "-TERM"),
         (Mpi::Mpich, ["n1.alpha", "n2.beta"], "n1.alpha", "-INT"),
@@ -204,10 +205,10 @@ fn a_stopped_agent_ends_its_jobs_in_order() -> Result<()> {
         let asked = Instant::now();
         world.kill(stopped, signal, &world.service(stopped, "agent")?)?;
         let ended = || Ok(world.service(stopped, "agent").is_err());
-        World::eventually("the agent has ended", SECONDS, ended)?;
+        World::eventually("the agent has ended", promised(SECONDS), ended)?;
         // Also the directory is gone as soon as the agent is, which alone would remove it.
         let left = world.sh(stopped, SOON, &["sh", "-c", "ls -d /run/isthmus/*/ 2>/dev/null"])?.stdout;
-        let took = world.gone(&nodes, asked, SECONDS);
+        let took = world.gone(&nodes, asked, promised(SECONDS));
         let (status, printed) = job.end()?;
         took.with_context(|| format!("{stopped}\n{printed}"))?;
         ensure!(left.is_empty(), "{stopped}: left behind: {left}\n{printed}");
@@ -217,7 +218,7 @@ fn a_stopped_agent_ends_its_jobs_in_order() -> Result<()> {
         // Nothing twice, and no broken connection in its place.
         ensure!(printed.matches("lost node").count() <= 2, "{printed}");
         ensure!(!printed.contains("the connection broke"), "{printed}");
-        world.expect_clean(SECONDS)?;
+        world.expect_clean_within(promised(SECONDS))?;
     }
     Ok(())
 }
@@ -233,9 +234,10 @@ fn a_dead_relay_is_replaced_by_another_and_its_loss_is_reported() -> Result<()> 
     let hello = Mpi::OpenMpi.program("hello");
     let words = ["mpirun.openmpi", "-n", "4", &hello];
     let output = world.run("n1.alpha", &["--nodes", "n1.alpha,n1.beta"], &words)?;
-    ensure!(output.status == 125 && output.took < Duration::from_secs(60), "{}", output.whole());
+    // It has ended of itself: one that hangs is ended with another status.
+    ensure!(output.status == 125, "{}", output.whole());
     ensure!(output.stderr.contains("relay"), "{}", output.whole());
-    world.expect_clean(SECONDS)
+    world.expect_clean()
 }
 
 #[test]
@@ -248,7 +250,7 @@ fn a_relay_that_dies_during_a_job_ends_it() -> Result<()> {
     }
     let (status, printed) = job.end()?;
     ensure!(status != 0 && status != 124, "{status}\n{printed}");
-    World::eventually("no process is left", Duration::from_secs(30), || {
+    World::eventually("no process is left", SOON, || {
         Ok(world.leftovers("n1.beta")?.is_empty() && world.leftovers("n1.alpha")?.is_empty())
     })
 }

@@ -1,15 +1,18 @@
 //! Silence within a site: as long as is stated it ends nothing, whoever falls silent is
 //! noticed soon after, and who is cut off says so of itself.
 
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
-use isthmus_e2e::{Job, Mpi, World};
+use anyhow::{Context as _, Result, bail, ensure};
+use isthmus_e2e::{Job, Mpi, World, promised};
 
 use crate::life::{self, SECONDS, SOON};
 
 /// Of one site.
 const NODES: [&str; 3] = ["n1.alpha", "n2.alpha", "n3.alpha"];
+/// A cut that is no longer ends nothing, unless `--patience` says otherwise.
+const TOLERATED: Duration = Duration::from_secs(5);
 /// After a cut, the longest silence that a job would wait for by default, and some.
 const WATCHED: Duration = Duration::from_secs(9);
 /// Within which `isthmus run` notices that its agent is frozen, and has ended.
@@ -30,21 +33,44 @@ fn endless(world: &World, mpi: Mpi, nodes: &[&str], options: &[&str]) -> Result<
     Ok(job)
 }
 
-/// A cut of this length of one of two nodes ends nothing.
-fn outlives(mpi: Mpi, cut: Duration, options: &[&str]) -> Result<()> {
-    let world = World::up("liveness")?;
+/// A cut of this length of one of two nodes ends nothing, where one as long as `tolerated` must
+/// not.
+fn outlives(mpi: Mpi, cut: Duration, tolerated: Duration, options: &[&str]) -> Result<()> {
+    const TRIES: usize = 3;
+    let world = World::up_alone("liveness")?;
+    for _ in 0..TRIES {
+        let Some(longer) = outlives_once(&world, mpi, cut, tolerated, options)? else { return Ok(()) };
+        // Not by a macro, whose output of a passed test is not shown.
+        let _ = writeln!(
+            std::io::stderr(),
+            "the machine made a cut of {cut:.1?} one of {longer:.1?}, beyond {tolerated:?}: it tells nothing"
+        );
+    }
+    bail!("the machine made a cut of {cut:?} too long {TRIES} times")
+}
+
+/// Gives the length of the cut if it was too long to tell anything.
+fn outlives_once(
+    world: &World,
+    mpi: Mpi,
+    cut: Duration,
+    tolerated: Duration,
+    options: &[&str],
+) -> Result<Option<Duration>> {
     let nodes = &NODES[..2];
-    let job = endless(&world, mpi, nodes, options)?;
-    world.cut(nodes[1])?;
-    // A cut has a length.
-    std::thread::sleep(cut);
-    world.heal(nodes[1])?;
+    let job = endless(world, mpi, nodes, options)?;
+    let length = world.cut_for(nodes[1], cut)?;
+    if length > tolerated {
+        drop(job);
+        world.expect_clean()?;
+        return Ok(Some(length));
+    }
     let healed = Instant::now();
     while healed.elapsed() < WATCHED {
-        if !run(&world, nodes)? {
+        if !run(world, nodes)? {
             let (status, printed) = job.end()?;
-            anyhow::bail!(
-                "{mpi:?}: ended {:.1} s after a cut of {cut:?}: status {status}\n{printed}\n{}",
+            bail!(
+                "{mpi:?}: ended {:.1} s after a cut of {length:?}: status {status}\n{printed}\n{}",
                 healed.elapsed().as_secs_f64(),
                 world.logs()?
             );
@@ -54,23 +80,25 @@ fn outlives(mpi: Mpi, cut: Duration, options: &[&str]) -> Result<()> {
     world.kill(nodes[0], "-TERM", &world.service(nodes[0], "run")?)?;
     let (_, printed) = job.end()?;
     ensure!(!printed.contains("lost node") && !printed.contains("cut off"), "{mpi:?}\n{printed}");
-    world.expect_clean(SECONDS)
+    world.expect_clean_within(promised(SECONDS))?;
+    Ok(None)
 }
 
 /// TCP sends again 6.2 s after the cut began what was lost at once.
 #[test]
 fn a_cut_of_four_seconds_ends_no_openmpi_job() -> Result<()> {
-    outlives(Mpi::OpenMpi, Duration::from_secs(4), &[])
+    outlives(Mpi::OpenMpi, Duration::from_secs(4), TOLERATED, &[])
 }
 
 #[test]
 fn a_cut_of_four_seconds_ends_no_mpich_job() -> Result<()> {
-    outlives(Mpi::Mpich, Duration::from_secs(4), &[])
+    outlives(Mpi::Mpich, Duration::from_secs(4), TOLERATED, &[])
 }
 
 #[test]
 fn with_patience_a_job_outlives_a_longer_cut() -> Result<()> {
-    outlives(Mpi::OpenMpi, Duration::from_secs(14), &["--patience", "20s"])
+    let patience = Duration::from_secs(20);
+    outlives(Mpi::OpenMpi, Duration::from_secs(14), patience, &["--patience", "20s"])
 }
 
 #[test]
@@ -100,29 +128,29 @@ fn frozen_agent(world: &World, mpi: Mpi, nodes: &[&str], deadline: Duration) -> 
     let others = others.with_context(|| format!("at the other node\n{logs}"))?;
     eprintln!("{mpi:?}: ended {took:.1?} after its agent had frozen, elsewhere {others:.1?}");
     ensure!(status != 0 && status != 124, "{mpi:?}: status {status}\n{printed}");
-    ensure!(took < NOTICED, "{mpi:?}: {took:?}\n{printed}");
+    ensure!(took < promised(NOTICED), "{mpi:?}: {took:?}\n{printed}");
     let text = "this node's agent gives no sign of life for ";
     ensure!(printed.contains(text), "{mpi:?}: no {text:?} in\n{printed}");
-    world.expect_clean(SECONDS).context("after it thawed")?;
+    world.expect_clean_within(promised(SECONDS)).context("after it thawed")?;
     Ok(logs)
 }
 
 #[test]
 fn a_frozen_agent_at_the_head_ends_an_openmpi_job() -> Result<()> {
-    frozen_agent(&World::up("liveness")?, Mpi::OpenMpi, &NODES[..2], NOTICED)?;
+    frozen_agent(&World::up_alone("liveness")?, Mpi::OpenMpi, &NODES[..2], promised(NOTICED))?;
     Ok(())
 }
 
 #[test]
 fn a_frozen_agent_at_the_head_ends_an_mpich_job() -> Result<()> {
-    frozen_agent(&World::up("liveness")?, Mpi::Mpich, &NODES[..2], NOTICED)?;
+    frozen_agent(&World::up_alone("liveness")?, Mpi::Mpich, &NODES[..2], promised(NOTICED))?;
     Ok(())
 }
 
 /// To another site it looks as if the head's site were cut off, which a job outlives.
 #[test]
 fn a_frozen_agent_at_the_head_ends_the_job_at_other_sites() -> Result<()> {
-    let logs = frozen_agent(&World::up("two-relays")?, Mpi::OpenMpi, &life::NODES, LATE)?;
+    let logs = frozen_agent(&World::up_alone("two-relays")?, Mpi::OpenMpi, &life::NODES, promised(LATE))?;
     let text = "the agent at the job's head is frozen: other sites end the job";
     ensure!(logs.contains(text), "no {text:?} in\n{logs}");
     Ok(())
@@ -131,7 +159,7 @@ fn a_frozen_agent_at_the_head_ends_the_job_at_other_sites() -> Result<()> {
 /// A head that was frozen is to blame, and not the node that has noticed.
 #[test]
 fn a_head_that_was_frozen_says_so_of_itself() -> Result<()> {
-    let world = World::up("liveness")?;
+    let world = World::up_alone("liveness")?;
     let [head, other, _] = NODES;
     let job = endless(&world, Mpi::OpenMpi, &[head, other], &[])?;
     world.lab().freeze(head)?;
@@ -144,13 +172,13 @@ fn a_head_that_was_frozen_says_so_of_itself() -> Result<()> {
     for start in ["isthmus: ", "  ended by "].map(|start| format!("{start}{named}")) {
         ensure!(printed.lines().any(|line| line.starts_with(&start)), "no {start:?} in\n{printed}");
     }
-    world.expect_clean(SECONDS)
+    world.expect_clean_within(promised(SECONDS))
 }
 
 /// A busy or stopped `isthmus run` is no frozen agent.
 #[test]
 fn a_stopped_run_goes_on() -> Result<()> {
-    let world = World::up("liveness")?;
+    let world = World::up_alone("liveness")?;
     let nodes = &NODES[..2];
     let job = endless(&world, Mpi::OpenMpi, nodes, &[])?;
     let run_id = world.service(nodes[0], "run")?;
@@ -166,33 +194,32 @@ fn a_stopped_run_goes_on() -> Result<()> {
     world.kill(nodes[0], "-TERM", &run_id)?;
     let (_, printed) = job.end()?;
     ensure!(!printed.contains("no sign of life"), "{printed}");
-    world.expect_clean(SECONDS)
+    world.expect_clean_within(promised(SECONDS))
 }
 
 #[test]
 fn a_head_that_is_cut_off_says_so_of_itself() -> Result<()> {
-    let world = World::up("liveness")?;
+    let world = World::up_alone("liveness")?;
     let job = endless(&world, Mpi::OpenMpi, &NODES, &[])?;
     let cut = Instant::now();
     world.cut(NODES[0])?;
-    let took = world.gone(&NODES, cut, NOTICED);
+    let took = world.gone(&NODES, cut, promised(NOTICED));
     let (status, printed) = job.end()?;
     took.with_context(|| printed.clone())?;
     ensure!(status != 0 && status != 124, "{status}\n{printed}");
     let text = "this node is cut off from n2.alpha, n3.alpha: ";
     ensure!(printed.contains(text) && !printed.contains("lost node"), "no {text:?} alone in\n{printed}");
-    let logs = world.logs()?;
-    ensure!(logs.contains("the node that holds the job here is frozen or cut off"), "{logs}");
-    Ok(())
+    let text = "the node that holds the job here is frozen or cut off";
+    World::eventually(text, SOON, || Ok(world.logs()?.contains(text)))
 }
 
 #[test]
 fn a_node_that_is_cut_off_says_so_of_itself() -> Result<()> {
-    let world = World::up("liveness")?;
+    let world = World::up_alone("liveness")?;
     let job = endless(&world, Mpi::OpenMpi, &NODES, &[])?;
     let cut = Instant::now();
     world.cut(NODES[1])?;
-    let took = world.gone(&NODES, cut, NOTICED);
+    let took = world.gone(&NODES, cut, promised(NOTICED));
     let (status, printed) = job.end()?;
     took.with_context(|| printed.clone())?;
     ensure!(status != 0 && status != 124, "{status}\n{printed}");

@@ -4,24 +4,27 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use isthmus_e2e::{Shared, isthmus, root, target};
+use isthmus_e2e::{Shared, World, isthmus, root, target};
 
 static GRID: Shared = Shared::new("four-sites");
 
 /// Runs a program on both nodes; on the first it prints `want` if all was right.
 fn between_sites(interpreter: &[&str], program: &str, want: &str) -> Result<()> {
-    let world = GRID.take()?;
+    run(&*GRID.take()?, interpreter, program, want)
+}
+
+fn run(world: &World, interpreter: &[&str], program: &str, want: &str) -> Result<()> {
     let program = root().join("tests/programs").join(program).display().to_string();
     let isthmus = isthmus().display().to_string();
     let run = [&isthmus, "run", "--nodes", "n1.alpha,n1.beta", "--each", "--"];
     let words = [&run, interpreter, &[program.as_str()]].concat();
     // Longer than the programs wait for anything themselves: Ray and Spark are many
     // processes on two busy cores.
-    let output = world.sh("n1.alpha", Duration::from_secs(180), &words)?;
+    let output = world.sh("n1.alpha", Duration::from_secs(400), &words)?;
     let line = format!("n1.alpha: {want}");
     let right = output.stdout.lines().any(|printed| printed.starts_with(&line));
     ensure!(output.status == 0 && right, "{}", output.whole());
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean()
 }
 
 macro_rules! programs {
@@ -36,6 +39,12 @@ macro_rules! programs {
 /// Debian's own, for which its packages are.
 const PYTHON: &str = "/usr/bin/python3";
 
+/// It measures time.
+#[test]
+fn small_writes() -> Result<()> {
+    run(&*GRID.take_alone()?, &[PYTHON], "small_writes.py", "pieces don't wait for each other")
+}
+
 /// The one with what Debian has no package of (`scripts/setup`).
 fn python_with(name: &str) -> String {
     target().join(name).join("bin/python").display().to_string()
@@ -48,7 +57,6 @@ programs! {
     zeromq: [PYTHON], "zeromq.py" prints "250 answers, 1000 news are right";
     grpc: [PYTHON], "grpc_calls.py" prints "500 calls, 500 digests, 200 pieces are right, as ipv4:240.";
     redis: [], "redis.sh" prints "20001 keys are the same at both sites";
-    small_writes: [PYTHON], "small_writes.py" prints "pieces don't wait for each other";
     dask: [PYTHON], "dask_cluster.py" prints "40 digests of the other worker's data are right";
     ray: [python_with("ray").as_str()], "ray_cluster.py" prints "10 objects of the other node and 100 calls of an actor are right";
     spark: [python_with("spark").as_str()], "spark_cluster.py" prints "400 records of 2 executors are right";

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use isthmus_e2e::{Job, Mpi, World, isthmus, root};
+use isthmus_e2e::{Job, Lasting, Mpi, World, isthmus, promised, root};
 
 use crate::life::{NODES, SECONDS, SOON};
 use crate::programs::expect_same;
@@ -11,26 +11,35 @@ use crate::programs::expect_same;
 /// Long enough that heartbeats would have ended the job, and TCP's own pause is long.
 const CUT: Duration = Duration::from_secs(20);
 
-/// A job through a cut takes no longer.
-const LONG: Duration = Duration::from_secs(180);
+/// Guards against hanging only.
+const LONG: Duration = Duration::from_secs(400);
 const TEN_MINUTES: Duration = Duration::from_secs(600);
+/// What the user reads once a site is silent and the job waits for it.
+const SILENT: &str = "nothing is heard of n1.beta";
 
-/// A job whose ranks pass a checked token between the sites, for longer than the cut.
-pub(crate) fn ring(world: &World, mpi: Mpi, options: &[&str]) -> Result<Job> {
-    ring_of(world, mpi, options, "1000")
+/// A job whose ranks exchange checked messages between the sites, until it is asked to end.
+pub(crate) fn lasting(world: &World, mpi: Mpi, options: &[&str]) -> Result<Lasting> {
+    Lasting::start(world, mpi, &NODES, options)
 }
 
-/// The same, so many rounds of about 10 ms.
-fn ring_of(world: &World, mpi: Mpi, options: &[&str], rounds: &str) -> Result<Job> {
-    let job = world.begin(mpi, &NODES.join(","), options, "ring", &["20000", rounds])?;
-    World::eventually("all ranks run", SOON, || {
-        let counts = NODES.map(|node| world.processes(node, "/ring").map(|found| found.len()));
-        let [here, there] = counts;
-        Ok(here? == 2 && there? == 2)
-    })?;
-    // By now they pass the token on.
-    std::thread::sleep(Duration::from_secs(2));
+/// A job whose ranks pass a checked token between the sites over the connections that they
+/// have, so many rounds of about 10 ms each.
+pub(crate) fn ring_of(world: &World, mpi: Mpi, options: &[&str], rounds: &str) -> Result<Job> {
+    /// Some rounds' bytes.
+    const SOME: u64 = 100_000;
+    let job = world.begin_for(LONG, mpi, &NODES.join(","), options, ("ring", &["20000", rounds]))?;
+    World::eventually("the ranks pass the token on", SOON, || Ok(come(world, NODES[1], "ring")? > SOME))?;
     Ok(job)
+}
+
+/// Bytes that have come to the sockets of a program on a node.
+fn come(world: &World, node: &str, program: &str) -> Result<u64> {
+    let listing = world.sh(node, SOON, &["ss", "-HtinpO", "state", "established"])?;
+    ensure!(listing.status == 0, "{}", listing.whole());
+    let own = format!("((\"{program}\",");
+    let lines = listing.stdout.lines().filter(|line| line.contains(&own));
+    let words = lines.flat_map(str::split_whitespace);
+    Ok(words.filter_map(|word| word.strip_prefix("bytes_received:")?.parse::<u64>().ok()).sum())
 }
 
 /// The job's trunk was cut so often so far, in the eyes of the agents.
@@ -43,35 +52,45 @@ fn expect_cut(world: &World, before: usize) -> Result<()> {
     World::eventually("the trunk is cut", SOON, || Ok(cuts(world)? > before))
 }
 
-/// The job must end in order.
-pub(crate) fn expect_success(world: &World, job: Job) -> Result<()> {
-    let (status, printed) = job.end()?;
+/// The job must have ended in order, with this status and output.
+pub(crate) fn expect_success(world: &World, (status, printed): (i32, String)) -> Result<()> {
     ensure!(status == 0, "status {status}\n{printed}");
-    world.expect_clean(SECONDS)
+    world.expect_clean()
 }
 
-/// The job must end in order, and have told of the pause. Returns what it printed.
-pub(crate) fn expect_outlived(world: &World, mpi: Mpi, job: Job, healed: Instant) -> Result<String> {
-    let (status, printed) = job.end()?;
+/// The job must have ended in order, with this status and output, and have told of the pause.
+/// Returns what it printed.
+pub(crate) fn expect_outlived(
+    world: &World,
+    mpi: Mpi,
+    (status, printed): (i32, String),
+    healed: Instant,
+) -> Result<String> {
     eprintln!("{mpi:?}: ended {:.1} s after the cut was healed\n{printed}", healed.elapsed().as_secs_f64());
     ensure!(status == 0, "{mpi:?}: status {status}\n{printed}");
     let account = " for n1.beta, which was cut off ";
-    for text in ["nothing is heard of n1.beta", "n1.beta is back after ", account] {
+    for text in [SILENT, "n1.beta is back after ", account] {
         ensure!(printed.contains(text), "{mpi:?}: no {text:?} in\n{printed}");
     }
-    world.expect_clean(SECONDS)?;
+    world.expect_clean()?;
     Ok(printed)
+}
+
+/// The job goes on, ends in order, and has told of the pause.
+fn goes_on(world: &World, mpi: Mpi, job: Lasting, healed: Instant) -> Result<()> {
+    job.goes_on()?;
+    expect_outlived(world, mpi, job.end()?, healed).map(drop)
 }
 
 fn outlives_a_cut(mpi: Mpi) -> Result<()> {
     let world = World::up("two-relays")?;
-    let job = ring(&world, mpi, &[])?;
+    let job = lasting(&world, mpi, &[])?;
     world.cut_site("beta")?;
     // A cut has a length.
     std::thread::sleep(CUT);
-    ensure!(world.processes("n1.beta", "/ring")?.len() == 2, "the ranks that are cut off have ended");
+    ensure!(world.processes("n1.beta", "/visit")?.len() == 2, "the ranks that are cut off have ended");
     world.heal_site("beta")?;
-    expect_outlived(&world, mpi, job, Instant::now()).map(drop)
+    goes_on(&world, mpi, job, Instant::now())
 }
 
 #[test]
@@ -110,18 +129,21 @@ fn a_connection_that_begins_in_a_cut_is_made_after_it() -> Result<()> {
     let (status, printed) = job.end()?;
     ensure!(status == 0 && printed.contains("connected"), "status {status}\n{printed}");
     ensure!(!printed.contains("failed:"), "{printed}");
-    world.expect_clean(SECONDS)
+    world.expect_clean()
 }
 
 /// Without a relay the trunk can't be dialed, so the far node isn't told that the job has
 /// ended. It asks the broker.
 #[test]
 fn a_job_that_ends_during_a_cut_ends_beyond_it() -> Result<()> {
-    let world = World::up("two-relays")?;
+    /// The far node asks after 2, 6 and 14 s whether the broker lists the job.
+    const ASKED: Duration = Duration::from_secs(10);
+    let world = World::up_alone("two-relays")?;
     let job = world.endless(Mpi::OpenMpi, &NODES.join(","), &[])?;
     crate::life::running(&world)?;
-    // The far node has found the job at the broker by then.
-    std::thread::sleep(Duration::from_secs(4));
+    World::eventually("the broker lists the job", SOON, || Ok(listed(&world)? == 1))?;
+    // Nothing shows that the far node has asked the broker: only time does.
+    std::thread::sleep(ASKED);
     let before = cuts(&world)?;
     for host in ["hub", "spare"] {
         world.kill(host, "-KILL", &world.service(host, "relay")?)?;
@@ -129,37 +151,39 @@ fn a_job_that_ends_during_a_cut_ends_beyond_it() -> Result<()> {
     expect_cut(&world, before)?;
     let ended = Instant::now();
     world.kill(NODES[0], "-TERM", &world.service(NODES[0], "run")?)?;
-    let took = world.gone(&NODES, ended, SECONDS + SECONDS)?;
+    let took = world.gone(&NODES, ended, promised(SECONDS))?;
     eprintln!("gone after {:.1} s", took.as_secs_f64());
-    ensure!(took < SECONDS, "it took {took:?}");
     let (status, printed) = job.end()?;
     ensure!(status != 0 && status != 124, "status {status}\n{printed}");
-    world.expect_clean(Duration::from_secs(2))?;
-    let listed = world.status(NODES[0])?["jobs"].as_array().map(Vec::len);
-    ensure!(listed == Some(0), "jobs are listed: {listed:?}");
+    world.expect_clean_within(promised(SECONDS))?;
+    World::eventually("no job is listed", SOON, || Ok(listed(&world)? == 0))?;
     let told = "the head has ended the job while this node was cut off";
-    ensure!(world.logs()?.contains(told), "no word of it");
-    Ok(())
+    World::eventually(told, SOON, || Ok(world.logs()?.contains(told)))
+}
+
+/// How many jobs the broker lists.
+fn listed(world: &World) -> Result<usize> {
+    Ok(world.status(NODES[0])?["jobs"].as_array().context("no list")?.len())
 }
 
 #[test]
 fn a_job_outlives_its_relay() -> Result<()> {
     let world = World::up("two-relays")?;
-    let job = ring(&world, Mpi::OpenMpi, &[])?;
+    let job = lasting(&world, Mpi::OpenMpi, &[])?;
     // Whichever it goes over: both, and one comes back.
     for host in ["hub", "spare"] {
         world.kill(host, "-KILL", &world.service(host, "relay")?)?;
     }
-    std::thread::sleep(Duration::from_secs(6));
+    job.prints(SILENT)?;
     let _relay = world.serve("spare", "relay", &[], &World::config("relay"))?;
-    expect_outlived(&world, Mpi::OpenMpi, job, Instant::now()).map(drop)
+    goes_on(&world, Mpi::OpenMpi, job, Instant::now())
 }
 
 /// First the NAT forgets its mappings, then the site gets another address.
 #[test]
 fn a_job_outlives_its_nat() -> Result<()> {
     let world = World::up("two-relays")?;
-    let job = ring_of(&world, Mpi::Mpich, &[], "3000")?;
+    let job = lasting(&world, Mpi::Mpich, &[])?;
     let before = cuts(&world)?;
     world.lab().nat("beta")?.expire()?;
     expect_cut(&world, before)?;
@@ -168,7 +192,8 @@ fn a_job_outlives_its_nat() -> Result<()> {
     let before = cuts(&world)?;
     world.lab().nat("beta")?.move_to("198.51.100.77".parse()?)?;
     expect_cut(&world, before)?;
-    expect_success(&world, job)?;
+    job.goes_on()?;
+    expect_success(&world, job.end()?)?;
     expect_trunk_with_pauses(&world)
 }
 
@@ -205,10 +230,15 @@ fn trunks(world: &World) -> Result<Vec<Seen>> {
 /// The agents know how often the trunk was cut, and how its carriers are now. A cut
 /// that one end healed before the other saw it is a pause of the one end only.
 fn expect_trunk_with_pauses(world: &World) -> Result<()> {
-    let all = trunks(world)?;
-    for Seen { node, works, shown, .. } in &all {
-        ensure!(works, "{node}: {shown:#}");
-    }
+    let mut all = trunks(world)?;
+    World::eventually("the trunk works in the eyes of both", SOON, || {
+        all = trunks(world)?;
+        Ok(all.iter().all(|seen| seen.works))
+    })
+    .with_context(|| {
+        let shown = all.iter().map(|Seen { node, shown, .. }| format!("{node}: {shown:#}\n"));
+        shown.collect::<String>()
+    })?;
     ensure!(all.iter().any(|seen| seen.pauses > 0), "no trunk knows of a pause");
     Ok(())
 }
@@ -217,16 +247,18 @@ fn expect_trunk_with_pauses(world: &World) -> Result<()> {
 #[test]
 fn a_job_outlives_the_broker_and_a_cut_meanwhile() -> Result<()> {
     let world = World::up("two-relays")?;
-    let job = ring_of(&world, Mpi::OpenMpi, &[], "3000")?;
+    let job = lasting(&world, Mpi::OpenMpi, &[])?;
     world.kill("hub", "-KILL", &world.service("hub", "broker")?)?;
     let before = cuts(&world)?;
     for site in ["alpha", "beta"] {
         world.lab().nat(site)?.expire()?;
     }
     expect_cut(&world, before)?;
+    // It stays away for a while.
     std::thread::sleep(Duration::from_secs(5));
     let _broker = world.serve("hub", "broker", &[], &World::config("broker"))?;
-    expect_success(&world, job)
+    job.goes_on()?;
+    expect_success(&world, job.end()?)
 }
 
 /// Ranks of which each talks to each, and LAMMPS: their messages cross the cut in both
@@ -247,16 +279,19 @@ fn collectives_and_lammps_outlive_a_cut() -> Result<()> {
     let (binary, nodes) = (isthmus().display().to_string(), NODES.join(","));
     let words = [&[&binary, "run", "--nodes", &nodes, "--"], &lammps(&log_over_sites)[..]].concat();
     let lammps = Job::start(world.command(NODES[0], LONG, &words)?)?;
-    let alltoall = world.begin(Mpi::Mpich, &nodes, &[], "alltoall", &["262144", "30"])?;
+    // It lasts longer than LAMMPS takes to begin.
+    let alltoall = ("alltoall", &["262144", "120"][..]);
+    let alltoall = world.begin_for(LONG, Mpi::Mpich, &nodes, &[], alltoall)?;
     let jobs = [(lammps, "lmp"), (alltoall, "/alltoall")];
     let run = || {
         let all = jobs.iter().map(|(_, program)| Ok(world.processes(NODES[1], program)?.len() >= 2));
         all.collect::<Result<Vec<_>>>().map(|all| all == [true, true])
     };
     World::eventually("both run", SOON, run)?;
-    // By now their ranks exchange data.
-    std::thread::sleep(Duration::from_secs(3));
+    let exchange = |program: &str| Ok::<_, anyhow::Error>(come(&world, NODES[1], program)? > 20_000);
+    World::eventually("their ranks exchange data", SOON, || Ok(exchange("lmp")? && exchange("alltoall")?))?;
     world.cut_site("beta")?;
+    // A cut has a length.
     std::thread::sleep(CUT);
     ensure!(run()?, "ranks that are cut off have ended");
     world.heal_site("beta")?;
@@ -264,7 +299,7 @@ fn collectives_and_lammps_outlive_a_cut() -> Result<()> {
         let (status, printed) = job.end()?;
         ensure!(status == 0 && printed.contains("which was cut off"), "{program}: {status}\n{printed}");
     }
-    world.expect_clean(SECONDS)?;
+    world.expect_clean()?;
     expect_same(&std::fs::read_to_string(log_alone)?, &std::fs::read_to_string(log_over_sites)?)
 }
 
@@ -272,14 +307,11 @@ fn collectives_and_lammps_outlive_a_cut() -> Result<()> {
 #[ignore = "takes 12 minutes: run it by name when a trunk's waiting changes"]
 fn a_job_outlives_a_cut_of_ten_minutes() -> Result<()> {
     let world = World::up("two-relays")?;
-    let ring = ("ring", &["20000", "3000"][..]);
-    let job = world.begin_for(2 * TEN_MINUTES, Mpi::OpenMpi, &NODES.join(","), &[], ring)?;
-    World::eventually("the ranks run", SOON, || Ok(world.processes(NODES[1], "/ring")?.len() == 2))?;
-    std::thread::sleep(Duration::from_secs(2));
+    let job = lasting(&world, Mpi::OpenMpi, &[])?;
     world.cut_site("beta")?;
     std::thread::sleep(TEN_MINUTES);
     world.heal_site("beta")?;
-    expect_outlived(&world, Mpi::OpenMpi, job, Instant::now()).map(drop)
+    goes_on(&world, Mpi::OpenMpi, job, Instant::now())
 }
 
 /// The trunk goes over a gateway, and then over the site's other one.
@@ -294,21 +326,24 @@ fn a_job_outlives_its_gateway() -> Result<()> {
             // Now there is none.
             expect_cut(&world, before)?;
         }
+        // It stays away for a while.
         std::thread::sleep(Duration::from_secs(4));
     }
     let _gateway = world.serve("front2.alpha", "gateway", &[], &World::config("gateway"))?;
-    expect_success(&world, job)
+    expect_success(&world, job.end()?)
 }
 
 #[test]
 fn a_cut_that_is_too_long_ends_the_job_at_both_ends() -> Result<()> {
-    let world = World::up("two-relays")?;
-    let job = ring(&world, Mpi::OpenMpi, &["--outlive", "8s"])?;
+    const OUTLIVE: Duration = Duration::from_secs(8);
+    let world = World::up_alone("two-relays")?;
+    let job = lasting(&world, Mpi::OpenMpi, &["--outlive", "8s"])?;
     let cut = Instant::now();
     world.cut_site("beta")?;
-    let took = world.gone(&NODES, cut, Duration::from_secs(40))?;
-    let (status, printed) = job.end()?;
-    ensure!(took > Duration::from_secs(8), "{took:?}\n{printed}");
+    let took = world.gone(&NODES, cut, OUTLIVE + promised(SECONDS));
+    let (status, printed) = job.ended()?;
+    let took = took.with_context(|| printed.clone())?;
+    ensure!(took > OUTLIVE, "{took:?}\n{printed}");
     ensure!(status != 0 && status != 124, "{status}\n{printed}");
     let text = "lost node n1.beta: no sign of life for 8 s";
     ensure!(printed.contains(text), "no {text:?} in\n{printed}");
@@ -318,48 +353,49 @@ fn a_cut_that_is_too_long_ends_the_job_at_both_ends() -> Result<()> {
 #[test]
 fn a_waiting_job_is_ended_by_ctrl_c() -> Result<()> {
     let world = World::up("two-relays")?;
-    let job = ring(&world, Mpi::OpenMpi, &[])?;
+    let job = lasting(&world, Mpi::OpenMpi, &[])?;
     world.cut_site("beta")?;
-    std::thread::sleep(Duration::from_secs(8));
+    job.prints(SILENT)?;
     let asked = Instant::now();
     world.kill("n1.alpha", "-INT", &world.service("n1.alpha", "run")?)?;
-    world.gone(&NODES[..1], asked, Duration::from_secs(30)).context("at the head")?;
-    let (status, printed) = job.end()?;
+    world.gone(&NODES[..1], asked, SOON).context("at the head")?;
+    let (status, printed) = job.ended()?;
     ensure!(status != 0 && status != 124, "{status}\n{printed}");
     // The other site learns of it when it is back.
     world.heal_site("beta")?;
-    world.gone(&NODES, Instant::now(), Duration::from_secs(30)).context("at the site that was cut off")?;
+    world.gone(&NODES, Instant::now(), SOON).context("at the site that was cut off")?;
     Ok(())
 }
 
 /// Open MPI's launcher waits for the daemon beyond the cut.
 #[test]
 fn a_job_that_has_lost_a_rank_waits_for_no_site() -> Result<()> {
-    let world = World::up("two-relays")?;
-    let job = ring(&world, Mpi::OpenMpi, &[])?;
+    let world = World::up_alone("two-relays")?;
+    let job = lasting(&world, Mpi::OpenMpi, &[])?;
     world.cut_site("beta")?;
-    std::thread::sleep(Duration::from_secs(5));
-    let rank = world.processes("n1.alpha", "/ring")?.pop().context("no rank")?;
+    job.prints(SILENT)?;
+    let rank = world.processes("n1.alpha", "/visit")?.pop().context("no rank")?;
     let killed = Instant::now();
     world.kill("n1.alpha", "-KILL", &rank)?;
-    world.gone(&NODES[..1], killed, SECONDS).context("at the head")?;
-    let (status, printed) = job.end()?;
+    world.gone(&NODES[..1], killed, promised(SECONDS)).context("at the head")?;
+    let (status, printed) = job.ended()?;
     ensure!(status != 0 && status != 124, "{status}\n{printed}");
     ensure!(printed.contains("n1.alpha was ended by SIGKILL"), "{printed}");
     world.heal_site("beta")?;
-    world.gone(&NODES, Instant::now(), Duration::from_secs(30)).context("at the site that was cut off")?;
+    world.gone(&NODES, Instant::now(), SOON).context("at the site that was cut off")?;
     Ok(())
 }
 
 /// A dead agent isn't waited for: its gateway knows that it is gone.
 #[test]
 fn a_dead_agent_is_not_waited_for() -> Result<()> {
-    let world = World::up("two-relays")?;
-    let job = ring(&world, Mpi::OpenMpi, &[])?;
+    let world = World::up_alone("two-relays")?;
+    let job = lasting(&world, Mpi::OpenMpi, &[])?;
     let killed = Instant::now();
     world.kill("n1.beta", "-KILL", &world.service("n1.beta", "agent")?)?;
-    world.gone(&NODES, killed, SECONDS)?;
-    let (status, printed) = job.end()?;
+    let gone = world.gone(&NODES, killed, promised(SECONDS));
+    let (status, printed) = job.ended()?;
+    gone.with_context(|| printed.clone())?;
     ensure!(status != 0 && status != 124, "{status}\n{printed}");
     ensure!(printed.contains("lost node n1.beta"), "{printed}");
     Ok(())

@@ -1,11 +1,12 @@
 //! What ranks write and the launcher's status come back as from one node.
 
+use std::io::Write as _;
 use std::process::Stdio;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use isthmus_e2e::{Job, Mpi, World, isthmus, root};
 
-use crate::life::{GRID, SECONDS, SOON};
+use crate::life::{GRID, SOON};
 
 /// What a rank of chatter.py writes.
 fn noise(rank: u32, length: usize) -> Vec<u8> {
@@ -80,12 +81,12 @@ fn every_byte_of_output_comes_back_in_order() -> Result<()> {
             }
         }
     }
-    world.expect_clean(SECONDS)
+    world.expect_clean()
 }
 
 #[test]
 fn lines_tags_and_status_are_as_native() -> Result<()> {
-    let world = GRID.take()?;
+    let world = GRID.take_for(Mpi::OpenMpi5)?;
     for (mpi, options, status) in [
         (Mpi::OpenMpi, &["--tag-output"][..], "0"),
         (Mpi::OpenMpi, &[], "9"),
@@ -107,7 +108,7 @@ fn lines_tags_and_status_are_as_native() -> Result<()> {
             ensure!(lines(&ours.stdout).len() >= 80, "{case}");
         }
     }
-    world.expect_clean(SECONDS)
+    world.expect_clean()
 }
 
 /// A launcher's command line, and what the account says of its ranks.
@@ -159,7 +160,7 @@ fn placed(world: &World, case: &Placed) -> Result<()> {
 /// Three nodes with two slots each.
 #[test]
 fn ranks_are_counted_where_they_run() -> Result<()> {
-    let world = GRID.take()?;
+    let world = GRID.take_for(Mpi::OpenMpi5)?;
     let (one_node, each_node) = ("2 ranks on 1 node at 1 site", "3 ranks on 3 nodes at 2 sites");
     let (together, spread) = (("ranks=2", 1), ("ranks=1", 3));
     // Which of the two comes first depends on their addresses.
@@ -174,13 +175,13 @@ fn ranks_are_counted_where_they_run() -> Result<()> {
     ] {
         placed(&world, &Placed { mpi, options, counted, account, idle })?;
     }
-    world.expect_clean(SECONDS)
+    world.expect_clean()
 }
 
 /// The same six slots. The tests' own environment allows Open MPI 4 what it refuses.
 #[test]
 fn more_ranks_than_slots_are_told_before_the_launcher_refuses_them() -> Result<()> {
-    let world = GRID.take()?;
+    let world = GRID.take_for(Mpi::OpenMpi5)?;
     let binary = isthmus().display().to_string();
     let (refused, shared) = ("refuses more ranks than slots", "7 ranks on 6 slots: some will share a core");
     for (mpi, options, told, starts) in [
@@ -204,15 +205,29 @@ fn more_ranks_than_slots_are_told_before_the_launcher_refuses_them() -> Result<(
             ensure!(said < Some(own), "{mpi:?} {options:?}: told too late: {}", output.stderr);
         }
     }
-    world.expect_clean(SECONDS)
+    world.expect_clean()
 }
 
-/// Nobody saw where these ranks ran.
+/// Nobody saw where these ranks ran. An agent looks once a second, so that it may see one of
+/// them by chance: such a run tells nothing.
 #[test]
 fn ranks_that_end_at_once_are_not_said_to_have_run_on_all_nodes() -> Result<()> {
+    const TRIES: usize = 5;
     let world = GRID.take()?;
-    let output = world.run("n1.alpha", &[], &[&Mpi::OpenMpi.launcher(), "-n", "2", "true"])?;
-    let account = "2 ranks asked for; 3 nodes at 2 sites";
-    ensure!(output.status == 0 && output.stderr.contains(account), "{}", output.whole());
-    world.expect_clean(SECONDS)
+    let seen = || Ok::<_, anyhow::Error>(world.logs()?.matches("ranks run here").count());
+    for _ in 0..TRIES {
+        let before = seen()?;
+        let output = world.run("n1.alpha", &[], &[&Mpi::OpenMpi.launcher(), "-n", "2", "true"])?;
+        ensure!(output.status == 0, "{}", output.whole());
+        world.expect_clean()?;
+        if seen()? > before {
+            // Not by a macro, whose output of a passed test is not shown.
+            let _ = writeln!(std::io::stderr(), "an agent saw ranks that end at once: the run tells nothing");
+            continue;
+        }
+        let account = "2 ranks asked for; 3 nodes at 2 sites";
+        ensure!(output.stderr.contains(account), "{}", output.whole());
+        return Ok(());
+    }
+    bail!("agents saw ranks that end at once in {TRIES} runs")
 }

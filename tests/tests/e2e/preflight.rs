@@ -8,7 +8,8 @@ use isthmus_e2e::{Mpi, Output, Shared, World, root};
 
 static GRID: Shared = Shared::new("four-sites");
 
-const SOON: Duration = Duration::from_secs(30);
+/// Guards against hanging only.
+const SOON: Duration = Duration::from_secs(90);
 
 fn run(world: &World, options: &[&str], program: &str) -> Result<Output> {
     let mut all = vec!["--nodes", "n1.alpha,n1.beta,n2.beta"];
@@ -17,7 +18,8 @@ fn run(world: &World, options: &[&str], program: &str) -> Result<Output> {
 }
 
 fn ensure_refused(output: &Output, node: &str, what: &str) -> Result<()> {
-    ensure!(output.status == 125 && output.took < SOON, "{}", output.whole());
+    // It has ended of itself: one that hangs is ended with another status.
+    ensure!(output.status == 125, "{}", output.whole());
     let lines: Vec<_> = output.stderr.lines().filter(|line| line.contains(&format!("  {node}: "))).collect();
     ensure!(lines.len() == 1 && lines[0].contains(what), "{}", output.whole());
     ensure!(output.stderr.contains("--no-check"), "{}", output.whole());
@@ -43,7 +45,7 @@ fn a_missing_library_is_found_where_it_is_missing() -> Result<()> {
     // At one's own risk.
     let output = run(&world, &["--no-check"], "/tmp/needs")?;
     ensure!(!output.stderr.contains("not started"), "{}", output.whole());
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean()
 }
 
 /// The launcher of one MPI here, of another there, under one path.
@@ -61,7 +63,7 @@ fn another_mpi_on_one_node_is_found() -> Result<()> {
     let words = ["/tmp/mpirun", "-n", "4", &hello];
     let output = world.run("n1.alpha", &["--nodes", "n1.alpha,n1.beta,n2.beta"], &words)?;
     ensure_refused(&output, "n1.beta", "is of MPICH")?;
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean()
 }
 
 #[test]
@@ -72,7 +74,7 @@ fn too_little_memory_is_found() -> Result<()> {
     ensure_refused(&output, "n2.beta", "--min-memory wants")?;
     let output = run(&world, &["--min-memory", "many"], "true")?;
     ensure!(output.status == 2, "{}", output.whole());
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean()
 }
 
 /// Two sites that both reach the head's and not each other.
@@ -101,7 +103,7 @@ fn sites_that_cannot_reach_each_other_are_found() -> Result<()> {
         ensure!(undone.status == 0, "{}", undone.whole());
     }
     ensure_refused(&output, "n1.gamma", "cannot reach n1.delta: ")?;
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean()
 }
 
 /// Connections between two other sites than the head's are tried, too, and their
@@ -141,7 +143,7 @@ fn a_connection_past_isthmus_is_warned_of() -> Result<()> {
     let (_, account) = world.run_reported("n1.alpha", &nodes, &words)?;
     ensure!(account["connections_within_sites"].as_u64() > Some(0), "{account:#}");
     ensure!(account["bypasses"] == serde_json::json!([]), "{account:#}");
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean()
 }
 
 #[test]
@@ -158,7 +160,7 @@ fn a_missing_program_on_one_node_starts_nothing() -> Result<()> {
         ensure!(output.status != 0 && output.status != 124, "{}", output.whole());
         ensure!(!output.stdout.contains("No Errors"), "{}", output.whole());
         ensure!((output.stdout.clone() + &output.stderr).contains("only-here"), "{}", output.whole());
-        world.expect_clean(Duration::from_secs(10))?;
+        world.expect_clean()?;
     }
     let output = run(&*GRID.take()?, &[], &Mpi::OpenMpi.program("hello"))?;
     ensure!(output.status == 0 && output.stdout.contains(" No Errors"), "{}", output.whole());
@@ -173,7 +175,7 @@ fn a_missing_launcher_ends_the_run_before_anything_starts() -> Result<()> {
     ensure!(output.stderr.contains("mpirun.nowhere: command not found"), "{}", output.whole());
     let output = world.run("n1.alpha", &["--nodes", "n1.alpha"], &["/no/such/program"])?;
     ensure!(output.status == 127, "{}", output.whole());
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean()
 }
 
 #[test]

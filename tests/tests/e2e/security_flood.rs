@@ -13,13 +13,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use isthmus_e2e::{Mpi, World, isthmus};
+use isthmus_e2e::{Mpi, World, isthmus, promised};
 use isthmus_net::{Credentials, listen, renewal};
 
 use stranger::{FLOOD, Flood, Kind, Trick};
 
-const SOON: Duration = Duration::from_secs(30);
-/// Each step takes less than 2 s on a machine with nothing else to do.
+/// Guards against hanging only.
+const SOON: Duration = Duration::from_secs(120);
+/// Within which each step is done under a flood. It takes less than 2 s on a machine with
+/// nothing else to do.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Memory of each service, as docs/operators.md states it.
 const MEMORY_MIB: u64 = 512;
@@ -96,7 +98,7 @@ struct Floods {
 impl Floods {
     fn new() -> Result<Self> {
         listen::raise_descriptor_limit();
-        let world = World::up("flood")?;
+        let world = World::up_alone("flood")?;
         let quiet = honest(&world, 0)?;
         let report = vec![format!("without a flood: join, renewal, job {quiet:.1?}")];
         Ok(Self { world, number: 0, report })
@@ -114,7 +116,7 @@ impl Floods {
             "{kind:?} at {role} {to}: join, renewal, job {took:.1?}; {standing} connections stand, \
              {handshakes} handshakes; at most {before} -> {after} MiB"
         ));
-        ensure!(took.iter().all(|took| *took < LIMIT), "{:#?}", self.report);
+        ensure!(took.iter().all(|took| *took < promised(LIMIT)), "{:#?}", self.report);
         ensure!(after < MEMORY_MIB, "{:#?}", self.report);
         Ok(())
     }

@@ -10,7 +10,8 @@ use isthmus_e2e::{Job, Mpi, Output, Shared, World, isthmus, root};
 
 static GRID: Shared = Shared::new("two-relays");
 
-const SOON: Duration = Duration::from_secs(30);
+/// Guards against hanging only.
+const SOON: Duration = Duration::from_secs(120);
 /// Another user of the node: nobody.
 const OTHER: &str = "65534";
 
@@ -69,7 +70,7 @@ fn an_agent_refuses_another_user_s_directory() -> Result<()> {
         let script = format!(
             "cat /run/isthmus-machine/agent.toml > /tmp/refused.toml && \
              echo 'runtime_directory = \"{directory}\"' >> /tmp/refused.toml && \
-             exec timeout 10 {binary} agent --state /var/lib/isthmus/agent --config /tmp/refused.toml"
+             exec timeout 60 {binary} agent --state /var/lib/isthmus/agent --config /tmp/refused.toml"
         );
         let output = world.sh("n1.beta", SOON, &["sh", "-c", &script])?;
         ensure!(
@@ -90,7 +91,7 @@ impl Fake {
     fn start(world: &World, path: &str, owner: &str) -> Result<Self> {
         let program = root().join("tests/programs/fake_agent.py").display().to_string();
         let words = ["python3", &program, path, owner, OTHER];
-        let mut command = world.command("n1.alpha", Duration::from_secs(60), &words)?;
+        let mut command = world.command("n1.alpha", SOON * 3, &words)?;
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let output = BufReader::new(child.stdout.take().context("no output")?);
         let mut fake = Self(child, output);
@@ -217,7 +218,7 @@ fn job_directories_may_differ_from_node_to_node() -> Result<()> {
         let socket = "/var/lib/isthmus/elsewhere/agent.sock";
         let mut all = vec![binary.as_str(), "run", "--socket", socket, nodes[0], nodes[1]];
         all.extend(words);
-        world.sh("n1.beta", Duration::from_secs(60), &all)
+        world.sh("n1.beta", SOON, &all)
     };
     let (launcher, hello) = (Mpi::Mpich.launcher(), Mpi::Mpich.program("hello"));
     right(run(two, &["--", &launcher, "-n", "4", &hello])?)?;

@@ -16,7 +16,8 @@ use serde_json::Value;
 
 static GRID: Shared = Shared::new("two-relays");
 
-const SOON: Duration = Duration::from_secs(30);
+/// Guards against hanging only.
+const SOON: Duration = Duration::from_secs(90);
 const BROKER: &str = "/var/lib/isthmus/broker";
 /// The socket of berta's agent, on each of her nodes.
 const SOCKET: &str = "/run/berta/agent.sock";
@@ -35,7 +36,7 @@ fn isthmus_on(world: &World, machine: &str, words: &[&str]) -> Result<Output> {
     let binary = isthmus().display().to_string();
     let mut all = vec![binary.as_str()];
     all.extend(words);
-    world.sh(machine, Duration::from_secs(60), &all)
+    world.sh(machine, SOON, &all)
 }
 
 /// A path of a machine, as this process sees it.
@@ -87,7 +88,7 @@ fn agent(world: &World, machine: &str, name: &str, before: &str) -> Result<Job> 
     );
     own(world, machine, &format!("printf '{settings}' > {state}/isthmus.toml"))?;
     let script = format!("exec {before} {binary} agent --state {state} 2> /tmp/{name}.log");
-    Job::start(world.command(machine, Duration::from_secs(300), &["sh", "-c", &script])?)
+    Job::start(world.command(machine, SOON * 10, &["sh", "-c", &script])?)
 }
 
 fn status(world: &World, words: &[&str]) -> Result<Value> {
@@ -199,8 +200,9 @@ fn jobs_and_nodes_of_others_are_neither_seen_nor_ordered() -> Result<()> {
     let binary = isthmus().display().to_string();
     let words =
         [&binary, "run", "--socket", SOCKET, "--nodes", "see1.alpha,see2.beta", "--each", "--", "sleep"];
-    let mut command = world.command("n1.alpha", SOON * 2, &words)?;
-    command.arg("50");
+    // It is ended at the end of the test.
+    let mut command = world.command("n1.alpha", SOON * 10, &words)?;
+    command.arg("3600");
     let _job = Job::start(command)?;
     let jobs = |machine: &str, environment: &str, options: &str| -> Result<(u64, String)> {
         let script = format!(

@@ -7,16 +7,15 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use isthmus_e2e::{Job, Shared, World, isthmus, root};
+use isthmus_e2e::{Job, Shared, World, isthmus, promised, root};
 
 static GRID: Shared = Shared::new("several");
 
-/// Within which agents find out that they reach nothing, and services come up.
-const SOON: Duration = Duration::from_secs(20);
-/// Within which an agent is back at its first choice.
-const RETURN: Duration = Duration::from_secs(60);
-/// Within which a gateway that vanished is replaced.
-const MISSED: Duration = Duration::from_secs(60);
+/// Within which agents find out that they reach nothing, services come up, an agent is back at
+/// its first choice, and a gateway that vanished is replaced. It guards against hanging only.
+const SOON: Duration = Duration::from_secs(120);
+/// Within which a new connection goes over another gateway than the one that has died.
+const CONNECTED: Duration = Duration::from_secs(15);
 
 /// Site alpha's gateways in `isthmus status`: whether each is up, and how many nodes
 /// are attached to it.
@@ -33,9 +32,9 @@ fn gateways(world: &World) -> Result<BTreeMap<String, (bool, u64)>> {
 }
 
 /// Waits until the two gateways are as wanted.
-fn until(world: &World, deadline: Duration, want: [(bool, u64); 2]) -> Result<()> {
+fn until(world: &World, want: [(bool, u64); 2]) -> Result<()> {
     let mut found = BTreeMap::new();
-    let awaited = World::eventually("gateways as wanted", deadline, || {
+    let awaited = World::eventually("gateways as wanted", SOON, || {
         found = gateways(world)?;
         Ok(found.values().copied().eq(want))
     });
@@ -52,7 +51,7 @@ fn addresses(world: &World) -> Result<Vec<String>> {
 }
 
 fn know_what_they_reach(world: &World) -> Result<()> {
-    World::eventually("enclosed nodes know that they are", SOON * 2, || {
+    World::eventually("enclosed nodes know that they are", SOON, || {
         let mut all = true;
         for node in ["n1.alpha", "n2.alpha"] {
             all &= world.plan(node, "n1.beta")?["from"]["way_out"] == false;
@@ -74,17 +73,9 @@ fn start(world: &World, front: &str) -> Result<()> {
     Ok(())
 }
 
-/// Connections that stand at a front-end's outside port.
-fn carried(world: &World, front: &str, port: u16) -> Result<usize> {
-    let filter = format!("( sport = :{port} )");
-    let listing = world.sh(front, SOON, &["ss", "-Htn", "state", "established", &filter])?;
-    ensure!(listing.status == 0, "{}", listing.whole());
-    Ok(listing.stdout.lines().count())
-}
-
 fn joined(from: &str, to: &str, want: &str) -> Result<()> {
     let world = GRID.take()?;
-    until(&world, RETURN, [(true, 1), (true, 1)])?;
+    until(&world, [(true, 1), (true, 1)])?;
     know_what_they_reach(&world)?;
     let ways = world.hundred(from, to)?;
     ensure!(ways == BTreeMap::from([(want.to_owned(), 100)]), "{ways:?}, not 100 by {want}");
@@ -109,7 +100,7 @@ fn out_by_the_gateway_that_a_node_is_attached_to() -> Result<()> {
 #[test]
 fn a_job_over_all_of_them() -> Result<()> {
     let world = GRID.take()?;
-    until(&world, RETURN, [(true, 1), (true, 1)])?;
+    until(&world, [(true, 1), (true, 1)])?;
     know_what_they_reach(&world)?;
     world.all_to_all(&["n1.beta", "n1.alpha", "n2.alpha", "n1.gamma"])?;
     world.all_to_all(&["n2.alpha", "n1.alpha", "n1.beta"])?;
@@ -122,15 +113,15 @@ fn a_job_over_all_of_them() -> Result<()> {
 
 #[test]
 fn a_gateway_dies_comes_back_and_dies_during_a_job() -> Result<()> {
-    let world = GRID.take()?;
-    until(&world, RETURN, [(true, 1), (true, 1)])?;
+    let world = GRID.take_alone()?;
+    until(&world, [(true, 1), (true, 1)])?;
     know_what_they_reach(&world)?;
     let before = addresses(&world)?;
     ensure!(before.len() == 2, "{before:?}");
 
     // Its node goes to the other one, and keeps its address.
     kill(&world, "front2.alpha")?;
-    let died = until(&world, SOON, [(true, 2), (false, 0)])
+    let died = until(&world, [(true, 2), (false, 0)])
         .and_then(|()| {
             ensure!(addresses(&world)? == before);
             Ok(())
@@ -142,32 +133,30 @@ fn a_gateway_dies_comes_back_and_dies_during_a_job() -> Result<()> {
         start(&world, "front2.alpha")?;
     }
     died?;
-    until(&world, RETURN, [(true, 1), (true, 1)])?;
+    until(&world, [(true, 1), (true, 1)])?;
     ensure!(addresses(&world)? == before);
     world.all_to_all(&["n1.beta", "n1.alpha", "n2.alpha"])?;
     Ok(())
 }
 
 /// The job begins with one gateway alone, so that what holds it together stands
-/// on that one; then the other one comes, is used, and dies.
+/// on that one; then the other one comes, is used, and dies. The program's connections that end
+/// with it are those that it carried: half of them.
 fn during_a_job(world: &World) -> Result<()> {
     let directory = world.directory.path();
     let file = |name: &str| directory.join(name);
-    let there = |name: &str| World::eventually(name, SOON * 2, || Ok(file(name).exists()));
+    let there = |name: &str| World::eventually(name, SOON, || Ok(file(name).exists()));
     let (binary, program) =
         (isthmus().display().to_string(), root().join("tests/programs/several.py").display().to_string());
     let words = [&binary, "run", "--nodes", "n1.beta,n1.alpha", "--each", "--", "python3", &program];
-    let mut command = world.command("n1.beta", Duration::from_secs(200), &words)?;
+    let mut command = world.command("n1.beta", SOON * 5, &words)?;
     command.arg(directory).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let job = command.spawn()?;
     let result = there("begun").and_then(|()| {
         start(world, "front2.alpha")?;
-        until(world, RETURN, [(true, 1), (true, 1)])?;
-        let held = carried(world, "front1.alpha", 7740)?;
+        until(world, [(true, 1), (true, 1)])?;
         std::fs::write(file("back"), "")?;
         there("ready")?;
-        let over = [carried(world, "front1.alpha", 7740)? - held, carried(world, "front2.alpha", 7741)?];
-        ensure!(over == [4, 4], "{over:?} of 8 connections over each");
         kill(world, "front2.alpha")?;
         std::fs::write(file("killed"), "")?;
         Ok(())
@@ -183,10 +172,14 @@ fn during_a_job(world: &World) -> Result<()> {
     let whole = format!("{out}\n-- stderr\n{err}");
     result.with_context(|| whole.clone())?;
     ensure!(output.status.success(), "{whole}");
-    for line in ["kept 4 of 8", "new: connected, in time: True", "further: connected"] {
+    for line in ["kept 4 of 8", "further: connected"] {
         ensure!(out.contains(line), "{line:?} is not in {whole}");
     }
-    until(world, SOON, [(true, 2), (false, 0)])
+    // The node's name is before it.
+    let took = out.lines().find_map(|line| line.split_once("new: connected after ")?.1.strip_suffix(" s"));
+    let took = Duration::try_from_secs_f64(took.with_context(|| whole.clone())?.parse()?)?;
+    ensure!(took < promised(CONNECTED), "a new connection took {took:?}: {whole}");
+    until(world, [(true, 2), (false, 0)])
 }
 
 #[test]
@@ -207,11 +200,11 @@ fn a_gateway_that_has_lost_the_broker_alone_is_replaced() -> Result<()> {
 
 fn replaced(cut: impl FnOnce(&World) -> Result<()>) -> Result<()> {
     let world = World::up("several")?;
-    until(&world, RETURN, [(true, 1), (true, 1)])?;
+    until(&world, [(true, 1), (true, 1)])?;
     know_what_they_reach(&world)?;
     let before = addresses(&world)?;
     cut(&world)?;
-    until(&world, MISSED, [(true, 2), (false, 0)])?;
+    until(&world, [(true, 2), (false, 0)])?;
     ensure!(addresses(&world)? == before);
     world.all_to_all(&["n1.beta", "n1.alpha", "n2.alpha"])?;
     Ok(())

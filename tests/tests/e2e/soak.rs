@@ -44,7 +44,8 @@ const QUIET_SECONDS: (f64, f64) = (0.5, 4.0);
 /// How long a fault lasts. Some last longer than TCP's first retries.
 const FAULT_SECONDS: (f64, f64) = (0.2, 12.0);
 const NODES: [&str; 2] = ["n1.alpha", "n1.beta"];
-const SOON: Duration = Duration::from_secs(30);
+/// Guards against hanging only.
+const SOON: Duration = Duration::from_secs(90);
 
 impl Chance {
     fn fault(&mut self) -> What {
@@ -158,7 +159,7 @@ fn sums(directory: &Path) -> Result<[Vec<u64>; 2]> {
 }
 
 fn soak(seed: u64, lasts: Duration) -> Result<()> {
-    let world = World::up("two-relays")?;
+    let world = World::up_alone("two-relays")?;
     let directory = world.directory.path().to_owned();
     let job = programs(&world, seed, lasts)?;
     let mut progress = [Progress::open(&directory, 0)?, Progress::open(&directory, 1)?];

@@ -4,7 +4,6 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use isthmus_e2e::{Shared, root};
@@ -31,7 +30,7 @@ fn probe(name: &str, peer: &str) -> Result<()> {
     let output = world.run("n1.alpha", &["--quiet"], &words)?;
     ensure!(output.status == 0, "{}", output.whole());
     ensure!(output.stdout.lines().last().is_some_and(|line| line.starts_with("1..")), "{}", output.whole());
-    world.expect_clean(Duration::from_secs(10))
+    world.expect_clean()
 }
 
 macro_rules! cells {

@@ -5,25 +5,47 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use isthmus_e2e::{Mpi, World, isthmus, root};
+use isthmus_e2e::{Mpi, World, isthmus, promised, root};
 
 use crate::life::{GRID, NODES, SECONDS, SOON, running};
 
+/// A command ends by then in any case. It guards against hanging only.
+const LASTS: Duration = Duration::from_secs(240);
+
 /// A command on a terminal of its own.
-struct Terminal(Child);
+struct Terminal {
+    child: Child,
+    /// What has been read of what it wrote.
+    written: Vec<u8>,
+}
 
 impl Terminal {
     fn start(world: &World, words: &[&str]) -> Result<Self> {
         let program = root().join("tests/programs/terminal.py").display().to_string();
         let mut all = vec!["python3", program.as_str()];
         all.extend(words);
-        let mut command = world.command("n1.alpha", Duration::from_secs(60), &all)?;
+        let mut command = world.command("n1.alpha", LASTS, &all)?;
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        Ok(Self(command.spawn()?))
+        Ok(Self { child: command.spawn()?, written: Vec::new() })
+    }
+
+    /// Waits until it has written a text.
+    fn until(&mut self, text: &str) -> Result<()> {
+        let mut piece = [0; 4096];
+        while !self.written().contains(text) {
+            let count = self.child.stdout.as_mut().context("no output")?.read(&mut piece)?;
+            ensure!(count > 0, "it has ended without {text:?}: {:?}", self.written());
+            self.written.extend_from_slice(&piece[..count]);
+        }
+        Ok(())
+    }
+
+    fn written(&self) -> String {
+        String::from_utf8_lossy(&self.written).into_owned()
     }
 
     fn does(&mut self, what: &str) -> Result<()> {
-        let stdin = self.0.stdin.as_mut().context("no input")?;
+        let stdin = self.child.stdin.as_mut().context("no input")?;
         match stdin.write_all(format!("{what}\n").as_bytes()) {
             // The command has ended already, and the terminal with it.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
@@ -32,42 +54,42 @@ impl Terminal {
     }
 
     fn end(mut self) -> Result<String> {
-        let mut printed = Vec::new();
-        self.0.stdout.take().context("no output")?.read_to_end(&mut printed)?;
-        self.0.wait()?;
-        Ok(String::from_utf8_lossy(&printed).into_owned())
+        self.child.stdout.take().context("no output")?.read_to_end(&mut self.written)?;
+        self.child.wait()?;
+        Ok(self.written())
+    }
+
+    /// The command ends, and in time nothing of its job is left. Gives what it has written.
+    fn ends(self, world: &World, pressed: Instant) -> Result<String> {
+        let printed = self.end()?;
+        world.gone(&NODES, pressed, promised(SECONDS)).with_context(|| printed.clone())?;
+        Ok(printed)
     }
 }
 
-fn on_a_terminal(world: &World, keys: &[&str], command: &[&str]) -> Result<String> {
+/// Starts `isthmus run` on a terminal, over both nodes.
+fn on_a_terminal(world: &World, command: &[&str]) -> Result<Terminal> {
     let binary = isthmus().display().to_string();
     let nodes = NODES.join(",");
     let mut words = vec![binary.as_str(), "run", "--nodes", &nodes, "--"];
     words.extend(command);
-    let mut terminal = Terminal::start(world, &words)?;
-    let program = command.last().copied().unwrap_or_default();
-    if program == "sleep" {
-        running(world)?;
-    } else {
-        World::eventually("the command runs", SOON, || {
-            let lines = world.leftovers("n1.alpha")?;
-            let runs = |line: &String| line.ends_with("trap-all") && !line.contains(" -- ");
-            Ok(lines.iter().any(runs))
-        })?;
-    }
-    let pressed = Instant::now();
-    for key in keys {
-        terminal.does(key)?;
-        std::thread::sleep(Duration::from_millis(300));
-    }
-    let printed = terminal.end()?;
-    world.gone(&NODES, pressed, SECONDS).with_context(|| printed.clone())?;
-    Ok(printed)
+    Terminal::start(world, &words)
+}
+
+/// Waits until `isthmus run` has taken the Ctrl-C that has come to it, or has ended. Two that
+/// wait at the same time are one to the kernel.
+fn taken(world: &World) -> Result<()> {
+    World::eventually("isthmus has taken the Ctrl-C", SOON, || {
+        let Ok(run) = world.service("n1.alpha", "run") else { return Ok(true) };
+        // SIGINT is the second one.
+        let pending = format!("grep -q '^ShdPnd:.*[2367abef]$' /proc/{run}/status");
+        Ok(world.sh("n1.alpha", SOON, &["sh", "-c", &pending])?.status != 0)
+    })
 }
 
 #[test]
 fn ctrl_c_and_a_closed_terminal_end_a_job() -> Result<()> {
-    let world = GRID.take()?;
+    let world = GRID.take_alone()?;
     for mpi in [Mpi::OpenMpi, Mpi::OpenMpi5, Mpi::Mpich] {
         let (launcher, die) = (mpi.launcher(), mpi.program("die"));
         let endless = [launcher.as_str(), "-n", "4", &die, "never", "0", "sleep"];
@@ -77,7 +99,14 @@ fn ctrl_c_and_a_closed_terminal_end_a_job() -> Result<()> {
             // The terminal is gone, so nothing of it is printed.
             (&["hangup"], "status"),
         ] {
-            let printed = on_a_terminal(&world, keys, &endless)?;
+            let mut terminal = on_a_terminal(&world, &endless)?;
+            running(&world)?;
+            let pressed = Instant::now();
+            for key in keys {
+                taken(&world)?;
+                terminal.does(key)?;
+            }
+            let printed = terminal.ends(&world, pressed)?;
             ensure!(
                 printed.contains(expected) && !printed.contains("status 0"),
                 "{mpi:?}, {keys:?}\n{printed}"
@@ -140,10 +169,23 @@ fn screen(written: &str) -> Result<Vec<String>> {
     Ok(rows.into_iter().map(|cells| cells.into_iter().collect::<String>().trim_end().to_owned()).collect())
 }
 
+/// Starts a command on a terminal, and has the other node's agent stand still until the command
+/// has written a text: the line that tells what it waits for is there only if it waits.
+fn kept_waiting(world: &World, words: &[&str], text: &str) -> Result<Terminal> {
+    let agent = world.service(NODES[1], "agent")?;
+    world.kill(NODES[1], "-STOP", &agent)?;
+    let waits = Terminal::start(world, words).and_then(|mut terminal| {
+        terminal.until(text)?;
+        Ok(terminal)
+    });
+    world.kill(NODES[1], "-CONT", &agent)?;
+    waits
+}
+
 /// The program writes to the same terminal, as soon as it runs.
 #[test]
 fn the_progress_line_leaves_no_trace() -> Result<()> {
-    let world = GRID.take()?;
+    let world = GRID.take_for(Mpi::OpenMpi5)?;
     let binary = isthmus().display().to_string();
     let nodes = NODES.join(",");
     for mpi in [Mpi::OpenMpi, Mpi::OpenMpi5, Mpi::Mpich] {
@@ -153,11 +195,11 @@ fn the_progress_line_leaves_no_trace() -> Result<()> {
         let run = ["run", "--nodes", &nodes, "--", &launcher, "-n", "4", "sh", "-c", program];
         let mut words = vec!["env", "TERM=xterm", &binary];
         words.extend(run);
-        let written = Terminal::start(&world, &words)?.end()?;
+        let written = kept_waiting(&world, &words, " to take part")?.end()?;
         let left = screen(&written)?;
         let case = format!("{mpi:?}: {left:#?}\n{written:?}");
         ensure!(left.iter().any(|row| row == "status 0"), "{case}");
-        ensure!(written.contains("asking ") && written.contains(" to take part"), "{case}");
+        ensure!(written.contains("asking "), "{case}");
         for word in ["one", "two"] {
             ensure!(left.iter().filter(|row| *row == word).count() == 4, "{case}");
         }
@@ -206,12 +248,27 @@ fn a_status_that_is_ended_leaves_the_terminal_as_it_was() -> Result<()> {
 /// isthmus, but not two.
 #[test]
 fn a_second_ctrl_c_ends_what_ignores_the_first() -> Result<()> {
-    let world = GRID.take()?;
-    let script = world.directory.path().join("trap-all");
-    std::fs::write(&script, "#!/bin/sh\ntrap '' INT TERM HUP\nwhile :; do sleep 1; done\n")?;
-    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-    let path = script.display().to_string();
-    let printed = on_a_terminal(&world, &["int", "int"], &["sh", &path])?;
+    let world = GRID.take_alone()?;
+    let place = |name: &str| world.directory.path().join(format!("trap-all.{name}"));
+    let (ready, noted) = (place("ready"), place("noted"));
+    for file in [&ready, &noted] {
+        let _ = std::fs::remove_file(file);
+    }
+    // It notes the first one, and goes on.
+    let script = format!(
+        "trap 'echo >{}' INT; trap '' TERM HUP; echo >{}; while :; do sleep 1; done",
+        noted.display(),
+        ready.display()
+    );
+    let mut terminal = on_a_terminal(&world, &["sh", "-c", &script])?;
+    World::eventually("the command runs", SOON, || Ok(ready.exists()))?;
+    terminal.does("int")?;
+    World::eventually("the command has noted the first one", SOON, || Ok(noted.exists()))?;
+    taken(&world)?;
+    ensure!(world.service("n1.alpha", "run").is_ok(), "the first one has ended it: {}", terminal.end()?);
+    let pressed = Instant::now();
+    terminal.does("int")?;
+    let printed = terminal.ends(&world, pressed)?;
     ensure!(printed.contains("ended by SIGINT from the terminal"), "{printed}");
     Ok(())
 }

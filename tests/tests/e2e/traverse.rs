@@ -8,8 +8,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use isthmus_e2e::{Job, World, isthmus};
 
-/// Within which services that are started anew are attached again.
-const SOON: Duration = Duration::from_secs(30);
+/// Within which services that are started anew are attached again. It guards against hanging
+/// only.
+const SOON: Duration = Duration::from_secs(90);
 /// The policy that leaves a pair nothing else; the other way round there is no
 /// traversing a NAT.
 const ONLY: &str = "[[broker.pairs]]\nsites = [\"home\", \"beta\"]\nonly = [\"traverse\", \"relay\"]\n";

@@ -5,19 +5,23 @@ use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use isthmus_e2e::{Mpi, Shared, World, isthmus};
+use isthmus_e2e::{Mpi, Shared, World, isthmus, promised};
 
 static GRID: Shared = Shared::new("two-relays");
 
 /// The head; the one that stands for its site; the one below that.
 const NODES: [&str; 3] = ["n1.alpha", "n1.beta", "n2.beta"];
-/// Within which a job must be gone.
+/// Within which a job must be gone: docs/design.md promises it.
 const SECONDS: Duration = Duration::from_secs(10);
-const SOON: Duration = Duration::from_secs(30);
+/// Guards against hanging only.
+const SOON: Duration = Duration::from_secs(90);
+/// A node counts its times from when it receives the call. The head takes that to be half of a
+/// round trip after the call: on a busy machine this is wrong by as much as either is late.
+const WRONG_SECONDS: f64 = 1.0;
 
 #[test]
 fn a_site_is_reached_once() -> Result<()> {
-    let world = GRID.take()?;
+    let world = GRID.take_alone()?;
     let picture = world.directory.path().join("start.svg");
     let timing = format!("--timing={}", picture.display());
     let (launcher, hello) = (Mpi::OpenMpi.launcher(), Mpi::OpenMpi.program("hello"));
@@ -35,7 +39,9 @@ fn a_site_is_reached_once() -> Result<()> {
     let (lead, below) = (times("n1.beta")?, times("n2.beta")?);
     let seconds = |value: &serde_json::Value| value.as_f64().context("no time");
     ensure!(seconds(&below["reached_seconds"][0])? >= seconds(&lead["reached_seconds"][1])?, "{report}");
-    ensure!(seconds(&below["ready_seconds"][1])? <= seconds(&lead["ready_seconds"][1])?, "{report}");
+    let ready = [below, lead].map(|node| seconds(&node["ready_seconds"][1]));
+    let [below_ready, lead_ready] = ready;
+    ensure!(below_ready? <= lead_ready? + WRONG_SECONDS, "{report}");
     for node in [lead, below] {
         ensure!(node["commands"][0]["command"] == "orted", "{report}");
     }
@@ -47,7 +53,7 @@ fn a_site_is_reached_once() -> Result<()> {
     ensure!(drawn.starts_with("<svg") && drawn.contains("n2.beta"), "{drawn}");
     let output = world.run("n1.alpha", &["--timing"], &["true"])?;
     ensure!(output.status == 0 && output.stderr.contains("job ended"), "{}", output.whole());
-    world.expect_clean(SECONDS)
+    world.expect_clean()
 }
 
 /// An agent may rank before programs, programs never do by its doing.
@@ -124,11 +130,11 @@ fn cell(world: &World, fault: Fault) -> Result<()> {
             (NODES.to_vec(), String::new())
         }
     };
-    let took = world.gone(&reachable, broken, SECONDS);
+    let took = world.gone(&reachable, broken, promised(SECONDS));
     if matches!(fault, Fault::BelowFrozen | Fault::LeadFrozen) {
         let frozen = if fault == Fault::LeadFrozen { lead } else { below };
         world.signal_all(frozen, "-CONT")?;
-        world.gone(&NODES, Instant::now(), SECONDS).context("after it thawed")?;
+        world.gone(&NODES, Instant::now(), promised(SECONDS)).context("after it thawed")?;
     }
     let (status, printed) = job.end()?;
     let took = took.with_context(|| format!("{fault:?}\n{printed}"))?;
@@ -141,7 +147,7 @@ fn cell(world: &World, fault: Fault) -> Result<()> {
 #[test]
 fn a_job_ends_whatever_breaks_in_another_site() -> Result<()> {
     // The last of them leaves a node without its agent.
-    let world = World::up("two-relays")?;
+    let world = World::up_alone("two-relays")?;
     for fault in [Fault::BelowFrozen, Fault::Run, Fault::LeadFrozen, Fault::LeadAgent] {
         cell(&world, fault)?;
     }
@@ -156,15 +162,14 @@ fn who_cannot_take_part_is_named() -> Result<()> {
     // It is known to the grid as long as its connections stand.
     world.kill("n2.beta", "-STOP", &agent)?;
     let binary = isthmus().display().to_string();
-    let started = Instant::now();
     let output = world.sh(
         "n1.alpha",
-        Duration::from_secs(60),
+        SOON * 2,
         &[&binary, "run", "--nodes", &NODES.join(","), "--", "mpirun.openmpi", "-n", "3", "true"],
     )?;
     world.kill("n2.beta", "-CONT", &agent)?;
+    // It has ended of itself: one that hangs is ended with another status.
     ensure!(output.status == 125, "{}", output.whole());
-    ensure!(started.elapsed() < Duration::from_secs(50), "{:?}", started.elapsed());
     ensure!(output.stderr.contains("n2.beta"), "{}", output.whole());
     Ok(())
 }

@@ -2,16 +2,17 @@
 //! for what, and a job whose connection is given up ends with the reason.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use isthmus_e2e::{Job, Mpi, World, isthmus, root};
 
 /// The first runs the job, so its agent has a trunk to each other one.
 const NODES: [&str; 3] = ["n1.alpha", "n1.beta", "n1.gamma"];
-const SOON: Duration = Duration::from_secs(30);
-/// No job takes longer.
-const LONG: Duration = Duration::from_secs(180);
+/// These guard against hanging only. Where ranks spin on the same cores, it may take long until a
+/// program connects.
+const SOON: Duration = Duration::from_secs(120);
+const LONG: Duration = Duration::from_secs(500);
 
 /// Nodes whose connections the broker arranges, by way of both gateways, and a job whose
 /// programs connect once they are told to.
@@ -89,11 +90,10 @@ impl Waiting {
         self.world.serve(machine, role, &[], &World::config(role))
     }
 
-    /// Waits until an agent has said that a connection isn't there yet. Where ranks of other
-    /// tests spin on the same cores, it may take long until a program connects.
+    /// Waits until an agent has said that a connection isn't there yet.
     fn waits(&self) -> Result<()> {
         let told = || Ok(self.world.logs()?.contains("a connection is not there yet"));
-        World::eventually("a connection waits", SOON * 3, told)
+        World::eventually("a connection waits", SOON, told)
     }
 
     /// The job ends in order, whatever the test found meanwhile.
@@ -104,7 +104,7 @@ impl Waiting {
             format!("{printed}\n{logs}")
         })?;
         ensure!(status == 0, "status {status}\n{printed}\n{}", self.world.logs()?);
-        self.world.expect_clean(Duration::from_secs(10))?;
+        self.world.expect_clean()?;
         drop(service);
         Ok(printed)
     }
@@ -132,7 +132,7 @@ fn a_connection_goes_over_the_trunk_that_stands() -> Result<()> {
     waiting.go()?;
     let (status, printed) = waiting.job.end()?;
     ensure!(status == 0 && printed.contains("end-to-end, encrypted"), "status {status}\n{printed}");
-    waiting.world.expect_clean(Duration::from_secs(10))
+    waiting.world.expect_clean()
 }
 
 #[test]
@@ -176,14 +176,14 @@ fn ends_with_the_reason(mpi: Mpi) -> Result<()> {
     // The last two have no trunk, so that nothing is left to them.
     let waiting = Waiting::ranks(3, Patience::Short, mpi)?;
     waiting.kill("hub", "broker")?;
-    let begun = Instant::now();
     waiting.go()?;
     let (status, printed) = waiting.job.end()?;
-    ensure!(status != 0 && begun.elapsed() < SOON * 3, "status {status}\n{printed}");
+    // It has ended of itself: one that hangs is ended with the latter status.
+    ensure!(status != 0 && status != 124, "status {status}\n{printed}");
     for text in ["\nisthmus: n1.", " could not connect to n1.", "\n  ended by n1."] {
         ensure!(printed.contains(text), "no {text:?} in\n{printed}");
     }
-    waiting.world.expect_clean(Duration::from_secs(10))
+    waiting.world.expect_clean()
 }
 
 #[test]
@@ -205,5 +205,5 @@ fn a_program_gets_the_error_if_the_job_is_to_go_on() -> Result<()> {
     waiting.go()?;
     let (status, printed) = waiting.job.end()?;
     ensure!(status == 0 && printed.contains("failed: EHOSTUNREACH"), "status {status}\n{printed}");
-    waiting.world.expect_clean(Duration::from_secs(10))
+    waiting.world.expect_clean()
 }

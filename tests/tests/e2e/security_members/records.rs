@@ -6,10 +6,14 @@ use serde_json::Value;
 
 use super::{BROKER, GRID, SOCKET, SOON, agent, is_up, isthmus_on, own, read, state};
 
-/// The last line of an audit log that has all of these words.
-fn line<'a>(log: &'a str, words: &[&str]) -> Result<&'a str> {
-    let found = log.lines().rev().find(|line| words.iter().all(|word| line.contains(word)));
-    found.with_context(|| format!("no line with {words:?} in\n{log}"))
+/// Waits until an audit log has a line with all of these words.
+fn line(world: &World, machine: &str, path: &str, words: &[&str]) -> Result<()> {
+    let mut log = String::new();
+    World::eventually("the audit log has the line", SOON, || {
+        log = read(world, machine, path)?;
+        Ok(log.lines().any(|line| words.iter().all(|word| line.contains(word))))
+    })
+    .with_context(|| format!("no line with {words:?} in\n{log}"))
 }
 
 #[test]
@@ -21,11 +25,12 @@ fn the_audit_logs_name_who_did_what_where() -> Result<()> {
     // The lab's agents write text.
     let own_job = world.run("n1.alpha", &["--nodes", "n1.alpha,n1.beta", "--each"], &["true"])?;
     ensure!(own_job.status == 0, "{}", own_job.whole());
-    let log = read(&world, "n1.alpha", "/var/lib/isthmus/agent/audit.log")?;
-    line(&log, &["Z job done identity=\"user id 0\" subject=\"job ", "\\\"true\\\" on n1.alpha n1.beta\""])?;
-    let log = read(&world, "n1.beta", "/var/lib/isthmus/agent/audit.log")?;
-    line(&log, &["Z job done identity=\"agent n1.alpha\" owner=\"", " source=\"", "subject=\"job "])?;
-    line(&log, &["Z command done identity=\"agent n1.alpha\"", "on n1.beta\""])?;
+    let log = "/var/lib/isthmus/agent/audit.log";
+    let started = ["Z job done identity=\"user id 0\" subject=\"job ", "\\\"true\\\" on n1.alpha n1.beta\""];
+    line(&world, "n1.alpha", log, &started)?;
+    let taken = ["Z job done identity=\"agent n1.alpha\" owner=\"", " source=\"", "subject=\"job "];
+    line(&world, "n1.beta", log, &taken)?;
+    line(&world, "n1.beta", log, &["Z command done identity=\"agent n1.alpha\"", "on n1.beta\""])?;
     // Berta's write JSON, one object per line.
     let words = ["run", "--socket", SOCKET, "--nodes", "log1.alpha,log2.beta", "--each", "--", "true"];
     let job = isthmus_on(&world, "n1.alpha", &words)?;
@@ -34,6 +39,11 @@ fn the_audit_logs_name_who_did_what_where() -> Result<()> {
         let log = read(&world, machine, &format!("/var/lib/berta/{name}/audit.log"))?;
         log.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
     };
+    for (machine, name, event) in [("n1.alpha", "log1", "job"), ("n1.beta", "log2", "command")] {
+        World::eventually("the logs have it", SOON, || {
+            Ok(objects(machine, name).is_ok_and(|all| all.iter().any(|found| found["event"] == event)))
+        })?;
+    }
     let (first, second) = (objects("n1.alpha", "log1")?, objects("n1.beta", "log2")?);
     let of = |events: &[Value], event: &str| -> Result<Value> {
         let found = events.iter().find(|found| found["event"] == event).cloned();
@@ -49,13 +59,11 @@ fn the_audit_logs_name_who_did_what_where() -> Result<()> {
         ensure!(taken["source"].as_str().is_some_and(|source| source.contains(':')), "{taken}");
         ensure!(taken["subject"].as_str().is_some_and(|about| about.starts_with(&subject[..36])), "{taken}");
     }
-    let log = read(&world, "hub", &format!("{BROKER}/audit.log"))?;
-    line(
-        &log,
-        &[" invite done identity=\"user id 0\" subject=\"role agent site beta name any owner berta until "],
-    )?;
-    line(&log, &[" join done identity=\"agent log2.beta\" owner=\"berta\" source=\""])?;
-    Ok(())
+    let log = format!("{BROKER}/audit.log");
+    let invited =
+        " invite done identity=\"user id 0\" subject=\"role agent site beta name any owner berta until ";
+    line(&world, "hub", &log, &[invited])?;
+    line(&world, "hub", &log, &[" join done identity=\"agent log2.beta\" owner=\"berta\" source=\""])
 }
 
 /// The broker of a lab, started anew with further settings.

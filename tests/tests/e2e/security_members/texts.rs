@@ -86,11 +86,11 @@ fn no_name_of_a_program_commands_a_terminal() -> Result<()> {
     let world = GRID.take()?;
     let program = format!("/tmp/{EVIL}");
     let file = inside(&world, "n1.alpha", &program)?;
-    std::fs::write(&file, "#!/bin/sh\nsleep 40\n")?;
+    std::fs::write(&file, "#!/bin/sh\nsleep 3600\n")?;
     std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     let binary = isthmus().display().to_string();
     let job =
-        world.command("n1.alpha", SOON * 2, &[&binary, "run", "--nodes", "n1.alpha", "--", &program])?;
+        world.command("n1.alpha", SOON * 10, &[&binary, "run", "--nodes", "n1.alpha", "--", &program])?;
     let job = Job::start(job)?;
     let escaped = text::one_line(EVIL);
     World::eventually("the job is in status", SOON, || {

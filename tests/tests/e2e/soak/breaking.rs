@@ -9,7 +9,8 @@ use isthmus_e2e::World;
 use super::faults::What;
 use super::services::Services;
 
-const SOON: Duration = Duration::from_secs(30);
+/// Guards against hanging only.
+const SOON: Duration = Duration::from_secs(90);
 /// What a link did before all faults.
 const SOUND: [&str; 2] = ["loss=0 %", "delay=1.25 ms"];
 /// After how long a NAT forgets an idle connection, where the kernel says so.

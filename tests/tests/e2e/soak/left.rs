@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
-use isthmus_e2e::World;
+use isthmus_e2e::{World, promised};
 
 use super::running::{NODES, is_whole};
 
 /// Within which everything of a job is gone, once the grid is whole.
 const SECONDS: Duration = Duration::from_secs(10);
-/// Services that were started again are attached within this.
-const SOON: Duration = Duration::from_secs(60);
+/// Services that were started again are attached within this. It guards against hanging only.
+const SOON: Duration = Duration::from_secs(120);
 
 /// How many sockets listened on each node before a job.
 #[derive(Debug, Default)]
@@ -30,18 +30,19 @@ impl Left {
     /// are gone later.
     pub(super) fn expect_nothing(&self, world: &World) -> Result<()> {
         World::eventually("the grid is whole", SOON, || Ok(is_whole(world)))?;
-        let until = Instant::now() + SECONDS;
-        world.expect_clean(SECONDS)?;
+        let seconds = promised(SECONDS);
+        let until = Instant::now() + seconds;
+        world.expect_clean_within(seconds)?;
         loop {
             let (left, without_probes) = self.found(world)?;
             if left.is_empty() {
                 return Ok(());
             }
             if Instant::now() > until && !without_probes.is_empty() {
-                bail!("left behind after {SECONDS:?}:\n{}", without_probes.join("\n"));
+                bail!("left behind after {seconds:?}:\n{}", without_probes.join("\n"));
             }
             if Instant::now() > until + SOON {
-                bail!("left behind after {:?}:\n{}", SECONDS + SOON, left.join("\n"));
+                bail!("left behind after {:?}:\n{}", seconds + SOON, left.join("\n"));
             }
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -71,7 +72,7 @@ impl Left {
 
 /// A node's TCP sockets, a line each that begins with the state.
 fn sockets(world: &World, node: &str) -> Result<String> {
-    let listing = world.sh(node, SECONDS, &["ss", "-Htanp"])?;
+    let listing = world.sh(node, SOON, &["ss", "-Htanp"])?;
     ensure!(listing.status == 0, "{}", listing.whole());
     Ok(listing.stdout)
 }

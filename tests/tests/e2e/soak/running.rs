@@ -11,8 +11,8 @@ use super::verdict::longest_pause;
 
 pub(super) const NODES: [&str; 2] = ["n1.alpha", "n1.beta"];
 
-/// A job has begun, or has ended in order, within this.
-const SOON: Duration = Duration::from_secs(60);
+/// A job has begun, or has ended in order, within this. It guards against hanging only.
+const SOON: Duration = Duration::from_secs(120);
 /// A job that should live must make progress within this after a fault, however busy the
 /// machine is. The figures have what it took.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);

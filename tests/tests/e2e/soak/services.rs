@@ -12,8 +12,8 @@ pub(super) type Service = (&'static str, &'static str);
 
 /// A service ends by then in any case, beyond the time that the soak lasts.
 const BEYOND: Duration = Duration::from_secs(600);
-/// One that was started again serves within this.
-const SOON: Duration = Duration::from_secs(60);
+/// One that was started again serves within this. It guards against hanging only.
+const SOON: Duration = Duration::from_secs(120);
 /// Of a service's log, this is shown at most, in bytes.
 const SHOWN: usize = 20_000;
 

@@ -1,0 +1,107 @@
+//! MPI jobs that last until a test has them end.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+use crate::{Job, Mpi, World, isthmus};
+
+/// Guards against hanging only: nothing is promised.
+const SOON: Duration = Duration::from_secs(120);
+/// The job is ended by then in any case.
+const AT_MOST: Duration = Duration::from_secs(900);
+/// Without being asked to end, ranks go on for so many rounds: for weeks.
+const ROUNDS: &str = "100000000";
+/// Both outputs come to a file, which can be read at any time.
+const SCRIPT: &str = "exec \"$@\" >\"$0\" 2>&1";
+
+/// A job of two ranks on each of some nodes, which exchange checked messages and keep opening
+/// connections (apps/visit.c). It lasts until it is asked to end; it is ended when dropped.
+#[derive(Debug)]
+pub struct Lasting {
+    job: Job,
+    directory: PathBuf,
+}
+
+impl Lasting {
+    /// Starts it on the first of the nodes, with these options of `isthmus run`, and waits until
+    /// each rank has exchanged messages with others.
+    ///
+    /// # Errors
+    /// If they don't; with what was printed.
+    pub fn start(world: &World, mpi: Mpi, nodes: &[&str], options: &[&str]) -> Result<Self> {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let directory = world.directory.path().join(format!("lasting-{number}"));
+        fs::create_dir(&directory)?;
+        let (binary, launcher, program) =
+            (isthmus().display().to_string(), mpi.launcher(), mpi.program("visit"));
+        let (joined, count) = (nodes.join(","), (2 * nodes.len()).to_string());
+        let (shown, printed) =
+            (directory.display().to_string(), directory.join("printed").display().to_string());
+        let shell = ["sh", "-c", SCRIPT, printed.as_str()];
+        let run = [binary.as_str(), "run", "--nodes", joined.as_str()];
+        let ranks = ["--", launcher.as_str(), "-n", &count, &program, ROUNDS, "1", &shown];
+        let words = [&shell[..], &run[..], options, &ranks[..]].concat();
+        let head = nodes.first().context("no node")?;
+        let job = Job::start(world.command(head, AT_MOST, &words)?)?;
+        let lasting = Self { job, directory };
+        World::eventually("all ranks have ended a round", SOON, || Ok(lasting.rounds() > 0))
+            .with_context(|| lasting.printed())?;
+        Ok(lasting)
+    }
+
+    /// Rounds that all ranks have ended.
+    fn rounds(&self) -> usize {
+        fs::read_to_string(self.directory.join("progress")).unwrap_or_default().lines().count()
+    }
+
+    /// Waits until all ranks have gone on.
+    ///
+    /// # Errors
+    /// If they don't; with what was printed.
+    pub fn goes_on(&self) -> Result<()> {
+        let before = self.rounds();
+        // One round may have been over already when this began.
+        World::eventually("the ranks go on", SOON, || Ok(self.rounds() > before + 1))
+            .with_context(|| self.printed())
+    }
+
+    /// What the job has written to both outputs so far.
+    pub fn printed(&self) -> String {
+        let bytes = fs::read(self.directory.join("printed")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Waits until the job has written a text.
+    ///
+    /// # Errors
+    /// If it doesn't; with what it has written.
+    pub fn prints(&self, text: &str) -> Result<()> {
+        World::eventually(text, SOON, || Ok(self.printed().contains(text))).with_context(|| self.printed())
+    }
+
+    /// Waits for the end, which it doesn't cause. Gives the status, and what was written.
+    ///
+    /// # Errors
+    /// If it can't be waited for.
+    pub fn ended(self) -> Result<(i32, String)> {
+        let Self { job, directory } = self;
+        let (status, _) = job.end()?;
+        let bytes = fs::read(directory.join("printed"))?;
+        Ok((status, String::from_utf8_lossy(&bytes).into_owned()))
+    }
+
+    /// Has the ranks end after a round, and waits for that. Gives the status, and what was
+    /// written.
+    ///
+    /// # Errors
+    /// If it can't be waited for.
+    pub fn end(self) -> Result<(i32, String)> {
+        fs::write(self.directory.join("end"), "")?;
+        self.ended()
+    }
+}
