@@ -37,7 +37,7 @@ redis-server     | test-all                   | redis-server                    
 python3-distributed | test-all                | /usr/lib/python3*/dist-packages/distributed/__init__.py | Dask between sites (3 MB)
 golang-go        | test-all                   | go                              | programs in Go are recognised
 musl-tools       | test                       | musl-gcc                        | programs for another C library are recognised
-iperf3           | test                       | iperf3                          | check rates and delays of the lab; a program between sites
+iperf3           | test-all                   | iperf3                          | check rates and delays of the lab; a program between sites
 haproxy          | bench                      | haproxy                         | relay to compare with
 socat            | bench                      | socat                           | relay to compare with
 openssl          | bench                      | openssl                         | certificate of the HAProxy to compare with

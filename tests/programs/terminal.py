@@ -5,10 +5,13 @@ command writes comes out, then "status N"."""
 import os
 import pty
 import select
+import signal
 import sys
 
 child, master = pty.fork()
 if child == 0:
+    # As from a login, also where a shell has started this in its background, which ignores it.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.execvp(sys.argv[1], sys.argv[1:])
 while True:
     watched = [master, 0] if master is not None else [0]

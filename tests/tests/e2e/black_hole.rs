@@ -55,6 +55,7 @@ fn named(world: &World, words: &[&str], place: &[&str]) -> Result<()> {
 }
 
 #[test]
+#[ignore = "test-all"]
 fn one_before_the_own_gateway_is_named() -> Result<()> {
     let world = World::up_alone("black-hole")?;
     healthy(&world)?;
@@ -67,6 +68,7 @@ fn one_before_the_own_gateway_is_named() -> Result<()> {
 }
 
 #[test]
+#[ignore = "test-all"]
 fn one_before_the_other_site_is_named_in_each_direction() -> Result<()> {
     let world = World::up_alone("black-hole")?;
     healthy(&world)?;
@@ -80,6 +82,7 @@ fn one_before_the_other_site_is_named_in_each_direction() -> Result<()> {
 }
 
 #[test]
+#[ignore = "test-all"]
 fn a_gateway_that_cannot_attach_for_it_says_so_in_its_log() -> Result<()> {
     let world = World::up("black-hole")?;
     healthy(&world)?;

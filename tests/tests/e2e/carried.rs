@@ -41,8 +41,9 @@ fn wrapped(wrapper: &[&str]) -> Result<()> {
 }
 
 macro_rules! wrappers {
-    ($($name:ident: $($word:expr),+;)*) => {
+    ($($(#[$ignored:meta])? $name:ident: $($word:expr),+;)*) => {
         $(#[test]
+        $(#[$ignored])?
         fn $name() -> Result<()> {
             wrapped(&[$($word),+])
         })*
@@ -50,16 +51,24 @@ macro_rules! wrappers {
 }
 
 wrappers! {
+    #[ignore = "test-all"]
     by_env: "env", "COLOUR=blue";
+    #[ignore = "test-all"]
     by_env_that_takes_the_library_out: "env", "-u", "LD_PRELOAD";
     by_env_with_nothing: "sh", "-c", CLEARED;
+    #[ignore = "test-all"]
     by_sh: "sh", "-c", "\"$0\"; exit $?";
     by_bash_and_time: "bash", "-c", "time \"$0\"";
+    #[ignore = "test-all"]
     by_timeout_nice_and_setsid: "timeout", "60", "nice", "setsid", "--wait";
+    #[ignore = "test-all"]
     by_python: "/usr/bin/python3", "-c", PYTHON;
+    #[ignore = "test-all"]
     by_python_with_an_environment_of_its_own: "/usr/bin/python3", "-c", PYTHON_WITHOUT;
     by_python_posix_spawn: "/usr/bin/python3", "-c", PYTHON_SPAWN;
+    #[ignore = "test-all"]
     by_gdb: "gdb", "-q", "-batch", "-return-child-result", "-ex", "run", "--args";
+    #[ignore = "test-all"]
     by_valgrind: "valgrind", "--quiet", "--error-exitcode=0";
     by_chroot_in_a_user_namespace: "unshare", "--map-root-user", "chroot", "/";
     by_bubblewrap: "bwrap", "--dev-bind", "/", "/";
@@ -128,6 +137,7 @@ fn static_programs() -> Result<()> {
 }
 
 #[test]
+#[ignore = "test-all"]
 fn go_programs() -> Result<()> {
     let world = GRID.take()?;
     let program = build(&world, "hi-go", &["go", "build"], "hi.go", HI_GO)?;

@@ -59,11 +59,13 @@ fn openmpi_crosses_sites_by_leaders() -> Result<()> {
 }
 
 #[test]
+#[ignore = "test-all"]
 fn openmpi5_crosses_sites_by_leaders() -> Result<()> {
     crosses(Mpi::OpenMpi5)
 }
 
 #[test]
+#[ignore = "test-all"]
 fn mpich4_crosses_sites_by_leaders() -> Result<()> {
     crosses(Mpi::Mpich4)
 }
@@ -97,6 +99,7 @@ fn openmpi_takes_what_is_asked() -> Result<()> {
 }
 
 #[test]
+#[ignore = "test-all"]
 fn mpich_takes_what_is_asked() -> Result<()> {
     takes_what_is_asked(Mpi::Mpich)
 }

@@ -11,6 +11,7 @@ const LONG: Duration = Duration::from_secs(400);
 const SOON: Duration = Duration::from_secs(150);
 
 #[test]
+#[ignore = "test-all"]
 fn jobs_of_both_mpis_run() -> Result<()> {
     let world = World::up("far")?;
     for mpi in [Mpi::OpenMpi, Mpi::Mpich] {
@@ -26,6 +27,7 @@ fn jobs_of_both_mpis_run() -> Result<()> {
 }
 
 #[test]
+#[ignore = "test-all"]
 fn commands_get_their_answers() -> Result<()> {
     let world = World::up("far")?;
     let binary = isthmus().display().to_string();

@@ -118,6 +118,7 @@ fn two_clusters_are_one_grid_in_nine_commands() -> Result<()> {
 
 /// A machine that was set up, and isn't as it should be.
 #[test]
+#[ignore = "test-all"]
 fn up_says_what_is_so_and_what_to_do() -> Result<()> {
     let world = World::up("first-hours")?;
     let path = |name: &str| world.directory.path().join(name).display().to_string();

@@ -130,6 +130,7 @@ const MENDED: [Fault; 7] = [
 ];
 
 #[test]
+#[ignore = "test-all"]
 fn openmpi_ends_whatever_breaks() -> Result<()> {
     let world = GRID.take_alone()?;
     MENDED
@@ -146,6 +147,7 @@ fn a_killed_rank_ends_an_mpich_job() -> Result<()> {
 
 /// What the launcher has a part in.
 #[test]
+#[ignore = "test-all"]
 fn openmpi5_and_mpich_end_when_a_daemon_dies_or_a_node_freezes() -> Result<()> {
     let world = GRID.take_alone()?;
     for mpi in [Mpi::OpenMpi5, Mpi::Mpich] {
@@ -155,7 +157,7 @@ fn openmpi5_and_mpich_end_when_a_daemon_dies_or_a_node_freezes() -> Result<()> {
 }
 
 #[test]
-#[ignore = "the rest of the table takes minutes: run it by name when the launch changes"]
+#[ignore = "test-all"]
 fn openmpi5_and_mpich_end_whatever_breaks() -> Result<()> {
     let world = GRID.take_alone()?;
     for mpi in [Mpi::OpenMpi5, Mpi::Mpich] {
@@ -171,6 +173,7 @@ fn openmpi5_and_mpich_end_whatever_breaks() -> Result<()> {
 }
 
 #[test]
+#[ignore = "test-all"]
 fn a_cut_network_ends_a_job_on_both_sides_of_the_cut() -> Result<()> {
     cell(&World::up_alone("two-relays")?, Mpi::OpenMpi, Fault::Cut)
 }

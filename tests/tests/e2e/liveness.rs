@@ -91,11 +91,13 @@ fn a_cut_of_four_seconds_ends_no_openmpi_job() -> Result<()> {
 }
 
 #[test]
+#[ignore = "test-all"]
 fn a_cut_of_four_seconds_ends_no_mpich_job() -> Result<()> {
     outlives(Mpi::Mpich, Duration::from_secs(4), TOLERATED, &[])
 }
 
 #[test]
+#[ignore = "test-all"]
 fn with_patience_a_job_outlives_a_longer_cut() -> Result<()> {
     let patience = Duration::from_secs(20);
     outlives(Mpi::OpenMpi, Duration::from_secs(14), patience, &["--patience", "20s"])
@@ -142,6 +144,7 @@ fn a_frozen_agent_at_the_head_ends_an_openmpi_job() -> Result<()> {
 }
 
 #[test]
+#[ignore = "test-all"]
 fn a_frozen_agent_at_the_head_ends_an_mpich_job() -> Result<()> {
     frozen_agent(&World::up_alone("liveness")?, Mpi::Mpich, &NODES[..2], promised(NOTICED))?;
     Ok(())
@@ -149,6 +152,7 @@ fn a_frozen_agent_at_the_head_ends_an_mpich_job() -> Result<()> {
 
 /// To another site it looks as if the head's site were cut off, which a job outlives.
 #[test]
+#[ignore = "test-all"]
 fn a_frozen_agent_at_the_head_ends_the_job_at_other_sites() -> Result<()> {
     let logs = frozen_agent(&World::up_alone("two-relays")?, Mpi::OpenMpi, &life::NODES, promised(LATE))?;
     let text = "the agent at the job's head is frozen: other sites end the job";
@@ -158,6 +162,7 @@ fn a_frozen_agent_at_the_head_ends_the_job_at_other_sites() -> Result<()> {
 
 /// A head that was frozen is to blame, and not the node that has noticed.
 #[test]
+#[ignore = "test-all"]
 fn a_head_that_was_frozen_says_so_of_itself() -> Result<()> {
     let world = World::up_alone("liveness")?;
     let [head, other, _] = NODES;
@@ -177,6 +182,7 @@ fn a_head_that_was_frozen_says_so_of_itself() -> Result<()> {
 
 /// A busy or stopped `isthmus run` is no frozen agent.
 #[test]
+#[ignore = "test-all"]
 fn a_stopped_run_goes_on() -> Result<()> {
     let world = World::up_alone("liveness")?;
     let nodes = &NODES[..2];
@@ -198,6 +204,7 @@ fn a_stopped_run_goes_on() -> Result<()> {
 }
 
 #[test]
+#[ignore = "test-all"]
 fn a_head_that_is_cut_off_says_so_of_itself() -> Result<()> {
     let world = World::up_alone("liveness")?;
     let job = endless(&world, Mpi::OpenMpi, &NODES, &[])?;
@@ -214,6 +221,7 @@ fn a_head_that_is_cut_off_says_so_of_itself() -> Result<()> {
 }
 
 #[test]
+#[ignore = "test-all"]
 fn a_node_that_is_cut_off_says_so_of_itself() -> Result<()> {
     let world = World::up_alone("liveness")?;
     let job = endless(&world, Mpi::OpenMpi, &NODES, &[])?;

@@ -128,6 +128,7 @@ fn of_a_killed_open_mpi_4() -> Result<()> {
 }
 
 #[test]
+#[ignore = "test-all"]
 fn of_a_killed_open_mpi_5() -> Result<()> {
     let world = GRID.take_alone()?;
     NODES.iter().rev().try_for_each(|node| killed(&world, Mpi::OpenMpi5, node))
@@ -141,6 +142,7 @@ fn of_a_killed_mpich() -> Result<()> {
 
 /// A supervisor is a process like any other: what it has left is ended all the same.
 #[test]
+#[ignore = "test-all"]
 fn of_a_killed_supervisor() -> Result<()> {
     // Processes without a supervisor are killed later than others.
     const LATER: Duration = Duration::from_secs(2);
@@ -171,6 +173,7 @@ fn of_processes_that_ignore_their_end() -> Result<()> {
 
 /// A stopped supervisor ends with its job.
 #[test]
+#[ignore = "test-all"]
 fn of_a_stopped_supervisor() -> Result<()> {
     let world = GRID.take_alone()?;
     let job = world.endless(Mpi::OpenMpi, &NODES.join(","), &[])?;
@@ -187,6 +190,7 @@ fn of_a_stopped_supervisor() -> Result<()> {
 
 /// What a killed agent had noted is removed by the next one.
 #[test]
+#[ignore = "test-all"]
 fn of_a_killed_agent() -> Result<()> {
     let world = World::up_alone("two-relays")?;
     let before = Before::of(&world, NODES[0])?;

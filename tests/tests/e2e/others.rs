@@ -30,6 +30,7 @@ fn run(world: &World, interpreter: &[&str], program: &str, want: &str) -> Result
 macro_rules! programs {
     ($($name:ident: $interpreter:expr, $program:literal prints $want:literal;)*) => {
         $(#[test]
+        #[ignore = "test-all"]
         fn $name() -> Result<()> {
             between_sites(&$interpreter, $program, $want)
         })*

@@ -85,6 +85,7 @@ fn every_byte_of_output_comes_back_in_order() -> Result<()> {
 }
 
 #[test]
+#[ignore = "test-all"]
 fn lines_tags_and_status_are_as_native() -> Result<()> {
     let world = GRID.take_for(Mpi::OpenMpi5)?;
     for (mpi, options, status) in [
@@ -159,6 +160,7 @@ fn placed(world: &World, case: &Placed) -> Result<()> {
 
 /// Three nodes with two slots each.
 #[test]
+#[ignore = "test-all"]
 fn ranks_are_counted_where_they_run() -> Result<()> {
     let world = GRID.take_for(Mpi::OpenMpi5)?;
     let (one_node, each_node) = ("2 ranks on 1 node at 1 site", "3 ranks on 3 nodes at 2 sites");

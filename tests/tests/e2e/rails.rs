@@ -60,11 +60,13 @@ fn uses_and_outlives_each_link(options: &[&str]) -> Result<()> {
 }
 
 #[test]
+#[ignore = "test-all"]
 fn the_trunk_of_two_gateways_uses_and_outlives_each_link() -> Result<()> {
     uses_and_outlives_each_link(&[])
 }
 
 #[test]
+#[ignore = "test-all"]
 fn the_trunk_of_two_agents_uses_and_outlives_each_link() -> Result<()> {
     uses_and_outlives_each_link(&["--encrypt-to-nodes"])
 }

@@ -162,6 +162,7 @@ const ALONE: [Kind; 6] = [
 ];
 
 #[test]
+#[ignore = "test-all"]
 fn strangers_keep_nobody_out() -> Result<()> {
     let mut floods = Floods::new()?;
     let ports = ports(&floods.world)?;
@@ -177,7 +178,7 @@ fn strangers_keep_nobody_out() -> Result<()> {
 
 /// Takes two minutes or more.
 #[test]
-#[ignore = "long: cargo test --workspace --test e2e -- --ignored each_kind_alone"]
+#[ignore = "test-all"]
 fn each_kind_alone_keeps_nobody_out() -> Result<()> {
     let mut floods = Floods::new()?;
     for port in ports(&floods.world)? {

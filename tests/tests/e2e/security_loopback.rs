@@ -79,6 +79,7 @@ fn a_rank_accepts_no_other_user_over_loopback() -> Result<()> {
 /// Another user fills the queues of all that listens on the agents' loopback addresses.
 /// Encrypted connections between the sites are made as before.
 #[test]
+#[ignore = "test-all"]
 fn another_user_cannot_end_encrypted_connections() -> Result<()> {
     let world = GRID.take()?;
     let flood = text("loopback_flood.py")?;

@@ -65,6 +65,7 @@ fn openmpi_goes_over_the_trunk_of_the_gateways() -> Result<()> {
 }
 
 #[test]
+#[ignore = "test-all"]
 fn mpich_goes_over_the_trunk_of_the_gateways() -> Result<()> {
     goes_over_the_trunk(Mpi::Mpich)
 }
@@ -138,11 +139,13 @@ fn outlives_a_cut(mpi: Mpi) -> Result<()> {
 }
 
 #[test]
+#[ignore = "test-all"]
 fn an_openmpi_job_outlives_a_cut_between_gateways() -> Result<()> {
     outlives_a_cut(Mpi::OpenMpi)
 }
 
 #[test]
+#[ignore = "test-all"]
 fn an_mpich_job_outlives_a_cut_between_gateways() -> Result<()> {
     outlives_a_cut(Mpi::Mpich)
 }

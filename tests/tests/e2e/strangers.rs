@@ -197,6 +197,7 @@ impl Other {
 }
 
 #[test]
+#[ignore = "test-all"]
 fn twenty_jobs_of_two_users_at_once() -> Result<()> {
     // So many jobs leave no processor to the tests beside them.
     let world = World::up_alone("two-relays")?;

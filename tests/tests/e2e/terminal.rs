@@ -88,6 +88,7 @@ fn taken(world: &World) -> Result<()> {
 }
 
 #[test]
+#[ignore = "test-all"]
 fn ctrl_c_and_a_closed_terminal_end_a_job() -> Result<()> {
     let world = GRID.take_alone()?;
     for mpi in [Mpi::OpenMpi, Mpi::OpenMpi5, Mpi::Mpich] {
@@ -184,6 +185,7 @@ fn kept_waiting(world: &World, words: &[&str], text: &str) -> Result<Terminal> {
 
 /// The program writes to the same terminal, as soon as it runs.
 #[test]
+#[ignore = "test-all"]
 fn the_progress_line_leaves_no_trace() -> Result<()> {
     let world = GRID.take_for(Mpi::OpenMpi5)?;
     let binary = isthmus().display().to_string();

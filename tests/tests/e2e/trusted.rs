@@ -89,6 +89,7 @@ fn idle(world: &World, name: &str, nodes: [&str; 2]) -> Result<(Job, PathBuf)> {
 /// doesn't know. Connections that the program holds itself, directly and over a relay,
 /// outlast that, and the program sees its options as it set them.
 #[test]
+#[ignore = "test-all"]
 fn an_idle_connection_outlasts_a_forgetful_router() -> Result<()> {
     let world = World::up("trusted")?;
     let limits = "cd /proc/sys/net/netfilter && echo 20 >nf_conntrack_tcp_timeout_established && \
@@ -163,11 +164,13 @@ fn openmpi_over_a_relay() -> Result<()> {
 }
 
 #[test]
+#[ignore = "test-all"]
 fn mpich_between_an_open_site_and_nat() -> Result<()> {
     raw(Mpi::Mpich, "n1.alpha,n1.gamma", &["direct", "reverse"])
 }
 
 #[test]
+#[ignore = "test-all"]
 fn mpich_over_a_relay() -> Result<()> {
     raw(Mpi::Mpich, "n1.gamma,n1.delta", &["relay"])
 }

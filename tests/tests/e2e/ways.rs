@@ -64,7 +64,7 @@ fn cell(from: &str, to: &str) -> Result<()> {
     Ok(())
 }
 
-/// One test per cell, `FROM::to_TO`; all but a few wait for `make test-matrix`.
+/// One test per cell, `FROM::to_TO`; all but a few are for `make test-all`.
 macro_rules! cells {
     ($($from:ident $kind:literal: $open:meta, $port:meta, $firewall:meta, $stateless:meta, $nat:meta, $carrier:meta, $symmetric:meta, $enclosed:meta, $front:meta;)*) => {
         $(mod $from {
@@ -82,7 +82,7 @@ macro_rules! cells {
     };
     (@ $from:literal $always:meta $name:ident $to:literal) => {
         #[test]
-        #[cfg_attr(not($always), ignore = "make test-matrix runs all cells")]
+        #[cfg_attr(not($always), ignore = "test-all")]
         fn $name() -> Result<()> {
             cell($from, $to)
         }
