@@ -126,6 +126,7 @@ fn waits_for(mpi: Mpi, machine: &str, role: &str) -> Result<()> {
 
 /// The broker stays away. The job's own trunk takes what it no longer arranges.
 #[test]
+#[ignore = "test-all"]
 fn a_connection_goes_over_the_trunk_that_stands() -> Result<()> {
     let waiting = Waiting::ranks(2, Patience::Long, Mpi::OpenMpi)?;
     waiting.kill("hub", "broker")?;
@@ -202,6 +203,7 @@ fn mpich_ends_with_the_reason() -> Result<()> {
 }
 
 #[test]
+#[ignore = "test-all"]
 fn a_program_gets_the_error_if_the_job_is_to_go_on() -> Result<()> {
     let program = root().join("tests/programs/late.py").display().to_string();
     let command = ["python3", &program, "DIRECTORY", NODES[0]];
