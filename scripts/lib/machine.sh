@@ -2,6 +2,8 @@
 # anything is installed or compiled.
 # shellcheck shell=bash
 
+: "${root:?the root of the repository}"
+
 # Dies where no command can be run as root.
 expect_root() {
     local why=$1

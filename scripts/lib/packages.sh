@@ -107,8 +107,10 @@ apt_update() {
     if [ -z "$apt_updated" ] && can_be_root; then
         # Without the option it says nothing of a server that it has not reached. One of
         # several may be away; what that means shows when packages are installed.
-        as_root apt-get -q -o DPkg::Lock::Timeout=300 -o APT::Update::Error-Mode=any update >&2 ||
+        if ! as_root apt-get -q -o DPkg::Lock::Timeout=300 -o APT::Update::Error-Mode=any update >&2; then
+            # shellcheck disable=SC2034 # for who installs
             apt_trouble='; apt-get update has failed before: is this machine connected, and is /etc/apt right?'
+        fi
         apt_updated=yes
     fi
 }

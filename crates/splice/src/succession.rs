@@ -118,7 +118,6 @@ fn hand_over(upgrades: &Upgrades, plane: &Plane) -> NotUpgraded {
 mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::{TcpListener, TcpStream};
-    use std::os::unix::fs::PermissionsExt as _;
     use std::path::Path;
 
     use isthmus_net::upgrade::Program;
@@ -134,8 +133,12 @@ mod tests {
 
     fn upgrades(directory: &Path, script: &str) -> Arc<Upgrades> {
         let path = directory.join("isthmus");
-        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        // Not from the file as it was written: while another test forks, its child has that
+        // open, and nobody can run it.
+        std::fs::write(directory.join("text"), format!("#!/bin/sh\n{script}\n")).unwrap();
+        let install = ["-m", "755", "text", "isthmus"];
+        let installed = std::process::Command::new("install").args(install).current_dir(directory).status();
+        assert!(installed.unwrap().success());
         let program = Program::new(path, vec!["isthmus".into()]);
         Arc::new(Upgrades::new(Service::Relay, program, None, &[]))
     }

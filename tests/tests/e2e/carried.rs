@@ -1,11 +1,10 @@
 //! Programs that others start are carried, with any environment. Programs that
 //! can't be carried are refused, or named in a warning.
 
-use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use isthmus_e2e::{Mpi, Shared, World};
+use isthmus_e2e::{Mpi, Shared, World, write_program};
 
 static GRID: Shared = Shared::new("four-sites");
 
@@ -176,15 +175,8 @@ fn scripts_of_static_interpreters() -> Result<()> {
     let world = GRID.take()?;
     let interpreter = build(&world, "hi-interpreter", &["cc", "-static"], "hi.c", HI_C)?;
     let script = world.directory.path().join("script");
-    write_script(&script, &format!("#!{interpreter}\n"))?;
+    write_program(&script, format!("#!{interpreter}\n").as_bytes(), 0o755)?;
     refused_as_rank(&world, &script.display().to_string(), "linked statically")
-}
-
-fn write_script(path: &Path, text: &str) -> Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
-    std::fs::write(path, text)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))?;
-    Ok(())
 }
 
 /// A user may leave the library out of a program.

@@ -1,22 +1,20 @@
 //! The way of one connection in the logs of all services, found by its id.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use isthmus_e2e::{Places, World, isthmus, root, target};
+use isthmus_e2e::{Places, World, isthmus, root, target, write_program};
 use isthmus_lab::lab::Options;
 use isthmus_lab::{Grid, Lab};
 
 /// isthmus with its logs at `debug`.
 fn talkative(directory: &Path) -> Result<std::path::PathBuf> {
     let path = directory.join("isthmus");
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o755).open(&path)?;
-    writeln!(file, "#!/bin/sh\nISTHMUS_LOG=debug exec {} \"$@\"", isthmus().display())?;
+    let script = format!("#!/bin/sh\nISTHMUS_LOG=debug exec {} \"$@\"\n", isthmus().display());
+    write_program(&path, script.as_bytes(), 0o755)?;
     Ok(path)
 }
 

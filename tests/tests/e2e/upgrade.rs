@@ -1,13 +1,12 @@
 //! Services whose program is replaced in place, under a connection that every byte of is
 //! checked.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use isthmus_e2e::{Job, Mpi, Stream, World, files, isthmus};
+use isthmus_e2e::{Job, Mpi, Stream, World, files, isthmus, write_program};
 
 use crate::outlive::{cuts, expect_success, lasting};
 
@@ -34,10 +33,8 @@ impl Service {
         world.stop(machine, role)?;
         let copied = world.sh(machine, SOON, &["cp", &World::config(role), &path(&directory, "config")])?;
         ensure!(copied.status == 0, "{}", copied.whole());
-        for entry in fs::read_dir(files())? {
-            let entry = entry?;
-            fs::copy(entry.path(), directory.join(entry.file_name()))?;
-        }
+        let copied = world.sh(machine, SOON, &["cp", "-rT", &path(&files(), ""), &path(&directory, "")])?;
+        ensure!(copied.status == 0, "{}", copied.whole());
         let command = format!(
             "exec {program} {role} --state /var/lib/isthmus/{role} --config {config} 2>{log}",
             program = path(&directory, "isthmus"),
@@ -74,8 +71,7 @@ impl Service {
     /// Puts another program in place of its own, as `make install` does.
     fn install(&self, program: &[u8], mode: u32) -> Result<()> {
         let new = self.directory.join("new");
-        fs::write(&new, program)?;
-        fs::set_permissions(&new, Permissions::from_mode(mode))?;
+        write_program(&new, program, mode)?;
         Ok(fs::rename(new, self.directory.join("isthmus"))?)
     }
 

@@ -1,7 +1,6 @@
 //! `isthmus up` and `isthmus down`, with the real binary, on this machine alone.
 
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -227,8 +226,11 @@ fn a_user_s_systemd_runs_a_service() {
     let mut grid = Grid::new(free_port());
     let bin = grid.playground.path("bin");
     std::fs::create_dir(&bin).unwrap();
-    std::fs::write(bin.join("systemctl"), SYSTEMCTL).unwrap();
-    std::fs::set_permissions(bin.join("systemctl"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    // Not from the file as it was written: while another test forks, its child has that open,
+    // and nobody can run it.
+    std::fs::write(bin.join("text"), SYSTEMCTL).unwrap();
+    let install = ["-m", "755", "text", "systemctl"];
+    assert!(Command::new("install").args(install).current_dir(&bin).status().unwrap().success());
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let place = grid.playground.path(".");
     let run = |words: &str, no_systemd: &str| -> Output {

@@ -1,7 +1,7 @@
 //! Texts of members that a terminal would obey: refused, or escaped.
 
 use anyhow::{Result, ensure};
-use isthmus_e2e::{Job, World, isthmus};
+use isthmus_e2e::{Job, World, isthmus, write_program};
 use isthmus_net::{Credentials, grpc};
 use isthmus_wire::proto::enrolment_client::EnrolmentClient;
 use isthmus_wire::proto::registry_client::RegistryClient;
@@ -86,8 +86,7 @@ fn no_name_of_a_program_commands_a_terminal() -> Result<()> {
     let world = GRID.take()?;
     let program = format!("/tmp/{EVIL}");
     let file = inside(&world, "n1.alpha", &program)?;
-    std::fs::write(&file, "#!/bin/sh\nsleep 3600\n")?;
-    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    write_program(&file, b"#!/bin/sh\nsleep 3600\n", 0o755)?;
     let binary = isthmus().display().to_string();
     let job =
         world.command("n1.alpha", SOON * 10, &[&binary, "run", "--nodes", "n1.alpha", "--", &program])?;

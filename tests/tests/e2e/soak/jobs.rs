@@ -210,7 +210,7 @@ fn report(soak: &Soak, settings: &Settings, took: Duration) -> Result<()> {
     append().with_context(|| path.display().to_string())
 }
 
-/// The seed holds where none is given: `make test` does the same each time.
+/// The seed holds where none is given: `make test-all` does the same each time.
 fn survives_or_ends(mpi: Mpi, seed: u64) -> Result<()> {
     let settings = Settings::read(SHORT, Some(seed))?;
     let (seed, lasts) = (settings.seed, settings.lasts);
