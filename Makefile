@@ -80,15 +80,24 @@ test: test-build ## run what a change must pass (emulated grids need root: uses 
 # Everything that is tested: also under the other MPIs, in all variants, at the exact times
 # that are promised, and for long. PART=2/4 runs the second of four shares; NAMES="units mpi"
 # only some parts; scripts/test-all --help tells more.
+TEST_ALL = scripts/test-all $(if $(PART),--part "$(PART)") $(NAMES)
 .PHONY: test-all
-test-all: setup-test-all test-build ## run all tests, in parts, and print a table of them (hours)
-	scripts/test-all $(if $(PART),--part "$(PART)") $(NAMES)
+test-all: setup-test-all ## run all tests, in parts, and print a table of them (hours)
+	$(TEST_ALL) --check
+	$(MAKE) test-build
+	$(TEST_ALL)
 
 # A test that asserts a time is in a module `alone`, and has the machine alone.
 .PHONY: units
 units: ## run the tests of the crates, as compiled by test-build
-	$(UNITS) -- --skip alone::
-	$(UNITS) -- --test-threads 1 alone::
+	status=0; \
+	$(UNITS) --no-fail-fast -- --skip alone:: || status=$$?; \
+	$(UNITS) --no-fail-fast -- --test-threads 1 alone:: || status=$$?; \
+	exit $$status
+
+.PHONY: doc-tests
+doc-tests: ## compile and run the examples in the docs of the crates
+	$(CARGO) test --locked --workspace --doc
 
 .PHONY: mpi-check
 mpi-check: ## run the tests of the library for MPI
@@ -134,6 +143,7 @@ $(BENCHES:%=bench-%): bench-%: setup-bench
 .PHONY: lint
 lint: lint-text ## check formatting, clippy, shell scripts, dependencies, docs
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --locked --workspace --test e2e -- -D warnings
 
 .PHONY: lint-text
 lint-text: setup-lint ## the same without clippy, which needs to compile

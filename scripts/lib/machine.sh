@@ -50,8 +50,9 @@ expect_kernel() {
 
 # Compiling would fail later, and say less.
 fetch_crates() {
-    local problem
-    problem=$("$root/scripts/cargo" fetch --quiet --locked 2>&1) ||
+    local host problem
+    host=$("$root/scripts/cargo" -vV | sed -n 's/^host: //p')
+    problem=$("$root/scripts/cargo" fetch --quiet --locked --target "$host" 2>&1) ||
         die "cargo could not fetch the crates that isthmus is built from:"$'\n'"$problem"$'\n' \
             'Connect this machine to the network, or configure a mirror or a vendored copy in ~/.cargo/config.toml.'
 }

@@ -510,7 +510,7 @@ fn the_end_of_its_terminal_ends_exec() {
     }
     let lab = CommandLineLab::up();
     let script = "echo ready; for tick in $(seq 600); do sleep 0.05; done";
-    let exec = program(&["exec", "--lab", &lab.name, "n1.alpha", "--", "sh", "-c", script]);
+    let exec = program(&["exec", "--lab", &lab.name, "--cwd", "/", "n1.alpha", "--", "sh", "-c", script]);
     // It leads the terminal's session, as where a window was opened for it.
     let mut terminal = Command::new("python3")
         .args(["-c", include_str!("../../../../tests/programs/terminal.py")])
