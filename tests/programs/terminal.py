@@ -10,8 +10,9 @@ import sys
 
 child, master = pty.fork()
 if child == 0:
-    # As from a login, also where a shell has started this in its background, which ignores it.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # As from a login, also where a shell's background or nohup ignores them.
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
     os.execvp(sys.argv[1], sys.argv[1:])
 while True:
     watched = [master, 0] if master is not None else [0]
