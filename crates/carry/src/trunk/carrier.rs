@@ -34,8 +34,11 @@ pub(super) struct Carrier {
     measure: Instant,
     /// What its socket may queue.
     unsent_bytes: u32,
-    /// The core has given it up: it is closed when the rest has been sent, or then.
+    /// The core has given it up: it is closed when the rest has been sent and the peer has
+    /// closed it, too, or then.
     closing: Option<Instant>,
+    /// The end of TLS is sealed: nothing more is sent.
+    is_sealed: bool,
 }
 
 impl Carrier {
@@ -51,7 +54,7 @@ impl Carrier {
         }
         // The end that accepts it has read the peer's HELLO, which tells the purpose.
         congestion::set(SockRef::from(&tls.socket), purpose(core, id), core.congestion());
-        Ok(Self { id, tls, measure: now, unsent_bytes: 0, closing: None })
+        Ok(Self { id, tls, measure: now, unsent_bytes: 0, closing: None, is_sealed: false })
     }
 
     pub(super) fn socket(&mut self) -> &mut Socket {
@@ -94,7 +97,7 @@ impl Carrier {
         }
     }
 
-    /// Has it be closed when the rest is sent.
+    /// Has it be closed when the rest is sent, and the peer has closed it.
     pub(super) fn close(&mut self, now: Instant) {
         self.closing.get_or_insert(now + CLOSE_TIMEOUT);
     }
@@ -104,7 +107,7 @@ impl Carrier {
         self.closing
     }
 
-    /// Takes frames in.
+    /// Takes frames in. [`Turn::Ended`]: it was to be closed, and the peer has closed it.
     ///
     /// # Errors
     /// If the connection has ended or is broken.
@@ -113,17 +116,19 @@ impl Carrier {
         while left > 0 {
             let id = self.id;
             let each = |plain: &[u8]| core.receive(id, Bytes::copy_from_slice(plain), now);
-            match self.tls.receive(&mut tools.buffer, each)? {
-                Received::Bytes(count) => left = left.saturating_sub(count),
-                Received::Nothing => return Ok(Turn::Waits),
-                Received::End => return Err(io::ErrorKind::UnexpectedEof.into()),
+            match self.tls.receive(&mut tools.buffer, each) {
+                Ok(Received::Bytes(count)) => left = left.saturating_sub(count),
+                Ok(Received::Nothing) => return Ok(Turn::Waits),
+                Ok(Received::End) | Err(_) if self.is_sealed => return Ok(Turn::Ended),
+                Ok(Received::End) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Err(error) => return Err(error),
             }
         }
         Ok(Turn::Unfinished)
     }
 
     /// Sends frames as long as the socket takes them. [`Turn::Ended`]: it was to be
-    /// closed, and all is sent.
+    /// closed by now.
     ///
     /// # Errors
     /// If the connection is broken.
@@ -149,9 +154,17 @@ impl Carrier {
                 if self.closing.is_none() {
                     return Ok(Turn::Waits);
                 }
-                self.tls.seal_end();
-                self.tls.flush()?;
-                return Ok(Turn::Ended);
+                if !self.is_sealed {
+                    self.tls.seal_end();
+                    self.is_sealed = true;
+                }
+                // What the peer still sends is read until it closes. If this end closed with
+                // something unread, the kernel would reset the connection, and the peer might
+                // never read the frame that ends the trunk.
+                if self.tls.flush()? {
+                    let _ = SockRef::from(&self.tls.socket).shutdown(std::net::Shutdown::Write);
+                }
+                return Ok(Turn::Waits);
             }
             self.tls.seal(record)?;
             left = left.saturating_sub(filled);

@@ -355,12 +355,15 @@ impl Ends {
     fn receive(&mut self, round: &mut Round<'_>) -> bool {
         let mut unfinished = false;
         let mut broken = Vec::new();
+        let mut closed = Vec::new();
         for (carrier, _) in &mut self.carriers {
             match carrier.receive(&mut self.core, round.tools, round.now) {
+                Ok(Turn::Ended) => closed.push(carrier.id),
                 Ok(turn) => unfinished |= turn == Turn::Unfinished,
                 Err(error) => broken.push((carrier.id, error)),
             }
         }
+        self.end_closed(closed, round.now);
         self.end_broken(broken, round.now);
         unfinished
     }
@@ -377,7 +380,7 @@ impl Ends {
                 Err(error) => broken.push((carrier.id, error)),
             }
         }
-        closed.into_iter().for_each(|id| self.end_carrier(id, "closed in order", round.now));
+        self.end_closed(closed, round.now);
         self.end_broken(broken, round.now);
         unfinished
     }
@@ -391,6 +394,10 @@ impl Ends {
             let _ = self.core.reset(*id, Direction::ToPeer, FAILED);
         }
         !ready.is_empty()
+    }
+
+    fn end_closed(&mut self, closed: Vec<CarrierId>, now: Instant) {
+        closed.into_iter().for_each(|id| self.end_carrier(id, "closed in order", now));
     }
 
     fn end_broken(&mut self, broken: Vec<(CarrierId, io::Error)>, now: Instant) {

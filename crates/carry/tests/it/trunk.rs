@@ -218,6 +218,29 @@ async fn a_trunk_that_ends_resets_its_programs() {
     assert!(both.near.trunk.status().await.is_none());
 }
 
+/// The end reaches the peer, too, when it comes while much is under way to who ends it: a
+/// connection that is closed with something unread is reset, and its last bytes may be lost.
+#[tokio::test]
+async fn a_trunk_that_ends_amid_data_ends_at_both_ends() {
+    for _ in 0..10 {
+        let mut both = Both::new().await;
+        let (mut near, mut far) = both.programs().await;
+        let writing = tokio::spawn(async move {
+            let chunk = filled(1 << 20);
+            while far.write_all(&chunk).await.is_ok() {}
+        });
+        near.read_exact(&mut vec![0; 4 << 20]).await.unwrap();
+        both.near.trunk.close(isthmus_trunk::Reason::Done);
+        timeout(PATIENCE, writing).await.expect("the writer is told in time").unwrap();
+        both.far
+            .notice(|notice| match notice {
+                Notice::Closed(why) => Some(why),
+                _ => None,
+            })
+            .await;
+    }
+}
+
 /// Whoever counts the carriers that work must not count one that has ended.
 #[tokio::test]
 async fn the_end_of_a_carrier_is_the_last_that_is_heard_of_it() {
