@@ -25,7 +25,7 @@ RUNNER = $(if $(AS_ROOT),env CARGO_TARGET_$(HOST)_RUNNER="$(AS_ROOT)")
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9%-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 	@echo "  make bench-NAME     run one of them: $(BENCHES)"
 
 # Separate calls of cargo, on purpose: in one, cargo would give the shim the features

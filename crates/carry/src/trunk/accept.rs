@@ -50,5 +50,8 @@ pub async fn refuse(mut tls: Secured, reason: Reason, text: String) -> io::Resul
         tls.shutdown().await
     };
     timeout(HELLO, telling).await.map_err(|_| io::ErrorKind::TimedOut)??;
+    // Closed with something unread, the kernel would reset the connection, and the other end might
+    // never read this. What it sends now is of no use, and so is how it ends.
+    let _ = timeout(HELLO, tokio::io::copy(&mut tls, &mut tokio::io::sink())).await;
     Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
 }
