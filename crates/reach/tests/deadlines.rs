@@ -19,16 +19,15 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 use tonic::Status;
 
+#[path = "../../../tests/src/promised.rs"]
+mod promised;
+use promised::promised;
+
 /// The deadline of a step, and what a test may take beyond it.
 const STEP: Duration = Duration::from_millis(300);
 const MARGIN: Duration = Duration::from_millis(700);
 /// The deadline of a step that works.
 const LONG: Duration = Duration::from_secs(60);
-
-/// What a promised time is compared with: twice as much where the machine may be busy.
-fn promised(time: Duration) -> Duration {
-    if std::env::var_os("ISTHMUS_TEST_ALL").is_some() { time } else { 2 * time }
-}
 
 /// A broker whose plan for every node is one step.
 #[derive(Debug)]

@@ -4,6 +4,8 @@
 mod control_plane;
 mod grid;
 mod members;
+#[path = "../../../../tests/src/promised.rs"]
+mod promised;
 mod revocation;
 mod scale;
 mod site_trunk;

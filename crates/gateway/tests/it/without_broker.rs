@@ -6,7 +6,8 @@ use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::{self, Dial, attach_up};
 use tonic::{Code, Status};
 
-use crate::grid::{Agent, Grid, list, promised, soon};
+use crate::grid::{Agent, Grid, list, soon};
+use crate::promised::promised;
 
 /// One page of records, of whoever answers.
 async fn page(agent: &Agent, records: Records) -> Result<proto::ListReply, Status> {

@@ -32,11 +32,6 @@ pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what} did not happen"))
 }
 
-/// What a promised time is compared with: twice as much where the machine may be busy.
-pub(crate) fn promised(time: Duration) -> Duration {
-    if std::env::var_os("ISTHMUS_TEST_ALL").is_some() { time } else { 2 * time }
-}
-
 /// A service that runs as a task.
 pub(crate) struct Running {
     stop: Option<oneshot::Sender<()>>,

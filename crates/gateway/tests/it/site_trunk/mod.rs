@@ -34,7 +34,8 @@ use tokio::task::{JoinHandle, JoinSet};
 use tonic::Code;
 use tonic::transport::Channel;
 
-use crate::grid::{self, Agent, Attachment, Gateway, Grid, promised, soon};
+use crate::grid::{self, Agent, Attachment, Gateway, Grid, soon};
+use crate::promised::promised;
 
 const PROTOCOL: &[u8] = b"isthmus-site-trunk/1";
 

@@ -13,16 +13,15 @@ use std::time::{Duration, Instant};
 use isthmus_lab::grid::{Host, SiteBuilder};
 use isthmus_lab::{Grid, Lab, Machine, Options};
 
+#[path = "../../../../../tests/src/promised.rs"]
+mod promised;
+pub(crate) use promised::promised;
+
 /// The program under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_isthmus-lab");
 
 /// How long anything may take that should happen at once.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
-
-/// What a promised time is compared with: twice as much where the machine may be busy.
-pub(crate) fn promised(time: Duration) -> Duration {
-    if std::env::var_os("ISTHMUS_TEST_ALL").is_some() { time } else { 2 * time }
-}
 
 /// For tests that measure: one at a time, whoever runs them. None where labs don't run.
 pub(crate) fn alone() -> Option<MutexGuard<'static, ()>> {
