@@ -75,6 +75,7 @@ pub(crate) async fn attach(
         owner: caller.owner().cloned(),
         session,
         reported,
+        doubted: None,
         heads: Heads::default(),
         inbound,
         closed: opened.closed,
@@ -90,6 +91,8 @@ struct Attachment {
     session: SessionId,
     /// The agent's findings when it attached.
     reported: Option<proto::Seen>,
+    /// Its report that its node can't dial out, as long as that isn't believed.
+    doubted: Option<proto::Seen>,
     /// Its signs of life, for the jobs that it heads.
     heads: Heads,
     inbound: Streaming<proto::AttachUp>,
@@ -103,6 +106,8 @@ impl Attachment {
         }
         let mut ticks = tokio::time::interval(INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut again = tokio::time::interval(way_out::AGAIN);
+        again.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last = Instant::now();
         let end = loop {
             tokio::select! {
@@ -115,6 +120,7 @@ impl Attachment {
                 },
                 () = self.closed.cancelled() => break "the gateway ended it".to_owned(),
                 _ = ticks.tick(), if self.heads.are_expected() => self.passed(&mut last),
+                _ = again.tick(), if self.doubted.is_some() => self.judge_again().await,
             }
         };
         info!(caller = self.caller, reason = end, "detached");
@@ -126,14 +132,31 @@ impl Attachment {
         self.gateway.carry_out(effects);
     }
 
-    async fn seen(&self, mut seen: proto::Seen) {
+    async fn seen(&mut self, mut seen: proto::Seen) {
         if cut_seen(&mut seen) {
             self.warn("this node's findings", "they are longer than allowed, and were cut");
         }
         if let Err(error) = seen.check() {
             return self.warn("this node's findings", &error.to_string());
         }
-        let seen = way_out::judge(&self.gateway, seen).await;
+        let judged = way_out::judge(&self.gateway, seen.clone()).await;
+        let is_doubted = seen.way_out() == proto::WayOut::No && judged.way_out() == proto::WayOut::Unknown;
+        self.doubted = is_doubted.then_some(seen);
+        self.take(judged);
+    }
+
+    /// Asks anew whether relays or gateways outside answer this gateway.
+    async fn judge_again(&mut self) {
+        let Some(seen) = self.doubted.clone() else { return };
+        let judged = way_out::judge(&self.gateway, seen).await;
+        if judged.way_out() == proto::WayOut::No {
+            self.doubted = None;
+            self.take(judged);
+        }
+    }
+
+    /// Takes the findings of an agent, with its way out judged.
+    fn take(&self, seen: proto::Seen) {
         let enclosed = seen.way_out() == proto::WayOut::No;
         let effects = self.gateway.roster().seen(self.session, seen);
         self.gateway.carry_out(effects);

@@ -15,8 +15,12 @@ use crate::gateway::Gateway;
 const ANSWER: Duration = Duration::from_secs(3);
 /// Relays and gateways that are asked, all at once.
 const ASKED: usize = 4;
-/// How long the result is kept. Agents look about as often.
+/// How long an answer is good for. Agents look about as often.
 const GOOD_FOR: Duration = Duration::from_secs(60);
+/// How long it is good for that none has answered: they may have been down.
+const UNANSWERED_FOR: Duration = Duration::from_secs(3);
+/// How often they are asked again as long as none answers: an agent doesn't repeat its report.
+pub(crate) const AGAIN: Duration = Duration::from_secs(5);
 
 /// Whether the gateway was answered, and when.
 #[derive(Debug, Default)]
@@ -45,7 +49,7 @@ pub(crate) fn declared(nodes_dial_out: Option<bool>, seen: proto::Seen, answered
 async fn answered(gateway: &Gateway) -> bool {
     let mut known = gateway.answered.0.lock().await;
     if let Some((at, answered)) = *known
-        && at.elapsed() < GOOD_FOR
+        && at.elapsed() < if answered { GOOD_FOR } else { UNANSWERED_FOR }
     {
         return answered;
     }

@@ -14,7 +14,11 @@ use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{
     self, Dial, attach_down, attach_up, dial_answer, dial_request, rendezvous_reply, rendezvous_request,
 };
+use isthmus_wire::reflect;
 use isthmus_wire::ticket::{Side, Ticket};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tonic::Code;
 
 use crate::grid::{Attachment, Grid, address, list, soon};
@@ -248,6 +252,52 @@ async fn plans_follow_agents_findings() {
     assert_eq!(explained.initiator.unwrap().seen.unwrap().address, "192.0.2.1");
     let unknown = near.client.clone().explain(request("n1.beta", "n9.alpha")).await.unwrap_err();
     assert_eq!(unknown.code(), Code::NotFound);
+}
+
+/// A relay may be down while an agent reports that its node can't dial out. The agent doesn't
+/// repeat that.
+#[tokio::test]
+async fn a_node_without_a_way_out_is_believed_once_a_relay_answers_its_gateway() {
+    let grid = Grid::start().await;
+    let (alpha, beta) = (grid.gateway("alpha").await, grid.gateway("beta").await);
+    let near = grid.agent(&alpha, "n1").await;
+    let (near_attached, _) = near.up("10.0.0.1:7730").await;
+    let far = grid.agent(&beta, "n1").await;
+    let (_far_attached, _) = far.up("10.0.0.1:7730").await;
+    let relay = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (_relay, _) = grid.relay_at("r1", &relay.local_addr().unwrap().to_string()).await;
+    let (asked_tx, mut asked_rx) = watch::channel(0);
+    let (is_up_tx, is_up_rx) = watch::channel(false);
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, from) = relay.accept().await.unwrap();
+            asked_tx.send_modify(|asked| *asked += 1);
+            if *is_up_rx.borrow() {
+                stream.read_exact(&mut [0; reflect::QUESTION_LEN]).await.unwrap();
+                stream.write_all(&reflect::encode_answer(from)).await.unwrap();
+            }
+        }
+    });
+    let enclosed = proto::Seen { way_out: proto::WayOut::No.into(), ..proto::Seen::default() };
+    near_attached.send(attach_up::Kind::Seen(enclosed)).await;
+    soon("the relay is asked in vain", asked_rx.wait_for(|asked| *asked > 0)).await.unwrap();
+    is_up_tx.send_replace(true);
+    let way_out = || async {
+        let request = proto::ExplainRequest {
+            from: "n1.alpha".to_owned(),
+            to: "n1.beta".to_owned(),
+            ..proto::ExplainRequest::default()
+        };
+        let explained = near.client.clone().explain(request).await.unwrap().into_inner();
+        explained.initiator.unwrap().seen.unwrap_or_default().way_out()
+    };
+    assert_ne!(way_out().await, proto::WayOut::No);
+    soon("the agent is believed", async {
+        while way_out().await != proto::WayOut::No {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
