@@ -242,15 +242,10 @@ async fn plans_follow_agents_findings() {
         }
     })
     .await;
-    let request = |from: &str, to: &str| proto::ExplainRequest {
-        from: from.to_owned(),
-        to: to.to_owned(),
-        ..Default::default()
-    };
-    let explained = near.client.clone().explain(request("n1.beta", "n1.alpha")).await.unwrap().into_inner();
+    let explained = near.explain("n1.beta", "n1.alpha").await.unwrap();
     assert_eq!(explained.plan.unwrap().steps[0].dial(), Dial::Punch);
     assert_eq!(explained.initiator.unwrap().seen.unwrap().address, "192.0.2.1");
-    let unknown = near.client.clone().explain(request("n1.beta", "n9.alpha")).await.unwrap_err();
+    let unknown = near.explain("n1.beta", "n9.alpha").await.unwrap_err();
     assert_eq!(unknown.code(), Code::NotFound);
 }
 
@@ -281,17 +276,12 @@ async fn a_node_without_a_way_out_is_believed_once_a_relay_answers_its_gateway()
     let enclosed = proto::Seen { way_out: proto::WayOut::No.into(), ..proto::Seen::default() };
     near_attached.send(attach_up::Kind::Seen(enclosed)).await;
     soon("the relay is asked in vain", asked_rx.wait_for(|asked| *asked > 0)).await.unwrap();
-    is_up_tx.send_replace(true);
     let way_out = || async {
-        let request = proto::ExplainRequest {
-            from: "n1.alpha".to_owned(),
-            to: "n1.beta".to_owned(),
-            ..proto::ExplainRequest::default()
-        };
-        let explained = near.client.clone().explain(request).await.unwrap().into_inner();
+        let explained = near.explain("n1.alpha", "n1.beta").await.unwrap();
         explained.initiator.unwrap().seen.unwrap_or_default().way_out()
     };
     assert_ne!(way_out().await, proto::WayOut::No);
+    is_up_tx.send_replace(true);
     soon("the agent is believed", async {
         while way_out().await != proto::WayOut::No {
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -295,6 +295,14 @@ impl Agent {
         self.lookup(name).await.unwrap().node.unwrap().address
     }
 
+    /// What the broker knows of two nodes, and their plan.
+    pub(crate) async fn explain(&self, from: &str, to: &str) -> Result<proto::ExplainReply, Status> {
+        let request =
+            proto::ExplainRequest { from: from.to_owned(), to: to.to_owned(), without_broker: false };
+        let mut client = self.client.clone();
+        soon("an answer", client.explain(request)).await.map(tonic::Response::into_inner)
+    }
+
     /// The dials of the plan, and whether it is encrypted.
     pub(crate) async fn plan(&self, name: &str) -> (Vec<proto::Dial>, bool) {
         let plan = self.lookup(name).await.unwrap().plan.unwrap();
