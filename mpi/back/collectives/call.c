@@ -230,14 +230,6 @@ int call_receive(struct call *call, void *buffer, int count, MPI_Datatype type, 
     return call->requests - cut.parts;
 }
 
-void call_to_self(struct call *call, const void *from, int count, MPI_Datatype type, void *to, int to_count,
-                  MPI_Datatype to_type)
-{
-    int self = call->layout->rank;
-    CALL_DO(call, real.Sendrecv(from, count, type, self, TAG_SELF, to, to_count, to_type, self, TAG_SELF,
-                                call->spread->wire, MPI_STATUS_IGNORE));
-}
-
 int call_send_bytes(struct call *call, const void *bytes, size_t length, int to)
 {
     return call_send(call, bytes, (int)length, MPI_BYTE, to, TAG_TREE);

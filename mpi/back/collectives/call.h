@@ -12,7 +12,7 @@
 #include "../spread.h"
 
 /* Of messages on a communicator's wire, within one call. */
-enum { TAG_TREE = 1, TAG_ACROSS, TAG_DOWN, TAG_DIRECT, TAG_SELF, TAGS = 8 };
+enum { TAG_TREE = 1, TAG_ACROSS, TAG_DOWN, TAG_DIRECT, TAGS = 8 };
 
 struct call {
     MPI_Comm comm;
@@ -68,10 +68,6 @@ int *call_ints(struct call *call, int count);
  * TAG_ACROSS, or as MPI_BYTE but for TAG_DIRECT, both ends say as many elements of types of one size. */
 int call_send(struct call *call, const void *buffer, int count, MPI_Datatype type, int to, int tag);
 int call_receive(struct call *call, void *buffer, int count, MPI_Datatype type, int from, int tag);
-
-/* From one buffer of this rank to another, perhaps of another type. */
-void call_to_self(struct call *call, const void *from, int count, MPI_Datatype type, void *to, int to_count,
-                  MPI_Datatype to_type);
 
 /* Messages of bytes, between ranks of a tree. */
 int call_send_bytes(struct call *call, const void *bytes, size_t length, int to);

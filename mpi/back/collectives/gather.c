@@ -109,7 +109,7 @@ int coll_Gatherv(const void *send, int send_count, MPI_Datatype send_type, void 
     if (is_root) {
         root_receives(&call, length, &kind, recv, recv_counts, displs);
         if (!in_place)
-            call_to_self(&call, send, send_count, send_type, place, recv_counts[rank], recv_type);
+            block_copy(&call, &own_kind, send, send_count, &kind, place, recv_counts[rank]);
     } else {
         size_t bytes = (size_t)send_count * own_kind.size;
         length[rank] = is_large(bytes, size) ? 0 : (int)bytes;

@@ -28,39 +28,75 @@ int kind_of(struct kind *kind, const void *buffer, int count, MPI_Datatype type)
     return count >= 0 && kind_of_type(kind, type) && !is_missing(kind, buffer, count);
 }
 
-/* Data with absolute addresses, which MPICH 4's MPI_Pack takes for no buffer. Any type may be
- * sent and received as MPI_PACKED instead (MPI-4.1, 5.2). */
-static int is_bottom(const void *buffer)
+/* Elements as one of another type, at an address. */
+struct placed {
+    MPI_Datatype type;
+    char *address;
+};
+
+/* MPICH 4's MPI_Pack takes MPI_BOTTOM for no buffer, and cuts messages from there to the same rank short. So
+ * data with absolute addresses get the address of their first byte. */
+static struct placed place(struct call *call, const struct kind *kind, int count)
 {
-    return buffer == MPI_BOTTOM;
+    struct placed placed = { .type = MPI_DATATYPE_NULL, .address = (char *)kind->true_lb };
+    MPI_Aint back = -kind->true_lb;
+    CALL_DO(call, real.Type_create_hindexed(1, &count, &back, kind->type, &placed.type));
+    CALL_DO(call, real.Type_commit(&placed.type));
+    return placed;
+}
+
+static void placed_free(struct placed *placed)
+{
+    if (placed->type != MPI_DATATYPE_NULL)
+        real.Type_free(&placed->type);
+}
+
+static void pack(struct call *call, const struct kind *kind, const void *buffer, int count, char *stream, int length)
+{
+    int position = 0;
+    MPI_Comm comm = call->spread->wire;
+    if (buffer != MPI_BOTTOM) {
+        CALL_DO(call, real.Pack(buffer, count, kind->type, stream, length, &position, comm));
+        return;
+    }
+    struct placed placed = place(call, kind, count);
+    CALL_DO(call, real.Pack(placed.address, 1, placed.type, stream, length, &position, comm));
+    placed_free(&placed);
+}
+
+static void unpack(struct call *call, const struct kind *kind, const char *stream, int length, void *buffer, int count)
+{
+    int position = 0;
+    MPI_Comm comm = call->spread->wire;
+    if (buffer != MPI_BOTTOM) {
+        CALL_DO(call, real.Unpack(stream, length, &position, buffer, count, kind->type, comm));
+        return;
+    }
+    struct placed placed = place(call, kind, count);
+    CALL_DO(call, real.Unpack(stream, length, &position, placed.address, 1, placed.type, comm));
+    placed_free(&placed);
 }
 
 void stream_write(struct call *call, const struct kind *kind, const void *buffer, int count, char *stream)
 {
     size_t length = (size_t)count * kind->size;
-    int position = 0;
     if (!call_ok(call) || length == 0)
         return;
     if (kind->plain)
         memmove(stream, buffer, length);
-    else if (is_bottom(buffer))
-        call_to_self(call, buffer, count, kind->type, stream, (int)length, MPI_PACKED);
     else
-        CALL_DO(call, real.Pack(buffer, count, kind->type, stream, (int)length, &position, call->spread->wire));
+        pack(call, kind, buffer, count, stream, (int)length);
 }
 
 void stream_read(struct call *call, const struct kind *kind, const char *stream, void *buffer, int count)
 {
     size_t length = (size_t)count * kind->size;
-    int position = 0;
     if (!call_ok(call) || length == 0 || stream == buffer)
         return;
     if (kind->plain)
         memmove(buffer, stream, length);
-    else if (is_bottom(buffer))
-        call_to_self(call, stream, (int)length, MPI_PACKED, buffer, count, kind->type);
     else
-        CALL_DO(call, real.Unpack(stream, (int)length, &position, buffer, count, kind->type, call->spread->wire));
+        unpack(call, kind, stream, (int)length, buffer, count);
 }
 
 int segment_elements(const struct kind *kind, int count)
@@ -99,11 +135,37 @@ char *elements_memory(struct call *call, const struct kind *kind, long long coun
 
 void elements_copy(struct call *call, const struct kind *kind, const void *from, void *to, int count)
 {
-    if (!call_ok(call) || from == to || (size_t)count * kind->size == 0)
-        return;
-    if (kind->plain) {
-        memcpy(to, from, (size_t)count * kind->size);
-        return;
+    if (from != to)
+        block_copy(call, kind, from, count, kind, to, count);
+}
+
+/* The greatest number that divides both. */
+static size_t divisor(size_t a, size_t b)
+{
+    while (b > 0) {
+        size_t rest = a % b;
+        a = b;
+        b = rest;
     }
-    call_to_self(call, from, count, kind->type, to, count, kind->type);
+    return a;
+}
+
+/* In parts that have whole elements of both types, and not more bytes than an int counts. */
+void block_copy(struct call *call, const struct kind *kind, const void *from, int count, const struct kind *to_kind, void *to,
+                int to_count)
+{
+    enum { PART_BYTES = 1 << 30 };
+    size_t length = (size_t)count * kind->size, room = (size_t)to_count * to_kind->size;
+    if (call_ok(call) && length > room)
+        call->code = MPI_ERR_TRUNCATE;
+    if (!call_ok(call) || length == 0)
+        return;
+    size_t group = to_kind->size / divisor(kind->size, to_kind->size), most = PART_BYTES / kind->size / group * group;
+    for (size_t done = 0, part; done < (size_t)count; done += part) {
+        part = most > 0 ? most : group;
+        part = part < (size_t)count - done ? part : (size_t)count - done;
+        char *stream = stream_of(call, kind, element(kind, from, (long long)done), (int)part);
+        stream_read(call, to_kind, stream, element(to_kind, to, (long long)(done * kind->size / to_kind->size)),
+                    (int)(part * kind->size / to_kind->size));
+    }
 }

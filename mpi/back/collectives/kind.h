@@ -54,4 +54,8 @@ char *elements_memory(struct call *call, const struct kind *kind, long long coun
 /* Copies elements; gaps of the destination stay. */
 void elements_copy(struct call *call, const struct kind *kind, const void *from, void *to, int count);
 
+/* The same from one type to another, as a message from this rank to itself would do it. */
+void block_copy(struct call *call, const struct kind *kind, const void *from, int count, const struct kind *to_kind, void *to,
+                int to_count);
+
 #endif

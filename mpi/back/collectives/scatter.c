@@ -102,7 +102,7 @@ int coll_Scatterv(const void *send, const int *send_counts, const int *displs, M
     if (is_root) {
         row = root_sends(&call, length, &kind, send, send_counts, displs);
         if (!in_place)
-            call_to_self(&call, place, send_counts[rank], send_type, recv, recv_count, recv_type);
+            block_copy(&call, &kind, place, send_counts[rank], &own_kind, recv, recv_count);
     } else {
         size_t bytes = (size_t)recv_count * own_kind.size;
         small = !is_large(bytes, size);

@@ -87,6 +87,78 @@ static void check_moves(MPI_Comm comm)
     expect(1, rank);
 }
 
+/* Much in one element: 13 kB, of several types. */
+enum { MANY = 1650 };
+struct wide {
+    int first;
+    double many[MANY];
+    int last;
+};
+
+static struct wide own_wide, all_wide[RANKS_MAX];
+
+static MPI_Datatype wide_type_at(struct wide *wide)
+{
+    MPI_Aint places[3];
+    MPI_Datatype parts, type;
+    MPI_Get_address(&wide->first, &places[0]);
+    MPI_Get_address(wide->many, &places[1]);
+    MPI_Get_address(&wide->last, &places[2]);
+    MPI_Type_create_struct(3, (int[]){1, MANY, 1}, places, (MPI_Datatype[]){MPI_INT, MPI_DOUBLE, MPI_INT}, &parts);
+    MPI_Type_create_resized(parts, places[0], sizeof *wide, &type);
+    MPI_Type_free(&parts);
+    MPI_Type_commit(&type);
+    return type;
+}
+
+static void fill_wide(struct wide *wide, int whose)
+{
+    wide->first = whose + 1;
+    wide->last = -whose - 1;
+    for (int i = 0; i < MANY; i++)
+        wide->many[i] = whose + i / 2.0;
+}
+
+static void expect_wide(const struct wide *wide, int whose)
+{
+    CHECK(wide->first == whose + 1 && wide->last == -whose - 1);
+    for (int i = 0; i < MANY; i++)
+        CHECK(wide->many[i] == whose + i / 2.0);
+}
+
+static void expect_all_wide(int here)
+{
+    for (int r = 0; r < size && here; r++)
+        expect_wide(&all_wide[r], r);
+    memset(all_wide, 0, sizeof all_wide);
+}
+
+static void check_wide(MPI_Comm comm)
+{
+    int root = size - 1;
+    MPI_Datatype own_is = wide_type_at(&own_wide), all_are = wide_type_at(all_wide);
+    fill_wide(&own_wide, rank);
+    MPI_Allgather(MPI_BOTTOM, 1, own_is, MPI_BOTTOM, 1, all_are, comm);
+    expect_all_wide(1);
+    MPI_Allgatherv(MPI_BOTTOM, 1, own_is, MPI_BOTTOM, counts, displs, all_are, comm);
+    expect_all_wide(1);
+    MPI_Gather(MPI_BOTTOM, 1, own_is, MPI_BOTTOM, 1, all_are, root, comm);
+    expect_all_wide(rank == root);
+    MPI_Gatherv(MPI_BOTTOM, 1, own_is, MPI_BOTTOM, counts, displs, all_are, root, comm);
+    expect_all_wide(rank == root);
+    for (int r = 0; r < size; r++)
+        fill_wide(&all_wide[r], 10 * root + r);
+    MPI_Scatter(MPI_BOTTOM, 1, all_are, MPI_BOTTOM, 1, own_is, root, comm);
+    expect_wide(&own_wide, 10 * root + rank);
+    memset(&own_wide, 0, sizeof own_wide);
+    MPI_Scatterv(MPI_BOTTOM, counts, displs, all_are, MPI_BOTTOM, 1, own_is, root, comm);
+    expect_wide(&own_wide, 10 * root + rank);
+    MPI_Bcast(MPI_BOTTOM, 1, own_is, root, comm);
+    expect_wide(&own_wide, 10 * root + root);
+    MPI_Type_free(&own_is);
+    MPI_Type_free(&all_are);
+}
+
 /* Every second int of an array, at absolute addresses, the last first. */
 static MPI_Datatype scattered(int *ints)
 {
@@ -151,6 +223,7 @@ int main(int argc, char **argv)
     send_type = type_at(send);
     recv_type = type_at(recv);
     check_moves(MPI_COMM_WORLD);
+    check_wide(MPI_COMM_WORLD);
     check_file(argv[1]);
     MPI_Type_free(&own_type);
     MPI_Type_free(&send_type);
