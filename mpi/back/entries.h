@@ -12,8 +12,6 @@ int entry_Comm_get_attr(MPI_Comm comm, int keyval, void *value, int *flag);
 int entry_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm *made);
 int entry_Comm_free(MPI_Comm *comm);
 int entry_Comm_disconnect(MPI_Comm *comm);
-int entry_Comm_idup(MPI_Comm comm, MPI_Comm *made, MPI_Request *request);
-int entry_Comm_idup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *made, MPI_Request *request);
 int entry_Intercomm_merge(MPI_Comm intercomm, int high, MPI_Comm *made);
 int entry_Cart_create(MPI_Comm comm, int ndims, const int *dims, const int *periods, int reorder, MPI_Comm *made);
 int entry_Dist_graph_create(MPI_Comm comm, int n, const int *sources, const int *degrees, const int *destinations,

@@ -1,11 +1,7 @@
 /* MPI_Init, MPI_Init_thread, MPI_Finalize (MPI-4.1, 11.2), how communicators end, and where worlds meet. */
-#include <dlfcn.h>
-
 #include "entries.h"
-#include "idups.h"
 #include "known.h"
 #include "real.h"
-#include "start.h"
 #include "state.h"
 #include "worlds.h"
 
@@ -50,25 +46,10 @@ int entry_Comm_disconnect(MPI_Comm *comm)
     return free_by(real.Comm_disconnect, comm);
 }
 
-int entry_Comm_idup(MPI_Comm comm, MPI_Comm *made, MPI_Request *request)
-{
-    idups_begin();
-    return idups_started(real.Comm_idup(comm, made, request), made);
-}
-
-/* MPI 4 has it. The hints are such that an MPI may do without. */
-int entry_Comm_idup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *made, MPI_Request *request)
-{
-    int (*own)(MPI_Comm, MPI_Info, MPI_Comm *, MPI_Request *) =
-        (int (*)(MPI_Comm, MPI_Info, MPI_Comm *, MPI_Request *))(function)dlsym(front->mpi, "PMPI_Comm_idup_with_info");
-    idups_begin();
-    return idups_started(own ? own(comm, info, made, request) : real.Comm_idup(comm, made, request), made);
-}
-
 int entry_Intercomm_merge(MPI_Comm intercomm, int high, MPI_Comm *made)
 {
     int rc = real.Intercomm_merge(intercomm, high, made);
     if (rc == MPI_SUCCESS)
-        worlds_meet(*made);
+        known_hold(*made, worlds_meet(intercomm, high, *made));
     return rc;
 }

@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "idups.h"
 #include "real.h"
 #include "say.h"
 #include "state.h"
@@ -17,10 +16,7 @@ static void spread_free(struct spread *spread)
 {
     if (!spread)
         return;
-    /* The MPI deletes what is left of attributes late in MPI_Finalize, when it can free nothing any
-     * more. Before that the program may free its communicators there, and those of sessions later. */
-    if (!state_ended() || innermost)
-        spread_disconnect(spread);
+    spread_disconnect(spread);
     layout_free(&spread->layout);
     free(spread->sites);
     free(spread);
@@ -31,6 +27,8 @@ static void known_free(struct known *known)
     if (!known)
         return;
     spread_free(known->spread);
+    if (known->meeting)
+        wire_release(known->meeting);
     free(known->colors);
     free(known->depths);
     free(known->node_of);
@@ -71,7 +69,6 @@ void known_freeing(struct freeing *freeing, MPI_Comm comm)
     innermost = freeing;
     if (comm == MPI_COMM_NULL || comm == MPI_COMM_WORLD || comm == MPI_COMM_SELF)
         return;
-    idups_used(comm);
     known_forget(comm);
 }
 
@@ -112,7 +109,6 @@ static int make_spread(struct known *known, const struct topology *topology)
     }
     spread->topology = topology;
     spread->node_of = known->node_of;
-    spread->wire = spread->site = MPI_COMM_NULL;
     known->spread = spread;
     return 0;
 }
@@ -162,7 +158,6 @@ struct known *known_of(MPI_Comm comm)
         return value;
     if (is_being_freed(comm))
         return NULL;
-    idups_used(comm);
     /* Two threads may ask for one communicator at a time. */
     pthread_mutex_lock(&lock);
     if (real.Comm_get_attr(comm, keyval, &value, &found) != MPI_SUCCESS)
@@ -171,4 +166,15 @@ struct known *known_of(MPI_Comm comm)
         value = make(comm, topology);
     pthread_mutex_unlock(&lock);
     return value;
+}
+
+void known_hold(MPI_Comm comm, struct wire *meeting)
+{
+    if (!meeting)
+        return;
+    struct known *known = known_of(comm);
+    if (known)
+        known->meeting = meeting;
+    else
+        wire_release(meeting);
 }

@@ -11,6 +11,7 @@ struct known {
     int *node_of;           /* [size], or NULL: places aren't known, or an inter-communicator */
     int *group_of;          /* [size] or -1: none; as long as node_of */
     struct spread *spread;  /* NULL: at one site, or not known */
+    struct wire *meeting;   /* of the worlds that have met in it, or NULL */
     int *depths;            /* [size] levels of each rank, see colors.h; made when asked for */
     int **colors;           /* [size][depth] */
 };
@@ -22,8 +23,11 @@ void known_end(void);
 /* Local. NULL without a topology, or without memory. */
 struct known *known_of(MPI_Comm comm);
 
-/* Frees what is known of a communicator. Collective if it was connected. */
+/* Frees what is known of a communicator. Local but for a meeting's wire. */
 void known_forget(MPI_Comm comm);
+
+/* Has a communicator hold the wire of a meeting of worlds, or NULL, until it is freed. */
+void known_hold(MPI_Comm comm, struct wire *meeting);
 
 /* A communicator that the calling thread is freeing. */
 struct freeing {

@@ -10,7 +10,7 @@
     X(Allgather) X(Allgatherv) X(Allreduce) X(Alltoall) X(Alltoallv) X(Barrier) X(Bcast) \
     X(Gather) X(Gatherv) X(Reduce) X(Reduce_local) X(Reduce_scatter) X(Reduce_scatter_block) \
     X(Scatter) X(Scatterv) X(Isend) X(Irecv) X(Send) X(Recv) X(Wait) X(Test) X(Ibcast) X(Iallgather) \
-    X(Comm_dup) X(Comm_idup) X(Comm_split) X(Comm_split_type) X(Comm_free) X(Comm_disconnect) X(Comm_rank) X(Comm_size) \
+    X(Comm_dup) X(Comm_split) X(Comm_split_type) X(Comm_free) X(Comm_disconnect) X(Comm_rank) X(Comm_size) \
     X(Comm_group) X(Comm_test_inter) X(Comm_remote_size) X(Comm_create_keyval) X(Comm_free_keyval) \
     X(Comm_get_attr) X(Comm_set_attr) X(Comm_delete_attr) X(Comm_get_parent) X(Comm_call_errhandler) \
     X(Comm_get_errhandler) X(Comm_set_errhandler) X(Errhandler_free) \

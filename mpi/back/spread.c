@@ -1,9 +1,12 @@
 #include "spread.h"
 
-#include "idups.h"
+#include <pthread.h>
+#include <stdlib.h>
+
 #include "known.h"
 #include "real.h"
 #include "state.h"
+#include "tags.h"
 
 struct spread *spread_of(MPI_Comm comm)
 {
@@ -13,56 +16,89 @@ struct spread *spread_of(MPI_Comm comm)
     return known ? known->spread : NULL;
 }
 
-/* MPI_Comm_split and not MPI_Comm_dup, which would call the program's attribute functions. */
-static int split(MPI_Comm comm, int color, int key, MPI_Comm *made)
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct numbers numbers;
+
+static int take_number(void)
 {
-    int rc = real.Comm_split(comm, color, key, made);
-    return rc == MPI_SUCCESS ? real.Comm_set_errhandler(*made, MPI_ERRORS_RETURN) : rc;
+    pthread_mutex_lock(&lock);
+    int number = numbers_take(&numbers, state_tags()->numbers);
+    pthread_mutex_unlock(&lock);
+    return number;
 }
 
-/* Communicators that are connected in this process. Each takes two more; MPICH has room for about
- * 2,000, which the program's own are to have. */
-#define CONNECTED_MAX 256
-static _Atomic int connected;
-
-/* Whether all ranks have room for one more. If one has a duplicate under way, it is put off. */
-static int agree(struct spread *spread, MPI_Comm comm, int *go)
+/* Messages to this rank have all arrived when the last call on the communicator ends. After an error
+ * they may not have: then the number isn't given again. */
+static void give_back(const struct spread *spread, int number)
 {
-    enum { NO_ROOM, PUT_OFF, GO };
-    int own = connected >= CONNECTED_MAX ? NO_ROOM : idups_pending() ? PUT_OFF : GO, least = NO_ROOM;
-    int rc = real.Allreduce(&own, &least, 1, MPI_INT, MPI_MIN, comm);
-    spread->is_native = least == NO_ROOM;
-    if (least == PUT_OFF) {
-        spread->awaited = 0;
-        spread->put_off += spread->put_off < PUT_OFF_MAX;
-    }
-    *go = least == GO;
-    return rc;
+    if (number < 0 || spread->has_failed)
+        return;
+    pthread_mutex_lock(&lock);
+    numbers_give_back(&numbers, number);
+    pthread_mutex_unlock(&lock);
+}
+
+/* What a rank tells the others of its communicator. */
+struct offer {
+    unsigned long long wire;    /* the id of the one that it would take; 0 without one */
+    long long number;           /* -1: it has none left */
+};
+
+static int is_agreed(const struct offer *offers, int size)
+{
+    for (int r = 0; r < size; r++)
+        if (offers[r].wire == 0 || offers[r].wire != offers[0].wire || offers[r].number < 0)
+            return 0;
+    return 1;
 }
 
 int spread_connect(struct spread *spread, MPI_Comm comm, int *is_told)
 {
     const struct layout *layout = &spread->layout;
-    if (spread->site != MPI_COMM_NULL || spread->is_native)
+    size_t size = (size_t)layout->size;
+    if (spread->peers || spread->is_native)
         return MPI_SUCCESS;
-    /* These two calls are on the program's own communicator. */
-    int go, rc = agree(spread, comm, &go);
-    if (rc == MPI_SUCCESS && !go)
-        return rc;
-    if (rc == MPI_SUCCESS && spread->wire == MPI_COMM_NULL)
-        rc = split(comm, 0, layout->rank, &spread->wire);
+    struct peer *peers = malloc(size * sizeof *peers);
+    struct offer *offers = malloc(size * sizeof *offers);
+    int *ranks = malloc(size * sizeof *ranks), rc = MPI_ERR_NO_MEM;
+    if (!peers || !offers || !ranks)
+        goto end;
+    struct wire *wire = wires_find(comm, layout->size, ranks);
+    int number = wire ? take_number() : -1;
+    struct offer own = {.wire = wire ? wire->id : 0, .number = number};
+    /* This call is on the program's own communicator. */
+    rc = real.Allgather(&own, sizeof own, MPI_BYTE, offers, sizeof own, MPI_BYTE, comm);
     *is_told = rc != MPI_SUCCESS;
-    if (rc == MPI_SUCCESS)
-        rc = split(spread->wire, layout->site_of[layout->rank], layout->rank, &spread->site);
-    connected += spread->site != MPI_COMM_NULL;
+    if (rc == MPI_SUCCESS && is_agreed(offers, layout->size)) {
+        for (int r = 0; r < layout->size; r++)
+            peers[r] = (struct peer){.rank = ranks[r], .number = (int)offers[r].number};
+        spread->wire = wire;
+        spread->peers = peers;
+        peers = NULL;
+    } else {
+        spread->is_native = rc == MPI_SUCCESS;
+        give_back(spread, number);
+        if (wire)
+            wire_release(wire);
+    }
+end:
+    free(ranks);
+    free(offers);
+    free(peers);
     return rc;
 }
 
 void spread_disconnect(struct spread *spread)
 {
-    connected -= spread->site != MPI_COMM_NULL;
-    if (spread->site != MPI_COMM_NULL)
-        real.Comm_free(&spread->site);
-    if (spread->wire != MPI_COMM_NULL)
-        real.Comm_free(&spread->wire);
+    if (!spread->peers)
+        return;
+    give_back(spread, spread->peers[spread->layout.rank].number);
+    wire_release(spread->wire);
+    free(spread->peers);
+    spread->peers = NULL;
+}
+
+int spread_tag(const struct spread *spread, int number, int of_call)
+{
+    return tag_make(state_tags(), number, spread->sequence, of_call);
 }

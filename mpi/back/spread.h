@@ -7,13 +7,18 @@
 #include "choice.h"
 #include "layout.h"
 #include "topology.h"
+#include "wires.h"
 
-/* Making the sub-communicators takes several round trips, and a call gains one or two. So a
- * communicator has them from the first call after so many for which they would be used. */
+/* Before their first message the ranks of a communicator tell each other their numbers, which takes
+ * a collective, and a call gains one or two crossings. So they do it at the first call after so many
+ * that would not be native. */
 #define SPREAD_AFTER 4
 
-/* It doubles at most so often. */
-#define PUT_OFF_MAX 20
+/* How a rank of the communicator is reached on the wire. */
+struct peer {
+    int rank;       /* its rank there */
+    int number;     /* by which it knows the communicator: see tags.h */
+};
 
 struct spread {
     struct layout layout;
@@ -23,12 +28,12 @@ struct spread {
     struct shape shape;   /* for the choice; made at the first collective */
     int has_shape;
     int awaited;    /* calls that were native because of SPREAD_AFTER: the same at all ranks */
-    int put_off;    /* how often that was doubled, since a duplicate was under way: the same, too */
     /* Made by spread_connect(): */
-    MPI_Comm wire;  /* a duplicate, for this library's own messages; errors are returned */
-    int is_native;  /* every call is the MPI's own, at all ranks; see spread_connect() */
-    unsigned sequence;  /* of calls that weren't native: the same at all ranks */
-    MPI_Comm site;  /* the ranks of the calling rank's site, in order; errors are returned */
+    struct peer *peers;     /* [size] */
+    struct wire *wire;      /* on which messages travel, with all communicators of the same processes */
+    int is_native;          /* every call is the MPI's own, at all ranks */
+    unsigned sequence;      /* of calls that weren't native: the same at all ranks */
+    int has_failed;         /* messages of a call that has failed may still be under way */
 };
 
 /* What is known of a communicator: NULL if all of its ranks are at one site, it is an
@@ -36,14 +41,16 @@ struct spread {
  * all ranks (NULL or not). It is kept with the communicator, and freed with it. */
 struct spread *spread_of(MPI_Comm comm);
 
-/* Makes the sub-communicators, once per communicator. Collective: all ranks of the
- * communicator call it at the same point. Returns an MPI error code. If one of them has no
- * room for more communicators, none is made, and `is_native` is set at all ranks. If one has a
- * duplicate under way (see idups.h), none is made yet: it is put off. `is_told` is set if the communicator's error handler has been
- * called for the error. */
+/* Has the ranks tell each other their numbers, once per communicator. Collective: all ranks of the
+ * communicator call it at the same point. Makes no communicator. Returns an MPI error code. If one of
+ * the ranks has no number left, or they have no wire in common, `is_native` is set at all of them.
+ * `is_told` is set if the communicator's error handler has been called for the error. */
 int spread_connect(struct spread *spread, MPI_Comm comm, int *is_told);
 
-/* Frees them. Collective. */
+/* Gives the own number back. Local. */
 void spread_disconnect(struct spread *spread);
+
+/* The tag of a message to the rank whose number it is, in the call that goes on. */
+int spread_tag(const struct spread *spread, int number, int of_call);
 
 #endif

@@ -24,6 +24,7 @@ enum phase { BEFORE, RUNNING, ENDED };
 static _Atomic int phase = BEFORE;
 static _Atomic int spans;
 static struct topology *topology;
+static struct tags tags;
 
 const struct topology *state_topology(void)
 {
@@ -35,9 +36,19 @@ int state_spans(void)
     return atomic_load_explicit(&spans, memory_order_acquire);
 }
 
-int state_ended(void)
+const struct tags *state_tags(void)
 {
-    return atomic_load(&phase) == ENDED;
+    return &tags;
+}
+
+/* The largest tag that the MPI has. */
+static int largest_tag(void)
+{
+    void *value;
+    int found = 0;
+    if (real.Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &value, &found) != MPI_SUCCESS || !found)
+        return TAG_MOST_LEAST;
+    return *(const int *)value;
 }
 
 /* The file that says where the job runs, or NULL. */
@@ -66,11 +77,13 @@ static int profile_group(int rank)
     return topology_group(topology, rank);
 }
 
-/* What all ranks must have in common: the topology, and what the user asked for. */
+/* What all ranks must have in common: the topology, what the user asked for, and tags. */
 static unsigned long long common_hash(void)
 {
     asked_start();
-    unsigned long long hash = (topology_hash(topology) ^ (unsigned char)asked()) * 1099511628211ull;
+    unsigned long long hash = topology_hash(topology);
+    for (size_t i = 0; i < 3; i++)
+        hash = (hash ^ (unsigned)(int[]){asked(), tags.numbers, tags.sequence}[i]) * 1099511628211ull;
     return hash ? hash : 1;
 }
 
@@ -81,18 +94,23 @@ static struct record read_topology(int rank, char *why, size_t why_len)
     char wrong[256] = "it doesn't say at which node this process is";
     if (!file) {
         snprintf(why, why_len, "%s isn't there", front->topology);
-        return (struct record){.node = NO_TOPOLOGY, .group = -1};
+        return (struct record){.node = NO_TOPOLOGY, .group = -1, .site = -1};
     }
     topology = topology_read(file, wrong, sizeof wrong);
     int node = topology ? own_node(rank) : NO_PLACE;
     if (node >= 0) {
         snprintf(why, why_len, "other ranks have read another %s, or have another ISTHMUS_COLL or release of isthmus", file);
-        return (struct record){.node = node, .group = profile_group(rank), .hash = common_hash()};
+        return (struct record){
+            .node = node,
+            .group = profile_group(rank),
+            .site = topology->node[node].place[topology->levels - 1],
+            .hash = common_hash(),
+        };
     }
     snprintf(why, why_len, "%s: %s", file, wrong);
     topology_free(topology);
     topology = NULL;
-    return (struct record){.node = NO_PLACE, .group = -1};
+    return (struct record){.node = NO_PLACE, .group = -1, .site = -1};
 }
 
 void state_start(void)
@@ -102,11 +120,12 @@ void state_start(void)
     if (atomic_load(&phase) != BEFORE || real.Comm_rank(MPI_COMM_WORLD, &rank) != MPI_SUCCESS)
         return;
     attributes_start();
+    tags = tags_make(largest_tag());
     struct record own = read_topology(rank, why, sizeof why);
     if (worlds_start(&own) == rank)
         say("collectives are the MPI's own: %s", why);
     if (topology)
-        counters_start(topology, topology->node[own.node].place[topology->levels - 1]);
+        counters_start(topology, (int)own.site);
     if (topology && known_start() != 0)
         say("collectives are the MPI's own: no attribute key could be made");
     else

@@ -17,8 +17,7 @@ static const struct back table = {
     .call = {
         [CALL_Attr_get] = (function)entry_Comm_get_attr,
 #define X(name) [CALL_##name] = (function)entry_##name,
-        X(Init) X(Init_thread) X(Finalize) X(Comm_free) X(Comm_disconnect) X(Comm_idup) X(Comm_idup_with_info)
-        X(Intercomm_merge) X(Comm_get_attr)
+        X(Init) X(Init_thread) X(Finalize) X(Comm_free) X(Comm_disconnect) X(Intercomm_merge) X(Comm_get_attr)
         X(Comm_split_type) X(Cart_create) X(Dist_graph_create) X(Dist_graph_create_adjacent)
 #undef X
 #define X(name, parameters) [CALL_##name] = (function)coll_##name, [CALL_##name##_c] = (function)large_##name,

@@ -1,9 +1,11 @@
 #include "worlds.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "real.h"
 #include "say.h"
@@ -27,6 +29,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct world *worlds;
 static struct record own_record;
 static int started;
+static struct wire *home;   /* that of MPI_COMM_WORLD, or NULL */
 
 /* How long ranks are waited for before the user is told. They have all come here from a
  * call of the MPI in which they have met. */
@@ -44,13 +47,13 @@ static void say_waiting(MPI_Comm comm)
 }
 
 /* MPI_Allgather of the records, which tells the user if it doesn't end. */
-static int gather(struct record *records, MPI_Comm comm)
+static int gather(const struct record *own, struct record *records, MPI_Comm comm)
 {
     const struct timespec interval = {.tv_nsec = TEST_INTERVAL_NS};
     MPI_Request request;
     int done = 0, said = 0;
     double start = real.Wtime();
-    int rc = real.Iallgather(&own_record, sizeof own_record, MPI_BYTE, records, sizeof own_record, MPI_BYTE, comm, &request);
+    int rc = real.Iallgather(own, sizeof *own, MPI_BYTE, records, sizeof *records, MPI_BYTE, comm, &request);
     while (rc == MPI_SUCCESS) {
         rc = real.Test(&request, &done, MPI_STATUS_IGNORE);
         if (done)
@@ -64,14 +67,26 @@ static int gather(struct record *records, MPI_Comm comm)
     return rc;
 }
 
-/* Gathers the records of all ranks; NULL without memory or after an error. */
-static struct record *exchange(MPI_Comm comm, int size)
+/* Unlike that of any other process or moment. */
+static unsigned long long new_id(void)
 {
+    static _Atomic unsigned count;
+    struct timespec now = {0};
+    clock_gettime(CLOCK_REALTIME, &now);
+    unsigned long long moment = (unsigned long long)now.tv_sec * 1000000000ull + (unsigned long long)now.tv_nsec;
+    unsigned long long id = (moment + atomic_fetch_add(&count, 1)) ^ (unsigned long long)getpid() << 42;
+    return id ? id : 1;
+}
+
+/* Gathers the records of all ranks; NULL without memory or after an error. */
+static struct record *exchange(struct record own, MPI_Comm comm, int size)
+{
+    own.id = new_id();
     struct record *records = malloc((size_t)size * sizeof *records);
     /* The others wait for this rank all the same: the MPI says the error then. */
     if (!records)
         say("no memory for the places of %d ranks", size);
-    if (gather(records, comm) == MPI_SUCCESS)
+    if (gather(&own, records, comm) == MPI_SUCCESS)
         return records;
     free(records);
     return NULL;
@@ -116,6 +131,32 @@ static int first_other(const struct record *records, int size)
     return topologies > 0 ? first : -1;
 }
 
+/* Whether processes that know each other's places are at several sites. All that are in the records
+ * decide the same. */
+static int span(const struct record *records, int size)
+{
+    for (int i = 0; i < size; i++) {
+        int first = 0;
+        while (records[first].hash != records[i].hash)
+            first++;
+        if (records[i].hash != 0 && records[i].site != records[first].site)
+            return 1;
+    }
+    return 0;
+}
+
+/* MPI_Comm_create and not MPI_Comm_dup, which would call the attribute functions of tools. */
+static struct wire *wire_of_world(unsigned long long id)
+{
+    MPI_Group all;
+    MPI_Comm made = MPI_COMM_NULL;
+    if (real.Comm_group(MPI_COMM_WORLD, &all) != MPI_SUCCESS)
+        return NULL;
+    int rc = real.Comm_create(MPI_COMM_WORLD, all, &made);
+    real.Group_free(&all);
+    return rc == MPI_SUCCESS ? wires_add(made, id) : NULL;
+}
+
 int worlds_start(const struct record *own)
 {
     int size, other = -1;
@@ -123,10 +164,12 @@ int worlds_start(const struct record *own)
     started = 1;
     if (real.Comm_size(MPI_COMM_WORLD, &size) != MPI_SUCCESS)
         return -1;
-    struct record *records = exchange(MPI_COMM_WORLD, size);
+    struct record *records = exchange(own_record, MPI_COMM_WORLD, size);
     if (records) {
         other = first_other(records, size);
         remember(MPI_COMM_WORLD, records, size);
+        if (span(records, size))
+            home = wire_of_world(records[0].id);
     }
     free(records);
     return other;
@@ -147,15 +190,44 @@ static int is_news(MPI_Comm comm, const struct record *records, int size)
     return news;
 }
 
-void worlds_meet(MPI_Comm comm)
+/* The id of a wire that has all ranks, or 0. */
+static unsigned long long wire_id(MPI_Comm comm, int size)
 {
+    int *ranks = malloc((size_t)size * sizeof *ranks);
+    struct wire *wire = ranks ? wires_find(comm, size, ranks) : NULL;
+    unsigned long long id = wire ? wire->id : 0;
+    if (wire)
+        wire_release(wire);
+    free(ranks);
+    return id;
+}
+
+static int has_wire(const struct record *records, int size)
+{
+    for (int i = 0; i < size; i++)
+        if (records[i].wire == 0 || records[i].wire != records[0].wire)
+            return 0;
+    return 1;
+}
+
+struct wire *worlds_meet(MPI_Comm intercomm, int high, MPI_Comm made)
+{
+    const struct record nothing = {.node = NO_TOPOLOGY, .group = -1, .site = -1};
+    struct record own = started ? own_record : nothing;
+    struct wire *wire = NULL;
+    MPI_Comm comm;
     int size;
-    if (!started || comm == MPI_COMM_NULL || real.Comm_size(comm, &size) != MPI_SUCCESS)
-        return;
-    struct record *records = exchange(comm, size);
-    if (records && is_news(comm, records, size))
-        remember(comm, records, size);
+    if (made == MPI_COMM_NULL || real.Comm_size(made, &size) != MPI_SUCCESS)
+        return NULL;
+    own.wire = wire_id(made, size);
+    struct record *records = exchange(own, made, size);
+    if (records && is_news(made, records, size))
+        remember(made, records, size);
+    if (records && span(records, size) && !has_wire(records, size) &&
+        real.Intercomm_merge(intercomm, high, &comm) == MPI_SUCCESS)
+        wire = wires_add(comm, records[0].id);
     free(records);
+    return wire;
 }
 
 /* Fills in what one world knows. Returns the number of ranks that are still not known.
@@ -205,6 +277,10 @@ int worlds_nodes(MPI_Comm comm, int size, int *node, int *group)
 
 void worlds_end(void)
 {
+    wires_end();
+    if (home)
+        wire_release(home);
+    home = NULL;
     while (worlds) {
         struct world *world = worlds;
         worlds = world->next;

@@ -5,22 +5,30 @@
 
 #include <mpi.h>
 
+#include "wires.h"
+
 /* What a process tells of itself. */
 struct record {
     unsigned long long hash;    /* of its topology; 0 without one */
     long long node;             /* index into the topology's nodes, or one of these */
     long long group;            /* index into the topology's groups, or -1 */
+    long long site;             /* index into the topology's sites; -1 without a place */
+    /* Filled in when they are exchanged: */
+    unsigned long long wire;    /* the id of a wire that has all of these processes; 0 without one */
+    unsigned long long id;      /* for a new wire: that of the first process is taken */
 };
 enum { NO_PLACE = -1, NO_TOPOLOGY = -2 };
 
-/* Exchanges the records of MPI_COMM_WORLD. Collective; every process with this library
+/* Exchanges the records of MPI_COMM_WORLD, and makes its wire if it reaches over sites. Collective; every process with this library
  * takes part, even without a topology, so that none waits for another. Returns the lowest
  * rank whose record has no node or another hash than that of rank 0; -1 if there is none,
  * or if no rank has a topology. */
 int worlds_start(const struct record *own);
 
-/* Exchanges the records of a communicator in which worlds meet. Collective. */
-void worlds_meet(MPI_Comm comm);
+/* Exchanges the records of a communicator in which worlds meet, which MPI_Intercomm_merge has made
+ * with these arguments. Collective; processes that haven't called worlds_start() take part, too.
+ * Returns the wire of the meeting, for the communicator to hold, or NULL if none is needed. */
+struct wire *worlds_meet(MPI_Comm intercomm, int high, MPI_Comm made);
 
 /* The node and the group of each rank of an intra-communicator. Local. Returns 0, or -1 if
  * the node of one of them isn't known. Processes know each other only if their topologies are equal, so that the

@@ -16,8 +16,7 @@
     X(Scatter, 8) X(Scatterv, 9) X(Allgather, 7) X(Allgatherv, 8) X(Reduce_scatter, 6) \
     X(Reduce_scatter_block, 6) X(Alltoall, 7) X(Alltoallv, 9) \
     COUNT_CALLS(X) \
-    X(Comm_free, 1) X(Comm_disconnect, 1) X(Comm_idup, 3) X(Comm_idup_with_info, 4) \
-    X(Comm_get_attr, 4) X(Attr_get, 4) X(Comm_split_type, 5) \
+    X(Comm_free, 1) X(Comm_disconnect, 1) X(Comm_get_attr, 4) X(Attr_get, 4) X(Comm_split_type, 5) \
     X(Intercomm_merge, 3) X(Cart_create, 6) X(Dist_graph_create, 9) X(Dist_graph_create_adjacent, 10)
 
 enum call {

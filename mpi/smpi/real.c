@@ -75,21 +75,14 @@ static int comm_split(MPI_Comm comm, int color, int key, MPI_Comm *made)
     return rc;
 }
 
-/* How the library agrees on communicators, and nothing that is measured, is spared SMPI's
- * algorithms: those that share nodes' memory have each rank ask each other one first. */
-static int allreduce(const void *send, void *receive, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
+/* What ranks tell each other of a communicator, and nothing that is measured, is spared SMPI's
+ * algorithm, in which each rank sends to each other one. */
+static int allgather(const void *send, int send_count, MPI_Datatype send_type, void *receive, int receive_count,
+                     MPI_Datatype receive_type, MPI_Comm comm)
 {
-    int size;
-    if (count != 1 || type != MPI_INT || op != MPI_MIN)
-        return PMPI_Allreduce(send, receive, count, type, op, comm);
-    PMPI_Comm_size(comm, &size);
-    int *all = malloc((size_t)size * sizeof *all), least = *(const int *)send;
-    int rc = all ? gather_to_all(send, sizeof *all, all, comm) : MPI_ERR_NO_MEM;
-    for (int i = 0; i < size && rc == MPI_SUCCESS; i++)
-        least = all[i] < least ? all[i] : least;
-    *(int *)receive = least;
-    free(all);
-    return rc;
+    if (send_type != MPI_BYTE)
+        return PMPI_Allgather(send, send_count, send_type, receive, receive_count, receive_type, comm);
+    return gather_to_all(send, send_count, receive, comm);
 }
 
 static int test(MPI_Request *request, int *done, MPI_Status *status)
@@ -133,7 +126,7 @@ void real_fill(void)
     REAL_CALLS(X)
 #undef X
     real.Iallgather = iallgather;
-    real.Allreduce = allreduce;
+    real.Allgather = allgather;
     real.Comm_split = comm_split;
     real.Test = test;
     real.Comm_test_inter = test_inter;

@@ -9,6 +9,7 @@
 #include "blocks.h"
 #include "kind.h"
 #include "pieces.h"
+#include "site.h"
 #include "uneven.h"
 
 /* Those who stand for the subsets of the widest tier swap their rows. `whole` gets all. */
@@ -50,7 +51,8 @@ static void by_leaders(struct call *call, int *length, const char *own, char *wh
         for (int c = 0; c < tree.children; c++)
             call_send(call, whole, (int)total, MPI_BYTE, tree.child[c].rank, TAG_DOWN);
     }
-    CALL_DO(call, real.Bcast(whole, (int)total, MPI_BYTE, tree.head, call->spread->site));
+    struct kind bytes = kind_of_bytes();
+    site_bcast(call, &bytes, whole, (int)total, tree.head);
 }
 
 /* Which rank of a site takes another site's rank's block. */
@@ -92,7 +94,8 @@ void pieces_together(struct call *call, const int *length, const char *own, char
         if (s != own_site)
             call_send(call, own, length[layout->rank], MPI_BYTE, taker(&sites, s, layout->rank), TAG_ACROSS);
     call_wait_all(call);
-    CALL_DO(call, real.Allgatherv(MPI_IN_PLACE, 0, MPI_BYTE, lined, counts, starts, MPI_BYTE, call->spread->site));
+    struct kind bytes = kind_of_bytes();
+    site_allgather(call, &bytes, lined, counts, starts);
     memcpy(next, starts, (size_t)members * sizeof *next);
     for (int r = 0; r < size && call_ok(call); r++) {
         int at = sites.index[taker(&sites, own_site, r)];

@@ -6,6 +6,7 @@
 #include "../real.h"
 #include "fold.h"
 #include "scattered.h"
+#include "site.h"
 #include "tree.h"
 
 /* What one rank does for a share of the vector: a lane's or, with leaders, all of it. */
@@ -112,13 +113,12 @@ static void by_leaders(struct call *call, const struct layout *layout, const str
         return;
     if (share.tree.member)
         share.own = elements_memory(call, &reduction->kind, count);
-    CALL_DO(call, real.Reduce(send_buffer, share.own, count, reduction->kind.type, reduction->op, share.tree.head,
-                              call->spread->site));
+    site_reduce(call, reduction, send_buffer, share.own, count, share.tree.head);
     if (share.tree.member) {
         find_peers(call, &share, widest, NULL, 0);
         cross(call, reduction, &share, 1, widest);
     }
-    CALL_DO(call, real.Bcast(recv, count, reduction->kind.type, share.tree.head, call->spread->site));
+    site_bcast(call, &reduction->kind, recv, count, share.tree.head);
 }
 
 static void in_lanes(struct call *call, const struct layout *layout, const struct reduction *reduction,
@@ -149,8 +149,7 @@ static void in_lanes(struct call *call, const struct layout *layout, const struc
         cross(call, reduction, share, mine, widest);
     /* Shares of the result that are still under way to others may not be written, nor read
      * by more than those sends: the allgather leaves them where they are. */
-    CALL_DO(call, real.Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, recv, shares.counts, shares.starts, kind->type,
-                                  call->spread->site));
+    site_allgather(call, kind, recv, shares.counts, shares.starts);
 }
 
 int coll_Allreduce(const void *send_buffer, void *recv, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm)
@@ -163,7 +162,7 @@ int coll_Allreduce(const void *send_buffer, void *recv, int count, MPI_Datatype 
         (send_buffer == recv && REFUSED(real.Allreduce(send_buffer, recv, count, datatype, op, alone()))))
         return real.Allreduce(send_buffer, recv, count, datatype, op, comm);
     size_t bytes = (size_t)count * reduction.kind.size;
-    if (!reduction_takes(&call, &reduction, bytes))
+    if (!call_takes(&call, bytes, bytes, reduction.commutative))
         return real.Allreduce(send_buffer, recv, count, datatype, op, comm);
     struct layout layout = reduction_layout(&call, &reduction);
     if (call_ok(&call)) {

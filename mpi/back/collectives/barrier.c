@@ -2,6 +2,7 @@
 #include "collectives.h"
 
 #include "../real.h"
+#include "site.h"
 #include "tree.h"
 
 /* One who stands for a subset of the widest tier tells the others that it is complete, and
@@ -44,10 +45,10 @@ static void barrier(struct call *call)
     const struct tier *widest = &call->layout->tier[0];
     struct tree tree;
     tree_make(call, &tree, call->layout, NULL, 0, 1, widest->leaders[widest->mine]);
-    CALL_DO(call, real.Barrier(call->spread->site));
+    site_arrive(call, tree.head);
     if (call_ok(call) && tree.member)
         cross(call, &tree);
-    CALL_DO(call, real.Barrier(call->spread->site));
+    site_leave(call, tree.head);
 }
 
 int coll_Barrier(MPI_Comm comm)

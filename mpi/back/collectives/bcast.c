@@ -4,6 +4,7 @@
 #include "../real.h"
 #include "kind.h"
 #include "scattered.h"
+#include "site.h"
 #include "tree.h"
 
 static size_t smaller(size_t a, size_t b)
@@ -15,6 +16,7 @@ static size_t smaller(size_t a, size_t b)
 static void in_pieces(struct call *call, char *stream, size_t length, size_t piece, int root)
 {
     struct tree tree;
+    struct kind kind = kind_of_bytes();
     size_t spread = 0;
     int pieces = (int)((length + piece - 1) / piece);
     int *arrived = call_ints(call, pieces);
@@ -31,8 +33,7 @@ static void in_pieces(struct call *call, char *stream, size_t length, size_t pie
             call_send_bytes(call, stream + start, bytes, tree.child[c].rank);
         if (!ends_part(call, p, pieces))
             continue;
-        CALL_DO(call, real.Bcast(stream + spread, (int)(start + bytes - spread), MPI_BYTE, tree.head,
-                                 call->spread->site));
+        site_bcast(call, &kind, stream + spread, (int)(start + bytes - spread), tree.head);
         spread = start + bytes;
     }
 }
@@ -66,6 +67,7 @@ static void in_lanes(struct call *call, char *stream, int length, int root)
 {
     struct lanes lanes;
     struct shares shares;
+    struct kind bytes = kind_of_bytes();
     const struct layout *layout = call->layout;
     int own = site_index(layout, layout->rank), at_root = layout->site_of[root] == layout->site_of[layout->rank];
     lanes_make(call, &lanes, 0);
@@ -73,18 +75,16 @@ static void in_lanes(struct call *call, char *stream, int length, int root)
         return;
     shares_make(call, &shares, &lanes, length);
     if (at_root && call_ok(call))
-        CALL_DO(call, real.Scatterv(stream, shares.counts, shares.starts, MPI_BYTE,
-                                    layout->rank == root ? MPI_IN_PLACE : stream + shares.starts[own], shares.counts[own],
-                                    MPI_BYTE, site_index(layout, root), call->spread->site));
+        site_scatter(call, &bytes, stream, shares.counts, shares.starts, stream + shares.starts[own], shares.counts[own],
+                     site_index(layout, root));
     if (call_ok(call))
         cross(call, &lanes, &shares, stream, length, root);
     if (at_root) {
         /* The rest comes into the buffer of which a share is still being sent. */
         call_wait_all(call);
-        CALL_DO(call, real.Bcast(stream, length, MPI_BYTE, site_index(layout, root), call->spread->site));
+        site_bcast(call, &bytes, stream, length, site_index(layout, root));
     } else if (call_ok(call)) {
-        CALL_DO(call, real.Allgatherv(MPI_IN_PLACE, 0, MPI_BYTE, stream, shares.counts, shares.starts, MPI_BYTE,
-                                      call->spread->site));
+        site_allgather(call, &bytes, stream, shares.counts, shares.starts);
     }
 }
 

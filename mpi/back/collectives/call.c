@@ -27,7 +27,7 @@ int call_begin(struct call *call, enum operation operation, MPI_Comm comm)
 /* Whether the communicator is to show first that it lives for more than a few calls. */
 static int is_awaited(struct spread *spread)
 {
-    if (asked() != CHOICE_AUTO || spread->awaited >= SPREAD_AFTER << spread->put_off)
+    if (asked() != CHOICE_AUTO || spread->awaited >= SPREAD_AFTER)
         return 0;
     spread->awaited++;
     return 1;
@@ -35,14 +35,12 @@ static int is_awaited(struct spread *spread)
 
 static int take(struct call *call, enum algorithm algorithm, size_t bytes)
 {
-    if ((algorithm == LANES || algorithm == SCATTERED) && call->no_lanes)
-        algorithm = asked() == CHOICE_AUTO ? NATIVE : LEADERS;
     struct spread *spread = call->spread;
     if (algorithm != NATIVE && is_awaited(spread))
         algorithm = NATIVE;
     if (algorithm != NATIVE)
         call->code = spread_connect(spread, call->comm, &call->is_told);
-    if (call_ok(call) && spread->site == MPI_COMM_NULL)
+    if (call_ok(call) && !spread->peers)
         algorithm = NATIVE;
     call->algorithm = algorithm;
     count_call(call->operation, algorithm);
@@ -97,6 +95,8 @@ int call_end(struct call *call)
 {
     call_wait_all(call);
     int code = call->code, pending = 0;
+    if (code != MPI_SUCCESS)
+        call->spread->has_failed = 1;
     for (int i = 0; i < call->requests; i++)
         pending += call->request[i] != MPI_REQUEST_NULL;
     /* Messages that an error has left under way may still write: their memory stays. */
@@ -160,13 +160,6 @@ static MPI_Request *new_requests(struct call *call, int count)
     return request;
 }
 
-/* The tag of this call: messages that an error has left under way never match those of the next
- * calls. Below 32,768, which every MPI has (MPI-4.1, 9.1.2). */
-static int own_tag(const struct call *call, int tag)
-{
-    return tag + (int)(call->spread->sequence % 4000) * TAGS;
-}
-
 /* How a message is cut, so that the MPI needn't ask the receiver before it sends: beyond
  * EAGER_BYTES that takes a round trip, and several at once share what is left of the time badly.
  * Very long ones gain too little. Only messages of which both ends say the same elements. */
@@ -207,11 +200,14 @@ int call_send(struct call *call, const void *buffer, int count, MPI_Datatype typ
     MPI_Request *request = new_requests(call, cut.parts);
     if (request == NULL)
         return -1;
+    const struct spread *spread = call->spread;
+    const struct peer *peer = &spread->peers[to];
+    int own_tag = spread_tag(spread, peer->number, tag);
     for (int i = 0; i < cut.parts; i++) {
         const char *from = (const char *)buffer + (MPI_Aint)i * cut.elements * cut.extent;
         int part = part_of(&cut, i, count);
         count_message(call->spread, to, (size_t)part * cut.bytes);
-        CALL_DO(call, real.Isend(from, part, type, to, own_tag(call, tag), call->spread->wire, request + i));
+        CALL_DO(call, real.Isend(from, part, type, peer->rank, own_tag, spread->wire->comm, request + i));
     }
     return call->requests - cut.parts;
 }
@@ -222,10 +218,12 @@ int call_receive(struct call *call, void *buffer, int count, MPI_Datatype type, 
     MPI_Request *request = new_requests(call, cut.parts);
     if (request == NULL)
         return -1;
+    const struct spread *spread = call->spread;
+    int own_tag = spread_tag(spread, spread->peers[call->layout->rank].number, tag);
     for (int i = 0; i < cut.parts; i++) {
         char *to = (char *)buffer + (MPI_Aint)i * cut.elements * cut.extent;
-        CALL_DO(call, real.Irecv(to, part_of(&cut, i, count), type, from, own_tag(call, tag), call->spread->wire,
-                                 request + i));
+        CALL_DO(call, real.Irecv(to, part_of(&cut, i, count), type, spread->peers[from].rank, own_tag,
+                                 spread->wire->comm, request + i));
     }
     return call->requests - cut.parts;
 }
@@ -258,9 +256,14 @@ void call_wait(struct call *call, int number)
         wait_for(call, &call->request[number], call->together[number]);
 }
 
+void call_wait_since(struct call *call, int first)
+{
+    wait_for(call, call->request + first, call->requests - first);
+}
+
 void call_wait_all(struct call *call)
 {
-    wait_for(call, call->request, call->requests);
+    call_wait_since(call, 0);
 }
 
 int site_index(const struct layout *layout, int rank)

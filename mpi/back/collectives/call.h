@@ -11,8 +11,8 @@
 #include "../choice.h"
 #include "../spread.h"
 
-/* Of messages on a communicator's wire, within one call. */
-enum { TAG_TREE = 1, TAG_ACROSS, TAG_DOWN, TAG_DIRECT, TAGS = 8 };
+/* Of messages within one call: at most TAGS_OF_CALL. */
+enum { TAG_TREE = 1, TAG_ACROSS, TAG_DOWN, TAG_DIRECT, TAG_SITE };
 
 struct call {
     MPI_Comm comm;
@@ -23,7 +23,6 @@ struct call {
     int code;                /* MPI_SUCCESS, or the first error */
     int is_told;             /* the communicator's error handler knows of the error */
     int root;                /* set before call_takes() where there is one; else -1 */
-    int no_lanes;            /* set before call_takes() where LANES can't be trusted */
     MPI_Request *request;    /* [requests] started by this call */
     int *together;           /* [requests] how many from there on are one message */
     int requests, requests_room;
@@ -34,7 +33,7 @@ struct call {
 /* False if the call is the MPI's own affair: one site, or unknown places. */
 int call_begin(struct call *call, enum operation operation, MPI_Comm comm);
 
-/* Whether this library carries it out; if so, the sub-communicators are there or `code` says
+/* Whether this library carries it out; if so, messages can go to all ranks or `code` says
  * why not. `bytes` as for choose(); `total`: the most bytes that one rank holds at a time. */
 int call_takes(struct call *call, size_t bytes, size_t total, int commutative);
 
@@ -76,8 +75,9 @@ int call_receive_bytes(struct call *call, void *bytes, size_t length, int from);
 /* Waits for one; -1 is nothing to wait for. */
 void call_wait(struct call *call, int number);
 
-/* Waits for all that was started. */
+/* Waits for all that was started, or for what was since there were so many requests. */
 void call_wait_all(struct call *call);
+void call_wait_since(struct call *call, int first);
 
 /* Whether arguments are such that the MPI's own function must speak. */
 static inline int bad_root(const struct call *call, int root)
@@ -85,7 +85,7 @@ static inline int bad_root(const struct call *call, int root)
     return root < 0 || root >= call->layout->size;
 }
 
-/* The index of a rank in the communicator of the calling rank's site, or -1. */
+/* The index of a rank among those of the calling rank's site, or -1. */
 int site_index(const struct layout *layout, int rank);
 
 #endif

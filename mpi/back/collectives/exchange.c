@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-#include "../real.h"
 #include "blocks.h"
+#include "site.h"
 
 /* What a leader knows of its site: for member i, sends[i * size + r] are the bytes for rank r
  * of the communicator, and receives[...] those from it. */
@@ -106,15 +106,14 @@ void exchange(struct call *call, const int *sends, const int *receives, const ch
     const struct layout *layout = call->layout;
     int size = layout->size, members = layout->site_members, is_leader = layout->site_ranks[0] == layout->rank;
     struct traffic traffic = { .size = size, .members = members };
-    MPI_Comm site = call->spread->site;
     /* What each member has in all, by its rank in the communicator. */
     int *length_out = call_ints(call, size), *length_in = call_ints(call, size);
     if (is_leader) {
         traffic.sends = call_ints(call, members * size);
         traffic.receives = call_ints(call, members * size);
     }
-    CALL_DO(call, real.Gather(sends, size, MPI_INT, traffic.sends, size, MPI_INT, 0, site));
-    CALL_DO(call, real.Gather(receives, size, MPI_INT, traffic.receives, size, MPI_INT, 0, site));
+    site_gather_ints(call, sends, size, traffic.sends, 0);
+    site_gather_ints(call, receives, size, traffic.receives, 0);
     if (!call_ok(call))
         return;
     length_out[layout->rank] = (int)sum(sends, size);

@@ -2,20 +2,13 @@
 
 #include "../alone.h"
 #include "../real.h"
+#include "site.h"
 
 int reduction_of(struct reduction *reduction, const void *buffer, int count, MPI_Datatype type, MPI_Op op)
 {
     reduction->op = op;
     return kind_of(&reduction->kind, buffer, count, type) && reduction->kind.extent >= 0 && !is_bad_op(op, type) &&
            real.Op_commutative(op, &reduction->commutative) == MPI_SUCCESS;
-}
-
-/* MPICH 4 and 5 write beyond their memory in MPI_Reduce_scatter(_block) of an operation that isn't
- * commutative on elements that don't begin at their origin; LANES would call it. */
-int reduction_takes(struct call *call, const struct reduction *reduction, size_t bytes)
-{
-    call->no_lanes = !reduction->commutative && reduction->kind.true_lb != 0;
-    return call_takes(call, bytes, bytes, reduction->commutative);
 }
 
 struct layout reduction_layout(struct call *call, const struct reduction *reduction)
@@ -35,7 +28,8 @@ char *reduce_shares(struct call *call, const struct reduction *reduction, const 
     if (!call_ok(call))
         return NULL;
     char *part = elements_memory(call, &reduction->kind, shares->counts[site_index(call->layout, call->layout->rank)]);
-    CALL_DO(call, real.Reduce_scatter(send, part, shares->counts, reduction->kind.type, reduction->op, call->spread->site));
+    if (call_ok(call))
+        site_reduce_scatter(call, reduction, send, part, shares->counts);
     return part;
 }
 

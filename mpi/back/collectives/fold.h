@@ -15,9 +15,6 @@ struct reduction {
  * type is plain. */
 int reduction_of(struct reduction *reduction, const void *buffer, int count, MPI_Datatype type, MPI_Op op);
 
-/* call_takes() for a reduction of so many bytes in all. */
-int reduction_takes(struct call *call, const struct reduction *reduction, size_t bytes);
-
 /* The layout by which parts are combined. Rank order is kept where sites lie side by side, not
  * where they are nested. */
 struct layout reduction_layout(struct call *call, const struct reduction *reduction);

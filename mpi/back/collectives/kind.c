@@ -28,6 +28,11 @@ int kind_of(struct kind *kind, const void *buffer, int count, MPI_Datatype type)
     return count >= 0 && kind_of_type(kind, type) && !is_missing(kind, buffer, count);
 }
 
+struct kind kind_of_bytes(void)
+{
+    return (struct kind){ .type = MPI_BYTE, .size = 1, .extent = 1, .true_extent = 1, .plain = 1 };
+}
+
 /* Elements as one of another type, at an address. */
 struct placed {
     MPI_Datatype type;
@@ -54,7 +59,7 @@ static void placed_free(struct placed *placed)
 static void pack(struct call *call, const struct kind *kind, const void *buffer, int count, char *stream, int length)
 {
     int position = 0;
-    MPI_Comm comm = call->spread->wire;
+    MPI_Comm comm = call->spread->wire->comm;
     if (buffer != MPI_BOTTOM) {
         CALL_DO(call, real.Pack(buffer, count, kind->type, stream, length, &position, comm));
         return;
@@ -67,7 +72,7 @@ static void pack(struct call *call, const struct kind *kind, const void *buffer,
 static void unpack(struct call *call, const struct kind *kind, const char *stream, int length, void *buffer, int count)
 {
     int position = 0;
-    MPI_Comm comm = call->spread->wire;
+    MPI_Comm comm = call->spread->wire->comm;
     if (buffer != MPI_BOTTOM) {
         CALL_DO(call, real.Unpack(stream, length, &position, buffer, count, kind->type, comm));
         return;

@@ -24,6 +24,9 @@ int kind_of(struct kind *kind, const void *buffer, int count, MPI_Datatype type)
 /* The same where there is no buffer to check. */
 int kind_of_type(struct kind *kind, MPI_Datatype type);
 
+/* Of bytes: every stream is a buffer of them. */
+struct kind kind_of_bytes(void);
+
 static inline char *element(const struct kind *kind, const void *buffer, long long index)
 {
     return (char *)buffer + index * kind->extent;

@@ -5,6 +5,7 @@
 #include "../real.h"
 #include "fold.h"
 #include "scattered.h"
+#include "site.h"
 #include "tree.h"
 
 /* What one who stands for others combines: the parts of its children and its own among
@@ -77,8 +78,7 @@ static void in_pieces(struct call *call, const struct layout *layout, const stru
             continue;
         int end = p + 1 == pieces ? count : (p + 1) * piece;
         char *to = at.tree.member ? element(kind, at.part[at.own], start) : NULL;
-        CALL_DO(call, real.Reduce(element(kind, send, start), to, end - start, kind->type, reduction->op, at.tree.head,
-                                  call->spread->site));
+        site_reduce(call, reduction, element(kind, send, start), to, end - start, at.tree.head);
         start = end;
         /* The root has nobody to pass a piece on to, so that its site needn't wait for others. */
         int ready = at.tree.parent >= 0 ? p + 1 : at.tree.member && p + 1 == pieces ? pieces : 0;
@@ -126,8 +126,7 @@ static void in_lanes(struct call *call, const struct layout *layout, const struc
         return;
     cross(call, layout, reduction, &lanes, &shares, part, shares.starts[own], count, root);
     if (layout->site_of[root] == layout->site_of[layout->rank])
-        CALL_DO(call, real.Gatherv(part, shares.counts[own], kind->type, recv, shares.counts, shares.starts, kind->type,
-                                   site_index(layout, root), call->spread->site));
+        site_gather(call, kind, part, shares.counts[own], recv, shares.counts, shares.starts, site_index(layout, root));
 }
 
 int coll_Reduce(const void *send, void *recv, int count, MPI_Datatype datatype, MPI_Op op, int root, MPI_Comm comm)
@@ -145,7 +144,7 @@ int coll_Reduce(const void *send, void *recv, int count, MPI_Datatype datatype, 
         return real.Reduce(send, recv, count, datatype, op, root, comm);
     call.root = root;
     size_t bytes = (size_t)count * reduction.kind.size;
-    if (!reduction_takes(&call, &reduction, bytes))
+    if (!call_takes(&call, bytes, bytes, reduction.commutative))
         return real.Reduce(send, recv, count, datatype, op, root, comm);
     struct layout layout = reduction_layout(&call, &reduction);
     if (call_ok(&call)) {

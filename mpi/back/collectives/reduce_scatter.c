@@ -8,6 +8,7 @@
 #include "../real.h"
 #include "fold.h"
 #include "pieces.h"
+#include "site.h"
 #include "tree.h"
 
 /* The vector, of which each rank gets a piece. */
@@ -90,7 +91,7 @@ static void by_leaders(struct call *call, const struct reduction *reduction, con
     lanes_make(call, &sites, 1);
     char *whole = is_leader ? elements_memory(call, kind, pieces->total) : NULL, *row = NULL;
     int *count = call_ints(call, layout->site_members), *start = call_ints(call, layout->site_members);
-    CALL_DO(call, real.Reduce(send, whole, pieces->total, kind->type, reduction->op, 0, call->spread->site));
+    site_reduce(call, reduction, send, whole, pieces->total, 0);
     if (is_leader && call_ok(call))
         row = cross(call, reduction, &sites, pieces, whole);
     for (int i = 0, lined = 0; i < layout->site_members && call_ok(call); i++) {
@@ -98,8 +99,8 @@ static void by_leaders(struct call *call, const struct reduction *reduction, con
         start[i] = lined;
         lined += count[i];
     }
-    CALL_DO(call, real.Scatterv(row, count, start, kind->type, recv, pieces->count[layout->rank], kind->type, 0,
-                                call->spread->site));
+    if (call_ok(call))
+        site_scatter(call, kind, row, count, start, recv, pieces->count[layout->rank], 0);
 }
 
 /* The rank of a site of so many members that takes care of another site's rank. */
@@ -149,7 +150,8 @@ static void in_lanes(struct call *call, const struct reduction *reduction, const
     share_out(layout, &sites, pieces, order, first, count);
     char *rows = elements_memory(call, kind, pieces->total), *mine = elements_memory(call, kind, count[own]);
     line_up(call, reduction, pieces, send, order, layout->size, rows);
-    CALL_DO(call, real.Reduce_scatter(rows, mine, count, kind->type, reduction->op, call->spread->site));
+    if (call_ok(call))
+        site_reduce_scatter(call, reduction, rows, mine, count);
     for (int s = 0; s < layout->sites && call_ok(call); s++)
         from[s] = sites.ranks[sites.start[s] + carer(own, lanes_site_members(&sites, s), members)];
     fold_receive(call, reduction, from, layout->sites, own_site, NULL, elements, TAG_ACROSS, part, arrived);
@@ -204,7 +206,7 @@ static int reduce_scatter(struct call *call, const void *send, void *recv, const
     if (!reduction_of(&reduction, input, total > 0, datatype, op))
         return -1;
     size_t bytes = total * reduction.kind.size;
-    if (total > INT_MAX || !reduction_takes(call, &reduction, bytes))
+    if (total > INT_MAX || !call_takes(call, bytes, bytes, reduction.commutative))
         return -1;
     pieces_make(call, &pieces, counts);
     if (call_ok(call)) {

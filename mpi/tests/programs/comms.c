@@ -1,6 +1,7 @@
-/* More communicators at a time than the library has room for, and many one after the other.
+/* More communicators at a time than the library has numbers for, and many one after the other.
  * Three ranks, with topologies/turns; `comms ROUNDS`: two ranks, so many rounds; `comms ROUNDS
- * merged`: of two that don't know each other's places. */
+ * merged`: of two that don't know each other's places; `comms ROUNDS bytes`: what one takes, with or
+ * without the library. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <limits.h>
@@ -9,10 +10,22 @@
 
 #include "check.h"
 
-/* ROOM is as in spread.c. LEAK_BYTES is less than the least that is kept for a communicator. */
-enum { ROOM = 256, MORE = 300, LEAK_BYTES = 60, PARTS = 5 };
+/* LEAK_BYTES is less than the least that is kept for a communicator. */
+enum { ROOM_MAX = 1024, EXTRA = 44, LEAK_BYTES = 60, PARTS = 5 };
 static int rank;
 static long (*counter)(int);
+
+/* How many communicators a process has numbers for: as in tags.c. */
+static int room(void)
+{
+    int *most, found, bits = 0;
+    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most, &found);
+    CHECK(found && *most >= 32767);
+    while (bits < 30 && (1LL << (bits + 1)) - 1 <= *most)
+        bits++;
+    int numbers = (bits - 3) * 3 / 5;
+    return numbers < 10 ? 1 << numbers : ROOM_MAX;
+}
 
 /* Calls that weren't native. */
 static long taken(void)
@@ -31,7 +44,7 @@ static void check(MPI_Comm comm, int ours)
     CHECK(taken() - before == ours);
 }
 
-/* Two of the three ranks have no room for it. */
+/* Two of the three ranks have no number for it. */
 static void check_all(void)
 {
     MPI_Comm all;
@@ -42,24 +55,25 @@ static void check_all(void)
 
 static void check_many(MPI_Comm pair)
 {
-    static MPI_Comm comm[MORE];
-    for (int i = 0; i < MORE; i++) {
+    static MPI_Comm comm[ROOM_MAX + EXTRA];
+    int most = room(), more = most + EXTRA;
+    for (int i = 0; i < more; i++) {
         MPI_Comm_dup(pair, &comm[i]);
-        check(comm[i], i < ROOM);
+        check(comm[i], i < most);
     }
     /* Each stays what it is. */
     check(comm[0], 1);
-    check(comm[MORE - 1], 0);
-    for (int i = 0; i < MORE; i++)
+    check(comm[more - 1], 0);
+    for (int i = 0; i < more; i++)
         MPI_Comm_free(&comm[i]);
-    for (int i = 0; i < ROOM; i++) {
+    for (int i = 0; i < most; i++) {
         MPI_Comm_dup(pair, &comm[i]);
         check(comm[i], 1);
     }
     if (rank == 0)
         MPI_Send(NULL, 0, MPI_INT, 2, 0, MPI_COMM_WORLD);
     check_all();
-    for (int i = 0; i < ROOM; i++)
+    for (int i = 0; i < most; i++)
         MPI_Comm_free(&comm[i]);
 }
 
@@ -115,19 +129,44 @@ static void check_often(int rounds, long (*make)(int))
     CHECK(least < LEAK_BYTES * (long)(rounds / PARTS));
 }
 
+/* What one communicator takes, a collective on it included. */
+static void print_bytes(int count)
+{
+    MPI_Comm *comm = malloc((size_t)count * sizeof *comm);
+    CHECK(comm);
+    size_t before = mallinfo2().uordblks;
+    for (int i = 0; i < count; i++) {
+        int sum = 0;
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm[i]);
+        MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, comm[i]);
+    }
+    size_t after = mallinfo2().uordblks;
+    if (rank == 0)
+        printf("bytes of one: %zu\n", (after - before) / (size_t)count);
+    for (int i = 0; i < count; i++)
+        MPI_Comm_free(&comm[i]);
+    free(comm);
+}
+
 int main(int argc, char **argv)
 {
     MPI_Comm pair;
     /* Ranks that have asked for different algorithms don't trust each other's places. */
     const char *number = getenv("OMPI_COMM_WORLD_RANK") ? getenv("OMPI_COMM_WORLD_RANK") : getenv("PMI_RANK");
-    if (argc == 3 && number && strcmp(number, "0") == 0)
+    int merged = argc == 3 && strcmp(argv[2], "merged") == 0;
+    if (merged && number && strcmp(number, "0") == 0)
         setenv("ISTHMUS_COLL", "lanes", 1);
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     *(void **)&counter = dlsym(RTLD_DEFAULT, "isthmus_mpi_counter");
+    if (argc == 3 && !merged) {
+        print_bytes(atoi(argv[1]));
+        MPI_Finalize();
+        return 0;
+    }
     CHECK(counter);
     if (argc > 1) {
-        check_often(atoi(argv[1]), argc == 3 ? merge_and_free : make_and_free);
+        check_often(atoi(argv[1]), merged ? merge_and_free : make_and_free);
     } else {
         MPI_Comm_split(MPI_COMM_WORLD, rank == 2, rank, &pair);
         if (rank < 2) {

@@ -6,7 +6,7 @@
 
 #include "check.h"
 
-/* LEAK_BYTES is less than the two communicators that the library makes for one. */
+/* LEAK_BYTES is less than what the library keeps for one. */
 enum { COMMS = 50, LEAK_BYTES = 400 };
 static MPI_Comm comm[COMMS];
 static int rank;
