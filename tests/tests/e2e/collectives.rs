@@ -134,3 +134,32 @@ fn a_profile_is_checked_first() -> Result<()> {
     ensure!(output.status == 125 && output.stderr.contains("/nonexistent"), "{}", output.whole());
     Ok(())
 }
+
+/// A thread may wait in a call that makes a communicator while others call collectives.
+fn threads_may_wait(mpi: Mpi) -> Result<()> {
+    let world = GRID.take_for(mpi)?;
+    let words = [mpi.launcher(), "-n".to_owned(), "6".to_owned(), mpi.program("threads_dup")];
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let (output, account) = world.run_reported("n1.alpha", &["--nodes", NODES], &words)?;
+    ensure!(output.stdout.contains("threads_dup: all right, 6 ranks"), "{mpi:?}: {}", output.whole());
+    let (_, others) = calls(&account["collectives"]);
+    ensure!(others > 0, "{mpi:?}: all native: {account:#}");
+    world.expect_clean()
+}
+
+#[test]
+fn openmpi_threads_may_wait_for_a_communicator() -> Result<()> {
+    threads_may_wait(Mpi::OpenMpi)
+}
+
+#[test]
+#[ignore = "test-all"]
+fn openmpi5_threads_may_wait_for_a_communicator() -> Result<()> {
+    threads_may_wait(Mpi::OpenMpi5)
+}
+
+#[test]
+#[ignore = "test-all"]
+fn mpich_threads_may_wait_for_a_communicator() -> Result<()> {
+    threads_may_wait(Mpi::Mpich)
+}
