@@ -4,7 +4,7 @@
  *
  * Ranks are where the file's `rank` lines say; without these, N ranks (one for each node
  * if N isn't given) fill the nodes in order, as launchers do by slot. The MPI library chooses with
- * the same functions. --cart tells what MPI_Cart_create with `reorder` would gain: "4x6", with a
+ * the same functions. --cart tells what isthmus run --reorder would gain in MPI_Cart_create: "4x6", with a
  * `p` behind each dimension that is periodic. */
 #include <limits.h>
 #include <stdio.h>

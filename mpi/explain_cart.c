@@ -56,7 +56,7 @@ int cart_explain(const struct cart *cart, const int *site_of, int ranks, int jso
         printf(",\n  \"cart\": {\"edges\": %ld, \"between_sites\": %lld, \"between_sites_reordered\": %lld}",
                edges.count, before, after);
     else if (better)
-        printf("\nMPI_Cart_create: %lld of %ld edges are between sites, %lld with `reorder`\n", before, edges.count, after);
+        printf("\nMPI_Cart_create: %lld of %ld edges are between sites, %lld with isthmus run --reorder\n", before, edges.count, after);
     else
         printf("\nMPI_Cart_create: %lld of %ld edges are between sites; no order is better\n", before, edges.count);
     edges_free(&edges);

@@ -1,4 +1,4 @@
-/* What MPI_Cart_create with `reorder` would gain. */
+/* What MPI_Cart_create with `reorder` would gain if the job asked for it. */
 #ifndef ISTHMUS_EXPLAIN_CART_H
 #define ISTHMUS_EXPLAIN_CART_H
 

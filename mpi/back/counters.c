@@ -24,6 +24,11 @@ static struct sent *sent;   /* [sites] */
 static int own_site;
 static struct sent least;
 
+/* Topologies that could have been reordered, and those that were. */
+static struct topologies {
+    _Atomic unsigned long long count, weight, weight_reordered;
+} topologies[2];
+
 void counters_start(const struct topology *found, int own)
 {
     topology = found;
@@ -53,6 +58,14 @@ void count_least(struct least crossing)
     atomic_fetch_add_explicit(&least.bytes, crossing.bytes, memory_order_relaxed);
 }
 
+void count_topology(int was_reordered, long long weight, long long weight_reordered)
+{
+    struct topologies *of = &topologies[was_reordered];
+    atomic_fetch_add_explicit(&of->count, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&of->weight, (unsigned long long)weight, memory_order_relaxed);
+    atomic_fetch_add_explicit(&of->weight_reordered, (unsigned long long)weight_reordered, memory_order_relaxed);
+}
+
 long counters_calls(int with_native)
 {
     unsigned long long sum = 0;
@@ -79,6 +92,10 @@ static void write_report(FILE *stream)
                     sent[site].messages, sent[site].bytes);
     if (least.messages)
         fprintf(stream, "least %llu %llu\n", least.messages, least.bytes);
+    for (int done = 0; done < 2; done++)
+        if (topologies[done].count)
+            fprintf(stream, "%s %llu %llu %llu\n", done ? "reordered" : "reorder", topologies[done].count,
+                    topologies[done].weight, topologies[done].weight_reordered);
     fprintf(stream, "end\n");
 }
 

@@ -16,6 +16,10 @@ void count_message(const struct spread *spread, int to_rank, size_t bytes);
 /* What had to cross for a call that isn't native. One rank of the communicator counts it. */
 void count_least(struct least crossing);
 
+/* A topology whose ranks could be put into an order by which its edges between sites weigh less, and
+ * whether they were. One rank of the communicator counts it. */
+void count_topology(int was_reordered, long long weight, long long weight_reordered);
+
 /* Messages to other sites are counted from here on, as sent from the site `own`. */
 void counters_start(const struct topology *topology, int own);
 

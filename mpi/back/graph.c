@@ -9,8 +9,10 @@
 #include "real.h"
 #include "unweighted.h"
 
-/* Numbers in all lists together, at most; a larger graph isn't reordered. */
+/* Numbers in all lists together, at most; a larger graph isn't reordered. Where it is only said what that
+ * would save, less is worth its way. */
 #define NUMBERS_MAX (1 << 26)
+#define NUMBERS_MAX_UNWANTED (1 << 18)
 
 /* What each rank has of the graph, as four lists one after the other: three or four columns. */
 struct lists {
@@ -27,11 +29,13 @@ static void lists_free(struct lists *lists)
     free(lists->numbers);
 }
 
-/* Gathers the numbers of all ranks. Returns 1 if there are any to work with, 0 if not (the
- * same on all ranks, but without memory), or -1 after an error of the MPI. */
-static int lists_gather(struct lists *lists, const int *own, int length, int size, MPI_Comm comm)
+/* Gathers the numbers of all ranks, if it is wanted everywhere, else at rank 0. Returns 1 if there are any
+ * to work with, 0 if not (the same on all ranks that have them, but without memory), or -1 after an error
+ * of the MPI. */
+static int lists_gather(struct lists *lists, const int *own, int length, const struct spread *spread, MPI_Comm comm)
 {
-    long total = 0;
+    int size = spread->layout.size, wanted = permuted_wanted(), here = wanted || spread->layout.rank == 0;
+    long total = 0, most = wanted ? NUMBERS_MAX : NUMBERS_MAX_UNWANTED;
     *lists = (struct lists){
         .size = size,
         .length = malloc((size_t)size * sizeof(int)),
@@ -44,12 +48,13 @@ static int lists_gather(struct lists *lists, const int *own, int length, int siz
             return 0;
         lists->start[r] = (int)total;
         total += lists->length[r];
-        if (total > NUMBERS_MAX)
+        if (total > most)
             return 0;
     }
-    lists->numbers = malloc((size_t)(total + 1) * sizeof(int));
-    int rc = real.Allgatherv(own, length, MPI_INT, lists->numbers, lists->length, lists->start, MPI_INT, comm);
-    return rc == MPI_SUCCESS ? total > 0 : -1;
+    lists->numbers = here ? malloc((size_t)(total + 1) * sizeof(int)) : NULL;
+    int rc = wanted ? real.Allgatherv(own, length, MPI_INT, lists->numbers, lists->length, lists->start, MPI_INT, comm)
+                    : real.Gatherv(own, length, MPI_INT, lists->numbers, lists->length, lists->start, MPI_INT, 0, comm);
+    return rc == MPI_SUCCESS ? here && total > 0 : -1;
 }
 
 static int is_vertex(int number, int size)
@@ -98,7 +103,7 @@ int entry_Dist_graph_create(MPI_Comm comm, int n, const int *sources, const int 
     MPI_Comm permuted = MPI_COMM_NULL;
     int length, size = spread->layout.size, rc = MPI_SUCCESS;
     int *rows = edge_rows(n, sources, degrees, destinations, weights, size, &length);
-    int usable = lists_gather(&lists, rows, length, size, comm);
+    int usable = lists_gather(&lists, rows, length, spread, comm);
     free(rows);
     for (int r = 0; usable > 0 && r < size; r++)
         for (const int *row = lists.numbers + lists.start[r]; row < lists.numbers + lists.start[r] + lists.length[r]; row += 3)
@@ -112,7 +117,7 @@ int entry_Dist_graph_create(MPI_Comm comm, int n, const int *sources, const int 
         return rc;
     /* Vertices are ranks of the new communicator: the arguments stay as they are. */
     rc = real.Dist_graph_create(permuted == MPI_COMM_NULL ? comm : permuted, n, sources, degrees, destinations, weights,
-                                info, 0, made);
+                                info, permuted_wanted() ? 0 : reorder, made);
     if (permuted != MPI_COMM_NULL)
         real.Comm_free(&permuted);
     return rc;
@@ -199,14 +204,14 @@ int entry_Dist_graph_create_adjacent(MPI_Comm comm, int in, const int *sources, 
     MPI_Comm permuted = MPI_COMM_NULL;
     int length, vertex, rc = MPI_SUCCESS;
     int *numbers = adjacent_pack(&own, spread->layout.size, &length);
-    int usable = lists_gather(&lists, numbers, length, spread->layout.size, comm);
+    int usable = lists_gather(&lists, numbers, length, spread, comm);
     free(numbers);
     if (usable > 0 && adjacent_edges(&edges, &lists) == 0)
         rc = permuted_make(spread, &edges, comm, &permuted);
     edges_free(&edges);
     if (rc == MPI_SUCCESS && permuted == MPI_COMM_NULL)
         rc = real.Dist_graph_create_adjacent(comm, in, sources, source_weights, out, destinations,
-                                             destination_weights, info, 0, made);
+                                             destination_weights, info, permuted_wanted() ? 0 : reorder, made);
     else if (rc == MPI_SUCCESS && (rc = real.Comm_rank(permuted, &vertex)) == MPI_SUCCESS) {
         /* Each rank gives the lists of the vertex that it plays, which another rank has given. */
         struct adjacent of = adjacent_of(&lists, vertex);

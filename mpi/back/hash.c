@@ -47,6 +47,7 @@ unsigned long long topology_hash(const struct topology *topology)
     }
     for (int i = 0; i < topology->values; i++)
         add_name(&value, topology->value_names[i]);
+    add_int(&value, topology->reorder);
     add_int(&value, topology->groups);
     for (int i = 0; i < topology->groups; i++)
         add_name(&value, topology->group_names[i]);

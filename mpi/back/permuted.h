@@ -7,10 +7,15 @@
 #include "reorder.h"
 #include "spread.h"
 
-/* Finds an order for the edges between ranks, which all ranks of the communicator know
- * alike, and makes the communicator in which rank_of[v] has rank v. Collective. *made is
- * MPI_COMM_NULL if the order that there is, is as good, or there is no memory to find a
- * better one: the same on all ranks but for the latter. */
+/* Whether the job asks for it. Without that, ranks stay as they are: programs go on by those of the
+ * communicator that a topology is made of, though MPI lets them change, since MPICH never changes them. */
+int permuted_wanted(void);
+
+/* Finds an order for the edges between ranks, and counts what it saves. If it is wanted, which takes
+ * all ranks and that they know the edges alike, it makes the communicator in which rank_of[v] has
+ * rank v: then it is collective. *made is MPI_COMM_NULL if it isn't wanted, if the order that there
+ * is, is as good, or if there is no memory to find a better one: the same on all ranks but for the
+ * latter. */
 int permuted_make(const struct spread *spread, const struct edges *edges, MPI_Comm comm, MPI_Comm *made);
 
 #endif

@@ -201,6 +201,15 @@ int read_path(struct reading *reading)
     return 0;
 }
 
+/* reorder */
+int read_reorder(struct reading *reading)
+{
+    if (reading->count != 1)
+        return refuse(reading, "`reorder` stands alone", "");
+    reading->topology->reorder = 1;
+    return 0;
+}
+
 /* self NODE */
 int read_self(struct reading *reading)
 {

@@ -30,6 +30,7 @@ int read_site(struct reading *reading);
 int read_node(struct reading *reading);
 int read_path(struct reading *reading);
 int read_group(struct reading *reading);
+int read_reorder(struct reading *reading);
 int read_self(struct reading *reading);
 int read_rank(struct reading *reading);
 

@@ -28,7 +28,7 @@ static int read_line(struct reading *reading, char *line)
 {
     static const struct { const char *keyword; int (*read)(struct reading *); } kinds[] = {
         {"levels", read_levels}, {"site", read_site}, {"node", read_node},
-        {"path", read_path}, {"group", read_group}, {"self", read_self}, {"rank", read_rank},
+        {"path", read_path}, {"group", read_group}, {"reorder", read_reorder}, {"self", read_self}, {"rank", read_rank},
     };
     if (reading->line == 1) {
         size_t length = strcspn(line, "\r");

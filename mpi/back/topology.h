@@ -29,6 +29,7 @@ struct topology {
     int groups;
     char **group_names;     /* [groups] what the job's profile asked for, in the order of ranks */
     int *group_ends;        /* [groups] the first rank of MPI_COMM_WORLD after each */
+    int reorder;            /* topologies of the program may have their ranks in another order */
     int values;
     char **value_names;     /* [values] by a node's place at a named level */
     struct path *path;      /* [sites * sites] */

@@ -43,8 +43,8 @@ pub(crate) struct ExplainArgs {
     /// The MPI whose own collectives are compared with; by default the fastest that any has.
     #[arg(long, value_name = "MPI", value_parser = ["openmpi", "mpich"])]
     mpi: Option<String>,
-    /// Say, too, what MPI_Cart_create with `reorder` would gain on such a grid of ranks: 4x6, with a
-    /// p behind each dimension that is periodic (4px6).
+    /// Say, too, what `isthmus run --reorder` would gain in MPI_Cart_create on such a grid of
+    /// ranks: 4x6, with a p behind each dimension that is periodic (4px6).
     #[arg(long, value_name = "DIMS")]
     cart: Option<String>,
     /// Read where ranks are from this file (docs/collectives.md) rather than ask the grid.

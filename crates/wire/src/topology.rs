@@ -33,6 +33,8 @@ pub struct Topology {
     pub paths: Vec<Path>,
     /// What the job's profile asks for, in the order of ranks.
     pub groups: Vec<Group>,
+    /// Whether the program's topologies may have their ranks in another order.
+    pub reorder: bool,
 }
 
 /// The path between two sites.
@@ -91,6 +93,9 @@ impl Topology {
         for group in &self.groups {
             line(&["group", group.name.as_str(), &group.ranks.to_string()]);
         }
+        if self.reorder {
+            line(&["reorder"]);
+        }
         line(&["self", &own.to_string()]);
         text
     }
@@ -113,7 +118,7 @@ mod wire {
         type Error = DecodeError;
 
         fn try_from(message: proto::Topology) -> Result<Self, DecodeError> {
-            let proto::Topology { levels, sites, paths, groups } = message;
+            let proto::Topology { levels, sites, paths, groups, reorder } = message;
             for (what, got, limit) in [
                 ("levels", levels.len(), LEVELS_MAX),
                 ("sites", sites.len(), SITES_MAX),
@@ -146,6 +151,7 @@ mod wire {
                 paths: paths.iter().map(path).collect::<Result<_, DecodeError>>()?,
                 groups: groups.iter().map(group).collect::<Result<_, DecodeError>>()?,
                 levels,
+                reorder,
             })
         }
     }
@@ -176,10 +182,11 @@ mod tests {
             sites: [(label("alpha"), vec![label("eu"), label("orsay")])].into(),
             paths: vec![path("alpha", "beta"), path("alpha", "gamma")],
             groups: vec![Group { name: label("workers"), ranks: 3 }],
+            reorder: true,
         };
         let want = "isthmus topology 1\nlevels region campus\nsite alpha eu orsay\nsite beta site.beta site.beta\n\
              node n1.beta beta\nnode n1.alpha alpha\nnode n2.alpha alpha\npath alpha beta 10600 0\n\
-             group workers 3\nself n2.alpha\n";
+             group workers 3\nreorder\nself n2.alpha\n";
         assert_eq!(topology.file(&hosts, &"n2.alpha".parse().unwrap()), want);
         let want = "isthmus topology 1\nsite beta\nnode n1.beta beta\nself n1.beta\n";
         assert_eq!(Topology::default().file(&hosts[..1], &"n1.beta".parse().unwrap()), want);
@@ -199,11 +206,13 @@ mod tests {
                 bytes_per_second: 9,
             }],
             groups: vec![proto::Group { name: "masters".to_owned(), ranks: 1 }],
+            reorder: true,
         };
         let read = Topology::try_from(good.clone()).unwrap();
         assert_eq!(read.sites.get(&label("alpha")).unwrap(), &[label("eu")]);
         assert_eq!((read.paths[0].round_trip_us, read.paths[0].bytes_per_second), (7, 9));
         assert_eq!(read.groups, [Group { name: label("masters"), ranks: 1 }]);
+        assert!(read.reorder);
         let bad: [fn(&mut proto::Topology); 6] = [
             |topology| topology.levels = vec!["a".to_owned(); LEVELS_MAX + 1],
             |topology| topology.groups = vec![proto::Group::default(); GROUPS_MAX + 1],

@@ -1,9 +1,11 @@
-/* Cartesian and distributed graph topologies with reordering, over two sites: six ranks in
- * turns at topologies/turns. Less goes between sites, and the topology is what was asked. */
+/* Cartesian and distributed graph topologies with reordering, over two sites: six ranks in turns. With
+ * topologies/reorder less goes between sites, and the topology is what was asked. `graphs as-is`, with
+ * topologies/turns: ranks stay as they are. */
 #include "../../include/isthmus_mpi.h"
 #include "check.h"
 
 enum { RANKS = 6 };
+static int is_reordered;
 
 static int site_of_world(int rank)
 {
@@ -62,8 +64,8 @@ static void check_cart(int reorder)
     MPI_Comm_rank(cart, &rank);
     MPI_Cart_shift(cart, 0, 1, &neighbours[0], &neighbours[1]);
     CHECK(neighbours[0] == (rank ? rank - 1 : MPI_PROC_NULL));
-    CHECK(crossings(cart, neighbours, 2) == (reorder ? 2 : 10));
-    if (!reorder)
+    CHECK(crossings(cart, neighbours, 2) == (reorder && is_reordered ? 2 : 10));
+    if (!reorder || !is_reordered)
         CHECK(world_rank(cart, rank) == rank);
     MPI_Comm_free(&cart);
 
@@ -71,7 +73,7 @@ static void check_cart(int reorder)
     int closed[] = {1};
     MPI_Cart_create(MPI_COMM_WORLD, 1, line, closed, reorder, &cart);
     MPI_Cart_shift(cart, 0, 1, &neighbours[0], &neighbours[1]);
-    CHECK(crossings(cart, neighbours, 2) == 4);
+    CHECK(crossings(cart, neighbours, 2) == (is_reordered ? 4 : 12));
     MPI_Comm_free(&cart);
 
     /* Smaller than the communicator: the others get none. */
@@ -82,6 +84,13 @@ static void check_cart(int reorder)
     CHECK(all == 4);
     if (in)
         MPI_Comm_free(&cart);
+}
+
+/* Of a ring. Where it is left to the MPI, Open MPI may reorder by itself. */
+static void check_crossings(MPI_Comm ring, const int *out, int reorder)
+{
+    int count = crossings(ring, out, 2);
+    CHECK(reorder && is_reordered ? count == 4 : reorder || count == 12);
 }
 
 /* A ring, each vertex with its next and its last, in this order. */
@@ -103,7 +112,7 @@ static void check_adjacent(int reorder, int weighted)
                              weighted ? out_weights : MPI_UNWEIGHTED);
     CHECK(in[0] == (rank + 1) % RANKS && in[1] == (rank + RANKS - 1) % RANKS && out[0] == in[0] && out[1] == in[1]);
     CHECK(!weighted || (in_weights[0] == 10 + rank && in_weights[1] == 10 + in[1] && out_weights[0] == 10 + rank));
-    CHECK(crossings(ring, out, 2) == (reorder ? 4 : 12));
+    check_crossings(ring, out, reorder);
     MPI_Neighbor_allgather(&rank, 1, MPI_INT, got, 1, MPI_INT, ring);
     CHECK(got[0] == in[0] && got[1] == in[1]);
     MPI_Comm_free(&ring);
@@ -128,7 +137,7 @@ static void check_general(int reorder)
     CHECK(counts[0] == 2 && counts[1] == 2 && !counts[2]);
     MPI_Dist_graph_neighbors(ring, 2, in, MPI_UNWEIGHTED, 2, out, MPI_UNWEIGHTED);
     CHECK(in[0] + in[1] == (rank + 1) % RANKS + (rank + RANKS - 1) % RANKS);
-    CHECK(crossings(ring, out, 2) == (reorder ? 4 : 12));
+    check_crossings(ring, out, reorder);
     MPI_Comm_free(&ring);
 }
 
@@ -193,7 +202,7 @@ static void check_all_empty(void)
         int moved = 0;
         for (int a = 2; a < RANKS; a++)
             moved += check_empty(a, a - 2, adjacent);
-        CHECK(moved > 0);
+        CHECK(!is_reordered || moved > 0);
     }
 }
 
@@ -217,6 +226,7 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     CHECK(size == RANKS);
+    is_reordered = argc == 1;
     check_cart(1);
     for (int reorder = 0; reorder < 2; reorder++) {
         check_adjacent(reorder, 0);

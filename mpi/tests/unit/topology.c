@@ -55,6 +55,7 @@ static const struct { const char *text, *why; } refused[] = {
     {HEAD "node n a\n", "line 2: no such site: a"},
     {HEAD "site a\nnode n\n", "line 3: a node has"},
     {HEAD "site a\nnode n a g\n", "line 3: a node has"},
+    {GRID "reorder all\n", "line 6: `reorder` stands alone"},
     {GRID "group g\n", "line 6: a group has"},
     {GRID "group g/h 1\n", "line 6: not a name: g/h"},
     {GRID "group g 0\n", "line 6: not a number of ranks: 0"},
@@ -115,7 +116,7 @@ static void check_whole(void)
     static const char text[] =
         HEAD "# a comment\r\n\n  levels continent region # two\nsite a europe west\nsite b europe east\n"
              "site c america west\t\nnode n1.a a\nnode n2.a a\nnode n1.b b\nnode n1.c c\ngroup red 1\ngroup blue 2\n"
-             "path a b 1500.5 1000000\npath b b 20 5000000\nself n1.b";
+             "reorder\npath a b 1500.5 1000000\npath b b 20 5000000\nself n1.b";
     char why[256];
     struct topology *t = read_text(text, sizeof text - 1, why, sizeof why);
     CHECK(t, "%s", why);
@@ -123,7 +124,7 @@ static void check_whole(void)
         return;
     CHECK(t->levels == 3 && t->sites == 3 && t->nodes == 4 && t->groups == 2, "%d %d %d %d", t->levels, t->sites, t->nodes, t->groups);
     CHECK(!strcmp(t->level_names[0], "continent") && !strcmp(t->level_names[1], "region") && !strcmp(t->level_names[2], "site"), "levels");
-    CHECK(t->self == 2 && t->world_size == 0, "%d %d", t->self, t->world_size);
+    CHECK(t->self == 2 && t->world_size == 0 && t->reorder, "%d %d", t->self, t->world_size);
     CHECK(topology_group(t, 0) == 0 && topology_group(t, 1) == 1 && topology_group(t, 2) == 1 && topology_group(t, 3) == -1, "groups");
     CHECK(t->node[0].place[0] == t->node[2].place[0] && t->node[0].place[0] != t->node[3].place[0], "continents");
     CHECK(t->node[0].place[1] != t->node[2].place[1], "regions");
@@ -141,6 +142,7 @@ static void check_hash(void)
     static const char *const texts[] = {
         GRID "self n1.a\n", GRID "self n1.b\n", GRID "\n#\npath b a 0 0\n", GRID "path a b 1 0\n", GRID "path a b 0 1\n",
         GRID "node n2.a a\n", GRID "node n2.b b\n", GRID "group g 1\n", GRID "group h 1\n", GRID "group g 2\n", GRID "rank 0 n1.a\n",
+        GRID "reorder\n",
         HEAD "levels l\nsite a x\nsite b x\nnode n1.a a\nnode n1.b b\n", HEAD "levels l\nsite a x\nsite b y\nnode n1.a a\nnode n1.b b\n",
     };
     enum { COUNT = sizeof texts / sizeof *texts };

@@ -163,3 +163,40 @@ fn openmpi5_threads_may_wait_for_a_communicator() -> Result<()> {
 fn mpich_threads_may_wait_for_a_communicator() -> Result<()> {
     threads_may_wait(Mpi::Mpich)
 }
+
+/// Six ranks in a ring that take the three sites in turns; gives the status, what they print, and the
+/// account's part on their topology.
+fn plate(world: &World, options: &[&str]) -> Result<(i32, String, Value)> {
+    let (launcher, program) = (Mpi::OpenMpi.launcher(), Mpi::OpenMpi.program("plate"));
+    let mut options = options.to_vec();
+    options.extend(["--nodes", NODES]);
+    let words = [launcher.as_str(), "-n", "6", "--map-by", "node", &program, "6", "1"];
+    let (output, account) = world.run_reported("n1.alpha", &options, &words)?;
+    ensure!(output.stdout.contains("plate: "), "{}", output.whole());
+    world.expect_clean()?;
+    Ok((output.status, output.whole(), account["collectives"].clone()))
+}
+
+/// The order of ranks changes only if the user asks for it: this program goes on by that of
+/// `MPI_COMM_WORLD`. The account says what it would save.
+#[test]
+fn topologies_are_reordered_if_asked_for() -> Result<()> {
+    let world = GRID.take()?;
+    let (status, said, collectives) = plate(&world, &[])?;
+    ensure!(status == 0 && said.contains("plate: 0 of 6 ranks renumbered, 0 values wrong"), "{said}");
+    let order = serde_json::json!({ "topologies": 1, "weight": 6, "weight_reordered": 3 });
+    ensure!(collectives["reorderable"] == order && collectives["reordered"].is_null(), "{collectives:#}");
+    ensure!(
+        said.contains("1 topology with `reorder`: its edges between sites weigh 6, with --reorder 3"),
+        "{said}"
+    );
+    let profile = world.directory.path().join("reorder.toml");
+    std::fs::write(&profile, "reorder = true\n")?;
+    let profile = profile.display().to_string();
+    for options in [&["--reorder"][..], &["--profile", &profile]] {
+        let (_, said, collectives) = plate(&world, options)?;
+        ensure!(!said.contains("plate: 0 of 6"), "{options:?}: {said}");
+        ensure!(collectives["reordered"] == order && collectives["reorderable"].is_null(), "{collectives:#}");
+    }
+    Ok(())
+}

@@ -32,6 +32,10 @@ pub(crate) struct Collectives {
     crossings: BTreeMap<(String, String), (u64, u64)>,
     /// Messages and bytes that any algorithm would have had to send.
     least: (u64, u64),
+    /// Topologies for which there is a better order of ranks, which the job doesn't ask for.
+    reorderable: proto::Reordering,
+    /// Those that got it.
+    reordered: proto::Reordering,
 }
 
 impl Collectives {
@@ -77,8 +81,18 @@ impl Collectives {
                         self.add_least((messages, bytes));
                     }
                 }
+                ["reorder", ..] | ["reordered", ..] => self.add_reordering(line),
                 _ => {}
             }
+        }
+    }
+
+    fn add_reordering(&mut self, line: &str) {
+        let [word, numbers @ ..] = &line.split(' ').collect::<Vec<_>>()[..] else { return };
+        let numbers: Vec<u64> = numbers.iter().map_while(|number| number.parse().ok()).collect();
+        let sum = if *word == "reorder" { &mut self.reorderable } else { &mut self.reordered };
+        if let [topologies, weight, weight_reordered] = numbers[..] {
+            add_reordering(sum, proto::Reordering { topologies, weight, weight_reordered });
         }
     }
 
@@ -116,6 +130,8 @@ impl Collectives {
             self.add_taken(&taken.operation, &taken.algorithm, Some(taken.calls));
         }
         self.add_least((told.least_messages, told.least_bytes));
+        add_reordering(&mut self.reorderable, told.reorderable.unwrap_or_default());
+        add_reordering(&mut self.reordered, told.reordered.unwrap_or_default());
         for crossing in &told.crossings {
             self.add_crossing(&crossing.from, &crossing.to, (crossing.messages, crossing.bytes));
         }
@@ -135,15 +151,25 @@ impl Collectives {
                 .collect(),
             least_messages: self.least.0,
             least_bytes: self.least.1,
+            reorderable: (self.reorderable.topologies > 0).then_some(self.reorderable),
+            reordered: (self.reordered.topologies > 0).then_some(self.reordered),
         }
     }
+}
+
+fn add_reordering(sum: &mut proto::Reordering, other: proto::Reordering) {
+    *sum = proto::Reordering {
+        topologies: sum.topologies.saturating_add(other.topologies),
+        weight: sum.weight.saturating_add(other.weight),
+        weight_reordered: sum.weight_reordered.saturating_add(other.weight_reordered),
+    };
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const REPORT: &str = "isthmus mpi report 1\nrank 0 4\ncall bcast leaders 3\ncall bcast native 1\nsent alpha beta 3 96\nleast 2 64\nend\n";
+    const REPORT: &str = "isthmus mpi report 1\nrank 0 4\ncall bcast leaders 3\ncall bcast native 1\nsent alpha beta 3 96\nleast 2 64\nreorder 2 24 10\nend\n";
 
     #[test]
     fn reports_are_added_up() {
@@ -172,6 +198,8 @@ mod tests {
             .collect();
         assert_eq!(crossings, [("alpha", "beta", 12, 384)]);
         assert_eq!((sum.least_messages, sum.least_bytes), (8, 256));
+        let reorderable = proto::Reordering { topologies: 8, weight: 96, weight_reordered: 40 };
+        assert_eq!((sum.reorderable, sum.reordered), (Some(reorderable), None));
     }
 
     #[test]
@@ -182,11 +210,12 @@ mod tests {
             text.push_str(&format!("call op{number} leaders 1\n"));
         }
         text.push_str(
-            "call bcast lea-ders 1\nleast x 1\nleast 1\ncall bcast\ncall a b -1\nsent al/pha beta 1 1\nsent alpha beta x 1\n",
+            "call bcast lea-ders 1\nleast x 1\nleast 1\ncall bcast\ncall a b -1\nsent al/pha beta 1 1\nsent alpha beta x 1\nreorder 1 2\nreorder 1 2 x\nreordered 1 2 3 4\n",
         );
         text.push_str(&format!("call bcast leaders {}\ncall bcast leaders {}\nend\n", u64::MAX, u64::MAX));
         sum.add_report(&text);
         assert_eq!(sum.taken.len(), TAKEN_MAX);
         assert!(sum.crossings.is_empty() && sum.least == (0, 0));
+        assert_eq!((sum.reorderable.topologies, sum.reordered.topologies), (0, 0));
     }
 }

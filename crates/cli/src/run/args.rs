@@ -90,8 +90,14 @@ pub(crate) struct RunArgs {
     /// can't ask where its ranks are.
     #[arg(long)]
     pub(super) no_coll: bool,
+    /// Let MPI_Cart_create and MPI_Dist_graph_create number ranks anew where the program gives
+    /// `reorder`, so that neighbours are at one site. Only for programs that then use the ranks of
+    /// the new communicator alone.
+    #[arg(long, conflicts_with = "no_coll")]
+    pub(super) reorder: bool,
     /// The job's profile: a TOML file with the groups of ranks that the program asks for,
-    /// each with a name and a number of ranks, in the order of ranks.
+    /// each with a name and a number of ranks, in the order of ranks. `reorder = true` is as
+    /// --reorder.
     #[arg(long, value_name = "FILE", conflicts_with = "no_coll")]
     pub(super) profile: Option<PathBuf>,
     /// The agent's Unix socket.

@@ -23,6 +23,27 @@ pub(crate) struct Collectives {
     /// What any algorithm would have had to send between sites for the same calls.
     pub least_messages: u64,
     pub least_bytes: u64,
+    /// Topologies whose ranks could have been put into a better order; none if there are none.
+    pub reorderable: Option<Reordering>,
+    /// Those whose ranks were.
+    pub reordered: Option<Reordering>,
+}
+
+/// Topologies of the program's with `reorder`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Reordering {
+    pub topologies: u64,
+    /// Of their edges between sites, as ranks come.
+    pub weight: u64,
+    /// The same in the better order.
+    pub weight_reordered: u64,
+}
+
+impl From<proto::Reordering> for Reordering {
+    fn from(told: proto::Reordering) -> Self {
+        let proto::Reordering { topologies, weight, weight_reordered } = told;
+        Self { topologies, weight, weight_reordered }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -60,7 +81,30 @@ impl Collectives {
             between_sites: crossings.collect(),
             least_messages: told.least_messages,
             least_bytes: told.least_bytes,
+            reorderable: told.reorderable.map(Reordering::from),
+            reordered: told.reordered.map(Reordering::from),
         }
+    }
+
+    /// Lines on topologies of the program's.
+    fn reordering(&self) -> String {
+        let whose = |of: &Reordering| match of.topologies {
+            1 => "1 topology with `reorder`: its edges between sites weigh".to_owned(),
+            number => format!("{number} topologies with `reorder`: their edges between sites weigh"),
+        };
+        let mut text = String::new();
+        if let Some(of) = &self.reorderable {
+            text.push_str(&format!(
+                "  {} {}, with --reorder {}\n",
+                whose(of),
+                of.weight,
+                of.weight_reordered
+            ));
+        }
+        if let Some(of) = &self.reordered {
+            text.push_str(&format!("  {} {} instead of {}\n", whose(of), of.weight_reordered, of.weight));
+        }
+        text
     }
 
     /// Lines of the account; `expected` if ranks have run to their ends, at several sites.
@@ -71,7 +115,7 @@ impl Collectives {
             return if expected { line.to_owned() } else { String::new() };
         }
         if self.calls.is_empty() {
-            return String::new();
+            return self.reordering();
         }
         let mut by_operation: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for Calls { operation, algorithm, calls } in &self.calls {
@@ -101,7 +145,7 @@ impl Collectives {
                 bytes(self.least_bytes),
             ));
         }
-        text
+        text + &self.reordering()
     }
 }
 
@@ -131,12 +175,24 @@ mod tests {
             }],
             least_messages: 1,
             least_bytes: 48,
+            reorderable: Some(proto::Reordering { topologies: 2, weight: 24, weight_reordered: 10 }),
+            reordered: None,
         };
         assert_eq!(
             Collectives::new(&told).text(true),
             "  collectives, calls of all ranks: barrier 1 leaders, bcast 12 leaders and 4 native\n  \
              their messages between sites: a → b 1 message, 96 B\n  \
-             in all 1 message, 96 B; at least 1 message, 48 B had to cross\n"
+             in all 1 message, 96 B; at least 1 message, 48 B had to cross\n  \
+             2 topologies with `reorder`: their edges between sites weigh 24, with --reorder 10\n"
+        );
+        let reordered = proto::Collectives {
+            processes: 4,
+            reordered: Some(proto::Reordering { topologies: 1, weight: 12, weight_reordered: 4 }),
+            ..proto::Collectives::default()
+        };
+        assert_eq!(
+            Collectives::new(&reordered).text(true),
+            "  1 topology with `reorder`: its edges between sites weigh 4 instead of 12\n"
         );
         let none = Collectives::new(&proto::Collectives::default());
         assert_eq!(none.text(false), "");

@@ -17,12 +17,13 @@ use super::args::RunArgs;
 use super::candidates::Candidates;
 use super::mpi::Launcher;
 use super::preflight::Finding;
+use super::profile::Profile;
 use super::programs::Wanted;
 use super::progress::Progress;
 use super::signals::Signals;
 use super::uncarried::{self, Part};
 use super::work::Work;
-use super::{command, each, mpi, nodes, preflight, profile, programs, slots, startable, topology, unready};
+use super::{command, each, mpi, nodes, preflight, programs, slots, startable, topology, unready};
 use crate::ask::Grid;
 use crate::{local, without_broker};
 
@@ -68,7 +69,7 @@ impl<'a> Prepared<'a> {
             let program = args.command.first().map(String::as_str).unwrap_or_default();
             startable::check(program, &std::env::var("PATH").unwrap_or_else(|_| DEFAULT_PATH.to_owned()))?;
         }
-        let groups = args.profile.as_deref().map(profile::read).transpose()?.unwrap_or_default();
+        let profile = args.profile.as_deref().map(Profile::read).transpose()?.unwrap_or_default();
         let socket = args.socket.clone().unwrap_or_else(local::socket);
         let agent = local::connect(&socket).await?;
         let grid = Grid::of_agent(agent.clone(), socket.clone()).or_without_broker();
@@ -89,7 +90,10 @@ impl<'a> Prepared<'a> {
         let job = mac::new_job().to_string();
         let topology = match args.no_coll {
             true => None,
-            false => Some(topology::of(&nodes, groups, |records| grid.list(records)).await?),
+            false => {
+                let known = topology::of(&nodes, profile.groups, |records| grid.list(records)).await?;
+                Some(proto::Topology { reorder: args.reorder || profile.reorder, ..known })
+            }
         };
         Ok(Self { args, socket, agent, job, candidates, nodes, launcher, wanted, topology })
     }
