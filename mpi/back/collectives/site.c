@@ -1,7 +1,6 @@
 #include "site.h"
 
 #include "../cost.h"
-#include "../real.h"
 
 /* The least share of a rank for which a vector is worth being cut. */
 #define SHARE_BYTES 4096
@@ -182,15 +181,16 @@ void site_scatter(struct call *call, const struct kind *kind, const void *whole,
 
 void site_gather_ints(struct call *call, const int *own, int count, int *all, int head)
 {
-    struct kind bytes = kind_of_bytes();
-    int members = call->layout->site_members, length = count * (int)sizeof(int);
+    struct kind ints;
+    int members = call->layout->site_members;
     int *counts = call_ints(call, members), *starts = call_ints(call, members);
-    for (int i = 0; i < members && call_ok(call); i++) {
-        counts[i] = length;
-        starts[i] = i * length;
+    if (!call_ok(call) || !kind_of_type(&ints, MPI_INT))
+        return;
+    for (int i = 0; i < members; i++) {
+        counts[i] = count;
+        starts[i] = i * count;
     }
-    if (call_ok(call))
-        site_gather(call, &bytes, own, length, all, counts, starts, head);
+    site_gather(call, &ints, own, count, all, counts, starts, head);
 }
 
 void site_allgather(struct call *call, const struct kind *kind, void *buffer, const int *counts, const int *starts)
