@@ -92,9 +92,9 @@ impl EnrolmentService {
             request_sha256: sha256(&request.mac),
             closed: false,
         };
-        let (id, nodes) = (token.id, token.invitation.nodes);
+        let (id, places) = (token.id, token.places(identity.role()));
         let result =
-            members::use_token(&*self.0.store, (id, used), nodes, &identity, unix_seconds(now)).await;
+            members::use_token(&*self.0.store, (id, used), places, &identity, unix_seconds(now)).await;
         match result.map_err(store_status)? {
             TokenUse::Accepted { issued } => {
                 let certificate = self.certificate(&identity, &request.signing_request, issued)?;
@@ -104,7 +104,7 @@ impl EnrolmentService {
                 "an administrator of the grid has closed the join token, as one of those who joined by it was \
                  revoked; ask for a new one (isthmus grid invite)",
             )),
-            TokenUse::UsedBefore if nodes.is_some() => Err(Status::permission_denied(format!(
+            TokenUse::UsedBefore if places.is_some() => Err(Status::permission_denied(format!(
                 "{identity} joined by this token before, and was revoked or removed since, or has joined by \
                  another one; ask for a new one (isthmus grid invite)"
             ))),
@@ -221,6 +221,7 @@ fn token_status(error: TokenError) -> Status {
         TokenError::Malformed(_) | TokenError::Identity(_) => Status::invalid_argument(error.to_string()),
         TokenError::Forged
         | TokenError::NoSite(_)
+        | TokenError::NodesOnly(_)
         | TokenError::Expired { .. }
         | TokenError::OtherName { .. }
         | TokenError::Unmade(_) => Status::permission_denied(error.to_string()),

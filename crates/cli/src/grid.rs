@@ -65,10 +65,12 @@ pub(crate) struct InitArgs {
 
 /// Print a join token: for a site, or for one service.
 ///
-/// With --nodes the token is a site's: its front-ends join with it as gateways, and so many
-/// nodes of one owner; `isthmus up` does both. With --role it is for one service and good
-/// once. It is a secret until it is used up or has expired. Works without the broker
-/// running, where the grid was made.
+/// With --nodes the token is a site's: so many nodes of one owner join with it. With
+/// --gateways as well, so many of the site's front-ends do, as gateways; `isthmus up` does
+/// both. A gateway opens connections for the nodes of all owners, so give that right to who
+/// runs the site only. With --role a token is for one service and good once. It is a secret
+/// until it is used up or has expired. Works without the broker running, where the grid was
+/// made.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("whom").required(true).args(["nodes", "role"]))]
 pub(crate) struct InviteArgs {
@@ -77,6 +79,9 @@ pub(crate) struct InviteArgs {
     /// For a whole site: how many nodes of its owner may join.
     #[arg(long, value_name = "N", requires = "site", requires = "owner", value_parser = number)]
     nodes: Option<u32>,
+    /// For so many front-ends of the site as well, its gateways; without it for none.
+    #[arg(long, value_name = "N", requires = "nodes", value_parser = number)]
+    gateways: Option<u32>,
     /// For one service: its role.
     #[arg(long)]
     role: Option<InvitedRole>,
@@ -170,7 +175,7 @@ fn init(args: &InitArgs) -> anyhow::Result<()> {
         "Made grid {name} in {state}.\n  \
            start its broker      isthmus up{option}\n                        \
                                  (others reach it at {address}, and a relay at port {relay_port})\n  \
-           invite a site         isthmus grid invite{option} --site SITE --owner USER --nodes N --out SITE.token\n  \
+           invite a site         isthmus grid invite{option} --site SITE --owner USER --nodes N --gateways 1 --out SITE.token\n  \
            see what is going on  isthmus status --state {admin}\n\
          ca-key.pem in there is the grid's authority: with it, any identity can be made.\n\
          Move it to a safe place. Only isthmus grid sign needs it, once a year (--authority-key FILE).\n",
@@ -199,6 +204,7 @@ fn invite(args: InviteArgs) -> anyhow::Result<()> {
         name: args.name,
         owner: args.owner,
         nodes: args.nodes,
+        gateways: args.gateways.unwrap_or_default(),
         expires,
         broker: state.grid.address.clone(),
     };
@@ -220,25 +226,53 @@ fn usage(invitation: &Invitation, good: Duration, file: Option<&Path>) -> String
     let until = humantime::format_rfc3339_seconds(invitation.expires);
     let text = |part: &Option<_>| part.as_ref().map(Label::to_string).unwrap_or_default();
     let token = file.map_or_else(String::new, |file| format!(" --token {}", file.display()));
+    let (site, is_gateway) = (text(&invitation.site), invitation.gateways > 0);
     let mut lines = match invitation.nodes {
         Some(nodes) => format!(
-            "Good for the gateway and {nodes} of site {site}, of user {owner}, until {until}.\n  \
-               on the site's front-end  isthmus up{token}\n  \
+            "Good for {nodes} of site {site}, of user {owner}, and for {gateways}, until {until}.\n{front_end}  \
                on each of its nodes     isthmus up{token} --via FRONT-END\n",
             nodes = count(nodes.into(), "node"),
-            site = text(&invitation.site),
+            gateways = match invitation.gateways {
+                0 => "no gateway".to_owned(),
+                gateways => format!("{} of it", count(gateways.into(), "gateway")),
+            },
+            front_end = match is_gateway {
+                true => format!("  on the site's front-end  isthmus up{token}\n"),
+                false => String::new(),
+            },
             owner = invitation.owner.as_ref().map(Owner::as_str).unwrap_or_default(),
         ),
         None => {
             let via = if invitation.role == Role::Agent { " --via FRONT-END" } else { "" };
-            format!("Good once, until {until}. On the other machine: isthmus up{token}{via}\n")
+            format!(
+                "Good once, for {}, until {until}. On the other machine: isthmus up{token}{via}\n",
+                service(invitation, &site)
+            )
         }
     };
     lines += "It is a secret: carry it over as you would a password.\n";
+    if is_gateway || invitation.role == Role::Gateway {
+        lines += &format!(
+            "A gateway opens connections for all nodes of site {site}, whoever owns them. So give it to who runs the \
+             site, and to other users tokens without --gateways.\n"
+        );
+    }
     if good > LONG {
         lines += "That is long: whoever finds it may join until then. --expires TIME shortens it.\n";
     }
     lines
+}
+
+/// The service that a token for one makes.
+fn service(invitation: &Invitation, site: &str) -> String {
+    let owner = invitation.owner.as_ref().map(Owner::as_str).unwrap_or_default();
+    match invitation.role {
+        Role::Gateway => format!("a gateway of site {site}"),
+        Role::Agent => format!("a node of site {site}, of user {owner}"),
+        Role::Relay => "a relay".to_owned(),
+        Role::Admin => "an administrator of the grid".to_owned(),
+        Role::Broker => "a broker".to_owned(),
+    }
 }
 
 /// The log of the broker of this state directory, as its own isthmus.toml names it.
@@ -276,27 +310,40 @@ mod tests {
             name: None,
             owner: "ada".parse().ok(),
             nodes: Some(16),
+            gateways: 0,
             expires: SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000),
             broker: "broker.example.org:7700".to_owned(),
         };
-        let text = usage(&invitation, SITE_VALIDITY, Some(Path::new("alpha.token")));
-        for part in
-            ["16 nodes of site alpha, of user ada, until 2027-01-15T08:00:00Z", "--token alpha.token --via"]
-        {
-            assert!(text.contains(part), "{text}");
+        let file = Some(Path::new("alpha.token"));
+        let (gateway, all) =
+            ("on the site's front-end  isthmus up --token alpha.token\n", "whoever owns them");
+        for (gateways, want, is_gateway) in [
+            (0, "16 nodes of site alpha, of user ada, and for no gateway, until 2027-01-15T08:00:00Z", false),
+            (1, "16 nodes of site alpha, of user ada, and for 1 gateway of it, until 2027", true),
+            (2, "and for 2 gateways of it, until", true),
+        ] {
+            let text = usage(&Invitation { gateways, ..invitation.clone() }, SITE_VALIDITY, file);
+            assert!(text.contains(want) && text.contains("--token alpha.token --via FRONT-END\n"), "{text}");
+            assert_eq!((text.contains(gateway), text.contains(all)), (is_gateway, is_gateway), "{text}");
+            assert!(!text.contains("That is long"), "{text}");
         }
-        assert!(!text.contains("That is long"));
         let one = Invitation { nodes: None, ..invitation };
         let text = usage(&one, LONG * 2, None);
         assert!(text.contains("Good once") && text.contains("That is long"), "{text}");
         let file = Some(Path::new("n1.token"));
-        for (role, want) in [
-            (Role::Agent, "isthmus up --token n1.token --via FRONT-END\n"),
-            (Role::Gateway, "isthmus up --token n1.token\n"),
-            (Role::Relay, "isthmus up --token n1.token\n"),
+        for (role, good, want) in [
+            (
+                Role::Agent,
+                "a node of site alpha, of user ada, until",
+                "isthmus up --token n1.token --via FRONT-END\n",
+            ),
+            (Role::Gateway, "a gateway of site alpha, until", "isthmus up --token n1.token\n"),
+            (Role::Relay, "a relay, until", "isthmus up --token n1.token\n"),
+            (Role::Admin, "an administrator of the grid, until", "isthmus up --token n1.token\n"),
         ] {
             let text = usage(&Invitation { role, ..one.clone() }, SITE_VALIDITY, file);
-            assert!(text.contains(want), "{role}: {text}");
+            assert!(text.contains(good) && text.contains(want), "{role}: {text}");
+            assert_eq!(text.contains(all), role == Role::Gateway, "{role}: {text}");
         }
     }
 }

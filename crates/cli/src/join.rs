@@ -34,7 +34,8 @@ pub(crate) struct JoinArgs {
     name: Option<Label>,
     /// Where to enrol and, from then on, attach: for agents, the gateway of their
     /// site, at port 7710 unless told otherwise. Gateways and relays have the broker's
-    /// address from the token. With a site's token, who gives none joins as its gateway.
+    /// address from the token. With a site's token, who gives none joins as its gateway, if
+    /// the token has that right.
     #[arg(long, value_name = "HOST[:PORT]")]
     via: Option<String>,
     /// Replace another identity in the state directory.

@@ -92,6 +92,7 @@ async fn join(state: &State, near: &str, directory: &Path) -> anyhow::Result<Cre
         name: Some(NAME.parse()?),
         owner: None,
         nodes: None,
+        gateways: 0,
         expires: SystemTime::now() + TOKEN,
         broker: near.to_owned(),
     };

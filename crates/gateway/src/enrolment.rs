@@ -32,6 +32,12 @@ impl Enrolment for EnrolmentService {
                 self.0.site, token.role
             )));
         }
+        if request.get_ref().gateway {
+            return Err(Status::permission_denied(format!(
+                "this gateway enrols agents of site {}; a gateway joins at the broker",
+                self.0.site
+            )));
+        }
         let join = |channel, request| async move { EnrolmentClient::new(channel).join(request).await };
         self.0.upstream.pass_on("join", Repeat::IfUnavailable, request, join).await.map(Response::new)
     }

@@ -5,8 +5,9 @@
 //! certificate. Its secret is the HMAC of the public part by the broker's join key. It is
 //! valid once: the broker keeps the ids of used tokens.
 //!
-//! A *site's token* is good for a number of nodes of one owner at one site, and for the site's
-//! gateways. A node that has lost its identity may join again under its name.
+//! A *site's token* is good for a number of nodes of one owner at one site. It is good for
+//! gateways of the site only if it says for how many: a gateway opens connections for the nodes
+//! of all owners. A node that has lost its identity may join again under its name.
 //!
 //! ```text
 //! isthmus-token-1.PAYLOAD.SECRET.CHECK
@@ -46,6 +47,8 @@ const GATEWAY_REQUEST_OF: &str = "isthmus join request of a gateway";
 const CHECK_LENGTH: usize = 6;
 /// Most nodes of a site's token.
 pub const MOST_NODES: u32 = 10_000;
+/// Most gateways of one: as many as a site has.
+pub const MOST_GATEWAYS: u32 = 16;
 /// Longest token that is read; a real one has about 1,100 characters.
 const MAX_LENGTH: usize = 16 * 1024;
 
@@ -75,6 +78,13 @@ pub enum TokenError {
     /// It is for one service, which is no gateway.
     #[error("the join token is for a {0}, not for a site and its gateways")]
     NoSite(&'static str),
+    /// It is a site's, for nodes only.
+    #[error(
+        "the join token is for nodes of site {0}, and makes no gateway. If this machine is a node, give --via with the \
+         address of the site's front-end; a front-end needs a token with that right (isthmus grid invite \
+         --gateways 1)"
+    )]
+    NodesOnly(Label),
     /// It is for an invalid identity.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -119,6 +129,8 @@ pub struct Invitation {
     pub owner: Option<Owner>,
     /// Of a site's token: for so many nodes, each a bearer.
     pub nodes: Option<u32>,
+    /// Of a site's token: for so many gateways as well.
+    pub gateways: u32,
     /// The token's expiry.
     pub expires: SystemTime,
     /// The broker's address, `HOST:PORT`.
@@ -137,7 +149,7 @@ impl fmt::Display for Invitation {
             write!(f, " {part} {}", value.unwrap_or("any"))?;
         }
         match self.nodes {
-            Some(nodes) => write!(f, " nodes {nodes}"),
+            Some(nodes) => write!(f, " nodes {nodes} gateways {}", self.gateways),
             None => Ok(()),
         }
     }
@@ -156,6 +168,9 @@ struct Payload {
     owner: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     nodes: Option<u32>,
+    /// Tokens of earlier releases don't have it: they make no gateways any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    gateways: Option<u32>,
     expires_unix_seconds: u64,
     broker: String,
     authority: String,
@@ -237,6 +252,10 @@ impl JoinToken {
             Some(_) if invitation.role != Role::Agent || invitation.name.is_some() => {
                 return wrong("the nodes of a site's token choose their names");
             }
+            None if invitation.gateways > 0 => return wrong("only a site's token is for several gateways"),
+            Some(_) if invitation.gateways > MOST_GATEWAYS => {
+                return wrong("a site's token is for 16 gateways at most");
+            }
             Some(_) | None => {}
         }
         // Checked here with any name, if the bearer chooses it later.
@@ -254,6 +273,7 @@ impl JoinToken {
             name: invitation.name.as_ref().map(Label::to_string),
             owner: invitation.owner.as_ref().map(Owner::to_string),
             nodes: invitation.nodes,
+            gateways: (invitation.gateways > 0).then_some(invitation.gateways),
             expires_unix_seconds: unix_seconds(invitation.expires),
             broker: invitation.broker.clone(),
             authority: URL_SAFE_NO_PAD.encode(authority),
@@ -306,13 +326,14 @@ impl JoinToken {
     /// to be a site's gateway.
     ///
     /// # Errors
-    /// If the token is for another name, or for no site, or the name isn't allowed.
+    /// If the token is for another name, for no site or no gateway, or the name isn't allowed.
     pub fn identity(&self, name: Option<Label>, gateway: bool) -> Result<Identity, TokenError> {
-        let Invitation { role, site, owner, nodes, .. } = &self.invitation;
+        let Invitation { role, site, owner, nodes, gateways, .. } = &self.invitation;
         if gateway {
-            return match (nodes, role) {
-                (Some(_), _) => Ok(Identity::new(Role::Gateway, site.clone(), name, None)?),
-                (None, role) => Err(TokenError::NoSite(role.as_str())),
+            return match (nodes, site) {
+                (Some(_), Some(site)) if *gateways == 0 => Err(TokenError::NodesOnly(site.clone())),
+                (Some(_), site) => Ok(Identity::new(Role::Gateway, site.clone(), name, None)?),
+                (None, _) => Err(TokenError::NoSite(role.as_str())),
             };
         }
         let name = match (&self.invitation.name, name) {
@@ -323,6 +344,12 @@ impl JoinToken {
             (None, name) => name,
         };
         Ok(Identity::new(*role, site.clone(), name, owner.clone())?)
+    }
+
+    /// For how many members of a role a site's token is good; `None` for any other token.
+    pub fn places(&self, role: Role) -> Option<u32> {
+        let nodes = self.invitation.nodes?;
+        Some(if role == Role::Gateway { self.invitation.gateways } else { nodes })
     }
 
     fn decode(payload: &str, public: &str) -> Result<Self, TokenError> {
@@ -341,6 +368,7 @@ impl JoinToken {
                 name: label(payload.name)?,
                 owner: payload.owner.map(|owner| owner.parse()).transpose()?,
                 nodes: payload.nodes,
+                gateways: payload.gateways.unwrap_or_default(),
                 expires,
                 broker: payload.broker,
             },

@@ -211,8 +211,9 @@ fn invited(session: &Session<'_>) -> Result<()> {
     session.quietly("hub", INIT)?;
     session.quietly("hub", "isthmus up")?;
     let invite = "isthmus grid invite --site";
-    session.quietly("hub", &format!("{invite} alpha --owner ada --nodes 2 --out alpha.token"))?;
-    session.quietly("hub", &format!("{invite} beta --owner ada --nodes 1 --out beta.token"))?;
+    session
+        .quietly("hub", &format!("{invite} alpha --owner ada --nodes 2 --gateways 1 --out alpha.token"))?;
+    session.quietly("hub", &format!("{invite} beta --owner ada --nodes 1 --gateways 1 --out beta.token"))?;
     Ok(())
 }
 
@@ -273,7 +274,7 @@ fn a_grid_is_made() -> Result<()> {
     session.quietly("hub", "isthmus up")?;
     session.quietly(
         "hub",
-        "isthmus grid invite --site beta --owner ada --nodes 1 --expires 1s --out old.token",
+        "isthmus grid invite --site beta --owner ada --nodes 1 --gateways 1 --expires 1s --out old.token",
     )?;
     // Its end is given in whole seconds.
     std::thread::sleep(Duration::from_secs(3));
@@ -292,6 +293,8 @@ fn machines_join() -> Result<()> {
     joined(&session)?;
     session.on("n1.alpha", "isthmus up --token alpha.token")?;
     session.on("n3.alpha", &join)?;
+    session.quietly("hub", "isthmus grid invite --site alpha --owner bob --nodes 4 --out bob.token")?;
+    session.on("n3.alpha", "isthmus up --token bob.token")?;
     session.quietly("hub", "isthmus grid invite --role relay --name r2 --out r2.token")?;
     session.quietly("n3.alpha", "isthmus join --state r2 --token r2.token")?;
     session.on("n3.alpha", "isthmus join --state again --token r2.token")?;

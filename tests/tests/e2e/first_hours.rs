@@ -49,8 +49,9 @@ fn two_clusters_are_one_grid_in_nine_commands() -> Result<()> {
     good(&world, "hub", &["grid", "init", "--name", "lab", "--address", "198.51.100.10"], &["isthmus up"])?;
     good(&world, "hub", &["up"], &["The broker of grid lab, with a relay, runs", "isthmus grid invite"])?;
     let invite = |site: &str, nodes: &str, out: &str| {
-        let words = ["grid", "invite", "--site", site, "--owner", "ada", "--nodes", nodes, "--out", out];
-        good(&world, "hub", &words, &["Good for the gateway and", "of user ada", "--via FRONT-END"])
+        let words = ["grid", "invite", "--site", site, "--owner", "ada", "--nodes", nodes, "--gateways", "1"];
+        let words = [&words[..], &["--out", out]].concat();
+        good(&world, "hub", &words, &["of user ada, and for 1 gateway of it", "--via FRONT-END"])
     };
     invite("alpha", "2", &alpha)?;
     invite("beta", "1", &beta)?;
@@ -78,7 +79,11 @@ fn two_clusters_are_one_grid_in_nine_commands() -> Result<()> {
         Ok(verdict.status == 0 && verdict.stdout.starts_with("All is well: 2 sites, 3 nodes up."))
     })?;
 
-    // What goes wrong.
+    // What goes wrong. Another user's token makes nodes only.
+    let bob = token("bob");
+    let words = ["grid", "invite", "--site", "alpha", "--owner", "bob", "--nodes", "16", "--out", &bob];
+    good(&world, "hub", &words, &["of user bob, and for no gateway", "--via FRONT-END"])?;
+    bad(&world, "n3.alpha", &["up", "--token", &bob], "makes no gateway")?;
     bad(&world, "n3.alpha", &["up", "--token", &alpha, "--via", &front_end], "good for 2 nodes")?;
     bad(&world, "n3.alpha", &["up", "--token", &alpha], "has a gateway that is attached, gateway.alpha")?;
     bad(&world, "n1.alpha", &["up", "--token", &beta], "belongs to agent a1.alpha")?;
@@ -148,8 +153,9 @@ fn up_says_what_is_so_and_what_to_do() -> Result<()> {
     })?;
     good(&world, "hub", &["up"], &["The broker of grid lab, with a relay, runs"])?;
     for out in [&alpha, &again] {
-        let words = ["grid", "invite", "--site", "alpha", "--owner", "ada", "--nodes", "2", "--out", out];
-        good(&world, "hub", &words, &[])?;
+        let words =
+            ["grid", "invite", "--site", "alpha", "--owner", "ada", "--nodes", "2", "--gateways", "1"];
+        good(&world, "hub", &[&words[..], &["--out", out]].concat(), &[])?;
     }
     good(&world, "fe.alpha", &["up", "--token", &alpha], &["gateway.alpha runs"])?;
 

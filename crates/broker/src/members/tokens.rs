@@ -7,9 +7,6 @@ use super::{FORGET_AT_ONCE, MemberRecord, Standing, member};
 use crate::records::{TOKENS, token_key};
 use crate::store::{Revision, Store, StoreError, Transaction};
 
-/// Gateways that a site's token makes.
-pub(super) const MOST_GATEWAYS: usize = 16;
-
 /// The use of a join token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UsedToken {
@@ -52,7 +49,7 @@ pub(crate) enum TokenUse {
     /// It was closed when one who had joined by it was revoked.
     Closed,
     /// It is good for so many nodes, or gateways, and there are as many.
-    UsedUp(usize),
+    UsedUp(u32),
     /// A member of another owner has the name. The token is not used up. The text is
     /// that member's identity URI.
     NameTaken(String),
@@ -63,18 +60,18 @@ pub(crate) enum TokenUse {
 /// accepted as long as the member is the one that the first made. Deletes some tokens
 /// that have expired.
 ///
-/// A token that is good for several `nodes` has a record of itself, by which its uses exclude
-/// each other, and one of each name that it was used for. Who is a member by it may join
-/// again under that name, unless the token is closed.
+/// A site's token, which is good for so many `places` of the identity's role, has a record of
+/// itself, by which its uses exclude each other, and one of each name that it was used for. Who
+/// is a member by it may join again under that name, unless the token is closed.
 pub(crate) async fn use_token(
     store: &dyn Store,
     (id, used): ([u8; 16], UsedToken),
-    nodes: Option<u32>,
+    places: Option<u32>,
     identity: &Identity,
     now: u64,
 ) -> Result<TokenUse, StoreError> {
     let token_key = token_key(id);
-    let key = match nodes {
+    let key = match places {
         None => token_key.clone(),
         Some(_) => format!("{token_key}/{}", member(identity)),
     };
@@ -93,7 +90,7 @@ pub(crate) async fn use_token(
         let standing = Standing::read(store, identity).await?;
         let member = standing.member.as_ref();
         let made = |former: &UsedToken| {
-            (nodes.is_some() || former.request_sha256 == used.request_sha256)
+            (places.is_some() || former.request_sha256 == used.request_sha256)
                 && member.is_some_and(|member| member.token == id && member.revoked == 0)
         };
         if former.as_ref().is_some_and(|former| !made(former)) {
@@ -103,12 +100,13 @@ pub(crate) async fn use_token(
             return Ok(TokenUse::NameTaken(holder.identity.clone()));
         }
         let tokens = store.range(TOKENS).await?.records;
-        if let Some(nodes) = nodes.filter(|_| former.is_none()) {
-            let most = if identity.role() == Role::Gateway { MOST_GATEWAYS } else { nodes as usize };
+        if let Some(most) = places.filter(|_| former.is_none()) {
             let uses = tokens.iter().filter_map(|(key, _)| key.strip_prefix(&token_key)?.strip_prefix('/'));
             // n1.alpha is a node, gateway.alpha and login1.gateway.alpha are gateways.
             let is_gateway = |name: &str| name.rsplit('.').nth(1) == Some(Role::Gateway.as_str());
-            if uses.filter(|name| is_gateway(name) == (identity.role() == Role::Gateway)).count() >= most {
+            if uses.filter(|name| is_gateway(name) == (identity.role() == Role::Gateway)).count()
+                >= most as usize
+            {
                 return Ok(TokenUse::UsedUp(most));
             }
         }
@@ -122,7 +120,7 @@ pub(crate) async fn use_token(
             joined.encode_to_vec(),
             None,
         );
-        let transaction = match nodes {
+        let transaction = match places {
             Some(_) => transaction.when(&token_key, token_revision).put(&token_key, used.encode(), None),
             None => transaction,
         };

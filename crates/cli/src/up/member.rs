@@ -185,6 +185,7 @@ mod tests {
             name: None,
             owner: "ada".parse().ok(),
             nodes: Some(4),
+            gateways: 1,
             expires: SystemTime::now() + Duration::from_secs(60),
             broker: "broker:7700".to_owned(),
         };
@@ -201,17 +202,24 @@ mod tests {
         let site = token(&authority, |_| {});
         let beta = token(&authority, |token| token.site = "beta".parse().ok());
         let berta = token(&authority, |token| token.owner = "berta".parse().ok());
-        let named =
-            |name: &str| token(&authority, |token| (token.nodes, token.name) = (None, name.parse().ok()));
+        let nodes = token(&authority, |token| token.gateways = 0);
+        let named = |name: &str| {
+            token(&authority, |token| {
+                (token.nodes, token.gateways, token.name) = (None, 0, name.parse().ok());
+            })
+        };
         let (n1, n2) = (named("n1"), named("n2"));
         let relay = token(&authority, |token| {
-            (token.role, token.site, token.owner, token.nodes) = (Role::Relay, None, None, None);
+            (token.role, token.site, token.owner) = (Role::Relay, None, None);
+            (token.nodes, token.gateways) = (None, 0);
         });
         let (agent, gateway) = ("isthmus:///agent/alpha/n1/ada", "isthmus:///gateway/alpha/gateway/");
         for (case, uri, token, want) in [
             ("the site's, a node", agent, &site, None),
             ("the site's, its gateway", gateway, &site, None),
             ("the site's, one of several", "isthmus:///gateway/alpha/login2/", &site, None),
+            ("the site's, for nodes only, a node", agent, &nodes, None),
+            ("the site's, for nodes only, its gateway", gateway, &nodes, Some("another member")),
             ("its own", agent, &n1, None),
             ("another node's", agent, &n2, Some("another member")),
             ("another site's", agent, &beta, Some("another member")),

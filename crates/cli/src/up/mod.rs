@@ -41,7 +41,7 @@ const ATTACH_AGAIN: Duration = Duration::from_secs(5);
 /// Join a grid if need be, and start this machine's services.
 ///
 /// On the broker's host, after `isthmus grid init`: the broker, with a relay. With a
-/// site's token: the gateway, or with --via a node. The services run in the background
+/// site's token: with --via a node, else its gateway, if the token has that right. The services run in the background
 /// until `isthmus down` or the machine's end; a second `isthmus up` starts what doesn't
 /// run, and says how the others are.
 #[derive(Debug, Args)]

@@ -70,7 +70,7 @@ pub(super) fn next(service: Service, directory: &Path, option: &str, is_node: bo
         "  see what there is     isthmus status\n  run something         isthmus run -- mpirun -n 8 ./app\n";
     match service {
         Service::Broker => format!(
-            "  invite a site         isthmus grid invite{option} --site SITE --owner USER --nodes N --out SITE.token\n  \
+            "  invite a site         isthmus grid invite{option} --site SITE --owner USER --nodes N --gateways 1 --out SITE.token\n  \
                see what there is     isthmus status --state {}\n{stop}",
             directory.join(ADMIN_DIRECTORY).display()
         ),

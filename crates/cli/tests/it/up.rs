@@ -67,8 +67,12 @@ impl Grid {
     }
 
     fn invite(&self, file: &str, site: &str) {
-        let words = format!("grid invite --state broker --site {site} --owner ada --nodes 2 --out {file}");
-        self.playground.good(&words);
+        self.invite_with(file, site, "ada", "--gateways 2");
+    }
+
+    fn invite_with(&self, file: &str, site: &str, owner: &str, options: &str) {
+        let to = format!("--site {site} --owner {owner} --nodes 2 {options} --out {file}");
+        self.playground.good(&format!("grid invite --state broker {to}"));
     }
 
     fn pid(&self, note: &str) -> String {
@@ -117,10 +121,15 @@ fn what_is_so_is_said() {
     for (file, site) in [("alpha.token", "alpha"), ("again.token", "alpha"), ("beta.token", "beta")] {
         grid.invite(file, site);
     }
+    grid.invite_with("nodes.token", "alpha", "bob", "");
     for state in ["gateway", "node"] {
         grid.front_end(state);
     }
     grid.no_up("gateway", "--token alpha.token --name n1", "--via FRONT-END");
+    // Another user's, for nodes only.
+    let no_gateway = "the join token is for nodes of site alpha, and makes no gateway";
+    grid.no_up("gateway", "--token nodes.token", no_gateway);
+    grid.no_up("gateway", "--token nodes.token --gateway login2", no_gateway);
     let said = grid.up("gateway", "--token alpha.token");
     assert!(said.starts_with("gateway.alpha runs;"), "{said}");
     assert!(grid.up("gateway", "--token alpha.token").starts_with("gateway.alpha runs already;"));

@@ -585,9 +585,9 @@ async fn a_token_is_good_for_one_name() {
 #[tokio::test]
 async fn one_token_joins_a_site() {
     let grid = Grid::start().await;
-    let state = grid.state();
-    let invitation = Invitation { nodes: Some(2), ..grid.invitation(Role::Agent, Some("alpha"), None) };
-    let token = JoinToken::mint(&state.join_key, state.authority.certificate(), &invitation).unwrap();
+    let invitation =
+        Invitation { nodes: Some(2), gateways: 1, ..grid.invitation(Role::Agent, Some("alpha"), None) };
+    let token = grid.mint(&invitation);
     let gateway = soon("joining", enrol::join_as(&token, None, None, true)).await.unwrap();
     assert_eq!(gateway.identity().uri(), "isthmus:///gateway/alpha/gateway/");
     let gateway = grid.gateway_as("alpha", gateway).await;
@@ -599,9 +599,45 @@ async fn one_token_joins_a_site() {
     assert!(error.contains("good for 2 nodes") && error.contains("isthmus grid invite"), "{error}");
     // One that has lost its identity.
     join("n1").await.unwrap();
+    let error = enrol::join_as(&token, "login2".parse().ok(), None, true).await.unwrap_err().to_string();
+    assert!(error.contains("good for 1 gateway, and as many have joined"), "{error}");
     let single = grid.token(Role::Agent, Some("alpha"), None);
     let error = enrol::join_as(&single, None, None, true).await.unwrap_err().to_string();
     assert!(error.contains("not for a site and its gateways"), "{error}");
+}
+
+/// The broker refuses it, whatever the bearer's own program would do.
+#[tokio::test]
+async fn a_token_for_nodes_makes_no_gateway() {
+    let grid = Grid::start().await;
+    let alpha = grid.gateway("alpha").await;
+    let invitation = Invitation {
+        nodes: Some(16),
+        owner: "bob".parse().ok(),
+        ..grid.invitation(Role::Agent, Some("alpha"), None)
+    };
+    let token = grid.mint(&invitation);
+    let error = enrol::join_as(&token, "login2".parse().ok(), None, true).await.unwrap_err().to_string();
+    assert!(error.contains("for nodes of site alpha") && error.contains("--via"), "{error}");
+    let bearer = BearerToken::read(&token).unwrap();
+    for (at, server, want) in [
+        (grid.broker_address, "broker", "the join token is for nodes of site alpha, and makes no gateway"),
+        (alpha.address, "gateway.alpha", "a gateway joins at the broker"),
+    ] {
+        for name in ["gateway", "login2"] {
+            let request = SigningRequest::new().unwrap();
+            let request = bearer.request(name.to_owned(), request.der, true);
+            let authority = bearer.public.authority.clone();
+            let channel = grpc::connect_unidentified(&at.to_string(), server, authority).await.unwrap();
+            let status = EnrolmentClient::new(channel).join(request).await.unwrap_err();
+            assert_eq!(status.code(), Code::PermissionDenied, "{server} {name}");
+            assert!(status.message().contains(want), "{server} {name}: {status}");
+        }
+    }
+    // It isn't used up: a node joins by it.
+    let via = alpha.address.to_string();
+    let node = enrol::join(&token, "n1".parse().ok(), Some(&via)).await.unwrap();
+    assert_eq!(node.identity().uri(), "isthmus:///agent/alpha/n1/bob");
 }
 
 /// A name stays with its owner, and the refused join does not use up the token.

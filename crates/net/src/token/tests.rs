@@ -12,6 +12,7 @@ fn invitation(role: Role, site: Option<&str>, name: Option<&str>) -> Invitation 
         name: name.map(|name| name.parse().unwrap()),
         owner: "anna".parse().ok(),
         nodes: None,
+        gateways: 0,
         expires: SystemTime::now() + Duration::from_secs(60),
         broker: "broker.example.org:7700".to_owned(),
     }
@@ -54,34 +55,57 @@ fn a_token_without_a_name_leaves_the_choice() {
 }
 
 #[test]
-fn a_site_s_token_makes_its_nodes_and_gateways() {
+fn a_site_s_token_makes_nodes_and_gateways_only_with_that_right() {
     let one = invitation(Role::Agent, Some("alpha"), None);
-    let site = Invitation { nodes: Some(16), ..one.clone() };
-    let text = JoinToken::mint(&key(), &authority(), &site).unwrap();
-    let token = BearerToken::read(&text).unwrap();
-    assert_eq!(token.public.invitation.nodes, Some(16));
-    assert_eq!(site.to_string(), "role agent site alpha name any owner anna nodes 16");
-    let uri = |name: Option<&str>, gateway| {
-        let identity = token.public.identity(name.map(|name| name.parse().unwrap()), gateway);
-        identity.map(|identity| identity.uri()).map_err(|error| error.to_string())
-    };
-    assert_eq!(uri(Some("n7"), false), Ok("isthmus:///agent/alpha/n7/anna".to_owned()));
-    assert_eq!(uri(None, true), Ok("isthmus:///gateway/alpha/gateway/".to_owned()));
-    assert_eq!(uri(Some("login1"), true), Ok("isthmus:///gateway/alpha/login1/".to_owned()));
-    let request = token.request(String::new(), b"request".to_vec(), true);
-    assert!(JoinToken::verify(&request, &key(), SystemTime::now()).is_ok());
-
-    let text = JoinToken::mint(&key(), &authority(), &one).unwrap();
-    let refused = BearerToken::read(&text).unwrap().public.identity(None, true).unwrap_err();
-    assert_eq!(refused, TokenError::NoSite("agent"));
+    let nodes = Invitation { nodes: Some(16), ..one.clone() };
+    let both = Invitation { gateways: 2, ..nodes.clone() };
+    assert_eq!(nodes.to_string(), "role agent site alpha name any owner anna nodes 16 gateways 0");
+    assert_eq!(both.to_string(), "role agent site alpha name any owner anna nodes 16 gateways 2");
+    let only = "the join token is for nodes of site alpha, and makes no gateway";
+    for (invitation, name, gateway, want) in [
+        (&both, Some("n7"), false, Ok("isthmus:///agent/alpha/n7/anna")),
+        (&both, None, true, Ok("isthmus:///gateway/alpha/gateway/")),
+        (&both, Some("login1"), true, Ok("isthmus:///gateway/alpha/login1/")),
+        (&nodes, Some("n7"), false, Ok("isthmus:///agent/alpha/n7/anna")),
+        (&nodes, None, true, Err(only)),
+        (&nodes, Some("login1"), true, Err(only)),
+        (&one, None, true, Err("the join token is for a agent, not for a site")),
+    ] {
+        let text = JoinToken::mint(&key(), &authority(), invitation).unwrap();
+        let token = BearerToken::read(&text).unwrap();
+        assert_eq!(token.public.invitation.gateways, invitation.gateways);
+        let request = token.request(name.unwrap_or_default().to_owned(), b"request".to_vec(), gateway);
+        let verified = JoinToken::verify(&request, &key(), SystemTime::now()).unwrap();
+        let identity = verified.identity(name.map(|name| name.parse().unwrap()), gateway);
+        match (identity.map(|identity| identity.uri()).map_err(|error| error.to_string()), want) {
+            (Ok(got), Ok(want)) => assert_eq!(got, want, "{invitation}"),
+            (Err(got), Err(want)) => assert!(got.starts_with(want), "{invitation}: {got}"),
+            (got, want) => panic!("{invitation}: {got:?}, not {want:?}"),
+        }
+    }
     for wrong in [
         Invitation { nodes: Some(0), ..one.clone() },
         Invitation { nodes: Some(MOST_NODES + 1), ..one.clone() },
+        Invitation { gateways: MOST_GATEWAYS + 1, ..nodes.clone() },
+        Invitation { gateways: 1, ..one.clone() },
         Invitation { nodes: Some(1), ..invitation(Role::Agent, Some("alpha"), Some("n1")) },
         Invitation { nodes: Some(1), ..invitation(Role::Gateway, Some("alpha"), None) },
     ] {
         assert!(JoinToken::mint(&key(), &authority(), &wrong).is_err(), "{wrong}");
     }
+}
+
+/// Those of earlier releases say nothing of gateways, which each made.
+#[test]
+fn a_site_s_token_that_names_no_gateways_makes_none() {
+    let nodes = Invitation { nodes: Some(16), ..invitation(Role::Agent, Some("alpha"), None) };
+    let text = JoinToken::mint(&key(), &authority(), &nodes).unwrap();
+    let payload = text.split('.').nth(1).unwrap();
+    let payload = String::from_utf8(URL_SAFE_NO_PAD.decode(payload).unwrap()).unwrap();
+    assert!(!payload.contains("gateways"), "{payload}");
+    let token = BearerToken::read(&text).unwrap().public;
+    assert_eq!((token.places(Role::Gateway), token.places(Role::Agent)), (Some(0), Some(16)));
+    assert_eq!(token.identity(None, true), Err(TokenError::NodesOnly("alpha".parse().unwrap())));
 }
 
 #[test]

@@ -126,15 +126,19 @@ impl Grid {
             name: name.map(|name| name.parse().unwrap()),
             owner: Some("anna".parse().unwrap()),
             nodes: None,
+            gateways: 0,
             expires: SystemTime::now() + Duration::from_secs(60),
             broker: self.broker_address.to_string(),
         }
     }
 
     pub(crate) fn token(&self, role: Role, site: Option<&str>, name: Option<&str>) -> String {
+        self.mint(&self.invitation(role, site, name))
+    }
+
+    pub(crate) fn mint(&self, invitation: &Invitation) -> String {
         let state = self.state();
-        let invitation = self.invitation(role, site, name);
-        JoinToken::mint(&state.join_key, state.authority.certificate(), &invitation).unwrap()
+        JoinToken::mint(&state.join_key, state.authority.certificate(), invitation).unwrap()
     }
 
     /// Starts a gateway that has joined.
