@@ -1,7 +1,8 @@
 //! An attachment of a gateway or relay, from its first message to its end.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use isthmus_net::grpc::attachments::{self, Down};
 use isthmus_net::mac::Secret;
@@ -17,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 use tracing::{debug, info, warn};
 
+use crate::announced;
 use crate::broker::{Broker, store_status};
 use crate::fold::{NotWritten, RecordChange};
 use crate::members;
@@ -38,7 +40,7 @@ enum Newcomer {
 /// Begins an attachment. A task of its own then drives it to its end.
 pub(crate) async fn attach(
     broker: &Arc<Broker>,
-    caller: &Identity,
+    (caller, from): (&Identity, Option<SocketAddr>),
     mut inbound: Streaming<proto::AttachUp>,
 ) -> Result<ReceiverStream<Down>, Status> {
     let first = attachments::first_message(&mut inbound).await?;
@@ -54,13 +56,13 @@ pub(crate) async fn attach(
         }
     };
     // In a task, so that a caller that stops waiting leaves no record half written.
-    let begun = broker.tasks.spawn(begin(broker.clone(), caller.clone(), newcomer, inbound)).await;
+    let begun = broker.tasks.spawn(begin(broker.clone(), (caller.clone(), from), newcomer, inbound)).await;
     begun.unwrap_or_else(|_| Err(Status::internal("the broker failed; see its log")))
 }
 
 async fn begin(
     broker: Arc<Broker>,
-    caller: Identity,
+    (caller, from): (Identity, Option<SocketAddr>),
     newcomer: Newcomer,
     inbound: Streaming<proto::AttachUp>,
 ) -> Result<ReceiverStream<Down>, Status> {
@@ -91,21 +93,22 @@ async fn begin(
         return match not_written {
             NotWritten::Refused(refused) => {
                 warn!(%caller, %refused, "attachment refused");
-                audit::Entry::refused("attach", &refused).by(&caller).record();
+                audit::Entry::refused("attach", &refused).by(&caller).from(from).record();
                 Ok(attachments::refusal(refused.0))
             }
             NotWritten::Failed(status) => Err(status),
         };
     }
     info!(%caller, "attached");
+    audit::Entry::frequent("attach").by(&caller).from(from).record();
     if let Party::Gateway { site, .. } = &party
         && let Some(disagreement) = broker.registry().disagreement(site)
     {
         warn!(%site, disagreement);
     }
-    let caller = caller.to_string();
+    let (identity, caller) = (caller.clone(), caller.to_string());
     let tasks = broker.tasks.clone();
-    let attachment = Attachment { broker, caller, party, session, inbound, closed: opened.closed };
+    let attachment = Attachment { broker, identity, caller, party, session, inbound, closed: opened.closed };
     tasks.spawn(attachment.drive());
     Ok(ReceiverStream::new(opened.down_rx))
 }
@@ -136,6 +139,8 @@ fn not_a_member(node: &GridName, owner: &str) -> Refused {
 
 struct Attachment {
     broker: Arc<Broker>,
+    identity: Identity,
+    /// Its name in logs.
     caller: String,
     party: Party,
     session: SessionId,
@@ -164,6 +169,7 @@ impl Attachment {
             }
         };
         info!(caller = self.caller, reason = end_reason, "detached");
+        audit::Entry::frequent("detach").by(&self.identity).about(end_reason).record();
         end(&self.broker, self.session).await;
     }
 
@@ -231,21 +237,40 @@ impl Attachment {
     }
 
     async fn node_up(&self, up: proto::NodeUp) {
-        if let Err(error) = self.announce(&up).await {
-            self.refuse_node(up.node, &error);
+        let node = up.node.clone();
+        if let Err(error) = self.announce(up).await {
+            self.refuse_node(node, &error);
         }
     }
 
-    async fn announce(&self, up: &proto::NodeUp) -> Result<(), NotWritten> {
-        let found = self.broker.registry().node_record(self.session, up)?;
-        let Some((name, _)) = found else { return Ok(()) };
-        let identity = member(&name, &up.owner)?;
-        if !members::is_member(&*self.broker.store, &identity).await? {
+    async fn announce(&self, up: proto::NodeUp) -> Result<(), NotWritten> {
+        let Party::Gateway { site, name: gateway } = &self.party else {
+            return Err(Refused("only gateways announce nodes".to_owned()).into());
+        };
+        // Before anything in it is verified.
+        up.check().map_err(Refused::from)?;
+        let node: Label = up.node.parse().map_err(|error| Refused(format!("{error}")))?;
+        let name = GridName { node, site: site.clone() };
+        let agent = member(&name, &up.owner)?;
+        if !members::is_member(&*self.broker.store, &agent).await? {
             return Err(not_a_member(&name, &up.owner).into());
         }
+        let parties = (&agent, &self.identity);
+        let up = announced::verified(&self.broker.verifier, parties, up, SystemTime::now())?;
+        let before = self.broker.registry().attached_at(&name);
+        if self.broker.registry().node_record(self.session, &up)?.is_none() {
+            return Ok(());
+        }
         let address = self.broker.address_for(&name).await?;
-        self.write_node(&name, |registry| registry.node_record(self.session, up)).await?;
+        self.write_node(&name, |registry| registry.node_record(self.session, &up)).await?;
         info!(caller = self.caller, node = up.node, virtual_address = %address, "node up");
+        if let Some(event) = announced::event(before.as_ref(), (gateway, up.attachment)) {
+            let from = before.map(|(before, _)| format!("from {} ", Party::gateway(site, &before)));
+            let moved = from.filter(|_| event == "move").unwrap_or_default();
+            let subject = format!("{moved}to {}, listening at {}", self.party, up.address);
+            let entry = audit::Entry::frequent(event).by(&agent).from(Some(&up.from));
+            entry.about(subject).record();
+        }
         Ok(())
     }
 

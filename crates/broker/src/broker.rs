@@ -10,6 +10,7 @@ use isthmus_net::clock::unix_seconds;
 use isthmus_net::credentials::{ALPN_H2, CredentialsError};
 use isthmus_net::kept::keep;
 use isthmus_net::peers::Peers;
+use isthmus_net::signed::Verifier;
 use isthmus_net::{Credentials, grpc, lock, packets};
 use isthmus_wire::bounds::{ENROLMENT_BYTES, MESSAGE_BYTES};
 use isthmus_wire::proto::administration_server::AdministrationServer;
@@ -92,12 +93,22 @@ pub(crate) struct Broker {
     pub(crate) assigning: tokio::sync::Mutex<()>,
     /// Revoked identities are refused.
     pub(crate) peers: Peers,
+    /// Of what agents have signed.
+    pub(crate) verifier: Verifier,
     registry: Mutex<Registry>,
 }
 
 impl Broker {
-    pub(crate) fn new(state: State, store: Arc<dyn Store>, registry: Registry, peers: Peers) -> Self {
-        Self {
+    /// # Errors
+    /// If the authority's certificate can't be used.
+    pub(crate) fn new(
+        state: State,
+        store: Arc<dyn Store>,
+        registry: Registry,
+        peers: Peers,
+    ) -> Result<Self, CredentialsError> {
+        Ok(Self {
+            verifier: Verifier::new(state.authority.certificate(), peers.clone())?,
             state,
             store,
             sessions: Sessions::new(),
@@ -109,7 +120,7 @@ impl Broker {
             assigning: tokio::sync::Mutex::default(),
             peers,
             registry: Mutex::new(registry),
-        }
+        })
     }
 
     pub(crate) fn registry(&self) -> MutexGuard<'_, Registry> {
@@ -150,7 +161,7 @@ pub async fn run(
     };
     let registry = Registry::new(&state.grid.name, policy);
     let tls = credentials.enrolling_server_config(&[ALPN_H2, packets::PROTOCOL])?;
-    let broker = Arc::new(Broker::new(state, store, registry, credentials.peers().clone()));
+    let broker = Arc::new(Broker::new(state, store, registry, credentials.peers().clone())?);
     let fold = Fold::begin(&broker).await.map_err(|error| match error {
         FoldError::Store(error) => BrokerError::Store(error),
         FoldError::Unreadable(error) => BrokerError::Unreadable(error),

@@ -12,6 +12,7 @@
 //! | `store` | records that brokers share: read, watch, transactions |
 //! | `records` | their keys and values |
 //! | `members` | joins, renewals and revocations |
+//! | `announced` | what a gateway says of a node, against what the node's agent has signed |
 //! | `fold` | feeds the registry with the records |
 //! | `broker` | the process: shared state, server, periodic tasks |
 //! | `enrolment`, `administration`, `attach`, `service` | the gRPC services, thin shells |
@@ -19,6 +20,7 @@
 
 mod addresses;
 mod administration;
+mod announced;
 mod attach;
 mod broker;
 pub mod config;

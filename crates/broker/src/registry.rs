@@ -146,6 +146,8 @@ pub(crate) struct Registry {
     #[cfg(test)]
     last_session: u64,
     #[cfg(test)]
+    last_attachment: u64,
+    #[cfg(test)]
     job_leases: BTreeMap<isthmus_wire::JobId, SessionId>,
 }
 
@@ -195,6 +197,8 @@ impl Registry {
             last_relay: None,
             #[cfg(test)]
             last_session: 0,
+            #[cfg(test)]
+            last_attachment: 0,
             #[cfg(test)]
             job_leases: BTreeMap::new(),
         }

@@ -47,7 +47,8 @@ impl RegistryService for Service {
     ) -> Result<Response<Self::AttachStream>, Status> {
         let caller = grpc::caller(&request)?;
         grpc::check_caller("the broker", &caller.to_string(), &request)?;
-        let attached = attach::attach(&self.0, &caller, request.into_inner()).await?;
+        let from = grpc::peer(&request).map(|peer| peer.address);
+        let attached = attach::attach(&self.0, (&caller, from), request.into_inner()).await?;
         Ok(grpc::with_versions(Response::new(attached)))
     }
 

@@ -22,6 +22,11 @@ use crate::heads::Heads;
 use crate::roster::{Refused, SessionId};
 use crate::way_out;
 
+/// How often an agent may announce its node anew within a time: it does so when its certificate
+/// or an address changes, or when the gateway asks for it.
+const ANNOUNCEMENTS: u32 = 30;
+const ANNOUNCED: Duration = Duration::from_secs(60);
+
 /// Accepts an attachment, and starts a task that reads its messages until it ends.
 /// `from` is the agent's address, `connected_to` the gateway's.
 pub(crate) async fn attach(
@@ -33,10 +38,7 @@ pub(crate) async fn attach(
     let Some(attach_up::Kind::NodeUp(mut contact)) = attachments::first_message(&mut inbound).await? else {
         return Err(Status::invalid_argument("an agent's first message must announce its node"));
     };
-    // Name and owner come from the certificate, not from the agent.
-    contact.node = caller.name().to_string();
-    contact.owner = caller.owner().map_or_else(String::new, Owner::to_string);
-    (contact.from, contact.gateway_address) = (from.to_string(), connected_to.to_string());
+    certified(&mut contact, caller, (from, connected_to));
     if contact.seen.as_mut().is_some_and(cut_seen) {
         warn!(%caller, "this agent's findings are longer than allowed, and were cut");
     }
@@ -71,11 +73,13 @@ pub(crate) async fn attach(
     info!(%caller, %from, "attached");
     let attachment = Attachment {
         gateway: gateway.clone(),
+        identity: caller.clone(),
         caller: caller.to_string(),
-        owner: caller.owner().cloned(),
+        ends: (from, connected_to),
         session,
         reported,
         doubted: None,
+        announced: (Instant::now(), 0),
         heads: Heads::default(),
         inbound,
         closed: opened.closed,
@@ -84,15 +88,27 @@ pub(crate) async fn attach(
     Ok(ReceiverStream::new(opened.down_rx))
 }
 
+/// Puts in what the agent doesn't say itself: its name and owner come from its certificate.
+fn certified(contact: &mut proto::NodeUp, caller: &Identity, (from, connected_to): (IpAddr, SocketAddr)) {
+    contact.node = caller.name().to_string();
+    contact.owner = caller.owner().map_or_else(String::new, Owner::to_string);
+    (contact.from, contact.gateway_address) = (from.to_string(), connected_to.to_string());
+}
+
 struct Attachment {
     gateway: Arc<Gateway>,
+    identity: Identity,
+    /// Its name in logs.
     caller: String,
-    owner: Option<Owner>,
+    /// The agent's address, and the one that it connected to.
+    ends: (IpAddr, SocketAddr),
     session: SessionId,
     /// The agent's findings when it attached.
     reported: Option<proto::Seen>,
     /// Its report that its node can't dial out, as long as that isn't believed.
     doubted: Option<proto::Seen>,
+    /// How often it has signed anew where it is, since when.
+    announced: (Instant, u32),
     /// Its signs of life, for the jobs that it heads.
     heads: Heads,
     inbound: Streaming<proto::AttachUp>,
@@ -166,6 +182,27 @@ impl Attachment {
         }
     }
 
+    /// The agent has signed anew where it is.
+    fn announced(&mut self, mut contact: proto::NodeUp) {
+        let (since, count) = &mut self.announced;
+        if since.elapsed() >= ANNOUNCED {
+            (*since, *count) = (Instant::now(), 0);
+        }
+        *count += 1;
+        if *count > ANNOUNCEMENTS {
+            return debug!(caller = self.caller, "it announces its node too often: dropped");
+        }
+        certified(&mut contact, &self.identity, self.ends);
+        contact.seen = None;
+        match contact.check() {
+            Ok(()) => {
+                let effects = self.gateway.roster().announced(self.session, contact);
+                self.gateway.carry_out(effects);
+            }
+            Err(error) => self.warn("an announcement of its node", &error.to_string()),
+        }
+    }
+
     /// Sends an agent, and logs, the fault of a message of its.
     fn warn(&self, what: &str, reason: &str) {
         warn!(caller = self.caller, reason, "a fault in {what}");
@@ -202,7 +239,7 @@ impl Attachment {
     async fn handle(&mut self, kind: Option<attach_up::Kind>) {
         match kind {
             Some(attach_up::Kind::Job(mut report)) => {
-                report.owner = self.owner.as_ref().map_or_else(String::new, Owner::to_string);
+                report.owner = self.identity.owner().map_or_else(String::new, Owner::to_string);
                 cut_job(&mut report);
                 if report.ended {
                     self.heads.ended(&report.job);
@@ -214,6 +251,7 @@ impl Attachment {
                     Err(refused) => self.warn("a job's report", &refused.0),
                 }
             }
+            Some(attach_up::Kind::NodeUp(contact)) => self.announced(contact),
             Some(attach_up::Kind::HeadLives(life)) => self.head_lives(&life),
             Some(attach_up::Kind::Seen(seen)) => self.seen(seen).await,
             Some(attach_up::Kind::Measured(mut report)) => {
@@ -235,8 +273,7 @@ impl Attachment {
             }
             None => debug!("a message of a newer version is ignored"),
             Some(
-                attach_up::Kind::NodeUp(_)
-                | attach_up::Kind::NodeDown(_)
+                attach_up::Kind::NodeDown(_)
                 | attach_up::Kind::GatewayUp(_)
                 | attach_up::Kind::RelayUp(_)
                 | attach_up::Kind::RelayReport(_)

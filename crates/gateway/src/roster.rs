@@ -154,18 +154,29 @@ impl Roster {
         }
     }
 
-    /// The broker reports a node at another gateway of the site.
-    pub(crate) fn elsewhere(&mut self, node: proto::SiteNode) {
+    /// The broker reports a node at another gateway of the site, or as gone. If its agent is
+    /// attached here in spite of that, it is announced again. Returns the attachment as well of
+    /// an agent that has most likely left, and must say anew where it is if it hasn't.
+    pub(crate) fn elsewhere(&mut self, node: proto::SiteNode) -> (Vec<Effect>, Option<SessionId>) {
         let contact = node.contact.unwrap_or_default();
-        let Ok(name) = contact.node.parse::<Label>() else { return };
+        let Ok(name) = contact.node.parse::<Label>() else { return (Vec::new(), None) };
         if let Some(address) = VirtualAddress::new(node.virtual_address.into()) {
             self.addresses.insert(name.clone(), address);
             self.by_address.insert(address, name.clone());
         }
+        let found = self.agents.get(&name).map_or((Vec::new(), None), |own| {
+            // The agent's last attachment counts, if the agent itself has signed which that is.
+            let is_last = own.contact.signed.is_some() && contact.attachment < own.contact.attachment;
+            match node.gone || is_last {
+                true => (vec![Effect::ToBroker(attach_up::Kind::NodeUp(own.contact.clone()))], None),
+                false => (Vec::new(), Some(own.session)),
+            }
+        });
         match node.gone {
             true => drop(self.elsewhere.remove(&name)),
             false => drop(self.elsewhere.insert(name, contact)),
         }
+        found
     }
 
     /// Drops the nodes at other gateways: the broker is about to report them anew.

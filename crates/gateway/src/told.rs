@@ -88,7 +88,7 @@ impl Told {
         if let Ok(name) = node.name.parse::<GridName>()
             && name.site != self.own
         {
-            let node = proto::Node { seen: None, ..node.clone() };
+            let node = proto::Node { seen: None, signed: None, ..node.clone() };
             self.nodes.take((name.site, name.node), node, now, NODES);
         }
     }

@@ -25,11 +25,14 @@ pub const FILE: &str = "audit.log";
 /// Bytes of each value.
 const VALUE: usize = 512;
 /// Refusals of one identity, and those of all unidentified peers of one kind, that are
-/// written within [`WINDOW`]. The others are counted.
+/// written within [`WINDOW`]. The others are counted. The same holds for [frequent](
+/// Entry::frequent) events.
 const REFUSALS: u32 = 20;
 const WINDOW: Duration = Duration::from_secs(60);
-/// Identities whose refusals are counted apart.
+/// Identities whose refusals are counted apart, and those whose frequent events are: the nodes
+/// of a large grid.
 const COUNTED: usize = 1024;
+const COUNTED_FREQUENT: usize = 64 * 1024;
 
 /// How the lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -65,6 +68,8 @@ pub struct Entry {
     subject: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     reason: String,
+    #[serde(skip)]
+    frequent: bool,
 }
 
 impl Entry {
@@ -79,7 +84,13 @@ impl Entry {
             source: empty(),
             subject: empty(),
             reason: empty(),
+            frequent: false,
         }
+    }
+
+    /// The same, of an event that its party may cause again and again.
+    pub fn frequent(event: &'static str) -> Self {
+        Self { frequent: true, ..Self::done(event) }
     }
 
     /// An event that was refused, with the reason.
@@ -116,13 +127,16 @@ impl Entry {
     /// Writes the line, if this process has an audit log. A failure is logged.
     pub fn record(self) {
         let Some(log) = LOG.get() else { return };
-        let (passed, left_out) = match self.result {
-            Outcome::Done => (true, 0),
-            Outcome::Refused => lock(&log.refusals).pass(&self.identity, Instant::now()),
+        let (counts, others) = match self.result {
+            Outcome::Done if self.frequent => (Some(&log.frequent), "attachments"),
+            Outcome::Done => (None, ""),
+            Outcome::Refused => (Some(&log.refusals), "refusals"),
         };
+        let now = Instant::now();
+        let (passed, left_out) = counts.map_or((true, 0), |counts| lock(counts).pass(&self.identity, now));
         if left_out > 0 {
-            let reason = format!("{left_out} refusals were not written: at most {REFUSALS} a minute are");
-            log.write(&Self { event: "refusals", reason, ..self.clone() });
+            let reason = format!("{left_out} {others} were not written: at most {REFUSALS} a minute are");
+            log.write(&Self { event: others, reason, ..self.clone() });
         }
         if passed {
             log.write(&self);
@@ -142,7 +156,8 @@ static LOG: OnceLock<Log> = OnceLock::new();
 struct Log {
     path: PathBuf,
     format: Format,
-    refusals: Mutex<Refusals>,
+    refusals: Mutex<Counts>,
+    frequent: Mutex<Counts>,
 }
 
 /// Has the entries of this process appended to a file. `setting` is a path, or "off";
@@ -155,7 +170,7 @@ pub fn start(setting: Option<&Path>, format: Format, directory: &Path) -> io::Re
         return Ok(());
     }
     let path = setting.map_or_else(|| directory.join(FILE), Path::to_owned);
-    let log = Log { path, format, refusals: Mutex::default() };
+    let log = Log::new(path, format);
     log.append("").map_err(|error| {
         io::Error::new(error.kind(), format!("cannot write {}: {error}", log.path.display()))
     })?;
@@ -165,6 +180,12 @@ pub fn start(setting: Option<&Path>, format: Format, directory: &Path) -> io::Re
 }
 
 impl Log {
+    fn new(path: PathBuf, format: Format) -> Self {
+        let [refusals, frequent] =
+            [COUNTED, COUNTED_FREQUENT].map(|most| Mutex::new(Counts { most, of: HashMap::new() }));
+        Self { path, format, refusals, frequent }
+    }
+
     fn write(&self, entry: &Entry) {
         if let Err(error) = self.append(&line(entry, self.format, SystemTime::now())) {
             tracing::error!(path = %self.path.display(), %error, "cannot write the audit log");
@@ -221,22 +242,26 @@ impl Display for Entry {
     }
 }
 
-/// The refusals of each identity: the start of its window, those since, and those that
-/// were not written.
-#[derive(Debug, Default)]
-struct Refusals(HashMap<String, (Instant, u32, u64)>);
+/// The refusals, or frequent events, of each identity: the start of its window, those since,
+/// and those that were not written.
+#[derive(Debug)]
+struct Counts {
+    /// Identities that are counted apart.
+    most: usize,
+    of: HashMap<String, (Instant, u32, u64)>,
+}
 
-impl Refusals {
-    /// Whether a refusal is written, and how many of the same identity were not since
+impl Counts {
+    /// Whether one more is written, and how many of the same identity were not since
     /// the last one. All further identities share one count if there are many.
     fn pass(&mut self, identity: &str, now: Instant) -> (bool, u64) {
         let ended = |since: Instant| now.saturating_duration_since(since) >= WINDOW;
-        if self.0.len() >= COUNTED {
-            self.0.retain(|_, (since, _, left_out)| !ended(*since) || *left_out > 0);
+        if self.of.len() >= self.most {
+            self.of.retain(|_, (since, _, left_out)| !ended(*since) || *left_out > 0);
         }
-        let known = self.0.contains_key(identity) || self.0.len() < COUNTED;
+        let known = self.of.contains_key(identity) || self.of.len() < self.most;
         let key = if known { identity } else { "" };
-        let (since, count, left_out) = self.0.entry(key.to_owned()).or_insert((now, 0, 0));
+        let (since, count, left_out) = self.of.entry(key.to_owned()).or_insert((now, 0, 0));
         let mut before = 0;
         if ended(*since) {
             (*since, *count, before) = (now, 0, std::mem::take(left_out));
@@ -283,7 +308,7 @@ mod tests {
     fn only_a_regular_file_of_this_user_is_written() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(FILE);
-        let log = Log { path: path.clone(), format: Format::Text, refusals: Mutex::default() };
+        let log = Log::new(path.clone(), Format::Text);
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
         assert!(log.append("line\n").is_err(), "a FIFO without a reader");
         let reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
@@ -301,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_flood_of_refusals_takes_few_lines() {
-        let (mut refusals, now) = (Refusals::default(), Instant::now());
+        let (mut refusals, now) = (Counts { most: COUNTED, of: HashMap::new() }, Instant::now());
         let written = (0..1000).filter(|_| refusals.pass("", now).0).count();
         assert_eq!(written, 20);
         assert!(refusals.pass("agent n1.alpha", now).0, "others are written");
@@ -309,14 +334,14 @@ mod tests {
         for number in 0..2 * COUNTED {
             refusals.pass(&number.to_string(), now + WINDOW);
         }
-        assert!(refusals.0.len() <= COUNTED + 1);
+        assert!(refusals.of.len() <= COUNTED + 1);
     }
 
     #[test]
     fn the_file_is_its_owner_s_and_may_be_rotated() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(FILE);
-        let log = Log { path: path.clone(), format: Format::Text, refusals: Mutex::default() };
+        let log = Log::new(path.clone(), Format::Text);
         log.write(&entry());
         std::fs::rename(&path, directory.path().join("audit.log.1")).unwrap();
         log.write(&entry());

@@ -82,6 +82,12 @@ pub(crate) fn invalid(what: &'static str) -> impl Fn(&dyn fmt::Display) -> Crede
     move |reason| CredentialsError::Invalid { what, reason: reason.to_string() }
 }
 
+/// The certificate of the authority that a party trusts.
+pub(crate) fn authority_of(credentials: &Credentials) -> Result<CertificateDer<'static>, CredentialsError> {
+    CertificateDer::from_pem_slice(credentials.authority_pem().as_bytes())
+        .map_err(|error| invalid("the authority's certificate")(&error))
+}
+
 /// A new private key (ECDSA P-256) and the request to certify it.
 pub struct SigningRequest {
     key: KeyPair,
@@ -261,7 +267,7 @@ impl Credentials {
 
     /// Whether they are of the grid with this authority.
     pub fn are_of(&self, authority: &CertificateDer<'_>) -> bool {
-        CertificateDer::from_pem_slice(self.0.authority_pem.as_bytes()).is_ok_and(|own| own == *authority)
+        authority_of(self).is_ok_and(|own| own == *authority)
     }
 
     /// The same ones with another address to attach to.

@@ -25,7 +25,8 @@ use tonic::Status;
 
 pub use call::{Call, Connections, Repeat, broke, budget};
 pub use client::{
-    ConnectError, Stage, channel_over, channel_over_for, channel_within, connect, connect_unidentified,
+    ConnectError, Stage, channel_over, channel_over_for, channel_within, connect, connect_identified,
+    connect_unidentified,
 };
 pub use served::{Carried, Served};
 pub use server::{Peer, accept, caller, peer, serve, serve_streams, serve_streams_for};

@@ -13,6 +13,7 @@
 //! | [`page`] | pages of records |
 //! | [`rendezvous`] | requests and replies by which two nodes connect, read from the protocol |
 //! | [`attachment`] | whether a service is attached, for who asks its process |
+//! | [`signed`] | statements that a party has signed by the key of its certificate |
 //! | [`enrol`], [`renewal`] | certificates by a token, and new ones before the old ones end |
 //! | [`files`], [`private`] | secrets on disk; paths at which no other user can put anything |
 //! | [`mod@log`] | a log that waits for nobody who reads it |
@@ -70,6 +71,7 @@ pub mod rendezvous;
 pub mod renewal;
 pub mod secured;
 pub mod seen;
+pub mod signed;
 pub mod silence;
 pub mod sock_diag;
 pub mod tls;

@@ -11,7 +11,7 @@ use isthmus_net::seen::for_plans;
 use isthmus_wire::VirtualAddress;
 use isthmus_wire::proto::{self, attach_up};
 use tokio::sync::{mpsc, watch};
-use tokio::time::sleep;
+use tokio::time::{Instant, interval, sleep};
 use tracing::{info, warn};
 
 use crate::uplink::attached::Attached;
@@ -20,6 +20,10 @@ use crate::uplink::opener::{Change, Opener, Session, broken};
 /// First and longest pause between attempts to attach, once all gateways have
 /// been tried.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+/// How often the agent looks whether its certificate was renewed, and how often it announces its
+/// node anew at most because its gateway asks for it.
+const LOOK: Duration = Duration::from_secs(30);
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Why an attachment ended.
 #[derive(Debug, thiserror::Error)]
@@ -108,6 +112,8 @@ impl Attachment {
             let cut_off = watch::Sender::new(false);
             let better = self.opener.clone().better(session.index, cut_off.subscribe());
             tokio::pin!(better);
+            let mut looks = interval(LOOK);
+            let mut announced = Instant::now();
             let next = loop {
                 let change = tokio::select! {
                     message = session.down.message() => match message {
@@ -121,10 +127,18 @@ impl Attachment {
                         self.note(&kind);
                         session.send(kind).await.map(|()| Change::Nothing)
                     }
+                    _ = looks.tick() => Ok(Change::Nothing),
                     next = &mut better => break next,
                 };
+                let asked = matches!(change, Ok(Change::Announce)) && announced.elapsed() >= AGAIN;
+                if change.is_ok() && (asked || self.opener.is_outdated()) {
+                    announced = Instant::now();
+                    if let Err(error) = self.opener.announce(&session).await {
+                        return (session.index, error);
+                    }
+                }
                 match change {
-                    Ok(Change::Nothing) => {}
+                    Ok(Change::Nothing | Change::Announce) => {}
                     Ok(Change::Address(address)) => {
                         session.address = address;
                         self.publish(&session);

@@ -4,9 +4,11 @@
 //! |---|---|
 //! | [`upstream`] | the rest of the agent's interface to it |
 //! | [`attachment`] | keeps the agent attached to one of the site's gateways |
+//! | `announcement` | what the agent announces of its node, and signs |
 //! | `opener` | opens attachments, handles a gateway's messages |
 //! | [`gateways`] | the order in which gateways are tried |
 
+mod announcement;
 mod attached;
 pub(crate) mod attachment;
 pub(crate) mod gateways;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use isthmus_net::clock::since_1970;
 use isthmus_net::lock;
 use isthmus_net::rendezvous::Order;
-use isthmus_net::{Credentials, grpc, mac};
+use isthmus_net::{Credentials, Identity, grpc, mac};
 use isthmus_wire::VirtualAddress;
 use isthmus_wire::proto::own_gateway_client::OwnGatewayClient;
 use isthmus_wire::proto::registry_client::RegistryClient;
@@ -18,6 +18,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 use tracing::{debug, warn};
 
+use crate::uplink::announcement;
 use crate::uplink::attached::Contacts;
 use crate::uplink::attachment::AttachError;
 
@@ -55,6 +56,8 @@ pub(crate) struct Opener {
 pub(super) struct Session {
     pub(super) index: usize,
     pub(super) gateway: Arc<str>,
+    /// Which of the site's gateways it is.
+    identity: Identity,
     pub(super) address: VirtualAddress,
     pub(super) client: RegistryClient<Channel>,
     pub(super) own_gateway: OwnGatewayClient<Channel>,
@@ -67,33 +70,35 @@ pub(super) enum Change {
     Nothing,
     Address(VirtualAddress),
     CutOff(bool),
+    /// The gateway wants another announcement of the node.
+    Announce,
 }
 
 impl Opener {
     /// Attaches to one of the gateways.
     pub(super) async fn open(&self, index: usize) -> Result<Session, AttachError> {
-        let channel = self.connect(index).await?;
-        self.attach(index, channel).await
+        let connected = self.connect(index).await?;
+        self.attach(index, connected).await
     }
 
-    async fn connect(&self, index: usize) -> Result<Channel, AttachError> {
+    async fn connect(&self, index: usize) -> Result<(Channel, Identity), AttachError> {
         let gateway = self.gateways.get(index);
         let gateway = gateway.ok_or_else(|| AttachError::Broken("no gateway is known".to_owned()))?;
         let server_name = self.credentials.identity().upstream_server_name();
-        let connected = grpc::connect(gateway, &server_name, &self.credentials).await;
+        let connected = grpc::connect_identified(gateway, &server_name, &self.credentials).await;
         connected.map_err(|error| AttachError::Broken(error.to_string()))
     }
 
-    async fn attach(&self, index: usize, channel: Channel) -> Result<Session, AttachError> {
+    async fn attach(
+        &self,
+        index: usize,
+        (channel, identity): (Channel, Identity),
+    ) -> Result<Session, AttachError> {
         let gateway = self.gateways.get(index).cloned().unwrap_or_default();
         let own_gateway = OwnGatewayClient::new(channel.clone());
         let mut client = RegistryClient::new(channel);
         let (up_tx, up_rx) = mpsc::channel(QUEUE);
-        let hello = {
-            let mut node_up = lock(&self.node_up);
-            node_up.attachment = unix_micros().max(node_up.attachment + 1);
-            node_up.clone()
-        };
+        let hello = self.announcement(&identity)?;
         let hello = proto::AttachUp { kind: Some(attach_up::Kind::NodeUp(hello)) };
         up_tx.send(hello).await.map_err(|_| AttachError::Broken("the connection broke".to_owned()))?;
         let opening = client.attach(ReceiverStream::new(up_rx));
@@ -112,9 +117,28 @@ impl Opener {
             let message = message.map_err(|status| broken(&status))?;
             let closed = || AttachError::Broken("the gateway closed the connection".to_owned());
             if let Change::Address(address) = self.handle(message.ok_or_else(closed)?, &gateway)? {
-                return Ok(Session { index, gateway, address, client, own_gateway, up_tx, down });
+                return Ok(Session { index, gateway, identity, address, client, own_gateway, up_tx, down });
             }
         }
+    }
+
+    /// The announcement of this node, signed for a gateway, with a number of its own.
+    fn announcement(&self, gateway: &Identity) -> Result<proto::NodeUp, AttachError> {
+        let mut node_up = lock(&self.node_up);
+        let attachment = unix_micros().max(node_up.attachment + 1);
+        *node_up = announcement::signed(&node_up, &self.credentials, (gateway, attachment))
+            .map_err(|error| AttachError::Broken(format!("cannot sign where this node is: {error}")))?;
+        Ok(node_up.clone())
+    }
+
+    /// Whether the last announcement has another certificate or address than this agent has now.
+    pub(super) fn is_outdated(&self) -> bool {
+        announcement::is_outdated(&lock(&self.node_up), &self.credentials)
+    }
+
+    /// Announces this node anew over an attachment.
+    pub(super) async fn announce(&self, session: &Session) -> Result<(), AttachError> {
+        session.send(attach_up::Kind::NodeUp(self.announcement(&session.identity)?)).await
     }
 
     pub(super) fn handle(
@@ -155,6 +179,7 @@ impl Opener {
             Some(attach_down::Kind::Notice(notice)) => warn!(%gateway, "{}", notice.text),
             Some(attach_down::Kind::Refusal(refusal)) => return Err(AttachError::Refused(refusal.reason)),
             Some(attach_down::Kind::CutOff(cut)) => return Ok(Change::CutOff(cut.cut_off)),
+            Some(attach_down::Kind::AnnounceAgain(_)) => return Ok(Change::Announce),
             Some(_) | None => {}
         }
         Ok(Change::Nothing)
@@ -188,7 +213,7 @@ impl Opener {
 
     /// Attaches to a gateway, if the broker answers by way of it.
     async fn open_checked(&self, index: usize) -> Result<Session, AttachError> {
-        let channel = self.connect(index).await?;
+        let (channel, identity) = self.connect(index).await?;
         let mut client = RegistryClient::new(channel.clone());
         let records = Some(proto::list_request::Records::Sites(proto::SiteFilter::default()));
         let anything = proto::ListRequest { page_size: 1, records, ..proto::ListRequest::default() };
@@ -196,7 +221,7 @@ impl Opener {
             .await
             .map_err(|_| AttachError::Broken(format!("no answer within {CHECK_DEADLINE:?}")))?
             .map_err(|status| broken(&status))?;
-        self.attach(index, channel).await
+        self.attach(index, (channel, identity)).await
     }
 }
 

@@ -31,12 +31,8 @@ impl Brokers {
         State::create(directory.path(), "demo", "127.0.0.1:7700", SystemTime::now()).unwrap();
         let broker = || {
             let state = State::load(directory.path()).unwrap();
-            Arc::new(Broker::new(
-                state,
-                store.clone(),
-                Registry::new("demo", Policy::default()),
-                Peers::default(),
-            ))
+            let registry = Registry::new("demo", Policy::default());
+            Arc::new(Broker::new(state, store.clone(), registry, Peers::default()).unwrap())
         };
         let both = [broker(), broker()];
         for broker in &both {
@@ -223,12 +219,9 @@ async fn a_fold_that_was_too_slow_reads_all_records_anew() {
     let brokers = Brokers::start().await;
     let [a, _] = &brokers.both;
     let state = State::load(&a.state.directory).unwrap();
-    let slow = Arc::new(Broker::new(
-        state,
-        brokers.store.clone(),
-        Registry::new("demo", Policy::default()),
-        Peers::default(),
-    ));
+    let registry = Registry::new("demo", Policy::default());
+    let slow = Broker::new(state, brokers.store.clone(), registry, Peers::default());
+    let slow = Arc::new(slow.unwrap());
     let lost = attach(a, "beta").await;
     announce(a, lost, "n1").await.unwrap();
     let fold = Fold::begin(&slow).await.unwrap();

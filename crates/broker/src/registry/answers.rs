@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 use isthmus_net::contact::plan_from_facts;
 use isthmus_net::enums::{dial_to_wire, inbound_to_wire, route_to_wire};
 use isthmus_net::seen;
+use isthmus_net::signed::contact::addresses_of;
 use isthmus_plan::Inbound;
 use isthmus_plan::sharing::Pin;
 use isthmus_wire::{GridName, Label, VirtualAddress, proto};
@@ -71,7 +72,8 @@ impl Registry {
         self.present(address)?;
         self.holds(site, gateway, address);
         let (entry, _) = self.present(address)?;
-        let node = node(address, entry, self.outside_address(entry));
+        let signed = entry.contact.signed.clone();
+        let node = proto::Node { signed, ..node(address, entry, self.outside_address(entry)) };
         if entry.presence == Presence::Down {
             // Without its gateways nobody knows.
             let gone = self.sites.get(&entry.name.site).is_some_and(SiteEntry::is_attached);
@@ -151,7 +153,10 @@ impl Registry {
     /// empty for none.
     pub(super) fn outside_address(&self, entry: &NodeEntry) -> String {
         let contact = &entry.contact;
-        seen::let_in_at(&contact.outside_address, self.inbound(entry), contact.seen.as_ref())
+        let let_in = seen::let_in_at(&contact.outside_address, self.inbound(entry), contact.seen.as_ref());
+        // A gateway may pass on another one, or an earlier one, than the agent has signed.
+        let is_own = contact.signed.as_ref().is_none_or(|signed| addresses_of(signed).contains(&let_in));
+        if is_own { let_in } else { String::new() }
     }
 
     /// The gateway that a node is attached to.
@@ -237,5 +242,6 @@ pub(super) fn node(address: VirtualAddress, entry: &NodeEntry, outside_address: 
         outside_address,
         gone: false,
         seen: None,
+        signed: None,
     }
 }

@@ -84,11 +84,12 @@ impl Registry {
     }
 
     /// The record of a node that a gateway announces. `None` if the node has attached
-    /// to another gateway since.
+    /// to another gateway since. The caller has verified what its agent has signed, if there is
+    /// something.
     ///
     /// # Errors
-    /// If the name isn't allowed, another agent has it, or the site or the owner has too
-    /// many nodes. The attachment stays.
+    /// If the name isn't allowed, another agent has it, its agent hasn't signed that it has moved
+    /// to this gateway, or the site or the owner has too many nodes. The attachment stays.
     pub(crate) fn node_record(
         &self,
         session: SessionId,
@@ -103,8 +104,7 @@ impl Registry {
             return Err(Refused(format!("site {} has {known} nodes already", name.site)));
         }
         self.check_owner(&name, &up.owner)?;
-        self.check_not_twice(&name, &gateway, up)?;
-        if self.is_outdated(&name, &gateway, up) {
+        if !self.is_taken(&name, &gateway, up)? {
             return Ok(None);
         }
         let record = NodeRecord { contact: up.clone(), gateway: gateway.to_string(), down: false };

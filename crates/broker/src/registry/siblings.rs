@@ -64,40 +64,29 @@ impl Registry {
         texts.flat_map(|text| entry.parties(site).map(move |to| notice(to, text))).collect()
     }
 
-    /// Refuses a second agent of one name, also at another gateway of the site. An
-    /// agent that moves to another gateway, known by its address, is not refused.
-    pub(super) fn check_not_twice(
+    /// Whether an announcement of a node is taken; false if the node has attached to another
+    /// gateway since.
+    ///
+    /// # Errors
+    /// If the node may not be announced by this gateway.
+    pub(super) fn is_taken(
         &self,
         name: &GridName,
         gateway: &Label,
         up: &proto::NodeUp,
-    ) -> Result<(), Refused> {
+    ) -> Result<bool, Refused> {
         let former = self.addresses.address(name).and_then(|address| self.nodes.get(&address));
-        match former {
-            Some(former)
-                if former.presence == Presence::Up
-                    && former.gateway != *gateway
-                    && former.contact.address != up.address =>
-            {
-                Err(Refused(format!(
-                    "a node {name} is attached already, to gateway {}: its agent is at {}, this one is at {}; \
-                     give one of them another name, or wait 30 s if the first is gone",
-                    former.gateway, former.contact.address, up.address
-                )))
-            }
-            Some(_) | None => Ok(()),
+        match former.filter(|former| former.gateway != *gateway && former.presence != Presence::Down) {
+            Some(former) => moves(former, gateway, up),
+            None => Ok(true),
         }
     }
 
-    /// Whether a gateway announces an agent that has attached to another gateway
-    /// since.
-    pub(super) fn is_outdated(&self, name: &GridName, gateway: &Label, up: &proto::NodeUp) -> bool {
-        let known = self.addresses.address(name).and_then(|address| self.nodes.get(&address));
-        known.is_some_and(|known| {
-            known.presence == Presence::Up
-                && known.gateway != *gateway
-                && known.contact.attachment > up.attachment
-        })
+    /// Which gateway announced a node last, with the number of the attachment; `None` if its
+    /// agent isn't attached.
+    pub(crate) fn attached_at(&self, name: &GridName) -> Option<(Label, u64)> {
+        let node = self.nodes.get(&self.addresses.address(name)?)?;
+        (node.presence != Presence::Down).then(|| (node.gateway.clone(), node.contact.attachment))
     }
 
     /// Whether a node is attached to another gateway than this one. `node` is a grid
@@ -108,6 +97,36 @@ impl Registry {
         let node = address.and_then(|address| self.nodes.get(&address));
         node.is_some_and(|node| node.gateway != *gateway && node.presence == Presence::Up)
     }
+}
+
+/// Whether a node that is attached to one gateway of its site moves to another one, which
+/// announces it. Only the agent itself can say so: what it signs names the gateway, and the last
+/// attachment counts. Its addresses are no secret, and any gateway can name them.
+fn moves(former: &NodeEntry, gateway: &Label, up: &proto::NodeUp) -> Result<bool, Refused> {
+    let (name, at) = (&former.name, &former.gateway);
+    if up.signed.is_none() {
+        return Err(Refused(format!(
+            "{name} is attached to gateway {at}, and its agent hasn't signed that it has moved to gateway {gateway}: \
+             isthmus {} there, or at that gateway, is of an earlier release. Upgrade it, or wait until gateway {at} \
+             says that the node is gone",
+            up.version
+        )));
+    }
+    if former.contact.signed.is_none() {
+        return Ok(true);
+    }
+    if up.attachment <= former.contact.attachment {
+        return Ok(false);
+    }
+    // Two agents of one name would take the node from each other in turn.
+    if former.presence == Presence::Up && former.contact.address != up.address {
+        return Err(Refused(format!(
+            "a node {name} is attached already, to gateway {at}: its agent is at {}, this one is at {}; give one of \
+             them another name, or wait 30 s if the first is gone",
+            former.contact.address, up.address
+        )));
+    }
+    Ok(true)
 }
 
 fn site_node(to: Party, address: VirtualAddress, node: &NodeEntry) -> Effect {

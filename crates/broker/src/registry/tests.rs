@@ -48,6 +48,12 @@ fn node_up(node: &str, address: &str) -> proto::NodeUp {
     }
 }
 
+/// The same, by an agent that has signed this number of its attachment. Whoever feeds the
+/// registry has verified it.
+fn signed(up: proto::NodeUp, attachment: u64) -> proto::NodeUp {
+    proto::NodeUp { attachment, signed: Some(proto::SignedContact::default()), ..up }
+}
+
 /// The attachments of one test, numbered in their order.
 fn next_session(registry: &mut Registry) -> SessionId {
     registry.last_session += 1;

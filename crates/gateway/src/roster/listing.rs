@@ -10,7 +10,8 @@ impl Roster {
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (GridName, proto::Node)> {
         self.addresses.iter().map(|(name, address)| {
             let full_name = GridName { node: name.clone(), site: self.site.clone() };
-            (full_name, self.record(name, *address, self.contact_of(name)))
+            let record = self.record(name, *address, self.contact_of(name));
+            (full_name, proto::Node { signed: None, ..record })
         })
     }
 
@@ -56,6 +57,7 @@ impl Roster {
             outside_address: contact.outside_address,
             gone: false,
             seen: None,
+            signed: contact.signed,
         }
     }
 }

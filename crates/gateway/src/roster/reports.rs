@@ -29,6 +29,15 @@ impl Roster {
         vec![Effect::ToBroker(attach_up::Kind::NodeUp(contact))]
     }
 
+    /// An agent has signed anew where it is. Its findings come by themselves.
+    pub(crate) fn announced(&mut self, session: SessionId, contact: proto::NodeUp) -> Vec<Effect> {
+        let Some((name, agent)) = self.agent(session) else { return Vec::new() };
+        let contact = proto::NodeUp { seen: agent.contact.seen.take(), ..contact };
+        agent.contact = contact.clone();
+        let known = self.addresses.get(&name).map(|address| Effect::Changed(*address));
+        known.into_iter().chain([Effect::ToBroker(attach_up::Kind::NodeUp(contact))]).collect()
+    }
+
     /// Findings that were not sent yet, in as few messages as they fit: the number
     /// of messages to the broker does not grow with the nodes.
     pub(crate) fn seen_due(&mut self) -> Vec<Effect> {

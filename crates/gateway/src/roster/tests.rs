@@ -96,6 +96,54 @@ fn two_live_nodes_of_one_name() {
     assert_eq!(roster.sessions().collect::<Vec<_>>(), [again]);
 }
 
+/// Signed by its agent with this number of its attachment.
+fn signed(node: &str, address: &str, attachment: u64) -> proto::NodeUp {
+    let signed = Some(proto::SignedContact::default());
+    proto::NodeUp { attachment, signed, ..contact(node, address) }
+}
+
+/// The broker may have believed another gateway; then the node is back at once.
+#[test]
+fn an_agent_that_is_attached_here_is_announced_again_if_the_broker_has_it_elsewhere() {
+    let at = "10.0.0.1:7730";
+    let (own, earlier) = (signed("n1", at, 7), contact("n1", at));
+    let later = signed("n1", at, 8);
+    for (what, own, elsewhere, gone, announced, asked) in [
+        ("gone", &own, contact("n1", ""), true, true, false),
+        ("gone, by an agent of an earlier release", &earlier, contact("n1", ""), true, true, false),
+        ("a former attachment", &own, signed("n1", at, 6), false, true, false),
+        ("a later attachment", &own, later.clone(), false, false, true),
+        ("an agent of an earlier release", &earlier, later, false, false, true),
+        ("another node", &own, signed("n2", at, 6), false, false, false),
+    ] {
+        let mut roster = Roster::new(label("alpha"));
+        let (session, _) = roster.attach(&label("n1"), "10.0.0.1".parse().unwrap(), own.clone()).unwrap();
+        let node = proto::SiteNode { contact: Some(elsewhere), virtual_address: 0, gone };
+        let (effects, doubted) = roster.elsewhere(node);
+        let want = if announced { &["up n1"][..] } else { &[] };
+        assert_eq!(lines(&effects), want, "{what}");
+        assert_eq!(doubted, asked.then_some(session), "{what}");
+        roster.detach(session);
+        let gone = proto::SiteNode { contact: Some(contact("n1", "")), virtual_address: 0, gone: true };
+        assert_eq!(roster.elsewhere(gone), (vec![], None), "{what}: it isn't attached any more");
+    }
+}
+
+#[test]
+fn an_agent_signs_anew_and_keeps_its_findings() {
+    let mut roster = Roster::new(label("alpha"));
+    let (session, _) = roster.attach_at("n1", "10.0.0.1", "10.0.0.1:7730").unwrap();
+    roster.welcome("n1", address(1));
+    let seen = proto::Seen { address: "192.0.2.1".to_owned(), ..Default::default() };
+    roster.seen(session, seen.clone());
+    let effects = roster.announced(session, signed("n1", "10.0.0.1:7730", 7));
+    assert_eq!(lines(&effects), ["changed 240.64.1.1", "up n1"]);
+    let kept = roster.contact(&label("n1")).unwrap();
+    assert_eq!((kept.attachment, kept.signed.is_some(), kept.seen.as_ref()), (7, true, Some(&seen)));
+    roster.detach(session);
+    assert_eq!(roster.announced(session, signed("n1", "10.0.0.1:7730", 8)), []);
+}
+
 #[test]
 fn lookups() {
     let mut roster = Roster::new(label("alpha"));

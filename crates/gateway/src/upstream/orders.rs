@@ -2,12 +2,14 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use isthmus_net::connection::Connection;
 use isthmus_net::grpc;
 use isthmus_net::rendezvous::{Expected, Leg, take_leg};
 use isthmus_wire::VirtualAddress;
 use isthmus_wire::proto::{self, attach_down, dial_request};
+use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
 use crate::gateway::Gateway;
@@ -52,15 +54,31 @@ pub(super) fn handle(gateway: &Arc<Gateway>, kind: attach_down::Kind) {
             }
             Err(error) => warn!(%error, "the broker's order to expect a node is ignored"),
         },
-        attach_down::Kind::SiteNode(node) => gateway.roster().elsewhere(node),
+        attach_down::Kind::SiteNode(node) => elsewhere(gateway, node),
         attach_down::Kind::Notice(notice) => warn!("{}", notice.text),
         attach_down::Kind::RelayKey(key) => gateway.streams.set_key(&key.key),
         attach_down::Kind::Revocations(revocations) => gateway.revoked(revocations),
         attach_down::Kind::SiteTrunk(order) => site_trunks::ordered(gateway, order),
         attach_down::Kind::Directory(directory) => gateway.directory_changed(directory),
         // Only relays and agents receive these.
-        attach_down::Kind::Probe(_) | attach_down::Kind::CutOff(_) => {}
+        attach_down::Kind::Probe(_) | attach_down::Kind::CutOff(_) | attach_down::Kind::AnnounceAgain(_) => {}
     }
+}
+
+/// How long an agent keeps an attachment that it leaves, and some more.
+const LEAVING: Duration = Duration::from_secs(3);
+
+/// The broker has a node at another gateway of the site, or gone.
+fn elsewhere(gateway: &Arc<Gateway>, node: proto::SiteNode) {
+    let (effects, doubted) = gateway.roster().elsewhere(node);
+    gateway.carry_out(effects);
+    let Some(session) = doubted else { return };
+    let gateway = gateway.clone();
+    tokio::spawn(async move {
+        sleep(LEAVING).await;
+        // Who has left gets nothing.
+        gateway.sessions.send(session, attach_down::Kind::AnnounceAgain(proto::AnnounceAgain {}));
+    });
 }
 
 /// Passes a request to dial on to its node. If the node must connect to this

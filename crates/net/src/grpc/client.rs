@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use hyper_util::rt::TokioIo;
@@ -17,6 +17,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use super::{CONNECT_TIMEOUT, HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, PING_TIMEOUT};
 use super::{misdirected, versions};
 use crate::credentials::{ALPN_H2, Credentials, CredentialsError, anonymous_client_config};
+use crate::identity::Identity;
 use crate::keepalive;
 use crate::packets::{self, Progress};
 use crate::secured::{ClientTls, Secured};
@@ -96,6 +97,23 @@ pub async fn connect(
     connect_with(address, server_name, credentials.client_config(&[ALPN_H2])).await
 }
 
+/// The same, and which of the services with this name it is: a site's gateways share one.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn connect_identified(
+    address: &str,
+    server_name: &str,
+    credentials: &Credentials,
+) -> Result<(Channel, Identity), ConnectError> {
+    let tls = credentials.client_config(&[ALPN_H2]);
+    let target = target(address, server_name, tls)?;
+    let channel = target.clone().channel().await?;
+    let unknown = || target.error(None, Stage::Handshake, "it has shown no certificate");
+    let identity = target.identity.get().cloned().ok_or_else(unknown)?;
+    Ok((channel, identity))
+}
+
 /// Connects to a service without a certificate of one's own, to enrol.
 ///
 /// # Errors
@@ -113,6 +131,14 @@ async fn connect_with(
     server_name: &str,
     tls: Result<ClientTls, CredentialsError>,
 ) -> Result<Channel, ConnectError> {
+    target(address, server_name, tls)?.channel().await
+}
+
+fn target(
+    address: &str,
+    server_name: &str,
+    tls: Result<ClientTls, CredentialsError>,
+) -> Result<Target, ConnectError> {
     let tls = tls.map_err(|error| ConnectError {
         server_name: server_name.to_owned(),
         address: address.to_owned(),
@@ -121,7 +147,7 @@ async fn connect_with(
         reason: error.to_string(),
         broke: false,
     })?;
-    Target::new(address, server_name, tls).channel().await
+    Ok(Target::new(address, server_name, tls))
 }
 
 /// A channel over one open connection. The channel ends with the connection.
@@ -197,11 +223,14 @@ struct Target {
     address: Arc<str>,
     server_name: Arc<str>,
     tls: ClientTls,
+    /// The service's identity, from the first handshake on.
+    identity: Arc<OnceLock<Identity>>,
 }
 
 impl Target {
     fn new(address: &str, server_name: &str, tls: ClientTls) -> Self {
-        Self { address: address.into(), server_name: server_name.into(), tls }
+        let (address, server_name) = (address.into(), server_name.into());
+        Self { address, server_name, tls, identity: Arc::default() }
     }
 
     async fn channel(self) -> Result<Channel, ConnectError> {
@@ -262,6 +291,9 @@ impl Target {
         match timeout(limit, looking).await {
             Ok(Ok(Ok(stream))) => {
                 keepalive::bound_silence(stream.get_ref().0);
+                if let Some(identity) = stream.identity() {
+                    self.identity.get_or_init(|| identity.clone());
+                }
                 Ok(stream)
             }
             Ok(Err(hole)) => {

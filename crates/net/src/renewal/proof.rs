@@ -1,38 +1,27 @@
 //! The proof in a request to renew a certificate: the certificate in use, and a signature
 //! by its key over the request. It is valid whichever services pass the request on.
 
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use isthmus_wire::proto;
-use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
-use rustls::RootCertStore;
-use rustls::SignatureScheme;
-use rustls::pki_types::{CertificateDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
 
-use crate::authority::public_key;
 use crate::clock::unix_seconds;
-use crate::credentials::{CredentialsError, invalid, provider, roots};
+use crate::credentials::CredentialsError;
+use crate::peers::Peers;
+use crate::signed::{self, ChainError, Holder, Verifier};
 use crate::{Authority, Credentials, Identity, mac};
 
 /// By how much the signer's clock may differ from the broker's, and how long a recorded
 /// request can be sent again. Certificates have the same tolerance.
 const CLOCK_SKEW: Duration = Duration::from_secs(3600);
-/// Most certificates in a request: that of the holder, and those between it and the
-/// authority.
-const MAX_CERTIFICATES: usize = 4;
 const PURPOSE: &str = "isthmus renewal";
 
 /// Why a proof is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProofError {
-    /// No certificate, or too many.
-    #[error("a request to renew has {0} certificates; 1 to {MAX_CERTIFICATES} are allowed")]
-    Count(usize),
-    /// Not signed by the grid's authority, or not valid now.
+    /// Not signed by the grid's authority, not valid now, or too many of them.
     #[error("the certificate to renew is not valid: {0}")]
-    Certificate(String),
+    Certificate(#[from] ChainError),
     /// The signature is not that of the certificate's key over this request.
     #[error("the request to renew is not signed by the key of the certificate {0}")]
     Signature(Box<Identity>),
@@ -51,15 +40,9 @@ pub fn request(
     now: SystemTime,
 ) -> Result<proto::RenewRequest, CredentialsError> {
     let key = credentials.certified_key();
-    let certificates: Vec<Vec<u8>> = key.cert.iter().map(|certificate| certificate.to_vec()).collect();
+    let certificates = signed::certificates(&key);
     let signed_unix_seconds = unix_seconds(now);
-    let wrong = |reason: &dyn std::fmt::Display| invalid("the private key")(reason);
-    let signer = key
-        .key
-        .choose_scheme(&[SignatureScheme::ECDSA_NISTP256_SHA256])
-        .ok_or_else(|| wrong(&"it is not an ECDSA P-256 key"))?;
-    let signature = signer.sign(&signed(signing_request, &certificates, signed_unix_seconds));
-    let signature = signature.map_err(|error| wrong(&error))?;
+    let signature = signed::sign(&key, &signed(signing_request, &certificates, signed_unix_seconds))?;
     let signing_request = signing_request.to_vec();
     Ok(proto::RenewRequest { signing_request, certificates, signed_unix_seconds, signature })
 }
@@ -77,25 +60,15 @@ pub fn verify(
     now: SystemTime,
 ) -> Result<Identity, ProofError> {
     let certificates = &request.certificates;
-    if !(1..=MAX_CERTIFICATES).contains(&certificates.len()) {
-        return Err(ProofError::Count(certificates.len()));
-    }
-    let chain: Vec<_> = certificates.iter().map(|der| CertificateDer::from(der.as_slice())).collect();
-    let (leaf, above) = chain.split_first().ok_or(ProofError::Count(0))?;
-    let wrong = |reason: String| ProofError::Certificate(reason);
-    let roots: Arc<RootCertStore> =
-        Arc::new(roots(authority.certificate().clone()).map_err(|error| wrong(error.to_string()))?);
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider()).build();
-    let verifier = verifier.map_err(|error| wrong(error.to_string()))?;
-    let at = UnixTime::since_unix_epoch(Duration::from_secs(unix_seconds(now)));
-    verifier.verify_client_cert(leaf, above, at).map_err(|error| wrong(error.to_string()))?;
-    let identity = Identity::from_certificate(leaf).map_err(|error| wrong(error.to_string()))?;
-
-    let key = public_key(leaf).map_err(|error| wrong(error.to_string()))?;
+    let unusable = |error: CredentialsError| ChainError::Certificate(error.to_string());
+    // Revocations are the caller's affair, as membership is.
+    let verifier = Verifier::new(authority.certificate(), Peers::default()).map_err(unusable)?;
+    let Holder { certified, key } = verifier.holder(certificates, now)?;
+    let identity = certified.identity;
     let signed = signed(&request.signing_request, certificates, request.signed_unix_seconds);
-    UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, key)
-        .verify(&signed, &request.signature)
-        .map_err(|_| ProofError::Signature(Box::new(identity.clone())))?;
+    if !key.has_signed(&signed, &request.signature) {
+        return Err(ProofError::Signature(Box::new(identity)));
+    }
     if unix_seconds(now).abs_diff(request.signed_unix_seconds) > CLOCK_SKEW.as_secs() {
         return Err(ProofError::Time);
     }

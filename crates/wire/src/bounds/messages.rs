@@ -40,7 +40,19 @@ impl Bounded for proto::NodeUp {
             &[&self.owner, &self.version, &self.architecture],
         )?;
         texts("bytes of the addresses of an agent's connection", &[&self.from, &self.gateway_address])?;
+        self.signed.iter().try_for_each(Bounded::check)?;
         self.seen.iter().try_for_each(Bounded::check)
+    }
+}
+
+impl Bounded for proto::SignedContact {
+    fn check(&self) -> Result<(), NotAllowed> {
+        within("bytes that an agent signs", self.contact.len(), CONTACT_BYTES)?;
+        within("certificates of an agent", self.certificates.len(), CERTIFICATES)?;
+        let each =
+            |certificate: &Vec<u8>| within("bytes of a certificate", certificate.len(), CERTIFICATE_BYTES);
+        self.certificates.iter().try_for_each(each)?;
+        Ok(within("bytes of a signature", self.signature.len(), SIGNATURE_BYTES)?)
     }
 }
 
@@ -283,6 +295,31 @@ mod tests {
             assert_eq!(cut_seen(&mut seen), cut, "{name}");
             assert_eq!(seen.check(), Ok(()), "{name}");
         }
+    }
+
+    #[test]
+    fn each_bound_of_what_an_agent_signs() {
+        let within = proto::SignedContact {
+            contact: vec![1; CONTACT_BYTES],
+            certificates: vec![vec![1; CERTIFICATE_BYTES]; CERTIFICATES],
+            signature: vec![1; SIGNATURE_BYTES],
+        };
+        type Change = fn(&mut proto::SignedContact);
+        let cases: [(&str, Change, bool); 5] = [
+            ("within", |_| {}, true),
+            ("a long contact", |signed| signed.contact.push(1), false),
+            ("a long certificate", |signed| signed.certificates[3].push(1), false),
+            ("many certificates", |signed| signed.certificates.push(Vec::new()), false),
+            ("a long signature", |signed| signed.signature.push(1), false),
+        ];
+        for (name, change, want) in cases {
+            let mut signed = within.clone();
+            change(&mut signed);
+            assert_eq!(signed.check().is_ok(), want, "{name}");
+            let up = proto::NodeUp { signed: Some(signed), ..Default::default() };
+            assert_eq!(up.check().is_ok(), want, "{name}");
+        }
+        assert!(encoded_len(&within) < 11 * 1024);
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! Folds the records of nodes, and decides when a lost node is down.
 
 use isthmus_net::seen;
+use isthmus_net::signed::contact::addresses_of;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{GridName, Label, VirtualAddress};
+use prost::Message as _;
 
 use crate::records::NodeRecord;
 use crate::registry::site::specific;
@@ -125,6 +127,14 @@ fn contact_for_plans(up: &proto::NodeUp) -> proto::NodeUp {
         from: String::new(),
         gateway_address: String::new(),
         attachment: 0,
+        signed: up.signed.as_ref().map(signed_for_plans),
         ..up.clone()
     }
+}
+
+/// What others use of it: the addresses, and the key. Each attachment signs anew.
+fn signed_for_plans(signed: &proto::SignedContact) -> proto::SignedContact {
+    let addresses = proto::AgentContact { addresses: addresses_of(signed), ..Default::default() };
+    let certificates = signed.certificates.clone();
+    proto::SignedContact { contact: addresses.encode_to_vec(), certificates, signature: Vec::new() }
 }

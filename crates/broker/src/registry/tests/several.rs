@@ -1,6 +1,7 @@
 //! Sites with several gateways: which gateway has which node, and receives what.
 
 use isthmus_plan::{Dial, Route};
+use prost::Message as _;
 
 use super::*;
 
@@ -36,8 +37,11 @@ fn lines(effects: &[Effect]) -> Vec<String> {
     effects.iter().map(line).filter(|line| !line.is_empty()).collect()
 }
 
+/// The node's agent attaches. Each attachment has a number of its own.
 fn come(registry: &mut Registry, session: SessionId, node: &str) -> Vec<String> {
-    lines(&registry.node_up(session, &node_up(node, "10.0.0.1:7730")).unwrap().effects)
+    registry.last_attachment += 1;
+    let up = signed(node_up(node, "10.0.0.1:7730"), registry.last_attachment);
+    lines(&registry.node_up(session, &up).unwrap().effects)
 }
 
 #[test]
@@ -138,10 +142,10 @@ fn a_node_that_moved_to_another_gateway_is_not_down() {
     assert_eq!(lines(&registry.node_down(b, &down)), ["beta changed 240.64.1.1"]);
 
     // An announcement with a lower attachment number has no effect.
-    let attached = |attachment| proto::NodeUp { attachment, ..node_up("n1", "10.0.0.1:7730") };
-    registry.node_up(b, &attached(2)).unwrap();
+    let attached = |attachment| signed(node_up("n1", "10.0.0.1:7730"), attachment);
+    registry.node_up(b, &attached(102)).unwrap();
     let a = registry.come("alpha", "a", &up("a", proto::Inbound::Closed)).unwrap().0;
-    assert_eq!(registry.node_up(a, &attached(1)).unwrap().effects, []);
+    assert_eq!(registry.node_up(a, &attached(101)).unwrap().effects, []);
     assert_eq!(registry.node_down(a, &down), []);
     assert!(registry.find("beta", "n1.alpha").unwrap().node.unwrap().up);
 }
@@ -150,10 +154,100 @@ fn a_node_that_moved_to_another_gateway_is_not_down() {
 fn a_second_node_of_one_name_is_refused_at_every_gateway_of_the_site() {
     let (mut registry, [a, b]) = two();
     come(&mut registry, a, "n1");
-    let other = registry.node_up(b, &node_up("n1", "10.0.0.9:7730")).unwrap_err();
+    let second = signed(node_up("n1", "10.0.0.9:7730"), 100);
+    let other = registry.node_up(b, &second).unwrap_err();
     assert!(other.0.contains("attached already, to gateway a: its agent is at 10.0.0.1:7730"), "{other}");
     registry.detach(a);
-    assert!(registry.node_up(b, &node_up("n1", "10.0.0.9:7730")).is_ok());
+    assert!(registry.node_up(b, &second).is_ok());
+}
+
+/// A gateway knows the addresses of its site's other nodes, and can name any attachment.
+#[test]
+fn a_node_moves_to_another_gateway_by_its_agent_s_own_word_alone() {
+    use Presence::{Down, Lost, Up};
+    let (own, other) = ("10.0.0.1:7730", "10.6.6.6:7730");
+    let plain = |address, attachment| proto::NodeUp { attachment, ..node_up("n1", address) };
+    let by_agent = |address, attachment| signed(node_up("n1", address), attachment);
+    let (yes, no) = (Ok(true), Ok(false));
+    let unsigned = Err("hasn't signed that it has moved to gateway b");
+    for (case, presence, former, new, want) in [
+        ("as it is", Up, by_agent(own, 7), plain(own, 1 << 62), unsigned),
+        ("at another address", Up, by_agent(own, 7), plain(other, 1 << 62), unsigned),
+        ("its gateway is lost", Lost, by_agent(own, 7), plain(own, 1 << 62), unsigned),
+        ("an agent of an earlier release", Up, plain(own, 7), plain(own, 8), unsigned),
+        ("the same, its gateway is lost", Lost, plain(own, 7), plain(own, 8), unsigned),
+        ("it is gone", Down, by_agent(own, 7), plain(other, 1), yes),
+        ("a later attachment", Up, by_agent(own, 7), by_agent(own, 8), yes),
+        ("the same, its gateway is lost", Lost, by_agent(own, 7), by_agent(other, 8), yes),
+        ("an earlier one, recorded before", Up, by_agent(own, 7), by_agent(own, 6), no),
+        ("the same one again", Up, by_agent(own, 7), by_agent(own, 7), no),
+        ("the same, its gateway is lost", Lost, by_agent(own, 7), by_agent(own, 6), no),
+        ("it was made up", Up, plain(other, 1 << 62), by_agent(own, 8), yes),
+        ("two agents", Up, by_agent(own, 7), by_agent(other, 8), Err("attached already, to gateway a")),
+    ] {
+        let (mut registry, [a, b]) = two();
+        registry.node_up(a, &former).unwrap();
+        match presence {
+            Up => {}
+            Lost => drop(registry.detach(a)),
+            Down => drop(registry.node_down(a, &proto::NodeDown { node: "n1".to_owned() })),
+        }
+        let taken = registry.node_record(b, &new).map(|record| record.is_some());
+        match (taken, want) {
+            (Ok(taken), Ok(want)) => assert_eq!(taken, want, "{case}"),
+            (Err(refused), Err(want)) => assert!(refused.0.contains(want), "{case}: {refused}"),
+            (taken, want) => panic!("{case}: {taken:?}, not {want:?}"),
+        }
+        // Its own gateway announces it again.
+        if presence == Up {
+            assert!(registry.node_record(a, &former).unwrap().is_some(), "{case}");
+        }
+    }
+}
+
+/// A taker, as long as nobody knows better: the broker has been started anew, and the node's
+/// own gateway isn't attached again.
+#[test]
+fn the_agent_s_own_gateway_has_the_node_back_and_is_told_when_a_taker_has_left() {
+    let (mut registry, [a, b]) = two();
+    let at = "10.0.0.1:7730";
+    registry.node_up(b, &signed(node_up("n1", at), 6)).unwrap();
+    let effects = registry.node_up(a, &signed(node_up("n1", at), 7)).unwrap().effects;
+    assert_eq!(lines(&effects), ["a.alpha welcome 240.64.1.1", "b.alpha n1 elsewhere"]);
+    assert_eq!(registry.attached_at(&"n1.alpha".parse().unwrap()), Some((label("a"), 7)));
+    // Its gateway hears of it, and announces the node again.
+    registry.node_up(b, &signed(node_up("n2", at), 6)).unwrap();
+    registry.detach(b);
+    let effects = registry.settle_without(&label("alpha"), &label("b"));
+    assert_eq!(lines(&effects), ["a.alpha changed 240.64.1.2", "a.alpha n2 gone"]);
+    assert_eq!(registry.attached_at(&"n2.alpha".parse().unwrap()), None);
+    registry.node_up(a, &signed(node_up("n2", at), 5)).unwrap();
+    assert!(registry.find("beta", "n2.alpha").unwrap().node.unwrap().up);
+}
+
+/// A gateway may pass on other findings than the agent's.
+#[test]
+fn a_node_is_let_in_only_where_its_agent_says() {
+    let seen = |address: &str| proto::Seen {
+        outside: Some(proto::Reach {
+            result: proto::Reachability::Reachable.into(),
+            address: address.to_owned(),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let contact = proto::AgentContact { addresses: vec!["192.0.2.1:7730".to_owned()], ..Default::default() };
+    let contact = proto::SignedContact { contact: contact.encode_to_vec(), ..Default::default() };
+    let mut registry = registry(&[]);
+    let alpha = registry.come("alpha", "a", &up("a", proto::Inbound::Auto)).unwrap().0;
+    for signed in [None, Some(contact)] {
+        for (address, want) in [("192.0.2.1:7730", true), ("198.51.100.6:1", signed.is_none())] {
+            let (seen, signed) = (Some(seen(address)), signed.clone());
+            registry.node_up(alpha, &proto::NodeUp { seen, signed, ..node_up("n1", "a:1") }).unwrap();
+            let found = registry.outside_address(registry.nodes.values().next().unwrap());
+            assert_eq!(found, if want { address } else { "" });
+        }
+    }
 }
 
 #[test]

@@ -63,7 +63,7 @@ fn facts_name_the_gateway_and_whether_the_sites_keep_trunks() {
     assert_eq!(facts(&mut registry), ("gateway".to_owned(), true, true));
     // A node that has moved is reached over another gateway.
     let second = attach(&mut registry, "other", &up("beta", "", true));
-    let moved = proto::NodeUp { attachment: 2, ..node_up("n1", "10.0.0.1:7730") };
+    let moved = signed(node_up("n1", "10.0.0.1:7730"), 2);
     let came = registry.node_up(second, &moved).unwrap();
     assert_eq!(facts(&mut registry), ("other".to_owned(), true, true));
     let told = |effect: &Effect| matches!(effect, Effect::Send { to: Party::Gateway { site, .. }, message: attach_down::Kind::ContactChanged(_) } if *site == label("alpha"));
