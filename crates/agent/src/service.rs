@@ -27,7 +27,7 @@ use isthmus_reach::carrier::{GRPC_PROTOCOL, MEASURE_PROTOCOL, STREAM_PROTOCOL};
 use isthmus_reach::probing::Probing;
 use isthmus_reach::raw::{self, RawHelper};
 use isthmus_reach::retry;
-use isthmus_reach::{ControlPlane, Dialer};
+use isthmus_reach::{ControlPlane, Dialer, Signatures};
 use isthmus_wire::patience;
 use isthmus_wire::proto;
 use isthmus_wire::proto::local_server::LocalServer;
@@ -147,7 +147,8 @@ pub async fn run(
     let (upstream, attachment) =
         upstream::upstream(credentials.clone(), gateways, node_up.clone(), dials_tx, measures_tx);
     let tls = client_tls(&credentials, config.program_protocols())?;
-    let (probing, dialer) = dialing(&upstream, node_up, listen.port(), raw);
+    let signatures = Signatures::new(&credentials)?;
+    let (probing, dialer) = dialing(&upstream, node_up, listen.port(), (raw, signatures));
     let heartbeats = Heartbeats::start().context("cannot start a thread")?;
     let sockets = local_sockets()?;
     let (calls_tx, calls_rx) = mpsc::channel(QUEUE);
@@ -156,7 +157,7 @@ pub async fn run(
     let server_tls = credentials.server_config(
         &[config.program_protocols(), &[GRPC_PROTOCOL, MEASURE_PROTOCOL, packets::PROTOCOL]].concat(),
     )?;
-    let reception = Reception { node: node.clone(), tls: server_tls };
+    let reception = Reception { node: node.clone(), tls: server_tls, ordered: None };
     info!(node = %node.name(), %listen, socket = %local_socket.display(), "agent starts");
 
     let stopped = CancellationToken::new();
@@ -265,7 +266,7 @@ fn dialing(
     upstream: &Upstream,
     node_up: proto::NodeUp,
     port: u16,
-    raw: Option<Arc<RawHelper>>,
+    (raw, signatures): (Option<Arc<RawHelper>>, Signatures),
 ) -> (Probing, Dialer) {
     let control: Arc<dyn ControlPlane> = Arc::new(upstream.clone());
     let probing = Probing {
@@ -283,6 +284,7 @@ fn dialing(
         outside: probing.outside.clone(),
         raw,
         failures: Arc::default(),
+        signatures: Arc::new(signatures),
     };
     (probing, dialer)
 }
@@ -324,8 +326,9 @@ async fn accept_all(listener: TcpListener, reception: Reception) {
 /// Takes the acceptor's part of dials, by the broker's orders.
 async fn dial_out(mut dials_rx: mpsc::Receiver<Order>, reception: Reception) {
     while let Some(order) = dials_rx.recv().await {
-        let reception = reception.clone();
         let connection = Connection::of_order(&order);
+        let order = Arc::new(order);
+        let reception = Reception { ordered: Some(order.clone()), ..reception.clone() };
         tokio::spawn(connection::scope_of(connection, async move {
             debug!(way = %order.way, "ordered to dial for another node");
             match reception.node.dialer().accept(&order).await {

@@ -21,18 +21,18 @@ fn patience(initiators: Duration) -> Duration {
 /// the broker have its id, which is random.
 pub(crate) type PendingRendezvous = Waiters<Answer>;
 
-/// The acceptor's answer, for the initiator.
+/// The acceptor's answer, for the initiator, and the signature in it.
 ///
 /// # Errors
 /// `UNAVAILABLE` if it can't, or doesn't answer in time.
 pub(crate) async fn acceptors_answer(
     waiting: Waiting<'_, Answer>,
     deadline: Deadline,
-) -> Result<Way, Status> {
+) -> Result<(Way, Vec<u8>), Status> {
     let deadline = deadline.part(patience(deadline.limit()));
     match waiting.answer(deadline.left()).await {
-        Ok(Ok(Some(address))) => Ok(Way::AcceptorAddress(address.to_string())),
-        Ok(Ok(None)) => Ok(Way::TakenIn(proto::TakenIn {})),
+        Ok(Ok(Some(port))) => Ok((Way::AcceptorAddress(port.address.to_string()), port.signature)),
+        Ok(Ok(None)) => Ok((Way::TakenIn(proto::TakenIn {}), Vec::new())),
         Ok(Err(failure)) => Err(Status::unavailable(format!("the other side: {failure}"))),
         Err(Unanswered::Replaced) => Err(Status::unavailable("another request used the same rendezvous")),
         Err(Unanswered::Late) => {

@@ -85,7 +85,8 @@ impl RegistryService for Service {
         if let Way::Punch { rendezvous, .. } | Way::Traverse { rendezvous, .. } = request.way {
             let waiting = self.0.rendezvous.wait_for(rendezvous);
             self.0.sessions.carry_out(effects);
-            reply.way = Some(acceptors_answer(waiting, deadline).await?);
+            let (way, signature) = acceptors_answer(waiting, deadline).await?;
+            (reply.way, reply.signature) = (Some(way), signature);
         } else {
             self.0.sessions.carry_out(effects);
         }

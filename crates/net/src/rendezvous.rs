@@ -26,7 +26,7 @@ use isthmus_wire::proto::{self, dial_answer, dial_request, rendezvous_reply};
 use isthmus_wire::ticket::TICKET_LEN;
 use isthmus_wire::{ConnectionId, DecodeError};
 
-use fields::{ANSWER, ORDER, REPLY, address, carried, id, malformed, sealed, socket_address, unknown_way};
+use fields::{ANSWER, ORDER, REPLY, address, carried, id, malformed, port, sealed, unknown_way};
 
 pub use legs::{Expected, First, Leg, take_leg};
 pub use request::{Request, Way};
@@ -48,6 +48,16 @@ pub struct Stop {
     pub ticket: SealedTicket,
     /// Name of the relay on the way: this one, or one behind the gateway.
     pub relay: Option<String>,
+}
+
+/// The port that a party punches from, as it is seen from outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Port {
+    /// Its address.
+    pub address: SocketAddr,
+    /// The party's signature ([`sign_port`](crate::signed::contact::sign_port)); empty from one
+    /// of an earlier release.
+    pub signature: Vec<u8>,
 }
 
 /// What kind of party a [`Stop`] is.
@@ -77,8 +87,8 @@ pub enum ReplyWay {
     Stop(Stop),
     /// Wait to be dialed.
     Awaited,
-    /// Connect to this address at the same time as the acceptor connects back.
-    Punch(SocketAddr),
+    /// Connect to this port at the same time as the acceptor connects back.
+    Punch(Port),
     /// Nothing: the acceptor's agent has taken in the SYN.
     TakenIn,
 }
@@ -97,7 +107,7 @@ impl Reply {
             Wire::OwnGateway(at) => ReplyWay::Stop(at_own_gateway(REPLY, at, own_gateway)?),
             Wire::SiteGateway(at) => ReplyWay::Stop(at_site_gateway(REPLY, at)?),
             Wire::Awaited(_) => ReplyWay::Awaited,
-            Wire::AcceptorAddress(address) => ReplyWay::Punch(socket_address(REPLY, &address)?),
+            Wire::AcceptorAddress(address) => ReplyWay::Punch(port(REPLY, &address, reply.signature)?),
             Wire::TakenIn(_) => ReplyWay::TakenIn,
         };
         Ok(Self { way, gateways: reply.gateways.into_iter().take(2).collect() })
@@ -132,8 +142,8 @@ pub enum OrderWay {
     Punch {
         /// The id to answer with.
         rendezvous: ConnectionId,
-        /// Where the initiator dials from, as seen from outside.
-        address: SocketAddr,
+        /// Where the initiator dials from.
+        port: Port,
         /// Relays that report how this node is seen, `HOST:PORT`.
         reflectors: Vec<String>,
         /// Ask a relay, even if the outside address could be predicted.
@@ -164,7 +174,7 @@ impl fmt::Display for OrderWay {
             Self::Stop(stop) => write!(f, "{} at {}", stop.place, stop.address),
             Self::SiteTrunk(stop) => write!(f, "{} over {} at {}", Dial::Trunk, stop.place, stop.address),
             Self::Reverse { address, .. } => write!(f, "{} to {address}", Dial::Reverse),
-            Self::Punch { address, .. } => write!(f, "{} with {address}", Dial::Punch),
+            Self::Punch { port, .. } => write!(f, "{} with {}", Dial::Punch, port.address),
             Self::Traverse { syn, .. } => write!(f, "{} from {}", Dial::Traverse, syn.source),
         }
     }
@@ -192,7 +202,7 @@ impl Order {
                 let reflectors = punch.reflectors.into_iter().take(MOST_REFLECTORS);
                 OrderWay::Punch {
                     rendezvous: id(&punch.rendezvous)?,
-                    address: socket_address(ORDER, &punch.address)?,
+                    port: port(ORDER, &punch.address, punch.signature)?,
                     reflectors: reflectors.map(|one| address(ORDER, one)).collect::<Result<_, _>>()?,
                     ask: punch.ask,
                 }
@@ -206,9 +216,9 @@ impl Order {
     }
 }
 
-/// An acceptor's answer: the address that it punches from, none for a SYN that it
-/// has taken in, or the reason why it can't connect.
-pub type Answer = Result<Option<SocketAddr>, String>;
+/// An acceptor's answer: the port that it punches from, none for a SYN that it has taken in, or
+/// the reason why it can't connect.
+pub type Answer = Result<Option<Port>, String>;
 
 /// Reads an acceptor's answer, with the id of the rendezvous.
 ///
@@ -216,7 +226,7 @@ pub type Answer = Result<Option<SocketAddr>, String>;
 /// If the message is malformed.
 pub fn read_answer(answer: proto::DialAnswer) -> Result<(ConnectionId, Answer), DecodeError> {
     let result = match answer.result.ok_or_else(|| malformed(ANSWER, "no known result"))? {
-        dial_answer::Result::Address(address) => Ok(Some(socket_address(ANSWER, &address)?)),
+        dial_answer::Result::Address(address) => Ok(Some(port(ANSWER, &address, answer.signature)?)),
         dial_answer::Result::TakenIn(_) => Ok(None),
         dial_answer::Result::Failure(failure) => Err(failure),
     };
@@ -225,12 +235,16 @@ pub fn read_answer(answer: proto::DialAnswer) -> Result<(ConnectionId, Answer), 
 
 /// An acceptor's answer as it is sent.
 pub fn answer_to_wire(rendezvous: ConnectionId, answer: Answer) -> proto::DialAnswer {
+    let mut signature = Vec::new();
     let result = match answer {
-        Ok(Some(address)) => dial_answer::Result::Address(address.to_string()),
+        Ok(Some(port)) => {
+            signature = port.signature;
+            dial_answer::Result::Address(port.address.to_string())
+        }
         Ok(None) => dial_answer::Result::TakenIn(proto::TakenIn {}),
         Err(failure) => dial_answer::Result::Failure(failure),
     };
-    proto::DialAnswer { rendezvous: rendezvous.0.to_vec(), result: Some(result) }
+    proto::DialAnswer { rendezvous: rendezvous.0.to_vec(), result: Some(result), signature }
 }
 
 fn at_relay(message: &'static str, at: proto::AtRelay) -> Result<Stop, DecodeError> {

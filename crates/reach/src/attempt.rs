@@ -69,13 +69,15 @@ pub(crate) struct Attempt<'a> {
     pub named: Vec<String>,
     /// The current step's.
     pub deadline: Deadline,
+    /// The current step leads to a port that the other party's agent hasn't signed.
+    pub unsigned: bool,
 }
 
 impl<'a> Attempt<'a> {
     /// An attempt without a step so far.
     pub(crate) fn new(dialer: &'a Dialer, found: &'a Found, options: SocketOptions) -> Self {
         let deadline = Deadline::within(Duration::ZERO);
-        Self { dialer, found, options, job: None, named: Vec::new(), deadline }
+        Self { dialer, found, options, job: None, named: Vec::new(), deadline, unsigned: false }
     }
 
     /// The deadline of a part of the current step, which is `usual` where the step has the
@@ -110,10 +112,13 @@ impl<'a> Attempt<'a> {
     ) -> Opened<Carrier> {
         self.deadline = Deadline::within(step.deadline);
         self.job = security.job();
+        self.unsigned = !self.found.is_vouched_for(step, owner);
+        self.check_raw(security)?;
         let late = |Late(limit)| StepError::Next(format!("no connection within {limit:?}"));
         let (stream, relay) = self.deadline.bound(self.dial(step)).await.map_err(late)??;
         reset_if_dropped(&stream, true);
-        let carrier = match security.tls(self.found.plan.encrypted) {
+        self.check_raw(security)?;
+        let carrier = match security.tls(self.found.plan.encrypted || self.unsigned) {
             None => Carrier::Raw(stream),
             Some(tls) => {
                 let expected = Expected::agent(&self.found.name, owner);
@@ -122,6 +127,16 @@ impl<'a> Attempt<'a> {
         };
         reset_if_dropped(carrier.socket(), false);
         Ok((carrier, relay))
+    }
+
+    /// Refuses a connection that must not be encrypted and leads where another party says.
+    fn check_raw(&self, security: Security<'_>) -> Result<(), StepError> {
+        if self.unsigned && matches!(security, Security::Raw) {
+            let name = &self.found.name;
+            let reason = format!("the agent of {name} has not signed that it is there; see this agent's log");
+            return Err(StepError::Next(reason));
+        }
+        Ok(())
     }
 
     /// Asks the broker for a rendezvous with the destination. Keeps the names of

@@ -9,7 +9,8 @@ use isthmus_net::Deadline;
 use isthmus_net::contact::{plan_from_wire, plan_to_wire};
 use isthmus_net::grpc;
 use isthmus_net::lock;
-use isthmus_plan::{Failures, Plan};
+use isthmus_net::signed::contact::Stated;
+use isthmus_plan::{Dial, Failures, Plan, Route};
 use isthmus_wire::preamble::Status;
 use isthmus_wire::{GridName, proto};
 
@@ -18,6 +19,7 @@ use crate::control_plane::ControlPlane;
 use crate::outside::Outside;
 use crate::raw::RawHelper;
 use crate::rendezvous::PendingRendezvous;
+use crate::signatures::Signatures;
 
 /// How long the lookup of a node may take.
 const LOOKUP: Duration = Duration::from_secs(15);
@@ -83,6 +85,8 @@ pub struct Dialer {
     pub raw: Option<Arc<RawHelper>>,
     /// Ways that failed not long ago.
     pub failures: Arc<Mutex<Failures>>,
+    /// What other nodes' agents have signed.
+    pub signatures: Arc<Signatures>,
 }
 
 /// The answer to a lookup.
@@ -92,6 +96,8 @@ pub(crate) struct Found {
     pub(crate) node: proto::Node,
     pub(crate) name: GridName,
     pub(crate) plan: Plan,
+    /// What its agent has signed of itself.
+    pub(crate) stated: Option<Arc<Stated>>,
 }
 
 impl Found {
@@ -111,9 +117,15 @@ impl Dialer {
                 "the gateway's answer about {destination} has no contact or no plan"
             )));
         };
-        let name = node.name.parse();
+        let name: Result<GridName, _> = node.name.parse();
         let name = name.map_err(|error| ReachError::Unknown(format!("bad contact: {error}")))?;
-        Ok(Found { destination, node: node.clone(), name, plan: plan_from_wire(plan) })
+        let mut plan = plan_from_wire(plan);
+        if name.site.as_str() == self.control.site() {
+            // Within a site there is no other way, whatever a gateway says.
+            plan.steps.retain(|step| (step.route, step.dial) == (Route::EndToEnd, Dial::Direct));
+        }
+        let stated = self.signatures.stated(destination, &reply);
+        Ok(Found { destination, node: node.clone(), name, plan, stated })
     }
 
     /// Moves the steps that failed not long ago to the end of this node's plan, as

@@ -12,6 +12,7 @@
 //! | `attempt` | one step: a dial, TLS, the introduction |
 //! | `dials` | each dial, the initiator's part and the acceptor's |
 //! | `purpose` | what a connection is for |
+//! | `signatures` | which addresses are their agents' own words, so that data may go there raw |
 //! | `far_end`, [`carrier`] | the party at the other end; an opened connection |
 //! | `rendezvous` | connections that this party waits for |
 //! | [`retry`] | tries dials again that failed |
@@ -37,6 +38,7 @@ mod reach;
 mod reach_test;
 mod rendezvous;
 pub mod retry;
+mod signatures;
 mod words;
 
 pub use attempt::service_address;
@@ -47,3 +49,4 @@ pub use outside::Outside;
 pub use purpose::{Introduction, Purpose, Security, Unaccepted};
 pub use reach_test::reach_test;
 pub use rendezvous::PendingRendezvous;
+pub use signatures::Signatures;

@@ -6,8 +6,8 @@ use isthmus_net::Owner;
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::secured::ClientTls;
 use isthmus_plan::{Dial, Step};
-use isthmus_wire::JobId;
 use isthmus_wire::preamble::Status;
+use isthmus_wire::{GridName, JobId};
 use tokio_util::sync::CancellationToken;
 
 use crate::carrier::Carrier;
@@ -15,11 +15,12 @@ use crate::carrier::Carrier;
 /// How the connection is protected.
 #[derive(Debug, Clone, Copy)]
 pub enum Security<'a> {
-    /// Not at all: the bare socket.
+    /// Not at all: the bare socket, to where the other agent has signed that it is.
     Raw,
     /// By TLS, which also verifies the other end.
     Tls(&'a ClientTls),
-    /// By TLS, if data between the two sites is encrypted according to the plan.
+    /// By TLS, if data between the two sites is encrypted according to the plan, or the other
+    /// agent hasn't signed that it is where the connection leads.
     AsPlanned(&'a ClientTls),
     /// By the gateways of the two sites: the bare socket, by the trunk that they keep. Other
     /// purposes don't use that trunk. They add its bytes to the account of a job.
@@ -40,7 +41,7 @@ impl<'a> Security<'a> {
         steps.iter().take(last).filter(move |step| is_over_trunk(step) == by_gateways)
     }
 
-    /// The TLS to use; `encrypted` comes from the plan.
+    /// The TLS to use; `encrypted`: by the plan, or for lack of a signature.
     pub(crate) fn tls(self, encrypted: bool) -> Option<&'a ClientTls> {
         match self {
             Self::Tls(tls) => Some(tls),
@@ -84,8 +85,11 @@ pub trait Introduction: fmt::Debug + Send {
 pub struct Purpose<'a> {
     /// How it is protected.
     pub security: Security<'a>,
-    /// The owner that the other agent's certificate must name; `None` for any. Only TLS
-    /// verifies it.
+    /// The node that must have the address that is dialed, by another word than the gateway's;
+    /// `None` for any. Only TLS or its agent's signature show that it is there.
+    pub node: Option<&'a GridName>,
+    /// The owner that the other agent's certificate must name; `None` for any. Only TLS, or what
+    /// the agent has signed, verifies it.
     pub owner: Option<&'a Owner>,
     /// Options of the socket.
     pub options: SocketOptions,
@@ -101,6 +105,7 @@ impl<'a> Purpose<'a> {
     pub fn tls(tls: &'a ClientTls, owner: Option<&'a Owner>) -> Self {
         Self {
             security: Security::Tls(tls),
+            node: None,
             owner,
             options: SocketOptions::default(),
             introduction: None,

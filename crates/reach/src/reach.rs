@@ -66,6 +66,12 @@ impl Dialer {
         let started = Instant::now();
         let mut found = self.find(destination).await?;
         tracing::debug!(node = %found.name, steps = found.plan.steps.len(), "looked up");
+        if let Some(node) = purpose.node.filter(|node| **node != found.name) {
+            let other = &found.name;
+            return Err(ReachError::Unknown(format!(
+                "{destination} is the address of {node}, and the gateway names {other} as the node that has it"
+            )));
+        }
         // What works from one address says nothing of the others.
         let from_source = purpose.options.source.is_some();
         if !from_source {

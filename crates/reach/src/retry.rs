@@ -89,7 +89,7 @@ mod tests {
     use tonic::Status;
 
     use super::*;
-    use crate::ControlPlane;
+    use crate::{ControlPlane, Signatures};
 
     const FAR: Ipv4Addr = Ipv4Addr::new(240, 64, 2, 1);
 
@@ -195,6 +195,7 @@ mod tests {
                     outside: Arc::default(),
                     raw: None,
                     failures: Arc::default(),
+                    signatures: Arc::new(Signatures::new(&own).unwrap()),
                 };
                 let (route, dial, begun) = (Route::TwoGateway, Dial::Trunk, Instant::now());
                 let failure = Failure { route, dial, reason: "cut".to_owned() };

@@ -10,9 +10,12 @@ use std::time::{Duration, Instant, SystemTime};
 use isthmus_net::credentials::SigningRequest;
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::rendezvous::{Place, Reply, ReplyWay, Stop, Way};
+use isthmus_net::signed::contact::sign_contact;
 use isthmus_net::{Authority, Credentials, Deadline, Identity, grpc};
 use isthmus_reach::carrier::Carrier;
-use isthmus_reach::{ControlPlane, Dialer, Introduction, Purpose, ReachError, Security, Unaccepted};
+use isthmus_reach::{
+    ControlPlane, Dialer, Introduction, Purpose, ReachError, Security, Signatures, Unaccepted,
+};
 use isthmus_wire::proto::{self, attach_up};
 use isthmus_wire::ticket::TICKET_LEN;
 use tokio::io::AsyncReadExt as _;
@@ -39,6 +42,8 @@ struct Broker {
     address: String,
     /// After how long it arranges a rendezvous.
     pause: Duration,
+    /// The node's agent, which has signed where it is.
+    far: Credentials,
 }
 
 #[tonic::async_trait]
@@ -59,6 +64,7 @@ impl ControlPlane for Broker {
         let node = proto::Node {
             name: "n1.beta".to_owned(),
             address: self.address.clone(),
+            signed: Some(sign_contact(&self.far, &identity(GATEWAY), 7, vec![self.address.clone()]).unwrap()),
             ..proto::Node::default()
         };
         let plan = proto::Plan { steps: vec![step], ..proto::Plan::default() };
@@ -123,8 +129,10 @@ async fn silent() -> String {
 }
 
 fn dialer(broker: Broker) -> Dialer {
+    let signatures = Arc::new(Signatures::new(&broker.far).unwrap());
     Dialer {
         control: Arc::new(broker),
+        signatures,
         address: String::new(),
         rendezvous: Arc::default(),
         outside: Arc::default(),
@@ -133,10 +141,15 @@ fn dialer(broker: Broker) -> Dialer {
     }
 }
 
+const GATEWAY: &str = "isthmus:///gateway/beta/gateway/";
+
+fn identity(uri: &str) -> Identity {
+    Identity::from_uri(uri).unwrap()
+}
+
 fn credentials(authority: &Authority, uri: &str) -> Credentials {
-    let identity = Identity::from_uri(uri).unwrap();
     let request = SigningRequest::new().unwrap();
-    let certificate = authority.sign(&identity, request.public_key(), SystemTime::now()).unwrap();
+    let certificate = authority.sign(&identity(uri), request.public_key(), SystemTime::now()).unwrap();
     Credentials::new(&request, &certificate, authority.certificate_pem(), "127.0.0.1:1").unwrap()
 }
 
@@ -160,7 +173,7 @@ async fn a_node_of_another_owner_gets_nothing() {
             received
         });
         let (dial, pause) = (proto::Dial::Direct, Duration::ZERO);
-        let dialer = dialer(Broker { dial, step: LONG, address, pause });
+        let dialer = dialer(Broker { dial, step: LONG, address, pause, far });
         let purpose = Purpose::tls(&tls, anna.identity().owner());
         let reached = dialer.reach(Ipv4Addr::new(240, 64, 2, 1), purpose).await;
         match (&reached, want) {
@@ -180,12 +193,14 @@ mod alone {
     #[tokio::test]
     async fn a_step_ends_at_its_deadline() {
         let address = silent().await;
-        let far = Duration::from_secs(60);
+        let authority = Authority::create("test", SystemTime::now()).unwrap();
+        let far = credentials(&authority, "isthmus:///agent/beta/n1/anna");
+        let late = Duration::from_secs(60);
         for (name, dial, pause, times, want) in [
             ("a peer that never answers", proto::Dial::Direct, Duration::ZERO, 1, "no answer within 300ms"),
             // The broker names the same relay again, so the step is taken twice.
             ("a relay that is silent", proto::Dial::Relay, Duration::ZERO, 3, "no answer within 300ms"),
-            ("a broker that answers late", proto::Dial::Relay, far, 2, "no connection within 300ms"),
+            ("a broker that answers late", proto::Dial::Relay, late, 2, "no connection within 300ms"),
             (
                 "an acceptor that never connects",
                 proto::Dial::Reverse,
@@ -194,10 +209,12 @@ mod alone {
                 "did not dial this node",
             ),
         ] {
-            let dialer = dialer(Broker { dial, step: STEP, address: address.clone(), pause });
+            let (address, far) = (address.clone(), far.clone());
+            let dialer = dialer(Broker { dial, step: STEP, address, pause, far });
             let mut introduction = Asks;
             let purpose = Purpose {
                 security: Security::Raw,
+                node: None,
                 owner: None,
                 options: SocketOptions::default(),
                 introduction: Some(&mut introduction),
@@ -215,10 +232,11 @@ mod alone {
     #[tokio::test]
     async fn a_handshake_ends_at_the_step_s_deadline() {
         let authority = Authority::create("test", SystemTime::now()).unwrap();
+        let far = credentials(&authority, "isthmus:///agent/beta/n1/anna");
         let credentials = credentials(&authority, "isthmus:///agent/alpha/n1/anna");
         let tls = credentials.client_config(&[b"h2"]).unwrap();
         let (dial, pause) = (proto::Dial::Direct, Duration::ZERO);
-        let dialer = dialer(Broker { dial, step: STEP, address: silent().await, pause });
+        let dialer = dialer(Broker { dial, step: STEP, address: silent().await, pause, far });
         let began = Instant::now();
         let reached = dialer.reach(Ipv4Addr::new(240, 64, 2, 1), Purpose::tls(&tls, None)).await;
         let Err(ReachError::NoWay(reasons)) = reached else { panic!("{reached:?}") };

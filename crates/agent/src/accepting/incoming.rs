@@ -10,6 +10,7 @@ use isthmus_carry::Uncounted;
 use isthmus_net::connection::Connection;
 use isthmus_net::exhausted::Exhausted;
 use isthmus_net::mac::Secret;
+use isthmus_net::rendezvous::Order;
 use isthmus_net::secured::ServerTls;
 use isthmus_net::unidentified::Place;
 use isthmus_net::{Role, counters, grpc, listen, packets};
@@ -50,6 +51,8 @@ pub(crate) struct Reception {
     pub node: Arc<Node>,
     /// TLS for all protocols between agents.
     pub tls: ServerTls,
+    /// The order by which this agent has opened the connection; none if it came by itself.
+    pub ordered: Option<Arc<Order>>,
 }
 
 impl Reception {
@@ -118,7 +121,7 @@ impl Reception {
     }
 
     fn programs(&self) -> Programs {
-        Programs { node: self.node.clone() }
+        Programs { node: self.node.clone(), ordered: self.ordered.clone() }
     }
 
     /// A connection of a party that was ordered to dial this node.
@@ -140,6 +143,8 @@ impl Reception {
 #[derive(Debug, Clone)]
 pub(crate) struct Programs {
     pub node: Arc<Node>,
+    /// As in [`Reception`].
+    pub ordered: Option<Arc<Order>>,
 }
 
 impl Programs {
@@ -285,11 +290,20 @@ impl Programs {
                     Link::OverGateways(_, initiator) => *initiator == preamble.source,
                     Link::Carrier(_) | Link::Stream(_) => true,
                 };
-                if allowed && named {
-                    return Ok(());
+                if !(allowed && named) {
+                    warn!(job = %job.id, ends, %source, "denied: data with that site must be encrypted");
+                    return Err(Status::Denied);
                 }
-                warn!(job = %job.id, ends, %source, "denied: data with that site must be encrypted");
-                Err(Status::Denied)
+                if let Some(order) = &self.ordered
+                    && !self.node.dialer().may_take_raw(order, preamble.source).await
+                {
+                    warn!(
+                        job = %job.id, ends, %source, way = %order.way,
+                        "denied: it isn't encrypted, and the agent of that node has not signed that it is there"
+                    );
+                    return Err(Status::Denied);
+                }
+                Ok(())
             }
         }
     }

@@ -243,6 +243,7 @@ async fn try_to_reach(
     if !job.encrypt_to_nodes && planned.is_some_and(|planned| planned.by_gateways) {
         let purpose = Purpose {
             security: Security::ByGateways(Some(job.id)),
+            node: Some(acceptor),
             owner: Some(node.owner()),
             options,
             introduction: Some(&mut introduction),
@@ -267,6 +268,7 @@ async fn try_to_reach(
         Opened::NoTrunk => {
             let purpose = Purpose {
                 security: Security::AsPlanned(&node.tls().stream),
+                node: Some(acceptor),
                 owner: Some(node.owner()),
                 options,
                 introduction: Some(&mut introduction),

@@ -137,7 +137,7 @@ async fn take(node: Arc<Node>, standing: Arc<Standing>, stream: TrunkStream) {
             Link::Stream(stream) if isthmus_wire::calls::is(&bytes) => {
                 calls::serve(&node, standing.kept.id, stream).await
             }
-            link => Programs { node }.take(link, &bytes, None).await,
+            link => Programs { node, ordered: None }.take(link, &bytes, None).await,
         }
     };
     if let Err(error) = Box::pin(taken).await {

@@ -152,7 +152,7 @@ impl<'a> Arranged<'a> {
             }
             None => None,
         };
-        Ok(proto::RendezvousReply { way, gateways: self.gateways().collect() })
+        Ok(proto::RendezvousReply { way, gateways: self.gateways().collect(), signature: Vec::new() })
     }
 
     /// The order to the acceptor's agent, if it has a part.
@@ -175,11 +175,12 @@ impl<'a> Arranged<'a> {
                 rendezvous: id(rendezvous),
                 address: self.address(target)?,
             })),
-            (Way::Punch { rendezvous, address, ask }, _) => Some(Wire::Punch(wire::Punch {
+            (Way::Punch { rendezvous, port, ask }, _) => Some(Wire::Punch(wire::Punch {
                 rendezvous: id(rendezvous),
-                address: address.to_string(),
+                address: port.address.to_string(),
                 reflectors: self.registry.reflectors(),
                 ask: *ask,
+                signature: port.signature.clone(),
             })),
             (Way::Traverse { rendezvous, syn }, _) => {
                 Some(Wire::Traverse(wire::Traverse { rendezvous: id(rendezvous), syn: syn.to_bytes() }))

@@ -58,7 +58,7 @@ impl Gateway {
         self.dial(&Leg { address, ticket: across, first: First::Nothing, agent: Some(agent) }).await?;
         let at = proto::AtOwnGateway { ticket: ticket.to_vec(), ..proto::AtOwnGateway::default() };
         let way = Some(rendezvous_reply::Way::OwnGateway(at));
-        Ok(proto::RendezvousReply { way, gateways: vec![own] })
+        Ok(proto::RendezvousReply { way, gateways: vec![own], ..Default::default() })
     }
 }
 

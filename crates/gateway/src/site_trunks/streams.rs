@@ -69,7 +69,7 @@ pub(crate) async fn open(
     let ticket = expect(trunks, Side::Initiator, from, Opening { stream, _place: place, traffic });
     let at = proto::AtOwnGateway { ticket: ticket.to_vec(), ..proto::AtOwnGateway::default() };
     let way = Some(rendezvous_reply::Way::OwnGateway(at));
-    Ok(proto::RendezvousReply { way, gateways: vec![far.to_string()] })
+    Ok(proto::RendezvousReply { way, gateways: vec![far.to_string()], ..Default::default() })
 }
 
 /// Takes a stream that another gateway has opened: orders the node's agent to connect.

@@ -303,6 +303,7 @@ async fn both_sides_of_a_punch_receive_the_others_address() {
         rendezvous: vec![7; 16],
         address: "192.0.2.1:4000".to_owned(),
         ask: false,
+        signature: vec![1; 72],
     };
     let request = proto::RendezvousRequest {
         destination: far_address,
@@ -310,7 +311,10 @@ async fn both_sides_of_a_punch_receive_the_others_address() {
         way: Some(rendezvous_request::Way::Punch(punch)),
     };
     for (answer, want) in [
-        (dial_answer::Result::Address("192.0.2.2:4001".to_owned()), Ok("192.0.2.2:4001".to_owned())),
+        (
+            dial_answer::Result::Address("192.0.2.2:4001".to_owned()),
+            Ok(("192.0.2.2:4001".to_owned(), vec![2; 72])),
+        ),
         (
             dial_answer::Result::Failure("no relay can be asked".to_owned()),
             Err("the other side: no relay can be asked".to_owned()),
@@ -324,11 +328,17 @@ async fn both_sides_of_a_punch_receive_the_others_address() {
         let Some(dial_request::Way::Punch(punch)) = dial.way else { panic!("{dial:?}") };
         assert_eq!(punch.address, "192.0.2.1:4000");
         assert_eq!((punch.rendezvous.clone(), punch.reflectors.len()), (vec![7; 16], 1));
-        let answer = proto::DialAnswer { rendezvous: punch.rendezvous, result: Some(answer) };
+        assert_eq!(punch.signature, [1; 72], "as the initiator has signed it");
+        let signature = vec![2; 72];
+        let answer = proto::DialAnswer { rendezvous: punch.rendezvous, result: Some(answer), signature };
         far_attached.send(attach_up::Kind::DialAnswer(answer)).await;
         let found = soon("an answer", asking).await.unwrap();
-        let found = found.map(|reply| match reply.into_inner().way {
-            Some(rendezvous_reply::Way::AcceptorAddress(address)) => address,
+        let found = found.map(|reply| match reply.into_inner() {
+            proto::RendezvousReply {
+                way: Some(rendezvous_reply::Way::AcceptorAddress(address)),
+                signature,
+                ..
+            } => (address, signature),
             other => panic!("{other:?}"),
         });
         assert_eq!(found.map_err(|status| status.message().to_owned()), want);
@@ -381,7 +391,8 @@ async fn a_syn_is_carried_and_nothing_else() {
         assert_eq!(dial.initiator, near_address);
         let Some(dial_request::Way::Traverse(traverse)) = dial.way else { panic!("{dial:?}") };
         assert_eq!(traverse.syn, syn);
-        let answer = proto::DialAnswer { rendezvous: traverse.rendezvous, result: Some(answer) };
+        let (rendezvous, signature) = (traverse.rendezvous, Vec::new());
+        let answer = proto::DialAnswer { rendezvous, result: Some(answer), signature };
         far_attached.send(attach_up::Kind::DialAnswer(answer)).await;
         let found = soon("an answer", asking).await.unwrap();
         assert_eq!(found.map_err(|status| status.message().to_owned()), want);

@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 
 use isthmus_raw::{Syn, syn};
+use isthmus_wire::bounds::SIGNATURE_BYTES;
 use isthmus_wire::ticket::Ticket;
 use isthmus_wire::{ConnectionId, DecodeError, JobId};
 
-use super::SealedTicket;
+use super::{Port, SealedTicket};
 
 /// Longest `HOST:PORT`: a name of 253 bytes (RFC 1035 section 3.1) and a port.
 pub(super) const LONGEST_ADDRESS: usize = 259;
@@ -57,6 +58,13 @@ pub(super) fn socket_address(message: &'static str, text: &str) -> Result<Socket
     let bounded = Some(text).filter(|text| text.len() <= LONGEST_ADDRESS);
     let address = bounded.and_then(|text| text.parse().ok());
     address.ok_or_else(|| malformed(message, format!("{:?} is no address and port", shortened(text))))
+}
+
+pub(super) fn port(message: &'static str, address: &str, signature: Vec<u8>) -> Result<Port, DecodeError> {
+    if signature.len() > SIGNATURE_BYTES {
+        return Err(malformed(message, format!("a signature of {} bytes", signature.len())));
+    }
+    Ok(Port { address: socket_address(message, address)?, signature })
 }
 
 /// `HOST:PORT`.

@@ -1,13 +1,14 @@
 //! An initiator's request for a rendezvous.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 
 use isthmus_plan::{Dial, Route};
 use isthmus_raw::Syn;
 use isthmus_wire::proto::{self, rendezvous_request};
 use isthmus_wire::{ConnectionId, DecodeError, JobId};
 
-use super::fields::{LONGEST_ADDRESS, REQUEST, carried, id, job, malformed, socket_address, unknown_way};
+use super::Port;
+use super::fields::{LONGEST_ADDRESS, REQUEST, carried, id, job, malformed, port, unknown_way};
 use crate::enums::{dial_from_wire, dial_to_wire, route_from_wire, route_to_wire};
 
 /// Most relays and gateways that a request names as failed.
@@ -41,8 +42,8 @@ pub enum Way {
     Punch {
         /// The id of the acceptor's answer.
         rendezvous: ConnectionId,
-        /// Where the initiator dials from, as seen from outside.
-        address: SocketAddr,
+        /// Where the initiator dials from.
+        port: Port,
         /// Both ask a relay how they are seen from outside.
         ask: bool,
     },
@@ -118,7 +119,7 @@ impl TryFrom<&proto::RendezvousRequest> for Request {
             Wire::Reverse(reverse) => Way::Reverse { rendezvous: id(&reverse.rendezvous)? },
             Wire::Punch(punch) => Way::Punch {
                 rendezvous: id(&punch.rendezvous)?,
-                address: socket_address(REQUEST, &punch.address)?,
+                port: port(REQUEST, &punch.address, punch.signature.clone())?,
                 ask: punch.ask,
             },
             Wire::Traverse(traverse) => {
@@ -158,9 +159,10 @@ impl From<Request> for proto::RendezvousRequest {
         let way = match request.way {
             Way::Relay { avoid } => Wire::Relay(wire::Relay { avoid }),
             Way::Reverse { rendezvous } => Wire::Reverse(wire::Reverse { rendezvous: id(rendezvous) }),
-            Way::Punch { rendezvous, address, ask } => {
+            Way::Punch { rendezvous, port, ask } => {
+                let Port { address, signature } = port;
                 let (rendezvous, address) = (id(rendezvous), address.to_string());
-                Wire::Punch(wire::Punch { rendezvous, address, ask })
+                Wire::Punch(wire::Punch { rendezvous, address, ask, signature })
             }
             Way::Traverse { rendezvous, syn } => {
                 Wire::Traverse(wire::Traverse { rendezvous: id(rendezvous), syn: syn.to_bytes() })

@@ -31,6 +31,10 @@ fn example_ticket() -> SealedTicket {
     })
 }
 
+fn example_port() -> Port {
+    Port { address: "192.0.2.1:4000".parse().unwrap(), signature: vec![7; 72] }
+}
+
 fn request(way: Way) -> Request {
     Request { destination: [240, 64, 1, 1].into(), initiator: [240, 64, 2, 1].into(), way }
 }
@@ -38,11 +42,10 @@ fn request(way: Way) -> Request {
 #[test]
 fn requests_cross_the_wire() {
     let avoid = || vec!["hub".to_owned(), "gateway.beta".to_owned()];
-    let address = "192.0.2.1:4000".parse().unwrap();
     for way in [
         Way::Relay { avoid: avoid() },
         Way::Reverse { rendezvous: ID },
-        Way::Punch { rendezvous: ID, address, ask: true },
+        Way::Punch { rendezvous: ID, port: example_port(), ask: true },
         Way::Traverse { rendezvous: ID, syn: example_syn() },
         Way::OverGateways { route: Route::TwoGateway, dial: Dial::Relay, avoid: avoid(), job: None },
         Way::OverGateways {
@@ -70,8 +73,12 @@ fn malformed_requests_are_refused() {
         Wire::Traverse(Traverse { rendezvous: id(), syn: bytes })
     };
     let carries = |syn: Vec<u8>| Wire::Traverse(Traverse { rendezvous: id(), syn });
-    let punch =
-        |address: &str| Wire::Punch(Punch { rendezvous: id(), address: address.to_owned(), ask: false });
+    let punch = |address: &str| {
+        Wire::Punch(Punch { rendezvous: id(), address: address.to_owned(), ..Punch::default() })
+    };
+    let signature = vec![1; 81];
+    let long =
+        Wire::Punch(Punch { address: "192.0.2.1:4".to_owned(), rendezvous: id(), signature, ask: false });
     let over = |route: proto::Route, dial: proto::Dial| {
         Wire::OverGateways(OverGateways {
             route: route.into(),
@@ -93,6 +100,7 @@ fn malformed_requests_are_refused() {
         ("no address", Some(punch("")), "no address and port"),
         ("a name", Some(punch("host:4000")), "no address and port"),
         ("a long address", Some(punch(&"1".repeat(100_000))), "no address and port"),
+        ("a long signature", Some(long), "a signature of 81 bytes"),
         ("end to end", Some(over(proto::Route::EndToEnd, proto::Dial::Relay)), "without such a route"),
         ("no route", Some(over(proto::Route::Unknown, proto::Dial::Relay)), "without such a route"),
         ("no dial", Some(over(proto::Route::TwoGateway, proto::Dial::Unknown)), "without a known dial"),
@@ -155,7 +163,7 @@ fn replies_and_orders_name_one_place_and_one_ticket() {
             stop(Place::OwnSite, "10.0.0.2:7710", None),
         ),
     ] {
-        let reply = proto::RendezvousReply { way: Some(reply), gateways: vec![] };
+        let reply = proto::RendezvousReply { way: Some(reply), ..Default::default() };
         let way = ReplyWay::Stop(want.clone());
         assert_eq!(Reply::read(reply, "10.0.0.1:7710"), Ok(Reply { way, gateways: vec![] }));
         let order = proto::DialRequest { way: Some(order), ..proto::DialRequest::default() };
@@ -165,11 +173,32 @@ fn replies_and_orders_name_one_place_and_one_ticket() {
         [("", example_ticket().to_vec()), ("hub", example_ticket().to_vec()), ("hub:1", vec![1])]
     {
         let at = proto::AtRelay { name: String::new(), address: address.to_owned(), ticket };
-        let reply = proto::RendezvousReply { way: Some(Replied::Relay(at)), gateways: vec![] };
+        let reply = proto::RendezvousReply { way: Some(Replied::Relay(at)), ..Default::default() };
         assert!(Reply::read(reply, "").is_err(), "{address:?}");
     }
     assert!(Reply::read(proto::RendezvousReply::default(), "").is_err());
     assert!(Order::read(proto::DialRequest::default(), "").is_err());
+}
+
+#[test]
+fn ports_to_punch_from_keep_their_signatures() {
+    let Port { address, signature } = example_port();
+    let way = Some(rendezvous_reply::Way::AcceptorAddress(address.to_string()));
+    let reply = proto::RendezvousReply { way, signature: signature.clone(), ..Default::default() };
+    let read = Reply::read(reply.clone(), "").map(|reply| reply.way);
+    assert_eq!(read, Ok(ReplyWay::Punch(example_port())));
+    let punch = dial_request::Punch {
+        rendezvous: ID.0.to_vec(),
+        address: address.to_string(),
+        signature,
+        ..Default::default()
+    };
+    let order = proto::DialRequest { way: Some(dial_request::Way::Punch(punch)), ..Default::default() };
+    match Order::read(order, "").map(|order| order.way) {
+        Ok(OrderWay::Punch { port, .. }) => assert_eq!(port, example_port()),
+        other => panic!("{other:?}"),
+    }
+    assert!(Reply::read(proto::RendezvousReply { signature: vec![1; 81], ..reply }, "").is_err());
 }
 
 #[test]
@@ -196,10 +225,11 @@ fn legs_and_expected_nodes_cross_the_wire() {
 
 #[test]
 fn answers_cross_the_wire() {
-    for answer in [Ok(Some("192.0.2.1:4000".parse().unwrap())), Ok(None), Err("no right".to_owned())] {
+    for answer in [Ok(Some(example_port())), Ok(None), Err("no right".to_owned())] {
         assert_eq!(read_answer(answer_to_wire(ID, answer.clone())), Ok((ID, answer)));
     }
-    assert!(read_answer(proto::DialAnswer { rendezvous: ID.0.to_vec(), result: None }).is_err());
+    let none = proto::DialAnswer { rendezvous: ID.0.to_vec(), ..Default::default() };
+    assert!(read_answer(none).is_err());
 }
 
 proptest! {

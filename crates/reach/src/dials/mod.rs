@@ -59,8 +59,8 @@ impl Dialer {
             OrderWay::Reverse { rendezvous, address } => {
                 reverse::accept(*rendezvous, address, deadline).await
             }
-            OrderWay::Punch { rendezvous, address, reflectors, ask } => {
-                punch::accept((*rendezvous, *address), (reflectors, *ask), self, deadline).await
+            OrderWay::Punch { rendezvous, port, reflectors, ask } => {
+                punch::accept((*rendezvous, port.address), (reflectors, *ask), self, deadline).await
             }
             OrderWay::Traverse { rendezvous, syn } => {
                 return traverse::accept(*rendezvous, syn, self).await.map(|()| None);

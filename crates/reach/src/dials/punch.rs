@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use isthmus_net::dial::SocketOptions;
+use isthmus_net::dial::{PunchPort, SocketOptions};
 use isthmus_net::rendezvous::{ReplyWay, Way, answer_to_wire};
 use isthmus_net::{Deadline, callback, mac};
 use isthmus_wire::ConnectionId;
@@ -52,10 +52,13 @@ impl Attempt<'_> {
     ) -> Result<TcpStream, StepError> {
         let punched = async {
             let port = self.dialer.outside.port(ask, None).await.map_err(StepError::Next)?;
-            let way = Way::Punch { rendezvous: mac::new_connection(), address: port.seen(), ask };
+            let rendezvous = mac::new_connection();
+            let own = self.dialer.signatures.port(rendezvous, port.seen());
+            let way = Way::Punch { rendezvous, port: own, ask };
             let ReplyWay::Punch(acceptor) = self.rendezvous(way).await? else { return Err(unexpected()) };
             *arranged = true;
-            Ok(port.connect(&acceptor.to_string(), self.options, deadline).await?)
+            self.unsigned |= !self.found.has_signed(rendezvous, &acceptor);
+            Ok(port.connect(&acceptor.address.to_string(), self.options, deadline).await?)
         };
         let late = |_| {
             StepError::Next(format!(
@@ -76,8 +79,8 @@ pub(super) async fn accept(
 ) -> Result<TcpStream, String> {
     callback::check(initiator).map_err(|error| error.to_string())?;
     let port = dialer.outside.port(ask, reflectors.first().map(String::as_str)).await;
-    let seen = port.as_ref().map(|port| Some(port.seen())).map_err(Clone::clone);
-    let answer = answer_to_wire(rendezvous, seen);
+    let own = |port: &PunchPort| Some(dialer.signatures.port(rendezvous, port.seen()));
+    let answer = answer_to_wire(rendezvous, port.as_ref().map(own).map_err(Clone::clone));
     dialer.control.send(attach_up::Kind::DialAnswer(answer)).await;
     port?.connect(&initiator.to_string(), SocketOptions::default(), deadline).await.map_err(super::text)
 }

@@ -135,6 +135,7 @@ impl Bounded for proto::PathReport {
 
 impl Bounded for proto::DialAnswer {
     fn check(&self) -> Result<(), NotAllowed> {
+        within("bytes of a signature", self.signature.len(), SIGNATURE_BYTES)?;
         match &self.result {
             Some(Answer::Address(address)) => texts("bytes of an answer to a request to dial", &[address]),
             Some(Answer::Failure(failure)) => {

@@ -5,7 +5,8 @@
 //! heartbeat every [`INTERVAL`](isthmus_net::silence::INTERVAL): 4 bytes, the milliseconds by which the
 //! sender was late. Both judge the other by [`Silence`]. The connection is
 //! introduced like a program's, by a preamble with port [`PORT`]. It carries no data,
-//! so it isn't encrypted.
+//! so it isn't encrypted. It goes only to where the node's agent has signed that it is: another
+//! party could keep a dead node alive.
 //!
 //! A silent connection may only wait for TCP to send again what a cut has swallowed, after
 //! a pause as long as the cut. So after 1.5 s others are tried beside it, and the first
@@ -125,7 +126,8 @@ async fn connect(node: &Node, job: &Job, host: &Host) -> Result<TcpStream, Strin
     let mut introduction = JobIntroduction::new(&job.token, preamble);
     let purpose = Purpose {
         security: Security::Raw,
-        owner: None,
+        node: Some(&host.name),
+        owner: Some(node.owner()),
         options: SocketOptions::default(),
         introduction: Some(&mut introduction),
         given_up: None,

@@ -1,0 +1,143 @@
+//! What agents have signed: where they are reached, and the ports that they punch from.
+//! Unencrypted data goes to no other address. Gateways pass addresses on, and one that is captured
+//! could name its own, read the data and pass it on.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+
+use isthmus_net::credentials::CredentialsError;
+use isthmus_net::rendezvous::{Order, OrderWay, Port};
+use isthmus_net::signed::Verifier;
+use isthmus_net::signed::contact::{Stated, sign_port};
+use isthmus_net::{Credentials, Owner, lock};
+use isthmus_plan::{Dial, Route, Step};
+use isthmus_wire::{ConnectionId, proto};
+use tracing::warn;
+
+use crate::dialer::{Dialer, Found};
+use crate::far_end::Expected;
+
+/// Nodes whose verified contacts are kept: those of a large job.
+const NODES: usize = 16_384;
+
+/// Signs for this party, and verifies what others have signed.
+pub struct Signatures {
+    credentials: Credentials,
+    verifier: Verifier,
+    known: Mutex<HashMap<Ipv4Addr, Known>>,
+}
+
+/// A node's contact as it was looked up, and what of it the node's agent has signed.
+#[derive(Clone)]
+struct Known {
+    reply: Arc<proto::LookupReply>,
+    stated: Option<Arc<Stated>>,
+}
+
+impl fmt::Debug for Signatures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Signatures").field(&self.credentials).finish()
+    }
+}
+
+impl Signatures {
+    /// Of the party with these credentials.
+    ///
+    /// # Errors
+    /// If the authority's certificate can't be used.
+    pub fn new(credentials: &Credentials) -> Result<Self, CredentialsError> {
+        let (credentials, verifier) = (credentials.clone(), credentials.verifier()?);
+        Ok(Self { credentials, verifier, known: Mutex::default() })
+    }
+
+    /// What the agent of a node has signed of itself, by the answer to a lookup; `None` if that
+    /// isn't valid, or nothing. It is verified once for each answer.
+    pub(crate) fn stated(
+        &self,
+        destination: Ipv4Addr,
+        reply: &Arc<proto::LookupReply>,
+    ) -> Option<Arc<Stated>> {
+        let known = lock(&self.known).get(&destination).cloned();
+        if let Some(known) = known.filter(|known| Arc::ptr_eq(&known.reply, reply)) {
+            return known.stated;
+        }
+        let signed = reply.node.as_ref().and_then(|node| node.signed.as_ref());
+        let stated = match signed.map(|signed| self.verifier.contact(signed, SystemTime::now())) {
+            Some(Ok(stated)) => Ok(Arc::new(stated)),
+            Some(Err(error)) => Err(error.to_string()),
+            None => Err("its isthmus, or that of a gateway on the way, is of an earlier release".to_owned()),
+        };
+        if let (Err(reason), Some(node)) = (&stated, &reply.node)
+            && reply.plan.as_ref().is_some_and(|plan| !plan.encrypted)
+        {
+            let node = &node.name;
+            warn!(node, reason, "its agent has not signed where it is: data goes there encrypted");
+        }
+        let stated = stated.ok();
+        let mut known = lock(&self.known);
+        if known.len() >= NODES {
+            // Each is verified anew at its next use.
+            known.clear();
+        }
+        known.insert(destination, Known { reply: reply.clone(), stated: stated.clone() });
+        stated
+    }
+
+    /// The port that this party dials from at a rendezvous, with its signature.
+    pub(crate) fn port(&self, rendezvous: ConnectionId, address: SocketAddr) -> Port {
+        let signature = sign_port(&self.credentials, rendezvous, address);
+        let signature = signature.unwrap_or_else(|error| {
+            warn!(%error, "cannot sign a port: data over it is encrypted");
+            Vec::new()
+        });
+        Port { address, signature }
+    }
+}
+
+impl Found {
+    /// Whether data may go to the node by a step as its plan says, encrypted or not: the
+    /// addresses that the step leads to are its agent's own words. Those of relays and gateways
+    /// are the broker's choice.
+    pub(crate) fn is_vouched_for(&self, step: &Step, owner: Option<&Owner>) -> bool {
+        let expected = Expected::agent(&self.name, owner);
+        let stated = self.stated.as_ref().filter(|stated| expected.check(Some(&stated.agent)).is_ok());
+        stated.is_some_and(|stated| match (step.route, step.dial) {
+            (Route::EndToEnd, Dial::Direct | Dial::Traverse) => stated.names(&self.node.address),
+            (Route::EndToEnd, Dial::PortRange) => stated.names(&self.node.outside_address),
+            // The port is signed apart, once it is known; and the agent itself dials.
+            (Route::EndToEnd, Dial::Punch | Dial::Reverse) => true,
+            (Route::EndToEnd, Dial::Relay | Dial::Trunk)
+            | (Route::OneGateway | Route::GatewayOut | Route::TwoGateway, _) => true,
+        })
+    }
+
+    /// Whether the acceptor's agent has signed the port that it punches from.
+    pub(crate) fn has_signed(&self, rendezvous: ConnectionId, port: &Port) -> bool {
+        let stated = self.stated.as_ref();
+        stated.is_some_and(|stated| stated.dials_from(rendezvous, port.address, &port.signature))
+    }
+}
+
+impl Dialer {
+    /// Whether unencrypted data may come over a connection that this party has opened by an
+    /// order, from the node with the address `initiator`: that node's agent has signed where it
+    /// was dialed.
+    pub async fn may_take_raw(&self, order: &Order, initiator: Ipv4Addr) -> bool {
+        // A relay or gateway is the broker's choice; a SYN that was taken in is the initiator's.
+        if !matches!(order.way, OrderWay::Reverse { .. } | OrderWay::Punch { .. }) {
+            return true;
+        }
+        let stated = self.find(order.initiator).await.ok().and_then(|found| found.stated);
+        let stated = stated.filter(|_| order.initiator == initiator);
+        stated.is_some_and(|stated| match &order.way {
+            OrderWay::Reverse { address, .. } => stated.names(address),
+            OrderWay::Punch { rendezvous, port, .. } => {
+                stated.dials_from(*rendezvous, port.address, &port.signature)
+            }
+            OrderWay::Stop(_) | OrderWay::SiteTrunk(_) | OrderWay::Traverse { .. } => true,
+        })
+    }
+}
