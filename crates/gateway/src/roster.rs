@@ -160,23 +160,23 @@ impl Roster {
     pub(crate) fn elsewhere(&mut self, node: proto::SiteNode) -> (Vec<Effect>, Option<SessionId>) {
         let contact = node.contact.unwrap_or_default();
         let Ok(name) = contact.node.parse::<Label>() else { return (Vec::new(), None) };
-        if let Some(address) = VirtualAddress::new(node.virtual_address.into()) {
-            self.addresses.insert(name.clone(), address);
-            self.by_address.insert(address, name.clone());
-        }
-        let found = self.agents.get(&name).map_or((Vec::new(), None), |own| {
+        let address = VirtualAddress::new(node.virtual_address.into());
+        // An agent that is attached here may still wait for its address.
+        let mut effects = address.map(|address| self.welcome(&contact.node, address)).unwrap_or_default();
+        let mut doubted = None;
+        if let Some(own) = self.agents.get(&name) {
             // The agent's last attachment counts, if the agent itself has signed which that is.
             let is_last = own.contact.signed.is_some() && contact.attachment < own.contact.attachment;
             match node.gone || is_last {
-                true => (vec![Effect::ToBroker(attach_up::Kind::NodeUp(own.contact.clone()))], None),
-                false => (Vec::new(), Some(own.session)),
+                true => effects.push(Effect::ToBroker(attach_up::Kind::NodeUp(own.contact.clone()))),
+                false => doubted = Some(own.session),
             }
-        });
+        }
         match node.gone {
             true => drop(self.elsewhere.remove(&name)),
             false => drop(self.elsewhere.insert(name, contact)),
         }
-        found
+        (effects, doubted)
     }
 
     /// Drops the nodes at other gateways: the broker is about to report them anew.

@@ -338,6 +338,17 @@ mod tests {
     }
 
     #[test]
+    fn frequent_events_are_counted_apart_for_each_node_of_a_large_grid() {
+        let log = Log::new(PathBuf::new(), Format::Text);
+        let (mut counts, now) = (lock(&log.frequent), Instant::now());
+        for node in 0..3 * COUNTED {
+            assert!(counts.pass(&format!("agent n{node}.alpha"), now).0, "{node}");
+        }
+        let written = (0..1000).filter(|_| counts.pass("agent n1.alpha", now).0).count();
+        assert_eq!(written, 19);
+    }
+
+    #[test]
     fn the_file_is_its_owner_s_and_may_be_rotated() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(FILE);

@@ -118,11 +118,15 @@ fn an_agent_that_is_attached_here_is_announced_again_if_the_broker_has_it_elsewh
     ] {
         let mut roster = Roster::new(label("alpha"));
         let (session, _) = roster.attach(&label("n1"), "10.0.0.1".parse().unwrap(), own.clone()).unwrap();
-        let node = proto::SiteNode { contact: Some(elsewhere), virtual_address: 0, gone };
+        let is_n1 = elsewhere.node == "n1";
+        let virtual_address = address(if is_n1 { 1 } else { 2 }).ip().into();
+        let node = proto::SiteNode { contact: Some(elsewhere), virtual_address, gone };
         let (effects, doubted) = roster.elsewhere(node);
-        let want = if announced { &["up n1"][..] } else { &[] };
-        assert_eq!(lines(&effects), want, "{what}");
+        // Its agent has waited for the address.
+        let want = is_n1.then_some("1 welcome").into_iter().chain(announced.then_some("up n1"));
+        assert_eq!(lines(&effects), want.collect::<Vec<_>>(), "{what}");
         assert_eq!(doubted, asked.then_some(session), "{what}");
+        assert_eq!(lines(&roster.welcome("n1", address(1))), if is_n1 { &[][..] } else { &["1 welcome"] });
         roster.detach(session);
         let gone = proto::SiteNode { contact: Some(contact("n1", "")), virtual_address: 0, gone: true };
         assert_eq!(roster.elsewhere(gone), (vec![], None), "{what}: it isn't attached any more");

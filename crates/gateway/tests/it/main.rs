@@ -1,6 +1,7 @@
 //! Gateways with a real broker, over TLS on loopback.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests fail the test")]
 
+mod captured;
 mod control_plane;
 mod grid;
 mod members;

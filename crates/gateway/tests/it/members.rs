@@ -2,8 +2,8 @@
 //! another owner, a relay.
 
 use isthmus_net::enrol::JoinError;
-use isthmus_net::token::{Invitation, JoinToken};
-use isthmus_net::{Role, enrol, grpc};
+use isthmus_net::token::Invitation;
+use isthmus_net::{Credentials, Role, enrol, grpc};
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{self, attach_down, attach_up};
@@ -18,19 +18,25 @@ use crate::grid::{Agent, Attachment, Gateway, Grid, address, list, soon};
 async fn agent_of(grid: &Grid, gateway: &Gateway, name: &str, owner: &str) -> Agent {
     let invitation = grid.invitation(Role::Agent, Some(&gateway.site), Some(name));
     let invitation = Invitation { owner: Some(owner.parse().unwrap()), ..invitation };
-    let state = grid.state();
-    let token = JoinToken::mint(&state.join_key, state.authority.certificate(), &invitation).unwrap();
     let via = gateway.address.to_string();
-    let credentials = soon("joining", enrol::join(&token, None, Some(&via))).await.unwrap();
-    let channel = grpc::connect(&via, &format!("gateway.{}", gateway.site), &credentials).await.unwrap();
-    Agent { credentials, client: RegistryClient::new(channel) }
+    let credentials = soon("joining", enrol::join(&grid.mint(&invitation), None, Some(&via))).await.unwrap();
+    Agent::at(gateway, credentials).await
 }
 
 /// A captured gateway: it has a certificate of its site, and sends what it likes.
-async fn hostile_gateway(grid: &Grid, site: &str) -> (RegistryClient<Channel>, Attachment) {
+pub(crate) async fn hostile_gateway(grid: &Grid, site: &str) -> (RegistryClient<Channel>, Attachment) {
     let token = grid.token(Role::Gateway, Some(site), Some("captured"));
     let credentials = soon("joining", enrol::join(&token, None, None)).await.unwrap();
-    let channel = grpc::connect(&grid.broker_address.to_string(), "broker", &credentials).await.unwrap();
+    hostile_gateway_as(grid, site, &credentials).await
+}
+
+/// The same with a certificate that it has.
+pub(crate) async fn hostile_gateway_as(
+    grid: &Grid,
+    site: &str,
+    credentials: &Credentials,
+) -> (RegistryClient<Channel>, Attachment) {
+    let channel = grpc::connect(&grid.broker_address.to_string(), "broker", credentials).await.unwrap();
     let client = RegistryClient::new(channel);
     let inbound = proto::Inbound::Auto.into();
     let hello = proto::GatewayUp { site: site.to_owned(), inbound, ..proto::GatewayUp::default() };
@@ -48,7 +54,7 @@ fn node_up(node: &str, owner: &str) -> attach_up::Kind {
     })
 }
 
-async fn refusal(attachment: &mut Attachment) -> String {
+pub(crate) async fn refusal(attachment: &mut Attachment) -> String {
     loop {
         match attachment.next().await {
             attach_down::Kind::Refusal(refusal) => return refusal.reason,
@@ -59,7 +65,7 @@ async fn refusal(attachment: &mut Attachment) -> String {
     }
 }
 
-async fn welcome(attachment: &mut Attachment) -> u32 {
+pub(crate) async fn welcome(attachment: &mut Attachment) -> u32 {
     loop {
         match attachment.next().await {
             attach_down::Kind::Welcome(welcome) => return welcome.virtual_address,
@@ -77,7 +83,7 @@ fn all_jobs() -> Records {
     Records::Jobs(proto::JobFilter::default())
 }
 
-async fn admin(grid: &Grid) -> RegistryClient<Channel> {
+pub(crate) async fn admin(grid: &Grid) -> RegistryClient<Channel> {
     let channel = grpc::connect(&grid.broker_address.to_string(), "broker", &grid.admin()).await.unwrap();
     RegistryClient::new(channel)
 }

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use isthmus_net::peers::{REVOKED_HERE, Revoked};
 use isthmus_net::secured::Secured;
-use isthmus_net::token::{Invitation, JoinToken};
+use isthmus_net::token::Invitation;
 use isthmus_net::{Credentials, Identity, Role, enrol, grpc, renewal};
 use isthmus_wire::proto::administration_client::AdministrationClient;
 use isthmus_wire::proto::list_request::Records;
@@ -39,13 +39,9 @@ async fn revoke(by: &Administrator, name: &str, remove: bool) -> Result<proto::M
 async fn join(grid: &Grid, via: &grid::Gateway, name: &str, owner: &str) -> Result<Agent, String> {
     let invitation = grid.invitation(Role::Agent, Some(&via.site), Some(name));
     let invitation = Invitation { owner: Some(owner.parse().unwrap()), ..invitation };
-    let state = grid.state();
-    let token = JoinToken::mint(&state.join_key, state.authority.certificate(), &invitation).unwrap();
     let address = via.address.to_string();
-    let joined = soon("joining", enrol::join(&token, None, Some(&address))).await;
-    let credentials = joined.map_err(|error| error.to_string())?;
-    let channel = grpc::connect(&address, &format!("gateway.{}", via.site), &credentials).await.unwrap();
-    Ok(Agent { credentials, client: RegistryClient::new(channel) })
+    let joined = soon("joining", enrol::join(&grid.mint(&invitation), None, Some(&address))).await;
+    Ok(Agent::at(via, joined.map_err(|error| error.to_string())?).await)
 }
 
 /// A TCP connection: its client's and its server's end.

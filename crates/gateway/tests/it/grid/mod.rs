@@ -9,6 +9,8 @@ use std::time::{Duration, SystemTime};
 use isthmus_broker::state::State;
 use isthmus_broker::{BrokerConfig, PairConfig, state::ADMIN_DIRECTORY};
 use isthmus_gateway::GatewayConfig;
+use isthmus_net::clock::since_1970;
+use isthmus_net::signed::contact::sign_contact;
 use isthmus_net::token::{Invitation, JoinToken};
 use isthmus_net::upgrade::Upgrades;
 use isthmus_net::{Credentials, Identity, Role, enrol, grpc};
@@ -172,8 +174,7 @@ impl Grid {
         let token = self.token(Role::Agent, Some(&gateway.site), Some(name));
         let via = gateway.address.to_string();
         let credentials = soon("joining", enrol::join(&token, None, Some(&via))).await.unwrap();
-        let channel = grpc::connect(&via, &format!("gateway.{}", gateway.site), &credentials).await.unwrap();
-        Agent { credentials, client: RegistryClient::new(channel) }
+        Agent::at(gateway, credentials).await
     }
 
     /// A relay that has joined and attached.
@@ -232,7 +233,15 @@ impl Gateway {
     }
 
     pub(crate) async fn restart(&mut self) {
+        self.stop().await;
+        self.start_again().await;
+    }
+
+    pub(crate) async fn stop(&mut self) {
         self.running.take().unwrap().stop().await;
+    }
+
+    pub(crate) async fn start_again(&mut self) {
         self.start(bind(self.address).await);
     }
 
@@ -265,14 +274,28 @@ impl Gateway {
 pub(crate) struct Agent {
     pub credentials: Credentials,
     pub client: RegistryClient<Channel>,
+    /// Its gateway.
+    gateway: Identity,
 }
 
 impl Agent {
+    /// The agent with this identity, connected to a gateway of its site.
+    pub(crate) async fn at(gateway: &Gateway, credentials: Credentials) -> Self {
+        let via = gateway.address.to_string();
+        let channel = grpc::connect(&via, &format!("gateway.{}", gateway.site), &credentials).await.unwrap();
+        let gateway = gateway.credentials.identity().clone();
+        Self { credentials, client: RegistryClient::new(channel), gateway }
+    }
+
+    /// Its announcement, signed for its gateway, that it listens at this address.
+    pub(crate) fn announcement(&self, address: &str) -> attach_up::Kind {
+        let attachment = u64::try_from(since_1970().as_micros()).unwrap();
+        signed(&self.credentials, &self.gateway, attachment, address)
+    }
+
     /// Attaches, and announces that it listens at this address.
     pub(crate) async fn attach(&self, address: &str) -> Attachment {
-        let seen = proto::Seen { way_out: proto::WayOut::Yes.into(), ..proto::Seen::default() };
-        let up = proto::NodeUp { address: address.to_owned(), seen: Some(seen), ..proto::NodeUp::default() };
-        let hello = attach_up::Kind::NodeUp(up);
+        let hello = self.announcement(address);
         soon("attaching", Attachment::open(self.client.clone(), hello)).await.unwrap()
     }
 
@@ -312,6 +335,26 @@ impl Agent {
         let plan = self.lookup(name).await.unwrap().plan.unwrap();
         (plan.steps.iter().map(proto::PlanStep::dial).collect(), plan.encrypted)
     }
+}
+
+/// An announcement as an agent signs it for a gateway, with what a gateway adds.
+pub(crate) fn signed(
+    agent: &Credentials,
+    gateway: &Identity,
+    attachment: u64,
+    address: &str,
+) -> attach_up::Kind {
+    let contact = sign_contact(agent, gateway, attachment, vec![address.to_owned()]).unwrap();
+    let seen = proto::Seen { way_out: proto::WayOut::Yes.into(), ..proto::Seen::default() };
+    attach_up::Kind::NodeUp(proto::NodeUp {
+        node: agent.identity().name().to_string(),
+        owner: agent.identity().owner().unwrap().to_string(),
+        address: address.to_owned(),
+        attachment,
+        seen: Some(seen),
+        signed: Some(contact),
+        ..proto::NodeUp::default()
+    })
 }
 
 /// All records of one kind, which fit one page.
