@@ -1,11 +1,19 @@
-//! What a member can't do by another site's gateway.
+//! What a member can't do by another site's gateway, and a captured gateway to its sibling.
 
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use isthmus_e2e::{Job, World, isthmus};
+use isthmus_net::{Credentials, grpc};
+use isthmus_wire::proto::registry_client::RegistryClient;
+use isthmus_wire::proto::{self, attach_down, attach_up};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt as _};
 
 /// Guards against hanging only.
 const SOON: Duration = Duration::from_secs(90);
@@ -92,4 +100,99 @@ fn named(world: &World, address: &str) -> Result<Job> {
     let changed = world.sh("n1.beta", SOON, &["sh", "-c", &change])?;
     ensure!(changed.status == 0, "{}", changed.whole());
     world.serve("n1.beta", "agent", &[], "/run/lying.toml")
+}
+
+/// Attaches to the broker as a gateway of site alpha, and announces a node of its sibling in every
+/// way that it can: as it was told of it, with any number of the attachment, at its own address,
+/// with and without what the node's agent has signed. Returns the broker's refusals.
+async fn take(broker: &str, credentials: &Credentials, node: &str) -> Result<Vec<String>> {
+    let channel = grpc::connect(broker, "broker", credentials).await?;
+    let (up_tx, up_rx) = mpsc::channel(8);
+    let send = async |kind| up_tx.send(proto::AttachUp { kind: Some(kind) }).await;
+    let inbound = proto::Inbound::Auto.into();
+    let hello = proto::GatewayUp { site: "alpha".to_owned(), inbound, ..Default::default() };
+    send(attach_up::Kind::GatewayUp(hello)).await?;
+    let mut down = RegistryClient::new(channel).attach(ReceiverStream::new(up_rx)).await?.into_inner();
+    let told = loop {
+        if let attach_down::Kind::SiteNode(told) = next(&mut down).await?
+            && let Some(contact) = told.contact.filter(|contact| contact.node == node)
+        {
+            break contact;
+        }
+    };
+    let own = "192.168.1.66:7730".to_owned();
+    let mut refusals = Vec::new();
+    for up in [
+        told.clone(),
+        proto::NodeUp { attachment: 1 << 62, ..told.clone() },
+        proto::NodeUp { address: own.clone(), ..told.clone() },
+        proto::NodeUp { attachment: 1 << 62, signed: None, ..told.clone() },
+        proto::NodeUp { attachment: 1 << 62, signed: None, address: own, ..told },
+    ] {
+        send(attach_up::Kind::NodeUp(up)).await?;
+        refusals.push(loop {
+            match next(&mut down).await? {
+                attach_down::Kind::Refusal(refusal) => break refusal.reason,
+                attach_down::Kind::Welcome(_) => bail!("the broker has taken it"),
+                _ => {}
+            }
+        });
+    }
+    Ok(refusals)
+}
+
+async fn next<E: std::error::Error + Send + Sync + 'static>(
+    down: &mut (impl Stream<Item = Result<proto::AttachDown, E>> + Unpin),
+) -> Result<attach_down::Kind> {
+    let message = timeout(SOON, down.next()).await?.transpose()?;
+    message.and_then(|message| message.kind).context("the broker ended it")
+}
+
+/// Its certificate is good, and the broker tells it of all nodes of the site.
+#[test]
+#[ignore = "test-all"]
+fn a_captured_gateway_takes_no_node_of_its_sibling() -> Result<()> {
+    let world = World::up("several")?;
+    let at_front1 = || -> Result<bool> {
+        let status = world.status("n1.gamma")?;
+        let sites = status["sites"].as_array().context("no sites")?;
+        let alpha = sites.iter().find(|site| site["name"] == "alpha").context("no alpha")?;
+        let gateways = alpha["gateways"].as_array().context("no gateways")?;
+        Ok(gateways.iter().any(|gateway| gateway["name"] == "front1" && gateway["nodes_up"] == 2))
+    };
+    let attached = |name: &str| world.attached("n1.gamma", name);
+    ["n1.alpha", "n2.alpha"].into_iter().try_for_each(attached)?;
+    world.stop("front2.alpha", "gateway")?;
+    World::eventually("both nodes are at the other gateway", SOON, at_front1)?;
+
+    let broker = format!("{}:7700", world.lab().machine("hub")?.address());
+    let machine = world.lab().machine("front2.alpha")?;
+    let state = format!("/proc/{}/root/var/lib/isthmus/gateway", machine.init().pid);
+    let credentials = Credentials::load(Path::new(&state))?;
+    let refusals = machine.in_network(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(take(&broker, &credentials, "n1"))
+    })??;
+    let signed = "what its agent has signed is refused: it is for gateway front1.alpha";
+    let unsigned = "its agent hasn't signed that it has moved to gateway front2";
+    for (refusal, want) in refusals.iter().zip([signed, signed, signed, unsigned, unsigned]) {
+        ensure!(refusal.contains(want), "{want:?} is not in {refusals:#?}");
+    }
+    ensure!(refusals.len() == 5 && at_front1()?, "{refusals:#?}");
+    world.all_to_all(&["n1.beta", "n1.alpha", "n2.alpha"])?;
+
+    let log = world.sh("hub", SOON, &["cat", "/var/lib/isthmus/broker/audit.log"])?.stdout;
+    for words in [
+        &["attach done identity=\"gateway front2.alpha\"", "source=\""][..],
+        &["node refused identity=\"gateway front2.alpha\"", "subject=\"n1\"", signed],
+        &["node refused identity=\"gateway front2.alpha\"", "subject=\"n1\"", unsigned],
+        &[
+            "move done identity=\"agent n1.alpha\"",
+            "from gateway front2 of site alpha to gateway front1 of site alpha",
+        ],
+    ] {
+        let found = log.lines().any(|line| words.iter().all(|word| line.contains(word)));
+        ensure!(found, "no line with {words:?} in\n{log}");
+    }
+    world.expect_clean()
 }
