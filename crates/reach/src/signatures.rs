@@ -14,7 +14,7 @@ use isthmus_net::signed::Verifier;
 use isthmus_net::signed::contact::{Stated, sign_port};
 use isthmus_net::{Credentials, Owner, lock};
 use isthmus_plan::{Dial, Route, Step};
-use isthmus_wire::{ConnectionId, proto};
+use isthmus_wire::{ConnectionId, GridName, proto};
 use tracing::warn;
 
 use crate::dialer::{Dialer, Found};
@@ -123,15 +123,24 @@ impl Found {
 
 impl Dialer {
     /// Whether unencrypted data may come over a connection that this party has opened by an
-    /// order, from the node with the address `initiator`: that node's agent has signed where it
-    /// was dialed.
-    pub async fn may_take_raw(&self, order: &Order, initiator: Ipv4Addr) -> bool {
+    /// order, from the node with this address and name: its agent, of this owner, has signed
+    /// where it was dialed.
+    pub async fn may_take_raw(
+        &self,
+        order: &Order,
+        (address, name): (Ipv4Addr, &GridName),
+        owner: &Owner,
+    ) -> bool {
         // A relay or gateway is the broker's choice; a SYN that was taken in is the initiator's.
         if !matches!(order.way, OrderWay::Reverse { .. } | OrderWay::Punch { .. }) {
             return true;
         }
-        let stated = self.find(order.initiator).await.ok().and_then(|found| found.stated);
-        let stated = stated.filter(|_| order.initiator == initiator);
+        if order.initiator != address {
+            return false;
+        }
+        let expected = Expected::agent(name, Some(owner));
+        let stated = self.find(address).await.ok().and_then(|found| found.stated);
+        let stated = stated.filter(|stated| expected.check(Some(&stated.agent)).is_ok());
         stated.is_some_and(|stated| match &order.way {
             OrderWay::Reverse { address, .. } => stated.names(address),
             OrderWay::Punch { rendezvous, port, .. } => {

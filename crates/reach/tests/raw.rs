@@ -255,7 +255,9 @@ async fn raw_data_comes_only_from_where_the_agent_has_signed_that_it_is() {
     let own = credentials(&authority, "isthmus:///agent/alpha/n9/anna");
     let far = credentials(&authority, "isthmus:///agent/beta/n1/anna");
     let other = credentials(&authority, "isthmus:///agent/beta/n2/anna");
+    let bobs = credentials(&authority, "isthmus:///agent/beta/n1/bob");
     let at = identity("isthmus:///gateway/beta/gateway/");
+    let n1: GridName = "n1.beta".parse().unwrap();
     let (address, another) = ("192.0.2.1:7730", "198.51.100.6:7730");
     let signed = sign_contact(&far, &at, 7, vec![address.to_owned()]).unwrap();
     let rendezvous = ConnectionId([7; 16]);
@@ -268,11 +270,15 @@ async fn raw_data_comes_only_from_where_the_agent_has_signed_that_it_is() {
     let stop =
         Stop { place: Place::Relay, address: another.to_owned(), ticket: [0; TICKET_LEN], relay: None };
     let with = |signed| dialer(&own, reply("n1.beta", address, signed, &[DIRECT]), "");
+    let bob = sign_contact(&bobs, &at, 7, vec![address.to_owned()]).unwrap();
+    let n2 = sign_contact(&other, &at, 7, vec![address.to_owned()]).unwrap();
     for (case, signed, way, from, want) in [
         ("where it is", Some(signed.clone()), reverse(address), FAR, true),
+        ("another one's word", Some(n2), reverse(address), FAR, false),
+        ("another owner's word", Some(bob), reverse(address), FAR, false),
         ("another address", Some(signed.clone()), reverse(another), FAR, false),
         ("an earlier release", None, reverse(address), FAR, false),
-        ("another node's", Some(signed.clone()), reverse(address), Ipv4Addr::new(240, 64, 2, 2), false),
+        ("for another node", Some(signed.clone()), reverse(address), Ipv4Addr::new(240, 64, 2, 2), false),
         ("its port", Some(signed.clone()), punch(&far, another, another), FAR, true),
         ("another port", Some(signed.clone()), punch(&far, address, another), FAR, false),
         ("another one's port", Some(signed.clone()), punch(&other, another, another), FAR, false),
@@ -280,6 +286,7 @@ async fn raw_data_comes_only_from_where_the_agent_has_signed_that_it_is() {
         ("a relay, as the broker has it", Some(signed), OrderWay::Stop(stop), FAR, true),
     ] {
         let order = Order { initiator: FAR, way };
-        assert_eq!(with(signed).may_take_raw(&order, from).await, want, "{case}");
+        let owner = own.identity().owner().unwrap();
+        assert_eq!(with(signed).may_take_raw(&order, (from, &n1), owner).await, want, "{case}");
     }
 }

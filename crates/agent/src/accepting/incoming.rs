@@ -294,8 +294,9 @@ impl Programs {
                     warn!(job = %job.id, ends, %source, "denied: data with that site must be encrypted");
                     return Err(Status::Denied);
                 }
+                let (from, owner) = ((preamble.source, source), self.node.owner());
                 if let Some(order) = &self.ordered
-                    && !self.node.dialer().may_take_raw(order, preamble.source).await
+                    && !self.node.dialer().may_take_raw(order, from, owner).await
                 {
                     warn!(
                         job = %job.id, ends, %source, way = %order.way,
