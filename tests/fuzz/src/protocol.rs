@@ -1,9 +1,15 @@
 //! The messages of the control plane.
 
+use std::sync::LazyLock;
+use std::time::SystemTime;
+
 use isthmus_net::contact::{known, plan_from_facts, plan_from_wire, plan_to_wire};
+use isthmus_net::peers::Peers;
 use isthmus_net::probe::Task;
 use isthmus_net::rendezvous::{self, Order};
-use isthmus_net::seen;
+use isthmus_net::signed::Verifier;
+use isthmus_net::signed::contact::addresses_of;
+use isthmus_net::{Authority, seen};
 use isthmus_wire::bounds::{Bounded, cut_job, cut_path, cut_seen, encoded_len};
 use isthmus_wire::proto;
 use prost::Message;
@@ -51,7 +57,7 @@ fn attach_up(bytes: &[u8]) {
     use proto::attach_up::Kind;
     let Ok(proto::AttachUp { kind: Some(kind) }) = proto::AttachUp::decode(bytes) else { return };
     match kind {
-        Kind::NodeUp(up) => drop(up.check()),
+        Kind::NodeUp(up) => node_up(&up),
         Kind::GatewayUp(up) => drop(up.check()),
         Kind::RelayUp(up) => drop(up.check()),
         Kind::NodesSeen(seen) => drop(seen.check()),
@@ -78,6 +84,18 @@ fn attach_up(bytes: &[u8]) {
         Kind::NodeDown(_) | Kind::RelayReport(_) | Kind::Probed(_) | Kind::HeadLives(_) => {}
     }
 }
+
+/// Nothing of another grid is believed.
+fn node_up(up: &proto::NodeUp) {
+    let (Ok(()), Some(signed), Some(verifier)) = (up.check(), &up.signed, &*VERIFIER) else { return };
+    let _ = addresses_of(signed);
+    assert!(verifier.contact(signed, SystemTime::now()).is_err());
+}
+
+static VERIFIER: LazyLock<Option<Verifier>> = LazyLock::new(|| {
+    let authority = Authority::create("fuzz", SystemTime::now()).ok()?;
+    Verifier::new(authority.certificate(), Peers::default()).ok()
+});
 
 /// From the broker to gateways and relays, from gateways to agents.
 fn attach_down(bytes: &[u8]) {
