@@ -8,6 +8,8 @@
  *            exit    exit(7) without MPI_Finalize
  *            kill    SIGKILL to itself
  *            segv    SIGSEGV to itself
+ *            leave   exit(0) without MPI_Finalize
+ *            quit    _exit(0) without MPI_Finalize
  *            never   it doesn't: it waits like the others
  *   WAIT   what the others do meanwhile:
  *            barrier MPI_Barrier that the dead rank never enters
@@ -15,7 +17,8 @@
  *            sleep   nothing in MPI at all
  *
  * The dying rank first prints "rank R of N on HOST dies: MODE". The job must
- * end with a status other than 0, and leave no process behind. A rank that
+ * end with a status other than 0, and leave no process behind; not every MPI
+ * ends it after leave and quit. A rank that
  * outlives its wait prints a line and ends with status 3. Wrong arguments:
  * status 2.
  */
@@ -30,7 +33,7 @@
 
 enum { EXIT_CODE = 7, TAG_HELLO = 1, TAG_NEVER = 2 };
 
-static const char *const MODES[] = {"abort", "exit", "kill", "segv", "never", NULL};
+static const char *const MODES[] = {"abort", "exit", "kill", "segv", "leave", "quit", "never", NULL};
 static const char *const WAITS[] = {"barrier", "recv", "sleep", NULL};
 
 static int is_one_of(const char *word, const char *const *words)
@@ -61,6 +64,10 @@ static void die(const char *mode)
     } else if (strcmp(mode, "segv") == 0) {
         signal(SIGSEGV, SIG_DFL); /* Open MPI's handler would print a stack trace first. */
         raise(SIGSEGV);
+    } else if (strcmp(mode, "leave") == 0) {
+        exit(0);
+    } else if (strcmp(mode, "quit") == 0) {
+        _exit(0);
     }
     _exit(EXIT_CODE);
 }
@@ -97,7 +104,7 @@ int main(int argc, char **argv)
     int bad_rank = argc > 2 && (errno != 0 || end == argv[2] || *end != '\0' || victim < 0 || victim >= size);
     if (argc > 4 || bad_rank || !is_one_of(mode, MODES) || !is_one_of(how, WAITS)) {
         if (rank == 0) {
-            fprintf(stderr, "usage: die abort|exit|kill|segv|never [RANK [barrier|recv|sleep]]\n");
+            fprintf(stderr, "usage: die abort|exit|kill|segv|leave|quit|never [RANK [barrier|recv|sleep]]\n");
         }
         MPI_Finalize();
         return 2;

@@ -123,6 +123,12 @@ pub const RULES: &[Rule] = &[
     rule(Agent, "Peer/Hold", AGENTS, "of the same owner: makes the node take part in a job"),
     rule(Agent, "Peer/Exec", AGENTS, "of the same owner: runs a command in a job"),
     rule(Agent, "Peer/End", AGENTS, "of the same owner: ends a job"),
+    rule(
+        Agent,
+        "Peer/Tell",
+        AGENTS,
+        "of the same owner: tells a job's head that the node is lost that held it",
+    ),
     rule(AgentSocket, "Local/Start", &[Process], "of the agent's user or root: starts a job"),
     rule(AgentSocket, "Local/Exec", &[Process], "of the agent's user or root: runs a command in a job"),
     rule(AgentSocket, "Local/End", &[Process], "of the agent's user or root: ends a job"),

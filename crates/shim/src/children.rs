@@ -8,7 +8,7 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
 
-use isthmus_wire::launchers::starts_ranks;
+use isthmus_wire::launchers::{DAEMONS, starts_ranks};
 use isthmus_wire::shim::Request;
 
 use crate::agent;
@@ -38,11 +38,17 @@ pub(crate) fn rank(variable: &[u8]) -> Option<(usize, u32)> {
     })
 }
 
-/// This process, which starts ranks, is about to become one: from now on it may end at any
-/// time, before the library is loaded again, too.
-pub(crate) fn introduce(job: &Job, rank: u32) {
+/// The place of a daemon of a launcher among them, by its name.
+pub(crate) fn daemon(name: &[u8]) -> Option<u32> {
+    let place = DAEMONS.iter().position(|daemon| daemon.as_bytes() == name)?;
+    u32::try_from(place).ok()
+}
+
+/// This process, which starts ranks, is about to become one, or a daemon that starts them:
+/// from now on it may end at any time, before the library is loaded again, too.
+pub(crate) fn introduce(job: &Job, becomes: &Request) {
     let errno = sys::errno();
-    let _ = agent::tell(job, &Request::Rank { rank });
+    let _ = agent::tell(job, becomes);
     sys::set_errno(errno);
 }
 
@@ -56,7 +62,7 @@ pub(crate) fn starts() -> bool {
         0 => {
             // SAFETY: the C library's own string, set before any library is loaded.
             let name = unsafe { CStr::from_ptr(program_invocation_short_name) };
-            let starts = job().is_some() && name.to_str().is_ok_and(starts_ranks);
+            let starts = name.to_str().is_ok_and(starts_ranks) && job().is_some();
             STARTS.store(1 + u8::from(starts), Ordering::Relaxed);
             starts
         }

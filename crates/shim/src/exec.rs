@@ -39,6 +39,12 @@ unsafe extern "C" {
     static environ: List;
 }
 
+/// The variables of the program's own environment.
+pub(crate) fn own_variables() -> impl Iterator<Item = &'static [u8]> {
+    // SAFETY: while no thread changes it, as when the library is loaded.
+    unsafe { entries(own_environment()) }
+}
+
 /// The program's own environment.
 pub(crate) fn own_environment() -> List {
     // SAFETY: as the C library's own exec functions read it.
@@ -57,7 +63,7 @@ pub(crate) enum Named<'a> {
     Not,
 }
 
-impl Named<'_> {
+impl<'a> Named<'a> {
     /// By a path.
     ///
     /// # Safety
@@ -65,6 +71,12 @@ impl Named<'_> {
     pub(crate) unsafe fn path(path: *const c_char) -> Self {
         // SAFETY: the caller's promise.
         if path.is_null() { Self::Not } else { Self::Path(unsafe { CStr::from_ptr(path) }) }
+    }
+
+    /// The program's name, without its directory.
+    fn base(self) -> Option<&'a [u8]> {
+        let (Self::Path(name) | Self::Name(name)) = self else { return None };
+        name.to_bytes().rsplit(|byte| *byte == b'/').next()
     }
 
     /// By a name.
@@ -88,10 +100,14 @@ pub(crate) unsafe fn in_place(
 ) -> c_int {
     if let Some(job) = job()
         && children::starts()
-        // SAFETY: the caller's promise.
-        && let Some((_, rank)) = unsafe { entries(environment) }.filter_map(children::rank).min()
     {
-        children::introduce(job, rank);
+        // SAFETY: the caller's promise.
+        let rank = unsafe { entries(environment) }.filter_map(children::rank).min();
+        if let Some((_, rank)) = rank {
+            children::introduce(job, &Request::Rank { rank });
+        } else if let Some(daemon) = named.base().and_then(children::daemon) {
+            children::introduce(job, &Request::Daemon { daemon });
+        }
     }
     // SAFETY: the caller's promise.
     unsafe { with_environment(named, environment, start) }

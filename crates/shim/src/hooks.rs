@@ -23,7 +23,7 @@ use crate::resolve::Room;
 use crate::sockaddr::Storage;
 use crate::{
     children, connect, dual, failed, gate, interfaces, keepalive, listen, next, nodelay, numbers, resolve,
-    sys, ucx,
+    signalled, sys, ucx, unfinished,
 };
 
 macro_rules! hooks {
@@ -514,6 +514,22 @@ hooks! {
             children::signals(-group, signal);
         }
         next::killpg(group, signal)
+    }
+
+    /// sigaction(2), in a process that starts ranks.
+    fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
+        signalled::set(signal, new, old)
+    }
+
+    /// signal(2), in a process that starts ranks.
+    fn signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t {
+        signalled::set_simply(signal, handler)
+    }
+
+    /// _exit(2), in a rank.
+    fn _exit(status: c_int) {
+        unfinished::ends(status);
+        next::_exit(status);
     }
 
     /// UCX's; see [`ucx`].

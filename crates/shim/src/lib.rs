@@ -20,6 +20,8 @@
 //! | sets or reads `TCP_NODELAY` | `nodelay`: the way to the agent always has it |
 //! | starts a program | `exec`, `executable`: it stays in the job whatever its environment |
 //! | starts ranks, as a daemon of a launcher | `children`: its agent is told how they end |
+//! | | `signalled`: and of signals that end it |
+//! | is a rank that ends without `MPI_Finalize` | `unfinished`: its agent is told |
 //! | asks who it is | `interfaces`, `resolve`: one interface, one address, the grid name |
 //! | ends, with MPICH 4 over UCX | `ucx`: its endpoints are polled until all ranks have closed theirs |
 //!
@@ -67,10 +69,12 @@ mod patience;
 mod peer;
 mod pending;
 mod resolve;
+mod signalled;
 mod sockaddr;
 mod sys;
 mod table;
 mod ucx;
+mod unfinished;
 mod waiting;
 mod wakers;
 mod watches;
@@ -109,7 +113,7 @@ mod tests {
 
 #[cfg(not(test))]
 mod load {
-    use crate::{ends, exec, failed, job, keepalive, limit, pending, table};
+    use crate::{ends, exec, failed, job, keepalive, limit, pending, table, unfinished};
 
     /// Called by the loader before the program starts.
     #[used]
@@ -124,6 +128,7 @@ mod load {
         exec::find_all();
         pending::settle();
         table::make_room();
+        unfinished::follow();
         // SAFETY: the handlers live as long as the process: nothing unloads a
         // preloaded library.
         unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };

@@ -124,6 +124,9 @@ next! {
     ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int, else -1;
     waitpid(pid: libc::pid_t, status: *mut c_int, options: c_int) -> libc::pid_t, else -1;
     kill(pid: libc::pid_t, signal: c_int) -> c_int, else -1;
+    sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int, else -1;
+    signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t, else libc::SIG_ERR;
+    _exit(status: c_int) -> (), else ();
     killpg(group: libc::pid_t, signal: c_int) -> c_int, else -1;
     getifaddrs(list: *mut *mut ifaddrs) -> c_int, else -1;
     freeifaddrs(list: *mut ifaddrs) -> (), else ();

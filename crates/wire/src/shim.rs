@@ -10,13 +10,14 @@
 //!  2 u16 port of the destination          5 u8  1 for an IPv6 socket
 //!                                         6 [2] zero
 //!  4 u32 virtual destination, knock, or   8 u32 peer's virtual address
-//!        wait status of a process
+//!        wait status of a process, or
+//!        a signal
 //!  8 u16 source port, 0 for any          12 u32 own virtual address
 //! 10 u16 port of the knock               16 u16 peer's port
 //! 12 u32 SO_SNDBUF, 0 for the default    18 u16 own port
 //! 16 u32 SO_RCVBUF, 0 for the default    20 [12] zero
 //! 20 u32 descriptor of a program, process
-//!        id, or rank
+//!        id, rank, or daemon
 //! 24 u64 SO_COOKIE of the descriptor
 //! 32 u8  1 for an IPv6 socket
 //! 33 [7] zero
@@ -82,6 +83,21 @@ pub enum Request {
         /// Its number.
         rank: u32,
     },
+    /// This process is about to become a daemon of a launcher.
+    Daemon {
+        /// Its place in [`DAEMONS`](crate::launchers::DAEMONS).
+        daemon: u32,
+    },
+    /// This launcher or daemon got a signal that ends it. The reply means only that the agent
+    /// knows.
+    Signalled {
+        /// Which.
+        signal: u32,
+        /// The process that sent it; 0: the kernel, as for a terminal.
+        sender: u32,
+    },
+    /// This process, a rank, ends with status 0 after `MPI_Init`, without `MPI_Finalize`.
+    Unfinished,
     /// A process that this launcher or daemon started has ended, by a signal or with a
     /// status, though this one hadn't signalled it. The reply means only that the agent
     /// knows.
@@ -100,6 +116,9 @@ mod operation {
     pub(super) const STARTING: u8 = 4;
     pub(super) const RANK: u8 = 5;
     pub(super) const ENDED: u8 = 6;
+    pub(super) const DAEMON: u8 = 7;
+    pub(super) const SIGNALLED: u8 = 8;
+    pub(super) const UNFINISHED: u8 = 9;
 }
 
 impl Request {
@@ -142,6 +161,16 @@ impl Request {
                 put(4, &status.to_ne_bytes());
                 put(20, &pid.to_ne_bytes());
             }
+            Self::Daemon { daemon } => {
+                put(1, &[operation::DAEMON]);
+                put(20, &daemon.to_ne_bytes());
+            }
+            Self::Signalled { signal, sender } => {
+                put(1, &[operation::SIGNALLED]);
+                put(4, &signal.to_ne_bytes());
+                put(20, &sender.to_ne_bytes());
+            }
+            Self::Unfinished => put(1, &[operation::UNFINISHED]),
         }
         out
     }
@@ -174,6 +203,11 @@ impl Request {
             (VERSION, operation::ENDED) => {
                 Ok(Self::Ended { pid: number, status: i32::from_ne_bytes(array(bytes, 4)) })
             }
+            (VERSION, operation::DAEMON) => Ok(Self::Daemon { daemon: number }),
+            (VERSION, operation::SIGNALLED) => {
+                Ok(Self::Signalled { signal: u32::from_ne_bytes(array(bytes, 4)), sender: number })
+            }
+            (VERSION, operation::UNFINISHED) => Ok(Self::Unfinished),
             (VERSION, other) => Err(DecodeError::new("shim request", format!("unknown operation {other}"))),
             (other, _) => {
                 Err(DecodeError::new("shim request", format!("version {other}, this agent speaks {VERSION}")))
@@ -288,6 +322,9 @@ mod tests {
             Request::Starting { fd: 3 },
             Request::Rank { rank: 70_000 },
             Request::Ended { pid: 4711, status: 9 },
+            Request::Daemon { daemon: 2 },
+            Request::Signalled { signal: 15, sender: 4711 },
+            Request::Unfinished,
         ] {
             assert_eq!(Request::decode(&request.encode()), Ok(request));
         }

@@ -35,8 +35,9 @@ const VARIES: [(&str, &str); 10] = [
 ];
 
 /// What `isthmus run` says only if something takes long, such as a connection.
-const SLOW: [&str; 5] = [
+const SLOW: [&str; 6] = [
     " can't connect to ",
+    ", and there is no other yet; ",
     " has connected to ",
     "nothing is heard of ",
     " is back after ",

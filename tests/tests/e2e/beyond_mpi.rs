@@ -56,7 +56,7 @@ fn the_first_to_fail_ends_the_command_on_all_nodes() -> Result<()> {
     let named = "the command on n1.beta ended with status 7\n";
     let whole = output.whole();
     ensure!(output.stderr.starts_with(&format!("isthmus: {named}")), "not first: {named}{whole}");
-    ensure!(output.stderr.contains(&format!("\n  ended by {named}")), "not in the account: {named}{whole}");
+    ensure!(output.stderr.contains(&format!("\n  cause: {named}")), "not in the account: {named}{whole}");
     world.expect_clean()
 }
 

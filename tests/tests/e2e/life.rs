@@ -82,7 +82,7 @@ fn cell(world: &World, mpi: Mpi, fault: Fault) -> Result<()> {
         }
         Fault::Signal(signal) => {
             world.kill("n1.alpha", &format!("-{signal}"), &world.service("n1.alpha", "run")?)?;
-            format!("ended by SIG{signal} to `isthmus run`")
+            format!("cause: SIG{signal} to `isthmus run`")
         }
         Fault::Frozen => {
             world.signal_all(far, "-STOP")?;
@@ -104,6 +104,13 @@ fn cell(world: &World, mpi: Mpi, fault: Fault) -> Result<()> {
     let took = took.with_context(|| format!("{mpi:?}, {fault:?}\n{printed}"))?;
     eprintln!("{mpi:?}, {fault:?}: gone after {:.1} s", took.as_secs_f64());
     ensure!(status != 0 && status != 124, "{mpi:?}, {fault:?}: status {status}\n{printed}");
+    let of_shells = match fault {
+        Fault::Signal("HUP") => 129,
+        Fault::Signal("INT") => 130,
+        Fault::Signal("TERM") => 143,
+        _ => status,
+    };
+    ensure!(status == of_shells, "{mpi:?}, {fault:?}: status {status}\n{printed}");
     ensure!(printed.contains(&expected), "{mpi:?}, {fault:?}: no {expected:?} in\n{printed}");
     // The directory of a dead agent's job stays, with no agent to remove it.
     if MENDED.contains(&fault) { world.expect_clean_within(promised(SECONDS)) } else { Ok(()) }

@@ -174,7 +174,7 @@ fn a_head_that_was_frozen_says_so_of_itself() -> Result<()> {
     let (status, printed) = job.end()?;
     let named = format!("lost node {head}: {other} had no sign of life of it for ");
     ensure!(status != 0 && status != 124, "{status}\n{printed}");
-    for start in ["isthmus: ", "  ended by "].map(|start| format!("{start}{named}")) {
+    for start in ["isthmus: ", "  cause: "].map(|start| format!("{start}{named}")) {
         ensure!(printed.lines().any(|line| line.starts_with(&start)), "no {start:?} in\n{printed}");
     }
     world.expect_clean_within(promised(SECONDS))

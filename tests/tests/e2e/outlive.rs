@@ -177,9 +177,12 @@ fn a_job_outlives_its_relay() -> Result<()> {
     for host in ["hub", "spare"] {
         world.kill(host, "-KILL", &world.service(host, "relay")?)?;
     }
-    job.prints(SILENT)?;
+    job.prints("the connection to n1.beta broke (relay ")?;
     let _relay = world.serve("spare", "relay", &[], &World::config("relay"))?;
-    goes_on(&world, Mpi::OpenMpi, job, Instant::now())
+    job.goes_on()?;
+    let (status, printed) = job.end()?;
+    ensure!(status == 0 && printed.contains("n1.beta is back after "), "status {status}\n{printed}");
+    world.expect_clean()
 }
 
 /// First the NAT forgets its mappings, then the site gets another address.

@@ -95,8 +95,8 @@ fn ctrl_c_and_a_closed_terminal_end_a_job() -> Result<()> {
         let (launcher, die) = (mpi.launcher(), mpi.program("die"));
         let endless = [launcher.as_str(), "-n", "4", &die, "never", "0", "sleep"];
         for (keys, expected) in [
-            (&["int"][..], "ended by SIGINT from the terminal"),
-            (&["int", "int"], "ended by SIGINT from the terminal"),
+            (&["int"][..], "cause: SIGINT from the terminal"),
+            (&["int", "int"], "cause: SIGINT from the terminal"),
             // The terminal is gone, so nothing of it is printed.
             (&["hangup"], "status"),
         ] {
@@ -271,6 +271,6 @@ fn a_second_ctrl_c_ends_what_ignores_the_first() -> Result<()> {
     let pressed = Instant::now();
     terminal.does("int")?;
     let printed = terminal.ends(&world, pressed)?;
-    ensure!(printed.contains("ended by SIGINT from the terminal"), "{printed}");
+    ensure!(printed.contains("cause: SIGINT from the terminal"), "{printed}");
     Ok(())
 }

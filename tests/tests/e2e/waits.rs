@@ -185,7 +185,7 @@ fn ends_with_the_reason(mpi: Mpi) -> Result<()> {
     let (status, printed) = waiting.job.end()?;
     // It has ended of itself: one that hangs is ended with the latter status.
     ensure!(status != 0 && status != 124, "status {status}\n{printed}");
-    for text in ["\nisthmus: n1.", " could not connect to n1.", "\n  ended by n1."] {
+    for text in ["\nisthmus: n1.", " could not connect to n1.", "\n  cause: n1."] {
         ensure!(printed.contains(text), "no {text:?} in\n{printed}");
     }
     waiting.world.expect_clean()

@@ -1,8 +1,8 @@
 //! Whatever ends a job is named in the first line that `isthmus run` writes of its end: who
 //! it was, where, and what happened. No consequence is named in its place.
 //!
-//! `isthmus run` tells a cause from its consequences by what arrives within 2 s. So these tests
-//! have the machine alone.
+//! News of a cause may come a moment after its consequences. So these tests have the machine
+//! alone.
 
 use std::path::Path;
 
@@ -23,7 +23,13 @@ enum Fault {
     /// A rank of this node gets this signal.
     Rank(&'static str, &'static str),
     Launcher,
+    /// The launcher gets this signal, and ends its job.
+    LauncherTold(&'static str),
+    /// What the launcher has in place of ssh.
+    Launch,
     Daemon,
+    /// The daemon on the head's node, of MPICH.
+    OwnDaemon,
     /// The supervisor of the daemon.
     Supervisor,
     Agent,
@@ -40,12 +46,16 @@ fn kill(world: &World, mpi: Mpi, fault: Fault) -> Result<String> {
             world.kill(node, &format!("-{signal}"), &pid)?;
             Ok(format!("rank {rank} on {node} was ended by SIG{signal}"))
         }
-        Fault::Launcher => {
-            let launcher = mpi.launcher();
-            let pid = world.processes(HEAD, &launcher)?.pop().context("no launcher")?;
+        Fault::Launcher => kill_launcher(world, mpi, "KILL"),
+        Fault::LauncherTold(signal) => kill_launcher(world, mpi, signal),
+        Fault::Launch => {
+            world.kill(HEAD, "-KILL", &world.service(HEAD, "launch")?)?;
+            Ok(format!("`isthmus launch {FAR}` on {HEAD} was ended by SIGKILL"))
+        }
+        Fault::OwnDaemon => {
+            let pid = world.processes(HEAD, daemon(mpi))?.pop().context("no daemon")?;
             world.kill(HEAD, "-KILL", &pid)?;
-            let name = launcher.rsplit('/').next().unwrap_or(&launcher);
-            Ok(format!("{name} on {HEAD} was ended by SIGKILL"))
+            Ok(format!("{} on {HEAD} was ended by SIGKILL", daemon(mpi)))
         }
         Fault::Daemon => {
             let pid = world.processes(FAR, daemon(mpi))?.pop().context("no daemon")?;
@@ -67,6 +77,18 @@ fn kill(world: &World, mpi: Mpi, fault: Fault) -> Result<String> {
     }
 }
 
+fn kill_launcher(world: &World, mpi: Mpi, signal: &str) -> Result<String> {
+    let launcher = match mpi {
+        // That of Open MPI 5 runs another program in its place.
+        Mpi::OpenMpi5 => "prterun".to_owned(),
+        _ => mpi.launcher(),
+    };
+    let pid = world.processes(HEAD, &launcher)?.pop().context("no launcher")?;
+    world.kill(HEAD, &format!("-{signal}"), &pid)?;
+    let name = launcher.rsplit('/').next().unwrap_or(&launcher);
+    Ok(format!("{name} on {HEAD} was ended by SIG{signal}"))
+}
+
 /// The number that a process has of its launcher.
 fn rank_of(world: &World, node: &str, pid: &str) -> Result<String> {
     let file = format!("/proc/{pid}/environ");
@@ -84,6 +106,8 @@ fn check(world: &World, mpi: Mpi, fault: Fault) -> Result<()> {
     let expected = kill(world, mpi, fault)?;
     let (status, printed) = job.end()?;
     ensure!(status != 0 && status != 124, "{mpi:?}, {fault:?}: status {status}\n{printed}");
+    let is_cancelled = matches!(fault, Fault::Cancelled);
+    ensure!(!is_cancelled || status == 128 + 15, "{mpi:?}: status {status}\n{printed}");
     expect_first(&printed, &expected).with_context(|| format!("{mpi:?}, {fault:?}: status {status}"))
 }
 
@@ -96,7 +120,7 @@ fn expect_first(printed: &str, expected: &str) -> Result<()> {
     // A launcher's last line may lack its end.
     let own = printed.lines().map(str::trim_start).find(of_the_end).unwrap_or_default();
     ensure!(own.starts_with(&format!("isthmus: {expected}")), "not first: {expected}\n{printed}");
-    ensure!(printed.contains(&format!("\n  ended by {expected}")), "not in the account\n{printed}");
+    ensure!(printed.contains(&format!("\n  cause: {expected}")), "not in the account\n{printed}");
     let of_the_end = printed.lines().filter(|line| !line.contains(GOES_ON));
     let told: usize = of_the_end.map(|line| line.matches(expected).count()).sum();
     ensure!(told == 2, "told {told} times\n{printed}");
@@ -168,12 +192,104 @@ fn what_starts_ranks_of_mpich_is_named() -> Result<()> {
     check_all(Mpi::Mpich, &STARTERS)
 }
 
+/// Launchers handle these signals: they end their ranks themselves.
+#[test]
+#[ignore = "test-all"]
+fn a_launcher_that_is_told_to_end_is_named() -> Result<()> {
+    let told = ["TERM", "INT"].map(Fault::LauncherTold);
+    [Mpi::OpenMpi, Mpi::OpenMpi5, Mpi::Mpich].into_iter().try_for_each(|mpi| check_all(mpi, &told))
+}
+
+#[test]
+#[ignore = "test-all"]
+fn what_stands_between_a_launcher_and_its_ranks_is_named() -> Result<()> {
+    check_all(Mpi::OpenMpi, &[Fault::Launch])?;
+    check_all(Mpi::OpenMpi5, &[Fault::Launch])?;
+    check_all(Mpi::Mpich, &[Fault::Launch, Fault::OwnDaemon])
+}
+
 #[test]
 #[ignore = "test-all"]
 fn an_agent_is_named() -> Result<()> {
     for mpi in [Mpi::OpenMpi, Mpi::Mpich] {
         check(&World::up_alone("two-relays")?, mpi, Fault::Agent)?;
     }
+    Ok(())
+}
+
+/// A job over a site of two nodes, of which the first stands for it.
+fn beyond_one(world: &World, mpi: Mpi) -> Result<Job> {
+    const NODES: [&str; 3] = [HEAD, FAR, "n2.beta"];
+    let job = world.endless(mpi, &NODES.join(","), &[])?;
+    World::eventually("all ranks run", SOON, || {
+        let counts = NODES.map(|node| world.processes(node, "/die").map(|found| found.len()));
+        counts.into_iter().try_fold(true, |all, count| Ok(all && count? == 2))
+    })?;
+    Ok(job)
+}
+
+/// The other node of that site ends its part, and so the launcher its job, before the head has
+/// lost the first one. It has told the head why.
+fn lead_is_named(mpi: Mpi) -> Result<()> {
+    let world = World::up_alone("two-relays")?;
+    let job = beyond_one(&world, mpi)?;
+    world.signal_all(FAR, "-STOP")?;
+    let (status, printed) = job.end()?;
+    world.signal_all(FAR, "-CONT")?;
+    ensure!(status != 0 && status != 124, "{mpi:?}, frozen: status {status}\n{printed}");
+    expect_first(&printed, &format!("lost node {FAR}: no sign of life for "))
+        .with_context(|| format!("{mpi:?}, frozen"))?;
+    world.expect_clean_within(promised(SECONDS))?;
+    let job = beyond_one(&world, mpi)?;
+    let expected = kill(&world, mpi, Fault::Agent)?;
+    let (status, printed) = job.end()?;
+    ensure!(status != 0 && status != 124, "{mpi:?}, killed: status {status}\n{printed}");
+    expect_first(&printed, &expected).with_context(|| format!("{mpi:?}, killed"))
+}
+
+#[test]
+fn the_agent_that_stands_for_its_site_is_named_of_mpich() -> Result<()> {
+    lead_is_named(Mpi::Mpich)
+}
+
+#[test]
+#[ignore = "test-all"]
+fn the_agent_that_stands_for_its_site_is_named_of_openmpi() -> Result<()> {
+    [Mpi::OpenMpi, Mpi::OpenMpi5].into_iter().try_for_each(lead_is_named)
+}
+
+/// Neither the other site nor the broker is heard: the fault isn't the other site's.
+#[test]
+#[ignore = "test-all"]
+fn the_head_s_own_site_is_named() -> Result<()> {
+    let world = World::up_alone("two-relays")?;
+    let job = world.endless(Mpi::OpenMpi, &NODES.join(","), &["--outlive", "8s"])?;
+    crate::life::running(&world)?;
+    world.cut_site("alpha")?;
+    let (status, printed) = job.end()?;
+    ensure!(status != 0 && status != 124, "status {status}\n{printed}");
+    ensure!(!printed.contains("lost node"), "{printed}");
+    expect_first(&printed, &format!("site alpha is cut off from {FAR}, and from the broker, for "))
+}
+
+/// A relay that is killed is no cut: the connection over it breaks.
+#[test]
+#[ignore = "test-all"]
+fn a_connection_over_a_killed_relay_is_told_as_broken() -> Result<()> {
+    let world = World::up_alone("two-relays")?;
+    let job = crate::outlive::lasting(&world, Mpi::OpenMpi, &["--outlive", "8s"])?;
+    for host in ["hub", "spare"] {
+        world.kill(host, "-KILL", &world.service(host, "relay")?)?;
+    }
+    let (status, printed) = job.ended()?;
+    ensure!(status != 0 && status != 124, "status {status}\n{printed}");
+    for text in [
+        format!("the connection to {FAR} broke (relay "),
+        format!("\n  cause: lost node {FAR}: no connection to it for 8 s; the last one broke (relay "),
+    ] {
+        ensure!(printed.contains(&text), "no {text:?} in\n{printed}");
+    }
+    ensure!(!printed.contains("is cut, or it is frozen"), "{printed}");
     Ok(())
 }
 
@@ -234,17 +350,49 @@ fn an_agent_is_named_of_commands_on_each_node() -> Result<()> {
     expect_first(&printed, &expected)
 }
 
+/// Open MPI's launcher ends such a job itself.
+#[test]
+#[ignore = "test-all"]
+fn a_rank_of_openmpi_that_ends_without_finalize_is_named() -> Result<()> {
+    let world = GRID.take_alone()?;
+    for mode in ["leave", "quit"] {
+        let nodes = NODES.join(",");
+        let job = world.begin(Mpi::OpenMpi, &nodes, &["--outlive", "0"], "die", &[mode, "3", "sleep"])?;
+        let (status, printed) = job.end()?;
+        ensure!(status != 0 && status != 124, "{mode}: status {status}\n{printed}");
+        expect_first(&printed, &format!("rank 3 on {FAR} ended without MPI_Finalize"))?;
+    }
+    world.expect_clean_within(promised(SECONDS))
+}
+
+/// Hydra doesn't end it, and says nothing.
+#[test]
+fn a_rank_of_mpich_that_ends_without_finalize_is_told() -> Result<()> {
+    missed("leave", "without MPI_Finalize")
+}
+
+#[test]
+#[ignore = "test-all"]
+fn a_rank_that_ends_at_once_without_finalize_is_told() -> Result<()> {
+    missed("quit", "without MPI_Finalize")
+}
+
 /// Hydra doesn't always end a job of which a rank on another node has ended badly: then the
 /// user reads of it after 5 s, and can end the job.
 #[test]
 #[ignore = "test-all"]
 fn a_rank_that_mpich_does_not_miss_is_told() -> Result<()> {
+    missed("exit", "with status ")
+}
+
+/// A rank of MPICH ends in this way, while the others wait.
+fn missed(mode: &str, how: &str) -> Result<()> {
     let world = GRID.take_alone()?;
     let errors = world.directory.path().join("missed.errors");
     let _ = std::fs::remove_file(&errors);
     let before = world.logs()?.matches("a rank has ended").count();
     let (launcher, die) = (Mpi::Mpich.launcher(), Mpi::Mpich.program("die"));
-    let job = begin(&world, &errors, &[&launcher, "-n", "4", &die, "exit", "3", "sleep"])?;
+    let job = begin(&world, &errors, &[&launcher, "-n", "4", &die, mode, "3", "sleep"])?;
     let has_ended = || Ok(world.logs()?.matches("a rank has ended").count() > before);
     World::eventually("a rank has ended", SOON, has_ended)?;
     // Either Hydra ends the job, or the user reads that it doesn't.
@@ -263,7 +411,7 @@ fn a_rank_that_mpich_does_not_miss_is_told() -> Result<()> {
     let printed = read(&errors);
     known.with_context(|| printed.clone())?;
     ensure!(status != 124, "status {status}\n{printed}");
-    let named = format!("rank 3 on {FAR} ended with status ");
+    let named = format!("rank 3 on {FAR} ended {how}");
     ensure!(printed.contains(&named), "no {named:?} in\n{printed}");
     world.expect_clean_within(promised(SECONDS))
 }

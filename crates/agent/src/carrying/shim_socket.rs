@@ -27,6 +27,7 @@ use crate::carrying::names::Ends;
 use crate::carrying::sockets::cookie;
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
+use crate::observing::starters;
 use crate::starting::programs::{self, Uncarried};
 
 /// How long a shim's request may take to arrive.
@@ -209,21 +210,52 @@ async fn answer(node: &Arc<Node>, job: &Arc<Job>, stream: UnixStream) -> io::Res
             reply(&stream, &Connected { reply: Reply::error(0), socket: None })
         }
         Request::Rank { rank } => {
-            if let Ok(pid) = u32::try_from(getsockopt(&stream, PeerCredentials)?.pid()) {
-                job.ranks.introduced(pid, rank);
-            }
-            reply(&stream, &Connected { reply: Reply::error(0), socket: None })
+            job.ranks.introduced(caller(&stream)?, rank);
+            known(&stream)
+        }
+        Request::Daemon { daemon } => {
+            job.starters.is_daemon(caller(&stream)?, daemon);
+            known(&stream)
         }
         Request::Ended { pid, status } => {
-            // Once the job ends here, its end ends them.
-            if let Some(ended) =
-                job.ranks.ended(node.name(), pid, status).filter(|_| !job.processes.is_closed())
-            {
-                info!(job = %job.id, rank = ended.rank, signal = ended.signal, status = ended.status, "a rank has ended");
-                job.news.rank_ended(ended);
-            }
-            reply(&stream, &Connected { reply: Reply::error(0), socket: None })
+            tell_end(job, job.ranks.ended(node.name(), pid, status));
+            tell_killed(job, job.starters.ended(node.name(), pid, status));
+            known(&stream)
         }
+        Request::Unfinished => {
+            tell_end(job, job.ranks.unfinished(node.name(), caller(&stream)?));
+            known(&stream)
+        }
+        Request::Signalled { signal, sender } => {
+            tell_killed(job, starters::signalled(node.name(), caller(&stream)?, signal, sender));
+            known(&stream)
+        }
+    }
+}
+
+/// The id of the process that asks.
+fn caller(stream: &UnixStream) -> io::Result<u32> {
+    u32::try_from(getsockopt(stream, PeerCredentials)?.pid()).map_err(io::Error::other)
+}
+
+/// The reply that means only that the agent knows.
+fn known(stream: &UnixStream) -> io::Result<()> {
+    reply(stream, &Connected { reply: Reply::error(0), socket: None })
+}
+
+/// Tells of a rank's end. Once the job ends here, its end ends them.
+fn tell_end(job: &Job, ended: Option<proto::RankEnded>) {
+    if let Some(ended) = ended.filter(|_| !job.processes.is_closed()) {
+        info!(job = %job.id, rank = ended.rank, signal = ended.signal, status = ended.status, "a rank has ended");
+        job.news.rank_ended(ended);
+    }
+}
+
+/// Tells of the end of what starts ranks, in the same way.
+fn tell_killed(job: &Job, killed: Option<proto::CommandKilled>) {
+    if let Some(killed) = killed.filter(|_| !job.processes.is_closed()) {
+        info!(job = %job.id, command = killed.command, signal = killed.signal, "what starts ranks is ended");
+        job.news.send(job_news::Kind::CommandKilled(killed));
     }
 }
 

@@ -17,6 +17,7 @@ use crate::jobs::calls::{self, Calls};
 use crate::jobs::job::Job;
 use crate::jobs::node::{Faults, Node};
 use crate::jobs::over;
+use crate::jobs::own_site;
 use crate::jobs::part;
 use crate::jobs::stop;
 use crate::jobs::tree;
@@ -24,7 +25,7 @@ use crate::jobs::unready::Unready;
 use crate::observing::collectives::Collectives;
 use crate::observing::heartbeat;
 use crate::starting::preflight;
-use crate::trunks::pause;
+use crate::trunks::pause::{self, Lost};
 use crate::trunks::registry::Standing;
 
 /// How long the head waits for a node to begin a job, with the nodes that it holds.
@@ -40,6 +41,9 @@ const REPEATED_MAX: usize = 1024;
 /// By how much the other nodes wait less, so that they can report which node was
 /// late.
 const BELOW: Duration = Duration::from_secs(2);
+
+/// Why a node is lost whose connection has broken.
+pub(crate) const ENDED: &str = "its agent has ended, or its machine";
 
 /// The sending end for news of a job.
 pub(crate) type NewsSender = mpsc::Sender<Result<proto::JobNews, Status>>;
@@ -211,25 +215,25 @@ async fn follow(node: Arc<Node>, job: Arc<Job>, held: Held, news_tx: NewsSender)
     let Held { host, mut news, trunk, .. } = held;
     let lost = lost(&node, &job, &host, trunk, news_tx.clone());
     tokio::pin!(lost);
-    let reason = loop {
+    let (reason, silent) = loop {
         let message = tokio::select! {
             message = news.message() => message,
-            reason = &mut lost => break reason,
+            lost = &mut lost => break lost,
             () = job.ended.cancelled() => return,
         };
         match message {
             Ok(Some(message)) => {
                 if let Some(reason) = stop::reason_given(&message, &host.name) {
-                    break reason.to_owned();
+                    break (reason.to_owned(), Duration::ZERO);
                 }
                 if news_tx.send(Ok(message)).await.is_err() {
                     return;
                 }
             }
-            Ok(None) => break "its agent left the job".to_owned(),
+            Ok(None) => break ("its agent left the job".to_owned(), Duration::ZERO),
             Err(status) => {
                 tracing::warn!(node = %host.name, reason = grpc::reason(&status), "a node that is held is lost");
-                break loss(&status);
+                break (loss(&status), Duration::ZERO);
             }
         }
     };
@@ -241,7 +245,7 @@ async fn follow(node: Arc<Node>, job: Arc<Job>, held: Held, news_tx: NewsSender)
     };
     // Otherwise the job's end finds that it is lost.
     if !is_ending {
-        let lost = proto::NodeLost { node: host.name.to_string(), reason };
+        let lost = proto::NodeLost { node: host.name.to_string(), reason, ago_ms: millis(silent) };
         let _ = news_tx.send(Ok(proto::JobNews { kind: Some(job_news::Kind::NodeLost(lost)) })).await;
     }
 }
@@ -249,18 +253,18 @@ async fn follow(node: Arc<Node>, job: Arc<Job>, held: Held, news_tx: NewsSender)
 /// Why a node is lost with which a call has failed.
 fn loss(status: &Status) -> String {
     let reason = grpc::reason(status);
-    if reason.starts_with(grpc::BROKE) { "its agent has ended, or its machine".to_owned() } else { reason }
+    if reason.starts_with(grpc::BROKE) { ENDED.to_owned() } else { reason }
 }
 
-/// Returns the reason when a held node is lost. A node of another site may be silent for
-/// as long as the job outlives.
+/// Returns the reason when a held node is lost, and for how long nothing was heard of it. A
+/// node of another site may be silent for as long as the job outlives.
 async fn lost(
     node: &Arc<Node>,
     job: &Arc<Job>,
     host: &Host,
     trunk: Option<Arc<Standing>>,
     news_tx: NewsSender,
-) -> String {
+) -> (String, Duration) {
     let Some(trunk) = trunk else {
         let quiet = heartbeat::watch(node, job, host).await;
         let from = heartbeat::cut::from_held(node, job).await;
@@ -269,18 +273,25 @@ async fn lost(
         if !from.is_empty() && !std::mem::replace(&mut *told, true) {
             let own = node.name().to_string();
             tracing::warn!(job = %job.id, from = from.join(" "), ?quiet, "this node is cut off");
-            let cut_off = proto::NodeCutOff { node: own, from, silent_ms: millis(quiet) };
+            let silent_ms = millis(quiet);
+            let cut_off = proto::NodeCutOff { node: own, from, silent_ms, whole_site: false };
             let _ = news_tx.send(Ok(proto::JobNews { kind: Some(job_news::Kind::CutOff(cut_off)) })).await;
         }
         drop(told);
         let seconds = quiet.as_secs_f64();
-        return format!("no sign of life for {seconds:.1} s: it is frozen, or its network is cut");
+        let reason = format!("no sign of life for {seconds:.1} s: it is frozen, or its network is cut");
+        return (reason, quiet);
     };
     let tell = |kind| {
         // Only what the user reads at once: if the queue is full, it says less.
         let _ = news_tx.try_send(Ok(proto::JobNews { kind: Some(kind) }));
     };
-    pause::lost(node, (&trunk, host), job.outlive, tell).await.to_string()
+    let lost = pause::lost(node, (&trunk, host), job.outlive, tell).await;
+    let silent = node.trunks().cut_for(&host.name).unwrap_or_default();
+    if matches!(lost, Lost::Silent(..)) {
+        own_site::tell_if_cut_off(node, job, silent, &news_tx).await;
+    }
+    (lost.to_string(), silent)
 }
 
 /// Returns when the node of another site that holds this one over a trunk is lost, or the
@@ -322,6 +333,30 @@ async fn ask_gateway(node: &Node, job: &Job) {
     }
 }
 
+/// Ends a job at a node below, which may be behind a cut, or gone.
+async fn end(node: &Arc<Node>, job: &Job, host: &Host, (limit, is_cut): (Duration, bool)) -> proto::EndReply {
+    let request = proto::EndRequest { job: job.id.to_string() };
+    let ending = async { calls::channel(node, job, host).await?.end(request).await };
+    let ended = tokio::select! {
+        ended = tokio::time::timeout(limit, ending) => ended,
+        () = pause::gone(node, host), if is_cut => Ok(Err(Status::unavailable(Lost::Gone.to_string()))),
+    };
+    match ended {
+        Ok(Ok(reply)) => reply.into_inner(),
+        Ok(Err(status)) => {
+            // The node ends the job by itself when it loses this agent.
+            tracing::warn!(node = %host.name, reason = grpc::reason(&status), "cannot end the job there");
+            let ago_ms = millis(node.trunks().cut_for(&host.name).unwrap_or_default());
+            let lost = proto::NodeLost { node: host.name.to_string(), reason: loss(&status), ago_ms };
+            proto::EndReply { nodes_lost: vec![lost], ..proto::EndReply::default() }
+        }
+        Err(_) => {
+            tracing::warn!(node = %host.name, "the job did not end there within {limit:?}");
+            proto::EndReply::default()
+        }
+    }
+}
+
 /// Ends a job here and on the nodes below, in parallel, and adds up the account.
 pub(crate) async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply {
     let lost = {
@@ -337,23 +372,7 @@ pub(crate) async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply
         let (node, job) = (node.clone(), job.clone());
         let is_cut = node.trunks().are_cut(&host.name).unwrap_or(false);
         let limit = if is_cut { END_CUT_DEADLINE.min(limit) } else { limit };
-        ending.spawn(async move {
-            let request = proto::EndRequest { job: job.id.to_string() };
-            let ending = async { calls::channel(&node, &job, &host).await?.end(request).await };
-            match tokio::time::timeout(limit, ending).await {
-                Ok(Ok(reply)) => reply.into_inner(),
-                Ok(Err(status)) => {
-                    // The node ends the job by itself when it loses this agent.
-                    tracing::warn!(node = %host.name, reason = grpc::reason(&status), "cannot end the job there");
-                    let lost = proto::NodeLost { node: host.name.to_string(), reason: loss(&status) };
-                    proto::EndReply { nodes_lost: vec![lost], ..proto::EndReply::default() }
-                }
-                Err(_) => {
-                    tracing::warn!(node = %host.name, "the job did not end there within {limit:?}");
-                    proto::EndReply::default()
-                }
-            }
-        });
+        ending.spawn(async move { end(&node, &job, &host, (limit, is_cut)).await });
     }
     let processes_killed = job.end_processes(&node.name().to_string()).await;
     tokio::join!(ask_gateway(node, job), job.raw.settle());

@@ -19,6 +19,7 @@ use crate::observing::leftovers::{self, Leftovers};
 use crate::observing::links;
 use crate::observing::ranks::Ranks;
 use crate::observing::raw::Raw;
+use crate::observing::starters::Starters;
 use crate::starting::processes::Processes;
 
 /// What a job's head decides for all its nodes.
@@ -62,6 +63,8 @@ pub(crate) struct Job {
     pub raw: Arc<Raw>,
     /// Ranks that were seen here.
     pub ranks: Ranks,
+    /// By what launchers start ranks.
+    pub starters: Starters,
     /// Commands running here.
     pub processes: Processes,
     /// Its part in holding the job together.
@@ -103,6 +106,7 @@ impl Job {
             account: Account::new(own),
             raw: Raw::new(ended.clone()),
             ranks: Ranks::default(),
+            starters: Starters::default(),
             processes: Processes::default(),
             holding: Holding::default(),
             leftovers: Leftovers::default(),

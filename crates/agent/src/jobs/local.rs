@@ -115,12 +115,16 @@ impl Local for LocalService {
     ) -> Result<Response<Self::ExecStream>, Status> {
         authorise(&request)?;
         let asked = Instant::now();
+        let caller = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred?.pid());
         let (mut command, up) = peers::command_of(request.into_inner()).await?;
         let job = self.job(&command.job)?;
         command.job_directory = job.directory.path().to_string_lossy().into_owned();
         let node = peers::find(&job, self.node.name(), &command.node)?.name.to_string();
         // Elsewhere a node's name alone is another one.
         command.node.clone_from(&node);
+        if let Some(caller) = caller.and_then(|caller| u32::try_from(caller).ok()) {
+            job.starters.launches(caller, &node);
+        }
         let program = program_of(&command.shell_command).to_owned();
         let down = peers::exec(&self.node, &job, command, up).await?;
         let down = down.map(move |message| {

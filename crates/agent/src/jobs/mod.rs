@@ -9,6 +9,8 @@
 //! | [`job_directory`] | a job's files |
 //! | `tree` | which node of a job holds which |
 //! | `hold` | holding them |
+//! | `told` | the head is told of the loss of a node by those that it held |
+//! | `own_site` | whether the head's own site is cut off |
 //! | `stop` | ends all jobs when the agent is stopped |
 //! | `unready` | why nodes can't take part |
 //! | `over` | the end of a job that this node can't be told of |
@@ -28,10 +30,12 @@ pub(crate) mod members;
 pub(crate) mod news;
 pub(crate) mod node;
 pub(crate) mod over;
+pub(crate) mod own_site;
 pub(crate) mod part;
 pub(crate) mod peers;
 pub(crate) mod sockets;
 pub(crate) mod stop;
+pub(crate) mod told;
 pub(crate) mod tree;
 pub(crate) mod unready;
 pub(crate) mod verify;

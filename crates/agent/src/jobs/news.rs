@@ -87,7 +87,7 @@ impl News {
 fn explains_an_end(news: &Kind) -> bool {
     match news {
         Kind::ConnectFailed(failed) => failed.given_up,
-        Kind::NodeShort(_) | Kind::CommandKilled(_) | Kind::RankEnded(_) => true,
+        Kind::NodeShort(_) | Kind::CommandKilled(_) | Kind::RankEnded(_) | Kind::NodeLost(_) => true,
         _ => false,
     }
 }

@@ -23,7 +23,8 @@ pub(crate) fn spawn(
         }
         error!(job = %job.id, what, "a part of the agent has failed: the job ends here");
         let reason = format!("its agent has a fault: {what} has failed; see its log");
-        job.news.send(job_news::Kind::NodeLost(NodeLost { node: node.name().to_string(), reason }));
+        let lost = NodeLost { node: node.name().to_string(), reason, ago_ms: 0 };
+        job.news.send(job_news::Kind::NodeLost(lost));
         node.end(&job).await;
     });
 }

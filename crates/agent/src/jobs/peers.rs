@@ -25,6 +25,7 @@ use crate::jobs::job::{Job, Terms};
 use crate::jobs::news::NewsReceiver;
 use crate::jobs::node::Node;
 use crate::jobs::part;
+use crate::jobs::told;
 use crate::jobs::tree;
 use crate::starting::exec::{self, program_of};
 
@@ -150,6 +151,9 @@ impl Peer for PeerService {
                     }
                     if !job.ended.is_cancelled() {
                         // The node that held this one is gone.
+                        if !job.holding.ending.is_cancelled() {
+                            told::head(&node, &job, hold::ENDED.to_owned(), Duration::ZERO).await;
+                        }
                         hold::end_all(&node, &job).await;
                     }
                 }
@@ -181,6 +185,15 @@ impl Peer for PeerService {
         let job = self.job(&request.into_inner().job)?;
         check_node(&job.members.nodes, &caller)?;
         Ok(Response::new(hold::end_all(&self.node, &job).await))
+    }
+
+    async fn tell(&self, request: Request<proto::TellRequest>) -> Result<Response<proto::TellReply>, Status> {
+        let caller = self.authorise(&request)?;
+        let request = request.into_inner();
+        let job = self.job(&request.job)?;
+        check_node(&job.members.nodes, &caller)?;
+        told::take(&self.node, &job, &caller, request.lost)?;
+        Ok(Response::new(proto::TellReply {}))
     }
 }
 

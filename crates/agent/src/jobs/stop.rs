@@ -56,7 +56,7 @@ pub(crate) async fn end_jobs(node: &Arc<Node>) {
 }
 
 async fn end(node: Arc<Node>, job: Arc<Job>) {
-    let lost = proto::NodeLost { node: node.name().to_string(), reason: STOPPED.to_owned() };
+    let lost = proto::NodeLost { node: node.name().to_string(), reason: STOPPED.to_owned(), ago_ms: 0 };
     job.news.send(job_news::Kind::NodeLost(lost));
     // Whoever holds it here ends it then; a launcher must not notice first.
     if timeout(TOLD, job.ended.cancelled()).await.is_ok() {
@@ -86,7 +86,7 @@ mod tests {
     fn only_the_node_itself_gives_its_reason() {
         let lost = |node: &str| {
             let (node, reason) = (node.to_owned(), STOPPED.to_owned());
-            Some(job_news::Kind::NodeLost(proto::NodeLost { node, reason }))
+            Some(job_news::Kind::NodeLost(proto::NodeLost { node, reason, ago_ms: 0 }))
         };
         let back = job_news::Kind::SiteBack(proto::SiteBack { node: "n1.beta".to_owned(), silent_ms: 1 });
         let from: GridName = "n1.beta".parse().unwrap();

@@ -8,6 +8,10 @@
 use isthmus_wire::GridName;
 use isthmus_wire::settings::Host;
 
+/// Nodes of a site that tell the head of the loss of the one that holds them. One may be hit
+/// as well.
+const WITNESSES: usize = 2;
+
 /// The first node of each site, its lead. The head is the lead of its own site.
 pub(crate) fn leads(nodes: &[Host]) -> Vec<&Host> {
     let mut leads: Vec<&Host> = Vec::new();
@@ -42,6 +46,14 @@ pub(crate) fn holder<'a>(nodes: &'a [Host], own: &GridName) -> Option<&'a Host> 
     let lead = nodes.iter().find(|host| host.name.site == own.site)?;
     let holder = if lead.name == *own { nodes.first()? } else { lead };
     (holder.name != *own).then_some(holder)
+}
+
+/// Whether a node tells the head itself if the node that holds it is lost: the first nodes
+/// below each that stands for another site.
+pub(crate) fn is_witness(nodes: &[Host], own: &GridName) -> bool {
+    let is_below = |host: &&Host| host.name.site == own.site;
+    let beside_head = nodes.first().is_none_or(|head| head.name.site == own.site);
+    !beside_head && nodes.iter().filter(is_below).skip(1).take(WITNESSES).any(|host| host.name == *own)
 }
 
 /// The node that forwards a call to another one: that node itself within a site, else
@@ -94,6 +106,19 @@ mod tests {
             assert_eq!(holders, own.into_iter().collect::<Vec<_>>(), "{}", host.name);
             assert_eq!(own.is_none(), is_head(&nodes, &host.name));
         }
+    }
+
+    #[test]
+    fn the_first_nodes_below_another_site_s_are_witnesses() {
+        let mut nodes = nodes();
+        let host = |number, name: &str| Host {
+            address: VirtualAddress::new([240, 64, 1, number].into()).unwrap(),
+            name: name.parse().unwrap(),
+        };
+        nodes.push(host(9, "n9.beta"));
+        let witnesses = nodes.iter().filter(|host| is_witness(&nodes, &host.name));
+        let names: Vec<_> = witnesses.map(|host| host.name.to_string()).collect();
+        assert_eq!(names, ["n2.beta", "n3.beta"]);
     }
 
     #[test]

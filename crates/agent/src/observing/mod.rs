@@ -9,6 +9,7 @@
 //! | [`links`] | links between a job's processes that bypass the agents |
 //! | [`measure`] | round trip and bandwidth to another node |
 //! | [`ranks`] | which ranks of a job run here |
+//! | [`starters`] | by what launchers start ranks here |
 //! | [`raw`] | bytes of raw connections that began here |
 
 pub(crate) mod account;
@@ -19,3 +20,4 @@ pub(crate) mod links;
 pub(crate) mod measure;
 pub(crate) mod ranks;
 pub(crate) mod raw;
+pub(crate) mod starters;

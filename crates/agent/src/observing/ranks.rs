@@ -125,7 +125,16 @@ impl Ranks {
             rank,
             signal,
             status,
+            unfinished: false,
         })
+    }
+
+    /// A process ends with status 0 and hasn't finished with MPI. Returns what the head is
+    /// told, if it is a rank, and not a child of one.
+    pub(crate) fn unfinished(&self, node: &GridName, pid: u32) -> Option<proto::RankEnded> {
+        let rank = lock(&self.processes).remove(&pid)?;
+        let node = node.to_string();
+        Some(proto::RankEnded { node, rank, unfinished: true, ..proto::RankEnded::default() })
     }
 
     /// Counts what a look has found. Returns how many ranks are known, and whether one is
@@ -284,6 +293,15 @@ mod tests {
             let got = ranks.ended(&node, pid, status).map(|ended| (ended.rank, ended.signal, ended.status));
             assert_eq!(got, want, "{name}");
         }
+    }
+
+    #[test]
+    fn only_a_rank_itself_ends_unfinished() {
+        let ranks = Ranks::default();
+        ranks.introduced(10, 3);
+        let node = "n1.beta".parse().unwrap();
+        let ended = |pid| ranks.unfinished(&node, pid).map(|ended| (ended.rank, ended.unfinished));
+        assert_eq!([ended(11), ended(10), ended(10)], [None, Some((3, true)), None]);
     }
 
     #[test]

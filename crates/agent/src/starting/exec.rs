@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use isthmus_net::exhausted::Exhausted;
 use isthmus_wire::launchers::DAEMONS;
 use isthmus_wire::proto::{self, exec_down, exec_up};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
@@ -68,6 +69,9 @@ pub(crate) fn run(
         detached: true,
     };
     let mut supervised = Supervised::start(launch).map_err(|error| {
+        if let Some(exhausted) = Exhausted::of(&error) {
+            job.news.short(&node.name().to_string(), exhausted);
+        }
         Status::internal(format!("cannot start {} on {}: {error}", isthmus.display(), node.name()))
     })?;
     let (stdin, stdout, stderr) =

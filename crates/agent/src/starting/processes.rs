@@ -21,6 +21,9 @@ const GONE_DEADLINE: Duration = GRACE.saturating_add(Duration::from_secs(5));
 /// Before a command's name in messages: its supervisor was killed, and the command with it.
 pub const SUPERVISOR: &str = "the supervisor of ";
 
+/// Before a node's name in messages: what a launcher starts in place of ssh was killed.
+pub const LAUNCH: &str = "`isthmus launch ";
+
 /// The commands of one job that run, or have left processes behind.
 #[derive(Debug, Default)]
 pub struct Processes {

@@ -135,6 +135,14 @@ impl Registry {
         (!standing.is_empty()).then(|| standing.iter().all(|standing| standing.kept.is_cut()))
     }
 
+    /// For how long all trunks with a node have been cut; `None` if one works, or there is none.
+    pub(crate) fn cut_for(&self, peer: &GridName) -> Option<Duration> {
+        let peers = lock(&self.0);
+        let since = peers.get(peer)?.standing.iter().map(|standing| *standing.kept.cut().borrow());
+        let since: Option<Vec<Instant>> = since.collect();
+        since?.into_iter().max().map(|last| last.elapsed())
+    }
+
     /// All trunks, by their peers' names.
     pub(super) fn all(&self) -> Vec<(GridName, Arc<Standing>)> {
         let peers = lock(&self.0);

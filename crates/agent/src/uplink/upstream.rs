@@ -201,6 +201,13 @@ impl Upstream {
         idempotent(CALL.into()).send(self, request, list).await
     }
 
+    /// Whether the broker answers within this time.
+    pub(crate) async fn hears_of_broker(&self, limit: Duration) -> bool {
+        let records = Some(proto::list_request::Records::Sites(proto::SiteFilter::default()));
+        let anything = proto::ListRequest { page_size: 1, records, ..proto::ListRequest::default() };
+        tokio::time::timeout(limit, self.list(anything)).await.is_ok_and(|answer| answer.is_ok())
+    }
+
     /// Shows the gateway that this agent isn't frozen. While the agent isn't attached, reports
     /// get the room that is left.
     pub(crate) fn head_lives(&self, life: proto::HeadLives) {

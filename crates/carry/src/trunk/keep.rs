@@ -37,6 +37,9 @@ const FURTHER: Duration = Duration::from_secs(10);
 /// A carrier that falls silent sooner than this shows that its rail carries nothing.
 const YOUNG: Duration = Duration::from_secs(30);
 
+/// Why a trunk is cut whose last carrier didn't break.
+const SILENT: &str = "nothing is heard over its carrier";
+
 /// Why a carrier was not dialed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Undialed {
@@ -213,7 +216,7 @@ impl<E: Embedding> Keeper<E> {
                 if self.is_live() {
                     self.kept.trunk.end_carrier(id);
                 }
-                self.check("nothing is heard over its carrier");
+                self.check(SILENT);
             }
             Notice::CarrierEnded(id, why) => {
                 if let Some(carrier) = self.carriers.remove(&id) {
@@ -290,6 +293,7 @@ impl<E: Embedding> Keeper<E> {
         if self.cut.is_none() {
             tracing::info!(peer = self.embedding.peer(), why, "a trunk is cut");
             self.cut = Some(Instant::now());
+            self.kept.set_broken((why != SILENT).then(|| why.to_owned()));
         }
         self.kept.set_cut(self.cut);
         let joining = self.carriers.values().any(|carrier| carrier.state == State::Joining);

@@ -43,6 +43,8 @@ pub struct Kept {
     pub ended: CancellationToken,
     /// Since when no carrier works; `None` while one does.
     cut: watch::Sender<Option<Instant>>,
+    /// How the last carrier broke, if that is why the trunk was cut; it may also fall silent.
+    broken: Mutex<Option<String>>,
     /// How long it is kept while it is cut.
     outlives: Mutex<Duration>,
     /// When it was made.
@@ -71,6 +73,7 @@ impl Kept {
             peers_addresses: OnceLock::new(),
             ended: CancellationToken::new(),
             cut: watch::Sender::new(Some(Instant::now())),
+            broken: Mutex::default(),
             outlives: Mutex::default(),
             made: Instant::now(),
             pauses: Mutex::default(),
@@ -103,6 +106,15 @@ impl Kept {
     /// Whether no carrier works.
     pub fn is_cut(&self) -> bool {
         self.cut.borrow().is_some()
+    }
+
+    /// How the last carrier broke, if the last cut began so and not by silence.
+    pub fn broken(&self) -> Option<String> {
+        lock(&self.broken).clone()
+    }
+
+    pub(super) fn set_broken(&self, why: Option<String>) {
+        *lock(&self.broken) = why;
     }
 
     pub(super) fn set_cut(&self, cut: Option<Instant>) {

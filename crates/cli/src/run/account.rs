@@ -175,7 +175,7 @@ impl Account {
             self.seconds
         );
         if let Some(cause) = &self.ended_by {
-            text.push_str(&format!("  ended by {cause}\n"));
+            text.push_str(&format!("  cause: {cause}\n"));
         }
         if let Some(idle) = &self.idle {
             text.push_str(&format!("  {idle}\n"));

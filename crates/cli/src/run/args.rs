@@ -16,7 +16,8 @@ use crate::format::{number, trimmed};
 /// The command runs on this node, which must have an agent. MPI's own launcher
 /// starts the ranks on the other nodes through their agents. Exit status: the
 /// command's own; 125 if isthmus itself failed; 126 or 127 if the command
-/// could not be started or found.
+/// could not be started or found; 128 and the signal's number (143 for SIGTERM,
+/// 130 for SIGINT) if a signal to `isthmus run` ended it.
 #[derive(Debug, Args)]
 #[command(override_usage = "isthmus run [OPTIONS] -- COMMAND [ARGUMENT]...")]
 pub(crate) struct RunArgs {

@@ -1,22 +1,26 @@
 //! Who ended a job: of all that went wrong, the one event that the others follow from. A
-//! pure decision.
+//! pure decision: an event explains those that can follow from it and that happened after it.
 
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
-use isthmus_agent::starting::processes::SUPERVISOR;
+use isthmus_agent::starting::processes::{LAUNCH, SUPERVISOR};
 use isthmus_wire::launchers::DAEMONS;
 use isthmus_wire::proto::{CommandKilled, NodeLost, RankEnded};
 use isthmus_wire::text::{first, one_line};
 use nix::libc;
 use nix::sys::signal::Signal;
 
+use super::signals::Received;
 use crate::format::site;
 
-/// What has one cause arrives within this time. Clocks of nodes differ, and so do their ways.
-const TOGETHER: Duration = Duration::from_secs(2);
+/// One blow hits processes one after another within this time: a batch system that ends
+/// them, or a machine that goes down.
+const BLOW: Duration = Duration::from_secs(2);
+/// A call may wait so long for what has run out: as long as a kernel tries to connect.
+const SHORTAGE: Duration = Duration::from_secs(127);
 /// As many lost nodes are named one by one.
 const NAMED: usize = 2;
 /// Events that are kept: the culprit is among the first. Lost nodes are counted for the user.
@@ -29,24 +33,26 @@ const ALIKE_MAX: usize = 64;
 const SURVIVED: Duration = Duration::from_secs(5);
 /// Signals by which a program ends itself, mostly since something else is amiss.
 const OWN: [i32; 5] = [libc::SIGABRT, libc::SIGPIPE, libc::SIGTERM, libc::SIGHUP, libc::SIGINT];
+/// Signals of a program's own fault. What starts ranks may fail so when its job ends.
+const FAULTS: [i32; 5] = [libc::SIGABRT, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
 
 /// Something that may have ended a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Event {
-    /// A signal to `isthmus run`, in words.
-    Signal(String),
+    /// A signal to `isthmus run`.
+    Signal(Received),
     /// A node was lost.
     NodeLost(NodeLost),
-    /// A node was found lost only when the job was to end.
-    NodeLostLate(NodeLost),
     /// This node's agent was lost, or nodes were cut off, in words.
     Lost(String),
     /// A rank ended badly, not by its launcher.
     Rank(RankEnded),
     /// A command of a launcher, such as its daemon, was killed.
     Command(CommandKilled),
-    /// The command of `isthmus run` itself was killed.
+    /// A launcher was killed, or told to end.
     Launcher(CommandKilled),
+    /// A node lacks something, in words. That alone ends no job.
+    Short(String),
     /// A connection couldn't be made, in words.
     Unconnected(String),
     /// The command on one of several nodes failed, in words.
@@ -55,7 +61,7 @@ pub(super) enum Event {
     Silent(String),
 }
 
-/// How much an event explains: an event of a later class may follow from one of an earlier.
+/// How much an event explains: one of a later class may follow from one of an earlier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
     Signal,
@@ -63,8 +69,10 @@ enum Class {
     RankKilled,
     Daemon,
     Launcher,
+    Short,
     Unconnected,
-    LostLate,
+    /// A launcher, or its daemon, failed by a fault of its own.
+    StarterFailed,
     RankAborted,
     RankExited,
     Each,
@@ -78,13 +86,16 @@ impl Event {
         match self {
             Self::Signal(_) => Class::Signal,
             Self::NodeLost(_) | Self::Lost(_) => Class::Lost,
-            Self::NodeLostLate(_) => Class::LostLate,
             Self::Rank(RankEnded { signal: 0, .. }) => Class::RankExited,
             Self::Rank(ended) if OWN.contains(&ended.signal) => Class::RankAborted,
             Self::Rank(_) => Class::RankKilled,
-            Self::Command(killed) if is_daemon(&killed.command) => Class::Daemon,
-            Self::Command(_) => Class::Command,
+            Self::Command(killed) if !is_daemon(&killed.command) => Class::Command,
+            Self::Command(killed) | Self::Launcher(killed) if FAULTS.contains(&killed.signal) => {
+                Class::StarterFailed
+            }
+            Self::Command(_) => Class::Daemon,
             Self::Launcher(_) => Class::Launcher,
+            Self::Short(_) => Class::Short,
             Self::Unconnected(_) => Class::Unconnected,
             Self::Each(_) => Class::Each,
             Self::Silent(_) => Class::Silent,
@@ -93,14 +104,23 @@ impl Event {
 
     fn lost(&self) -> Option<&NodeLost> {
         match self {
-            Self::NodeLost(lost) | Self::NodeLostLate(lost) => Some(lost),
+            Self::NodeLost(lost) => Some(lost),
+            _ => None,
+        }
+    }
+
+    /// The node at which it happened, of processes.
+    fn node(&self) -> Option<&str> {
+        match self {
+            Self::Rank(ended) => Some(&ended.node),
+            Self::Command(killed) | Self::Launcher(killed) => Some(&killed.node),
             _ => None,
         }
     }
 
     /// Whether a job can go on after it.
     fn may_be_survived(&self) -> bool {
-        matches!(self, Self::Rank(_) | Self::Command(_))
+        matches!(self, Self::Rank(_) | Self::Command(_) | Self::Launcher(_) | Self::Short(_))
     }
 
     fn same(&self, other: &Self) -> bool {
@@ -111,65 +131,90 @@ impl Event {
     }
 }
 
-/// Whether a command, as an agent names it, is a launcher's daemon or the supervisor of one.
+/// Whether a command, as an agent names it, is a launcher's daemon, or stands for one: its
+/// supervisor, or what the launcher has in place of ssh.
 pub(super) fn is_daemon(command: &str) -> bool {
-    DAEMONS.contains(&command.strip_prefix(SUPERVISOR).unwrap_or(command))
+    command.starts_with(LAUNCH) || DAEMONS.contains(&command.strip_prefix(SUPERVISOR).unwrap_or(command))
 }
 
-/// An event, and when it arrived, since the command began.
+/// An event, with times since the command began.
 #[derive(Debug)]
 struct Entry {
-    at: Duration,
+    /// When it happened.
+    began: Duration,
+    /// When it was told last.
+    last: Duration,
     event: Event,
     /// The job went on: another event has ended it.
     survived: bool,
 }
 
-/// What went wrong so far, in the order in which it arrived.
+/// What ended a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Culprit {
+    /// In words.
+    pub words: String,
+    /// The signal to `isthmus run`, if it was one.
+    pub signal: Option<Received>,
+}
+
+/// What went wrong so far, in the order in which it was told.
 #[derive(Debug, Default)]
 pub(super) struct Events(Vec<Entry>);
 
 impl Events {
-    /// Adds an event. The same may come as news and in the answer at the end.
-    pub(super) fn add(&mut self, at: Duration, event: Event) {
-        let is_known = self.0.iter().any(|entry| entry.event.same(&event));
+    /// Adds an event that happened so long `ago`. The same may come as news and in the answer
+    /// at the end.
+    pub(super) fn add(&mut self, now: Duration, ago: Duration, event: Event) {
+        if let Some(known) = self.0.iter_mut().find(|entry| entry.event.same(&event)) {
+            known.last = now;
+            return;
+        }
         let class = event.class();
         let alike = self.0.iter().filter(|entry| !entry.survived && entry.event.class() == class);
         let has_room = event.lost().is_some() || alike.count() < ALIKE_MAX;
-        if !is_known && has_room && self.0.len() < EVENTS_MAX {
-            self.0.push(Entry { at, event, survived: false });
+        if has_room && self.0.len() < EVENTS_MAX {
+            self.0.push(Entry { began: now.saturating_sub(ago), last: now, event, survived: false });
         }
     }
 
     /// A launcher starts a daemon: the job has survived what was long before.
     pub(super) fn goes_on(&mut self, at: Duration) {
         for entry in &mut self.0 {
-            let is_long_ago = at.saturating_sub(entry.at) >= SURVIVED;
+            let is_long_ago = at.saturating_sub(entry.last) >= SURVIVED;
             entry.survived |= is_long_ago && entry.event.may_be_survived();
         }
     }
 
-    /// What ended the job, in words; none if only its command is to blame.
-    pub(super) fn culprit(&self) -> Option<String> {
-        let mut entries = self.0.iter().filter(|entry| !entry.survived);
-        let mut culprit = entries.next()?;
-        for entry in entries {
-            if explains(entry, culprit) {
-                culprit = entry;
-            }
-        }
-        Some(one_line(&self.words(&culprit.event)))
+    /// What ended the job, whose command ended at this time; none if only its command is to
+    /// blame. Of events that don't follow from others it is the first.
+    pub(super) fn culprit(&self, ended: Duration) -> Option<Culprit> {
+        let entries: Vec<&Entry> = self.0.iter().filter(|entry| !entry.survived).collect();
+        let is_explained = |effect: &Entry| entries.iter().any(|cause| explains(cause, effect));
+        let has_effect = |cause: &Entry| {
+            !matches!(cause.event, Event::Short(_))
+                || ended <= cause.last + SHORTAGE
+                || entries.iter().any(|effect| explains(cause, effect))
+        };
+        let causes = entries.iter().filter(|entry| !is_explained(entry) && has_effect(entry));
+        let culprit = causes.min_by_key(|entry| entry.began)?;
+        let signal = match culprit.event {
+            Event::Signal(signal) => Some(signal),
+            _ => None,
+        };
+        Some(Culprit { words: one_line(&self.words(&culprit.event)), signal })
     }
 
     fn words(&self, event: &Event) -> String {
         match event {
-            Event::Signal(words) | Event::Lost(words) | Event::Unconnected(words) | Event::Each(words) => {
+            Event::Signal(signal) => signal.to_string(),
+            Event::Lost(words) | Event::Short(words) | Event::Unconnected(words) | Event::Each(words) => {
                 words.clone()
             }
             Event::Silent(node) => {
                 format!("nothing is heard of {node}: it is frozen, or the network between is cut")
             }
-            Event::NodeLost(lost) | Event::NodeLostLate(lost) => self.lost_words(lost),
+            Event::NodeLost(lost) => self.lost_words(lost),
             Event::Rank(ended) => rank_words(ended),
             Event::Command(killed) | Event::Launcher(killed) => {
                 format!("{} on {} was ended by {}", killed.command, killed.node, name_of(killed.signal))
@@ -198,17 +243,37 @@ impl Events {
     }
 }
 
-/// Whether a later event explains an earlier one that seemed to be the culprit. What is
-/// mostly a consequence is explained whenever its cause arrives: silence takes seconds.
-fn explains(later: &Entry, earlier: &Entry) -> bool {
-    let (class, since) = (earlier.event.class(), later.at.saturating_sub(earlier.at));
-    let is_weak = class >= Class::Unconnected;
-    later.event.class() < class && (is_weak || since <= TOGETHER)
+/// Whether one event follows from another.
+fn explains(cause: &Entry, effect: &Entry) -> bool {
+    let (class, of_effect) = (cause.event.class(), effect.event.class());
+    if class >= of_effect {
+        return false;
+    }
+    let is_first = cause.began <= effect.began;
+    match class {
+        // A shortage is over at some time.
+        Class::Short => cause.began <= effect.began + BLOW && effect.began <= cause.last + SHORTAGE,
+        Class::StarterFailed => is_first,
+        // What is mostly a consequence may be told long before its cause: silence takes seconds.
+        _ => is_first || of_effect >= Class::Short || is_one_blow(cause, effect),
+    }
+}
+
+/// Whether both are the same blow, of which the effect was hit first.
+fn is_one_blow(cause: &Entry, effect: &Entry) -> bool {
+    let hits_both = match &cause.event {
+        Event::Signal(signal) => !signal.from_terminal,
+        Event::NodeLost(lost) => effect.event.node() == Some(&lost.node),
+        _ => false,
+    };
+    hits_both && cause.began.saturating_sub(effect.began) <= BLOW
 }
 
 /// How a rank has ended.
-pub(super) fn rank_words(RankEnded { node, rank, signal, status }: &RankEnded) -> String {
+pub(super) fn rank_words(ended: &RankEnded) -> String {
+    let RankEnded { node, rank, signal, status, .. } = ended;
     match signal {
+        _ if ended.unfinished => format!("rank {rank} on {node} ended without MPI_Finalize"),
         0 => format!("rank {rank} on {node} ended with status {status}"),
         _ => format!("rank {rank} on {node} was ended by {}", name_of(*signal)),
     }

@@ -15,6 +15,7 @@ use super::args::RunArgs;
 use super::collectives::Collectives;
 use super::output::OutputFile;
 use super::prepare::Prepared;
+use super::signals::Received;
 use super::watch::{Ended, Watch};
 use super::{OWN_FAILURE, bypass, preflight, ranks, timing};
 use crate::format::count;
@@ -93,7 +94,9 @@ impl Finished<'_> {
             self.ended,
             lost_late || self.watch.observed.daemon_killed || self.watch.observed.agent_gone,
         );
-        let ended_by = self.watch.observed.events.culprit().filter(|_| status != 0);
+        let culprit = self.watch.culprit(self.took).filter(|_| status != 0);
+        let status = culprit.as_ref().and_then(|culprit| culprit.signal).map_or(status, Received::status);
+        let ended_by = culprit.map(|culprit| culprit.words);
         // Before all else that is to be said of the end.
         if let Some(culprit) = &ended_by {
             message(culprit);

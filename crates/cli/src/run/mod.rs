@@ -41,7 +41,7 @@ use finish::{Files, Finished};
 use prepare::Prepared;
 use progress::{Daemons, Progress};
 use pulses::Pulses;
-use signals::Signals;
+use signals::{Interrupted, Signals};
 use startable::Unstartable;
 use timing::Stopwatch;
 use watch::{Begun, Watch};
@@ -75,10 +75,18 @@ pub(crate) fn main(args: RunArgs) -> ExitCode {
         Ok(status) => ExitCode::from(u8::try_from(status).unwrap_or(OWN_FAILURE)),
         Err(error) => {
             message(&crate::format::causes(&error));
-            let unstartable = error.downcast_ref::<Unstartable>();
-            ExitCode::from(unstartable.map_or(OWN_FAILURE, Unstartable::status))
+            ExitCode::from(own_status(&error))
         }
     }
+}
+
+/// The exit status if isthmus itself gives up.
+fn own_status(error: &anyhow::Error) -> u8 {
+    if let Some(unstartable) = error.downcast_ref::<Unstartable>() {
+        return unstartable.status();
+    }
+    let interrupted = error.downcast_ref::<Interrupted>();
+    interrupted.and_then(|interrupted| u8::try_from(interrupted.0.status()).ok()).unwrap_or(OWN_FAILURE)
 }
 
 async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {

@@ -20,7 +20,7 @@ use super::preflight::Finding;
 use super::profile::Profile;
 use super::programs::Wanted;
 use super::progress::Progress;
-use super::signals::Signals;
+use super::signals::{Interrupted, Signals};
 use super::uncarried::{self, Part};
 use super::work::Work;
 use super::{command, each, mpi, nodes, preflight, programs, slots, startable, topology, unready};
@@ -159,7 +159,7 @@ impl<'a> Prepared<'a> {
         };
         let started = tokio::select! {
             started = tokio::time::timeout(START_DEADLINE, starting) => started,
-            signal = signals.next() => bail!("interrupted by {} before anything was started", signal.name()),
+            signal = signals.next() => return Err(Interrupted(signal).into()),
         };
         let not_started =
             |reasons: &str| anyhow::anyhow!("not started: the job cannot take place\n{reasons}");

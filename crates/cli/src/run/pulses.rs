@@ -6,6 +6,8 @@ use isthmus_net::silence::Silence;
 use isthmus_wire::proto::NodeCutOff;
 use isthmus_wire::text::first;
 
+use crate::format::site;
+
 /// As many nodes are named one by one.
 const NAMED: usize = 8;
 
@@ -31,16 +33,17 @@ impl Pulses {
         self.silence.get_or_insert_with(|| Silence::new(self.patience)).received(late);
     }
 
-    /// Time has passed; returns once why the agent is lost, if it has been silent for too
-    /// long.
-    pub(super) fn passed(&mut self, now: Instant) -> Option<String> {
+    /// Time has passed; returns once for how long the agent has been silent, if that is too
+    /// long, and why it is lost.
+    pub(super) fn passed(&mut self, now: Instant) -> Option<(Duration, String)> {
         let time = now.saturating_duration_since(self.last);
         self.last = now;
         let silence = self.silence.as_mut()?;
         silence.passed(time);
-        let seconds = silence.lost().filter(|_| !self.is_lost)?.as_secs_f64();
+        let silent = silence.lost().filter(|_| !self.is_lost)?;
         self.is_lost = true;
-        Some(format!("this node's agent gives no sign of life for {seconds:.1} s: it is frozen"))
+        let seconds = silent.as_secs_f64();
+        Some((silent, format!("this node's agent gives no sign of life for {seconds:.1} s: it is frozen")))
     }
 
     /// The agent's news have ended: it needn't give any more.
@@ -56,9 +59,13 @@ impl Pulses {
 
 /// The reason for which a job ends at whose node `head` `isthmus run` is.
 pub(super) fn cut_off(cut: &NodeCutOff, head: &str) -> String {
-    let who = if cut.node == head { "this node" } else { cut.node.as_str() };
     let from = first(cut.from.iter(), 0, NAMED);
     let seconds = Duration::from_millis(cut.silent_ms).as_secs_f64();
+    if cut.whole_site {
+        let own = site(&cut.node);
+        return format!("site {own} is cut off from {from}, and from the broker, for {seconds:.1} s");
+    }
+    let who = if cut.node == head { "this node" } else { cut.node.as_str() };
     format!("{who} is cut off from {from}: no sign of life of any of them for {seconds:.1} s")
 }
 
@@ -84,7 +91,8 @@ mod tests {
             assert_eq!(pass(&mut pulses), None);
         }
         assert!(!pulses.is_lost());
-        let reason = pass(&mut pulses).unwrap();
+        let (silent, reason) = pass(&mut pulses).unwrap();
+        assert_eq!(silent, Duration::from_secs(6));
         assert_eq!(reason, "this node's agent gives no sign of life for 6.0 s: it is frozen");
         assert!(pulses.is_lost());
         assert_eq!(pass(&mut pulses), None, "said before");
@@ -92,15 +100,22 @@ mod tests {
         assert_eq!(pass(&mut pulses), None);
     }
 
+    fn cut(node: &str, from: Vec<String>) -> NodeCutOff {
+        NodeCutOff { node: node.to_owned(), from, silent_ms: 6040, whole_site: false }
+    }
+
     #[test]
     fn who_is_cut_off_is_named() {
         let text = |count: u32| {
             let from = (1..=count).map(|number| format!("n{number}.a")).collect();
-            cut_off(&NodeCutOff { node: "n9.b".to_owned(), from, silent_ms: 6040 }, "n1.b")
+            cut_off(&cut("n9.b", from), "n1.b")
         };
         assert_eq!(text(2), "n9.b is cut off from n1.a, n2.a: no sign of life of any of them for 6.0 s");
         assert!(text(10).contains("n8.a and 2 more: "), "{}", text(10));
-        let own = NodeCutOff { node: "n1.b".to_owned(), from: vec!["n2.b".to_owned()], silent_ms: 6000 };
+        let own = cut("n1.b", vec!["n2.b".to_owned()]);
         assert!(cut_off(&own, "n1.b").starts_with("this node is cut off from n2.b: "));
+        let of_site = NodeCutOff { whole_site: true, ..cut("n1.b", vec!["n1.a".to_owned()]) };
+        let want = "site b is cut off from n1.a, and from the broker, for 6.0 s";
+        assert_eq!(cut_off(&of_site, "n1.b"), want);
     }
 }

@@ -1,7 +1,7 @@
 //! Signals to `isthmus run`. If the terminal sent one, the command in the same
 //! process group has got it, too.
 
-use std::io;
+use std::{fmt, io};
 
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -22,9 +22,27 @@ pub(crate) struct Received {
     pub from_terminal: bool,
 }
 
+/// Why nothing was started.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("interrupted by {} before anything was started", .0.name())]
+pub(super) struct Interrupted(pub Received);
+
+/// For instance `SIGTERM to `isthmus run``.
+impl fmt::Display for Received {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let from = if self.from_terminal { "from the terminal" } else { "to `isthmus run`" };
+        write!(f, "{} {from}", self.name())
+    }
+}
+
 impl Received {
-    pub(super) fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         Signal::try_from(self.number).map_or("a signal", Signal::as_str)
+    }
+
+    /// The exit status that shells have for a process that it ends.
+    pub(super) fn status(self) -> i32 {
+        128 + self.number
     }
 
     /// Whether isthmus ends a command that goes on after it. After Ctrl-C the

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
-use super::culprit::{self, Event, Events};
+use super::culprit::{self, Culprit, Event, Events};
 use super::pauses::Pauses;
 use super::progress::{Daemons, Progress};
 use super::pulses::Pulses;
@@ -211,8 +211,8 @@ impl Watch {
                     self.wire_up.tick(Instant::now(), self.stopwatch.commands());
                     self.show_start();
                     self.show_rank(is_ending);
-                    if let Some(reason) = self.pulses.passed(Instant::now()) {
-                        self.note(Event::Lost(reason));
+                    if let Some((silent, reason)) = self.pulses.passed(Instant::now()) {
+                        self.note_ago(silent, Event::Lost(reason));
                         lost = true;
                     }
                 }
@@ -293,7 +293,17 @@ impl Watch {
 
     /// Takes in something that may have ended the job.
     pub(super) fn note(&mut self, event: Event) {
-        self.observed.events.add(self.started.elapsed(), event);
+        self.note_ago(Duration::ZERO, event);
+    }
+
+    /// The same if it happened some time ago.
+    pub(super) fn note_ago(&mut self, ago: Duration, event: Event) {
+        self.observed.events.add(self.started.elapsed(), ago, event);
+    }
+
+    /// What ended the job, whose command has ended after this time.
+    pub(super) fn culprit(&self, took: Duration) -> Option<Culprit> {
+        self.observed.events.culprit(took)
     }
 
     /// Has the agents end the job, unless this was asked for before.
@@ -309,8 +319,7 @@ impl Watch {
     /// Passes a signal on; returns whether the command must end by it.
     async fn take(&mut self, signal: Received) -> bool {
         self.work.signal(signal.number, signal.from_terminal).await;
-        let from = if signal.from_terminal { "from the terminal" } else { "to `isthmus run`" };
-        self.note(Event::Signal(format!("{} {from}", signal.name())));
+        self.note(Event::Signal(signal));
         self.interrupts += u32::from(!signal.is_final());
         signal.is_final() || self.interrupts > 1
     }

@@ -4,8 +4,9 @@
 
 use std::process::Command;
 
-const HOOKED: [&str; 52] = [
+const HOOKED: [&str; 55] = [
     "__gethostname_chk",
+    "_exit",
     "accept",
     "accept4",
     "bind",
@@ -50,6 +51,8 @@ const HOOKED: [&str; 52] = [
     "sendmsg",
     "sendto",
     "setsockopt",
+    "sigaction",
+    "signal",
     "socket",
     "ucp_disconnect_nb",
     "ucp_request_release",

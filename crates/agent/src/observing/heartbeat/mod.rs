@@ -26,6 +26,7 @@ use std::time::Duration;
 use beat::Ended;
 use isthmus_net::silence::Silence;
 
+use isthmus_net::clock::millis;
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::lock;
 use isthmus_net::mac;
@@ -42,7 +43,7 @@ use tracing::{debug, warn};
 use crate::carrying::introduction::JobIntroduction;
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
-use crate::jobs::tree;
+use crate::jobs::{told, tree};
 
 /// The port in a heartbeat connection's preamble; no program can listen there.
 pub(crate) const PORT: u16 = 0;
@@ -147,7 +148,7 @@ pub(crate) struct Lost;
 ///
 /// # Errors
 /// [`Lost`]: the job is to be ended here and below.
-pub(crate) async fn serve(node: &Node, job: &Job, stream: TcpStream) -> Result<(), Lost> {
+pub(crate) async fn serve(node: &Arc<Node>, job: &Job, stream: TcpStream) -> Result<(), Lost> {
     let stop = job.ended.child_token();
     job.holding.note(&stream);
     let silence = job.holding.silence_of_holder(job.patience);
@@ -167,6 +168,9 @@ pub(crate) async fn serve(node: &Node, job: &Job, stream: TcpStream) -> Result<(
         } else {
             warn!(job = %job.id, ?quiet, "the node that holds the job here is frozen or cut off: the job ends here");
             tell_holder(node, job, quiet);
+            let seconds = quiet.as_secs_f64();
+            let reason = format!("no sign of life for {seconds:.1} s: it is frozen, or its network is cut");
+            told::head(node, job, reason, quiet).await;
         }
         return Err(Lost);
     }
@@ -181,7 +185,7 @@ fn tell_holder(node: &Node, job: &Job, quiet: Duration) {
         let reason = format!(
             "{own} had no sign of life of it for {seconds:.1} s: it was frozen, or its network is cut"
         );
-        let lost = NodeLost { node: holder.name.to_string(), reason };
+        let lost = NodeLost { node: holder.name.to_string(), reason, ago_ms: millis(quiet) };
         job.news.send(job_news::Kind::NodeLost(lost));
     }
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use isthmus_net::enums::dial_name;
+use isthmus_wire::launchers::starts_ranks;
 use isthmus_wire::proto::job_news::Kind;
 use isthmus_wire::proto::{self, SiteBack, SiteSilent, UncarriedProgram, WayFailed};
 
@@ -65,26 +66,19 @@ impl Watch {
             Some(Kind::SiteBack(back)) => self.site_back(&back),
             Some(Kind::NodeLost(lost)) if self.observed.cut_off.contains(&lost.node) => {}
             Some(Kind::NodeLost(lost)) => {
-                self.note(Event::NodeLost(lost));
+                self.lost(lost);
                 return true;
             }
-            Some(Kind::NodeShort(short)) => {
-                let text = one_line(&format!("{} {}", short.node, short.reason));
-                if self.observed.short.insert(text.clone()) {
-                    self.progress.message(&text);
-                }
-            }
+            Some(Kind::NodeShort(short)) => self.short(&short),
             Some(Kind::CutOff(cut)) => {
-                let reason = pulses::cut_off(&cut, &self.head);
+                let (silent, reason) =
+                    (Duration::from_millis(cut.silent_ms), pulses::cut_off(&cut, &self.head));
                 self.observed.cut_off.extend(cut.from);
-                self.note(Event::Lost(reason));
+                self.note_ago(silent, Event::Lost(reason));
                 return true;
             }
             Some(Kind::Pulse(pulse)) => self.pulses.heard(pulse.late_ms),
-            Some(Kind::CommandKilled(killed)) => {
-                self.observed.daemon_killed |= culprit::is_daemon(&killed.command);
-                self.note(Event::Command(killed));
-            }
+            Some(Kind::CommandKilled(killed)) => self.killed(killed),
             Some(Kind::RankEnded(ended)) => {
                 self.observed.rank_ended = Some((Instant::now(), ended.clone()));
                 self.note(Event::Rank(ended));
@@ -115,21 +109,43 @@ impl Watch {
     pub(in crate::run) fn lost_late(&mut self, lost: proto::NodeLost) -> bool {
         let is_its_own = !self.observed.cut_off.contains(&lost.node);
         if is_its_own {
-            self.note(Event::NodeLostLate(lost));
+            self.lost(lost);
         }
         is_its_own
+    }
+
+    /// A node lacks something.
+    fn short(&mut self, short: &proto::NodeShort) {
+        let text = one_line(&format!("{} {}", short.node, short.reason));
+        if self.observed.short.insert(text.clone()) {
+            self.progress.message(&text);
+        }
+        self.note(Event::Short(text));
+    }
+
+    /// A launcher, or something that it started, was ended by a signal.
+    fn killed(&mut self, killed: proto::CommandKilled) {
+        let is_daemon = culprit::is_daemon(&killed.command);
+        self.observed.daemon_killed |= is_daemon;
+        let is_launcher = !is_daemon && starts_ranks(&killed.command);
+        self.note(if is_launcher { Event::Launcher(killed) } else { Event::Command(killed) });
+    }
+
+    fn lost(&mut self, lost: proto::NodeLost) {
+        self.note_ago(Duration::from_millis(lost.ago_ms), Event::NodeLost(lost));
     }
 
     /// Nothing is heard of a site, and the job waits for it.
     fn site_silent(&mut self, silent: SiteSilent) {
         let longest = humantime::format_duration(Duration::from_secs(silent.outlive_seconds.into()));
-        let text = format!(
-            "nothing is heard of {}: the network between is cut, or it is frozen; \
-             the job waits for up to {longest} (Ctrl-C ends it)",
-            silent.node
-        );
+        let SiteSilent { node, broken, .. } = silent;
+        let what = match broken.as_str() {
+            "" => format!("nothing is heard of {node}: the network between is cut, or it is frozen"),
+            broken => format!("the connection to {node} broke ({broken}), and there is no other yet"),
+        };
+        let text = format!("{what}; the job outlives a cut of up to {longest} (Ctrl-C ends it)");
         self.progress.message(&one_line(&text));
-        self.observed.silent.insert(silent.node, Instant::now());
+        self.observed.silent.insert(node, Instant::now());
     }
 
     /// It is heard again.

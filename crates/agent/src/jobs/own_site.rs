@@ -1,0 +1,71 @@
+//! Whether it is the head's own site that is cut off, and not the others.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use isthmus_net::clock::millis;
+use isthmus_wire::proto::{JobNews, NodeCutOff, job_news};
+use tracing::warn;
+
+use crate::jobs::hold::NewsSender;
+use crate::jobs::job::Job;
+use crate::jobs::node::Node;
+use crate::jobs::tree;
+
+/// How long the broker may take to answer. A job that is to end waits for it.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// Whether the own site is cut off, of whose others so many are heard and so many aren't.
+fn is_cut_off(heard: usize, silent: usize, hears_of_broker: bool) -> bool {
+    heard == 0 && silent > 0 && !hears_of_broker
+}
+
+/// At the head, when another site has been silent for too long: tells if none is heard, nor
+/// the broker.
+pub(crate) async fn tell_if_cut_off(node: &Arc<Node>, job: &Job, silent: Duration, news_tx: &NewsSender) {
+    let nodes = &job.members.nodes;
+    if !tree::is_head(nodes, node.name()) {
+        return;
+    }
+    let others = tree::children(nodes, node.name()).into_iter().map(|host| &host.name);
+    let others = others.filter(|name| name.site != node.name().site);
+    let (from, heard): (Vec<_>, Vec<_>) = others.partition(|name| node.trunks().are_cut(name) == Some(true));
+    // The broker is asked only if its answer can matter.
+    if !is_cut_off(heard.len(), from.len(), false) {
+        return;
+    }
+    if !is_cut_off(heard.len(), from.len(), node.upstream().hears_of_broker(ANSWER).await) {
+        return;
+    }
+    let mut told = job.holding.told_cut_off.lock().await;
+    if std::mem::replace(&mut *told, true) {
+        return;
+    }
+    let from: Vec<_> = from.into_iter().map(ToString::to_string).collect();
+    warn!(job = %job.id, from = from.join(" "), ?silent, "this site is cut off");
+    let node = node.name().to_string();
+    let cut_off = NodeCutOff { node, from, silent_ms: millis(silent), whole_site: true };
+    let _ = news_tx.send(Ok(JobNews { kind: Some(job_news::Kind::CutOff(cut_off)) })).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_site_is_cut_off_that_hears_of_none_nor_of_the_broker() {
+        for (heard, silent, hears_of_broker, want) in [
+            (0, 1, false, true),
+            (0, 3, false, true),
+            (0, 1, true, false),
+            (1, 1, false, false),
+            (0, 0, false, false),
+        ] {
+            assert_eq!(
+                is_cut_off(heard, silent, hears_of_broker),
+                want,
+                "{heard} {silent} {hears_of_broker}"
+            );
+        }
+    }
+}
