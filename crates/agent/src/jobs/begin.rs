@@ -1,6 +1,7 @@
 //! Begins a job at a node.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use isthmus_net::exhausted;
@@ -37,8 +38,8 @@ pub(crate) enum BeginError {
     )]
     NoLibrary(GridName),
     /// The job's directory can't be made.
-    #[error("cannot make the job's directory on {node}: {}", exhausted::text(.error))]
-    Directory { node: GridName, error: io::Error },
+    #[error("cannot make the job's directory in {} on {node}: {}", .within.display(), exhausted::text(.error))]
+    Directory { node: GridName, within: PathBuf, error: io::Error },
 }
 
 /// Begins a job here. The receiver gets the job's
@@ -71,7 +72,8 @@ pub(crate) fn begin(
     if topology.is_some() && !shim.with_file_name(MPI_LIBRARY).is_file() {
         return Err(BeginError::NoLibrary(name));
     }
-    let failed = |error| BeginError::Directory { node: name.clone(), error };
+    let within = local_socket.parent().unwrap_or(local_socket);
+    let failed = |error| BeginError::Directory { node: name.clone(), within: within.to_owned(), error };
     let make = || {
         if node.is_stopping() {
             return Err(BeginError::Stopping(name.clone()));

@@ -11,9 +11,13 @@ use isthmus_wire::text::first;
 
 use super::candidates::Candidates;
 use crate::format::{count, site};
+use crate::output::one_line;
 
 /// Most nodes or sites that a line names.
 const NAMED_MAX: usize = 8;
+
+/// What to do about an agent that isn't attached: it may run, with a clock that is wrong.
+const UNATTACHED: &str = "`isthmus status` there says why; `isthmus up` starts one that doesn't run";
 
 /// Why a job can't start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -24,6 +28,12 @@ pub(crate) enum ChoiceError {
          `isthmus status SITE` the nodes of one"
     )]
     NoSuch { name: String },
+    /// The same while only a gateway was asked, which doesn't know the whole grid.
+    #[error(
+        "{name:?} is not known here: the broker can't be reached, and {gateway} knows only its own site's nodes \
+         and those that it heard of before"
+    )]
+    NotKnown { name: String, gateway: String },
     /// A node on the command line can't take part.
     #[error("{node} cannot take part: {reason}")]
     Unfit { node: String, reason: Reason },
@@ -106,7 +116,11 @@ pub(super) fn choose(
             }
         }
         if !found {
-            return Err(ChoiceError::NoSuch { name: word.clone() });
+            let name = word.clone();
+            return Err(match &grid.without_broker {
+                Some(answer) => ChoiceError::NotKnown { name, gateway: one_line(&answer.gateway) },
+                None => ChoiceError::NoSuch { name },
+            });
         }
     }
     let least = least.unwrap_or(1);
@@ -177,7 +191,7 @@ fn unfit(head: &Node, node: &Node) -> Option<Reason> {
     let others = "name other nodes with --nodes";
     let reason = |what, remedy| Some(Reason { what, remedy });
     if !node.up {
-        return reason("its agent is not attached".to_owned(), "start it there with `isthmus up`");
+        return reason("its agent is not attached".to_owned(), UNATTACHED);
     }
     if node.owner != head.owner {
         let what = format!("its agent works for {:?}, this node's for {:?}", node.owner, head.owner);

@@ -30,7 +30,8 @@ fn choices() {
         (
             "down",
             &["n2.alpha"],
-            Err("n2.alpha cannot take part: its agent is not attached (start it there with `isthmus up`)"),
+            Err("n2.alpha cannot take part: its agent is not attached (`isthmus status` there says why; \
+                 `isthmus up` starts one that doesn't run)"),
         ),
         (
             "another owner's",
@@ -54,8 +55,8 @@ fn choices() {
             "nothing else",
             &["empty"],
             Err(
-                "not started: no node can take part; without site alpha: n2.alpha: its agent is not attached (start it there \
-                 with `isthmus up`)",
+                "not started: no node can take part; without site alpha: n2.alpha: its agent is not attached \
+                 (`isthmus status` there says why; `isthmus up` starts one that doesn't run)",
             ),
         ),
     ] {
@@ -69,6 +70,18 @@ fn choices() {
             "{name}"
         );
     }
+}
+
+#[test]
+fn a_gateway_alone_does_not_know_all_names() {
+    let gateway = "gateway.beta".to_owned();
+    let answer = isthmus_wire::proto::WithoutBroker { gateway, ..Default::default() };
+    let alone = Candidates { without_broker: Some(answer), ..grid() };
+    let error = choose(&alone, &["n7.alpha".to_owned()], None).unwrap_err().to_string();
+    assert!(
+        error.starts_with("\"n7.alpha\" is not known here: the broker can't be reached, and gateway.beta ")
+    );
+    assert!(choose(&alone, &["n1.alpha".to_owned()], None).is_ok());
 }
 
 #[test]
@@ -96,7 +109,7 @@ fn who_is_left_out_is_named() {
 
 #[test]
 fn jobs_of_fewer_nodes() {
-    let down = "without n2.alpha: its agent is not attached (start it there with `isthmus up`)";
+    let down = format!("without n2.alpha: its agent is not attached ({UNATTACHED})");
     let wants = |there: &str, least| {
         format!("not started: only {there} can take part, and --min-nodes wants {least}")
     };
