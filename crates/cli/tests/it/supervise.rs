@@ -79,6 +79,30 @@ async fn a_signal_reaches_the_command() {
     assert_eq!(in_time(handle::status(&mut supervised.outcome())).await, 5);
 }
 
+/// Open MPI's launcher exits at once on a second SIGTERM, and doesn't clean up.
+#[tokio::test]
+async fn sigterm_reaches_the_command_once() {
+    /// Prints its supervisor's id, and a line at each SIGTERM; ends with their number.
+    const COUNTS: &str = "count=0; trap 'count=$((count + 1)); echo told' TERM; echo $PPID; \
+                          while [ $count -eq 0 ]; do sleep 0.05; done; sleep 0.5; exit $count";
+    for (name, is_of_a_group) in [("by its parent", false), ("as one of a group", true)] {
+        let mut supervised = start(COUNTS);
+        let mut lines = BufReader::new(supervised.stdout.take().unwrap()).lines();
+        let supervisor = in_time(lines.next_line()).await.unwrap().unwrap().parse().unwrap();
+        if is_of_a_group {
+            // A session of its own, of which the supervisor is the first.
+            let group = nix::unistd::Pid::from_raw(supervisor);
+            nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGTERM).unwrap();
+        } else {
+            supervised.signal(nix::libc::SIGTERM, false).await;
+        }
+        assert_eq!(in_time(lines.next_line()).await.unwrap().as_deref(), Some("told"), "{name}");
+        supervised.signal(nix::libc::SIGTERM, false).await;
+        supervised.end().await;
+        assert_eq!(in_time(handle::status(&mut supervised.outcome())).await, 1, "{name}");
+    }
+}
+
 /// A key that was pressed before there was a command.
 #[tokio::test]
 async fn a_terminal_s_signal_that_the_command_has_missed_reaches_it() {

@@ -63,6 +63,7 @@ pub fn run(options: Options) -> io::Result<ExitCode> {
         from_terminal: HashMap::new(),
         killed: HashSet::new(),
         passed_on: Vec::new(),
+        is_told: false,
         ending: None,
         killing: false,
     };
@@ -127,6 +128,9 @@ struct Supervisor {
     killed: HashSet<i32>,
     /// The signals that the parent had passed on, once each.
     passed_on: Vec<Signal>,
+    /// Another party has sent SIGTERM to this process: to its group, or to all of a session
+    /// or a machine, so the command has it as well.
+    is_told: bool,
     /// When the end of the command was ordered.
     ending: Option<Instant>,
     /// Whether descendants have been sent SIGKILL after the grace period.
@@ -151,10 +155,10 @@ impl Supervisor {
         };
         match command.spawn() {
             Ok(child) => {
-                self.command = i32::try_from(child.id()).ok().map(Pid::from_raw);
                 // The command may have missed what came before.
                 self.read_signals();
                 self.from_terminal.clear();
+                self.command = i32::try_from(child.id()).ok().map(Pid::from_raw);
             }
             Err(error) => {
                 eprintln!("isthmus: {}", unstarted(Path::new(program), &error));
@@ -223,7 +227,10 @@ impl Supervisor {
         while let Ok(Some(info)) = self.signal_fd.read_signal() {
             let signal = i32::try_from(info.ssi_signo).ok().and_then(|number| Signal::try_from(number).ok());
             match signal {
-                Some(Signal::SIGTERM) => self.end(),
+                Some(Signal::SIGTERM) => {
+                    self.is_told = true;
+                    self.end();
+                }
                 Some(signal) if info.ssi_code == libc::SI_KERNEL => {
                     *self.from_terminal.entry(signal).or_default() += 1;
                 }
@@ -264,6 +271,10 @@ impl Supervisor {
         if byte & FROM_TERMINAL != 0 && self.has(signal) {
             return;
         }
+        // A second SIGTERM has Open MPI's launcher exit at once, without its cleanup.
+        if signal == Signal::SIGTERM && self.has_term() {
+            return;
+        }
         if let Some(pid) = self.command {
             if !self.passed_on.contains(&signal) {
                 self.passed_on.push(signal);
@@ -275,10 +286,16 @@ impl Supervisor {
 
     fn end(&mut self) {
         if self.ending.is_none() {
+            let spared = self.command.filter(|_| self.has_term());
             self.ending = Some(Instant::now());
-            self.signal_descendants(Signal::SIGTERM);
-            self.signal_descendants(Signal::SIGCONT);
+            self.signal_descendants(Signal::SIGTERM, spared);
+            self.signal_descendants(Signal::SIGCONT, None);
         }
+    }
+
+    /// Whether the command has got SIGTERM, if it runs.
+    fn has_term(&self) -> bool {
+        self.is_told || self.ending.is_some() || self.passed_on.contains(&Signal::SIGTERM)
     }
 
     /// Kills the descendants that are left after the grace period; returns how long to
@@ -289,17 +306,20 @@ impl Supervisor {
         if left.is_zero() {
             self.killing = true;
             // One that ends takes a while, and is signalled again.
-            self.killed.extend(self.signal_descendants(Signal::SIGKILL));
+            self.killed.extend(self.signal_descendants(Signal::SIGKILL, None));
             // Repeated soon: a process may have forked meanwhile.
             return PollTimeout::from(50u8);
         }
         PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO)
     }
 
-    /// Returns those that could be signalled.
-    fn signal_descendants(&self, signal: Signal) -> Vec<i32> {
+    /// Signals all but one. Returns those that could be signalled.
+    fn signal_descendants(&self, signal: Signal, spared: Option<Pid>) -> Vec<i32> {
         let mut descendants = tree::descendants(getpid().as_raw(), &tree::snapshot());
-        descendants.retain(|pid| kill(Pid::from_raw(*pid), signal).is_ok());
+        descendants.retain(|pid| {
+            let pid = Pid::from_raw(*pid);
+            Some(pid) != spared && kill(pid, signal).is_ok()
+        });
         descendants
     }
 
