@@ -180,6 +180,28 @@ fn a_missing_launcher_ends_the_run_before_anything_starts() -> Result<()> {
     world.expect_clean()
 }
 
+/// Daemons that are started by ssh would meet no server there.
+#[test]
+fn an_option_that_starts_ranks_past_the_agents_is_named() -> Result<()> {
+    let world = GRID.take()?;
+    for (mpi, option) in [
+        (Mpi::OpenMpi, ["--mca", "plm_rsh_agent", "ssh"]),
+        (Mpi::OpenMpi5, ["--prtemca", "plm_ssh_agent", "ssh"]),
+        (Mpi::Mpich, ["-launcher-exec", "ssh", "-verbose"]),
+    ] {
+        let (launcher, hello) = (mpi.launcher(), mpi.program("hello"));
+        let words = [&[launcher.as_str()], &option[..], &["-n", "4", &hello]].concat();
+        let output = world.run("n1.alpha", &["--nodes", "n1.alpha,n1.beta"], &words)?;
+        ensure!(output.status == 125, "{}", output.whole());
+        let named = format!("{} ssh has ", option[..2].join(" ").trim_end_matches(" ssh"));
+        ensure!(output.stderr.contains(&named), "no {named:?} in {}", output.whole());
+        ensure!(output.stderr.contains("start ranks past isthmus"), "{}", output.whole());
+        ensure!(!output.stderr.contains("port 22"), "{}", output.whole());
+        world.expect_clean()?;
+    }
+    Ok(())
+}
+
 #[test]
 fn an_unknown_node_ends_the_run_before_anything_starts() -> Result<()> {
     let world = GRID.take()?;

@@ -20,6 +20,7 @@ mod programs;
 mod progress;
 mod pulses;
 mod ranks;
+mod replaced;
 mod signals;
 mod slots;
 mod startable;

@@ -23,7 +23,7 @@ use super::progress::Progress;
 use super::signals::{Interrupted, Signals};
 use super::uncarried::{self, Part};
 use super::work::Work;
-use super::{command, each, mpi, nodes, preflight, programs, slots, startable, topology, unready};
+use super::{command, each, mpi, nodes, preflight, programs, replaced, slots, startable, topology, unready};
 use crate::ask::Grid;
 use crate::{local, without_broker};
 
@@ -118,10 +118,18 @@ impl<'a> Prepared<'a> {
     /// Warnings about the command itself, on this node.
     ///
     /// # Errors
-    /// If the command can't be carried and the job is pointless without.
+    /// If the command can't be carried and the job is pointless without, or can't start ranks
+    /// on other nodes.
     pub(super) fn check_command(&self) -> anyhow::Result<Vec<UncarriedProgram>> {
         if self.args.no_check || self.args.each {
             return Ok(Vec::new());
+        }
+        let has_others = self.nodes.iter().skip(1).any(|node| node.slots > 0);
+        if let Some(launcher) = self.launcher.filter(|_| has_others) {
+            let findings = replaced::findings(launcher, arguments(self.args));
+            if !findings.is_empty() {
+                bail!(not_started(&preflight::text(&findings)));
+            }
         }
         let part = if self.launcher.is_some() { Part::Launcher } else { Part::Command };
         judge(part, command::uncarried(&self.args.command, &self.candidates.own))
@@ -203,7 +211,7 @@ impl<'a> Prepared<'a> {
         findings.extend(self.more_ranks_than_slots());
         let text = preflight::text(&findings);
         if findings.iter().any(|finding| finding.fatal) {
-            bail!("not started:\n{text}To start in spite of that, give --no-check");
+            bail!(not_started(&text));
         }
         if !findings.is_empty() && !self.args.quiet {
             progress.message(text.trim());
@@ -232,6 +240,10 @@ impl<'a> Prepared<'a> {
         };
         Ok(Work::Each(each::Each::start(&self.agent, &wanted)))
     }
+}
+
+fn not_started(findings: &str) -> String {
+    format!("not started:\n{findings}To start in spite of that, give --no-check")
 }
 
 fn arguments(args: &RunArgs) -> &[String] {

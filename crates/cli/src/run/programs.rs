@@ -1,6 +1,8 @@
 //! The programs that a launcher's command line names, on which nodes they run, and
 //! whether a program that nodes lack is a mistake: pure decisions.
 
+use std::fmt;
+
 use isthmus_wire::proto::{JobNode, MissingProgram};
 
 /// Options of Open MPI's and Hydra's launchers that take one value. Others count
@@ -34,6 +36,8 @@ const ONE_VALUE: &[&str] = &[
     "cpus-per-rank",
     "launcher",
     "launcher-exec",
+    "bootstrap",
+    "bootstrap-exec",
     "launch-agent",
     "rmk",
     "iface",
@@ -47,8 +51,10 @@ const ONE_VALUE: &[&str] = &[
     "order-nodes",
     "report-uri",
 ];
-/// Options that take a name and a value.
-const TWO_VALUES: &[&str] = &["mca", "gmca", "pmca", "pmixmca", "prtemca", "env", "genv"];
+/// Options that take the name of a parameter of Open MPI and a value.
+const PARAMETERS: &[&str] = &["mca", "gmca", "omca", "pmca", "pmixmca", "prtemca"];
+/// The same of a variable.
+const VARIABLES: &[&str] = &["env", "genv"];
 /// Options that name the nodes of one context.
 const HOSTS: &[&str] = &["host", "hosts", "H"];
 /// Options that place ranks by a file, which isthmus doesn't read.
@@ -71,14 +77,7 @@ pub(super) fn wanted(arguments: &[String]) -> Vec<Wanted> {
 
 /// Whether the command line itself names the nodes of a context, or a file with them.
 pub(super) fn is_placed(arguments: &[String]) -> bool {
-    let is_named = |word: &String| {
-        let option = word.strip_prefix("--").or_else(|| word.strip_prefix('-'));
-        option.is_some_and(|option| HOSTS.contains(&option) || PLACED.contains(&option))
-    };
-    arguments.split(|word| word == ":").any(|words| match context(words) {
-        Some(wanted) => wanted.nodes.is_some(),
-        None => words.iter().any(is_named),
-    })
+    options(arguments).iter().any(|option| HOSTS.contains(&option.name) || PLACED.contains(&option.name))
 }
 
 /// The program of a command that every node runs.
@@ -86,27 +85,79 @@ pub(super) fn everywhere(command: &[String]) -> Vec<Wanted> {
     command.first().map(|program| Wanted { program: program.clone(), nodes: None }).into_iter().collect()
 }
 
-fn context(words: &[String]) -> Option<Wanted> {
-    let mut nodes = None;
-    let mut index = 0;
-    loop {
-        let word = words.get(index)?;
-        let Some(option) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else {
-            return Some(Wanted { program: word.clone(), nodes });
-        };
-        let value = words.get(index + 1);
-        index += match option {
-            _ if PLACED.contains(&option) => return None,
-            _ if HOSTS.contains(&option) => {
-                let names = value?.split(',').map(|host| host.split(':').next().unwrap_or(host).to_owned());
-                nodes = Some(names.collect());
-                2
-            }
-            _ if TWO_VALUES.contains(&option) => 3,
-            _ if ONE_VALUE.contains(&option) => 2,
-            _ => 1,
-        };
+/// An option of a launcher, as it was given: `--mca plm rsh`, `-launcher ssh`,
+/// `--launcher=ssh`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Given<'a> {
+    /// Without its hyphens.
+    pub name: &'a str,
+    /// The value within the same word.
+    within: Option<&'a str>,
+    /// The option with its values.
+    words: &'a [String],
+}
+
+impl Given<'_> {
+    /// One of its values, empty if there are fewer.
+    pub(super) fn value(&self, place: usize) -> &str {
+        match self.within {
+            Some(value) if place == 0 => value,
+            Some(_) => "",
+            None => self.words.get(1 + place).map_or("", String::as_str),
+        }
     }
+
+    /// Whether its first value is the name of a parameter of Open MPI.
+    pub(super) fn names_parameter(&self) -> bool {
+        PARAMETERS.contains(&self.name)
+    }
+}
+
+impl fmt::Display for Given<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words.join(" "))
+    }
+}
+
+/// All options of a launcher, of each context up to its program.
+pub(super) fn options(arguments: &[String]) -> Vec<Given<'_>> {
+    arguments.split(|word| word == ":").flat_map(|words| read(words).0).collect()
+}
+
+/// The options of a context, and its program.
+fn read(words: &[String]) -> (Vec<Given<'_>>, Option<&String>) {
+    let mut given = Vec::new();
+    let mut rest = words;
+    while let [word, ..] = rest {
+        let Some(option) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else {
+            return (given, Some(word));
+        };
+        let (name, within) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, None),
+        };
+        let values = match name {
+            _ if within.is_some() => 0,
+            _ if PARAMETERS.contains(&name) || VARIABLES.contains(&name) => 2,
+            _ if [ONE_VALUE, HOSTS, PLACED].iter().any(|names| names.contains(&name)) => 1,
+            _ => 0,
+        };
+        let (words, behind) = rest.split_at(rest.len().min(1 + values));
+        given.push(Given { name, within, words });
+        rest = behind;
+    }
+    (given, None)
+}
+
+fn context(words: &[String]) -> Option<Wanted> {
+    let (given, program) = read(words);
+    if given.iter().any(|option| PLACED.contains(&option.name)) {
+        return None;
+    }
+    let hosts = given.iter().rfind(|option| HOSTS.contains(&option.name));
+    let node = |host: &str| host.split(':').next().unwrap_or(host).to_owned();
+    let nodes = hosts.map(|option| option.value(0).split(',').map(node).collect());
+    Some(Wanted { program: program?.clone(), nodes })
 }
 
 /// Programs that some of their nodes have and others lack, with the latter. A
@@ -152,6 +203,8 @@ mod tests {
             ("-genv A B -ppn 2 app : -n 2 -host n1.a:2,n2.a other", "app other@n1.a,n2.a"),
             ("--oversubscribe app", "app"),
             ("-f hosts app", ""),
+            ("--host=n1.a,n2.a -n 2 app", "app@n1.a,n2.a"),
+            ("-n", ""),
             ("--version", ""),
         ] {
             let got = wanted(&words(line)).into_iter().map(|Wanted { program, nodes }| match nodes {
