@@ -10,6 +10,7 @@
  *            segv    SIGSEGV to itself
  *            leave   exit(0) without MPI_Finalize
  *            quit    _exit(0) without MPI_Finalize
+ *            all     every rank aborts, as by abort
  *            never   it doesn't: it waits like the others
  *   WAIT   what the others do meanwhile:
  *            barrier MPI_Barrier that the dead rank never enters
@@ -33,7 +34,7 @@
 
 enum { EXIT_CODE = 7, TAG_HELLO = 1, TAG_NEVER = 2 };
 
-static const char *const MODES[] = {"abort", "exit", "kill", "segv", "leave", "quit", "never", NULL};
+static const char *const MODES[] = {"abort", "exit", "kill", "segv", "leave", "quit", "all", "never", NULL};
 static const char *const WAITS[] = {"barrier", "recv", "sleep", NULL};
 
 static int is_one_of(const char *word, const char *const *words)
@@ -57,7 +58,7 @@ static void exchange_with_all(int rank, int size)
 
 static void die(const char *mode)
 {
-    if (strcmp(mode, "abort") == 0) {
+    if (strcmp(mode, "abort") == 0 || strcmp(mode, "all") == 0) {
         MPI_Abort(MPI_COMM_WORLD, EXIT_CODE);
     } else if (strcmp(mode, "kill") == 0) {
         raise(SIGKILL);
@@ -104,14 +105,14 @@ int main(int argc, char **argv)
     int bad_rank = argc > 2 && (errno != 0 || end == argv[2] || *end != '\0' || victim < 0 || victim >= size);
     if (argc > 4 || bad_rank || !is_one_of(mode, MODES) || !is_one_of(how, WAITS)) {
         if (rank == 0) {
-            fprintf(stderr, "usage: die abort|exit|kill|segv|leave|quit|never [RANK [barrier|recv|sleep]]\n");
+            fprintf(stderr, "usage: die abort|exit|kill|segv|leave|quit|all|never [RANK [barrier|recv|sleep]]\n");
         }
         MPI_Finalize();
         return 2;
     }
 
     exchange_with_all(rank, size);
-    if (rank == victim && strcmp(mode, "never") != 0) {
+    if (strcmp(mode, "all") == 0 || (rank == victim && strcmp(mode, "never") != 0)) {
         printf("rank %d of %d on %s dies: %s\n", rank, size, host, mode);
         fflush(stdout);
         die(mode);

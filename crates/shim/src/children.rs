@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
 use isthmus_wire::launchers::{DAEMONS, starts_ranks};
 use isthmus_wire::shim::Request;
 
-use crate::agent;
+use crate::agent::{self, Exchange};
 use crate::job::{Job, job};
 use crate::sys;
 
@@ -93,13 +93,14 @@ pub(crate) fn ended(pid: c_int, status: c_int) {
         return;
     }
     let was_signalled = forget(pid);
-    if was_signalled || status == 0 {
-        return;
-    }
     let (Some(job), Ok(pid)) = (job(), u32::try_from(pid)) else { return };
     let errno = sys::errno();
-    // Waited for: the agent knows before the launcher acts on it.
-    let _ = agent::tell(job, &Request::Ended { pid, status });
+    if was_signalled || status == 0 {
+        drop(Exchange::begin_without_waiting(job, &Request::Collected { pid }));
+    } else {
+        // Waited for: the agent knows before the launcher acts on it.
+        let _ = agent::tell(job, &Request::Ended { pid, status });
+    }
     sys::set_errno(errno);
 }
 

@@ -107,6 +107,12 @@ pub enum Request {
         /// As wait(2) gives it.
         status: i32,
     },
+    /// The same of one that ended with status 0, or that this one had signalled. Nobody waits
+    /// for the reply.
+    Collected {
+        /// Its id.
+        pid: u32,
+    },
 }
 
 mod operation {
@@ -119,6 +125,7 @@ mod operation {
     pub(super) const DAEMON: u8 = 7;
     pub(super) const SIGNALLED: u8 = 8;
     pub(super) const UNFINISHED: u8 = 9;
+    pub(super) const COLLECTED: u8 = 10;
 }
 
 impl Request {
@@ -171,6 +178,10 @@ impl Request {
                 put(20, &sender.to_ne_bytes());
             }
             Self::Unfinished => put(1, &[operation::UNFINISHED]),
+            Self::Collected { pid } => {
+                put(1, &[operation::COLLECTED]);
+                put(20, &pid.to_ne_bytes());
+            }
         }
         out
     }
@@ -208,6 +219,7 @@ impl Request {
                 Ok(Self::Signalled { signal: u32::from_ne_bytes(array(bytes, 4)), sender: number })
             }
             (VERSION, operation::UNFINISHED) => Ok(Self::Unfinished),
+            (VERSION, operation::COLLECTED) => Ok(Self::Collected { pid: number }),
             (VERSION, other) => Err(DecodeError::new("shim request", format!("unknown operation {other}"))),
             (other, _) => {
                 Err(DecodeError::new("shim request", format!("version {other}, this agent speaks {VERSION}")))
@@ -325,6 +337,7 @@ mod tests {
             Request::Daemon { daemon: 2 },
             Request::Signalled { signal: 15, sender: 4711 },
             Request::Unfinished,
+            Request::Collected { pid: 4711 },
         ] {
             assert_eq!(Request::decode(&request.encode()), Ok(request));
         }

@@ -210,7 +210,7 @@ async fn answer(node: &Arc<Node>, job: &Arc<Job>, stream: UnixStream) -> io::Res
             reply(&stream, &Connected { reply: Reply::error(0), socket: None })
         }
         Request::Rank { rank } => {
-            job.ranks.introduced(caller(&stream)?, rank);
+            job.ranks.introduced(caller(&stream)?, rank, tell_live(node, job));
             known(&stream)
         }
         Request::Daemon { daemon } => {
@@ -218,9 +218,14 @@ async fn answer(node: &Arc<Node>, job: &Arc<Job>, stream: UnixStream) -> io::Res
             known(&stream)
         }
         Request::Ended { pid, status } => {
-            tell_end(job, job.ranks.ended(node.name(), pid, status));
+            tell_end(job, job.ranks.ended(node.name(), pid, status, tell_live(node, job)));
             tell_killed(job, job.starters.ended(node.name(), pid, status));
             known(&stream)
+        }
+        Request::Collected { pid } => {
+            job.ranks.collected(pid, tell_live(node, job));
+            // It doesn't wait.
+            Ok(())
         }
         Request::Unfinished => {
             tell_end(job, job.ranks.unfinished(node.name(), caller(&stream)?));
@@ -241,6 +246,14 @@ fn caller(stream: &UnixStream) -> io::Result<u32> {
 /// The reply that means only that the agent knows.
 fn known(stream: &UnixStream) -> io::Result<()> {
     reply(stream, &Connected { reply: Reply::error(0), socket: None })
+}
+
+/// Tells whether any process here is a rank.
+fn tell_live(node: &Node, job: &Job) -> impl FnOnce(bool) {
+    move |any| {
+        let node = node.name().to_string();
+        job.news.send(job_news::Kind::RanksLive(proto::RanksLive { node, any }));
+    }
 }
 
 /// Tells of a rank's end. Once the job ends here, its end ends them.

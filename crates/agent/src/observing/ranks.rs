@@ -85,7 +85,8 @@ impl Counted {
 #[derive(Debug, Default)]
 pub(crate) struct Ranks {
     counted: Mutex<Counted>,
-    /// The rank of each process that has introduced itself.
+    /// The rank of each process that has introduced itself, until its launcher or daemon has
+    /// collected it.
     processes: Mutex<HashMap<u32, u32>>,
 }
 
@@ -106,18 +107,38 @@ impl Ranks {
         }
     }
 
-    /// A process is this rank.
-    pub(crate) fn introduced(&self, pid: u32, rank: u32) {
+    /// A process is this rank. `tell` is told whether any runs, if that changes: under the
+    /// lock, so in the right order.
+    pub(crate) fn introduced(&self, pid: u32, rank: u32, tell: impl FnOnce(bool)) {
         let mut processes = lock(&self.processes);
+        if processes.is_empty() {
+            tell(true);
+        }
         if processes.len() < PROCESSES_MAX {
             processes.insert(pid, rank);
         }
     }
 
+    /// A process was collected. Returns its rank, if it was one.
+    pub(crate) fn collected(&self, pid: u32, tell: impl FnOnce(bool)) -> Option<u32> {
+        let mut processes = lock(&self.processes);
+        let rank = processes.remove(&pid)?;
+        if processes.is_empty() {
+            tell(false);
+        }
+        Some(rank)
+    }
+
     /// A process has ended, with this wait status. Returns what the head is told, if it was
     /// a rank and ended badly.
-    pub(crate) fn ended(&self, node: &GridName, pid: u32, status: i32) -> Option<proto::RankEnded> {
-        let rank = lock(&self.processes).remove(&pid)?;
+    pub(crate) fn ended(
+        &self,
+        node: &GridName,
+        pid: u32,
+        status: i32,
+        tell: impl FnOnce(bool),
+    ) -> Option<proto::RankEnded> {
+        let rank = self.collected(pid, tell)?;
         let signal = if libc::WIFSIGNALED(status) { libc::WTERMSIG(status) } else { 0 };
         let status = if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 0 };
         ((signal, status) != (0, 0)).then(|| proto::RankEnded {
@@ -132,7 +153,7 @@ impl Ranks {
     /// A process ends with status 0 and hasn't finished with MPI. Returns what the head is
     /// told, if it is a rank, and not a child of one.
     pub(crate) fn unfinished(&self, node: &GridName, pid: u32) -> Option<proto::RankEnded> {
-        let rank = lock(&self.processes).remove(&pid)?;
+        let rank = *lock(&self.processes).get(&pid)?;
         let node = node.to_string();
         Some(proto::RankEnded { node, rank, unfinished: true, ..proto::RankEnded::default() })
     }
@@ -280,7 +301,7 @@ mod tests {
     fn a_rank_that_ends_badly_is_told_once() {
         let ranks = Ranks::default();
         for (pid, rank) in [(10, 3), (11, 4), (12, 5)] {
-            ranks.introduced(pid, rank);
+            ranks.introduced(pid, rank, |_| ());
         }
         let node = "n1.beta".parse().unwrap();
         for (name, pid, status, want) in [
@@ -290,7 +311,8 @@ mod tests {
             ("exited", 12, 7 << 8, Some((5, 0, 7))),
             ("no rank", 13, libc::SIGKILL, None),
         ] {
-            let got = ranks.ended(&node, pid, status).map(|ended| (ended.rank, ended.signal, ended.status));
+            let ended = ranks.ended(&node, pid, status, |_| ());
+            let got = ended.map(|ended| (ended.rank, ended.signal, ended.status));
             assert_eq!(got, want, "{name}");
         }
     }
@@ -298,10 +320,25 @@ mod tests {
     #[test]
     fn only_a_rank_itself_ends_unfinished() {
         let ranks = Ranks::default();
-        ranks.introduced(10, 3);
+        ranks.introduced(10, 3, |_| ());
         let node = "n1.beta".parse().unwrap();
         let ended = |pid| ranks.unfinished(&node, pid).map(|ended| (ended.rank, ended.unfinished));
-        assert_eq!([ended(11), ended(10), ended(10)], [None, Some((3, true)), None]);
+        assert_eq!([11, 10].map(ended), [None, Some((3, true))]);
+    }
+
+    #[test]
+    fn whether_any_rank_runs_is_told_when_it_changes() {
+        let (ranks, told) = (Ranks::default(), std::cell::RefCell::new(Vec::new()));
+        let tell = |any| told.borrow_mut().push(any);
+        let node = "n1.beta".parse().unwrap();
+        ranks.introduced(10, 0, tell);
+        ranks.introduced(11, 1, tell);
+        ranks.collected(12, tell);
+        ranks.collected(10, tell);
+        assert_eq!(*told.borrow(), [true]);
+        ranks.ended(&node, 11, libc::SIGKILL, tell);
+        ranks.introduced(13, 0, tell);
+        assert_eq!(*told.borrow(), [true, false, true]);
     }
 
     #[test]

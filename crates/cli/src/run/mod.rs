@@ -113,8 +113,21 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     let head = prepared.nodes.first().map(|node| node.name.clone()).unwrap_or_default();
     let pulses = Pulses::new(args.patience, started);
     let daemons = Daemons::new(&prepared.nodes, prepared.waits_for_daemons(), started);
-    let begun =
-        Begun { work, quiet, keep_going, signals, progress, daemons, stopwatch, agent, job, head, pulses };
+    let is_launcher = prepared.is_launcher();
+    let begun = Begun {
+        work,
+        quiet,
+        keep_going,
+        is_launcher,
+        signals,
+        progress,
+        daemons,
+        stopwatch,
+        agent,
+        job,
+        head,
+        pulses,
+    };
     let mut watch = Watch::new(begun, started);
     watch.warn(warnings);
     // The job lasts as long as this call: it must outlive the account.

@@ -108,6 +108,11 @@ impl<'a> Prepared<'a> {
         self.launcher.and_then(|_| mpi::ranks(arguments(self.args)))
     }
 
+    /// Whether the command is a launcher.
+    pub(super) fn is_launcher(&self) -> bool {
+        self.launcher.is_some()
+    }
+
     /// Whether the launcher starts a daemon on every node, and no rank before all of them run.
     /// Hydra starts ranks at once, and on nodes of the user's choice there may be none.
     pub(super) fn waits_for_daemons(&self) -> bool {

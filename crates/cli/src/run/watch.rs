@@ -1,5 +1,6 @@
 //! Watching a job while its command runs: news of its agents, and what ends it.
 
+mod left;
 mod news;
 
 use std::collections::{HashMap, HashSet};
@@ -13,6 +14,8 @@ use isthmus_wire::proto::{self, Links, RankEnded};
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
+
+use left::RanksLeft;
 
 use super::culprit::{self, Culprit, Event, Events};
 use super::pauses::Pauses;
@@ -56,6 +59,8 @@ pub(super) struct Begun {
     pub quiet: bool,
     /// Go on when a connection can't be made.
     pub keep_going: bool,
+    /// The command is a launcher.
+    pub is_launcher: bool,
     /// Signals to this process.
     pub signals: Signals,
     /// What the user sees meanwhile.
@@ -93,6 +98,8 @@ pub(super) struct Observed {
     rank_ended: Option<(Instant, RankEnded)>,
     /// Whether the user has read that a rank has ended.
     rank_told: bool,
+    /// Where ranks run.
+    ranks_left: RanksLeft,
     /// Nodes from which another one is cut off: the fault isn't theirs.
     cut_off: HashSet<String>,
     /// Sites that were cut off for a while.
@@ -111,6 +118,7 @@ pub(super) struct Watch {
     pub work: Work,
     quiet: bool,
     keep_going: bool,
+    is_launcher: bool,
     signals: Signals,
     pub progress: Progress,
     daemons: Daemons,
@@ -138,6 +146,7 @@ impl Watch {
             work,
             quiet,
             keep_going,
+            is_launcher,
             signals,
             progress,
             daemons,
@@ -151,6 +160,7 @@ impl Watch {
             work,
             quiet,
             keep_going,
+            is_launcher,
             signals,
             progress,
             daemons,
@@ -210,7 +220,8 @@ impl Watch {
                 _ = ticks.tick() => {
                     self.wire_up.tick(Instant::now(), self.stopwatch.commands());
                     self.show_start();
-                    self.show_rank(is_ending);
+                    lost |= !is_ending && self.outlives_its_ranks();
+                    self.show_rank(is_ending || lost);
                     if let Some((silent, reason)) = self.pulses.passed(Instant::now()) {
                         self.note_ago(silent, Event::Lost(reason));
                         lost = true;
@@ -250,6 +261,20 @@ impl Watch {
             self.progress.message(&one_line(&format!("{words}; the command goes on (Ctrl-C ends it)")));
             self.observed.rank_told = true;
         }
+    }
+
+    /// Whether the launcher goes on though no rank is left, of which one ended badly: it may
+    /// wait for ever.
+    fn outlives_its_ranks(&mut self) -> bool {
+        let since = self.observed.ranks_left.none_since().filter(|_| self.is_launcher);
+        let (Some(since), Some((at, ended))) = (since, &self.observed.rank_ended) else { return false };
+        let is_over = since.elapsed() >= RANK_GRACE && at.elapsed() >= RANK_GRACE;
+        if is_over {
+            let words = culprit::rank_words(ended);
+            let text = format!("{words}, and no rank is left; the launcher goes on, so isthmus ends it");
+            self.progress.message(&one_line(&text));
+        }
+        is_over
     }
 
     /// Shows what the start waits for, if that takes long.

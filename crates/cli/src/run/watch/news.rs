@@ -83,6 +83,7 @@ impl Watch {
                 self.observed.rank_ended = Some((Instant::now(), ended.clone()));
                 self.note(Event::Rank(ended));
             }
+            Some(Kind::RanksLive(live)) => self.observed.ranks_left.told(live, Instant::now()),
             Some(Kind::Links(links)) => {
                 self.observed.links.retain(|other| other.node != links.node);
                 self.observed.links.push(links);
