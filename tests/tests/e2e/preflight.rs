@@ -180,6 +180,36 @@ fn a_missing_launcher_ends_the_run_before_anything_starts() -> Result<()> {
     world.expect_clean()
 }
 
+/// What is looked for in the working directory is missing with it.
+#[test]
+fn a_missing_directory_or_program_is_named_as_what_it_is() -> Result<()> {
+    let world = GRID.take()?;
+    let binary = isthmus_e2e::isthmus().display().to_string();
+    for node in ["n1.alpha", "n1.beta", "n2.beta"] {
+        let make = "mkdir -p /tmp/only/run && ln -sf /bin/true /tmp/only/run/heat";
+        let made = world.sh(node, SOON, &["sh", "-c", make])?;
+        ensure!(made.status == 0, "{}", made.whole());
+    }
+    world.sh("n2.beta", SOON, &["rm", "-r", "/tmp/only"])?;
+    let run = |program: &str| {
+        let line = format!(
+            "cd /tmp/only/run && exec {binary} run --nodes n1.alpha,n1.beta,n2.beta -- \
+             mpirun.openmpi -n 4 {program}"
+        );
+        world.sh("n1.alpha", SOON, &["sh", "-c", &line])
+    };
+    let output = run("./heat")?;
+    ensure_refused(&output, "n2.beta", "the directory /tmp/only/run is missing, so ./heat is, too")?;
+    ensure!(!output.stderr.contains("  n1.beta: "), "{}", output.whole());
+    // The launcher would find out once all daemons run.
+    let output = run("/tmp/only/haet")?;
+    ensure!(output.status == 125, "{}", output.whole());
+    let named = "  /tmp/only/haet is missing, or not executable, on every node";
+    ensure!(output.stderr.contains(named), "{}", output.whole());
+    ensure!(!output.stderr.contains("wired up"), "{}", output.whole());
+    world.expect_clean()
+}
+
 /// Daemons that are started by ssh would meet no server there.
 #[test]
 fn an_option_that_starts_ranks_past_the_agents_is_named() -> Result<()> {

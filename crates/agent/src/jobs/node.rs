@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -283,7 +283,12 @@ impl Node {
     fn look_for_now(&self, check: &proto::ProgramCheck) -> Faults {
         let own_path = std::env::var("PATH").unwrap_or_default();
         let node = || self.name().to_string();
-        let missing = |program| proto::MissingProgram { node: node(), program };
+        let is_there = check.working_directory.is_empty() || Path::new(&check.working_directory).is_dir();
+        let directory = if is_there { String::new() } else { check.working_directory.clone() };
+        let missing = |program| {
+            let directory = directory.clone();
+            proto::MissingProgram { node: node(), program, directory }
+        };
         let uncarried = |found| self.uncarried(found);
         Faults {
             missing: programs::missing(check, &own_path).into_iter().map(missing).collect(),

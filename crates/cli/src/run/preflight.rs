@@ -5,13 +5,18 @@ use std::time::Duration;
 
 use isthmus_wire::proto::{JobNode, MissingProgram, NodeReport};
 
-use super::programs::{self, Wanted};
+use super::programs::{self, Lacking, Wanted};
 use crate::format::{bytes, site};
 use crate::output::one_line;
 
 /// Clocks further apart than this are a fault: certificates are valid from the
 /// minute of their issue, and logs of two nodes can't be read side by side.
 const SKEW_MAX: Duration = Duration::from_secs(30);
+
+/// What to do about a program that a node lacks, or the directory that it is run in.
+const NOT_THERE: &str = "put it there, or name other nodes with --nodes";
+const NO_DIRECTORY: &str =
+    "make it there with the program, run from one that all nodes have, or name other nodes";
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Needs<'a> {
@@ -51,10 +56,20 @@ pub(super) fn findings(
             found.push(finding);
         }
     };
-    for (program, nodes) in programs::lacking(needs.wanted, needs.nodes, missing) {
-        for node in nodes {
-            let what = format!("{program} is missing, or not executable");
-            add(&node, true, what, "put it there, or name other nodes with --nodes");
+    for Lacking { program, everywhere, by } in programs::lacking(needs.wanted, needs.nodes, missing) {
+        if everywhere && by.iter().all(|entry| entry.directory.is_empty()) {
+            let what = format!("{program} is missing, or not executable, on every node");
+            add("", true, what, "check its name, and the directory that you are in");
+            continue;
+        }
+        for MissingProgram { node, directory, .. } in by {
+            let (what, remedy) = match directory.as_str() {
+                "" => (format!("{program} is missing, or not executable"), NOT_THERE),
+                directory => {
+                    (format!("the directory {directory} is missing, so {program} is, too"), NO_DIRECTORY)
+                }
+            };
+            add(node, true, what, remedy);
         }
     }
     let head = needs.nodes.first().and_then(|head| reports.iter().find(|report| report.node == head.name));
@@ -193,7 +208,7 @@ mod tests {
     fn check(cases: Vec<Case>) {
         let node = |name: &str, slots| JobNode { name: name.to_owned(), virtual_address: 0, slots };
         let nodes = [node("n1.a", 2), node("n1.b", 2), node("fe.c", 0)];
-        let wanted = [Wanted { program: "./app".to_owned(), nodes: None }];
+        let wanted = [Wanted { program: "./app".to_owned(), nodes: None, is_certain: true }];
         for Case { name, missing, report: there, memory_bytes, want } in cases {
             let needs = Needs { launcher: Some("mpirun"), wanted: &wanted, nodes: &nodes, memory_bytes };
             // A node without ranks may lack anything.
@@ -207,11 +222,33 @@ mod tests {
 
     #[test]
     fn faults_of_programs() {
-        let lacks = MissingProgram { node: "n1.b".to_owned(), program: "./app".to_owned() };
+        let lacks = |node: &str, directory: &str| MissingProgram {
+            node: node.to_owned(),
+            program: "./app".to_owned(),
+            directory: directory.to_owned(),
+        };
         check(vec![
             case("no fault", report("n1.b"), ""),
             Case {
-                missing: vec![lacks],
+                missing: vec![lacks("n1.b", "/home/ada/run")],
+                ..case(
+                    "the directory",
+                    report("n1.b"),
+                    "! n1.b: the directory /home/ada/run is missing, so ./app is, too (make it there with the \
+                     program, run from one that all nodes have, or name other nodes)",
+                )
+            },
+            Case {
+                missing: vec![lacks("n1.a", ""), lacks("n1.b", "")],
+                ..case(
+                    "no node has it",
+                    report("n1.b"),
+                    "! ./app is missing, or not executable, on every node (check its name, and the directory \
+                     that you are in)",
+                )
+            },
+            Case {
+                missing: vec![lacks("n1.b", "")],
                 ..case(
                     "a program",
                     report("n1.b"),

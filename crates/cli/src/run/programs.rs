@@ -5,8 +5,8 @@ use std::fmt;
 
 use isthmus_wire::proto::{JobNode, MissingProgram};
 
-/// Options of Open MPI's and Hydra's launchers that take one value. Others count
-/// as having none: a word taken for a program does no harm, see [`lacking`].
+/// Options of Open MPI's and Hydra's launchers that take one value. Those that aren't known
+/// count as having none: a word taken for a program does no harm, see [`lacking`].
 const ONE_VALUE: &[&str] = &[
     "n",
     "np",
@@ -55,6 +55,51 @@ const ONE_VALUE: &[&str] = &[
 const PARAMETERS: &[&str] = &["mca", "gmca", "omca", "pmca", "pmixmca", "prtemca"];
 /// The same of a variable.
 const VARIABLES: &[&str] = &["env", "genv"];
+/// Options without a value.
+const FLAGS: &[&str] = &[
+    "oversubscribe",
+    "nooversubscribe",
+    "overload-allowed",
+    "use-hwthread-cpus",
+    "bynode",
+    "byslot",
+    "bycore",
+    "bysocket",
+    "pernode",
+    "nolocal",
+    "novm",
+    "no-local",
+    "allow-run-as-root",
+    "report-bindings",
+    "display-map",
+    "display-allocation",
+    "display-devel-map",
+    "tag-output",
+    "timestamp-output",
+    "merge-stderr-to-stdout",
+    "quiet",
+    "q",
+    "verbose",
+    "v",
+    "debug",
+    "do-not-launch",
+    "do-not-resolve",
+    "continuous",
+    "enable-recovery",
+    "disable-auto-cleanup",
+    "prepend-rank",
+    "l",
+    "print-all-exitcodes",
+    "enable-x",
+    "disable-x",
+    "genvall",
+    "genvnone",
+    "envall",
+    "envnone",
+    "skip-launch-node",
+];
+/// Options that change where a program is looked for.
+const ELSEWHERE: &[&str] = &["wd", "wdir", "dir", "path", "prefix"];
 /// Options that name the nodes of one context.
 const HOSTS: &[&str] = &["host", "hosts", "H"];
 /// Options that place ranks by a file, which isthmus doesn't read.
@@ -67,6 +112,19 @@ pub(super) struct Wanted {
     pub program: String,
     /// Their names, if the command line has them; all nodes otherwise.
     pub nodes: Option<Vec<String>>,
+    /// The word can be nothing else, such as the value of an option that isn't known here, and
+    /// is looked for where it is checked.
+    pub is_certain: bool,
+}
+
+/// A program that nodes lack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Lacking<'a> {
+    /// The word on the command line.
+    pub program: &'a str,
+    /// They all lack it.
+    pub everywhere: bool,
+    pub by: Vec<&'a MissingProgram>,
 }
 
 /// The programs of a launcher's command line, one per context
@@ -82,7 +140,8 @@ pub(super) fn is_placed(arguments: &[String]) -> bool {
 
 /// The program of a command that every node runs.
 pub(super) fn everywhere(command: &[String]) -> Vec<Wanted> {
-    command.first().map(|program| Wanted { program: program.clone(), nodes: None }).into_iter().collect()
+    let wanted = |program: &String| Wanted { program: program.clone(), nodes: None, is_certain: true };
+    command.first().map(wanted).into_iter().collect()
 }
 
 /// An option of a launcher, as it was given: `--mca plm rsh`, `-launcher ssh`,
@@ -105,6 +164,10 @@ impl Given<'_> {
             Some(_) => "",
             None => self.words.get(1 + place).map_or("", String::as_str),
         }
+    }
+
+    fn has_values(&self) -> bool {
+        self.within.is_some() || self.words.len() > 1
     }
 
     /// Whether its first value is the name of a parameter of Open MPI.
@@ -157,31 +220,32 @@ fn context(words: &[String]) -> Option<Wanted> {
     let hosts = given.iter().rfind(|option| HOSTS.contains(&option.name));
     let node = |host: &str| host.split(':').next().unwrap_or(host).to_owned();
     let nodes = hosts.map(|option| option.value(0).split(',').map(node).collect());
-    Some(Wanted { program: program?.clone(), nodes })
+    let is_known = |last: &Given<'_>| last.has_values() || FLAGS.contains(&last.name);
+    let is_elsewhere = given.iter().any(|option| ELSEWHERE.contains(&option.name));
+    let is_certain = given.last().is_none_or(is_known) && !is_elsewhere;
+    Some(Wanted { program: program?.clone(), nodes, is_certain })
 }
 
-/// Programs that some of their nodes have and others lack, with the latter. A
-/// word that is a program on no node may not be a program at all; the launcher
-/// reports that itself.
-pub(super) fn lacking(
-    wanted: &[Wanted],
+/// Programs that some of their nodes lack, or all of them. A word that is a program on no
+/// node may not be a program at all, if it isn't certain; the launcher reports that itself.
+pub(super) fn lacking<'a>(
+    wanted: &'a [Wanted],
     nodes: &[JobNode],
-    missing: &[MissingProgram],
-) -> Vec<(String, Vec<String>)> {
+    missing: &'a [MissingProgram],
+) -> Vec<Lacking<'a>> {
     let mut all = Vec::new();
-    for Wanted { program, nodes: named } in wanted {
+    for Wanted { program, nodes: named, is_certain } in wanted {
         let meant: Vec<&str> = nodes
             .iter()
             .filter(|node| node.slots > 0)
             .map(|node| node.name.as_str())
             .filter(|name| named.as_ref().is_none_or(|named| named.iter().any(|other| other == name)))
             .collect();
-        let lacks =
-            |name: &&str| missing.iter().any(|entry| entry.node == *name && entry.program == *program);
-        let lacking: Vec<String> =
-            meant.iter().copied().filter(|name| lacks(name)).map(str::to_owned).collect();
-        if !lacking.is_empty() && lacking.len() < meant.len() {
-            all.push((program.clone(), lacking));
+        let lacks = |name: &str| missing.iter().find(|entry| entry.node == name && entry.program == *program);
+        let by: Vec<_> = meant.iter().filter_map(|name| lacks(name)).collect();
+        let everywhere = by.len() == meant.len();
+        if !by.is_empty() && (!everywhere || *is_certain) {
+            all.push(Lacking { program, everywhere, by });
         }
     }
     all
@@ -207,11 +271,28 @@ mod tests {
             ("-n", ""),
             ("--version", ""),
         ] {
-            let got = wanted(&words(line)).into_iter().map(|Wanted { program, nodes }| match nodes {
+            let got = wanted(&words(line)).into_iter().map(|Wanted { program, nodes, .. }| match nodes {
                 Some(nodes) => format!("{program}@{}", nodes.join(",")),
                 None => program,
             });
             assert_eq!(got.collect::<Vec<_>>().join(" "), want, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_no_program_is_not_certain() {
+        for (line, want) in [
+            ("./app", true),
+            ("-n 4 app", true),
+            ("--oversubscribe ./app", true),
+            ("--mca btl tcp,self ./app", true),
+            ("--new-option ./app", false),
+            ("--new-option x ./app", false),
+            ("--new-option=x ./app", true),
+            ("-wdir /scratch -n 4 ./app", false),
+        ] {
+            let certain: Vec<_> = wanted(&words(line)).iter().map(|wanted| wanted.is_certain).collect();
+            assert_eq!(certain, [want], "{line}");
         }
     }
 
@@ -222,17 +303,26 @@ mod tests {
         for (name, line, lacking, want) in [
             ("all have it", "./app", "", ""),
             ("one lacks it", "./app", "n1.b", "./app: n1.b"),
-            ("none has it", "./app", "n1.a n1.b", ""),
+            ("none has it", "./app", "n1.a n1.b", "./app: n1.a n1.b, all"),
+            ("none has what may be no program", "--new-option ./app", "n1.a n1.b", ""),
+            ("the only one that is meant", "-host n1.b ./app", "n1.b", "./app: n1.b, all"),
             ("the head has no rank", "./app", "fe.a", ""),
             ("not meant for that node", "-host n1.a ./app", "n1.b", ""),
         ] {
             let missing: Vec<_> = lacking
                 .split_whitespace()
-                .map(|node| MissingProgram { node: node.to_owned(), program: "./app".to_owned() })
+                .map(|node| MissingProgram {
+                    node: node.to_owned(),
+                    program: "./app".to_owned(),
+                    directory: String::new(),
+                })
                 .collect();
-            let got = super::lacking(&wanted(&words(line)), &nodes, &missing);
-            let got: Vec<_> =
-                got.into_iter().map(|(program, nodes)| format!("{program}: {}", nodes.join(" "))).collect();
+            let wanted = wanted(&words(line));
+            let text = |Lacking { program, everywhere, by }: Lacking<'_>| {
+                let nodes: Vec<_> = by.iter().map(|entry| entry.node.as_str()).collect();
+                format!("{program}: {}{}", nodes.join(" "), if everywhere { ", all" } else { "" })
+            };
+            let got: Vec<_> = super::lacking(&wanted, &nodes, &missing).into_iter().map(text).collect();
             assert_eq!(got.join("; "), want, "{name}");
         }
     }
