@@ -63,6 +63,14 @@ async fn run(
         Ok(_) | Err(CredentialsError::Missing { .. }) => join(state, &near, &directory).await?,
         Err(error) => return Err(error.into()),
     };
+    // The broker may listen elsewhere than when the relay joined.
+    let credentials = if credentials.upstream() == near {
+        credentials
+    } else {
+        let moved = credentials.with_upstream(&near)?;
+        moved.save(&directory)?;
+        moved
+    };
     credentials.peers().keep_in(&directory)?;
     let address = config.relay.address.clone().or_else(|| address(&state.grid.address, &config.relay));
     let relay = RelayConfig { address, ..config.relay.clone() };
