@@ -49,6 +49,9 @@ def contents(args, tag, name):
         "License-File: LICENSE-APACHE",
         "License-File: LICENSE-MIT",
         f"Project-URL: Homepage, {args.homepage}",
+        # isthmus_mpi asks the MPI of programs in Python, which not every user has.
+        "Provides-Extra: mpi",
+        "Requires-Dist: mpi4py; extra == 'mpi'",
         "Description-Content-Type: text/markdown",
     ]
     yield f"{info}/METADATA", ("\n".join(metadata) + "\n\n" + readme).encode(), 0o644
