@@ -37,6 +37,9 @@ pub(crate) struct PairArgs {
     /// Open no connection; show the plan and the last measurement.
     #[arg(long)]
     dry_run: bool,
+    /// Show the reason of each step of the plan, and what is left out.
+    #[arg(long, short)]
+    verbose: bool,
     #[command(flatten)]
     state: StateArgs,
     /// Print JSON.
@@ -83,8 +86,8 @@ pub(super) async fn run(args: PairArgs) -> anyhow::Result<Outcome> {
     note_refusals(&mut directions);
     let healthy = !directions.iter().flat_map(|direction| &direction.findings).any(|finding| finding.problem);
     let view = View { healthy, directions: directions.into() };
-    let text: Vec<_> = view.directions.iter().map(Direction::text).collect();
-    print(&view, &text.join("\n"), args.json)?;
+    let text: Vec<_> = view.directions.iter().map(|direction| direction.text(args.verbose)).collect();
+    print(&view, &text.join(if args.verbose { "\n" } else { "" }), args.json)?;
     Ok(if healthy { Outcome::Healthy } else { Outcome::Ill })
 }
 
@@ -219,13 +222,19 @@ fn findings(plan: &proto::Plan, measured: Option<&proto::PathReport>, dry_run: b
 }
 
 impl Direction {
-    fn text(&self) -> String {
+    /// `verbose`: with the reasons of the plan.
+    fn text(&self, verbose: bool) -> String {
         let mut text = format!("{} to {}\n", self.from, self.to);
-        for (number, step) in self.planned.iter().enumerate() {
-            text.push_str(&format!("  {}. {}: {}\n", number + 1, step.dial, step.reason));
-        }
-        for step in &self.left_out {
-            text.push_str(&format!("  –  {} left out: {}\n", step.dial, step.reason));
+        if verbose {
+            for (number, step) in self.planned.iter().enumerate() {
+                text.push_str(&format!("  {}. {}: {}\n", number + 1, step.dial, step.reason));
+            }
+            for step in &self.left_out {
+                text.push_str(&format!("  –  {} left out: {}\n", step.dial, step.reason));
+            }
+        } else if !self.planned.is_empty() {
+            let dials: Vec<_> = self.planned.iter().map(|step| step.dial.as_str()).collect();
+            text.push_str(&format!("  planned: {}\n", dials.join(", then ")));
         }
         for failed in &self.failed {
             text.push_str(&format!("  tried, failed: {failed}\n"));
@@ -273,9 +282,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_refusal_of_both_directions_is_a_problem() {
-        let direction = |refused: bool| Direction {
+    fn direction(refused: bool) -> Direction {
+        Direction {
             from: String::new(),
             to: String::new(),
             planned: Vec::new(),
@@ -284,7 +292,24 @@ mod tests {
             measured: None,
             findings: Vec::new(),
             refused: refused.then(|| "not yours".to_owned()),
-        };
+        }
+    }
+
+    #[test]
+    fn the_reasons_of_a_plan_are_told_on_request() {
+        let step = |dial: &str, reason: &str| Step { dial: dial.to_owned(), reason: reason.to_owned() };
+        let planned = vec![step("punch", "both keep ports"), step("relay", "always")];
+        let all = Direction { planned, left_out: vec![step("direct", "closed")], ..direction(false) };
+        assert_eq!(all.text(false), " to \n  planned: punch, then relay\n");
+        let told = all.text(true);
+        assert!(
+            told.contains("1. punch: both keep ports") && told.contains("direct left out: closed"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn a_refusal_of_both_directions_is_a_problem() {
         for (refused, want) in
             [([false, false], vec![]), ([true, false], vec![false]), ([true, true], vec![true, true])]
         {
