@@ -12,7 +12,7 @@ use isthmus_wire::Label;
 use serde::Deserialize;
 
 /// Name of the configuration file in a state directory.
-const CONFIG_FILE: &str = "isthmus.toml";
+pub(crate) const CONFIG_FILE: &str = "isthmus.toml";
 
 /// The configuration file. Each service reads its own section.
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -17,7 +17,7 @@ use isthmus_wire::Label;
 
 use crate::config::{Config, StateArgs, with_port};
 use crate::format::{count, number};
-use crate::output;
+use crate::{output, own_address};
 
 /// Validity of a site's token by default.
 const SITE_VALIDITY: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -146,7 +146,7 @@ impl From<InvitedRole> for Role {
 /// The message for the user.
 pub(crate) async fn run(command: GridCommand) -> anyhow::Result<()> {
     match command {
-        GridCommand::Init(args) => init(&args),
+        GridCommand::Init(args) => init(&args).await,
         GridCommand::Invite(args) => invite(args),
         GridCommand::Sign(args) => sign(&args),
         GridCommand::List(args) => members::list(args).await,
@@ -165,7 +165,7 @@ fn sign(args: &SignArgs) -> anyhow::Result<()> {
     output::print(&(), &text, false)
 }
 
-fn init(args: &InitArgs) -> anyhow::Result<()> {
+async fn init(args: &InitArgs) -> anyhow::Result<()> {
     let directory = args.state.directory_to_make()?;
     let address = with_port(&args.address, DEFAULT_PORT);
     let state = State::create(&directory, &args.name, &address, SystemTime::now())?;
@@ -188,7 +188,11 @@ fn init(args: &InitArgs) -> anyhow::Result<()> {
         text +=
             &format!("If port {port} isn't forwarded to {DEFAULT_PORT}, set `listen` in section [broker].\n");
     }
-    output::print(&(), &text, false)
+    output::print(&(), &text, false)?;
+    if let Some(warning) = own_address::unknown(&address).await {
+        output::message(&warning);
+    }
+    Ok(())
 }
 
 fn invite(args: InviteArgs) -> anyhow::Result<()> {

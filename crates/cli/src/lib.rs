@@ -18,6 +18,7 @@ mod local;
 mod man;
 mod memory;
 mod output;
+mod own_address;
 mod pages;
 mod path;
 mod picture;

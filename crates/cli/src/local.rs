@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use isthmus_agent::runtime_directory::{self, LOCAL_SOCKET};
+use isthmus_broker::state::State;
 use isthmus_net::{Credentials, Role, grpc, private};
 use isthmus_wire::proto::local_client::LocalClient;
 use tokio::net::UnixStream;
@@ -78,6 +79,10 @@ fn remedy(directory: &Path) -> &'static str {
     if role.is_ok_and(|role| role == Role::Gateway) && !directory.join(NODE_DIRECTORY).exists() {
         return "this is a front-end, which becomes a node as well by `isthmus up --node --token FILE`";
     }
+    if State::load(directory).is_ok() {
+        return "this is the broker's host: run it on a node. It becomes a node as well, with a state directory for \
+                that, by `isthmus up --state DIR --token FILE --via FRONT-END`";
+    }
     "start it with `isthmus up`"
 }
 
@@ -120,6 +125,9 @@ mod tests {
         }
         std::fs::create_dir(directory.path().join(NODE_DIRECTORY)).unwrap();
         assert_eq!(remedy(), "start it with `isthmus up`", "a node as well");
+        let broker = tempfile::tempdir().unwrap();
+        State::create(broker.path(), "demo", "broker.example.org:7700", now).unwrap();
+        assert!(super::remedy(broker.path()).starts_with("this is the broker's host: "));
     }
 
     #[tokio::test]

@@ -9,8 +9,11 @@ use isthmus_net::credentials::CredentialsError;
 use isthmus_net::token::{BearerToken, JoinToken};
 use isthmus_net::{Credentials, Identity, Role};
 
+use crate::config::{CONFIG_FILE, Config, with_port};
 use crate::join::{self, Wanted};
 use crate::services::Service;
+
+use super::start;
 
 /// What a state directory holds.
 #[derive(Debug)]
@@ -122,6 +125,27 @@ impl Member {
     }
 }
 
+/// The member of a directory, which is to attach to another front-end from now on, if one is
+/// given. Its service is ended: it is to be started anew.
+///
+/// # Errors
+/// If its record can't be written, or its service can't be ended.
+pub(super) async fn moved(member: Member, directory: &Path, via: Option<&str>) -> anyhow::Result<Member> {
+    let (Member::Joined(credentials), Some(via)) = (&member, via) else { return Ok(member) };
+    let via = with_port(via, isthmus_gateway::DEFAULT_PORT);
+    if credentials.upstream() == via {
+        return Ok(member);
+    }
+    if Config::load(None, directory)?.agent.gateway.is_some() {
+        let file = directory.join(CONFIG_FILE);
+        bail!("{} names the gateways of this node ([agent] gateway): change them there", file.display());
+    }
+    let moved = credentials.with_upstream(&via)?;
+    moved.save(directory).context("cannot note the front-end")?;
+    start::halt(member.service()?, directory).await?;
+    Ok(Member::Joined(moved))
+}
+
 impl std::fmt::Display for Member {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -192,6 +216,27 @@ mod tests {
         change(&mut invitation);
         let token = JoinToken::mint(&Secret::random(), authority.certificate(), &invitation).unwrap();
         BearerToken::read(&token).unwrap().public
+    }
+
+    #[tokio::test]
+    async fn a_node_moves_to_another_front_end() {
+        let authority = Authority::create("demo", SystemTime::now()).unwrap();
+        let node = || member(&authority, "isthmus:///agent/alpha/n1/ada");
+        let directory = tempfile::tempdir().unwrap();
+        let saved = || Credentials::load(directory.path()).map(|saved| saved.upstream().to_owned()).ok();
+        for (via, want) in
+            [(None, None), (Some("fe"), None), (Some("fe2"), Some("fe2:7710")), (Some("fe:9"), Some("fe:9"))]
+        {
+            let moved = moved(node(), directory.path(), via).await.unwrap();
+            assert_eq!(saved().as_deref(), want, "{via:?}");
+            if let (Member::Joined(moved), Some(want)) = (moved, want) {
+                assert_eq!(moved.upstream(), want);
+            }
+        }
+        std::fs::write(directory.path().join(CONFIG_FILE), "[agent]\ngateway = \"fe:7710\"\n").unwrap();
+        let error = moved(node(), directory.path(), Some("fe3")).await.unwrap_err().to_string();
+        assert!(error.contains("[agent] gateway"), "{error}");
+        assert_eq!(saved().as_deref(), Some("fe:9"));
     }
 
     #[test]

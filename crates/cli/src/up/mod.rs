@@ -16,16 +16,17 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use isthmus_agent::runtime_directory;
+use isthmus_broker::state::State;
 use isthmus_net::token::{BearerToken, Invitation};
 use isthmus_net::{Credentials, Role};
 use isthmus_wire::Label;
 
 use crate::config::{Config, StateArgs};
 use crate::join::{self, Wanted};
-use crate::output;
 use crate::relay;
 use crate::services::Service;
 use crate::standing::Standing;
+use crate::{output, own_address};
 use member::Member;
 use running::Stopped;
 use start::{Running, Started};
@@ -147,7 +148,13 @@ pub(crate) async fn up(args: UpArgs) -> anyhow::Result<()> {
     };
     let service = member.service()?;
     check_named(&args, &member, &directory)?;
+    let member = member::moved(member, &directory, args.via.as_deref()).await?;
     place.run(&member).await?;
+    if service == Service::Broker
+        && let Some(warning) = own_address::doubt(&State::load(&directory)?).await
+    {
+        output::message(&warning);
+    }
     if args.node || (service == Service::Gateway && node.exists()) {
         let wanted = || {
             let via = Some(gateway_from_here(&directory)?.to_string());

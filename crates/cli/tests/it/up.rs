@@ -114,6 +114,50 @@ fn a_broker_says_whether_its_relay_runs() {
     assert!(said.starts_with("The broker of grid demo, with a relay, runs; its log is /"), "{said}");
 }
 
+/// The relay joined at the former port.
+#[test]
+fn the_relay_follows_its_broker_to_another_port() {
+    let relay_port = free_port();
+    let mut grid = Grid::new(relay_port);
+    assert!(grid.up("broker", "").starts_with("The broker of grid demo, with a relay, runs;"));
+    grid.playground.good("down --state broker");
+    let port = free_port();
+    let config = format!(
+        "[broker]\nlisten = \"127.0.0.1:{port}\"\n[relay]\nlisten = \"127.0.0.1:{relay_port}\"\n\
+         address = \"127.0.0.1:{relay_port}\"\n"
+    );
+    std::fs::write(grid.playground.path("broker/isthmus.toml"), config).unwrap();
+    let said = grid.up("broker", "");
+    assert!(said.starts_with("The broker of grid demo, with a relay, runs;"), "{said}");
+}
+
+#[test]
+fn an_address_that_does_not_lead_to_the_broker_is_doubted() {
+    let mut grid = Grid::new(free_port());
+    let init = "grid init --state wrong --name wrong --address nosuch.invalid";
+    let made = grid.playground.isthmus(init);
+    let warned = String::from_utf8_lossy(&made.stderr).into_owned();
+    assert!(made.status.success() && warned.contains("finds no address of nosuch.invalid"), "{warned}");
+
+    grid.started.push("broker");
+    let up = |grid: &Grid| {
+        let output = grid.playground.isthmus("up --state broker");
+        let warned = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{warned}");
+        warned
+    };
+    let warned = up(&grid);
+    assert!(warned.is_empty(), "{warned}");
+    let nobody = free_port();
+    let file = grid.playground.path("broker/grid.toml");
+    let text = read_to_string(&file).replace(&grid.playground.broker_port.to_string(), &nobody.to_string());
+    std::fs::write(&file, text).unwrap();
+    let warned = up(&grid);
+    for part in [&format!("doesn't reach its broker at 127.0.0.1:{nobody}"), "broker/grid.toml"] {
+        assert!(warned.contains(part), "no {part:?} in {warned}");
+    }
+}
+
 #[test]
 fn what_is_so_is_said() {
     let mut grid = Grid::new(free_port());
