@@ -232,6 +232,27 @@ fn an_option_that_starts_ranks_past_the_agents_is_named() -> Result<()> {
     Ok(())
 }
 
+/// Open MPI would find not enough slots.
+#[test]
+fn names_that_the_launcher_does_not_know_are_told() -> Result<()> {
+    let world = GRID.take()?;
+    let nodes = ["--nodes", "n1.beta,n2.beta"];
+    let hello = Mpi::OpenMpi.program("hello");
+    let words = ["mpirun.openmpi", "--host", "n1,n2", "-n", "2", &hello];
+    let output = world.run("n1.beta", &nodes, &words)?;
+    ensure!(output.status == 125, "{}", output.whole());
+    let named = "in --host n1,n2, n1 is n1.beta, n2 is n2.beta to Open MPI 4";
+    ensure!(output.stderr.contains(named), "no {named:?} in {}", output.whole());
+    let words = ["mpirun.openmpi", "--host", "n2.beta", "-n", "1", &hello];
+    let output = world.run("n1.beta", &nodes, &words)?;
+    ensure!(output.status == 0 && !output.stderr.contains("--map-by"), "{}", output.whole());
+    // MPICH's launches by that name are passed on.
+    let (launcher, hello) = (Mpi::Mpich.launcher(), Mpi::Mpich.program("hello"));
+    let output = world.run("n1.beta", &nodes, &[&launcher, "-hosts", "n1,n2", "-n", "2", &hello])?;
+    ensure!(output.status == 0, "{}", output.whole());
+    world.expect_clean()
+}
+
 #[test]
 fn an_unknown_node_ends_the_run_before_anything_starts() -> Result<()> {
     let world = GRID.take()?;

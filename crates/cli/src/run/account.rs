@@ -76,6 +76,8 @@ pub(crate) struct Outcome<'a> {
     pub ranks: Option<u64>,
     /// Where they ran, if that is known.
     pub placement: Option<Placement>,
+    /// The user has named the launcher's nodes: those without ranks are meant to have none.
+    pub is_placed: bool,
     /// The job's nodes.
     pub nodes: &'a [JobNode],
     /// Processes killed at the end.
@@ -103,7 +105,7 @@ impl Account {
             seconds: outcome.took.as_secs_f64(),
             wire_up_seconds: outcome.wire_up.map(|wire_up| wire_up.as_secs_f64()),
             ranks: outcome.placement.as_ref().map(Placement::ranks).or(outcome.ranks),
-            idle: outcome.placement.as_ref().and_then(Placement::idle),
+            idle: outcome.placement.as_ref().filter(|_| !outcome.is_placed).and_then(Placement::idle),
             ranks_by_node: outcome.placement.as_ref().map(|placement| placement.by_node.clone()),
             nodes: working.len(),
             sites: sites.into_iter().collect(),
@@ -240,6 +242,10 @@ mod tests {
     }
 
     fn with_ranks(entries: &[Joined], placement: Option<Placement>) -> Account {
+        placed(entries, placement, false)
+    }
+
+    fn placed(entries: &[Joined], placement: Option<Placement>, is_placed: bool) -> Account {
         let node = |name: &str, slots| JobNode { name: name.to_owned(), virtual_address: 0, slots };
         let nodes = [node("fe.alpha", 0), node("n1.alpha", 2), node("n1.beta", 2)];
         let outcome = Outcome {
@@ -249,6 +255,7 @@ mod tests {
             wire_up: Some(Duration::from_millis(1300)),
             ranks: Some(4),
             placement,
+            is_placed,
             nodes: &nodes,
             processes_killed: 0,
             ended_by: None,
@@ -290,7 +297,8 @@ mod tests {
         });
         let node = |name: &str| JobNode { name: name.to_owned(), virtual_address: 0, slots: 2 };
         let placement = ranks::placement(&[node("n1.alpha"), node("n1.beta")], &nodes, Some(4));
-        let account = with_ranks(&[], placement);
+        let account = with_ranks(&[], placement.clone());
+        assert!(!placed(&[], placement, true).text(false).contains("had no rank"), "the user's choice");
         let text = account.text(false);
         assert!(text.starts_with("isthmus: 4 ranks on 1 node at 1 site, wired up"), "{text}");
         assert!(text.contains("\n  n1.beta had no rank: `--map-by node` spreads them\n"), "{text}");

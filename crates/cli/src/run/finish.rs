@@ -135,6 +135,7 @@ impl Finished<'_> {
             wire_up: watch.wire_up.result(),
             ranks: self.prepared.ranks(),
             placement: ranks::placement(&self.prepared.nodes, &reply.ranks, self.prepared.ranks()),
+            is_placed: self.prepared.is_placed(),
             nodes: &self.prepared.nodes,
             processes_killed: reply.processes_killed + killed_here,
             ended_by,

@@ -9,6 +9,7 @@ mod command;
 mod culprit;
 mod each;
 mod finish;
+mod hosts;
 mod mpi;
 mod nodes;
 mod output;

@@ -23,13 +23,18 @@ use super::progress::Progress;
 use super::signals::{Interrupted, Signals};
 use super::uncarried::{self, Part};
 use super::work::Work;
-use super::{command, each, mpi, nodes, preflight, programs, replaced, slots, startable, topology, unready};
+use super::{
+    command, each, hosts, mpi, nodes, preflight, programs, replaced, slots, startable, topology, unready,
+};
 use crate::ask::Grid;
 use crate::{local, without_broker};
 
 /// How long the nodes may take to take part. The agent's own deadline is shorter,
 /// and its message has more detail.
 const START_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Longest host file that is looked at: 10,000 nodes take a third of it.
+const HOST_FILE_BYTES: u64 = 1 << 20;
 
 /// Where execvp(3) looks without `PATH`.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
@@ -108,6 +113,11 @@ impl<'a> Prepared<'a> {
         self.launcher.and_then(|_| mpi::ranks(arguments(self.args)))
     }
 
+    /// Whether the user has named the nodes of a launcher.
+    pub(super) fn is_placed(&self) -> bool {
+        programs::is_placed(arguments(self.args))
+    }
+
     /// Whether the command is a launcher.
     pub(super) fn is_launcher(&self) -> bool {
         self.launcher.is_some()
@@ -116,8 +126,7 @@ impl<'a> Prepared<'a> {
     /// Whether the launcher starts a daemon on every node, and no rank before all of them run.
     /// Hydra starts ranks at once, and on nodes of the user's choice there may be none.
     pub(super) fn waits_for_daemons(&self) -> bool {
-        matches!(self.launcher, Some(Launcher::OpenMpi4 | Launcher::OpenMpi5))
-            && !programs::is_placed(arguments(self.args))
+        matches!(self.launcher, Some(Launcher::OpenMpi4 | Launcher::OpenMpi5)) && !self.is_placed()
     }
 
     /// Warnings about the command itself, on this node.
@@ -131,7 +140,9 @@ impl<'a> Prepared<'a> {
         }
         let has_others = self.nodes.iter().skip(1).any(|node| node.slots > 0);
         if let Some(launcher) = self.launcher.filter(|_| has_others) {
-            let findings = replaced::findings(launcher, arguments(self.args));
+            let arguments = arguments(self.args);
+            let mut findings = replaced::findings(launcher, arguments);
+            findings.extend(hosts::findings(launcher, arguments, &self.nodes, read_hosts));
             if !findings.is_empty() {
                 bail!(not_started(&preflight::text(&findings)));
             }
@@ -249,6 +260,15 @@ impl<'a> Prepared<'a> {
 
 fn not_started(findings: &str) -> String {
     format!("not started:\n{findings}To start in spite of that, give --no-check")
+}
+
+/// The text of a host file, which may be a pipe or huge: then it isn't looked at.
+fn read_hosts(path: &str) -> Option<String> {
+    let found = std::fs::metadata(path).ok()?;
+    if !found.is_file() || found.len() > HOST_FILE_BYTES {
+        return None;
+    }
+    std::fs::read_to_string(path).ok()
 }
 
 fn arguments(args: &RunArgs) -> &[String] {

@@ -102,8 +102,10 @@ const FLAGS: &[&str] = &[
 const ELSEWHERE: &[&str] = &["wd", "wdir", "dir", "path", "prefix"];
 /// Options that name the nodes of one context.
 const HOSTS: &[&str] = &["host", "hosts", "H"];
-/// Options that place ranks by a file, which isthmus doesn't read.
+/// Options that place ranks by a file, by which isthmus doesn't tell where each rank is.
 const PLACED: &[&str] = &["hostfile", "machinefile", "machine", "f", "rankfile", "rf", "configfile", "app"];
+/// Those of a file with a host in each line.
+const HOST_FILES: &[&str] = &["hostfile", "machinefile", "f"];
 
 /// A program, and the nodes that it runs on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -164,6 +166,16 @@ impl Given<'_> {
             Some(_) => "",
             None => self.words.get(1 + place).map_or("", String::as_str),
         }
+    }
+
+    /// Whether it names the nodes of a context.
+    pub(super) fn names_hosts(&self) -> bool {
+        HOSTS.contains(&self.name)
+    }
+
+    /// Whether it names a file with a host in each line.
+    pub(super) fn names_host_file(&self) -> bool {
+        HOST_FILES.contains(&self.name)
     }
 
     fn has_values(&self) -> bool {
