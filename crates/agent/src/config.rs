@@ -16,6 +16,9 @@ use crate::uplink::gateways::Gateways;
 
 /// Port of agents by default.
 pub const DEFAULT_PORT: u16 = 7730;
+/// The last of those that further users' agents on the same machine take by themselves. The
+/// next one is a gateway's.
+pub(crate) const LAST_PORT: u16 = 7739;
 
 /// How an agent is set up. Everything has a default.
 #[derive(Debug, Clone, Default, Deserialize)]

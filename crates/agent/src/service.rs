@@ -41,7 +41,7 @@ use tracing::{debug, info, warn};
 
 use crate::accepting::incoming::Reception;
 use crate::carrying::black_hole::BlackHole;
-use crate::config::{AgentConfig, DEFAULT_PORT};
+use crate::config::{AgentConfig, DEFAULT_PORT, LAST_PORT};
 use crate::jobs::calls::ping_timeout;
 use crate::jobs::job_directory::{self, SHIM};
 use crate::jobs::local::{self, LocalService};
@@ -289,23 +289,27 @@ fn dialing(
     (probing, dialer)
 }
 
-/// Listens on the configured port, or on the first free one of `port_range`.
+/// Listens on the configured port, or on the first free one of `port_range`. Without either it
+/// takes the default port, or another one if the agent of another user has that.
 fn bind(config: &AgentConfig, own_ip: IpAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
-    let Some(range) = config.port_range else {
-        let listen = config.listen.unwrap_or_else(|| SocketAddr::new(own_ip, DEFAULT_PORT));
-        let listener = listen::listen(listen).with_context(|| format!("cannot listen on {listen}"))?;
-        let listen = listener.local_addr()?;
-        return Ok((listener, listen));
-    };
     let ip = config.listen.map_or(own_ip, |listen| listen.ip());
-    for port in range.ports() {
+    let (ports, wanted): (Vec<u16>, String) = match (config.port_range, config.listen) {
+        (Some(range), _) => (range.ports().collect(), format!("[agent] port_range {range}")),
+        (None, Some(listen)) => (vec![listen.port()], format!("[agent] listen {listen}")),
+        // In the end the kernel chooses.
+        (None, None) => ((DEFAULT_PORT..=LAST_PORT).chain([0]).collect(), "the agents' own".to_owned()),
+    };
+    for port in ports {
         match listen::listen(SocketAddr::new(ip, port)) {
-            Ok(listener) => return Ok((listener, SocketAddr::new(ip, port))),
+            Ok(listener) => {
+                let listen = listener.local_addr()?;
+                return Ok((listener, listen));
+            }
             Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {}
             Err(error) => return Err(error).with_context(|| format!("cannot listen on {ip}:{port}")),
         }
     }
-    bail!("every port of [agent] port_range {range} is in use at {ip}; make it wider")
+    bail!("every port of {wanted} is in use at {ip}; give others")
 }
 
 async fn accept_all(listener: TcpListener, reception: Reception) {
@@ -368,4 +372,25 @@ pub(crate) fn find_shim(config: &AgentConfig, isthmus: &std::path::Path) -> anyh
         let looked: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();
         format!("cannot find the preloaded library: looked for {}; set [agent] shim", looked.join(" and "))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_second_user_s_agent_takes_another_port() {
+        // An address of this test alone: other tests' agents may run.
+        let ip = IpAddr::V4(Ipv4Addr::new(127, 77, 30, 1));
+        let config = AgentConfig::default();
+        let (_first, first_at) = bind(&config, ip).unwrap();
+        let (_second, second_at) = bind(&config, ip).unwrap();
+        assert_eq!((first_at.port(), second_at.port()), (DEFAULT_PORT, DEFAULT_PORT + 1));
+        // What is asked for isn't replaced.
+        let asked = AgentConfig { listen: Some(first_at), ..AgentConfig::default() };
+        let error = bind(&asked, ip).unwrap_err().to_string();
+        assert!(error.contains("[agent] listen 127.77.30.1:7730"), "{error}");
+    }
 }

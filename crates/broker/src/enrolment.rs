@@ -208,7 +208,7 @@ fn name_taken(identity: &Identity, holder: &str) -> Status {
             .map_or_else(|| "no user".to_owned(), |owner| format!("user {owner}"))
     };
     let holder = Identity::from_uri(holder).ok();
-    Status::permission_denied(format!(
+    Status::already_exists(format!(
         "{identity} is a member of the grid and belongs to {}, and the join token is for {}; join under another \
          --name, or have an administrator free the name (isthmus grid remove)",
         owner(holder.as_ref()),

@@ -7,8 +7,9 @@ use std::time::SystemTime;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use isthmus_net::credentials::CredentialsError;
+use isthmus_net::enrol::JoinError;
 use isthmus_net::token::BearerToken;
-use isthmus_net::{Credentials, Identity, Role, enrol, files};
+use isthmus_net::{Credentials, Identity, Owner, Role, enrol, files};
 use isthmus_wire::Label;
 
 use crate::config::{StateArgs, host_label, with_port};
@@ -79,6 +80,7 @@ pub(crate) struct Wanted {
 pub(crate) async fn join(text: &str, directory: &Path, wanted: Wanted) -> anyhow::Result<Credentials> {
     let token = BearerToken::read(text)?.public;
     let gateway = token.invitation.nodes.is_some() && wanted.via.is_none();
+    let is_unnamed = wanted.name.is_none();
     let name = match (&wanted.name, &token.invitation.name, token.invitation.role) {
         (None, None, Role::Agent | Role::Relay) if !gateway => Some(host_label()?),
         _ => wanted.name,
@@ -87,9 +89,31 @@ pub(crate) async fn join(text: &str, directory: &Path, wanted: Wanted) -> anyhow
     let identity = token.identity(name.clone(), gateway)?;
     check_directory(directory, &identity, wanted.force)?;
     let via = wanted.via.map(|via| with_port(&via, isthmus_gateway::DEFAULT_PORT));
-    let credentials = enrol::join_as(text, name, via.as_deref(), gateway).await?;
+    // Another user's node of this machine may have its name.
+    let is_own_choice = is_unnamed && token.invitation.name.is_none() && !gateway;
+    let other = name.as_ref().zip(token.invitation.owner.as_ref()).filter(|_| is_own_choice);
+    let other = other.and_then(|(host, owner)| name_of_user(host, owner));
+    let joined = match (enrol::join_as(text, name, via.as_deref(), gateway).await, other) {
+        (Err(JoinError::NameTaken(_)), Some(other)) => {
+            let host = identity.name();
+            output::message(&format!("{host} is the node of another user of the grid: this one is {other}"));
+            enrol::join_as(text, Some(other), via.as_deref(), gateway).await
+        }
+        (joined, _) => joined,
+    };
+    let credentials = joined?;
     credentials.save(directory)?;
     Ok(credentials)
+}
+
+/// The name of a node of this user on a host whose name a node of another one has.
+fn name_of_user(host: &Label, owner: &Owner) -> Option<Label> {
+    const LONGEST: usize = 63;
+    let allowed = |character: char| if character.is_ascii_alphanumeric() { character } else { '-' };
+    let owner: String = owner.as_str().chars().map(allowed).collect();
+    let owner = owner.trim_matches('-');
+    let host: String = host.as_str().chars().take(LONGEST.saturating_sub(1 + owner.len())).collect();
+    format!("{}-{owner}", host.trim_end_matches('-')).parse().ok()
 }
 
 /// Reads a token from a file, or with `-` from stdin.
@@ -143,6 +167,21 @@ fn check_directory(directory: &Path, identity: &Identity, force: bool) -> anyhow
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_of_a_further_user_has_both_names() {
+        for (host, owner, want) in [
+            ("n1", "bob", Some("n1-bob")),
+            ("n1", "b.o_b", Some("n1-b-o-b")),
+            ("n1", "_bob.", Some("n1-bob")),
+            ("n1", "___", None),
+            (&"h".repeat(63), "bob", Some(&*format!("{}-bob", "h".repeat(59)))),
+            ("n1", &"b".repeat(64), None),
+        ] {
+            let name = name_of_user(&host.parse().unwrap(), &owner.parse().unwrap());
+            assert_eq!(name.as_ref().map(Label::as_str), want, "{host} {owner}");
+        }
+    }
 
     #[test]
     fn what_is_no_token_is_not_read_to_its_end() {

@@ -7,7 +7,7 @@ use isthmus_wire::{Label, proto};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use tokio::time::{sleep, timeout};
-use tonic::{Response, Status};
+use tonic::{Code, Response, Status};
 
 use crate::credentials::{CredentialsError, SigningRequest};
 use crate::grpc::{self, ConnectError};
@@ -49,6 +49,9 @@ pub enum JoinError {
     /// That service refused.
     #[error("the grid refused: {0}")]
     Refused(String),
+    /// The same, as a member of another owner has the name.
+    #[error("the grid refused: {0}")]
+    NameTaken(String),
     /// The connection broke before the answer, in each try.
     #[error("the connection to {0} broke before its answer: {1}; try again")]
     Broken(String, String),
@@ -138,6 +141,8 @@ async fn send_once(
         let reason = grpc::reason(&status);
         if grpc::call::broke(&status) {
             JoinError::Broken(server_name.to_owned(), reason)
+        } else if status.code() == Code::AlreadyExists {
+            JoinError::NameTaken(reason)
         } else {
             JoinError::Refused(reason)
         }

@@ -121,6 +121,44 @@ fn two_clusters_are_one_grid_in_nine_commands() -> Result<()> {
     Ok(())
 }
 
+/// Neither its name nor its port is free.
+#[test]
+#[ignore = "test-all"]
+fn a_second_user_s_node_runs_beside_the_first() -> Result<()> {
+    const OTHER: &str = "/var/lib/bob";
+    let world = World::up("first-hours")?;
+    let front_end = world.lab().machine("fe.alpha")?.address().to_string();
+    good(&world, "hub", &["grid", "init", "--name", "lab", "--address", "198.51.100.10"], &[])?;
+    good(&world, "hub", &["up"], &[])?;
+    let token = |owner: &str| -> Result<String> {
+        let out = world.directory.path().join(format!("{owner}.token")).display().to_string();
+        let words = ["grid", "invite", "--site", "alpha", "--owner", owner, "--nodes", "2", "--out", &out];
+        good(&world, "hub", &words, &[])?;
+        Ok(out)
+    };
+    let (ada, bob) = (token("ada")?, token("bob")?);
+    good(&world, "fe.alpha", &["up", "--token", &ada], &["gateway.alpha runs"])?;
+    for node in ["n1.alpha", "n2.alpha"] {
+        good(&world, node, &["up", "--token", &ada, "--via", &front_end], &["runs;"])?;
+        let place = format!(
+            "mkdir -m 700 -p {OTHER} /run/bob && printf '[agent]\nruntime_directory = \"/run/bob\"\n' > {OTHER}/isthmus.toml"
+        );
+        let made = world.sh(node, LONG, &["sh", "-c", &place])?;
+        ensure!(made.status == 0, "{}", made.whole());
+        let host = if node == "n1.alpha" { "a1" } else { "a2" };
+        let says = [format!("{host} is the node of another user"), format!("agent {host}-bob.alpha runs;")];
+        let up = ["up", "--state", OTHER, "--token", &bob, "--via", &front_end];
+        good(&world, node, &up, &says.each_ref().map(String::as_str))?;
+    }
+    let words = ["run", "--socket", "/run/bob/agent.sock", "--each", "--", "hostname"];
+    let output = isthmus_on(&world, "n1.alpha", &words)?;
+    ensure!(output.status == 0, "{}", output.whole());
+    for host in ["a1-bob.alpha", "a2-bob.alpha"] {
+        ensure!(output.stdout.contains(&format!("{host}: {host}")), "{}", output.whole());
+    }
+    Ok(())
+}
+
 /// A machine that was set up, and isn't as it should be.
 #[test]
 #[ignore = "test-all"]
