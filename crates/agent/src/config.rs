@@ -13,6 +13,7 @@ use serde::Deserialize;
 use crate::port_range::PortRange;
 use crate::trunks::TRUNK_PROTOCOL;
 use crate::uplink::gateways::Gateways;
+use crate::uplink::known;
 
 /// Port of agents by default.
 pub const DEFAULT_PORT: u16 = 7730;
@@ -26,8 +27,11 @@ pub(crate) const LAST_PORT: u16 = 7739;
 pub struct AgentConfig {
     /// The addresses of the site's gateways, `HOST:PORT`, if there are several. The
     /// agent attaches to one of them, and to another when that one is lost. By
-    /// default the gateway at which it joined.
+    /// default the gateway at which it joined, and those of which it hears by it.
     pub gateway: Option<Gateways>,
+    /// Where the agent keeps what it hears of its site's gateways: one address a line.
+    #[serde(skip)]
+    pub heard: Option<PathBuf>,
     /// Time between attempts to return to the gateway of first choice, in seconds. By
     /// default 20; up to half as much again is added at random.
     pub return_seconds: Option<NonZeroU16>,
@@ -96,7 +100,8 @@ impl AgentConfig {
     /// # Errors
     /// If a configured address is invalid.
     pub fn gateways(&self, joined: &str) -> Result<Vec<String>, String> {
-        self.gateway.as_ref().map_or_else(|| Ok(vec![joined.to_owned()]), Gateways::addresses)
+        let heard = || known::first_of(joined, known::read(self.heard.as_deref()));
+        self.gateway.as_ref().map_or_else(|| Ok(heard()), Gateways::addresses)
     }
 
     /// Time between attempts to return to the gateway of first choice.

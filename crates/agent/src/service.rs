@@ -57,7 +57,7 @@ use crate::runtime_directory::{self, LOCAL_SOCKET};
 use crate::starting::limits;
 use crate::upgrade;
 use crate::uplink::attachment::AttachError;
-use crate::uplink::gateways;
+use crate::uplink::known::Known;
 use crate::uplink::upstream::{self, Upstream};
 
 /// Connections, orders to dial and orders to measure that may wait.
@@ -121,9 +121,9 @@ pub async fn run(
         warn!(%error, "cannot raise the number of open files: many connections may fail");
     }
     config.check()?;
-    let gateways = config.gateways(credentials.upstream()).map_err(anyhow::Error::msg)?;
-    let gateways = gateways::in_order(gateways, name.node.as_str());
-    let own_ip = towards(&gateways).await?;
+    let gateways = Known::new(&config, credentials.upstream(), name.node.as_str());
+    let gateways = gateways.map_err(anyhow::Error::msg)?;
+    let own_ip = towards(&gateways.all()).await?;
     let (listener, listen) = bind(&config, own_ip)?;
     let local_socket = runtime_directory.join(LOCAL_SOCKET);
     let local_listener =

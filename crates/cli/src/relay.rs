@@ -74,7 +74,7 @@ async fn run(
     credentials.peers().keep_in(&directory)?;
     let address = config.relay.address.clone().or_else(|| address(&state.grid.address, &config.relay));
     let relay = RelayConfig { address, ..config.relay.clone() };
-    let upstreams = [near];
+    let upstreams = || vec![near.clone()];
     let none = Arc::new(Upgrades::none());
     let is_ready = watch::Sender::new(false);
     let ready = |address: SocketAddr| {
@@ -86,7 +86,7 @@ async fn run(
         result = isthmus_relay::run(relay, credentials.clone(), none, ready, std::future::pending()) => {
             Ok(result?)
         }
-        () = renewal::keep_fresh(&credentials, &directory, &upstreams) => Ok(()),
+        () = renewal::keep_fresh(&credentials, &directory, upstreams) => Ok(()),
         () = standing.keep(credentials.attachment(), is_ready.subscribe()) => Ok(()),
     }
 }

@@ -69,7 +69,7 @@ impl Prepared {
     /// The message for the user.
     pub(crate) fn load(service: Service, args: &ServiceArgs) -> anyhow::Result<Self> {
         let directory = args.state.directory();
-        let config = Config::load(args.config.as_deref(), &directory)?;
+        let mut config = Config::load(args.config.as_deref(), &directory)?;
         if service == Service::Broker {
             return Ok(Self { directory, config, credentials: None });
         }
@@ -84,6 +84,7 @@ impl Prepared {
                 service.name()
             );
         }
+        config.agent.heard = identity.site().map(|site| directory.join(format!("gateways-of-{site}")));
         Ok(Self { directory, config, credentials: Some(credentials) })
     }
 }
@@ -160,9 +161,12 @@ pub(crate) async fn run(
     let identity = credentials.identity();
     start_audit(service, &config, &directory)?;
     let label = identity.grid_name().map_or_else(|| identity.name().to_string(), |name| name.to_string());
-    let upstreams = match service {
-        Service::Agent => config.agent.gateways(credentials.upstream()).map_err(anyhow::Error::msg)?,
-        Service::Broker | Service::Gateway | Service::Relay => vec![credentials.upstream().to_owned()],
+    let joined = credentials.upstream().to_owned();
+    let agent = config.agent.clone();
+    // An agent hears of further gateways.
+    let upstreams = move || match service {
+        Service::Agent => agent.gateways(&joined).unwrap_or_default(),
+        Service::Broker | Service::Gateway | Service::Relay => vec![joined.clone()],
     };
     let upgrades = upgrade::upgrades(before, service, &config);
     let is_ready = watch::Sender::new(false);
@@ -194,7 +198,7 @@ pub(crate) async fn run(
     };
     tokio::select! {
         result = running => result,
-        () = renewal::keep_fresh(&credentials, &directory, &upstreams) => Ok(()),
+        () = renewal::keep_fresh(&credentials, &directory, upstreams) => Ok(()),
         () = memory::keep_small() => Ok(()),
         () = standing.keep(credentials.attachment(), is_ready.subscribe()) => Ok(()),
         () = keep_counters(counted, service, &label) => Ok(()),

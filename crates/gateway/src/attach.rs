@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use isthmus_net::grpc::attachments::{self, Down};
 use isthmus_net::peers::messages;
 use isthmus_net::silence::INTERVAL;
-use isthmus_net::{Identity, Owner, grpc};
+use isthmus_net::{Identity, Owner, grpc, lock};
 use isthmus_wire::bounds::{Bounded as _, LONG_TEXT, clean, cut_job, cut_path, cut_seen};
 use isthmus_wire::patience;
 use isthmus_wire::proto::{self, attach_down, attach_up};
@@ -69,6 +69,10 @@ pub(crate) async fn attach(
     let nodes = gateway.roster().sessions().count();
     if let Some(directory) = gateway.directory.for_agent(&gateway.site, nodes) {
         gateway.sessions.send(session, attach_down::Kind::Directory(directory));
+    }
+    let site_gateways = lock(&gateway.site_gateways).clone();
+    if let Some(gateways) = site_gateways {
+        gateway.sessions.send(session, attach_down::Kind::SiteGateways(gateways));
     }
     info!(%caller, %from, "attached");
     let attachment = Attachment {

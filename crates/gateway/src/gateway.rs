@@ -29,7 +29,7 @@ const QUEUE: usize = 1024;
 pub(crate) struct Gateway {
     pub(crate) credentials: Credentials,
     pub(crate) site: Label,
-    /// The first message to the broker, but for the outside address.
+    /// The first message to the broker, but for the outside address and the likely one.
     pub(crate) hello: proto::GatewayUp,
     pub(crate) upstream: Upstream,
     pub(crate) sessions: Attachments<SessionId>,
@@ -43,6 +43,8 @@ pub(crate) struct Gateway {
     /// Whether other sites reach the port outside.
     pub(crate) outside: OutsidePort,
     pub(crate) directory: Directory,
+    /// The site's gateways, as the broker told last.
+    pub(crate) site_gateways: Mutex<Option<proto::SiteGateways>>,
     pub(crate) lookups: Lookups,
     /// What the broker told of other sites, for the time when it is away.
     pub(crate) told: Mutex<Told>,
@@ -68,6 +70,7 @@ impl Gateway {
             outside_address: String::new(),
             measure_off: config.measure == Measure::Off,
             site_trunk: config.site_trunk,
+            likely_address: String::new(),
         };
         Self {
             credentials,
@@ -81,6 +84,7 @@ impl Gateway {
             answered: Answered::default(),
             outside: OutsidePort::default(),
             directory: Directory::default(),
+            site_gateways: Mutex::default(),
             lookups: Lookups::default(),
             told: Mutex::new(Told::new(site.clone())),
             outside_address: OnceLock::new(),
@@ -150,6 +154,12 @@ impl Gateway {
         if let Some(directory) = self.directory.set(&self.site, directory, nodes) {
             self.send_to_agents(attach_down::Kind::Directory(directory));
         }
+    }
+
+    /// The broker sent the site's gateways: agents receive them, for when this one is lost.
+    pub(crate) fn site_gateways_changed(&self, gateways: proto::SiteGateways) {
+        *lock(&self.site_gateways) = Some(gateways.clone());
+        self.send_to_agents(attach_down::Kind::SiteGateways(gateways));
     }
 
     /// The broker sent revocations: agents receive them, too.

@@ -36,13 +36,13 @@ pub enum RenewalError {
 }
 
 /// Renews credentials whenever that is due, and writes them to their state
-/// directory. `upstreams` are the addresses of the upstream service. Never returns.
-pub async fn keep_fresh(credentials: &Credentials, directory: &Path, upstreams: &[String]) {
+/// directory. `upstreams` says the addresses of the upstream service. Never returns.
+pub async fn keep_fresh(credentials: &Credentials, directory: &Path, upstreams: impl Fn() -> Vec<String>) {
     loop {
         if SystemTime::now() >= credentials.renewal_due() {
             let identity = credentials.identity();
-            for upstream in upstreams {
-                match renew(credentials, directory, upstream).await {
+            for upstream in upstreams() {
+                match renew(credentials, directory, &upstream).await {
                     Ok(()) => {
                         info!(%identity, "certificate renewed");
                         break;

@@ -174,6 +174,7 @@ impl Attachment {
                 | attach_down::Kind::SiteNode(_)
                 | attach_down::Kind::Directory(_)
                 | attach_down::Kind::Revocations(_)
+                | attach_down::Kind::SiteGateways(_)
                 | attach_down::Kind::SiteTrunk(_)
                 | attach_down::Kind::CutOff(_)
                 | attach_down::Kind::AnnounceAgain(_),

@@ -159,6 +159,44 @@ fn a_second_user_s_node_runs_beside_the_first() -> Result<()> {
     Ok(())
 }
 
+/// The node has joined by the first front-end alone, and no configuration names another.
+#[test]
+#[ignore = "test-all"]
+fn a_second_front_end_serves_nodes_that_were_there_before_it() -> Result<()> {
+    let world = World::up("first-hours")?;
+    let path = |name: &str| world.directory.path().join(name).display().to_string();
+    let (alpha, second) = (path("alpha.token"), path("second.token"));
+    let address = |machine: &str| Ok::<_, anyhow::Error>(world.lab().machine(machine)?.address());
+    let (first_at, second_at) = (address("fe.alpha")?, address("n2.alpha")?);
+    let via = first_at.to_string();
+    good(&world, "hub", &["grid", "init", "--name", "lab", "--address", "198.51.100.10"], &[])?;
+    good(&world, "hub", &["up"], &[])?;
+    let invite =
+        |words: &[&str]| good(&world, "hub", &[&["grid", "invite", "--site", "alpha"], words].concat(), &[]);
+    invite(&["--role", "gateway", "--name", "first", "--out", &path("first.token")])?;
+    invite(&["--role", "gateway", "--name", "second", "--out", &second])?;
+    invite(&["--owner", "ada", "--nodes", "2", "--out", &alpha])?;
+    good(&world, "fe.alpha", &["up", "--token", &path("first.token")], &["first.alpha runs"])?;
+    good(&world, "n1.alpha", &["up", "--token", &alpha, "--via", &via], &["agent a1.alpha runs;"])?;
+    good(&world, "n2.alpha", &["up", "--token", &second], &["second.alpha runs"])?;
+    World::eventually("the node has heard of it", LONG, || {
+        let heard = world.sh("n1.alpha", LONG, &["cat", &format!("{STATE}/gateways-of-alpha")])?;
+        Ok(heard.stdout.contains(&format!("{second_at}:7710")))
+    })?;
+
+    good(&world, "fe.alpha", &["down"], &["The gateway stopped"])?;
+    World::eventually("the node is at the second one", LONG, || {
+        let output = isthmus_on(&world, "n1.alpha", &["status", "--json"])?;
+        let Ok(status) = serde_json::from_str::<serde_json::Value>(&output.stdout) else { return Ok(false) };
+        let gateways = status["sites"][0]["gateways"].as_array().context("no gateways")?;
+        Ok(gateways.iter().any(|gateway| gateway["name"] == "second" && gateway["nodes_up"] == 1))
+    })?;
+    // Also after a restart.
+    good(&world, "n1.alpha", &["down"], &["The agent stopped"])?;
+    good(&world, "n1.alpha", &["up"], &["agent a1.alpha runs;"])?;
+    Ok(())
+}
+
 /// A machine that was set up, and isn't as it should be.
 #[test]
 #[ignore = "test-all"]

@@ -67,7 +67,6 @@ impl Attachment {
     /// Only [`AttachError::Refused`], and only before the first attachment. Later, jobs
     /// may be running, and the agent tries again.
     pub(crate) async fn run(mut self) -> Result<(), AttachError> {
-        let count = self.opener.gateways.len().max(1);
         let (mut index, mut failed, mut pause) = (0, 0, BACKOFF.0);
         loop {
             // What another peer has claimed meanwhile doesn't count.
@@ -89,14 +88,15 @@ impl Attachment {
             *lock(&self.failure) = error.to_string();
             self.opener.credentials.attachment().failed(&error.to_string());
             self.attached_tx.send_replace(None);
-            let gateway = self.opener.gateways.get(index).map(ToString::to_string).unwrap_or_default();
+            let (gateway, count) = (self.opener.gateways.get(index), self.opener.gateways.count().max(1));
+            let gateway = gateway.unwrap_or_default();
             (failed, index) = (failed + 1, (index + 1) % count);
             if failed % count == 0 {
-                warn!(gateway, %error, retry_in = ?pause, "not attached");
+                warn!(%gateway, %error, retry_in = ?pause, "not attached");
                 sleep(pause).await;
                 pause = (pause * 2).min(BACKOFF.1);
             } else {
-                warn!(gateway, %error, "not attached; trying the next gateway");
+                warn!(%gateway, %error, "not attached; trying the next gateway");
             }
         }
     }

@@ -25,11 +25,6 @@ impl Gateways {
             Self::One(address) => vec![address.clone()],
             Self::Several(addresses) => addresses.clone(),
         };
-        let is_address = |text: &str| {
-            text.rsplit_once(':').is_some_and(|(host, port)| {
-                !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0)
-            })
-        };
         match addresses.iter().find(|address| !is_address(address)) {
             _ if addresses.is_empty() => {
                 Err("[agent] gateway names none; leave it out or name one".to_owned())
@@ -38,6 +33,11 @@ impl Gateways {
             None => Ok(addresses),
         }
     }
+}
+
+pub(super) fn is_address(text: &str) -> bool {
+    text.rsplit_once(':')
+        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0))
 }
 
 /// The gateways in the order in which the agent of this node tries them.

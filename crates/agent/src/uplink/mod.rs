@@ -7,10 +7,12 @@
 //! | `announcement` | what the agent announces of its node, and signs |
 //! | `opener` | opens attachments, handles a gateway's messages |
 //! | [`gateways`] | the order in which gateways are tried |
+//! | `known` | the gateways that are known, configured or heard of |
 
 mod announcement;
 mod attached;
 pub(crate) mod attachment;
 pub(crate) mod gateways;
+pub(crate) mod known;
 mod opener;
 pub(crate) mod upstream;

@@ -21,6 +21,7 @@ use tracing::{debug, warn};
 use crate::uplink::announcement;
 use crate::uplink::attached::Contacts;
 use crate::uplink::attachment::AttachError;
+use crate::uplink::known::Known;
 
 /// How long a gateway may take to answer an attachment.
 const WELCOME_DEADLINE: Duration = Duration::from_secs(15);
@@ -37,8 +38,7 @@ const QUEUE: usize = 64;
 #[derive(Debug, Clone)]
 pub(crate) struct Opener {
     pub(crate) credentials: Credentials,
-    /// The addresses of the site's gateways, in the order of this agent's preference.
-    pub(crate) gateways: Arc<[Arc<str>]>,
+    pub(crate) gateways: Known,
     /// Time between attempts to return to the first of them.
     pub(crate) return_interval: Duration,
     /// The announcement of this node.
@@ -85,7 +85,7 @@ impl Opener {
         let gateway = self.gateways.get(index);
         let gateway = gateway.ok_or_else(|| AttachError::Broken("no gateway is known".to_owned()))?;
         let server_name = self.credentials.identity().upstream_server_name();
-        let connected = grpc::connect_identified(gateway, &server_name, &self.credentials).await;
+        let connected = grpc::connect_identified(&gateway, &server_name, &self.credentials).await;
         connected.map_err(|error| AttachError::Broken(error.to_string()))
     }
 
@@ -94,7 +94,7 @@ impl Opener {
         index: usize,
         (channel, identity): (Channel, Identity),
     ) -> Result<Session, AttachError> {
-        let gateway = self.gateways.get(index).cloned().unwrap_or_default();
+        let gateway = self.gateways.get(index).unwrap_or_default();
         let own_gateway = OwnGatewayClient::new(channel.clone());
         let mut client = RegistryClient::new(channel);
         let (up_tx, up_rx) = mpsc::channel(QUEUE);
@@ -173,6 +173,7 @@ impl Opener {
             Some(attach_down::Kind::Directory(directory)) => {
                 self.directory_tx.send_replace(Some(directory));
             }
+            Some(attach_down::Kind::SiteGateways(told)) => self.gateways.heard(&told.addresses),
             Some(attach_down::Kind::Revocations(revocations)) => {
                 self.credentials.peers().receive(revocations);
             }
@@ -188,10 +189,6 @@ impl Opener {
     /// Waits for a gateway that is better than the one attached to: the first choice,
     /// or any other one if the present one has been `cut_off` from the broker.
     pub(super) async fn better(self, index: usize, mut cut_off: watch::Receiver<bool>) -> Session {
-        let count = self.gateways.len();
-        if count < 2 {
-            std::future::pending::<()>().await;
-        }
         loop {
             let is_cut_off = *cut_off.borrow_and_update();
             let pause = if is_cut_off { CUT_OFF } else { self.return_interval };
@@ -199,7 +196,7 @@ impl Opener {
                 () = sleep(jittered(pause)) => {}
                 Ok(()) = cut_off.changed() => continue,
             }
-            let candidates = if is_cut_off { 0..count } else { 0..index.min(1) };
+            let candidates = if is_cut_off { 0..self.gateways.count() } else { 0..index.min(1) };
             for candidate in candidates.filter(|candidate| *candidate != index) {
                 match self.open_checked(candidate).await {
                     Ok(session) => return session,

@@ -19,6 +19,7 @@ use tonic::{Request, Response, Status};
 
 use crate::uplink::attached::{Attached, Contacts};
 use crate::uplink::attachment::Attachment;
+use crate::uplink::known::Known;
 use crate::uplink::opener::Opener;
 
 /// The budget of a call to the gateway that has no deadline of its own.
@@ -70,11 +71,11 @@ impl From<Plan> for Planned {
     }
 }
 
-/// Makes both ends; `gateways` are those that the agent may attach to, in the order of
-/// its preference. It tries to return to the first of them every `return_interval`.
+/// Makes both ends. The agent tries to return to the first of the `gateways` every
+/// `return_interval`.
 pub(crate) fn upstream(
     credentials: Credentials,
-    (gateways, return_interval): (Vec<String>, Duration),
+    (gateways, return_interval): (Known, Duration),
     node_up: proto::NodeUp,
     dials_tx: mpsc::Sender<Order>,
     measures_tx: mpsc::Sender<proto::MeasureOrder>,
@@ -94,7 +95,6 @@ pub(crate) fn upstream(
         up_tx,
         site,
     };
-    let gateways = gateways.iter().map(|gateway| Arc::from(gateway.as_str())).collect();
     let node_up = Arc::new(Mutex::new(node_up));
     let opener = Opener {
         credentials,

@@ -29,6 +29,21 @@ impl Registry {
         others.map(|to| site_node(to, address, node)).collect()
     }
 
+    /// Sends the gateways of a site the places of all of them, for its agents: one that is lost
+    /// can tell them no more. One alone has nothing to tell.
+    pub(super) fn gateways_of(&self, site: &Label) -> Vec<Effect> {
+        let Some(entry) = self.sites.get(site) else { return Vec::new() };
+        let addresses = entry.inside_addresses();
+        if addresses.len() < 2 {
+            return Vec::new();
+        }
+        let message = |to| {
+            let addresses = addresses.clone();
+            Effect::Send { to, message: attach_down::Kind::SiteGateways(proto::SiteGateways { addresses }) }
+        };
+        entry.parties(site).map(message).collect()
+    }
+
     /// The attached gateway that a machine would displace, or stand beside, if it became a
     /// gateway by a site's token: one of the same name, and for one without a name of its own
     /// any. On a node that is most often a forgotten `--via`.

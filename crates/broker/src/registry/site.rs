@@ -30,6 +30,8 @@ pub(super) struct GatewayEntry {
     pub(super) outside_address: String,
     /// Where its site's nodes reach it, `HOST:PORT`; empty as long as that is unknown.
     pub(super) inside_address: String,
+    /// Where they may reach it, by its way to the broker, until that is known; empty for nowhere.
+    pub(super) likely_address: String,
     /// Whether its port outside is reached, as it reported last.
     pub(super) outside_reach: Option<proto::Reach>,
     /// Signs tickets for it.
@@ -74,6 +76,15 @@ impl SiteEntry {
     /// Whether a gateway is attached.
     pub(super) fn is_attached(&self) -> bool {
         self.attached().next().is_some()
+    }
+
+    /// Where the attached gateways serve the site's agents, as far as that is known.
+    pub(super) fn inside_addresses(&self) -> Vec<String> {
+        let address = |(_, gateway): (&Label, &GatewayEntry)| match gateway.inside_address.as_str() {
+            "" => gateway.likely_address.clone(),
+            known => known.to_owned(),
+        };
+        self.attached().map(address).filter(|address| !address.is_empty()).collect()
     }
 
     /// Whether this gateway is attached.
@@ -282,6 +293,7 @@ mod tests {
                 version: String::new(),
                 outside_address: if has("outside") { format!("{name}:7740") } else { String::new() },
                 inside_address: if has("inside") { format!("{name}:7710") } else { String::new() },
+                likely_address: if has("likely") { format!("{name}.likely:7710") } else { String::new() },
                 outside_reach: has("shut").then(|| proto::Reach {
                     result: proto::Reachability::Filtered.into(),
                     ..proto::Reach::default()
@@ -293,6 +305,12 @@ mod tests {
             site.gateways.insert(name.parse().unwrap(), gateway);
         }
         site
+    }
+
+    #[test]
+    fn agents_are_told_of_attached_gateways_whose_place_is_known() {
+        let site = site(&["a attached inside likely", "b attached likely", "c inside", "d attached"]);
+        assert_eq!(site.inside_addresses(), ["a:7710", "b.likely:7710"]);
     }
 
     #[test]

@@ -254,8 +254,10 @@ fn who(party: &Party) -> String {
 /// Effects on one line each, without the directory that every gateway receives
 /// when it attaches.
 fn texts(effects: &[Effect]) -> Vec<String> {
-    let directory =
-        |effect: &&Effect| matches!(effect, Effect::Send { message: attach_down::Kind::Directory(_), .. });
+    let is_passed_on = |effect: &&Effect| {
+        use attach_down::Kind::{Directory, SiteGateways};
+        matches!(effect, Effect::Send { message: Directory(_) | SiteGateways(_), .. })
+    };
     let line = |effect: &Effect| match effect {
         Effect::Close { session, reason } => format!("close {}: {reason}", session.0),
         Effect::Send { to, message: attach_down::Kind::Welcome(welcome) } => {
@@ -267,7 +269,7 @@ fn texts(effects: &[Effect]) -> Vec<String> {
         Effect::Send { to, message: attach_down::Kind::RelayKey(_) } => format!("{} key", who(to)),
         Effect::Send { to, message } => format!("{} {message:?}", who(to)),
     };
-    effects.iter().filter(|effect| !directory(effect)).map(line).collect()
+    effects.iter().filter(|effect| !is_passed_on(effect)).map(line).collect()
 }
 
 #[test]

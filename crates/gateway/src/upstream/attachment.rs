@@ -1,11 +1,13 @@
 //! Attaches the gateway to the broker, again and again.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use isthmus_net::grpc;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{self, attach_down, attach_up};
+use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -78,6 +80,25 @@ async fn attach(gateway: &Arc<Gateway>, outbox: &mut Outbox, pause: &mut Duratio
     }
 }
 
+/// Where the site's agents may reach the gateway, if it listens on all addresses: at the one
+/// that faces the broker. Empty if it says where, or that isn't known.
+async fn likely_address(gateway: &Gateway) -> String {
+    let Ok(listening) = gateway.hello.address.parse::<SocketAddr>() else { return String::new() };
+    if !listening.ip().is_unspecified() {
+        return String::new();
+    }
+    let own = async {
+        // Nothing is sent: the kernel chooses the address by its routes.
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await?;
+        socket.connect(gateway.credentials.upstream()).await?;
+        socket.local_addr()
+    };
+    match timeout(CALL_DEADLINE, own).await {
+        Ok(Ok(own)) => SocketAddr::new(own.ip(), listening.port()).to_string(),
+        Ok(Err(_)) | Err(_) => String::new(),
+    }
+}
+
 /// Opens the attachment, and announces the site's nodes and jobs.
 async fn open(
     gateway: &Gateway,
@@ -85,7 +106,11 @@ async fn open(
     up_tx: &mpsc::Sender<proto::AttachUp>,
     up_rx: mpsc::Receiver<proto::AttachUp>,
 ) -> Result<Streaming<proto::AttachDown>, Status> {
-    let hello = proto::GatewayUp { outside_address: gateway.outside_address(), ..gateway.hello.clone() };
+    let hello = proto::GatewayUp {
+        outside_address: gateway.outside_address(),
+        likely_address: likely_address(gateway).await,
+        ..gateway.hello.clone()
+    };
     let hello = std::iter::once(attach_up::Kind::GatewayUp(hello));
     let announcements: Vec<_> = hello.chain(gateway.announcements()).collect();
     let mut client = RegistryClient::new(channel);

@@ -98,7 +98,7 @@ impl Bounded for proto::Reach {
 
 impl Bounded for proto::GatewayUp {
     fn check(&self) -> Result<(), NotAllowed> {
-        let all = [&self.site, &self.address, &self.version, &self.outside_address];
+        let all = [&self.site, &self.address, &self.version, &self.outside_address, &self.likely_address];
         texts("bytes of a text of a gateway", &all.map(String::as_str))
     }
 }

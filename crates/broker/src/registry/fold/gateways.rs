@@ -38,6 +38,7 @@ impl Registry {
             version: up.version,
             outside_address: up.outside_address,
             inside_address,
+            likely_address: specific(&up.likely_address).to_owned(),
             key,
             measure_off: up.measure_off,
             site_trunk: up.site_trunk,
@@ -67,6 +68,7 @@ impl Registry {
         if is_new {
             effects.extend(self.siblings_of(site, name));
             effects.extend(self.notices(site));
+            effects.extend(self.gateways_of(site));
         }
         effects
     }

@@ -19,10 +19,13 @@ impl Registry {
         let party_site = name.site.clone();
         let (up, party) = (record.contact, Party::gateway(&name.site, &gateway));
         let came_to = specific(&up.gateway_address);
+        let mut found = Vec::new();
         if let Some(entry) = self.gateway_mut(&name.site, &gateway)
             && entry.inside_address.is_empty()
+            && !came_to.is_empty()
         {
             entry.inside_address = came_to.to_owned();
+            found = self.gateways_of(&name.site);
         }
         let welcome = proto::Welcome { node: name.node.to_string(), virtual_address: address.ip().into() };
         let for_plans = contact_for_plans(&up);
@@ -40,6 +43,7 @@ impl Registry {
             effects.extend(self.send_to_siblings(address));
         }
         effects.insert(0, Effect::Send { to: party, message: attach_down::Kind::Welcome(welcome) });
+        effects.extend(found);
         effects
     }
 

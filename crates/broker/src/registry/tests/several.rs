@@ -63,6 +63,45 @@ fn a_second_gateway_with_a_name_of_its_own_changes_no_contact() {
     assert!(registry.find("beta", "n1.alpha").is_ok() && registry.find("beta", "n2.alpha").is_ok());
 }
 
+/// The gateways' places, as each gateway is told them for its agents.
+fn told(effects: &[Effect]) -> Vec<String> {
+    let line = |effect: &Effect| match effect {
+        Effect::Send { to, message: attach_down::Kind::SiteGateways(told) } => {
+            Some(format!("{}: {}", who(to), told.addresses.join(" ")))
+        }
+        _ => None,
+    };
+    effects.iter().filter_map(line).collect()
+}
+
+#[test]
+fn agents_hear_of_all_gateways_of_their_site() {
+    let mut registry = registry(&[]);
+    let unknown = proto::GatewayUp {
+        address: "0.0.0.0:7710".to_owned(),
+        likely_address: "10.0.0.102:7710".to_owned(),
+        ..gateway_up("alpha", proto::Inbound::Closed)
+    };
+    let (_, effects) = registry.come("alpha", "a", &up("a", proto::Inbound::Closed)).unwrap();
+    assert_eq!(told(&effects), [""; 0], "its agents know it");
+    let (b, effects) = registry.come("alpha", "b", &unknown).unwrap();
+    let all = "a.inside:7710 10.0.0.102:7710";
+    assert_eq!(told(&effects), [format!("a.alpha: {all}"), format!("b.alpha: {all}")]);
+    registry.gateway("beta");
+    // Where its first agent has reached it is certain.
+    let node = |name: &str| proto::NodeUp {
+        gateway_address: "192.168.0.2:7710".to_owned(),
+        ..node_up(name, "10.0.0.1:7730")
+    };
+    let effects = registry.node_up(b, &node("n1")).unwrap().effects;
+    let all = "a.inside:7710 192.168.0.2:7710";
+    assert_eq!(told(&effects), [format!("a.alpha: {all}"), format!("b.alpha: {all}")]);
+    assert_eq!(told(&registry.node_up(b, &node("n2")).unwrap().effects), [""; 0], "nothing new");
+    // One that was started again has forgotten what it was told.
+    let (_, effects) = registry.come("alpha", "b", &unknown).unwrap();
+    assert_eq!(told(&effects), [format!("a.alpha: {all}"), format!("b.alpha: {all}")]);
+}
+
 /// A forgotten `--via` makes a node a gateway; it must not take the place of the real one.
 #[test]
 fn a_gateway_that_is_attached_is_in_the_way_of_another_one() {

@@ -388,7 +388,8 @@ impl Attachment {
         loop {
             let message = soon("a message", self.down.message()).await.unwrap().unwrap().kind.unwrap();
             // These arrive whenever the broker or a relay attaches or detaches.
-            if !matches!(message, attach_down::Kind::CutOff(_) | attach_down::Kind::Directory(_)) {
+            use attach_down::Kind::{CutOff, Directory, SiteGateways};
+            if !matches!(message, CutOff(_) | Directory(_) | SiteGateways(_)) {
                 return message;
             }
         }

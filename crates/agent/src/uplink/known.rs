@@ -1,0 +1,152 @@
+//! The gateways that the agent may attach to. It hears of further ones by those that it knows.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use isthmus_net::{files, lock};
+use isthmus_wire::bounds::{GATEWAYS_PER_SITE, TEXT};
+use tracing::{info, warn};
+
+use crate::config::AgentConfig;
+use crate::uplink::gateways::{in_order, is_address};
+
+/// In the order of the agent's preference. All clones are one list.
+#[derive(Debug, Clone)]
+pub(crate) struct Known {
+    /// An address keeps its place: attachments name it by that.
+    list: Arc<Mutex<Vec<Arc<str>>>>,
+    /// Whether the list is that of the configuration, and stays.
+    is_configured: bool,
+    /// Where those that were heard of outlive the agent.
+    file: Option<PathBuf>,
+}
+
+impl Known {
+    /// Those of the configuration, or the one at which the agent of this `node` `joined`, then
+    /// those that it has heard of.
+    ///
+    /// # Errors
+    /// If a configured address is invalid.
+    pub(crate) fn new(config: &AgentConfig, joined: &str, node: &str) -> Result<Self, String> {
+        let list = match &config.gateway {
+            Some(gateways) => in_order(gateways.addresses()?, node),
+            None => first_of(joined, in_order(read(config.heard.as_deref()), node)),
+        };
+        let list = list.iter().map(|gateway| Arc::from(gateway.as_str())).collect();
+        Ok(Self {
+            list: Arc::new(Mutex::new(list)),
+            is_configured: config.gateway.is_some(),
+            file: config.heard.clone(),
+        })
+    }
+
+    pub(crate) fn all(&self) -> Vec<String> {
+        lock(&self.list).iter().map(ToString::to_string).collect()
+    }
+
+    pub(super) fn get(&self, index: usize) -> Option<Arc<str>> {
+        lock(&self.list).get(index).cloned()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        lock(&self.list).len()
+    }
+
+    /// A gateway has told the places of all gateways of the site.
+    pub(super) fn heard(&self, told: &[String]) {
+        if self.is_configured {
+            return;
+        }
+        let told = sound(told.iter().map(String::as_str));
+        let fresh = {
+            let mut list = lock(&self.list);
+            let room = GATEWAYS_PER_SITE.saturating_sub(list.len());
+            let is_new = |gateway: &&String| !list.iter().any(|known| **known == ***gateway);
+            let fresh: Vec<Arc<str>> =
+                told.iter().filter(is_new).take(room).map(|gateway| Arc::from(gateway.as_str())).collect();
+            list.extend(fresh.iter().cloned());
+            fresh
+        };
+        if fresh.is_empty() {
+            return;
+        }
+        info!(gateways = fresh.join(" "), "heard of further gateways of this site");
+        let Some(file) = &self.file else { return };
+        if let Err(error) = files::write(file, (told.join("\n") + "\n").as_bytes(), 0o600) {
+            warn!(%error, "after a restart the agent has to hear of its site's gateways anew");
+        }
+    }
+}
+
+/// What was heard of before; nothing if that can't be read.
+pub(crate) fn read(file: Option<&Path>) -> Vec<String> {
+    let Some(opened) = file.and_then(|file| std::fs::File::open(file).ok()) else { return Vec::new() };
+    let limit = u64::try_from(GATEWAYS_PER_SITE * (TEXT + 1)).unwrap_or(u64::MAX);
+    let mut text = String::new();
+    match opened.take(limit).read_to_string(&mut text) {
+        Ok(_) => sound(text.lines()),
+        Err(_) => Vec::new(),
+    }
+}
+
+/// The gateway at which the agent joined, then the others.
+pub(crate) fn first_of(joined: &str, heard: Vec<String>) -> Vec<String> {
+    let others = heard.into_iter().filter(|gateway| gateway != joined);
+    std::iter::once(joined.to_owned()).chain(others).collect()
+}
+
+/// Those that may be addresses, and no more than a site has gateways.
+fn sound<'a>(addresses: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let addresses = addresses.filter(|address| address.len() <= TEXT && is_address(address));
+    addresses.take(GATEWAYS_PER_SITE).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::uplink::gateways::Gateways;
+
+    fn told(addresses: &[&str]) -> Vec<String> {
+        addresses.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn gateways_that_were_heard_of_outlive_the_agent_and_come_last() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = AgentConfig { heard: Some(directory.path().join("gateways")), ..AgentConfig::default() };
+        let known = Known::new(&config, "a:1", "n1").unwrap();
+        assert_eq!(known.all(), ["a:1"]);
+        known.heard(&told(&["b:1", "a:1", "no address", "c:0"]));
+        known.heard(&told(&["a:1", "b:1"]));
+        assert_eq!(known.clone().all(), ["a:1", "b:1"]);
+        // The one that is left for another comes after it.
+        let again = Known::new(&config, "b:1", "n1").unwrap();
+        assert_eq!(again.all(), ["b:1", "a:1"]);
+        assert_eq!(config.gateways("b:1").unwrap(), ["b:1", "a:1"]);
+        // An address keeps its place, also where the site has others now.
+        again.heard(&told(&["c:1", "b:1"]));
+        assert_eq!(again.all(), ["b:1", "a:1", "c:1"]);
+        assert_eq!(config.gateways("b:1").unwrap(), ["b:1", "c:1"]);
+    }
+
+    #[test]
+    fn a_gateway_tells_of_no_more_than_a_site_has() {
+        let known = Known::new(&AgentConfig::default(), "a:1", "n1").unwrap();
+        for turn in 0..3 {
+            let many: Vec<_> = (0..99).map(|number| format!("g{turn}-{number}:1")).collect();
+            known.heard(&many);
+            assert_eq!(known.count(), GATEWAYS_PER_SITE);
+        }
+        assert_eq!(known.get(GATEWAYS_PER_SITE), None);
+    }
+
+    #[test]
+    fn the_configuration_s_gateways_stay() {
+        let gateways = Gateways::Several(told(&["a:1", "b:1"]));
+        let config = AgentConfig { gateway: Some(gateways), ..AgentConfig::default() };
+        let known = Known::new(&config, "c:1", "n1").unwrap();
+        known.heard(&told(&["a:1", "d:1"]));
+        assert_eq!(known.all(), ["b:1", "a:1"]);
+    }
+}
