@@ -87,7 +87,8 @@ async fn serve(
     let users = guarded(At::AgentSocket, LocalServer::new(LocalService { node: node.clone() }));
     let patient = ping_timeout(patience::LONGEST);
     let serving_peers = async {
-        let serving = grpc::serve_streams_for(calls_rx, peers, patient, stopped.clone().cancelled_owned());
+        let serving =
+            grpc::serve_streams_for(At::Agent, calls_rx, peers, patient, stopped.clone().cancelled_owned());
         serving.await.context("agent's port")
     };
     let serving_users = async {

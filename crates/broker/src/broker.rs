@@ -176,7 +176,7 @@ pub async fn run(
         .add_service(guarded(At::Broker, enrolment))
         .add_service(guarded(At::Broker, administration));
     ready();
-    let serving = grpc::serve(listener, tls, routes, async {
+    let serving = grpc::serve(At::Broker, listener, tls, routes, async {
         shutdown.await;
         broker.sessions.remove_all();
     });

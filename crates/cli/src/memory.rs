@@ -5,23 +5,53 @@
 
 use std::time::Duration;
 
-/// How often it is looked at.
+/// How often it is looked at, and how often if that has brought nothing: a service may have
+/// grown because it has more to do.
 const LOOK: Duration = Duration::from_secs(10);
+const SELDOM: Duration = Duration::from_secs(60);
 /// Growth that is worth it.
 const GROWTH: u64 = 16 << 20;
 
 /// Gives memory back whenever the service has grown; never ends.
 pub(crate) async fn keep_small() {
-    let mut least = resident_bytes();
+    let mut size = Size { least: resident_bytes(), pause: LOOK };
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(size.pause).await;
         let now = resident_bytes();
-        if now > least.saturating_add(GROWTH) {
+        if size.has_grown(now) {
             // On a thread that may take its time: it walks all arenas.
             let _ = tokio::task::spawn_blocking(trim).await;
-            least = resident_bytes();
+            size.trimmed(now, resident_bytes());
         }
-        least = least.min(now);
+    }
+}
+
+/// What the service has had. Pure.
+#[derive(Debug)]
+struct Size {
+    /// The least bytes so far. They are not raised by what is in use for a while: the
+    /// allocator keeps that once it is freed.
+    least: u64,
+    /// Until it is looked at again.
+    pause: Duration,
+}
+
+impl Size {
+    /// Whether to give memory back.
+    fn has_grown(&mut self, now: u64) -> bool {
+        self.least = self.least.min(now);
+        let has_grown = now > self.least.saturating_add(GROWTH);
+        if !has_grown {
+            self.pause = LOOK;
+        }
+        has_grown
+    }
+
+    /// Notes how much there was before and after memory was given back.
+    fn trimmed(&mut self, before: u64, after: u64) {
+        self.least = self.least.min(after);
+        let brought = before.saturating_sub(after) > GROWTH;
+        self.pause = if brought { LOOK } else { (self.pause * 2).min(SELDOM) };
     }
 }
 
@@ -45,6 +75,35 @@ fn resident_bytes() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Memory was given back while it was in use, and never again once it was free.
+    #[test]
+    fn memory_that_was_in_use_for_a_while_goes_back_after_it() {
+        let mib = |count: u64| count << 20;
+        let mut size = Size { least: mib(50), pause: LOOK };
+        // What there is, what is left after it was given back, whether it was tried, and the
+        // pause until the next look.
+        for (now, after, tried, pause) in [
+            (50, 50, false, 10),
+            (60, 60, false, 10),
+            // In use.
+            (2770, 2765, true, 20),
+            (2770, 2770, true, 40),
+            (2770, 2770, true, 60),
+            // Free, and kept by the allocator.
+            (2770, 52, true, 10),
+            (52, 52, false, 10),
+            (40, 40, false, 10),
+            (57, 41, true, 20),
+        ] {
+            assert_eq!(size.has_grown(mib(now)), tried, "{now}");
+            if tried {
+                size.trimmed(mib(now), mib(after));
+            }
+            assert_eq!(size.pause, Duration::from_secs(pause), "{now}");
+        }
+        assert_eq!(size.least, mib(40));
+    }
 
     /// It counts what the whole process has.
     mod alone {

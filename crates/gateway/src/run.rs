@@ -115,7 +115,7 @@ pub async fn run(
     let gateway = Arc::new(Gateway::new(credentials, site, config, listener.local_addr().ok(), own));
     ready();
     let accepting = inside::accept(listener, tls, grpc_tx, gateway.clone());
-    let serving = grpc::serve_streams(grpc_rx, routes(&gateway), async {
+    let serving = grpc::serve_streams(At::Gateway, grpc_rx, routes(&gateway), async {
         shutdown.await;
         gateway.sessions.remove_all();
     });

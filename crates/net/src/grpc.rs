@@ -8,13 +8,16 @@
 
 mod anonymous;
 pub mod attachments;
+mod bounded;
 pub mod call;
 mod client;
+mod framing;
 mod in_connection;
-mod member;
+mod members;
 mod misdirected;
 mod served;
 mod server;
+mod share;
 mod versions;
 
 use std::error::Error as _;

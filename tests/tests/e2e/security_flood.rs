@@ -1,6 +1,6 @@
 //! Strangers hold 10,000 connections on one port after the other: of every bad kind at
-//! once, and of each kind alone. Meanwhile a node joins, a certificate is renewed, and a
-//! job runs.
+//! once, and of each kind alone. And a member opens as many calls as it can, by a key of its
+//! own. Meanwhile a node joins, a certificate is renewed, and a job runs.
 
 #[path = "../../../crates/net/tests/frames/mod.rs"]
 mod frames;
@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use isthmus_e2e::{Mpi, World, isthmus, promised};
+use isthmus_net::credentials::ALPN_H2;
 use isthmus_net::{Credentials, listen, renewal};
 
-use stranger::{FLOOD, Flood, Kind, Trick};
+use stranger::{FLOOD, Flood, Kind, Member, Trick};
 
 /// Guards against hanging only.
 const SOON: Duration = Duration::from_secs(120);
@@ -26,26 +27,41 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Memory of each service, as docs/operators.md states it.
 const MEMORY_MIB: u64 = 512;
 const GATEWAY: &str = "192.168.1";
+/// Connections of one member, each with 4,032 calls: 2 GB of a broker without bounds.
+const MEMBERS: usize = 60;
+/// Memory that it may cost, and that may stay after it.
+const MEMBER_MIB: u64 = 64;
+const GIVEN_BACK_MIB: u64 = 32;
 
-/// How long the honest steps took: join, renewal, job.
-fn honest(world: &World, number: usize) -> Result<[Duration; 3]> {
+/// Has a node of alpha join. Returns its state directory and how long that took.
+fn join(world: &World, name: &str, owner: &str) -> Result<(String, Duration)> {
     let binary = isthmus().display().to_string();
-    let path = |name: String| world.directory.path().join(name).display().to_string();
-    let (token, state) = (path(format!("token-{number}")), path(format!("state-{number}")));
-    let invite = ["grid", "invite", "--role", "agent", "--site", "alpha", "--owner", "anna", "--out", &token];
+    let path = |kind: &str| world.directory.path().join(format!("{kind}-{name}")).display().to_string();
+    let (token, state) = (path("token"), path("state"));
+    let invite = ["grid", "invite", "--role", "agent", "--site", "alpha", "--owner", owner, "--out", &token];
     let mut words = vec![binary.as_str()];
     words.extend(invite);
     words.extend(["--state", "/var/lib/isthmus/broker"]);
     let invited = world.sh("hub", SOON, &words)?;
     ensure!(invited.status == 0, "{}", invited.whole());
 
-    let via = format!("{}:7710", world.lab().machine("fe.alpha")?.address());
-    let name = format!("x{number}");
-    let mut words = vec![binary.as_str(), "join", "--state", &state, "--name", &name];
+    let via = via(world)?;
+    let mut words = vec![binary.as_str(), "join", "--state", &state, "--name", name];
     words.extend(["--via", &via, "--token", &token]);
     let joined = world.sh("n1.alpha", SOON, &words)?;
     ensure!(joined.status == 0, "{}", joined.whole());
+    Ok((state, joined.took))
+}
 
+/// Where alpha's nodes reach their gateway.
+fn via(world: &World) -> Result<String> {
+    Ok(format!("{}:7710", world.lab().machine("fe.alpha")?.address()))
+}
+
+/// How long the honest steps took: join, renewal, job.
+fn honest(world: &World, number: usize) -> Result<[Duration; 3]> {
+    let (state, join) = join(world, &format!("x{number}"), "anna")?;
+    let via = via(world)?;
     let began = Instant::now();
     let renewed = world.lab().machine("n1.alpha")?.in_network(|| -> Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -62,15 +78,20 @@ fn honest(world: &World, number: usize) -> Result<[Duration; 3]> {
     let words = [launcher.as_str(), "-n", "2", "--map-by", "node", &hello];
     let output = world.run("n1.alpha", &["--quiet", "--nodes", "n1.alpha,n1.beta"], &words)?;
     ensure!(output.status == 0 && output.stdout.contains(" No Errors"), "{}", output.whole());
-    Ok([joined.took, renewal, output.took])
+    Ok([join, renewal, output.took])
 }
 
 /// The most memory that a service has had, in MiB.
 fn memory(world: &World, machine: &str, role: &str) -> Result<u64> {
+    memory_of(world, (machine, role), "VmHWM:")
+}
+
+/// A line of a service's /proc/PID/status, in MiB.
+fn memory_of(world: &World, (machine, role): (&str, &str), line: &str) -> Result<u64> {
     let pid = world.service(machine, role)?;
     let status = world.sh(machine, SOON, &["cat", &format!("/proc/{pid}/status")])?;
-    let most = status.stdout.lines().find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix("kB"));
-    Ok(most.with_context(|| status.whole())?.trim().parse::<u64>()? / 1024)
+    let found = status.stdout.lines().find_map(|text| text.strip_prefix(line)?.strip_suffix("kB"));
+    Ok(found.with_context(|| status.whole())?.trim().parse::<u64>()? / 1024)
 }
 
 /// A port: the machine of its service, the service, and its address.
@@ -124,22 +145,61 @@ impl Floods {
     fn under(&self, kind: Kind, to: SocketAddr) -> Result<([Duration; 3], usize, usize)> {
         let inside = to.ip().to_string().starts_with(GATEWAY);
         let strangers: &[&str] = if inside { &["s4.alpha", "s5.alpha"] } else { &["s1", "s2", "s3"] };
-        let (world, flood) = (&self.world, Arc::new(Flood::new(kind, to)?));
+        let flood = Arc::new(Flood::new(kind, to)?);
+        self.meanwhile(&flood, strangers, FLOOD, || honest(&self.world, self.number))
+    }
+
+    /// Does something while these machines together hold so many connections. Returns also how
+    /// many stood at its end, and how many handshakes were made.
+    fn meanwhile<T>(
+        &self,
+        flood: &Arc<Flood>,
+        machines: &[&str],
+        connections: usize,
+        done: impl FnOnce() -> Result<T>,
+    ) -> Result<(T, usize, usize)> {
+        let world = &self.world;
         std::thread::scope(|scope| {
-            for stranger in strangers {
-                let (flood, count) = (flood.clone(), FLOOD.div_ceil(strangers.len()));
-                scope.spawn(move || world.lab().machine(stranger)?.in_network(|| flood.hold(count))?);
+            for machine in machines {
+                let (flood, count) = (flood.clone(), connections.div_ceil(machines.len()));
+                scope.spawn(move || world.lab().machine(machine)?.in_network(|| flood.hold(count))?);
             }
-            let (connections, handshakes) = kind.risen();
+            let (connections, handshakes) = flood.risen();
             let risen = || {
                 let made = flood.made.load(Relaxed) >= connections;
                 Ok(made && flood.handshakes.load(Relaxed) >= handshakes)
             };
-            let result = World::eventually("the flood has risen", SOON, risen)
-                .and_then(|()| honest(world, self.number));
+            let result = World::eventually("the flood has risen", SOON, risen).and_then(|()| done());
             let (standing, handshakes) = (flood.standing.load(Relaxed), flood.handshakes.load(Relaxed));
             flood.stop.store(true, Relaxed);
             Ok((result?, standing, handshakes))
+        })
+    }
+
+    /// Runs the honest steps while a member opens all calls that it can at a port, from a
+    /// machine.
+    fn by_member(
+        &mut self,
+        credentials: &Credentials,
+        (machine, role, to): Port<'_>,
+        (from, server, path): (&str, &str, &'static str),
+    ) -> Result<()> {
+        self.number += 1;
+        let resident = |world| memory_of(world, (machine, role), "VmRSS:");
+        let before = resident(&self.world)?;
+        let config = credentials.client_config(&[ALPN_H2])?.config();
+        let flood =
+            Arc::new(Flood::of_member(Member { config, server: server.to_owned().try_into()?, path }, to)?);
+        let both = || Ok((honest(&self.world, self.number)?, resident(&self.world)?));
+        let ((took, during), standing, _) = self.meanwhile(&flood, &[from], MEMBERS, both)?;
+        self.report.push(format!(
+            "a member at {role} {to}: join, renewal, job {took:.1?}; {standing} connections stand; {before} -> \
+             {during} MiB"
+        ));
+        ensure!(took.iter().all(|took| *took < promised(LIMIT)), "{:#?}", self.report);
+        ensure!(during < before + MEMBER_MIB, "{:#?}", self.report);
+        World::eventually("memory is given back", SOON, || {
+            Ok(resident(&self.world)? < before + GIVEN_BACK_MIB)
         })
     }
 }
@@ -187,6 +247,24 @@ fn each_kind_alone_keeps_nobody_out() -> Result<()> {
         for kind in ALONE.into_iter().filter(|kind| tls || !matches!(kind, Kind::Http2(_))) {
             floods.one(kind, port)?;
         }
+    }
+    Ok(())
+}
+
+/// Calls that send headers and no message, by the key of an agent of another owner.
+#[test]
+#[ignore = "test-all"]
+fn a_member_takes_no_more_than_its_share() -> Result<()> {
+    let mut floods = Floods::new()?;
+    let (state, _) = join(&floods.world, "greedy", "berta")?;
+    let credentials = Credentials::load(Path::new(&state))?;
+    let [broker, gateway, _, _, agent] = ports(&floods.world)?;
+    for (port, from, server, path) in [
+        (broker, "s1", "broker", "/isthmus.v1.Enrolment/Renew"),
+        (gateway, "s4.alpha", "gateway.alpha", "/isthmus.v1.Registry/Lookup"),
+        (agent, "s4.alpha", "n1.alpha", "/isthmus.v1.Peer/End"),
+    ] {
+        floods.by_member(&credentials, port, (from, server, path))?;
     }
     Ok(())
 }

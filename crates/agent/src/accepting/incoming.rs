@@ -11,9 +11,9 @@ use isthmus_net::connection::Connection;
 use isthmus_net::exhausted::Exhausted;
 use isthmus_net::mac::Secret;
 use isthmus_net::rendezvous::Order;
-use isthmus_net::secured::ServerTls;
+use isthmus_net::secured::{Secured, ServerTls};
 use isthmus_net::unidentified::Place;
-use isthmus_net::{Role, counters, grpc, listen, packets};
+use isthmus_net::{Identity, Role, audit, counters, grpc, listen, packets};
 use isthmus_plan::Encryption;
 use isthmus_reach::carrier::{Carrier, GRPC_PROTOCOL, MEASURE_PROTOCOL, keep_alive, reset_if_dropped};
 use isthmus_wire::JobId;
@@ -86,9 +86,12 @@ impl Reception {
         reset_if_dropped(&stream, true);
         let stream = grpc::accept(stream, self.tls.clone()).await?;
         reset_if_dropped(stream.get_ref().0, false);
-        // Its certificate is checked.
-        drop(place);
+        // Its certificate is checked. A member of another owner has few rights here, and keeps
+        // its place among those without any.
+        let own = stream.identity().and_then(Identity::owner) == Some(self.node.owner());
+        let place = place.filter(|_| !own);
         match stream.get_ref().1.alpn_protocol() {
+            Some(GRPC_PROTOCOL) if !own => Err(self.refused(&stream)),
             Some(GRPC_PROTOCOL) => {
                 self.node.calls_tx().send(stream.into()).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
             }
@@ -98,8 +101,21 @@ impl Reception {
             }
             Some(packets::PROTOCOL) => Box::pin(packets::serve(stream)).await,
             Some(TRUNK_PROTOCOL) => Box::pin(trunks::accept::carrier(&self.node, stream)).await,
-            _ => Box::pin(self.programs().program(Carrier::Tls(Box::new(stream)).into(), None)).await,
+            _ => Box::pin(self.programs().program(Carrier::Tls(Box::new(stream)).into(), place)).await,
         }
+    }
+
+    /// Why no call of this peer is taken: only agents of the same owner call each other.
+    fn refused(&self, stream: &Secured) -> io::Error {
+        let (node, own) = (self.node.name(), self.node.owner());
+        let reason = format!("the agent of {node} takes calls of agents of user {own} only");
+        counters::refused("another owner");
+        let entry = audit::Entry::refused("connection", &reason).from(stream.get_ref().0.peer_addr().ok());
+        match stream.identity() {
+            Some(identity) => entry.by(identity).record(),
+            None => entry.record(),
+        }
+        io::Error::new(io::ErrorKind::PermissionDenied, reason)
     }
 
     /// Serves a connection to the own gateway, which carries it over the trunk with the

@@ -22,13 +22,16 @@ use tonic::{Request, Status};
 use tracing::{debug, warn};
 
 use super::anonymous::{self, OnlyEnrolment};
+use super::bounded::Bounded;
 use super::in_connection::InConnection;
-use super::member::{Counting, Members, Slot, Unfinished};
+use super::members::{Calls, Members, Slot};
 use super::served::Served;
+use super::share::{FEW, MANY};
 use super::{HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, PING_TIMEOUT};
+use crate::calls::At;
 use crate::secured::{Secured, ServerTls};
 use crate::unidentified::{Place, Unidentified};
-use crate::{Identity, keepalive, listen, packets};
+use crate::{Identity, counters, keepalive, listen, packets};
 
 /// How long calls in progress may continue after the shutdown began, before their
 /// connections are closed.
@@ -39,9 +42,6 @@ pub(crate) const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 const HANDSHAKES: usize = 4096;
 /// Connections that wait to be served after their handshake.
 const INCOMING_BOUND: usize = 64;
-/// Calls at once on one connection. A gateway sends all its agents' lookups
-/// over one; beyond this they wait at the sender.
-const MAX_CONCURRENT_CALLS: u32 = 4096;
 /// Bytes of all headers of one call: some 300 are used.
 const HEADER_BYTES: u32 = 8 * 1024;
 
@@ -56,7 +56,7 @@ pub struct Peer {
     pub local: SocketAddr,
     /// The id of the trunk that carries it, if one does.
     pub trunk: Option<[u8; 16]>,
-    pub(super) unfinished: Unfinished,
+    pub(super) calls: Calls,
 }
 
 /// The identity of a request's caller, by its certificate.
@@ -94,12 +94,13 @@ pub async fn accept(tcp: TcpStream, tls: ServerTls) -> io::Result<Secured> {
     })
 }
 
-/// Serves gRPC on a listener until `shutdown`. Calls in progress then have
+/// Serves gRPC of a service on a listener until `shutdown`. Calls in progress then have
 /// `SHUTDOWN_GRACE` to end. A failed connection doesn't affect the others.
 ///
 /// # Errors
 /// If the server itself fails.
 pub async fn serve(
+    at: At,
     listener: TcpListener,
     tls: ServerTls,
     routes: Routes,
@@ -109,7 +110,7 @@ pub async fn serve(
     let stop = CancellationToken::new();
     let _accepting = stop.clone().drop_guard();
     tokio::spawn(stop.clone().run_until_cancelled_owned(accept_all(listener, tls, streams_tx)));
-    serve_streams(streams_rx, routes, async {
+    serve_streams(at, streams_rx, routes, async {
         shutdown.await;
         stop.cancel();
     })
@@ -122,11 +123,12 @@ pub async fn serve(
 /// # Errors
 /// If the server itself fails.
 pub async fn serve_streams(
+    at: At,
     streams_rx: mpsc::Receiver<Served>,
     routes: Routes,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), tonic::transport::Error> {
-    serve_streams_for(streams_rx, routes, PING_TIMEOUT, shutdown).await
+    serve_streams_for(at, streams_rx, routes, PING_TIMEOUT, shutdown).await
 }
 
 /// The same, if a ping to an identified client may stay unanswered for so long.
@@ -134,6 +136,7 @@ pub async fn serve_streams(
 /// # Errors
 /// As [`serve_streams`].
 pub async fn serve_streams_for(
+    at: At,
     streams_rx: mpsc::Receiver<Served>,
     routes: Routes,
     ping_timeout: Duration,
@@ -142,28 +145,21 @@ pub async fn serve_streams_for(
     let stop = CancellationToken::new();
     let cut = CancellationToken::new();
     let _cut_on_return = cut.clone().drop_guard();
-    let (identified_tx, identified_rx) = mpsc::channel(INCOMING_BOUND);
     let (anonymous_tx, anonymous_rx) = mpsc::channel(INCOMING_BOUND);
+    let (few_tx, few_rx) = mpsc::channel(INCOMING_BOUND);
+    let (many_tx, many_rx) = mpsc::channel(INCOMING_BOUND);
     let (carried_tx, carried_rx) = mpsc::channel(INCOMING_BOUND);
-    let sorting = sort(streams_rx, Bounds::new(cut), [identified_tx, anonymous_tx, carried_tx]);
+    let servers = Servers { anonymous_tx, few_tx, many_tx, carried_tx };
+    let sorting = sort(streams_rx, Bounds::new(at, cut), servers);
     let anonymous = anonymous::server()
         .layer(tower::layer::layer_fn(OnlyEnrolment))
         .add_routes(routes.clone())
         .serve_with_incoming_shutdown(incoming(anonymous_rx), stop.clone().cancelled_owned());
-    let identified = server()
-        .http2_keepalive_timeout(Some(ping_timeout))
-        .max_concurrent_streams(MAX_CONCURRENT_CALLS)
-        .layer(tower::layer::layer_fn(InConnection))
-        .layer(tower::layer::layer_fn(Counting))
-        .add_routes(routes.clone())
-        .serve_with_incoming_shutdown(incoming(identified_rx), stop.clone().cancelled_owned());
-    let carried = without_pings()
-        .max_concurrent_streams(MAX_CONCURRENT_CALLS)
-        .layer(tower::layer::layer_fn(InConnection))
-        .layer(tower::layer::layer_fn(Counting))
-        .add_routes(routes)
-        .serve_with_incoming_shutdown(incoming(carried_rx), stop.clone().cancelled_owned());
-    let served = async { tokio::try_join!(identified, anonymous, carried).map(drop) };
+    let pinged = |calls| server().http2_keepalive_timeout(Some(ping_timeout)).max_concurrent_streams(calls);
+    let few = identified(pinged(FEW), routes.clone(), few_rx, stop.clone());
+    let many = identified(pinged(MANY), routes.clone(), many_rx, stop.clone());
+    let carried = identified(without_pings().max_concurrent_streams(MANY), routes, carried_rx, stop.clone());
+    let served = async { tokio::try_join!(anonymous, few, many, carried).map(drop) };
     let ending = async {
         shutdown.await;
         stop.cancel();
@@ -174,6 +170,21 @@ pub async fn serve_streams_for(
         () = sorting => Ok(()),
         () = ending => Ok(()),
     }
+}
+
+/// Serves the connections of members.
+async fn identified(
+    server: Server,
+    routes: Routes,
+    connections_rx: mpsc::Receiver<Io>,
+    stop: CancellationToken,
+) -> Result<(), tonic::transport::Error> {
+    server
+        .layer(tower::layer::layer_fn(InConnection))
+        .layer(tower::layer::layer_fn(Bounded))
+        .add_routes(routes)
+        .serve_with_incoming_shutdown(incoming(connections_rx), stop.cancelled_owned())
+        .await
 }
 
 /// What holds for all connections.
@@ -192,20 +203,27 @@ fn incoming(connections_rx: mpsc::Receiver<Io>) -> impl Stream<Item = io::Result
     ReceiverStream::new(connections_rx).map(Ok)
 }
 
-/// Passes each connection to the server for peers with a certificate, to the one for
-/// peers without, or to the one for connections of trunks. Never returns, so that the
-/// servers don't end with the sender.
-async fn sort(
-    mut streams_rx: mpsc::Receiver<Served>,
-    bounds: Bounds,
-    [identified_tx, anonymous_tx, carried_tx]: [mpsc::Sender<Io>; 3],
-) {
+/// The servers that connections are passed to.
+struct Servers {
+    /// For peers without a certificate.
+    anonymous_tx: mpsc::Sender<Io>,
+    /// For members that may have few calls on one connection, and for those that may have many.
+    few_tx: mpsc::Sender<Io>,
+    many_tx: mpsc::Sender<Io>,
+    /// For connections of trunks.
+    carried_tx: mpsc::Sender<Io>,
+}
+
+/// Passes each connection to its server. Never returns, so that the servers don't end with
+/// the sender.
+async fn sort(mut streams_rx: mpsc::Receiver<Served>, bounds: Bounds, servers: Servers) {
     while let Some(stream) = streams_rx.recv().await {
         let Some(io) = Io::new(stream, &bounds) else { continue };
-        let server_tx = match io.peer.identity {
-            Some(_) if io.stream.may_pause() => &carried_tx,
-            Some(_) => &identified_tx,
-            None => &anonymous_tx,
+        let server_tx = match &io.slot {
+            Some(_) if io.stream.may_pause() => &servers.carried_tx,
+            Some(slot) if slot.share.each > FEW => &servers.many_tx,
+            Some(_) => &servers.few_tx,
+            None => &servers.anonymous_tx,
         };
         // Fails only while the server shuts down.
         let _ = server_tx.send(io).await;
@@ -245,9 +263,9 @@ struct Bounds {
 }
 
 impl Bounds {
-    fn new(cut: CancellationToken) -> Self {
+    fn new(at: At, cut: CancellationToken) -> Self {
         let unidentified = Unidentified::new("connections without a certificate", anonymous::CONNECTIONS);
-        Self { cut, unidentified, anonymous: anonymous::LIMIT, members: Arc::default() }
+        Self { cut, unidentified, anonymous: anonymous::LIMIT, members: Members::at(at) }
     }
 }
 
@@ -255,17 +273,18 @@ struct Io {
     stream: Served,
     peer: Peer,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// It makes room for another one.
+    evicted: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Only without a certificate.
     anonymous: Option<Anonymous>,
     /// Only with a certificate.
-    _slot: Option<Slot>,
+    slot: Option<Slot>,
 }
 
 /// The limits of a connection without a certificate.
 struct Anonymous {
     /// Until when it may last.
     limit: Pin<Box<Sleep>>,
-    evicted: Pin<Box<WaitForCancellationFutureOwned>>,
     _place: Place,
 }
 
@@ -275,34 +294,38 @@ impl Io {
     fn new(stream: Served, bounds: &Bounds) -> Option<Self> {
         let (address, local) = stream.addresses()?;
         let identity = stream.identity();
-        let anonymous = identity.is_none().then(|| {
-            let place = bounds.unidentified.enter(address.ip());
-            let evicted = Box::pin(place.evicted().cancelled_owned());
-            Anonymous { limit: Box::pin(sleep(bounds.anonymous)), evicted, _place: place }
-        });
         let slot = identity.as_deref().map(|identity| bounds.members.connect(identity));
         if let (Some(None), Some(identity)) = (&slot, &identity) {
-            warn!(%address, %identity, "connection refused: this identity has too many");
+            counters::refused("too many connections");
+            warn!(%address, caller = %identity, "connection refused: this identity has too many");
             return None;
         }
         let slot = slot.flatten();
-        let unfinished = slot.as_ref().map(|slot| slot.unfinished.clone()).unwrap_or_default();
-        let peer = Peer { identity, address, local, trunk: stream.trunk(), unfinished };
+        let (evicted, calls, anonymous) = match &slot {
+            Some(slot) => (slot.evicted.clone(), slot.calls.clone(), None),
+            None => {
+                let place = bounds.unidentified.enter(address.ip());
+                let limit = Box::pin(sleep(bounds.anonymous));
+                (place.evicted(), Calls::default(), Some(Anonymous { limit, _place: place }))
+            }
+        };
+        let evicted = Box::pin(evicted.cancelled_owned());
+        let peer = Peer { identity, address, local, trunk: stream.trunk(), calls };
         let cut = Box::pin(bounds.cut.clone().cancelled_owned());
-        Some(Self { stream, peer, cut, anonymous, _slot: slot })
+        Some(Self { stream, peer, cut, evicted, anonymous, slot })
     }
 
     /// Whether the connection may go on. Reads and writes check, because a peer that
     /// reads nothing keeps the server in a write.
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let aborted = |reason| Err(io::Error::new(io::ErrorKind::ConnectionAborted, reason));
         if self.cut.as_mut().poll(cx).is_ready() {
-            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the service has ended"));
+            return aborted("the service has ended");
+        }
+        if self.evicted.as_mut().poll(cx).is_ready() {
+            return aborted("too many connections of the same kind");
         }
         let Some(anonymous) = &mut self.anonymous else { return Ok(()) };
-        if anonymous.evicted.as_mut().poll(cx).is_ready() {
-            let reason = "too many connections without a certificate";
-            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, reason));
-        }
         if anonymous.limit.as_mut().poll(cx).is_ready() {
             let reason = "it lasts too long without a certificate";
             return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
@@ -401,7 +424,7 @@ mod tests {
             let serve = async { accept(listener.accept().await.unwrap().0, broker.clone()).await.unwrap() };
             let (_client, served) = tokio::join!(connect, serve);
             let enrolment = Duration::from_millis(50);
-            let bounds = Bounds { anonymous: enrolment, ..Bounds::new(CancellationToken::new()) };
+            let bounds = Bounds { anonymous: enrolment, ..Bounds::new(At::Broker, CancellationToken::new()) };
             let mut served = Io::new(served.into(), &bounds).unwrap();
             let using = async {
                 if !writes {

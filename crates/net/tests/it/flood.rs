@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use isthmus_net::calls::At;
 use isthmus_net::credentials::{ALPN_H2, SigningRequest};
 use isthmus_net::tls::{self, Stream};
 use isthmus_net::{Authority, Credentials, Identity, grpc, listen};
@@ -22,7 +23,7 @@ use crate::frames::{
     self, DATA, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, call, cancelled, endless_headers, frame,
 };
 
-const SOON: Duration = Duration::from_secs(30);
+pub(crate) const SOON: Duration = Duration::from_secs(30);
 const JOIN: &str = "/isthmus.v1.Enrolment/Join";
 
 /// Answers each call.
@@ -39,12 +40,12 @@ impl Enrolment for Answers {
     }
 }
 
-struct Service {
-    authority: Authority,
-    address: SocketAddr,
+pub(crate) struct Service {
+    pub(crate) authority: Authority,
+    pub(crate) address: SocketAddr,
 }
 
-fn issue(authority: &Authority, uri: &str) -> Credentials {
+pub(crate) fn issue(authority: &Authority, uri: &str) -> Credentials {
     let request = SigningRequest::new().unwrap();
     let identity = Identity::from_uri(uri).unwrap();
     let certificate = authority.sign_request(&identity, &request.der, SystemTime::now()).unwrap();
@@ -52,7 +53,7 @@ fn issue(authority: &Authority, uri: &str) -> Credentials {
 }
 
 impl Service {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         listen::raise_descriptor_limit();
         let authority = Authority::create("demo", SystemTime::now()).unwrap();
         let broker = issue(&authority, "isthmus:///broker//broker/");
@@ -61,7 +62,7 @@ impl Service {
         let tls = broker.enrolling_server_config(&[ALPN_H2]).unwrap();
         let routes = Routes::new(EnrolmentServer::new(Answers));
         tokio::spawn(async move {
-            grpc::serve(listener, tls, routes, std::future::pending()).await.unwrap();
+            grpc::serve(At::Broker, listener, tls, routes, std::future::pending()).await.unwrap();
         });
         Self { authority, address }
     }
@@ -82,7 +83,7 @@ impl Service {
         self.tls(Arc::new(config), from).await
     }
 
-    async fn tls(&self, config: Arc<ClientConfig>, from: [u8; 4]) -> Stream {
+    pub(crate) async fn tls(&self, config: Arc<ClientConfig>, from: [u8; 4]) -> Stream {
         let name = ServerName::try_from("broker").unwrap();
         let connecting = tls::connect(config, name, self.connect(from).await);
         let mut stream = timeout(SOON, connecting).await.unwrap().unwrap();
@@ -107,7 +108,7 @@ impl Service {
 }
 
 /// One frame: its kind and payload.
-async fn next_frame(stream: &mut Stream) -> std::io::Result<(u8, Vec<u8>)> {
+pub(crate) async fn next_frame(stream: &mut Stream) -> std::io::Result<(u8, Vec<u8>)> {
     let mut head = [0; 9];
     stream.read_exact(&mut head).await?;
     let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
@@ -117,7 +118,7 @@ async fn next_frame(stream: &mut Stream) -> std::io::Result<(u8, Vec<u8>)> {
 
 /// Waits until the service ends the connection. Returns the kinds of the frames that
 /// it sent.
-async fn until_closed(stream: &mut Stream) -> Vec<u8> {
+pub(crate) async fn until_closed(stream: &mut Stream) -> Vec<u8> {
     let mut kinds = Vec::new();
     let reading = async {
         while let Ok((kind, _)) = next_frame(stream).await {

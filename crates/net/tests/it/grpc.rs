@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
+use isthmus_net::calls::At;
 use isthmus_net::credentials::{ALPN_H2, SigningRequest};
 use isthmus_net::grpc::{self, Stage};
 use isthmus_net::{Authority, Credentials, Identity, tls};
@@ -55,7 +56,7 @@ async fn start() -> Service {
     let (stop, stopped) = oneshot::channel::<()>();
     let routes = Routes::new(EnrolmentServer::new(WhoCalls));
     let ended = tokio::spawn(async move {
-        grpc::serve(listener, tls, routes, async { drop(stopped.await) }).await.unwrap();
+        grpc::serve(At::Broker, listener, tls, routes, async { drop(stopped.await) }).await.unwrap();
     });
     Service { authority, address, stop, ended }
 }
@@ -166,7 +167,7 @@ async fn calls_go_over_an_open_connection() {
     streams_tx.send(served.unwrap().into()).await.unwrap();
     let (_stop, stopped) = oneshot::channel::<()>();
     let routes = Routes::new(EnrolmentServer::new(WhoCalls));
-    tokio::spawn(grpc::serve_streams(streams_rx, routes, async { drop(stopped.await) }));
+    tokio::spawn(grpc::serve_streams(At::Agent, streams_rx, routes, async { drop(stopped.await) }));
 
     let mut client = EnrolmentClient::new(grpc::channel_over(dialed.unwrap()).await.unwrap());
     let answer = client.renew(RenewRequest::default()).await.unwrap().into_inner();

@@ -7,4 +7,5 @@ mod flood;
 #[path = "../frames/mod.rs"]
 mod frames;
 mod grpc;
+mod members;
 mod packets;

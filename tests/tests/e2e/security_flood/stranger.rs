@@ -1,4 +1,4 @@
-//! What strangers do: connections of each bad kind, held by one machine.
+//! What strangers, and members, do: connections of each bad kind, held by one machine.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -88,6 +88,18 @@ pub(super) enum Kind {
     Http2(Trick),
     /// All of them: five in a hundred connections are HTTP/2.
     Mixture,
+    /// A member's: as many calls as a connection may have, none with a message.
+    Calls,
+}
+
+/// Calls on one connection.
+const CALLS: u32 = 4032;
+
+/// A member, and what it calls.
+pub(super) struct Member {
+    pub(super) config: Arc<ClientConfig>,
+    pub(super) server: ServerName<'static>,
+    pub(super) path: &'static str,
 }
 
 /// What a client does with HTTP/2.
@@ -131,8 +143,10 @@ impl Kind {
 
     /// Connections and handshakes of a flood that has risen. Those that stand without a
     /// certificate are at most 512.
-    pub(super) fn risen(self) -> (usize, usize) {
+    fn risen(self) -> (usize, usize) {
         match self {
+            // All of one member; those beyond its share have been refused.
+            Self::Calls => (60, 60),
             Self::Http2(_) => (FLOOD * 4 / 5, 600),
             Self::Mixture => (FLOOD * 9 / 10, 0),
             _ => (FLOOD, 0),
@@ -145,6 +159,9 @@ pub(super) struct Flood {
     kind: Kind,
     to: SocketAddr,
     tls: Arc<ClientConfig>,
+    server: ServerName<'static>,
+    /// What a member calls.
+    path: &'static str,
     hello: Vec<u8>,
     pub(super) stop: AtomicBool,
     /// One handshake begins at a time.
@@ -157,12 +174,25 @@ pub(super) struct Flood {
 
 impl Flood {
     pub(super) fn new(kind: Kind, to: SocketAddr) -> Result<Self> {
-        let tls = anonymous();
-        let mut session = ClientConnection::new(tls.clone(), ServerName::try_from("broker")?)?;
+        let stranger = Member { config: anonymous(), server: ServerName::try_from("broker")?, path: "" };
+        Self::of(kind, stranger, to)
+    }
+
+    /// Of a member, by its certificate.
+    pub(super) fn of_member(member: Member, to: SocketAddr) -> Result<Self> {
+        Self::of(Kind::Calls, member, to)
+    }
+
+    fn of(kind: Kind, Member { config: tls, server, path }: Member, to: SocketAddr) -> Result<Self> {
+        let mut session = ClientConnection::new(tls.clone(), server.clone())?;
         let mut hello = Vec::new();
         session.write_tls(&mut hello)?;
         let (stop, turn, made, standing, handshakes) = Default::default();
-        Ok(Self { kind, to, tls, hello, stop, turn, made, standing, handshakes })
+        Ok(Self { kind, to, tls, server, path, hello, stop, turn, made, standing, handshakes })
+    }
+
+    pub(super) fn risen(&self) -> (usize, usize) {
+        self.kind.risen()
     }
 
     /// Holds `count` connections, until the flood is stopped.
@@ -190,7 +220,7 @@ impl Flood {
     }
 
     async fn connection(&self, index: usize) -> Result<()> {
-        if let Kind::Http2(_) = self.kind.of(index) {
+        if let Kind::Http2(_) | Kind::Calls = self.kind.of(index) {
             // Before it connects: the service closes the oldest connections first.
             let _turn = self.turn.lock().await;
             sleep(HANDSHAKE).await;
@@ -219,16 +249,32 @@ impl Flood {
             Kind::Hello => stream.write_all(&self.hello).await?,
             Kind::LargeHello => stream.write_all(&large_hello()).await?,
             Kind::Http2(trick) => return self.http2(stream, trick).await,
+            Kind::Calls => return self.calls(stream).await,
         }
         while stream.read(&mut [0; 4096]).await? > 0 {}
         Ok(())
     }
 
-    async fn http2(&self, stream: TcpStream, trick: Trick) -> Result<()> {
-        let name = ServerName::try_from("broker")?;
-        let mut tls = tls::connect(self.tls.clone(), name, stream).await?;
+    /// A connection with TLS and HTTP/2.
+    async fn shaken(&self, stream: TcpStream) -> Result<tls::Stream> {
+        let mut tls = tls::connect(self.tls.clone(), self.server.clone(), stream).await?;
         self.handshakes.fetch_add(1, Relaxed);
         tls.write_all(&frames::preface()).await?;
+        Ok(tls)
+    }
+
+    async fn calls(&self, stream: TcpStream) -> Result<()> {
+        let mut tls = self.shaken(stream).await?;
+        for call in 0..CALLS {
+            tls.write_all(&frames::call(2 * call + 1, self.path)).await?;
+        }
+        tls.flush().await?;
+        while tls.read(&mut [0; 4096]).await? > 0 {}
+        Ok(())
+    }
+
+    async fn http2(&self, stream: TcpStream, trick: Trick) -> Result<()> {
+        let mut tls = self.shaken(stream).await?;
         tls.write_all(&trick.frames()).await?;
         tls.flush().await?;
         if trick == Trick::SlowHeaders {

@@ -1,0 +1,66 @@
+//! How much of a service one member may take at once, over all its connections: what it needs
+//! in a job of 1,000 nodes, and while connections of before that are dead are not yet closed.
+//! docs/operators.md has the table, with what is really open.
+
+use crate::Role;
+use crate::calls::At;
+
+/// Calls at once on one connection of a member that calls for itself. An agent that connects
+/// to 999 nodes at once looks each up and asks for a rendezvous: beyond this its calls wait at
+/// the sender. A call and an answer that nobody reads take 256 KiB and more at most.
+pub(super) const FEW: u32 = 128;
+/// The same of one that calls for many: a gateway for its agents, the head of a job for its
+/// commands, of which each is a call for as long as it runs.
+pub(super) const MANY: u32 = 4096;
+
+/// The most that one member may have open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Share {
+    pub(super) connections: usize,
+    /// Calls on all of them together.
+    pub(super) calls: usize,
+    /// Calls on each: [`FEW`] or [`MANY`].
+    pub(super) each: u32,
+}
+
+/// The share of a member of this role at a service.
+pub(super) fn share(at: At, role: Role) -> Share {
+    let of = |connections, calls, each| Share { connections, calls, each };
+    match (at, role) {
+        // One connection for all, and commands with the same identity. A dead one is noticed
+        // after 8 s; the new one must not wait for that.
+        (At::Broker, Role::Gateway) => of(32, 2 * MANY as usize, MANY),
+        // Commands, each with a connection and few calls.
+        (At::Broker, Role::Admin) => of(64, 256, FEW),
+        // One connection with an attachment and calls, and one to renew.
+        (At::Gateway, Role::Agent) => of(8, 2 * FEW as usize, FEW),
+        // One connection for each job of which the caller holds a part here: 256 jobs, and
+        // commands for up to 4,096 nodes in each of a few.
+        (At::Agent, Role::Agent) => of(512, 4 * MANY as usize, MANY),
+        // An attachment, a renewal, or nothing at all.
+        (At::Broker | At::Gateway | At::Agent | At::AgentSocket, _) => of(8, 16, FEW),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_calls_for_itself_gets_little() {
+        // As docs/operators.md has it.
+        for (at, role, connections, calls) in [
+            (At::Broker, Role::Gateway, 32, 8192),
+            (At::Broker, Role::Admin, 64, 256),
+            (At::Broker, Role::Relay, 8, 16),
+            (At::Broker, Role::Agent, 8, 16),
+            (At::Gateway, Role::Agent, 8, 256),
+            (At::Gateway, Role::Gateway, 8, 16),
+            (At::Agent, Role::Agent, 512, 16_384),
+            (At::Agent, Role::Gateway, 8, 16),
+        ] {
+            let found = share(at, role);
+            assert_eq!((found.connections, found.calls), (connections, calls), "{role} at {at}");
+        }
+    }
+}
