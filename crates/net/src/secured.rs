@@ -18,6 +18,7 @@ use crate::credentials::{Current, with_refusal};
 use crate::peers::{Certified, Peers, REVOKED_HERE, Refusal, Standing};
 use crate::tls::resumption::Sessions;
 use crate::tls::{self, Parts, Stream};
+use crate::unidentified::Turns;
 use crate::{Identity, audit};
 
 /// How long, and how many bytes, a client that was refused is read from.
@@ -29,11 +30,12 @@ const UNREAD: u64 = 64 * 1024;
 pub struct ServerTls {
     config: Arc<ServerConfig>,
     peers: Peers,
+    turns: Arc<Turns>,
 }
 
 impl ServerTls {
     pub(crate) fn new(config: ServerConfig, peers: Peers) -> Self {
-        Self { config: Arc::new(config), peers }
+        Self { config: Arc::new(config), peers, turns: Arc::default() }
     }
 
     /// The configuration, for a handshake of which the caller checks the peer itself.
@@ -41,14 +43,17 @@ impl ServerTls {
         self.config.clone()
     }
 
-    /// Does the server's part of a handshake.
+    /// Does the server's part of a handshake, once it is the turn of the client's source. The
+    /// caller bounds the time.
     ///
     /// # Errors
     /// If it fails, or the client's certificate has ended or is revoked.
     pub async fn accept(&self, tcp: TcpStream) -> io::Result<Secured> {
-        let from = tcp.peer_addr().ok();
-        let handshake = tls::accept(self.config.clone(), tcp);
-        let secured = match with_refusal(handshake).await {
+        let from = tcp.peer_addr()?;
+        let turn = self.turns.take(from.ip()).await;
+        let shaken = with_refusal(tls::accept(self.config.clone(), tcp)).await;
+        drop(turn);
+        let secured = match shaken {
             (Ok(stream), _) => Secured::new(stream, &self.peers),
             (Err((_, tcp)), Some(refusal)) => {
                 let_read(tcp).await;
@@ -60,7 +65,7 @@ impl ServerTls {
             && let Some(refusal) = error.get_ref().and_then(|error| error.downcast_ref::<Refusal>())
         {
             let entry = audit::Entry::refused("connection", refusal);
-            entry.by(refusal.identity()).from(from).record();
+            entry.by(refusal.identity()).from(Some(from)).record();
         }
         secured
     }

@@ -4,6 +4,7 @@
 //! oldest connection of the source that has the most.
 
 mod by_source;
+mod turns;
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
@@ -16,6 +17,7 @@ use tracing::{debug, warn};
 use crate::{counters, lock};
 
 pub use by_source::{BySource, Evicted, Key, Source};
+pub(crate) use turns::Turns;
 
 /// Interval between two warnings about one port.
 const WARNING: Duration = Duration::from_secs(60);

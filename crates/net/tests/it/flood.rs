@@ -107,6 +107,15 @@ impl Service {
     }
 }
 
+/// A client's first message of TLS.
+fn client_hello() -> Vec<u8> {
+    let config = ClientConfig::builder().with_root_certificates(RootCertStore::empty()).with_no_client_auth();
+    let name = ServerName::try_from("broker").unwrap();
+    let mut hello = Vec::new();
+    rustls::ClientConnection::new(Arc::new(config), name).unwrap().write_tls(&mut hello).unwrap();
+    hello
+}
+
 /// One frame: its kind and payload.
 pub(crate) async fn next_frame(stream: &mut Stream) -> std::io::Result<(u8, Vec<u8>)> {
     let mut head = [0; 9];
@@ -193,6 +202,33 @@ mod alone {
             false
         };
         assert!(timeout(SOON, answered).await.unwrap(), "the only connection of its source was closed");
+    }
+
+    /// Each cost the service its part of the cryptography, and honest handshakes waited for
+    /// that: 5 to 15 s with an agent.
+    #[tokio::test]
+    async fn handshakes_that_one_source_begins_take_no_turn_of_others() {
+        let service = Service::start().await;
+        let hello = client_hello();
+        let mut silent = Vec::new();
+        for _ in 0..600 {
+            let mut stream = service.connect([127, 0, 0, 1]).await;
+            stream.write_all(&hello).await.unwrap();
+            silent.push(stream);
+        }
+        // Those of another source come after those: all were accepted before.
+        service.anonymous([127, 0, 0, 2]).await;
+        let answered = async {
+            while silent.len() > 600 - 256 {
+                silent.retain(|stream| stream.try_read(&mut [0; 1]).is_err());
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        // Before the first ones end, after 10 s.
+        timeout(Duration::from_secs(8), answered).await.unwrap();
+        service.anonymous([127, 0, 0, 2]).await;
+        silent.retain(|stream| stream.try_read(&mut [0; 1]).is_err());
+        assert_eq!(silent.len(), 600 - 256, "one source has more handshakes under way");
     }
 
     /// Rapid reset (CVE-2023-44487), CONTINUATION flood (CVE-2024-27316), empty frames
