@@ -168,8 +168,8 @@ pub async fn run(
     })?;
     let registry_service =
         RegistryServer::new(Service(broker.clone())).max_decoding_message_size(MESSAGE_BYTES);
-    let enrolment =
-        EnrolmentServer::new(EnrolmentService(broker.clone())).max_decoding_message_size(ENROLMENT_BYTES);
+    let enrolment = EnrolmentServer::new(EnrolmentService::new(broker.clone()))
+        .max_decoding_message_size(ENROLMENT_BYTES);
     let administration = AdministrationServer::new(AdministrationService(broker.clone()));
     let administration = administration.max_decoding_message_size(ENROLMENT_BYTES);
     let routes = Routes::new(guarded(At::Broker, registry_service))

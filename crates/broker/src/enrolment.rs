@@ -1,14 +1,16 @@
 //! Issues certificates for join tokens, and renews certificates.
 
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use isthmus_net::allowance::Allowance;
 use isthmus_net::authority::AuthorityError;
 use isthmus_net::clock::unix_seconds;
 use isthmus_net::peers::{Certified, Refusal};
 use isthmus_net::renewal::proof;
 use isthmus_net::token::{JoinToken, TokenError};
-use isthmus_net::{Authority, Identity, Role, audit, grpc};
+use isthmus_net::{Authority, Identity, Role, audit, grpc, lock};
+use isthmus_wire::bounds::NODES_PER_SITE;
 use isthmus_wire::proto::enrolment_server::Enrolment;
 use isthmus_wire::{Label, proto};
 use ring::digest::{SHA256, digest};
@@ -19,7 +21,18 @@ use crate::broker::{Broker, store_status};
 use crate::members::{self, Renewal, TokenUse, UsedToken};
 use crate::store::Store;
 
-pub(crate) struct EnrolmentService(pub(crate) Arc<Broker>);
+/// Certificates that one party gets within an hour. It needs one in 20 days; one that can't
+/// write it down asks each gateway of its site again every 10 minutes: 96 times an hour.
+const CERTIFICATES: u32 = 100;
+const HOUR: Duration = Duration::from_secs(3600);
+/// Parties that are counted within an hour.
+const PARTIES: usize = 16 * NODES_PER_SITE;
+
+pub(crate) struct EnrolmentService {
+    broker: Arc<Broker>,
+    /// By identity, and for a join by its token, too: another token is another right.
+    issued: Mutex<Allowance<String>>,
+}
 
 #[tonic::async_trait]
 impl Enrolment for EnrolmentService {
@@ -57,7 +70,7 @@ impl Enrolment for EnrolmentService {
         let caller = grpc::caller(&request)?;
         let from = grpc::peer(&request).map(|peer| peer.address);
         let request = request.into_inner();
-        let result = self.renew(&request).await;
+        let result = self.renew(&caller, &request).await;
         let entry = match &result {
             Ok((identity, _)) => {
                 info!(%identity, "certificate renewed");
@@ -74,17 +87,38 @@ impl Enrolment for EnrolmentService {
 }
 
 impl EnrolmentService {
+    pub(crate) fn new(broker: Arc<Broker>) -> Self {
+        Self { broker, issued: Mutex::new(Allowance::new(CERTIFICATES, HOUR, PARTIES)) }
+    }
+
+    /// Counts a certificate. Each is a line of the audit log and a write to disk.
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED` if a party has had too many.
+    fn count(&self, party: &str, identity: &Identity) -> Result<(), Status> {
+        if lock(&self.issued).allow(party, Instant::now()) {
+            return Ok(());
+        }
+        Err(Status::resource_exhausted(format!(
+            "{identity} has asked for {CERTIFICATES} certificates within an hour, and gets no more in this hour; see \
+             its log for why it doesn't keep them"
+        )))
+    }
+
     async fn join(&self, request: &proto::JoinRequest) -> Result<(Identity, proto::Certificate), Status> {
         let now = SystemTime::now();
-        let token = JoinToken::verify(request, &self.0.state.join_key, now).map_err(token_status)?;
+        let token = JoinToken::verify(request, &self.broker.state.join_key, now).map_err(token_status)?;
         let name = (!request.name.is_empty()).then(|| request.name.parse::<Label>()).transpose();
         let name = name.map_err(|error| Status::invalid_argument(error.to_string()))?;
         let identity = token.identity(name, request.gateway).map_err(token_status)?;
         if request.gateway
-            && let Some(reason) = self.0.registry().in_the_way(&identity)
+            && let Some(reason) = self.broker.registry().in_the_way(&identity)
         {
             return Err(Status::failed_precondition(reason));
         }
+        // A request that was sent before gets its certificate again.
+        let by_token = token.id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        self.count(&format!("{} {by_token}", identity.uri()), &identity)?;
         // Before the token is used: a malformed request must not use it up.
         self.certificate(&identity, &request.signing_request, unix_seconds(now))?;
         let used = UsedToken {
@@ -94,7 +128,7 @@ impl EnrolmentService {
         };
         let (id, places) = (token.id, token.places(identity.role()));
         let result =
-            members::use_token(&*self.0.store, (id, used), places, &identity, unix_seconds(now)).await;
+            members::use_token(&*self.broker.store, (id, used), places, &identity, unix_seconds(now)).await;
         match result.map_err(store_status)? {
             TokenUse::Accepted { issued } => {
                 let certificate = self.certificate(&identity, &request.signing_request, issued)?;
@@ -122,9 +156,21 @@ impl EnrolmentService {
         }
     }
 
-    async fn renew(&self, request: &proto::RenewRequest) -> Result<(Identity, proto::Certificate), Status> {
-        let authority = &self.0.state.authority;
-        let (identity, issued) = may_renew(&*self.0.store, authority, request, SystemTime::now()).await?;
+    async fn renew(
+        &self,
+        caller: &Identity,
+        request: &proto::RenewRequest,
+    ) -> Result<(Identity, proto::Certificate), Status> {
+        let (authority, now) = (&self.broker.state.authority, SystemTime::now());
+        // Before the cryptography. A gateway asks for its agents, too.
+        if caller.role() != Role::Gateway {
+            self.count(&caller.uri(), caller)?;
+        }
+        let identity = proven(request, authority, now)?;
+        if caller.role() == Role::Gateway {
+            self.count(&identity.uri(), &identity)?;
+        }
+        let issued = may_renew(&*self.broker.store, &identity, request, now).await?;
         let certificate = self.certificate(&identity, &request.signing_request, issued)?;
         Ok((identity, certificate))
     }
@@ -136,7 +182,7 @@ impl EnrolmentService {
         signing_request: &[u8],
         issued: u64,
     ) -> Result<proto::Certificate, Status> {
-        let authority = &self.0.state.authority;
+        let authority = &self.broker.state.authority;
         let issued = UNIX_EPOCH + Duration::from_secs(issued);
         let certificate_pem =
             authority.sign_request(identity, signing_request, issued).map_err(|error| match error {
@@ -150,32 +196,36 @@ impl EnrolmentService {
     }
 }
 
-/// The identity that a request renews, and when to date the new certificate; notes that
-/// it is issued. The proof decides, not the caller: a gateway only passes requests on.
+/// The identity that a request renews. The proof decides, not the caller: a gateway only
+/// passes requests on.
+fn proven(request: &proto::RenewRequest, authority: &Authority, now: SystemTime) -> Result<Identity, Status> {
+    proof::verify(request, authority, now).map_err(|error| Status::permission_denied(error.to_string()))
+}
+
+/// When to date the new certificate of an identity that is proven; notes that it is issued.
 async fn may_renew(
     store: &dyn Store,
-    authority: &Authority,
+    identity: &Identity,
     request: &proto::RenewRequest,
     now: SystemTime,
-) -> Result<(Identity, u64), Status> {
-    let identity = proof::verify(request, authority, now)
-        .map_err(|error| Status::permission_denied(error.to_string()))?;
+) -> Result<u64, Status> {
     let former = Certified::read(shown(request));
     let former = former.map_err(|error| Status::invalid_argument(error.to_string()))?.issued;
     let renewal = match identity.role() {
         Role::Agent | Role::Gateway | Role::Relay | Role::Admin => {
-            members::renew(store, &identity, unix_seconds(former), unix_seconds(now)).await
+            members::renew(store, identity, unix_seconds(former), unix_seconds(now)).await
         }
         // It renews its own certificate.
         Role::Broker => Ok(Renewal::NotMember),
     };
     match renewal.map_err(store_status)? {
-        Renewal::Accepted { issued } => Ok((identity, issued)),
+        Renewal::Accepted { issued } => Ok(issued),
         Renewal::NotMember => Err(Status::permission_denied(format!(
             "{identity} is not a member of the grid; join again with a new token"
         ))),
         Renewal::Revoked { until } => {
             let before = UNIX_EPOCH + Duration::from_secs(until);
+            let identity = identity.clone();
             Err(Status::permission_denied(Refusal::Revoked { identity, before }.to_string()))
         }
     }
@@ -236,8 +286,6 @@ fn sha256(bytes: &[u8]) -> [u8; 32] {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use isthmus_net::Credentials;
     use isthmus_net::credentials::SigningRequest;
 
@@ -275,8 +323,10 @@ mod tests {
             let certificate = authority.sign(&identity, key.public_key(), now).unwrap();
             let holder = Credentials::new(&key, &certificate, authority.certificate_pem(), "").unwrap();
             let request = proof::request(&holder, &SigningRequest::new().unwrap().der, now).unwrap();
-            let renewing = may_renew(&store, &authority, &request, now).await;
-            assert_eq!(renewing.ok(), want.then_some((identity, unix_seconds(now))), "{uri}");
+            let proven = proven(&request, &authority, now).unwrap();
+            assert_eq!(proven, identity);
+            let renewing = may_renew(&store, &proven, &request, now).await;
+            assert_eq!(renewing.ok(), want.then_some(unix_seconds(now)), "{uri}");
         }
     }
 }

@@ -20,6 +20,7 @@
 //! | [`clock`], [`mod@lock`] | this machine's time; mutexes |
 //! | [`mac`] | message authentication, random values |
 //! | [`kept`] | work in the background that is started again if it fails |
+//! | [`allowance`] | how often each party may do something |
 //! | [`silence`] | for how long another service has been silent |
 //! | [`deadline`] | one time limit for work that has several parts |
 //! | [`dial`] | how one socket between two parties is opened |
@@ -35,6 +36,7 @@
 //! | [`grpc`] | gRPC over mutual TLS: connecting, serving, the caller's identity |
 #![deny(unsafe_code)]
 
+pub mod allowance;
 pub mod attachment;
 pub mod audit;
 pub mod authority;

@@ -1,9 +1,14 @@
 //! What a hostile member can't do: a gateway that makes up nodes and jobs, an agent of
 //! another owner, a relay.
 
+use std::time::SystemTime;
+
+use isthmus_net::credentials::SigningRequest;
 use isthmus_net::enrol::JoinError;
-use isthmus_net::token::Invitation;
+use isthmus_net::renewal::proof;
+use isthmus_net::token::{BearerToken, Invitation};
 use isthmus_net::{Credentials, Role, enrol, grpc};
+use isthmus_wire::proto::enrolment_client::EnrolmentClient;
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{self, attach_down, attach_up};
@@ -52,6 +57,10 @@ fn node_up(node: &str, owner: &str) -> attach_up::Kind {
         address: "10.0.0.9:7730".to_owned(),
         ..proto::NodeUp::default()
     })
+}
+
+fn code(result: Result<(), Status>) -> Code {
+    result.map_or_else(|status| status.code(), |()| Code::Ok)
 }
 
 pub(crate) async fn refusal(attachment: &mut Attachment) -> String {
@@ -167,7 +176,6 @@ async fn members_order_and_see_only_their_own() {
         (agent_of(&grid, &alpha, "n1", "anna").await, agent_of(&grid, &beta, "n1", "berta").await);
     let ((anna_up, _), (_berta_up, _)) = (anna.up("10.0.0.1:7730").await, berta.up("10.0.0.2:7730").await);
     let admin = admin(&grid).await;
-    let code = |result: Result<(), Status>| result.map_or_else(|status| status.code(), |()| Code::Ok);
     for (who, client, from, to, want) in [
         ("anna from her own node", &anna.client, "n1.alpha", "n1.beta", Code::Ok),
         ("anna from berta's", &anna.client, "n1.beta", "n1.alpha", Code::PermissionDenied),
@@ -260,4 +268,47 @@ async fn a_join_whose_connection_breaks_is_tried_again() {
     // A refusal is final.
     let used = soon("joining", enrol::join(&token, None, None)).await.unwrap_err();
     assert!(matches!(&used, JoinError::Refused(reason) if reason.contains("used before")), "{used}");
+}
+
+/// Each certificate is a line of the audit log, and a write to disk: one key got 116 a second.
+#[tokio::test]
+async fn certificates_have_a_rate() {
+    let grid = Grid::start().await;
+    let alpha = grid.gateway("alpha").await;
+    let (greedy, other) = (grid.agent(&alpha, "n1").await, grid.agent(&alpha, "n2").await);
+    let renew = async |credentials: &Credentials| {
+        let via = (credentials.upstream(), credentials.identity().upstream_server_name());
+        let channel = grpc::connect(via.0, &via.1, credentials).await.unwrap();
+        let key = SigningRequest::new().unwrap();
+        let request = proof::request(credentials, &key.der, SystemTime::now()).unwrap();
+        code(soon("an answer", EnrolmentClient::new(channel).renew(request)).await.map(drop))
+    };
+    let mut got = 0;
+    let refused = loop {
+        match renew(&greedy.credentials).await {
+            Code::Ok => got += 1,
+            code => break code,
+        }
+    };
+    assert_eq!((got, refused), (100, Code::ResourceExhausted));
+    for credentials in [&other.credentials, &alpha.credentials] {
+        assert_eq!(renew(credentials).await, Code::Ok, "{}", credentials.identity());
+    }
+
+    // A request to join that was recorded and is sent again gets its certificate again.
+    let token = grid.token(Role::Agent, Some("alpha"), None);
+    let signing_request = SigningRequest::new().unwrap().der;
+    let request = BearerToken::read(&token).unwrap().request("n3".to_owned(), signing_request, false);
+    let authority = grid.state().authority.certificate().clone();
+    let address = grid.broker_address.to_string();
+    let channel = grpc::connect_unidentified(&address, "broker", authority).await.unwrap();
+    let mut broker = EnrolmentClient::new(channel);
+    let mut got = 0;
+    let refused = loop {
+        match code(soon("an answer", broker.join(request.clone())).await.map(drop)) {
+            Code::Ok => got += 1,
+            code => break code,
+        }
+    };
+    assert_eq!((got, refused), (100, Code::ResourceExhausted));
 }
