@@ -129,8 +129,8 @@ impl RegistryService for Service {
         let view = self.view(&request, &request.get_ref().identity).await?;
         let now = unix_seconds(SystemTime::now());
         let measured = self.0.registry().measure(&view, request.get_ref(), now);
-        let (reply, effect) = measured.map_err(rendezvous_status)?;
-        self.0.sessions.carry_out(effect.into_iter().collect());
+        let (reply, effects) = measured.map_err(rendezvous_status)?;
+        self.0.sessions.carry_out(effects);
         Ok(Response::new(reply))
     }
 

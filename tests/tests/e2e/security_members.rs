@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use isthmus_e2e::{Job, Output, Shared, World, isthmus};
-use isthmus_net::grpc;
+use isthmus_net::{Credentials, grpc};
 use isthmus_wire::proto;
 use isthmus_wire::proto::local_client::LocalClient;
 use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 static GRID: Shared = Shared::new("two-relays");
 
@@ -235,5 +236,29 @@ fn jobs_and_nodes_of_others_are_neither_seen_nor_ordered() -> Result<()> {
         "{}",
         exec.whole()
     );
+    Ok(())
+}
+
+/// A transfer takes bandwidth from jobs: agents serve only those that the broker orders.
+#[test]
+fn a_measurement_that_the_broker_has_not_ordered_is_not_served() -> Result<()> {
+    let world = GRID.take()?;
+    let joined = join(&world, "n2.beta", &invite(&world, "beta", &[])?, "measures")?;
+    ensure!(joined.status == 0, "{}", joined.whole());
+    let credentials = Credentials::load(&inside(&world, "n2.beta", &state("measures"))?)?;
+    let tls = credentials.client_config(&[b"isthmus-measure/1"])?;
+    let to = (world.lab().machine("n1.beta")?.address(), 7730);
+    let answer = world.lab().machine("n2.beta")?.in_network(|| -> Result<Vec<u8>> {
+        runtime()?.block_on(async {
+            let tcp = tokio::net::TcpStream::connect(to).await?;
+            let mut stream = tls.connect("n1.beta".try_into()?, tcp).await?;
+            stream.write_all(b"PBD").await?;
+            let mut answer = Vec::new();
+            // It ends by a reset, too.
+            let _ = tokio::time::timeout(SOON, stream.read_to_end(&mut answer)).await?;
+            Ok(answer)
+        })
+    })??;
+    ensure!(answer.is_empty(), "{} bytes were sent", answer.len());
     Ok(())
 }

@@ -97,7 +97,7 @@ impl Reception {
             }
             Some(MEASURE_PROTOCOL) => {
                 let busy = || !self.node.jobs().is_empty();
-                Box::pin(self.node.measuring().serve(stream, busy)).await
+                Box::pin(self.node.measuring().serve(stream, place, own, busy)).await
             }
             Some(packets::PROTOCOL) => Box::pin(packets::serve(stream)).await,
             Some(TRUNK_PROTOCOL) => Box::pin(trunks::accept::carrier(&self.node, stream)).await,

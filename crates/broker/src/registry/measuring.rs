@@ -10,10 +10,11 @@ use isthmus_net::contact::plan_from_facts;
 use isthmus_net::seen;
 use isthmus_plan::measuring::{self, Task};
 use isthmus_plan::{Dial, Inbound, Route};
-use isthmus_wire::proto::{self, attach_down};
+use isthmus_wire::proto;
 use isthmus_wire::{GridName, Label, VirtualAddress};
 
 use super::fold::changed;
+use super::paths::orders;
 use super::site_paths::{initiator, site_pair};
 use super::{Effect, NodeEntry, Party, Presence, Registry};
 use crate::config::Measure;
@@ -29,6 +30,16 @@ struct Delegate<'a> {
     entry: &'a NodeEntry,
     gateway: Party,
     doubt: Doubt,
+}
+
+/// A measurement between two sites.
+struct Ordered {
+    /// The node that measures, and the one that is measured.
+    nodes: (GridName, GridName),
+    /// Whether a direct connection is tried, too.
+    try_direct: bool,
+    /// The orders to both.
+    effects: [Effect; 2],
 }
 
 /// Whether a site may be open to other sites though a relay failed to connect.
@@ -68,27 +79,19 @@ impl Registry {
         }
         let mut effects = Vec::new();
         for (sites, order) in begun {
-            let (nodes, ordered) = order.unzip();
-            self.site_paths.begin(&sites, nodes, now);
-            if let Some((to, order)) = ordered {
+            self.site_paths.begin(&sites, order.as_ref().map(|order| order.nodes.clone()), now);
+            if let Some(order) = order {
                 if order.try_direct {
                     self.site_paths.trying(&sites, now);
                 }
-                effects.push(Effect::Send { to, message: attach_down::Kind::Measure(order) });
+                effects.extend(order.effects);
             }
         }
         effects
     }
 
-    /// The two nodes, the gateway and the order to measure. `None` if the plan has no
-    /// step and no direct connection is to be tried.
-    fn order(
-        &self,
-        a: &Delegate<'_>,
-        b: &Delegate<'_>,
-        task: Task,
-        now: u64,
-    ) -> Option<((GridName, GridName), (Party, proto::MeasureOrder))> {
+    /// What is ordered. `None` if the plan has no step and no direct connection is to be tried.
+    fn order(&self, a: &Delegate<'_>, b: &Delegate<'_>, task: Task, now: u64) -> Option<Ordered> {
         let (a_site, b_site) = (&a.entry.name.site, &b.entry.name.site);
         let usual = initiator(a_site, b_site) == a_site;
         // The site that may be open is the destination.
@@ -111,8 +114,11 @@ impl Registry {
             background: true,
             transfer: task.transfer,
             try_direct,
+            initiator: String::new(),
         };
-        Some(((from.entry.name.clone(), to.entry.name.clone()), (from.gateway.clone(), order)))
+        let nodes = (from.entry.name.clone(), to.entry.name.clone());
+        let effects = orders(&nodes, [to.gateway.clone(), from.gateway.clone()], order);
+        Some(Ordered { nodes, try_direct, effects })
     }
 
     /// Whether no direct connection was tried within [`DOUBT`].

@@ -7,7 +7,7 @@ use isthmus_wire::bounds::Bounded as _;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{GridName, VirtualAddress};
 
-use super::{Effect, LookupError, Refused, Registry, RendezvousError, SessionId, View};
+use super::{Effect, LookupError, Party, Refused, Registry, RendezvousError, SessionId, View};
 
 /// Pairs of nodes that are remembered; beyond it the oldest one is dropped.
 const MOST: usize = 4096;
@@ -99,9 +99,27 @@ impl Paths {
     }
 }
 
+/// The orders to the node that is measured, and to the one that measures; by their gateways.
+/// The first is sent first: it may have the longer way.
+pub(super) fn orders(
+    (from, to): &(GridName, GridName),
+    [to_gateway, from_gateway]: [Party; 2],
+    order: proto::MeasureOrder,
+) -> [Effect; 2] {
+    let serve = proto::MeasureOrder {
+        node: to.node.to_string(),
+        initiator: from.to_string(),
+        try_direct: false,
+        ..order.clone()
+    };
+    [(to_gateway, serve), (from_gateway, order)]
+        .map(|(to, order)| Effect::Send { to, message: attach_down::Kind::Measure(order) })
+}
+
 impl Registry {
     /// Has one node measure the path to another one, unless a measurement is under
-    /// way or has just ended. The reply has the last report.
+    /// way or has just ended. The other one takes part by an order, too. The reply has the
+    /// last report.
     ///
     /// # Errors
     /// If a node is unknown or absent, no gateway can pass the order on, the caller may
@@ -111,7 +129,7 @@ impl Registry {
         view: &View,
         request: &proto::MeasureRequest,
         now_unix_seconds: u64,
-    ) -> Result<(proto::MeasureReply, Option<Effect>), RendezvousError> {
+    ) -> Result<(proto::MeasureReply, Vec<Effect>), RendezvousError> {
         let (from, origin) = self.up(&request.from)?;
         if request.start
             && let Some(entry) = self.nodes.get(&origin)
@@ -119,21 +137,21 @@ impl Registry {
             view.check_measure(entry)?;
         }
         let (to, destination) = self.up(&request.to)?;
-        let pair = (from.clone(), to);
-        let mut effect = None;
+        let pair = (from, to);
+        let mut effects = Vec::new();
         if request.start {
-            let gateway = self.home(&from)?;
+            let gateways = [self.home(&pair.1)?, self.home(&pair.0)?];
             self.paths.allow(view.key(), now_unix_seconds)?;
             if self.paths.begin(pair.clone(), now_unix_seconds) {
                 let order = proto::MeasureOrder {
-                    node: from.node.to_string(),
+                    node: pair.0.node.to_string(),
                     destination: destination.ip().into(),
                     ..proto::MeasureOrder::default()
                 };
-                effect = Some(Effect::Send { to: gateway, message: attach_down::Kind::Measure(order) });
+                effects = orders(&pair, gateways, order).into();
             }
         }
-        Ok((self.paths.reply(&pair, now_unix_seconds), effect))
+        Ok((self.paths.reply(&pair, now_unix_seconds), effects))
     }
 
     /// Takes the report of a measurement, which a gateway passed on.

@@ -683,17 +683,30 @@ fn ways_are_measured_on_demand_and_not_twice_at_once() {
         ("under way", true, 1003, false, true),
         ("lost", true, 1061, true, true),
     ] {
-        let (reply, effect) =
+        let (reply, effects) =
             registry.measure(&View::All, &request("n1.alpha", "n1.beta", start), now).unwrap();
-        assert_eq!((effect.is_some(), reply.running, reply.last), (ordered, running, None), "{name}");
+        // The node that is measured has an order, too.
+        let orders: Vec<_> = effects
+            .iter()
+            .map(|effect| match effect {
+                Effect::Send { to, message: attach_down::Kind::Measure(order) } => {
+                    (who(to), order.node.as_str(), order.initiator.as_str())
+                }
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let both = [("beta".to_owned(), "n1", "n1.alpha"), ("alpha".to_owned(), "n1", "")];
+        assert_eq!(orders, if ordered { both.to_vec() } else { Vec::new() }, "{name}");
+        assert_eq!((reply.running, reply.last), (running, None), "{name}");
     }
     assert!(registry.measured(beta, report("n1.alpha", 7)).is_err(), "another site's");
     registry.measured(alpha, report("n1.alpha", 7)).unwrap();
-    let (reply, effect) = registry.measure(&View::All, &request("n1.alpha", "n1.beta", true), 1063).unwrap();
-    assert_eq!((reply.running, effect), (false, None), "it was just done");
+    let (reply, effects) = registry.measure(&View::All, &request("n1.alpha", "n1.beta", true), 1063).unwrap();
+    assert_eq!((reply.running, effects), (false, Vec::new()), "it was just done");
     assert_eq!(reply.last.unwrap().round_trip_us, 7);
     assert_eq!(registry.grid().paths.len(), 1);
-    assert!(registry.measure(&View::All, &request("n1.alpha", "n1.beta", true), 1066).unwrap().1.is_some());
+    let again = registry.measure(&View::All, &request("n1.alpha", "n1.beta", true), 1066);
+    assert_eq!(again.unwrap().1.len(), 2);
     assert!(registry.measure(&View::All, &request("n1.alpha", "n9.beta", true), 1066).is_err());
     registry.node_down(beta, &proto::NodeDown { node: "n1".to_owned() });
     assert!(registry.measure(&View::All, &request("n1.alpha", "n1.beta", true), 1100).is_err());

@@ -31,7 +31,7 @@ struct Site {
     welcomed: watch::Receiver<usize>,
     /// Messages from the broker, except welcomes and orders to measure.
     received: Arc<AtomicUsize>,
-    /// Orders to measure.
+    /// Orders to measure, not those to be measured.
     ordered: Arc<AtomicUsize>,
     directories: watch::Receiver<proto::Directory>,
 }
@@ -112,7 +112,9 @@ impl Site {
                         counted.fetch_add(1, Ordering::SeqCst);
                     }
                     attach_down::Kind::Refusal(refusal) => println!("a node is refused: {refusal:?}"),
-                    attach_down::Kind::Measure(_) => drop(orders.fetch_add(1, Ordering::SeqCst)),
+                    attach_down::Kind::Measure(order) => {
+                        orders.fetch_add(usize::from(order.initiator.is_empty()), Ordering::SeqCst);
+                    }
                     _ => drop(counted.fetch_add(1, Ordering::SeqCst)),
                 }
             }

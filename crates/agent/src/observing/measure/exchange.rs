@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! P           the acceptor answers P
-//! B           the acceptor answers Y if transfers are allowed, N while a job runs there
+//! B           the acceptor answers Y if transfers are allowed, N if not, such as while a job
+//!             runs there
 //! U frames    a transfer; the acceptor answers how many bytes arrived in how
 //!             many microseconds, u64 each, big-endian
 //! D           the acceptor makes a transfer of frames
@@ -24,17 +25,6 @@ const MOST: usize = 122 * FRAME;
 const TRANSFER: Duration = Duration::from_secs(1);
 /// Number of round trips; the shortest counts.
 const ROUND_TRIPS: usize = 10;
-
-/// Whether the bandwidth is to be measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Transfers {
-    /// No.
-    Not,
-    /// Unless a job runs at the other end.
-    IfIdle,
-    /// Yes: a user waits for the result.
-    Asked,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Measured {
@@ -63,10 +53,11 @@ impl Arrived {
     }
 }
 
-/// The initiator's side.
+/// The initiator's side; `transfers`: whether the bandwidth is to be measured, if the other
+/// end allows it.
 pub(super) async fn measure<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
-    transfers: Transfers,
+    transfers: bool,
 ) -> io::Result<Measured> {
     let mut round_trip = Duration::MAX;
     for _ in 0..ROUND_TRIPS {
@@ -77,13 +68,9 @@ pub(super) async fn measure<S: AsyncRead + AsyncWrite + Unpin>(
         }
         round_trip = round_trip.min(asked.elapsed());
     }
-    let allowed = match transfers {
-        Transfers::Not => false,
-        Transfers::Asked => true,
-        Transfers::IfIdle => {
-            write(&mut stream, b"B").await?;
-            stream.read_u8().await? == b'Y'
-        }
+    let allowed = transfers && {
+        write(&mut stream, b"B").await?;
+        stream.read_u8().await? == b'Y'
     };
     let bandwidth = if allowed { Some(bandwidth(&mut stream).await?) } else { None };
     Ok(Measured { round_trip, bandwidth })
@@ -101,12 +88,13 @@ async fn bandwidth<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> io::Res
     })
 }
 
-/// The acceptor's side, until the initiator closes; `busy`: whether a job runs here.
+/// The acceptor's side, until the initiator closes; `allows`: whether transfers may be made
+/// now.
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
-    busy: impl Fn() -> bool,
+    allows: impl Fn() -> bool,
 ) -> io::Result<()> {
-    let mut transfers = 0;
+    let (mut transfers, mut allowed) = (0, false);
     loop {
         let asked = match stream.read_u8().await {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
@@ -114,7 +102,11 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         };
         match asked {
             b'P' => write(&mut stream, b"P").await?,
-            b'B' => write(&mut stream, if busy() { b"N" } else { b"Y" }).await?,
+            b'B' => {
+                allowed = allows();
+                write(&mut stream, if allowed { b"Y" } else { b"N" }).await?;
+            }
+            b'U' | b'D' if !allowed => return Err(io::Error::other("a transfer that was not allowed")),
             // One of each is enough.
             b'U' | b'D' if transfers >= 2 => return Err(io::Error::other("too many transfers")),
             b'U' => {
@@ -182,20 +174,15 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn both_directions_are_measured_if_wanted_and_no_job_runs() {
-        for (transfers, busy, want) in [
-            (Transfers::Not, false, false),
-            (Transfers::IfIdle, false, true),
-            (Transfers::IfIdle, true, false),
-            (Transfers::Asked, true, true),
-        ] {
+    async fn both_directions_are_measured_if_wanted_and_allowed() {
+        for (transfers, allowed, want) in [(false, true, false), (true, true, true), (true, false, false)] {
             let (near, far) = tokio::io::duplex(FRAME);
-            let (measured, served) = tokio::join!(measure(near, transfers), serve(far, || busy));
+            let (measured, served) = tokio::join!(measure(near, transfers), serve(far, || allowed));
             let Measured { round_trip, bandwidth } = measured.unwrap();
             assert!(round_trip > Duration::ZERO && round_trip < Duration::from_secs(60));
             let both = bandwidth
                 .is_some_and(|found| found.sent_bytes_per_second > 0 && found.received_bytes_per_second > 0);
-            assert_eq!((bandwidth.is_some(), both), (want, want), "{transfers:?}, busy: {busy}");
+            assert_eq!((bandwidth.is_some(), both), (want, want), "{transfers}, {allowed}");
             served.unwrap();
         }
     }
@@ -209,14 +196,17 @@ mod tests {
 
     #[tokio::test]
     async fn malformed_and_excessive_requests_are_refused() {
-        for (name, sent) in [
-            ("a frame too long", b"U\xff\xff\xff\xff".to_vec()),
-            ("an unknown request", b"X".to_vec()),
-            ("many transfers", b"U\0\0\0\0U\0\0\0\0U\0\0\0\0".to_vec()),
+        for (name, sent, allowed) in [
+            ("a frame too long", b"BU\xff\xff\xff\xff".to_vec(), true),
+            ("an unknown request", b"X".to_vec(), true),
+            ("many transfers", b"BU\0\0\0\0U\0\0\0\0U\0\0\0\0".to_vec(), true),
+            ("a transfer that nobody has asked for", b"U\0\0\0\0".to_vec(), true),
+            ("a transfer that is not allowed", b"BU\0\0\0\0".to_vec(), false),
+            ("the same in the other direction", b"BD".to_vec(), false),
         ] {
             let (mut near, far) = tokio::io::duplex(1 << 20);
             near.write_all(&sent).await.unwrap();
-            assert!(serve(far, || false).await.is_err(), "{name}");
+            assert!(serve(far, || allowed).await.is_err(), "{name}");
         }
     }
 }

@@ -6,20 +6,19 @@
 //! | `exchange` | the protocol over the connection |
 //! | `holes` | whether large packets vanish |
 //! | `doubt` | whether a node is reached directly though a relay did not reach it |
-//! | `serving` | serves measurements of other nodes |
-//! | `allowance` | how often another node may measure |
-mod allowance;
+//! | `serving` | serves measurements of other nodes, as the broker orders them |
 mod doubt;
 mod exchange;
 pub(crate) mod holes;
 pub(crate) mod serving;
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use exchange::{Measured, Transfers, measure};
+use exchange::{Measured, measure};
 use isthmus_carry::TcpInfo;
 use isthmus_net::clock::micros;
 use isthmus_net::clock::unix_ms;
@@ -39,28 +38,50 @@ const DEADLINE: Duration = Duration::from_secs(15);
 const OPENING: u32 = 2;
 /// How long it may take to open the connection, over every step of a plan.
 const REACH_DEADLINE: Duration = Duration::from_secs(40);
+/// Orders to measure that wait for the present one to end.
+const WAITING: usize = 256;
 /// Most characters of a failure that are sent.
 const MOST_TEXT: usize = 1000;
 
-/// Measures as the broker orders; never returns. A new order replaces a measurement
-/// in the background.
+/// Measures as the broker orders, and notes what it orders of this node; never returns. A new
+/// order replaces a measurement in the background.
 pub(crate) async fn carry_out(node: &Arc<Node>, orders: &Mutex<mpsc::Receiver<proto::MeasureOrder>>) {
     let mut orders = orders.lock().await;
-    let mut next = orders.recv().await;
-    while let Some(order) = next.take() {
-        let report = tokio::select! {
-            report = report_or_hole(node, &order) => Some(report),
-            later = orders.recv(), if order.background => {
-                next = later;
-                None
+    let mut waiting = VecDeque::new();
+    loop {
+        let order = match waiting.pop_front() {
+            Some(order) => order,
+            None => next(node, &mut orders).await,
+        };
+        let measuring = report_or_hole(node, &order);
+        tokio::pin!(measuring);
+        let report = loop {
+            tokio::select! {
+                report = &mut measuring => break Some(report),
+                later = next(node, &mut orders), if waiting.len() < WAITING => {
+                    waiting.push_back(later);
+                    if order.background {
+                        break None;
+                    }
+                }
             }
         };
         if let Some(report) = report {
             node.upstream().send(attach_up::Kind::Measured(report)).await;
-            next = orders.recv().await;
         }
     }
-    std::future::pending::<()>().await;
+}
+
+/// The next order to measure. Orders to be measured are noted.
+async fn next(node: &Node, orders: &mut mpsc::Receiver<proto::MeasureOrder>) -> proto::MeasureOrder {
+    loop {
+        match orders.recv().await {
+            Some(order) if order.initiator.is_empty() => return order,
+            Some(order) => node.measuring().ordered(&order),
+            // The agent ends.
+            None => std::future::pending().await,
+        }
+    }
 }
 
 /// Measures. If a user waits and large packets vanish on the way, it reports that instead.
@@ -102,11 +123,8 @@ async fn report(node: &Node, order: &proto::MeasureOrder) -> proto::PathReport {
             report.relay = reached.relay;
             report.failed = reached.failures.iter().map(|reason| shortened(reason)).collect();
             report.setup_us = micros(reached.setup);
-            let transfers = match (order.background, order.transfer && node.jobs().is_empty()) {
-                (false, _) => Transfers::Asked,
-                (true, true) => Transfers::IfIdle,
-                (true, false) => Transfers::Not,
-            };
+            // The other end decides for itself.
+            let transfers = !order.background || order.transfer && node.jobs().is_empty();
             let measuring = async {
                 match reached.carrier {
                     Carrier::Tls(mut stream) => {

@@ -1,55 +1,195 @@
-//! Serves measurements of other nodes.
+//! Serves measurements of other nodes, as the broker orders them.
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use isthmus_carry::TcpInfo;
-use isthmus_net::Role;
 use isthmus_net::lock;
 use isthmus_net::secured::Secured;
+use isthmus_net::unidentified::Place;
+use isthmus_net::{Identity, Role};
 use isthmus_plan::limits;
-use tokio::sync::Semaphore;
+use isthmus_wire::proto;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout_at;
 
-use super::allowance::Allowance;
 use super::exchange::serve;
 
 /// How long a measurement may take over a way of usual length, and how long it may wait for another one to end.
 const DEADLINE: Duration = Duration::from_secs(15);
+/// How much later than the node's connection the broker's order may arrive.
+const ORDER_LAG: Duration = Duration::from_secs(5);
+/// How long an order is good: until the other node has measured what it was ordered before,
+/// and has tried each step of its plan.
+const GOOD: Duration = Duration::from_secs(120);
+/// Orders that are kept. Beyond it further ones are dropped.
+const ORDERS: usize = 1024;
 
-/// Serves measurements, one at a time and only so often for each node, because they
-/// take bandwidth from jobs.
+/// Serves each measurement that the broker has ordered, one at a time, because they take
+/// bandwidth from jobs.
 #[derive(Debug)]
 pub(crate) struct Measuring {
     one: Semaphore,
-    allowance: Mutex<Allowance>,
+    ordered: Mutex<Ordered>,
+    /// Sent whenever another one is ordered.
+    further: watch::Sender<()>,
 }
 
 impl Default for Measuring {
     fn default() -> Self {
-        Self { one: Semaphore::new(1), allowance: Mutex::default() }
+        Self { one: Semaphore::new(1), ordered: Mutex::default(), further: watch::Sender::new(()) }
+    }
+}
+
+/// What the broker orders of the node that is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Order {
+    /// Whether a user waits for the result.
+    asked: bool,
+    /// Whether the bandwidth is measured.
+    transfer: bool,
+}
+
+impl Order {
+    /// Whether a transfer may be made now. Beside a job only for a user of the own owner.
+    fn allows(self, busy: bool, same_owner: bool) -> bool {
+        if self.asked { !busy || same_owner } else { self.transfer && !busy }
+    }
+}
+
+/// The orders, by the grid name of the node that measures. Plain data.
+#[derive(Debug, Default)]
+struct Ordered(HashMap<String, (Instant, Order)>);
+
+impl Ordered {
+    fn add(&mut self, initiator: &str, order: Order, now: Instant) {
+        self.0.retain(|_, (since, _)| now.saturating_duration_since(*since) < GOOD);
+        if self.0.len() < ORDERS || self.0.contains_key(initiator) {
+            self.0.insert(initiator.to_owned(), (now, order));
+        }
+    }
+
+    /// The order for a node, which is used up.
+    fn take(&mut self, initiator: &str, now: Instant) -> Option<Order> {
+        let (since, order) = self.0.remove(initiator)?;
+        (now.saturating_duration_since(since) < GOOD).then_some(order)
     }
 }
 
 impl Measuring {
-    /// The acceptor's side of one measurement; `busy`: whether a job runs here.
+    /// The broker has another node measure this one.
+    pub(crate) fn ordered(&self, order: &proto::MeasureOrder) {
+        let what = Order { asked: !order.background, transfer: order.transfer };
+        lock(&self.ordered).add(&order.initiator, what, Instant::now());
+        self.further.send_replace(());
+    }
+
+    /// The acceptor's side of one measurement; `busy`: whether a job runs here. `place` is held
+    /// until it is clear that the broker has ordered it.
     ///
     /// # Errors
-    /// The connection's; if the peer is no agent or measures too often, or if other
+    /// The connection's; if the broker has ordered none by this peer, or if other
     /// measurements take too long.
-    pub(crate) async fn serve(&self, stream: Secured, busy: impl Fn() -> bool) -> io::Result<()> {
-        let Some(peer) = stream.identity().filter(|peer| peer.role() == Role::Agent) else {
-            return Err(io::Error::other("only agents measure"));
+    pub(crate) async fn serve(
+        &self,
+        stream: Secured,
+        place: Option<Place>,
+        same_owner: bool,
+        busy: impl Fn() -> bool,
+    ) -> io::Result<()> {
+        let peer = stream.identity().filter(|peer| peer.role() == Role::Agent);
+        let name = peer.and_then(Identity::grid_name);
+        let name = name.ok_or_else(|| io::Error::other("only agents measure"))?.to_string();
+        let Some(order) = self.wait_for_order(&name).await else {
+            return Err(io::Error::other(format!("the broker has ordered no measurement by {name}")));
         };
-        if !lock(&self.allowance).allow(&peer.to_string(), Instant::now()) {
-            return Err(io::Error::other(format!("{peer} measures too often")));
-        }
+        drop(place);
         let permit = tokio::time::timeout(DEADLINE, self.one.acquire()).await;
         let _permit =
             permit.map_err(|_| io::Error::other("other nodes measure"))?.map_err(io::Error::other)?;
         // Its round trip was measured while it opened.
         let round_trip = TcpInfo::of(stream.get_ref().0).map(|info| info.rtt).ok();
         let deadline = limits::grown(DEADLINE, round_trip);
-        tokio::time::timeout(deadline, serve(stream, busy)).await.map_err(|_| io::ErrorKind::TimedOut)?
+        let serving = serve(stream, || order.allows(busy(), same_owner));
+        tokio::time::timeout(deadline, serving).await.map_err(|_| io::ErrorKind::TimedOut)?
+    }
+
+    /// The broker's order, which has another way and may arrive later than the connection.
+    async fn wait_for_order(&self, initiator: &str) -> Option<Order> {
+        let (until, mut further) = (tokio::time::Instant::now() + ORDER_LAG, self.further.subscribe());
+        loop {
+            if let Some(order) = lock(&self.ordered).take(initiator, Instant::now()) {
+                return Some(order);
+            }
+            timeout_at(until, further.changed()).await.ok()?.ok()?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BACKGROUND: Order = Order { asked: false, transfer: true };
+
+    #[test]
+    fn an_order_is_good_once_for_one_node_and_for_a_while() {
+        let (mut ordered, start) = (Ordered::default(), Instant::now());
+        ordered.add("n1.beta", BACKGROUND, start);
+        assert_eq!(ordered.take("n2.beta", start), None);
+        assert_eq!(ordered.take("n1.beta", start + Duration::from_secs(100)), Some(BACKGROUND));
+        assert_eq!(ordered.take("n1.beta", start), None, "used");
+        ordered.add("n1.beta", BACKGROUND, start);
+        assert_eq!(ordered.take("n1.beta", start + GOOD), None, "late");
+    }
+
+    #[test]
+    fn many_orders_do_not_fill_the_memory() {
+        let (mut ordered, start) = (Ordered::default(), Instant::now());
+        for number in 0..ORDERS + 10 {
+            ordered.add(&number.to_string(), BACKGROUND, start);
+        }
+        assert_eq!(ordered.0.len(), ORDERS);
+        ordered.add("n1.beta", BACKGROUND, start + GOOD);
+        assert_eq!(ordered.0.len(), 1);
+    }
+
+    #[test]
+    fn beside_a_job_only_a_user_of_the_own_owner_has_the_bandwidth_measured() {
+        let asked = Order { asked: true, transfer: false };
+        let round_trip = Order { asked: false, transfer: false };
+        // Order, whether a job runs here, whether the owner is the same.
+        for (order, busy, same_owner, want) in [
+            (BACKGROUND, false, false, true),
+            (BACKGROUND, true, true, false),
+            (round_trip, false, true, false),
+            (asked, false, false, true),
+            (asked, true, false, false),
+            (asked, true, true, true),
+        ] {
+            assert_eq!(order.allows(busy, same_owner), want, "{order:?} {busy} {same_owner}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_order_may_come_after_the_connection() {
+        let measuring = Measuring::default();
+        let order = |initiator: &str| proto::MeasureOrder {
+            initiator: initiator.to_owned(),
+            background: true,
+            transfer: true,
+            ..Default::default()
+        };
+        let later = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            measuring.ordered(&order("n2.beta"));
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            measuring.ordered(&order("n1.beta"));
+        };
+        let (found, ()) = tokio::join!(measuring.wait_for_order("n1.beta"), later);
+        assert_eq!(found, Some(BACKGROUND));
+        assert_eq!(measuring.wait_for_order("n1.beta").await, None);
     }
 }

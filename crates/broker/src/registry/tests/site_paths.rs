@@ -25,18 +25,39 @@ fn grid(sites: &[&str], policy: Policy) -> (Registry, Vec<SessionId>) {
     (registry, sessions)
 }
 
+/// The orders to measure, each with the gateway that gets it. Before it there must be the same
+/// order to the node that is measured.
+fn measuring(registry: &mut Registry, now: u64) -> Vec<(String, proto::MeasureOrder)> {
+    let order = |effect: &Effect| match effect {
+        Effect::Send { to, message: attach_down::Kind::Measure(order) } => (who(to), order.clone()),
+        other => panic!("{other:?}"),
+    };
+    let effects = registry.measure_due(now);
+    let pairs = effects.chunks(2).map(|pair| {
+        let [(to, serve), (from, order)] = [&pair[0], &pair[1]].map(order);
+        let destination = VirtualAddress::new(order.destination.into()).unwrap();
+        let acceptor = registry.addresses.node(destination).unwrap();
+        assert_eq!(to, acceptor.site.as_str());
+        assert_eq!(serve.initiator, format!("{}.{from}", order.node));
+        let same = proto::MeasureOrder {
+            node: order.node.clone(),
+            initiator: String::new(),
+            try_direct: order.try_direct,
+            ..serve.clone()
+        };
+        assert_eq!((serve.node.as_str(), same), (acceptor.node.as_str(), order.clone()));
+        (from, order)
+    });
+    pairs.collect()
+}
+
 /// The orders to measure: "alpha to beta, transfer".
 fn ordered(registry: &mut Registry, now: u64) -> Vec<String> {
-    let effects = registry.measure_due(now);
-    let words = effects.iter().map(|effect| match effect {
-        Effect::Send { to, message: attach_down::Kind::Measure(order) } => {
-            assert!(order.background);
-            let from = who(to);
-            let to = VirtualAddress::new(order.destination.into()).unwrap();
-            let to = &registry.addresses.node(to).unwrap().site;
-            format!("{from} to {to}{}", if order.transfer { ", transfer" } else { "" })
-        }
-        other => panic!("{other:?}"),
+    let words = measuring(registry, now).into_iter().map(|(from, order)| {
+        assert!(order.background);
+        let to = VirtualAddress::new(order.destination.into()).unwrap();
+        let to = &registry.addresses.node(to).unwrap().site;
+        format!("{from} to {to}{}", if order.transfer { ", transfer" } else { "" })
     });
     words.collect()
 }
@@ -166,7 +187,7 @@ fn a_site_under_measurement_by_a_user_is_left_alone() {
         start: true,
         ..Default::default()
     };
-    assert!(registry.measure(&View::All, &request, 1000).unwrap().1.is_some());
+    assert!(!registry.measure(&View::All, &request, 1000).unwrap().1.is_empty());
     assert_eq!(ordered(&mut registry, 1001), [""; 0]);
     assert_eq!(ordered(&mut registry, 1061).len(), 1, "it is lost");
 }
@@ -217,10 +238,8 @@ fn a_site_that_a_relay_does_not_reach_is_tried_by_others() {
             (seen.own, seen.mapping) = (Some(reach(Filtered)), mapping.into());
         }
         registry.node_up(session, &up).unwrap();
-        let mut order = |now| match registry.measure_due(now).as_slice() {
-            [Effect::Send { to, message: attach_down::Kind::Measure(order) }] => {
-                Some((who(to) == "alpha", order.try_direct))
-            }
+        let mut order = |now| match measuring(&mut registry, now).as_slice() {
+            [(from, order)] => Some((from == "alpha", order.try_direct)),
             _ => None,
         };
         let first = order(1000).unwrap();
@@ -249,11 +268,11 @@ fn a_site_that_a_relay_does_not_reach_is_tried_by_others() {
         );
         assert!(planned(&registry), "{name}");
         // It isn't tried again at once; later it is, and the result may differ.
-        let mut order = |now| registry.measure_due(now).len();
+        let mut order = |now| measuring(&mut registry, now).len();
         assert_eq!((order(1200), order(1600)), (0, 1), "{name}");
         registry.measured(alpha, report("alpha", "beta", proto::Dial::Relay, false)).unwrap();
         assert!(planned(&registry), "{name}: nothing was tried");
-        assert_eq!(registry.measure_due(4600).len(), 1, "{name}");
+        assert_eq!(measuring(&mut registry, 4600).len(), 1, "{name}");
         assert_eq!(registry.measured(alpha, tried(Filtered)).unwrap().len(), 2, "{name}");
         assert!(!planned(&registry), "{name}");
     }
