@@ -77,7 +77,7 @@ impl Enrolment for EnrolmentService {
                 audit::Entry::done("renew").by(identity)
             }
             Err(status) => {
-                warn!(from = %caller, reason = status.message(), "renewal refused");
+                warn!(%caller, reason = status.message(), "renewal refused");
                 audit::Entry::refused("renew", status.message()).by(&caller).about(renewed(&request))
             }
         };

@@ -9,6 +9,7 @@ mod coll;
 mod config;
 mod doctor;
 mod exec;
+mod few_lines;
 mod format;
 mod grid;
 mod join;

@@ -17,8 +17,11 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::config::{Config, StateArgs};
+use crate::few_lines;
 use crate::memory;
 use crate::output;
 use crate::relay;
@@ -273,12 +276,9 @@ fn start_logging() -> anyhow::Result<log::Flushed> {
         Err(_) => EnvFilter::new("info"),
     };
     let flushed = log::begin(output::Log).context("cannot start the log")?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(|| log::Lines)
-        // It would escape the colours.
-        .with_ansi(false)
-        .init();
+    // It would escape the colours.
+    let lines = tracing_subscriber::fmt::layer().with_writer(|| log::Lines).with_ansi(false);
+    tracing_subscriber::registry().with(filter).with(few_lines::Bound::default()).with(lines).init();
     Ok(flushed)
 }
 

@@ -5,7 +5,6 @@
 //! logrotate may rename the file at any time, and the broker and a command may write to
 //! the same one. The file has mode 0600. No line has a secret in it.
 
-use std::collections::HashMap;
 use std::fmt::{self, Display};
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -18,6 +17,7 @@ use isthmus_wire::bounds::cut_text;
 use isthmus_wire::text;
 use serde::{Deserialize, Serialize};
 
+use crate::few_lines::FewLines;
 use crate::{Identity, lock, private};
 
 /// Name of the file in a state directory.
@@ -133,7 +133,8 @@ impl Entry {
             Outcome::Refused => (Some(&log.refusals), "refusals"),
         };
         let now = Instant::now();
-        let (passed, left_out) = counts.map_or((true, 0), |counts| lock(counts).pass(&self.identity, now));
+        let (passed, left_out) =
+            counts.map_or((true, 0), |counts| lock(counts).pass(self.identity.clone(), now));
         if left_out > 0 {
             let reason = format!("{left_out} {others} were not written: at most {REFUSALS} a minute are");
             log.write(&Self { event: others, reason, ..self.clone() });
@@ -156,8 +157,10 @@ static LOG: OnceLock<Log> = OnceLock::new();
 struct Log {
     path: PathBuf,
     format: Format,
-    refusals: Mutex<Counts>,
-    frequent: Mutex<Counts>,
+    /// By identity.
+    refusals: Mutex<FewLines<String>>,
+    /// By identity.
+    frequent: Mutex<FewLines<String>>,
 }
 
 /// Has the entries of this process appended to a file. `setting` is a path, or "off";
@@ -182,7 +185,7 @@ pub fn start(setting: Option<&Path>, format: Format, directory: &Path) -> io::Re
 impl Log {
     fn new(path: PathBuf, format: Format) -> Self {
         let [refusals, frequent] =
-            [COUNTED, COUNTED_FREQUENT].map(|most| Mutex::new(Counts { most, of: HashMap::new() }));
+            [COUNTED, COUNTED_FREQUENT].map(|most| Mutex::new(FewLines::new(REFUSALS, WINDOW, most)));
         Self { path, format, refusals, frequent }
     }
 
@@ -239,37 +242,6 @@ impl Display for Entry {
             }
         }
         Ok(())
-    }
-}
-
-/// The refusals, or frequent events, of each identity: the start of its window, those since,
-/// and those that were not written.
-#[derive(Debug)]
-struct Counts {
-    /// Identities that are counted apart.
-    most: usize,
-    of: HashMap<String, (Instant, u32, u64)>,
-}
-
-impl Counts {
-    /// Whether one more is written, and how many of the same identity were not since
-    /// the last one. All further identities share one count if there are many.
-    fn pass(&mut self, identity: &str, now: Instant) -> (bool, u64) {
-        let ended = |since: Instant| now.saturating_duration_since(since) >= WINDOW;
-        if self.of.len() >= self.most {
-            self.of.retain(|_, (since, _, left_out)| !ended(*since) || *left_out > 0);
-        }
-        let known = self.of.contains_key(identity) || self.of.len() < self.most;
-        let key = if known { identity } else { "" };
-        let (since, count, left_out) = self.of.entry(key.to_owned()).or_insert((now, 0, 0));
-        let mut before = 0;
-        if ended(*since) {
-            (*since, *count, before) = (now, 0, std::mem::take(left_out));
-        }
-        *count += 1;
-        let passed = *count <= REFUSALS;
-        *left_out += u64::from(!passed);
-        (passed, before)
     }
 }
 

@@ -17,6 +17,7 @@
 //! | [`enrol`], [`renewal`] | certificates by a token, and new ones before the old ones end |
 //! | [`files`], [`private`] | secrets on disk; paths at which no other user can put anything |
 //! | [`mod@log`] | a log that waits for nobody who reads it |
+//! | [`few_lines`] | logs that nobody can flood |
 //! | [`clock`], [`mod@lock`] | this machine's time; mutexes |
 //! | [`mac`] | message authentication, random values |
 //! | [`kept`] | work in the background that is started again if it fails |
@@ -52,6 +53,7 @@ pub mod dial;
 pub mod enrol;
 pub mod enums;
 pub mod exhausted;
+pub mod few_lines;
 pub mod files;
 pub mod grpc;
 pub mod handover;

@@ -47,7 +47,8 @@ where
             Ok(call) => call,
             Err(refusal) => {
                 counters::refused("too many calls");
-                warn!(address = %peer.address, reason = refusal.message(), "call refused");
+                let caller = peer.identity.as_deref().map(tracing::field::display);
+                warn!(caller, address = %peer.address, reason = refusal.message(), "call refused");
                 return Box::pin(async { Ok(refusal.into_http()) });
             }
         };

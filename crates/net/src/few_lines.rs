@@ -1,0 +1,85 @@
+//! Lines of which so many of each kind are written within a while; the others are counted.
+//! Whoever causes them can't fill a disk. Plain data; the caller passes the time.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::time::{Duration, Instant};
+
+/// The lines of each kind.
+#[derive(Debug)]
+pub struct FewLines<K> {
+    most: u32,
+    window: Duration,
+    /// Kinds that are counted apart.
+    capacity: usize,
+    kinds: HashMap<K, Window>,
+    /// Of all further kinds together.
+    others: Option<Window>,
+}
+
+/// The start of a kind's window, the lines since, and those that were not written.
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    since: Instant,
+    count: u32,
+    left_out: u64,
+}
+
+impl<K: Eq + Hash> FewLines<K> {
+    /// `most` lines of one kind within `window`, for at most `capacity` kinds.
+    pub fn new(most: u32, window: Duration, capacity: usize) -> Self {
+        Self { most, window, capacity, kinds: HashMap::new(), others: None }
+    }
+
+    /// Whether a line of this kind is written, and how many were not since the last one that
+    /// was. All further kinds share one count if there are many.
+    pub fn pass(&mut self, kind: K, now: Instant) -> (bool, u64) {
+        let (most, length) = (self.most, self.window);
+        let ended = |window: &Window| now.saturating_duration_since(window.since) >= length;
+        if self.kinds.len() >= self.capacity {
+            self.kinds.retain(|_, window| !ended(window) || window.left_out > 0);
+        }
+        let new = Window { since: now, count: 0, left_out: 0 };
+        let known = self.kinds.contains_key(&kind) || self.kinds.len() < self.capacity;
+        let window = match known {
+            true => self.kinds.entry(kind).or_insert(new),
+            false => self.others.get_or_insert(new),
+        };
+        let mut before = 0;
+        if ended(window) {
+            before = window.left_out;
+            *window = new;
+        }
+        window.count = window.count.saturating_add(1);
+        let passed = window.count <= most;
+        window.left_out += u64::from(!passed);
+        (passed, before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+    const CAPACITY: usize = 100;
+
+    #[test]
+    fn a_flood_takes_few_lines() {
+        let (mut lines, now) = (FewLines::new(20, MINUTE, CAPACITY), Instant::now());
+        let written = (0..1000).filter(|_| lines.pass("", now).0).count();
+        assert_eq!(written, 20);
+        assert!(lines.pass("agent n1.alpha", now).0, "others are written");
+        assert_eq!(lines.pass("", now + MINUTE), (true, 980));
+        assert_eq!(lines.pass("", now + MINUTE), (true, 0));
+    }
+
+    #[test]
+    fn many_kinds_do_not_fill_the_memory() {
+        let (mut lines, now) = (FewLines::new(20, MINUTE, CAPACITY), Instant::now());
+        let written = (0..2 * CAPACITY).filter(|kind| lines.pass(*kind, now).0).count();
+        assert_eq!((written, lines.kinds.len()), (CAPACITY + 20, CAPACITY));
+        assert_eq!(lines.pass(1000, now + MINUTE), (true, 0), "the others have made room");
+        assert_eq!(lines.kinds.len(), 1);
+    }
+}
