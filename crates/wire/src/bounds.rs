@@ -65,9 +65,9 @@ pub const EGRESS_PORTS: usize = 16;
 /// one node fit.
 pub const NODES_SEEN_BYTES: usize = 128 * 1024;
 
-/// Running jobs of one site.
+/// Running jobs of one site. Of these an owner gets what [`leaves_room`] for others.
 pub const JOBS_PER_SITE: usize = 1024;
-/// Running jobs of one owner.
+/// Running jobs of one owner, at all sites.
 pub const JOBS_PER_OWNER: usize = 1024;
 /// Running jobs that one node is the head of.
 pub const JOBS_PER_NODE: usize = 256;
@@ -110,6 +110,15 @@ pub enum NotAllowed {
 /// [`TooLarge`] if it isn't.
 pub fn within(what: &'static str, got: usize, limit: usize) -> Result<(), TooLarge> {
     if got > limit { Err(TooLarge { what, got, limit }) } else { Ok(()) }
+}
+
+/// Whether a holder that has so many of `capacity` places may take another one: only while at
+/// least as many are free as it has already. So one that takes what it can gets half of them,
+/// and two get a third each; whoever comes next finds a place. It is the dynamic threshold of
+/// Choudhury and Hahne ("Dynamic queue length thresholds for shared-memory packet switches",
+/// IEEE/ACM Transactions on Networking 6(2), 1998).
+pub fn leaves_room(has: usize, used: usize, capacity: usize) -> bool {
+    has < capacity.saturating_sub(used)
 }
 
 /// Cuts a text to at most `limit` bytes, between two characters.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use isthmus_wire::bounds::{Bounded as _, JOBS_PER_OWNER, JOBS_PER_SITE};
+use isthmus_wire::bounds::{Bounded as _, JOBS_PER_OWNER, JOBS_PER_SITE, leaves_room};
 use isthmus_wire::{GridName, JobId, Label, proto};
 
 use super::{Refused, Registry, SessionId};
@@ -75,18 +75,28 @@ impl Registry {
             Some(_) => {}
             None if report.ended => return Ok(None),
             None => {
-                let running = self.jobs.0.values().filter(|(other, _)| *other == site).count();
-                if running >= JOBS_PER_SITE {
-                    return Err(Refused(format!("site {site} has {running} jobs already")));
-                }
                 let own = self.jobs.all().filter(|other| other.owner == report.owner).count();
                 if own >= JOBS_PER_OWNER {
                     return Err(Refused(format!("user {:?} has {own} jobs already", report.owner)));
                 }
+                self.check_site(&site, &report.owner)?;
             }
         }
         self.check_nodes(job, report)?;
         Ok(Some(JobChange::Running(JobRecord { site: site.to_string(), report: report.clone() })))
+    }
+
+    /// Refuses a further job of an owner who has its share of a site's.
+    fn check_site(&self, site: &Label, owner: &str) -> Result<(), Refused> {
+        let running = || self.jobs.0.values().filter(|(other, _)| other == site);
+        let (all, own) = (running().count(), running().filter(|(_, other)| other.owner == owner).count());
+        if leaves_room(own, all, JOBS_PER_SITE) {
+            return Ok(());
+        }
+        Err(Refused(format!(
+            "user {owner:?} has {own} of the {all} jobs of site {site} already, and {JOBS_PER_SITE} may run there: \
+             the rest is left for other users"
+        )))
     }
 
     /// Checks that a job is its head's owner's, and runs on nodes of the grid.

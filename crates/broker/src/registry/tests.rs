@@ -557,6 +557,44 @@ fn job_reports() {
     assert_eq!(registry.grid().jobs.len(), 0);
 }
 
+/// 1,024 reports of one owner used up a site for all others.
+#[test]
+fn no_owner_uses_up_the_jobs_of_a_site() {
+    let mut registry = registry(&[]);
+    let alpha = registry.gateway("alpha");
+    let beta = registry.gateway("beta");
+    for owner in ["anna", "berta", "cilly"] {
+        for session in [alpha, beta] {
+            let up = proto::NodeUp { owner: owner.to_owned(), ..node_up(owner, "10.0.0.1:7730") };
+            registry.node_up(session, &up).unwrap();
+        }
+    }
+    let mut number = 0_u32;
+    let mut fill = |registry: &mut Registry, session, site: &str, owner: &str| {
+        let mut taken = 0;
+        loop {
+            number += 1;
+            let report = proto::JobReport {
+                job: format!("{number:032x}"),
+                nodes: vec![format!("{owner}.{site}")],
+                owner: owner.to_owned(),
+                ..proto::JobReport::default()
+            };
+            match registry.job_report(session, report) {
+                Ok(_) => taken += 1,
+                Err(refused) => return (taken, refused.to_string()),
+            }
+        }
+    };
+    let (taken, refused) = fill(&mut registry, alpha, "alpha", "anna");
+    assert_eq!((taken, refused.contains("the rest is left for other users")), (512, true), "{refused}");
+    assert_eq!(fill(&mut registry, alpha, "alpha", "berta").0, 256);
+    assert_eq!(fill(&mut registry, alpha, "alpha", "cilly").0, 128);
+    assert_eq!(fill(&mut registry, beta, "beta", "cilly").0, 512, "another site's");
+    let (taken, refused) = fill(&mut registry, beta, "beta", "anna");
+    assert_eq!((taken, refused.contains("the rest is left")), (256, true), "{refused}");
+}
+
 #[test]
 fn announcements_that_are_refused() {
     let mut registry = registry(&[]);

@@ -2,10 +2,10 @@
 
 use isthmus_net::seen::for_plans;
 use isthmus_wire::GridName;
-use isthmus_wire::bounds::{JOBS_PER_NODE, NODES_SEEN_BYTES, encoded_len};
+use isthmus_wire::bounds::{JOBS_PER_NODE, JOBS_PER_SITE, NODES_SEEN_BYTES, encoded_len, leaves_room};
 use isthmus_wire::proto::{self, attach_up};
 
-use super::{Effect, Refused, Roster, SessionId};
+use super::{Agent, Effect, Refused, Roster, SessionId};
 
 impl Roster {
     /// An agent reported a measurement. Its attachment identifies the agent.
@@ -62,26 +62,43 @@ impl Roster {
     /// An agent reported the state of a job.
     ///
     /// # Errors
-    /// If its node isn't the job's head, or has too many jobs.
+    /// If its node isn't the job's head, or it or its owner has too many jobs.
     pub(crate) fn job_report(
         &mut self,
         session: SessionId,
         report: proto::JobReport,
     ) -> Result<Vec<Effect>, Refused> {
         let site = self.site.clone();
+        let room = self.has_room(session);
         let Some((name, agent)) = self.agent(session) else { return Ok(Vec::new()) };
         let own = GridName { node: name, site }.to_string();
         if report.nodes.first() != Some(&own) {
             return Err(Refused(format!("{own} is not the head of job {}", report.job)));
         }
+        let is_new = !agent.jobs.contains_key(&report.job);
         if report.ended {
             agent.jobs.remove(&report.job);
-        } else if agent.jobs.len() < JOBS_PER_NODE || agent.jobs.contains_key(&report.job) {
-            agent.jobs.insert(report.job.clone(), report.clone());
-        } else {
+        } else if is_new && agent.jobs.len() >= JOBS_PER_NODE {
             return Err(Refused(format!("{own} has {JOBS_PER_NODE} jobs already")));
+        } else if is_new && !room {
+            let owner = &agent.contact.owner;
+            return Err(Refused(format!(
+                "user {owner:?} has as many jobs at this gateway as leave room for other users"
+            )));
+        } else {
+            agent.jobs.insert(report.job.clone(), report.clone());
         }
         Ok(vec![Effect::ToBroker(attach_up::Kind::Job(report))])
+    }
+
+    /// Whether another job of an agent's owner leaves room for those of others.
+    fn has_room(&self, session: SessionId) -> bool {
+        let agent = self.names.get(&session).and_then(|name| self.agents.get(name));
+        let Some(owner) = agent.map(|agent| &agent.contact.owner) else { return false };
+        let jobs = |agents: &mut dyn Iterator<Item = &Agent>| agents.map(|agent| agent.jobs.len()).sum();
+        let all = jobs(&mut self.agents.values());
+        let own = jobs(&mut self.agents.values().filter(|agent| agent.contact.owner == *owner));
+        leaves_room(own, all, JOBS_PER_SITE)
     }
 
     /// Whether an agent has reported this job.

@@ -184,6 +184,26 @@ fn jobs_are_reported_until_their_head_detaches() {
 }
 
 #[test]
+fn no_owner_uses_up_the_jobs_of_a_gateway() {
+    let mut roster = Roster::new(label("alpha"));
+    let mut attach = |node: &str, owner: &str| {
+        let contact = proto::NodeUp { owner: owner.to_owned(), ..contact(node, "10.0.0.1:7730") };
+        roster.attach(&label(node), "10.0.0.1".parse().unwrap(), contact).unwrap().0
+    };
+    let of_anna = ["n1", "n2", "n3", "n4"].map(|node| (node, attach(node, "anna")));
+    let of_berta = ("n5", attach("n5", "berta"));
+    let mut fill = |(node, session): (&str, SessionId)| {
+        let report = |number: usize| report(&format!("{node} {number}"), &format!("{node}.alpha"));
+        (0..).take_while(|number| roster.job_report(session, report(*number)).is_ok()).count()
+    };
+    assert_eq!(of_anna.map(&mut fill), [bounds::JOBS_PER_NODE, bounds::JOBS_PER_NODE, 0, 0]);
+    assert_eq!(fill(of_berta), bounds::JOBS_PER_NODE);
+    // A job that is there is reported on.
+    let (node, session) = of_anna[0];
+    assert!(roster.job_report(session, report(&format!("{node} 0"), "n1.alpha")).is_ok());
+}
+
+#[test]
 fn the_brokers_orders_for_a_node_go_to_its_agent() {
     let mut roster = Roster::new(label("alpha"));
     roster.attach_at("n1", "10.0.0.1", "10.0.0.1:7730").unwrap();

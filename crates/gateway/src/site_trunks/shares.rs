@@ -1,14 +1,12 @@
-//! Places of which nobody may use up all: each holder gets one only while at least as many
-//! are free as it has already. So one that takes what it can gets half of them, and two get
-//! a third each; whoever comes next finds a place. It is the dynamic threshold of Choudhury
-//! and Hahne ("Dynamic queue length thresholds for shared-memory packet switches",
-//! IEEE/ACM Transactions on Networking 6(2), 1998).
+//! Places of which nobody may use up all: each holder gets one only while that
+//! [leaves room](leaves_room) for others.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex};
 
 use isthmus_net::lock;
+use isthmus_wire::bounds::leaves_room;
 
 /// Who has how many places. Plain data.
 #[derive(Debug)]
@@ -23,7 +21,7 @@ struct Held<K> {
 impl<K: Eq + Hash + Clone> Held<K> {
     fn take(&mut self, holder: &K) -> bool {
         let has = self.by_holder.get(holder).copied().unwrap_or_default();
-        if has >= self.each.min(self.capacity - self.used) {
+        if has >= self.each || !leaves_room(has, self.used, self.capacity) {
             return false;
         }
         self.used += 1;
