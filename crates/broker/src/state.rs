@@ -8,7 +8,7 @@
 //! | `join-key` (0600) | 32 bytes in hexadecimal: makes and verifies join tokens |
 //! | `identity.pem`, `key.pem`, … | the broker's own credentials |
 //! | `admin/` | the administrator's credentials, a state directory of its own |
-//! | `registry.redb` | the store: addresses, members, used tokens |
+//! | `registry.redb` (0600) | the store: addresses, members, used tokens |
 
 mod address;
 

@@ -20,6 +20,7 @@ mod man;
 mod memory;
 mod output;
 mod own_address;
+mod output_file;
 mod pages;
 mod path;
 mod picture;

@@ -8,7 +8,7 @@ mod watch;
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::Args;
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::{JobFilter, ListReply, NodeFilter, PathFilter, RelayFilter, SiteFilter};
@@ -16,6 +16,7 @@ use isthmus_wire::proto::{JobFilter, ListReply, NodeFilter, PathFilter, RelayFil
 use crate::ask::Grid;
 use crate::config::StateArgs;
 use crate::output::{self, print};
+use crate::output_file::OutputFile;
 use crate::without_broker;
 
 pub(crate) use text::table;
@@ -64,11 +65,11 @@ pub(crate) async fn run(args: StatusArgs) -> anyhow::Result<()> {
         })
         .await;
     }
+    let svg = args.svg.as_deref().map(OutputFile::create).transpose()?;
     let records = records(&args).await?;
     let view = View::new(&records);
-    if let Some(file) = &args.svg {
-        return std::fs::write(file, view.picture())
-            .with_context(|| format!("cannot write {}", file.display()));
+    if let Some(file) = svg {
+        return file.write(&view.picture());
     }
     print(&view, &view.text(&records, args.verbose), args.json)
 }

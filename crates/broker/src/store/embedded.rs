@@ -1,11 +1,15 @@
 //! The store of a single broker. All records are in memory. Those without a lease
 //! are also on disk (redb) when the call that writes them returns.
 
+use std::fs::{File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use isthmus_net::lock;
+use redb::backends::FileBackend;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use tonic::async_trait;
 
@@ -50,7 +54,8 @@ impl Embedded {
 
     pub(super) fn open_with_clock(path: &Path, clock: Clock) -> Result<Self, StoreError> {
         let file = path.to_owned();
-        Self::open_with(path, clock, Box::new(move || Database::create(&file)))
+        let open = move || Database::builder().create_with_backend(FileBackend::new(open_private(&file)?)?);
+        Self::open_with(path, clock, Box::new(open))
     }
 
     fn open_with(path: &Path, clock: Clock, open: OpenFile) -> Result<Self, StoreError> {
@@ -85,6 +90,17 @@ impl Embedded {
             Err(StoreError::Unusable { path: self.0.path.clone(), reason: error.to_string() })
         })
     }
+}
+
+/// Opens a file that its owner alone may read, and makes it if need be.
+fn open_private(path: &Path) -> io::Result<File> {
+    let file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    // A former version has made it readable for all.
+    if file.metadata()?.permissions().mode() & 0o077 != 0 {
+        file.set_permissions(Permissions::from_mode(0o600))?;
+    }
+    Ok(file)
 }
 
 impl Inner {
@@ -210,12 +226,9 @@ impl Store for Embedded {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::OpenOptions;
-    use std::io;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use redb::StorageBackend;
-    use redb::backends::FileBackend;
 
     use super::*;
 
@@ -289,5 +302,17 @@ mod tests {
         let all = Embedded::open(&path).unwrap().range("").await.unwrap().records;
         let keys: Vec<&str> = all.iter().map(|(key, _)| key.as_ref()).collect();
         assert_eq!(keys, ["after", "before", "later"]);
+    }
+
+    #[tokio::test]
+    async fn its_owner_alone_may_read_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("registry.redb");
+        let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        drop(Embedded::open(&path).unwrap());
+        assert_eq!(mode(), 0o600);
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        drop(Embedded::open(&path).unwrap());
+        assert_eq!(mode(), 0o600, "of a former version");
     }
 }

@@ -13,13 +13,13 @@ use tonic::Streaming;
 use super::account::{Account, Outcome};
 use super::args::RunArgs;
 use super::collectives::Collectives;
-use super::output::OutputFile;
 use super::prepare::Prepared;
 use super::signals::Received;
 use super::watch::{Ended, Watch};
 use super::{OWN_FAILURE, bypass, preflight, ranks, timing};
 use crate::format::count;
 use crate::output::{self, message};
+use crate::output_file::OutputFile;
 
 /// How long the nodes may take to end the job.
 const END_DEADLINE: Duration = Duration::from_secs(30);

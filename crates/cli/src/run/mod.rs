@@ -12,7 +12,6 @@ mod finish;
 mod hosts;
 mod mpi;
 mod nodes;
-mod output;
 mod pauses;
 mod preflight;
 mod prepare;

@@ -46,6 +46,22 @@ fn a_grid_from_nothing_to_its_end() {
         assert!(text.starts_with("grid demo: 1 site, 0 nodes up, 1 relay, 0 jobs\n"), "{asking}: {text}");
     }
     playground.bad("status --state relay", "relay r1 may not call Registry/List at the broker");
+    // Another user's link is not followed. Only root can give one away.
+    std::fs::write(playground.path("kept"), "kept").unwrap();
+    std::os::unix::fs::symlink("kept", playground.path("grid.svg")).unwrap();
+    if std::os::unix::fs::lchown(playground.path("grid.svg"), Some(65534), None).is_ok() {
+        playground.bad("status --state broker --svg grid.svg", "it is a symbolic link of user id 65534");
+    }
+    assert_eq!(read_to_string(&playground.path("kept")), "kept");
+    // What the services have made in their directories is no other user's to read, but for
+    // certificates and the grid's address.
+    for entry in std::fs::read_dir(playground.path("broker")).unwrap() {
+        let (entry, public) = (entry.unwrap(), ["pem", "toml"]);
+        let mode = entry.metadata().unwrap().permissions().mode();
+        let is_public =
+            entry.path().extension().is_some_and(|end| public.iter().any(|public| end == *public));
+        assert!(is_public || mode & 0o077 == 0, "{}: {mode:o}", entry.path().display());
+    }
     let audit = read_to_string(&playground.path("broker/audit.log"));
     for line in [
         "invite done identity=\"user id ",

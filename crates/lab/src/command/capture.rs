@@ -1,9 +1,7 @@
 //! `isthmus lab capture`.
 
-use std::fs::OpenOptions;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,7 +10,7 @@ use anyhow::{Context, bail};
 use clap_complete::engine::ArgValueCandidates;
 
 use super::interrupt::Interrupt;
-use super::{Which, complete};
+use super::{Which, complete, output};
 use crate::capture::Until;
 
 /// The captured interface, and the capture's limits.
@@ -49,7 +47,7 @@ pub(super) fn capture(args: &CaptureArgs) -> anyhow::Result<ExitCode> {
     let interrupt = Interrupt::prepare()?;
     let out: Box<dyn Write> = match &args.out {
         Some(path) => {
-            let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
+            let file = output::create(path, 0o600);
             Box::new(file.with_context(|| format!("cannot write {}", path.display()))?)
         }
         None => Box::new(io::stdout().lock()),

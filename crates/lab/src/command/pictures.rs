@@ -1,5 +1,6 @@
 //! `isthmus lab presets` and `isthmus lab graph`.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -101,7 +102,8 @@ pub(super) fn graph(args: &GraphArgs) -> anyhow::Result<ExitCode> {
     let picture = graph::svg(&grid, &faults);
     match &args.out {
         Some(path) => {
-            std::fs::write(path, picture).with_context(|| format!("cannot write {}", path.display()))?
+            let written = output::create(path, 0o666).and_then(|mut file| file.write_all(picture.as_bytes()));
+            written.with_context(|| format!("cannot write {}", path.display()))?
         }
         None => output::print(picture)?,
     }

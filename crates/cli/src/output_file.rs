@@ -1,8 +1,8 @@
-//! Files that a run writes at its end.
+//! Files that a user has a command write.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
@@ -21,17 +21,21 @@ impl<'a> OutputFile<'a> {
     ///
     /// # Errors
     /// If it can't be written, or is another user's symbolic link.
-    pub(super) fn create(path: &'a Path) -> anyhow::Result<Self> {
+    pub(crate) fn create(path: &'a Path) -> anyhow::Result<Self> {
         let opened = match OpenOptions::new().write(true).create_new(true).open(path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                let owner = std::fs::symlink_metadata(path).map_or(0, |found| found.uid());
-                if path.is_symlink() && !is_trusted(owner) {
+                let found = std::fs::symlink_metadata(path).ok().filter(|found| found.is_symlink());
+                if let Some(owner) = found.as_ref().map(|link| link.uid())
+                    && !is_trusted(owner)
+                {
                     bail!(
                         "cannot write {}: it is a symbolic link of user id {owner}; remove it, or choose another name",
                         path.display()
                     );
                 }
-                OpenOptions::new().write(true).open(path).map(|file| (file, false))
+                // A link that another user makes in this moment isn't followed.
+                let flags = if found.is_some() { 0 } else { libc::O_NOFOLLOW };
+                OpenOptions::new().write(true).custom_flags(flags).open(path).map(|file| (file, false))
             }
             made => made.map(|file| (file, true)),
         };
@@ -43,7 +47,7 @@ impl<'a> OutputFile<'a> {
     ///
     /// # Errors
     /// If writing fails.
-    pub(super) fn write(mut self, text: &str) -> anyhow::Result<()> {
+    pub(crate) fn write(mut self, text: &str) -> anyhow::Result<()> {
         self.fresh = false;
         // A pipe or a terminal has no length.
         let cut = if self.file.metadata().is_ok_and(|known| known.is_file()) {
