@@ -71,10 +71,11 @@ impl Unit<'_> {
 
 /// What the units of packaging/systemd have for a service.
 fn of_service(service: Service) -> &'static str {
-    const RELOAD: &str = "ExecReload=/bin/sh -c 'kill -HUP $MAINPID'\nLimitNOFILE=65536\n";
     match service {
-        Service::Broker => "LimitNOFILE=65536\n",
-        Service::Gateway | Service::Relay => RELOAD,
+        Service::Broker => "LimitNOFILE=65536\nMemoryMax=50%\nTasksMax=2048\n",
+        Service::Gateway | Service::Relay => {
+            "ExecReload=/bin/sh -c 'kill -HUP $MAINPID'\nLimitNOFILE=65536\nMemoryMax=50%\nTasksMax=2048\n"
+        }
         // Programs run in it.
         Service::Agent => {
             "ExecReload=/bin/sh -c 'kill -HUP $MAINPID'\nTasksMax=infinity\nOOMPolicy=continue\n"
@@ -157,8 +158,10 @@ mod tests {
                 format!("{}/../../packaging/systemd/isthmus-{name}.service", env!("CARGO_MANIFEST_DIR"));
             let packaged = std::fs::read_to_string(path).unwrap();
             let ours = unit(service, "/s", "/s/log").text().unwrap();
-            for key in ["Type", "ExecReload", "Restart", "RestartSec", "LimitNOFILE", "TasksMax", "OOMPolicy"]
-            {
+            // Programs run in an agent's unit.
+            assert_eq!(packaged.contains("\nMemoryMax="), service != Service::Agent, "{name}");
+            let keys = ["Type", "ExecReload", "Restart", "RestartSec", "LimitNOFILE", "OOMPolicy"];
+            for key in [&keys[..], &["MemoryMax", "TasksMax"]].concat() {
                 let of = |text: &str| {
                     let begins = |line: &&str| line.split_once('=').is_some_and(|(found, _)| found == key);
                     text.lines().find(begins).map(str::to_owned)
