@@ -5,6 +5,7 @@
 //! | module | what |
 //! |---|---|
 //! | this one | which trunks stand |
+//! | `arranged` | which gateways may make a trunk with this one |
 //! | `carried` | bytes of the connections of this site's nodes, by job |
 //! | `carriers` | dials carriers along the dials that the broker arranges, and takes those of others |
 //! | `choose` | which trunk a new stream goes over |
@@ -15,6 +16,7 @@
 //! | `streams` | streams between the nodes of two sites |
 //! | `waiting` | streams that wait for their node (plain data) |
 
+mod arranged;
 mod carried;
 mod carriers;
 mod choose;
@@ -111,6 +113,7 @@ pub(crate) struct SiteTrunks {
     opening: Arc<Shares<Label>>,
     taking: Arc<Shares<Label>>,
     handshakes: Arc<Unidentified>,
+    arranged: arranged::Arranged,
     /// Carriers that wait for their HELLO, by gateway.
     joining: Arc<Shares<GridName>>,
     /// Orders of the broker, by the site of the gateway that asked for a carrier.
@@ -141,6 +144,7 @@ impl SiteTrunks {
             opening: Shares::new(OPENING, OPENING),
             taking: Shares::new(OPENING, OPENING),
             handshakes: Unidentified::new("carriers of gateways", HANDSHAKES),
+            arranged: arranged::Arranged::new(),
             joining: Shares::new(JOINING, JOINING_EACH),
             orders: Shares::new(ORDERS, ORDERS),
         })

@@ -1,6 +1,7 @@
 //! Carriers of the trunks that gateways of two sites keep. The asking gateway dials the
 //! other one, is dialed by it, or both dial a relay. Between them TLS verifies who is
-//! there; the registry only brings them together.
+//! there; the registry brings them together. The other one takes a trunk only from those
+//! that it was told of here.
 
 use isthmus_net::mac::Secret;
 use isthmus_net::rendezvous::site_trunk::Request;
@@ -40,11 +41,14 @@ impl Registry {
             return Err(unavailable(Reason::Forbidden { initiator, acceptor }.to_string()));
         }
         let (reply, order) = match request.dial {
-            Dial::Direct => (site_trunk_reply::Way::Address(let_in(to, &other.site)?), None),
+            Dial::Direct => {
+                let expect = site_trunk_order::Way::Expect(site_trunk_order::Expect {});
+                (site_trunk_reply::Way::Address(let_in(to, &other.site)?), expect)
+            }
             Dial::Reverse => {
                 let address = let_in(from, site)?;
                 let awaited = site_trunk_reply::Way::Awaited(site_trunk_reply::Awaited {});
-                (awaited, Some(site_trunk_order::Way::Address(address)))
+                (awaited, site_trunk_order::Way::Address(address))
             }
             Dial::Relay => {
                 let found = self.next_relay([None, None], &request.avoid);
@@ -56,7 +60,7 @@ impl Registry {
                 };
                 let ways = (
                     site_trunk_reply::Way::Relay(at(Side::Initiator)),
-                    Some(site_trunk_order::Way::Relay(at(Side::Acceptor))),
+                    site_trunk_order::Way::Relay(at(Side::Acceptor)),
                 );
                 let relay = relay.clone();
                 self.last_relay = Some(relay);
@@ -66,12 +70,10 @@ impl Registry {
                 return Err(unavailable(Reason::NoSuchWay.to_string()));
             }
         };
-        let effects = order.map(|way| {
-            let order = proto::SiteTrunkOrder { gateway: grid_name(name, site), way: Some(way) };
-            let to = Party::gateway(&other.site, &other.node);
-            Effect::Send { to, message: attach_down::Kind::SiteTrunk(order) }
-        });
-        Ok((proto::SiteTrunkReply { way: Some(reply) }, effects.into_iter().collect()))
+        let order = proto::SiteTrunkOrder { gateway: grid_name(name, site), way: Some(order) };
+        let to = Party::gateway(&other.site, &other.node);
+        let effect = Effect::Send { to, message: attach_down::Kind::SiteTrunk(order) };
+        Ok((proto::SiteTrunkReply { way: Some(reply) }, vec![effect]))
     }
 
     /// An attached gateway of a site that keeps trunks.

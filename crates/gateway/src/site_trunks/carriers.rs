@@ -70,6 +70,7 @@ pub(super) async fn dial(
             Ok(Got::Carrier(Box::new(verified(trunks, name, tcp, deadline).await?), None))
         }
         Reply::Await => {
+            trunks.arranged.note(name);
             let working = async {
                 loop {
                     if let Some(standing) = trunks.standing(name, but).filter(|it| !it.kept.is_cut()) {
@@ -140,6 +141,11 @@ pub(crate) fn ordered(gateway: &Arc<Gateway>, order: proto::SiteTrunkOrder) {
         Ok(order) => order,
         Err(error) => return warn!(%error, "the broker's order for a trunk is ignored"),
     };
+    match order.way {
+        OrderWay::Expect => return trunks.arranged.note(&order.gateway),
+        OrderWay::Relay(_) => trunks.arranged.note(&order.gateway),
+        OrderWay::Connect(_) => {}
+    }
     let Some(place) = trunks.orders.take(&order.gateway.site) else {
         return info!(peer = %order.gateway, "too many orders for trunks with that site at once, one is dropped");
     };
@@ -156,6 +162,7 @@ pub(crate) fn ordered(gateway: &Arc<Gateway>, order: proto::SiteTrunkOrder) {
                     let tcp = to_relay(&stop, None, Deadline::within(DIAL)).await?;
                     accept(gateway.clone(), tcp).await.map_err(|error| error.to_string())
                 }
+                OrderWay::Expect => Ok(()),
             }
         };
         if let Err(reason) = done.await {
@@ -208,6 +215,14 @@ async fn join(
     if hello.standing || hello.role != Role::Initiator {
         let reason = format!("the gateway of site {} has no such trunk any more", gateway.site);
         return refuse(tls, Reason::Trunk, reason).await;
+    }
+    if !trunks.arranged.is_with(name).await {
+        let reason = format!(
+            "the broker has arranged no trunk of gateway {name} with the gateway of site {}: both sites must have \
+             `site_trunk` in section [gateway]",
+            gateway.site
+        );
+        return refuse(tls, Reason::Done, reason).await;
     }
     let made = trunks.plane.trunk(trunks.config(Role::Acceptor, hello.trunk))?;
     let started = start(gateway, trunks, name, (hello.trunk, false), made, (tls, first, None)).await;

@@ -49,6 +49,8 @@ pub enum OrderWay {
     Connect(String),
     /// Connect to a relay; the asking one begins TLS over it.
     Relay(Stop),
+    /// Take the trunk that the asking one makes.
+    Expect,
 }
 
 impl TryFrom<&proto::SiteTrunkRequest> for Request {
@@ -92,6 +94,7 @@ impl TryFrom<proto::SiteTrunkOrder> for Order {
         let way = match order.way.ok_or_else(|| unknown_way(SITE_TRUNK))? {
             Way::Address(at) => OrderWay::Connect(address(SITE_TRUNK, at)?),
             Way::Relay(at) => OrderWay::Relay(at_relay(SITE_TRUNK, at)?),
+            Way::Expect(_) => OrderWay::Expect,
         };
         Ok(Self { gateway: gateway(&order.gateway)?, way })
     }
@@ -151,6 +154,8 @@ mod tests {
         let ordered = read("g1.alpha", Some(order::Way::Address(at.clone())));
         assert_eq!(ordered.map(|order| order.way), Ok(OrderWay::Connect(at)));
         assert!(read("g1.alpha", Some(order::Way::Relay(at_relay()))).is_ok());
+        let expected = read("g1.alpha", Some(order::Way::Expect(order::Expect {})));
+        assert_eq!(expected.map(|order| order.way), Ok(OrderWay::Expect));
         let short = proto::AtRelay { ticket: vec![7; 63], ..at_relay() };
         assert!(read("g1.alpha", Some(order::Way::Relay(short))).is_err());
         assert!(read("alpha", Some(order::Way::Relay(at_relay()))).is_err());

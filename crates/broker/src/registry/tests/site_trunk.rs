@@ -26,22 +26,18 @@ fn two_sites(policy: Policy) -> Registry {
     registry
 }
 
-fn ask(
-    registry: &mut Registry,
-    (site, gateway): (&str, &str),
-    dial: Dial,
-) -> Result<(Reply, Option<Order>), String> {
+fn ask(registry: &mut Registry, (site, gateway): (&str, &str), dial: Dial) -> Result<(Reply, Order), String> {
     let request = Request { gateway: gateway.parse().unwrap(), dial, avoid: Vec::new() };
     let from = (&label(site), &label("gateway"));
     let asked = registry.site_trunk(from, &request, ConnectionId([5; 16]), 1000);
     let (reply, effects) = asked.map_err(|error| error.to_string())?;
-    let order = effects.into_iter().next().map(|effect| match effect {
-        Effect::Send { to, message: attach_down::Kind::SiteTrunk(order) } => {
+    let order = match <[Effect; 1]>::try_from(effects) {
+        Ok([Effect::Send { to, message: attach_down::Kind::SiteTrunk(order) }]) => {
             assert_eq!(to, Party::gateway(&label(gateway.split_once('.').unwrap().1), &label("gateway")));
             Order::try_from(order).unwrap()
         }
         other => panic!("{other:?}"),
-    });
+    };
     Ok((Reply::try_from(reply).unwrap(), order))
 }
 
@@ -75,9 +71,10 @@ fn gateways_are_brought_together_by_each_dial() {
     let mut registry = two_sites(Policy::default());
     let to_alpha = ("beta", "gateway.alpha");
     let to_beta = ("alpha", "gateway.beta");
+    let expected = Order { gateway: "gateway.beta".parse().unwrap(), way: OrderWay::Expect };
     assert_eq!(
         ask(&mut registry, to_alpha, Dial::Direct),
-        Ok((Reply::Connect("gw.alpha:7740".to_owned()), None))
+        Ok((Reply::Connect("gw.alpha:7740".to_owned()), expected))
     );
     let no_port = Err("the gateway of site beta has no port outside".to_owned());
     assert_eq!(ask(&mut registry, to_beta, Dial::Direct), no_port);
@@ -86,7 +83,7 @@ fn gateways_are_brought_together_by_each_dial() {
         gateway: "gateway.alpha".parse().unwrap(),
         way: OrderWay::Connect("gw.alpha:7740".to_owned()),
     };
-    assert_eq!(ask(&mut registry, to_beta, Dial::Reverse), Ok((Reply::Await, Some(ordered))));
+    assert_eq!(ask(&mut registry, to_beta, Dial::Reverse), Ok((Reply::Await, ordered)));
     assert_eq!(
         ask(&mut registry, to_beta, Dial::Relay),
         Err("no relay is attached to the broker".to_owned())
@@ -98,7 +95,7 @@ fn gateways_are_brought_together_by_each_dial() {
     };
     let key = Secret::new([9; 32]);
     registry.attach_relay(&label("hub"), &relay_up, key.clone()).unwrap();
-    let Ok((Reply::Relay(near), Some(Order { way: OrderWay::Relay(far), gateway }))) =
+    let Ok((Reply::Relay(near), Order { way: OrderWay::Relay(far), gateway })) =
         ask(&mut registry, to_beta, Dial::Relay)
     else {
         panic!("no relay")

@@ -61,12 +61,12 @@ mod alone {
         let (plane, first, second) = (plane(), Some(Incarnation([1; 16])), Some(Incarnation([2; 16])));
         let alpha = three.alpha.credentials.clone();
         let to = cable.address.to_string();
-        let (_trunk, stream) = stream_since(&plane, &alpha, &to, first).await.unwrap();
+        let (_trunk, stream) = stream_since((&three.grid, &plane), &alpha, &to, first).await.unwrap();
         let mut far = taken(&mut three, &stream).await;
         stream.send(b"!");
         assert_eq!(soon("a byte", far.read_u8()).await.unwrap(), b'!');
         // While it isn't cut, the former one may be there still.
-        let new = stream_since(&plane, &alpha, &three.outside, second).await.unwrap();
+        let new = stream_since((&three.grid, &plane), &alpha, &three.outside, second).await.unwrap();
         assert!(goes_on(&mut far).await, "it isn't cut");
         drop(new);
         cable.cut().await;
@@ -80,20 +80,20 @@ mod alone {
         let (plane, first, second) = (plane(), Some(Incarnation([1; 16])), Some(Incarnation([2; 16])));
         let alpha = three.alpha.credentials.clone();
         let to = cable.address.to_string();
-        let (_trunk, stream) = stream_since(&plane, &alpha, &to, first).await.unwrap();
+        let (_trunk, stream) = stream_since((&three.grid, &plane), &alpha, &to, first).await.unwrap();
         let mut far = taken(&mut three, &stream).await;
         cable.cut().await;
-        let sibling = joined(&three.grid, Role::Gateway, "alpha", Some("other"), None).await;
+        let (sibling, _siblings) = attached(&three.grid, "alpha", Some("other"), true).await;
         for (party, since, why) in [
             (&three.gamma, second, "another site's gateway"),
             (&sibling, second, "another gateway of the site"),
             (&alpha, first, "the same start"),
             (&alpha, None, "no start is told"),
         ] {
-            let _new = stream_since(&plane, party, &three.outside, since).await.unwrap();
+            let _new = stream_since((&three.grid, &plane), party, &three.outside, since).await.unwrap();
             assert!(goes_on(&mut far).await, "{why}");
         }
-        let _new = stream_since(&plane, &alpha, &three.outside, second).await.unwrap();
+        let _new = stream_since((&three.grid, &plane), &alpha, &three.outside, second).await.unwrap();
         expect_reset(&mut far).await;
     }
 }

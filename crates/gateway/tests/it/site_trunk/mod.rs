@@ -6,6 +6,7 @@ mod gone;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,7 @@ use isthmus_wire::VirtualAddress;
 use isthmus_wire::proto::own_gateway_client::OwnGatewayClient;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{
-    self, Dial, Route, attach_down, dial_request, rendezvous_reply, rendezvous_request,
+    self, Dial, Route, attach_down, attach_up, dial_request, rendezvous_reply, rendezvous_request,
 };
 use isthmus_wire::site_stream::{SITE_STREAM_LEN, SiteStream};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -313,18 +314,49 @@ async fn carrier_of(credentials: &Credentials, to: &str) -> Result<Secured, Stri
     Ok(*tls)
 }
 
-/// A stream of a trunk that a party of another site makes with a gateway's port outside.
-async fn stream_of(plane: &Plane, credentials: &Credentials, to: &str) -> Result<(Trunk, Stream), String> {
-    stream_since(plane, credentials, to, None).await
+/// A gateway that has joined and attaches to the broker, with a key of which the test has a
+/// copy.
+async fn attached(
+    grid: &Grid,
+    site: &str,
+    name: Option<&str>,
+    site_trunk: bool,
+) -> (Credentials, Attachment) {
+    let credentials = joined(grid, Role::Gateway, site, name, None).await;
+    let hello = proto::GatewayUp { site: site.to_owned(), site_trunk, ..proto::GatewayUp::default() };
+    let registry = RegistryClient::new(to_broker(grid, &credentials).await);
+    let attached = Attachment::open(registry, attach_up::Kind::GatewayUp(hello)).await.unwrap();
+    (credentials, attached)
+}
+
+async fn to_broker(grid: &Grid, credentials: &Credentials) -> Channel {
+    grpc::connect(&grid.broker_address.to_string(), "broker", credentials).await.unwrap()
+}
+
+/// A stream of a trunk that a party of another site makes with the port outside of beta's
+/// gateway. The broker arranges it, if it does for this party.
+async fn stream_of(
+    (grid, plane): (&Grid, &Plane),
+    credentials: &Credentials,
+    to: &str,
+) -> Result<(Trunk, Stream), String> {
+    stream_since((grid, plane), credentials, to, None).await
 }
 
 /// The same of a party that tells its start.
 async fn stream_since(
-    plane: &Plane,
+    (grid, plane): (&Grid, &Plane),
     credentials: &Credentials,
     to: &str,
     incarnation: Option<Incarnation>,
 ) -> Result<(Trunk, Stream), String> {
+    let request = proto::SiteTrunkRequest {
+        gateway: "gateway.beta".to_owned(),
+        dial: Dial::Direct.into(),
+        avoid: vec![],
+    };
+    let mut registry = RegistryClient::new(to_broker(grid, credentials).await);
+    let _ = soon("an answer", registry.site_trunk(request)).await;
     let tls = carrier_of(credentials, to).await?;
     let (trunk, mut notices) =
         plane.trunk(Config { incarnation, ..config(End::Initiator, TrunkId(mac::random()), &[]) }).unwrap();
@@ -338,9 +370,14 @@ async fn stream_since(
         "no notice".to_owned()
     };
     let opened = async {
+        let mut ended = pin!(ended);
         tokio::select! {
-            opened = trunk.open() => opened.map_err(|error| error.to_string()),
-            why = ended => Err(why),
+            // A trunk that has ended says why in its notices alone.
+            opened = trunk.open() => match opened {
+                Ok(stream) => Ok(stream),
+                Err(_) => Err(ended.await),
+            },
+            why = &mut ended => Err(why),
         }
     };
     let stream = soon("a stream, or its carrier's end", opened).await?;
@@ -371,7 +408,8 @@ async fn a_site_that_may_not_dial_the_trunk_takes_streams_of_it() {
     let refused = ask(far.client.clone(), far_address, near_address).await.unwrap_err();
     assert!(refused.message().contains("not in the plan"), "{refused:?}");
     let plane = plane();
-    let (_trunk, stream) = stream_of(&plane, &alpha.credentials, &outside.to_string()).await.unwrap();
+    let (_trunk, stream) =
+        stream_of((&grid, &plane), &alpha.credentials, &outside.to_string()).await.unwrap();
     stream.send(&whom(far_address, near_address));
     let attach_down::Kind::Dial(order) = far_attached.next().await else { panic!("no order") };
     assert!(matches!(order.way, Some(dial_request::Way::SiteTrunk(_))), "{order:?}");
@@ -393,6 +431,7 @@ struct Three {
     far_address: u32,
     far_attached: Attachment,
     gamma: Credentials,
+    _gammas: Attachment,
     outside: String,
 }
 
@@ -407,7 +446,7 @@ impl Three {
         let (near_attached, near_address) = near.up("10.0.0.1:7730").await;
         let far = grid.agent(&beta, "n1").await;
         let (far_attached, far_address) = far.up("10.0.0.1:7730").await;
-        let gamma = joined(&grid, Role::Gateway, "gamma", None, None).await;
+        let (gamma, gammas) = attached(&grid, "gamma", None, true).await;
         Self {
             grid,
             beta,
@@ -418,6 +457,7 @@ impl Three {
             far_address,
             far_attached,
             gamma,
+            _gammas: gammas,
             outside: outside.to_string(),
         }
     }
@@ -442,14 +482,14 @@ async fn a_captured_gateway_speaks_for_its_own_site_alone() {
     let (mut far_attached, far_address) = far.up("10.0.0.1:7730").await;
     let plane = plane();
     // Gamma's gateway names a node of alpha as the initiator, and other nonsense.
-    let gamma = joined(&grid, Role::Gateway, "gamma", None, None).await;
+    let (gamma, _gammas) = attached(&grid, "gamma", None, true).await;
     for (message, why) in [
         (whom(far_address, near_address), "another site's node"),
         (whom(far_address, far_address), "a node of the site itself"),
         (whom(near_address, near_address), "a destination elsewhere"),
         ([0; 16], "no layout"),
     ] {
-        let (_trunk, mut stream) = stream_of(&plane, &gamma, &outside.to_string()).await.unwrap();
+        let (_trunk, mut stream) = stream_of((&grid, &plane), &gamma, &outside.to_string()).await.unwrap();
         stream.send(&message);
         let ended = soon(why, stream.receive::<1>()).await;
         assert!(ended.is_err(), "{why}");
@@ -458,13 +498,25 @@ async fn a_captured_gateway_speaks_for_its_own_site_alone() {
     let agent = joined(&grid, Role::Agent, "alpha", Some("n2"), Some(&alpha.address.to_string())).await;
     let sibling = joined(&grid, Role::Gateway, "beta", Some("other"), None).await;
     for (party, why) in [(agent, "an agent"), (sibling, "a gateway of the site")] {
-        assert!(stream_of(&plane, &party, &outside.to_string()).await.is_err(), "{why}");
+        assert!(stream_of((&grid, &plane), &party, &outside.to_string()).await.is_err(), "{why}");
     }
     // Alpha's own gateway is heard.
-    let (_trunk, stream) = stream_of(&plane, &alpha.credentials, &outside.to_string()).await.unwrap();
+    let (_trunk, stream) =
+        stream_of((&grid, &plane), &alpha.credentials, &outside.to_string()).await.unwrap();
     stream.send(&whom(far_address, near_address));
     let attach_down::Kind::Dial(order) = far_attached.next().await else { panic!("no order") };
     assert!(matches!(order.way, Some(dial_request::Way::SiteTrunk(_))), "{order:?}");
+}
+
+/// Its gateways carry nothing for it, and made trunks with others all the same.
+#[tokio::test]
+async fn a_site_that_keeps_no_trunks_makes_none() {
+    let three = Three::start().await;
+    let (delta, _deltas) = attached(&three.grid, "delta", None, false).await;
+    let plane = plane();
+    let refused = stream_of((&three.grid, &plane), &delta, &three.outside).await.map(drop).unwrap_err();
+    assert!(refused.contains("the broker has arranged no trunk of gateway gateway.delta"), "{refused}");
+    stream_of((&three.grid, &plane), &three.alpha.credentials, &three.outside).await.unwrap();
 }
 
 /// Tests that measure: they run one at a time.
