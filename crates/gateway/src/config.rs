@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::num::NonZeroUsize;
 
 use isthmus_net::rails::{self, Rail};
+use isthmus_net::relay_places::Network;
 use isthmus_wire::proto;
 use serde::Deserialize;
 
@@ -44,6 +45,9 @@ pub struct GatewayConfig {
     pub site_trunk: bool,
     /// Further links of this machine to other sites. These trunks use all of them.
     pub rails: Vec<Rail>,
+    /// Networks with private addresses, or of this site, in which relays may be. The broker's
+    /// host may be private in any case.
+    pub relay_networks: Vec<Network>,
     /// Streams that one of these trunks takes before another one is made, if not as many as
     /// by default. Tests set fewer.
     #[serde(skip)]
@@ -124,6 +128,7 @@ impl Default for GatewayConfig {
             measure: Measure::default(),
             site_trunk: false,
             rails: Vec::new(),
+            relay_networks: Vec::new(),
             streams_per_trunk: None,
         }
     }

@@ -1,11 +1,13 @@
 //! The directory that the broker sent last, and the part of it that agents receive.
 //! Pure.
 
+use std::net::IpAddr;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use isthmus_net::clock::seconds;
 use isthmus_net::lock;
+use isthmus_net::relay_places::{Network, RelayPlaces};
 use isthmus_wire::Label;
 use isthmus_wire::bounds::DIRECTORY_RELAYS;
 use isthmus_wire::proto;
@@ -20,11 +22,15 @@ const PROBING_NODES: usize = 16;
 const LONGEST_PROBE_INTERVAL: Duration = Duration::from_secs(64 * 300);
 
 /// The directory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Directory(Mutex<Held>);
 
 #[derive(Debug, Default)]
 struct Held {
+    /// Where relays may be: the broker's host, and networks of the configuration.
+    places: Vec<String>,
+    /// The addresses of the broker's host.
+    broker: Vec<String>,
     /// None until the broker has sent one.
     grid: Option<proto::Directory>,
     /// As it was sent to agents last.
@@ -32,11 +38,29 @@ struct Held {
 }
 
 impl Directory {
+    /// None yet. Relays may be at the broker's host, `HOST:PORT`, and in these networks, though
+    /// they are private.
+    pub(crate) fn new(broker: &str, networks: &[Network]) -> Self {
+        let host = broker.rsplit_once(':').map_or(broker, |(host, _)| host).to_owned();
+        let places = std::iter::once(host).chain(networks.iter().map(ToString::to_string)).collect();
+        Self(Mutex::new(Held { places, ..Held::default() }))
+    }
+
+    /// The broker's host has these addresses.
+    pub(crate) fn found_broker(&self, addresses: impl Iterator<Item = IpAddr>) {
+        lock(&self.0).broker = addresses.map(|address| address.to_string()).collect();
+    }
+
+    /// Where relays may be.
+    pub(crate) fn relay_places(&self) -> RelayPlaces {
+        RelayPlaces::new(lock(&self.0).relay_places())
+    }
+
     /// Takes the directory from the broker, with `nodes` agents attached. Returns
     /// what agents receive, if it has changed for them.
     pub(crate) fn set(&self, site: &Label, grid: proto::Directory, nodes: usize) -> Option<proto::Directory> {
         let mut held = lock(&self.0);
-        let changed = for_agents(site, &grid, nodes);
+        let changed = held.for_agents(site, &grid, nodes);
         held.grid = Some(grid);
         let same = |before: &proto::Directory| {
             proto::Directory { revision: changed.revision, ..before.clone() } == changed
@@ -52,7 +76,7 @@ impl Directory {
     /// broker has sent a directory.
     pub(crate) fn for_agent(&self, site: &Label, nodes: usize) -> Option<proto::Directory> {
         let held = lock(&self.0);
-        held.grid.as_ref().map(|grid| for_agents(site, grid, nodes))
+        held.grid.as_ref().map(|grid| held.for_agents(site, grid, nodes))
     }
 
     /// Relays that are up.
@@ -61,24 +85,30 @@ impl Directory {
         held.grid.as_ref().map(|grid| grid.relays.clone()).unwrap_or_default()
     }
 
-    /// Addresses outside this site that answer how a connection is seen: relays
-    /// first.
-    pub(crate) fn reflectors(&self, site: &Label) -> Vec<String> {
+    /// Addresses of other sites' gateways, which answer how a connection is seen as relays do.
+    pub(crate) fn gateways(&self, site: &Label) -> Vec<String> {
         let directory = self.for_agent(site, 0).unwrap_or_default();
-        directory.relays.into_iter().chain(directory.gateways).map(|entry| entry.address).collect()
+        directory.gateways.into_iter().map(|entry| entry.address).collect()
     }
 }
 
-/// Without the gateways of the agents' own site.
-fn for_agents(site: &Label, grid: &proto::Directory, nodes: usize) -> proto::Directory {
-    let own = |entry: &proto::DirectoryEntry| {
-        entry.name.split_once('.').is_some_and(|(_, other)| other == site.as_str())
-    };
-    let gateways = grid.gateways.iter().filter(|entry| !own(entry)).take(DIRECTORY_RELAYS);
-    proto::Directory {
-        gateways: gateways.cloned().collect(),
-        probe_interval_s: seconds(probe_interval(nodes)),
-        ..grid.clone()
+impl Held {
+    fn relay_places(&self) -> Vec<String> {
+        self.places.iter().chain(&self.broker).cloned().collect()
+    }
+
+    /// Without the gateways of the agents' own site.
+    fn for_agents(&self, site: &Label, grid: &proto::Directory, nodes: usize) -> proto::Directory {
+        let own = |entry: &proto::DirectoryEntry| {
+            entry.name.split_once('.').is_some_and(|(_, other)| other == site.as_str())
+        };
+        let gateways = grid.gateways.iter().filter(|entry| !own(entry)).take(DIRECTORY_RELAYS);
+        proto::Directory {
+            gateways: gateways.cloned().collect(),
+            probe_interval_s: seconds(probe_interval(nodes)),
+            relay_places: self.relay_places(),
+            ..grid.clone()
+        }
     }
 }
 
@@ -105,7 +135,7 @@ mod tests {
     #[test]
     fn agents_receive_a_directory_that_has_changed_for_them() {
         let alpha: Label = "alpha".parse().unwrap();
-        let held = Directory::default();
+        let held = Directory::new("broker.example.org:7700", &["10.9.0.0/16".parse().unwrap()]);
         assert_eq!(held.for_agent(&alpha, 1), None);
         for (name, revision, gateways, sent) in [
             ("the first", 1, &["a.alpha", "b.beta"][..], true),
@@ -118,8 +148,13 @@ mod tests {
             assert!(!own, "{name}");
         }
         held.set(&alpha, directory(4, &["a.alpha", "b.beta"]), 1);
-        assert_eq!(held.reflectors(&alpha), ["hub:1", "b.beta:1"]);
+        assert_eq!(held.gateways(&alpha), ["b.beta:1"]);
         assert_eq!(held.relays().len(), 1);
+        // They are told where relays may be as well.
+        held.found_broker([[192, 168, 7, 1].into()].into_iter());
+        let told = held.set(&alpha, directory(5, &["a.alpha", "b.beta"]), 1).unwrap();
+        assert_eq!(told.relay_places, ["broker.example.org", "10.9.0.0/16", "192.168.7.1"]);
+        assert_eq!(held.relay_places(), RelayPlaces::new(&told.relay_places));
     }
 
     #[test]

@@ -72,6 +72,7 @@ impl Gateway {
             site_trunk: config.site_trunk,
             likely_address: String::new(),
         };
+        let directory = Directory::new(credentials.upstream(), &config.relay_networks);
         Self {
             credentials,
             site: site.clone(),
@@ -83,7 +84,7 @@ impl Gateway {
             nodes_dial_out: config.nodes_dial_out,
             answered: Answered::default(),
             outside: OutsidePort::default(),
-            directory: Directory::default(),
+            directory,
             site_gateways: Mutex::default(),
             lookups: Lookups::default(),
             told: Mutex::new(Told::new(site.clone())),
@@ -104,7 +105,7 @@ impl Gateway {
     /// Opens a connection for one of the site's nodes.
     pub(crate) async fn dial(&self, leg: &Leg) -> Result<(), Status> {
         let own = |ip| self.roster().is_own(ip);
-        self.streams.dial(leg, own).await.map_err(|reason| {
+        self.streams.dial(leg, &self.directory.relay_places(), own).await.map_err(|reason| {
             Status::unavailable(format!("the gateway of site {} dials for its node: {reason}", self.site))
         })
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use isthmus_net::grpc::Repeat;
 use isthmus_net::probe::{Target, Task};
-use isthmus_net::{lock, mac, seen};
+use isthmus_net::{Deadline, lock, mac, seen};
 use isthmus_plan::{Reach, Reachability};
 use isthmus_splice::ReachTests;
 use isthmus_splice::admission::Encrypted;
@@ -113,5 +113,12 @@ async fn try_from(gateway: &Gateway, address: &str, relay: &proto::DirectoryEntr
     let probe = |channel, request| async move { RegistryClient::new(channel).probe(request).await };
     let budget = (Repeat::Never, WAIT.into());
     let probe = gateway.upstream.call("have the port outside tried", budget, request, probe);
-    isthmus_reach::reach_test((&relay.name, &relay.address), &target, reach_test.came(), probe).await
+    let resolving = gateway.directory.relay_places();
+    let at = Deadline::within(WAIT).bound(resolving.resolve(&relay.address)).await;
+    match at.unwrap_or_else(|late| Err(late.to_string())) {
+        Ok(at) => isthmus_reach::reach_test((&relay.name, at), &target, reach_test.came(), probe).await,
+        Err(detail) => {
+            Reach { address: address.to_owned(), relay: relay.name.clone(), detail, ..Reach::default() }
+        }
+    }
 }

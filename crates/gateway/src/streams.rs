@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use isthmus_net::dial::{SocketOptions, direct};
 use isthmus_net::mac::Secret;
+use isthmus_net::relay_places::RelayPlaces;
 use isthmus_net::rendezvous::{Leg, SealedTicket};
 use isthmus_net::{Deadline, Late, lock};
 use isthmus_splice::admission::{Candidate, Origin};
@@ -105,16 +106,25 @@ impl Streams {
     }
 
     /// Opens a connection to another site, for a node that connects to this gateway.
-    /// `own` is true for addresses of this site, which are refused. Only the agent that
-    /// the broker names, a relay or a gateway gets a byte of the node's.
+    /// `relays` are where relays may be. `own` is true for addresses of this site, which are
+    /// refused. Only the agent that the broker names, a relay or a gateway gets a byte of the
+    /// node's.
     ///
     /// # Errors
     /// What failed, with both addresses.
-    pub(crate) async fn dial(&self, leg: &Leg, own: impl Fn(IpAddr) -> bool) -> Result<(), String> {
+    pub(crate) async fn dial(
+        &self,
+        leg: &Leg,
+        relays: &RelayPlaces,
+        own: impl Fn(IpAddr) -> bool,
+    ) -> Result<(), String> {
         let deadline = Deadline::within(DIAL + DIAL);
         let dialing = async {
             let _slot = self.dials.acquire().await.map_err(|error| error.to_string())?;
-            let address = isthmus_reach::service_address(&leg.address).await?;
+            let address = match leg.relay {
+                true => relays.resolve(&leg.address).await?,
+                false => isthmus_reach::service_address(&leg.address).await?,
+            };
             if own(address.ip()) || is_this_machine(address.ip()) {
                 return Err(format!("{address} is in this site, and gateways dial only outside their site"));
             }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use isthmus_net::dial::PunchPort;
+use isthmus_net::dial::{self, PunchPort};
 use isthmus_wire::proto;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -54,8 +54,20 @@ async fn answered(gateway: &Gateway) -> bool {
         return answered;
     }
     let mut asked = tokio::task::JoinSet::new();
-    for address in gateway.directory.reflectors(&gateway.site).into_iter().take(ASKED) {
-        asked.spawn(async move { PunchPort::open(&address, ANSWER).await.is_ok() });
+    let relays = gateway.directory.relays().into_iter().map(|entry| (entry.address, true));
+    let gateways = gateway.directory.gateways(&gateway.site).into_iter().map(|address| (address, false));
+    for (address, is_relay) in relays.chain(gateways).take(ASKED) {
+        let places = gateway.directory.relay_places();
+        asked.spawn(async move {
+            let answering = async {
+                let at = match is_relay {
+                    true => places.resolve(&address).await.ok()?,
+                    false => dial::resolve(&address).await.ok()?,
+                };
+                PunchPort::open(at, ANSWER).await.ok()
+            };
+            tokio::time::timeout(ANSWER, answering).await.is_ok_and(|answer| answer.is_some())
+        });
     }
     let mut answered = false;
     while let Some(one) = asked.join_next().await {

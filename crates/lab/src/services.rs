@@ -158,6 +158,10 @@ impl Place<'_> {
                 if self.site.is_some_and(|site| site.site_trunk) {
                     set("site_trunk", "true".to_owned());
                 }
+                let relays = self.relays_of_site();
+                if !relays.is_empty() {
+                    set("relay_networks", format!("{relays:?}"));
+                }
                 if let Some((port, outside)) = self.outside_port() {
                     // Rails end at other addresses of the node.
                     let listen = if self.rails().is_empty() { *address } else { Ipv4Addr::UNSPECIFIED };
@@ -198,6 +202,13 @@ impl Place<'_> {
         }
         let membership = self.membership(grid, broker);
         Service { role: *role, machine: self.machine.clone(), membership, configuration }
+    }
+
+    /// The relays on machines of its own site, as networks of one address each.
+    fn relays_of_site(&self) -> Vec<String> {
+        let nodes = self.site.iter().flat_map(|site| &site.nodes);
+        let relays = nodes.filter(|node| node.roles.contains(&Role::Relay));
+        relays.map(|node| format!("{}/32", node.address)).collect()
     }
 
     /// The rails with links of their own that its node uses.

@@ -40,6 +40,15 @@ pub fn check_service(address: SocketAddr) -> Result<(), NotAnAgent> {
     if address.port() == HTTPS { elsewhere(address) } else { check(address) }
 }
 
+/// Whether an address is private, so that each site may use it (RFC 1918, RFC 6598,
+/// RFC 4193).
+pub fn is_private(ip: IpAddr) -> bool {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => ip.is_private() || matches!(ip.octets(), [100, 64..128, ..]),
+        IpAddr::V6(ip) => ip.is_unique_local(),
+    }
+}
+
 /// Whether an address may be another machine's.
 fn elsewhere(address: SocketAddr) -> Result<(), NotAnAgent> {
     let ip = address.ip().to_canonical();
@@ -78,5 +87,22 @@ mod tests {
         let https: SocketAddr = "192.0.2.1:443".parse().unwrap();
         assert!(check(https).is_err() && check_service(https).is_ok());
         assert!(check_service("127.0.0.1:443".parse().unwrap()).is_err());
+    }
+
+    #[test]
+    fn addresses_that_each_site_may_have_are_private() {
+        for (ip, want) in [
+            ("10.1.2.3", true),
+            ("172.16.0.1", true),
+            ("192.168.1.1", true),
+            ("100.64.0.1", true),
+            ("100.128.0.1", false),
+            ("203.0.113.2", false),
+            ("::ffff:10.0.0.1", true),
+            ("fd00::1", true),
+            ("2001:db8::1", false),
+        ] {
+            assert_eq!(is_private(ip.parse().unwrap()), want, "{ip}");
+        }
     }
 }

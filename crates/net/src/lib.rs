@@ -28,6 +28,7 @@
 //! | [`packets`] | whether large packets pass between two parties |
 //! | [`rails`] | further links of a machine |
 //! | [`callback`] | which addresses another party may have a service dial |
+//! | [`relay_places`] | where relays may be, as one site sees it |
 //! | [`mod@listen`] | listening for bursts of connections, first bytes |
 //! | [`unidentified`] | connections whose peers have not proved an identity yet |
 //! | [`keepalive`] | signs of life on idle connections |
@@ -71,6 +72,7 @@ pub mod peers;
 pub mod private;
 pub mod probe;
 pub mod rails;
+pub mod relay_places;
 pub mod rendezvous;
 pub mod renewal;
 pub mod secured;

@@ -162,8 +162,12 @@ impl<'a> Attempt<'a> {
             (Place::OtherSite, _) => {
                 (place.to_string(), service_address(&address).await.map_err(StepError::Next)?.to_string())
             }
-            (Place::Relay, Some(relay)) => (format!("relay {relay}"), address),
-            (Place::Relay | Place::OwnSite, _) => (place.to_string(), address),
+            (Place::Relay, relay) => {
+                let at = relay.as_ref().map_or_else(|| place.to_string(), |relay| format!("relay {relay}"));
+                let found = self.dialer.relay_address(&address, deadline).await;
+                (at, found.map_err(StepError::Next)?.to_string())
+            }
+            (Place::OwnSite, _) => (place.to_string(), address),
         };
         let stream = introduced(&address, &ticket, self.options, deadline).await;
         stream

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use isthmus_net::Deadline;
+use isthmus_net::relay_places::RelayPlaces;
 use isthmus_net::rendezvous::{Reply, Way};
 use isthmus_wire::proto::{self, attach_up};
 use tonic::Status;
@@ -54,6 +55,9 @@ pub trait ControlPlane: fmt::Debug + Send + Sync {
     /// # Errors
     /// `UNAVAILABLE` as long as none was received.
     async fn directory(&self) -> Result<proto::Directory, Status>;
+
+    /// Where relays may be, as the gateway has told last.
+    fn relay_places(&self) -> RelayPlaces;
 
     /// Waits until the directory differs from `known`.
     async fn directory_changed(&self, known: &proto::Directory);

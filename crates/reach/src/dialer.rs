@@ -1,15 +1,15 @@
 //! What a party needs to dial: the control plane, and what it found out.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use isthmus_net::Deadline;
 use isthmus_net::contact::{plan_from_wire, plan_to_wire};
 use isthmus_net::grpc;
 use isthmus_net::lock;
 use isthmus_net::signed::contact::Stated;
+use isthmus_net::{Deadline, Late};
 use isthmus_plan::{Dial, Failures, Plan, Route};
 use isthmus_wire::preamble::Status;
 use isthmus_wire::{GridName, proto};
@@ -108,6 +108,20 @@ impl Found {
 }
 
 impl Dialer {
+    /// The address of a relay that the broker named.
+    ///
+    /// # Errors
+    /// If it has none, or no relay may be there.
+    pub(crate) async fn relay_address(
+        &self,
+        address: &str,
+        deadline: Deadline,
+    ) -> Result<SocketAddr, String> {
+        let places = self.control.relay_places();
+        let late = |late: Late| format!("the address of {address}: {late}");
+        deadline.bound(places.resolve(address)).await.map_err(late)?
+    }
+
     pub(crate) async fn find(&self, destination: Ipv4Addr) -> Result<Found, ReachError> {
         let reply = self.control.lookup(destination, Deadline::within(LOOKUP)).await.map_err(|status| {
             ReachError::Unknown(format!("cannot find {destination} in the grid: {}", grpc::reason(&status)))

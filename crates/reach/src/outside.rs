@@ -1,17 +1,19 @@
 //! How this node is seen from outside its site. It asks relays and other sites'
 //! gateways, which answer with the address that a connection came from.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use isthmus_net::dial::PunchPort;
+use isthmus_net::dial::{self, PunchPort};
 use isthmus_net::lock;
+use isthmus_net::relay_places::RelayPlaces;
 use isthmus_plan::mapping::{Sighting, preserved};
 use isthmus_plan::{Mapping, WayOut};
 use isthmus_wire::bounds::DIRECTORY_RELAYS;
 use isthmus_wire::proto;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 /// How long a relay may take to answer.
 pub(crate) const REFLECTION_DEADLINE: Duration = Duration::from_secs(3);
@@ -27,7 +29,7 @@ pub struct Outside(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    reflectors: Vec<String>,
+    reflectors: Vec<SocketAddr>,
     mapping: Mapping,
     preserved: Option<Preserved>,
     /// A prediction that turned out wrong.
@@ -44,8 +46,8 @@ pub(crate) struct Preserved {
 
 impl Outside {
     /// The address of a relay or gateway that has answered.
-    pub(crate) fn reflector(&self) -> Option<String> {
-        lock(&self.0).reflectors.first().cloned()
+    pub(crate) fn reflector(&self) -> Option<SocketAddr> {
+        lock(&self.0).reflectors.first().copied()
     }
 
     /// How the NAT maps this node's ports, as far as is known.
@@ -59,16 +61,16 @@ impl Outside {
     ///
     /// # Errors
     /// If there is no relay to ask, or no answer.
-    pub(crate) async fn port(&self, ask: bool, reflector: Option<&str>) -> Result<PunchPort, String> {
+    pub(crate) async fn port(&self, ask: bool, reflector: Option<SocketAddr>) -> Result<PunchPort, String> {
         let preserved = lock(&self.0).preserved.filter(|_| !ask);
         if let Some(Preserved { local, seen }) = preserved
             && let Ok(port) = PunchPort::predicted(local, seen)
         {
             return Ok(port);
         }
-        let reflector = reflector.map(str::to_owned).or_else(|| self.reflector());
+        let reflector = reflector.or_else(|| self.reflector());
         let reflector = reflector.ok_or("no relay can be asked how this node is seen")?;
-        PunchPort::open(&reflector, REFLECTION_DEADLINE).await.map_err(|error| error.to_string())
+        PunchPort::open(reflector, REFLECTION_DEADLINE).await.map_err(|error| error.to_string())
     }
 
     /// Whether ports' outside addresses can be predicted.
@@ -98,20 +100,39 @@ pub(crate) struct Relay {
     pub name: String,
     /// `HOST:PORT`.
     pub address: String,
+    /// Where it was reached.
+    pub at: Option<SocketAddr>,
+    /// Where it may be; none for a gateway.
+    places: Option<RelayPlaces>,
     /// The shortest round trip so far, or why it wasn't reached; `None` before the
     /// first try.
     pub sight: Option<Result<Duration, String>>,
 }
 
 impl Relay {
-    fn new(entry: proto::DirectoryEntry) -> Self {
-        Self { name: entry.name, address: entry.address, sight: None }
+    fn new(entry: proto::DirectoryEntry, places: Option<RelayPlaces>) -> Self {
+        Self { name: entry.name, address: entry.address, at: None, places, sight: None }
+    }
+
+    /// Resolves its address, and asks there for the outside address of a port.
+    async fn open(&self, port: u16) -> Result<(SocketAddr, PunchPort), String> {
+        let resolving = async {
+            match &self.places {
+                Some(places) => places.resolve(&self.address).await,
+                None => dial::resolve(&self.address).await.map_err(|error| error.to_string()),
+            }
+        };
+        let late = |_| format!("no address of {} within {REFLECTION_DEADLINE:?}", self.address);
+        let at = timeout(REFLECTION_DEADLINE, resolving).await.map_err(late)??;
+        let opened = PunchPort::open_at(at, port, REFLECTION_DEADLINE).await;
+        opened.map(|opened| (at, opened)).map_err(|error| error.to_string())
     }
 
     /// Asks it for the outside address of a port; any port for 0.
     async fn ask(&mut self, port: u16) -> Option<Sighting> {
-        match PunchPort::open_at(&self.address, port, REFLECTION_DEADLINE).await {
-            Ok(port) => {
+        match self.open(port).await {
+            Ok((at, port)) => {
+                self.at = Some(at);
                 let shortest = match &self.sight {
                     Some(Ok(before)) => port.round_trip().min(*before),
                     Some(Err(_)) | None => port.round_trip(),
@@ -122,7 +143,7 @@ impl Relay {
             Err(error) => {
                 tracing::debug!(relay = self.name, %error, "no answer from a relay on how this node is seen");
                 if !self.is_reached() {
-                    self.sight = Some(Err(error.to_string()));
+                    self.sight = Some(Err(error));
                 }
                 None
             }
@@ -180,9 +201,9 @@ impl Look {
     }
 
     /// Addresses of those that answered.
-    pub(crate) fn reflectors(&self) -> Vec<String> {
+    pub(crate) fn reflectors(&self) -> Vec<SocketAddr> {
         let gateways = self.gateways.iter().filter(|gateway| gateway.is_reached());
-        self.reached().chain(gateways).map(|answered| answered.address.clone()).collect()
+        self.reached().chain(gateways).filter_map(|answered| answered.at).collect()
     }
 
     /// Rounds in a row without an answer; `before` is their number up to this one.
@@ -203,10 +224,13 @@ impl Look {
 
 /// Asks two relays or gateways, or one of them twice; relays come first.
 pub(crate) async fn look(directory: proto::Directory) -> Look {
-    let entries = |entries: Vec<proto::DirectoryEntry>| {
-        entries.into_iter().take(DIRECTORY_RELAYS).map(Relay::new).collect::<Vec<_>>()
+    let entries = |entries: Vec<proto::DirectoryEntry>, places: Option<&RelayPlaces>| {
+        let entries = entries.into_iter().take(DIRECTORY_RELAYS);
+        entries.map(|entry| Relay::new(entry, places.cloned())).collect::<Vec<_>>()
     };
-    let (mut relays, mut gateways) = (entries(directory.relays), entries(directory.gateways));
+    let places = RelayPlaces::new(&directory.relay_places);
+    let mut relays = entries(directory.relays, Some(&places));
+    let mut gateways = entries(directory.gateways, None);
     let probe_interval = Duration::from_secs(directory.probe_interval_s.into());
     let mut sightings: Vec<Sighting> = Vec::new();
     let mut all: Vec<&mut Relay> = relays.iter_mut().chain(&mut gateways).take(ASKED).collect();
@@ -261,7 +285,10 @@ mod tests {
 
     #[test]
     fn whether_a_node_can_dial_out() {
-        let relay = |sight| Relay { name: "r".to_owned(), address: "r:1".to_owned(), sight };
+        let relay = |sight: Option<Result<Duration, String>>| {
+            let at = sight.as_ref().filter(|sight| sight.is_ok()).map(|_| ([192, 0, 2, 7], 1).into());
+            Relay { name: "r".to_owned(), address: "r:1".to_owned(), at, places: None, sight }
+        };
         let (reached, failed) = (Some(Ok(Duration::from_millis(1))), Some(Err("no answer".to_owned())));
         for (name, relays, gateways, want) in [
             ("none to ask", vec![], vec![], [WayOut::Unknown; 3]),

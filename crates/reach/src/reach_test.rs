@@ -1,5 +1,6 @@
 //! Reach tests: a relay dials this party, which waits for the connection.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use isthmus_net::dial::PunchPort;
@@ -16,11 +17,11 @@ use crate::outside::REFLECTION_DEADLINE;
 /// How much later than the relay's report its connection may arrive.
 pub(crate) const LAG: Duration = Duration::from_secs(2);
 
-/// Whether a relay, given by name and address, reaches this party at the target. Names
+/// Whether a relay, given by name and resolved address, reaches this party at the target. Names
 /// the test to the relay first, which dials nobody else. `arrival` ends when the relay's
 /// connection has arrived, `probe` is the call by which the relay dials.
 pub async fn reach_test(
-    (relay, relay_address): (&str, &str),
+    (relay, relay_address): (&str, SocketAddr),
     Target { address, nonce }: &Target,
     arrival: impl Future<Output = ()>,
     probe: impl Future<Output = Result<ProbeReply, Status>>,

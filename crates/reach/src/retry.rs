@@ -88,6 +88,8 @@ mod tests {
     use tokio::net::TcpListener;
     use tonic::Status;
 
+    use isthmus_net::relay_places::RelayPlaces;
+
     use super::*;
     use crate::{ControlPlane, Signatures};
 
@@ -134,6 +136,10 @@ mod tests {
         }
 
         async fn send(&self, _: attach_up::Kind) {}
+
+        fn relay_places(&self) -> RelayPlaces {
+            RelayPlaces::new(["127.0.0.0/8"])
+        }
 
         async fn directory_changed(&self, _known: &proto::Directory) {
             std::future::pending().await

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use isthmus_net::credentials::SigningRequest;
 use isthmus_net::dial::SocketOptions;
+use isthmus_net::relay_places::RelayPlaces;
 use isthmus_net::rendezvous::{Order, OrderWay, Place, Port, Reply, ReplyWay, Stop, Way};
 use isthmus_net::signed::contact::{sign_contact, sign_port};
 use isthmus_net::{Authority, Credentials, Deadline, Identity};
@@ -65,6 +66,10 @@ impl ControlPlane for Gateway {
     }
 
     async fn send(&self, _: attach_up::Kind) {}
+
+    fn relay_places(&self) -> RelayPlaces {
+        RelayPlaces::new(["127.0.0.0/8"])
+    }
 
     async fn directory_changed(&self, _known: &proto::Directory) {
         std::future::pending().await

@@ -1,8 +1,9 @@
-//! What a member can't do by another site's gateway, and a captured gateway to its sibling.
+//! What a member can't do by another site's gateway, a captured gateway to its sibling, and a
+//! relay by a site's nodes.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Lines};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, ChildStdout, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -70,12 +71,7 @@ fn a_gateway_passes_nothing_on_to_what_is_not_the_named_agent() -> Result<()> {
     ensure!(!plan()?.contains("failed before"), "{}", plan()?);
 
     let store = world.lab().machine("store.alpha")?.address().to_string();
-    let words = ["python3", "-u", "-c", STORE];
-    let mut listener = world.command("store.alpha", SOON * 6, &words)?;
-    listener.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut listener = listener.spawn()?;
-    let mut printed = BufReader::new(listener.stdout.take().context("no output")?).lines();
-    ensure!(printed.next().context("no line")?? == "listening");
+    let (mut listener, printed) = store_listens(&world)?;
     let _lying = named(&world, &store)?;
     first("port-range  gateway-out")?;
     let output = run()?;
@@ -88,6 +84,45 @@ fn a_gateway_passes_nothing_on_to_what_is_not_the_named_agent() -> Result<()> {
     ensure!(got.iter().any(|line| line.starts_with("got")), "the gateway did not dial: {got:?}");
     ensure!(got.iter().all(|line| !line.contains("MEET")), "{got:?}");
     world.expect_clean()
+}
+
+/// Starts [`STORE`], and returns what it prints from then on.
+fn store_listens(world: &World) -> Result<(Child, Lines<BufReader<ChildStdout>>)> {
+    let words = ["python3", "-u", "-c", STORE];
+    let mut listener = world.command("store.alpha", SOON * 6, &words)?;
+    listener.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut listener = listener.spawn()?;
+    let mut printed = BufReader::new(listener.stdout.take().context("no output")?).lines();
+    ensure!(printed.next().context("no line")?? == "listening");
+    Ok((listener, printed))
+}
+
+/// A captured relay names a machine inside a site as its own address. The site's nodes and
+/// gateways connect to relays, and would show it what is reached there.
+#[test]
+fn no_node_connects_to_a_machine_of_its_site_because_a_relay_names_it() -> Result<()> {
+    let world = World::up("named")?;
+    let binary = isthmus().display().to_string();
+    let store = format!("{}:2222", world.lab().machine("store.alpha")?.address());
+    let (mut listener, printed) = store_listens(&world)?;
+    world.stop("hub", "relay")?;
+    let config = World::config("relay");
+    let change = format!("(cat {config} && echo 'address = \"{store}\"') > /run/captured.toml");
+    let changed = world.sh("hub", SOON, &["sh", "-c", &change])?;
+    ensure!(changed.status == 0, "{}", changed.whole());
+    let _captured = world.serve("hub", "relay", &[], "/run/captured.toml")?;
+    let why = format!("{store} is a private address");
+    let mut found = String::new();
+    World::eventually("the node has looked at the relay", SOON, || {
+        found = world.sh("n1.alpha", SOON, &[&binary, "doctor", "site", "alpha", "--json"])?.stdout;
+        Ok(found.contains(&why))
+    })
+    .with_context(|| found.clone())?;
+    listener.kill()?;
+    listener.wait()?;
+    let got: Vec<String> = printed.collect::<Result<_, _>>()?;
+    ensure!(got.is_empty(), "it was connected to: {got:?}");
+    Ok(())
 }
 
 /// Starts the agent of n1.beta anew: it names another address as its own.

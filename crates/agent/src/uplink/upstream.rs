@@ -9,6 +9,7 @@ use isthmus_net::Deadline;
 use isthmus_net::contact::plan_from_wire;
 use isthmus_net::grpc::{Call, Connections, Repeat};
 use isthmus_net::lock;
+use isthmus_net::relay_places::RelayPlaces;
 use isthmus_net::rendezvous::{self, Order, Reply, Way};
 use isthmus_plan::Plan;
 use isthmus_reach::ControlPlane;
@@ -334,6 +335,11 @@ impl ControlPlane for Upstream {
                 "the gateway has not sent the grid's relays; is it attached to the broker? See its log",
             )
         })
+    }
+
+    fn relay_places(&self) -> RelayPlaces {
+        let directory = self.directory.borrow();
+        directory.as_ref().map(|told| RelayPlaces::new(&told.relay_places)).unwrap_or_default()
     }
 
     async fn directory_changed(&self, known: &proto::Directory) {

@@ -22,6 +22,7 @@ impl Registry {
             relays: relays.take(DIRECTORY_RELAYS).collect(),
             gateways: gateways.map(|(name, at)| entry(name, at)).take(DIRECTORY_GATEWAYS).collect(),
             probe_interval_s: 0,
+            relay_places: Vec::new(),
         }
     }
 

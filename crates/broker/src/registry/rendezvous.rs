@@ -239,7 +239,8 @@ impl<'a> Arranged<'a> {
             Target::Agent(end) | Target::LetIn(end) => self.node(end).name.to_string(),
             Target::Gateway(_) | Target::Relay | Target::Seen(_) => String::new(),
         };
-        Ok(Some(proto::Leg { address: self.address(target)?, ticket, first, agent }))
+        let relay = matches!(target, Target::Relay);
+        Ok(Some(proto::Leg { address: self.address(target)?, ticket, first, agent, relay }))
     }
 
     /// A sealed ticket of one end for a relay or gateway.

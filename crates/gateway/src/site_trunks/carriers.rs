@@ -66,7 +66,7 @@ pub(super) async fn dial(
             Ok(Got::Carrier(Box::new(tls), Some(address)))
         }
         Reply::Relay(stop) => {
-            let tcp = to_relay(&stop, source, deadline).await?;
+            let tcp = to_relay(gateway, &stop, source, deadline).await?;
             Ok(Got::Carrier(Box::new(verified(trunks, name, tcp, deadline).await?), None))
         }
         Reply::Await => {
@@ -103,10 +103,18 @@ pub(super) async fn connect(
     verified(trunks, name, tcp.map_err(|error| error.to_string())?, deadline).await
 }
 
-async fn to_relay(stop: &Stop, source: Option<Ipv4Addr>, deadline: Deadline) -> Result<TcpStream, String> {
+async fn to_relay(
+    gateway: &Gateway,
+    stop: &Stop,
+    source: Option<Ipv4Addr>,
+    deadline: Deadline,
+) -> Result<TcpStream, String> {
     let options = SocketOptions { source, ..SocketOptions::default() };
-    let dialed = introduced(&stop.address, &stop.ticket, options, deadline).await;
-    dialed.map_err(|error| format!("relay {}: {error}", stop.relay.as_deref().unwrap_or_default()))
+    let failed = |reason: String| format!("relay {}: {reason}", stop.relay.as_deref().unwrap_or_default());
+    let places = gateway.directory.relay_places();
+    let at = deadline.bound(places.resolve(&stop.address)).await.map_err(|late| failed(late.to_string()))?;
+    let at = at.map_err(failed)?.to_string();
+    introduced(&at, &stop.ticket, options, deadline).await.map_err(|error| failed(error.to_string()))
 }
 
 /// Verifies by TLS that this gateway is at the other end.
@@ -159,7 +167,7 @@ pub(crate) fn ordered(gateway: &Arc<Gateway>, order: proto::SiteTrunkOrder) {
                     make(&gateway, &trunks, &name, tls, Some(address)).await.map(drop)
                 }
                 OrderWay::Relay(stop) => {
-                    let tcp = to_relay(&stop, None, Deadline::within(DIAL)).await?;
+                    let tcp = to_relay(&gateway, &stop, None, Deadline::within(DIAL)).await?;
                     accept(gateway.clone(), tcp).await.map_err(|error| error.to_string())
                 }
                 OrderWay::Expect => Ok(()),

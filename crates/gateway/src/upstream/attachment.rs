@@ -56,6 +56,10 @@ async fn attach(gateway: &Arc<Gateway>, outbox: &mut Outbox, pause: &mut Duratio
         Ok(channel) => channel,
         Err(error) => return error.to_string(),
     };
+    // Relays may be there. If it isn't found now, what was found before holds.
+    if let Ok(Ok(found)) = timeout(CALL_DEADLINE, tokio::net::lookup_host(broker)).await {
+        gateway.directory.found_broker(found.map(|address| address.ip()));
+    }
     let (up_tx, up_rx) = mpsc::channel(QUEUE);
     // The announcements replace what waits for the former connection.
     while outbox.0.try_recv().is_ok() {}

@@ -48,7 +48,7 @@ impl PunchPort {
     ///
     /// # Errors
     /// [`DialError`], at the latest after `deadline`.
-    pub async fn open(reflector: &str, deadline: Duration) -> Result<Self, DialError> {
+    pub async fn open(reflector: SocketAddr, deadline: Duration) -> Result<Self, DialError> {
         Self::ask(reflector, 0, None, deadline).await
     }
 
@@ -57,7 +57,7 @@ impl PunchPort {
     /// # Errors
     /// As [`PunchPort::open`].
     pub async fn open_for(
-        reflector: &str,
+        reflector: SocketAddr,
         test: ConnectionId,
         deadline: Duration,
     ) -> Result<Self, DialError> {
@@ -68,18 +68,17 @@ impl PunchPort {
     ///
     /// # Errors
     /// As [`PunchPort::open`].
-    pub async fn open_at(reflector: &str, port: u16, deadline: Duration) -> Result<Self, DialError> {
+    pub async fn open_at(reflector: SocketAddr, port: u16, deadline: Duration) -> Result<Self, DialError> {
         Self::ask(reflector, port, None, deadline).await
     }
 
     async fn ask(
-        reflector: &str,
+        to: SocketAddr,
         port: u16,
         test: Option<ConnectionId>,
         deadline: Duration,
     ) -> Result<Self, DialError> {
         let opening = async {
-            let to = resolve(reflector).await?;
             let failed = |source| DialError::Connect { from: format!("port {port}"), to, source };
             let socket = socket((Ipv4Addr::UNSPECIFIED, port).into()).map_err(failed)?;
             let mut asked = Instant::now();
@@ -91,15 +90,13 @@ impl PunchPort {
             let mut answer = [0; reflect::ANSWER_LEN];
             stream.read_exact(&mut answer).await.map_err(failed)?;
             let round_trip = connected.min(asked.elapsed());
-            let seen = reflect::decode_answer(&answer).map_err(|error| DialError::Reflection {
-                from: reflector.to_owned(),
-                reason: error.to_string(),
-            })?;
+            let seen = reflect::decode_answer(&answer)
+                .map_err(|error| DialError::Reflection { from: to.to_string(), reason: error.to_string() })?;
             Ok(Self { local, seen, round_trip, _holder: Holder::Reflection { _stream: stream } })
         };
         tokio::time::timeout(deadline, opening)
             .await
-            .unwrap_or_else(|_| Err(DialError::TimedOut { to: reflector.to_owned(), waited: deadline }))
+            .unwrap_or_else(|_| Err(DialError::TimedOut { to: to.to_string(), waited: deadline }))
     }
 
     /// Takes a port whose number is the same outside: without a NAT, or behind one
@@ -216,9 +213,9 @@ mod tests {
     const SOON: Duration = Duration::from_secs(5);
 
     /// Answers each connection with its source address.
-    async fn reflector() -> String {
+    async fn reflector() -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap().to_string();
+        let address = listener.local_addr().unwrap();
         tokio::spawn(async move {
             while let Ok((mut stream, from)) = listener.accept().await {
                 let mut question = [0; reflect::QUESTION_LEN];
@@ -233,8 +230,8 @@ mod tests {
     #[tokio::test]
     async fn two_ports_that_dial_each_other_connect() {
         let reflector = reflector().await;
-        let near = PunchPort::open(&reflector, SOON).await.unwrap();
-        let far = PunchPort::open(&reflector, SOON).await.unwrap();
+        let near = PunchPort::open(reflector, SOON).await.unwrap();
+        let far = PunchPort::open(reflector, SOON).await.unwrap();
         assert_eq!(near.local(), near.seen());
         let (near_seen, far_seen) = (near.seen().to_string(), far.seen().to_string());
         let options = SocketOptions::default();
@@ -262,7 +259,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_absent_peer_is_an_error_within_the_deadline() {
-        let port = PunchPort::open(&reflector().await, SOON).await.unwrap();
+        let port = PunchPort::open(reflector().await, SOON).await.unwrap();
         let failed =
             port.connect("127.128.0.9:9", SocketOptions::default(), Duration::from_millis(200)).await;
         assert!(failed.unwrap_err().to_string().contains("127.128.0.9:9"));

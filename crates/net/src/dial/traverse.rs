@@ -26,7 +26,7 @@ impl TraverseSocket {
     /// # Errors
     /// [`DialError`], at the latest after `deadline`.
     pub async fn open(
-        reflector: Option<&str>,
+        reflector: Option<SocketAddr>,
         options: SocketOptions,
         deadline: Duration,
     ) -> Result<Self, DialError> {

@@ -19,6 +19,8 @@ pub struct Leg {
     pub first: First,
     /// The node whose agent must be there; none for a relay or a gateway.
     pub agent: Option<GridName>,
+    /// Whether a relay is there.
+    pub relay: bool,
 }
 
 /// What a gateway sends first on a connection that it has opened.
@@ -59,7 +61,8 @@ impl TryFrom<proto::Leg> for Leg {
                 Some(agent.map_err(|_| malformed(LEG, format!("{:?} is no node", leg.agent)))?)
             }
         };
-        Ok(Self { address: address(LEG, leg.address)?, ticket: sealed(LEG, &leg.ticket)?, first, agent })
+        let ticket = sealed(LEG, &leg.ticket)?;
+        Ok(Self { address: address(LEG, leg.address)?, ticket, first, agent, relay: leg.relay })
     }
 }
 
@@ -71,7 +74,7 @@ impl From<Leg> for proto::Leg {
             First::Rendezvous(id) => Some(leg::First::Rendezvous(id.0.to_vec())),
         };
         let agent = leg.agent.map_or_else(String::new, |agent| agent.to_string());
-        Self { address: leg.address, ticket: leg.ticket.to_vec(), first, agent }
+        Self { address: leg.address, ticket: leg.ticket.to_vec(), first, agent, relay: leg.relay }
     }
 }
 

@@ -206,7 +206,13 @@ fn legs_and_expected_nodes_cross_the_wire() {
     let ticket = example_ticket();
     for first in [First::Nothing, First::Ticket(ticket), First::Rendezvous(ID)] {
         let agent = (!matches!(first, First::Ticket(_))).then(|| "n1.beta".parse().unwrap());
-        let leg = Leg { address: "192.0.2.1:7740".to_owned(), ticket, first, agent };
+        let leg = Leg {
+            address: "192.0.2.1:7740".to_owned(),
+            ticket,
+            first,
+            agent,
+            relay: first == First::Ticket(ticket),
+        };
         let unnamed = proto::Leg { agent: String::new(), ..proto::Leg::from(leg.clone()) };
         assert_eq!(Leg::try_from(unnamed).is_ok(), matches!(first, First::Ticket(_)), "{first:?}");
         let order = |from: &str, ticket: &[u8]| proto::ExpectOrder {

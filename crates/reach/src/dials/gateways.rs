@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 
 use super::direct::CONNECT;
 use crate::attempt::{Attempt, Opened, service_address};
+use crate::dialer::Dialer;
 
 /// From the rendezvous call until the other site's gateway has connected to this
 /// node.
@@ -31,10 +32,11 @@ impl Attempt<'_> {
 }
 
 /// The acceptor's part: connects to a relay or a gateway with its ticket.
-pub(super) async fn accept(stop: &Stop, deadline: Deadline) -> Result<TcpStream, String> {
+pub(super) async fn accept(dialer: &Dialer, stop: &Stop, deadline: Deadline) -> Result<TcpStream, String> {
     let address = match stop.place {
         Place::OtherSite => service_address(&stop.address).await?.to_string(),
-        Place::Relay | Place::OwnSite => stop.address.clone(),
+        Place::Relay => dialer.relay_address(&stop.address, deadline).await?.to_string(),
+        Place::OwnSite => stop.address.clone(),
     };
     introduced(&address, &stop.ticket, SocketOptions::default(), deadline).await.map_err(super::text)
 }

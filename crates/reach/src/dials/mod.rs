@@ -55,7 +55,7 @@ impl Dialer {
     pub async fn accept(&self, order: &Order) -> Result<Option<TcpStream>, String> {
         let deadline = Deadline::within(ACCEPTOR_DEADLINE);
         let dialed = match &order.way {
-            OrderWay::Stop(stop) | OrderWay::SiteTrunk(stop) => gateways::accept(stop, deadline).await,
+            OrderWay::Stop(stop) | OrderWay::SiteTrunk(stop) => gateways::accept(self, stop, deadline).await,
             OrderWay::Reverse { rendezvous, address } => {
                 reverse::accept(*rendezvous, address, deadline).await
             }

@@ -78,7 +78,12 @@ pub(super) async fn accept(
     deadline: Deadline,
 ) -> Result<TcpStream, String> {
     callback::check(initiator).map_err(|error| error.to_string())?;
-    let port = dialer.outside.port(ask, reflectors.first().map(String::as_str)).await;
+    // One that is nowhere a relay may be isn't asked; another one may have answered before.
+    let reflector = match reflectors.first() {
+        Some(reflector) => dialer.relay_address(reflector, deadline).await.ok(),
+        None => None,
+    };
+    let port = dialer.outside.port(ask, reflector).await;
     let own = |port: &PunchPort| Some(dialer.signatures.port(rendezvous, port.seen()));
     let answer = answer_to_wire(rendezvous, port.as_ref().map(own).map_err(Clone::clone));
     dialer.control.send(attach_up::Kind::DialAnswer(answer)).await;

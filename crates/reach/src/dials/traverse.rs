@@ -52,7 +52,7 @@ async fn begin(
         Mapping::Untranslated => None,
         _ => Some(dialer.outside.reflector().ok_or("no relay can be asked")?),
     };
-    let socket = TraverseSocket::open(reflector.as_deref(), options, REFLECTION_DEADLINE)
+    let socket = TraverseSocket::open(reflector, options, REFLECTION_DEADLINE)
         .await
         .map_err(|error| error.to_string())?;
     let syn = helper.connect(std::os::fd::AsFd::as_fd(&socket), to).await?;

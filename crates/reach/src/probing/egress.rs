@@ -1,6 +1,7 @@
 //! Which ports of a relay's host answer this node, be it by a refusal.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use isthmus_plan::egress::{Answers, TRIED};
@@ -17,10 +18,10 @@ pub(super) const HOSTS: usize = 2;
 /// Connects to each port, and closes the connection at once.
 pub(super) async fn find(relay: Relay) -> Answers {
     let mut answers = Answers { relay: relay.name, ..Answers::default() };
-    let Some((host, own)) = relay.address.rsplit_once(':') else { return answers };
+    let Some(at) = relay.at else { return answers };
     let mut trying = JoinSet::new();
-    for port in TRIED.into_iter().filter(|port| port.to_string() != own) {
-        let address = format!("{host}:{port}");
+    for port in TRIED.into_iter().filter(|port| *port != at.port()) {
+        let address = SocketAddr::new(at.ip(), port);
         trying.spawn(async move {
             let tried = tokio::time::timeout(DEADLINE, TcpStream::connect(address)).await;
             (port, tried)

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use isthmus_net::dial::{self, PunchPort};
+use isthmus_net::dial::PunchPort;
 use isthmus_net::grpc;
 use isthmus_net::lock;
 use isthmus_net::mac;
@@ -45,8 +45,10 @@ pub(super) struct Filter {
 
 /// Measures, by one relay or two.
 pub(super) async fn find(probing: &Probing, relays: &[Relay], mapping: Mapping) -> Filter {
-    let Some(first) = relays.first() else { return Filter::default() };
-    let port = match PunchPort::open(&first.address, REFLECTION_DEADLINE).await {
+    let Some((first, at)) = relays.first().and_then(|first| Some((first, first.at?))) else {
+        return Filter::default();
+    };
+    let port = match PunchPort::open(at, REFLECTION_DEADLINE).await {
         Ok(port) => port,
         Err(error) => {
             tracing::debug!(%error, "cannot find out what is let in");
@@ -126,7 +128,8 @@ impl Arrivals {
     async fn probe(&self, probing: &Probing, relay: &Relay, address: &str) -> Tried {
         let nonce = mac::new_connection();
         // From another port: no connection may have left the tested one to this relay.
-        if PunchPort::open_for(&relay.address, nonce, REFLECTION_DEADLINE).await.is_err() {
+        let Some(at) = relay.at else { return Tried::Nothing };
+        if PunchPort::open_for(at, nonce, REFLECTION_DEADLINE).await.is_err() {
             return Tried::Nothing;
         }
         self.result(probing, &relay.name, Task::Dial(Target::new(address, nonce)), nonce).await
@@ -196,13 +199,13 @@ async fn simultaneous(probing: &Probing, relay: &Relay) -> Option<Simultaneous> 
 /// only the relay's SYN was dropped.
 async fn try_simultaneous(probing: &Probing, relay: &Relay) -> Option<Simultaneous> {
     let nonce = mac::new_connection();
-    let port = PunchPort::open_for(&relay.address, nonce, REFLECTION_DEADLINE).await.ok()?;
+    let at = relay.at?;
+    let port = PunchPort::open_for(at, nonce, REFLECTION_DEADLINE).await.ok()?;
     let arrivals = Arrivals::at(&port).ok()?;
     let Ok(Outcome::Prepared(silent)) = ask(probing, &relay.name, Task::Prepare(nonce)).await else {
         return None;
     };
-    let ip = dial::resolve(&relay.address).await.ok()?.ip();
-    let there = SocketAddr::new(ip, silent);
+    let there = SocketAddr::new(at.ip(), silent);
     port.touch(there).ok()?;
     let seen = port.seen().to_string();
     let own_syn = async {

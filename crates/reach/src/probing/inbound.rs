@@ -16,5 +16,6 @@ pub(super) async fn reach(probing: &Probing, relay: &Relay, address: &str) -> Re
     let task = Some(Task::Dial(target.clone()).into());
     let request = ProbeRequest { relay: relay.name.clone(), task, ..ProbeRequest::default() };
     let probe = probing.control.probe(request, PROBE.into());
-    reach_test((&relay.name, &relay.address), &target, rendezvous.arrival(), probe).await
+    let Some(at) = relay.at else { return Reach::default() };
+    reach_test((&relay.name, at), &target, rendezvous.arrival(), probe).await
 }

@@ -5,7 +5,7 @@
 //! agent scan its own network, the agent dials no private address. It reports only
 //! whether it reached that node.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use isthmus_net::Deadline;
@@ -42,7 +42,7 @@ async fn attempt(own: &Node, node: &proto::Node) -> Option<bool> {
     let name: GridName = node.name.parse().ok()?;
     let address = dial::resolve(&node.address).await.ok()?;
     callback::check(address).ok()?;
-    if is_private(address.ip()) {
+    if callback::is_private(address.ip()) {
         return None;
     }
     let reached = async {
@@ -55,35 +55,4 @@ async fn attempt(own: &Node, node: &proto::Node) -> Option<bool> {
     let reached = reached.await.is_some();
     tracing::debug!(node = %name, %address, reached, "tried directly, because a relay did not get there");
     Some(reached)
-}
-
-/// Whether an address is private, so that each site may use it (RFC 1918, RFC 6598,
-/// RFC 4193).
-fn is_private(ip: IpAddr) -> bool {
-    match ip.to_canonical() {
-        IpAddr::V4(ip) => ip.is_private() || matches!(ip.octets(), [100, 64..128, ..]),
-        IpAddr::V6(ip) => ip.is_unique_local(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_that_each_site_may_have_are_private() {
-        for (ip, want) in [
-            ("10.1.2.3", true),
-            ("172.16.0.1", true),
-            ("192.168.1.1", true),
-            ("100.64.0.1", true),
-            ("100.128.0.1", false),
-            ("203.0.113.2", false),
-            ("::ffff:10.0.0.1", true),
-            ("fd00::1", true),
-            ("2001:db8::1", false),
-        ] {
-            assert_eq!(is_private(ip.parse().unwrap()), want, "{ip}");
-        }
-    }
 }
