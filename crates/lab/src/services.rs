@@ -378,6 +378,35 @@ mod tests {
     }
 
     #[test]
+    fn gateways_know_the_relays_of_their_site() {
+        let stages = planned(
+            r#"
+            [[host]]
+            name = "hub"
+            roles = ["broker", "relay"]
+            [[site]]
+            name = "alpha"
+            kind = "open"
+            subnet = "203.0.113.0/26"
+            nodes = [{ name = "front", roles = ["gateway"] }, { name = "n1", roles = ["agent", "relay"] }]
+            [[site]]
+            name = "beta"
+            kind = "nat"
+            subnet = "192.168.1.0/24"
+            nodes = [{ name = "n1", roles = ["agent", "gateway"] }]
+        "#,
+        );
+        let gateways = stages.iter().flatten().filter(|service| service.role == Role::Gateway);
+        let networks = gateways.map(|gateway| {
+            let table: toml::Table = gateway.configuration.parse().unwrap();
+            (gateway.machine.clone(), table["gateway"].get("relay_networks").map(ToString::to_string))
+        });
+        let own = Some(r#"["203.0.113.3/32"]"#.to_owned());
+        let expected = [("front.alpha".to_owned(), own), ("n1.beta".to_owned(), None)];
+        assert_eq!(networks.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
     fn agents_of_several_gateways_know_all_of_them() {
         let stages = planned(
             r#"
