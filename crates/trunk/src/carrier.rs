@@ -32,6 +32,8 @@ pub const ACK_DELAY: Duration = Duration::from_millis(20);
 pub const ACK_FRAMES: u64 = 32;
 /// or after this many bytes of them.
 pub const ACK_BYTES: usize = 128 << 10;
+/// Bytes of a frame that takes several packets of full size on most networks.
+pub const LARGE: usize = 8 << 10;
 
 /// A carrier, as the program that embeds the trunk names it. Numbers are never used
 /// again.
@@ -88,6 +90,14 @@ impl Sent {
             _ => 0,
         }
     }
+}
+
+/// Whether large frames have come to their end. A way may swallow large packets in one
+/// direction alone.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Large {
+    pub(crate) there: bool,
+    pub(crate) back: bool,
 }
 
 /// A PING that waits for its answer.
@@ -159,6 +169,9 @@ pub(crate) struct Carrier {
     /// When an answer or an acknowledgement came last: both directions work.
     proved: Instant,
     joined: Instant,
+    /// The program was told that it works.
+    told_live: bool,
+    pub(crate) large: Large,
     pub(crate) rtt: Rtt,
     /// When a carrier that leaves ends at the latest.
     pub(crate) leaves: Option<Instant>,
@@ -186,6 +199,8 @@ impl Carrier {
             heard: now,
             proved: now,
             joined: now,
+            told_live: false,
+            large: Large::default(),
             rtt: Rtt::default(),
             leaves: None,
             close: None,
@@ -209,6 +224,7 @@ impl Carrier {
         let sent = self.sent.pop_front()?;
         self.acknowledged += 1;
         self.payload -= sent.payload();
+        self.large.there |= sent.bytes() >= LARGE as u64;
         Some(sent)
     }
 
@@ -264,15 +280,16 @@ impl Carrier {
         self.peers_number.is_none() && self.state != CarrierState::Done && self.joined + HELLO_TIMEOUT <= now
     }
 
-    /// Something has come that shows that both directions work. `true` if the carrier
-    /// was silent.
+    /// Something has come that shows that both directions work. `true` if that is news: it
+    /// was silent, or this is the first that shows it.
     pub(crate) fn prove(&mut self, now: Instant) -> bool {
         self.proved = now;
         let silent = self.state == CarrierState::Silent;
         if silent {
             self.state = CarrierState::Live;
         }
-        silent
+        let first = self.state == CarrierState::Live && !std::mem::replace(&mut self.told_live, true);
+        silent || first
     }
 
     /// Takes in the answer to a PING, which stands for all before it. `true` if one was
@@ -282,6 +299,7 @@ impl Carrier {
         if let Some(priming) = &mut self.priming
             && let Some((bytes, took)) = priming.answered(nonce, least, now)
         {
+            self.large.there = true;
             self.estimate.primed(bytes, took);
         }
         if let Some(Asked { sent: Some((expected, sent)), .. }) = self.asked

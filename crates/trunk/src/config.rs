@@ -56,6 +56,9 @@ pub struct Config {
     pub send_reserve: u64,
     /// Bytes of one stream that are accepted and not in a frame yet.
     pub stream_queue: usize,
+    /// Whether it notes which carrier has carried what of each stream. The embedding takes
+    /// that after each call: see [`Trunk::take_moved`](crate::Trunk::take_moved).
+    pub notes_moved: bool,
 }
 
 impl Config {
@@ -76,6 +79,7 @@ impl Config {
             send_memory: 64 << 20,
             send_reserve: 4 << 10,
             stream_queue: 128 << 10,
+            notes_moved: false,
         }
     }
 }

@@ -25,7 +25,8 @@ pub enum Event {
     Stopped(StreamId, u32),
     /// A stream may be opened again, after an open was refused.
     CanOpen,
-    /// A carrier works: the peer's HELLO has come, or it is heard again after silence.
+    /// A carrier works in both directions: the peer has answered over it, for the first time
+    /// or after silence.
     CarrierLive(CarrierId),
     /// Nothing is heard over a carrier. Its frames go over others. Dial a new one; once
     /// that is live, end this one.

@@ -23,6 +23,7 @@
 //! | `stream`, `sending`, `receiving` | one stream and its directions |
 //! | `reassembly`, `chunks` | data in order; queues of bytes |
 //! | `credit` | how much the peer may send, out of a pool |
+//! | `progress` | since when the oldest frame waits |
 //! | `schedule` | whose turn it is |
 #![forbid(unsafe_code)]
 
@@ -38,6 +39,7 @@ mod hello;
 mod input;
 mod need;
 mod priming;
+mod progress;
 mod rails;
 mod reason;
 mod reassembly;
@@ -51,7 +53,7 @@ mod trunk;
 
 pub use addresses::{Addresses, MAX_RAILS};
 pub use carrier::{
-    ACK_BYTES, ACK_DELAY, ACK_FRAMES, CarrierId, CarrierState, HELLO_TIMEOUT, LEAVE_TIMEOUT, ONE_WAY,
+    ACK_BYTES, ACK_DELAY, ACK_FRAMES, CarrierId, CarrierState, HELLO_TIMEOUT, LARGE, LEAVE_TIMEOUT, ONE_WAY,
     PING_BUSY, PING_IDLE, SILENCE,
 };
 pub use config::{Config, Role};
@@ -62,4 +64,4 @@ pub use hello::{Hello, Incarnation, Purpose, TrunkId, VERSIONS};
 pub use need::{Congestion, Wanted};
 pub use priming::MAX_PRIMING;
 pub use reason::{ProtocolError, Reason, Scope};
-pub use trunk::{CarrierStatus, Direction, JoinError, MAX_UNDER_WAY, Status, Trunk};
+pub use trunk::{CarrierStatus, Direction, JoinError, MAX_UNDER_WAY, Moved, Status, Trunk};

@@ -46,20 +46,23 @@ impl Reassembly {
         self.beyond.clear();
     }
 
-    /// Takes data at an offset. The caller has checked that their sum is in range.
-    pub(crate) fn insert(&mut self, mut offset: u64, mut data: Bytes) {
+    /// Takes data at an offset; gives how many bytes of it are new. The caller has checked
+    /// that their sum is in range.
+    pub(crate) fn insert(&mut self, mut offset: u64, mut data: Bytes) -> u64 {
+        let mut new = 0;
         loop {
             // What is in order already is skipped; each piece may have added to it.
             let known = self.next.saturating_sub(offset).min(data.len() as u64);
             data.advance(known as usize);
             offset += known;
             if data.is_empty() {
-                return;
+                return new;
             }
             if offset == self.next && self.beyond.is_empty() {
+                new += data.len() as u64;
                 self.next += data.len() as u64;
                 self.ready.push_back(data);
-                return;
+                return new;
             }
             // What a run before has already is skipped.
             let before = self.beyond.range(..=offset).next_back();
@@ -74,6 +77,7 @@ impl Reassembly {
             let after = self.beyond.range((Bound::Excluded(offset), Bound::Unbounded)).next();
             let room = after.map_or(u64::MAX, |(start, _)| start - offset).min(data.len() as u64);
             self.fill(offset, data.split_to(room as usize));
+            new += room;
             offset += room;
         }
     }
@@ -151,8 +155,11 @@ mod tests {
             let mut data = Reassembly::default();
             let mut arrived = vec![false; 3200];
             for (start, length) in pieces {
-                data.insert(start, content(start..start + length));
-                arrived[start as usize..(start + length) as usize].fill(true);
+                let new = data.insert(start, content(start..start + length));
+                let places = start as usize..(start + length) as usize;
+                let before = arrived[places.clone()].iter().filter(|there| **there).count();
+                prop_assert_eq!(new, length - before as u64);
+                arrived[places].fill(true);
                 let next = arrived.iter().position(|there| !there).unwrap_or(arrived.len());
                 prop_assert_eq!(data.next(), next as u64);
                 prop_assert_eq!(data.unread(), arrived.iter().filter(|there| **there).count());

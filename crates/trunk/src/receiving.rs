@@ -58,17 +58,17 @@ impl Receiving {
         self.data.next() - self.data.ready.len() as u64
     }
 
-    /// Takes in a DATA frame. The caller has checked that the sum of offset and length
-    /// is in range.
+    /// Takes in a DATA frame; gives how many bytes are new. The caller has checked that the
+    /// sum of offset and length is in range.
     pub(crate) fn take(
         &mut self,
         stream: StreamId,
         offset: u64,
         payload: Bytes,
         end: bool,
-    ) -> Result<(), ProtocolError> {
+    ) -> Result<u64, ProtocolError> {
         if self.state != State::Open {
-            return Ok(());
+            return Ok(0);
         }
         let behind = offset + payload.len() as u64;
         if behind > self.window.limit() {
@@ -82,8 +82,7 @@ impl Receiving {
         if end {
             self.ends(stream, End { offset: behind, reset: None })?;
         }
-        self.data.insert(offset, payload);
-        Ok(())
+        Ok(self.data.insert(offset, payload))
     }
 
     /// Takes in the end of the direction; the same again changes nothing.

@@ -27,6 +27,8 @@ pub(crate) enum State {
 pub(crate) struct Piece {
     pub(crate) payload: Bytes,
     pub(crate) end: bool,
+    /// Its number among the frames that wait, once it is in one.
+    pub(crate) number: Option<u64>,
 }
 
 /// Data to be sent, and what to send again.
@@ -140,7 +142,7 @@ impl Sending {
         if end {
             self.state = State::Ended;
         }
-        Some((offset, Piece { payload, end }))
+        Some((offset, Piece { payload, end, number: None }))
     }
 
     /// Takes back a piece whose carrier was cut. `false` if it isn't needed any more.
@@ -164,14 +166,14 @@ impl Sending {
         self.drop_queue()
     }
 
-    /// Drops all that isn't under way: the peer takes no more. Gives the number of bytes
-    /// and of pieces that were to be sent again.
-    pub(crate) fn stop(&mut self, code: u32) -> (u64, usize) {
+    /// Drops all that isn't under way: the peer takes no more. Gives the number of bytes,
+    /// and the pieces that were to be sent again.
+    pub(crate) fn stop(&mut self, code: u32) -> (u64, BTreeMap<u64, Piece>) {
         self.state = State::Stopped(code);
         let pieces = std::mem::take(&mut self.again);
         let again: u64 = pieces.values().map(|piece| piece.payload.len() as u64).sum();
         self.held -= again;
-        (self.drop_queue() + again, pieces.len())
+        (self.drop_queue() + again, pieces)
     }
 
     fn drop_queue(&mut self) -> u64 {

@@ -2,6 +2,7 @@
 
 mod carriers;
 mod commands;
+mod moved;
 mod rails;
 mod receive;
 mod status;
@@ -13,14 +14,16 @@ use std::time::{Duration, Instant};
 use crate::carrier::Carrier;
 use crate::credit::{Pool, Rtts};
 use crate::need::Need;
+use crate::progress::Progress;
 use crate::rtt::UNKNOWN;
 use crate::schedule::Schedule;
 use crate::stream::Stream;
 use crate::table::Table;
-use crate::{CarrierId, CarrierState, Config, Ended, Event, Hello, StreamId};
+use crate::{CarrierId, CarrierState, Config, Ended, Event, Hello, PING_BUSY, SILENCE, StreamId};
 
 pub use carriers::JoinError;
 pub use commands::Direction;
+pub use moved::Moved;
 pub use status::{CarrierStatus, Status};
 
 /// DATA frames that an end may have under way at once: sent or to be sent again, and
@@ -30,9 +33,6 @@ pub const MAX_UNDER_WAY: usize = 1 << 15;
 /// Counted frames that a carrier may have under way. A peer that acknowledges none gets
 /// no more, so this end remembers no more.
 const MAX_COUNTED: usize = 2 * MAX_UNDER_WAY;
-
-/// A DATA frame with so many bytes or more counts its stream as busy, as bulk does.
-const LARGE: usize = 8 << 10;
 
 /// Acknowledgements of carriers that have ended which wait for another carrier.
 const MAX_LAST_ACKS: usize = 64;
@@ -109,6 +109,9 @@ pub struct Trunk {
     need: Need,
     /// Bytes of streams that were acknowledged, or have come.
     carried: u64,
+    progress: Progress,
+    /// What carriers have carried of streams since it was taken last.
+    moved: Vec<Moved>,
 }
 
 impl Trunk {
@@ -142,6 +145,8 @@ impl Trunk {
             deep_queue: 0,
             need: Need::default(),
             carried: 0,
+            progress: Progress::default(),
+            moved: Vec::new(),
         }
     }
 
@@ -165,6 +170,18 @@ impl Trunk {
     /// The shortest round trip of a carrier, if any was measured.
     fn measured_rtt(&self) -> Option<Duration> {
         self.carriers.values().filter_map(|carrier| carrier.rtt.measured()).min()
+    }
+
+    /// Since when the oldest data waits that was sent and isn't acknowledged, whatever else
+    /// has arrived meanwhile; `None` if there is none.
+    pub fn waits_since(&self) -> Option<Instant> {
+        self.progress.since()
+    }
+
+    /// For how long data may wait: as long as it takes to find that a carrier is silent.
+    pub fn patience(&self) -> Duration {
+        let longest = self.carriers.values().filter_map(|carrier| carrier.rtt.measured()).max();
+        PING_BUSY + SILENCE + 2 * longest.unwrap_or(UNKNOWN)
     }
 
     /// Data waits for what comes over the longest carrier, so windows follow that one.

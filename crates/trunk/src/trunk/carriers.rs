@@ -122,7 +122,7 @@ impl Trunk {
         carrier.state = CarrierState::Silent;
         self.events.push_back(Event::CarrierSilent(id));
         let sent = carrier.give_up();
-        let counted: Vec<Sent> = sent.into_iter().map(|sent| self.send_again(sent)).collect();
+        let counted: Vec<Sent> = sent.into_iter().map(|sent| self.send_again(id, sent)).collect();
         if let Some(carrier) = self.carriers.get_mut(&id) {
             carrier.sent = counted.into();
         }
@@ -157,13 +157,16 @@ impl Trunk {
             self.events.push_back(Event::CarrierDone(id, why));
         }
         for sent in sent {
-            self.send_again(sent);
+            self.send_again(id, sent);
         }
     }
 
     /// Marks a frame to be sent again over any carrier. Gives what stays counted on its
     /// old one, should that live on.
-    fn send_again(&mut self, sent: Sent) -> Sent {
+    fn send_again(&mut self, carrier: CarrierId, sent: Sent) -> Sent {
+        if let Sent::Data(stream, _, piece) = &sent {
+            self.note_moved((*stream, carrier), (-(piece.payload.len() as i64), 0));
+        }
         let (id, kept) = match &sent {
             Sent::Moved(..) | Sent::Forgotten => return sent,
             Sent::Streams => {
@@ -192,12 +195,15 @@ impl Trunk {
 
     fn put_back(&mut self, id: StreamId, offset: u64, piece: crate::sending::Piece) {
         let Some(stream) = self.streams.get(id) else { return };
-        let bytes = piece.payload.len() as u64;
+        let (bytes, number) = (piece.payload.len() as u64, piece.number);
         if stream.sending.put_back(offset, piece) {
             self.queue_data(id);
         } else {
             stream.sending.held -= bytes;
             self.release(bytes, 1);
+            if let Some(number) = number {
+                self.progress.settled(number, self.seen);
+            }
         }
     }
 
@@ -215,6 +221,7 @@ impl Trunk {
         self.waiting.clear();
         self.last_acks.clear();
         self.refused = Default::default();
+        self.progress = Default::default();
         (self.held, self.under_way, self.holes) = (0, 0, 0);
         self.pool = crate::credit::Pool::new(0, 0, 0);
         self.events.push_back(Event::Closed(why.clone()));

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::{KEPT, LARGE, MAX_UNDER_WAY, Trunk};
-use crate::carrier::Sent;
+use super::{KEPT, MAX_UNDER_WAY, Trunk};
+use crate::carrier::{LARGE, Sent};
 use crate::frame::MAX_OFFSET;
 use crate::receiving::End;
 use crate::table::Known;
@@ -64,6 +64,7 @@ impl Trunk {
                 other => Err(ProtocolError::NotHello(other.kind())),
             };
         }
+        carrier.large.back |= size >= LARGE;
         if frame.is_counted() {
             carrier.arrived.count(size, now);
         }
@@ -75,7 +76,7 @@ impl Trunk {
                 }
                 self.find_or_insert(stream)?;
             }
-            Frame::Data { stream, offset, end, payload } => self.on_data(stream, offset, payload, end)?,
+            Frame::Data { stream, offset, end, payload } => self.on_data(id, stream, offset, payload, end)?,
             Frame::Credit { stream, limit } => {
                 in_range(stream, limit)?;
                 if self.find_or_insert(stream)?
@@ -137,7 +138,6 @@ impl Trunk {
             }
             if matches!(carrier.state, CarrierState::Joining | CarrierState::Silent) {
                 carrier.state = CarrierState::Live;
-                self.events.push_back(Event::CarrierLive(id));
             }
         }
         Ok(())
@@ -155,7 +155,14 @@ impl Trunk {
         Ok(known != Known::Closed)
     }
 
-    fn on_data(&mut self, id: StreamId, offset: u64, payload: Bytes, end: bool) -> Result<(), ProtocolError> {
+    fn on_data(
+        &mut self,
+        carrier: CarrierId,
+        id: StreamId,
+        offset: u64,
+        payload: Bytes,
+        end: bool,
+    ) -> Result<(), ProtocolError> {
         in_range(id, offset)?;
         in_range(id, offset + payload.len() as u64)?;
         if !self.find_or_insert(id)? {
@@ -169,12 +176,13 @@ impl Trunk {
             self.need.passed(&mut stream.receiving.counted, now);
         }
         let before = stream.receiving.data.holes();
-        stream.receiving.take(id, offset, payload, end)?;
+        let new = stream.receiving.take(id, offset, payload, end)?;
         let after = stream.receiving.data.holes();
         self.holes = self.holes - before + after;
         if self.holes > MAX_UNDER_WAY {
             return Err(ProtocolError::TooManyHoles(self.holes));
         }
+        self.note_moved((id, carrier), (0, new));
         self.on_arrived(id);
         Ok(())
     }
@@ -218,11 +226,12 @@ impl Trunk {
         if matches!(stream.sending.state, crate::sending::State::Stopped(_)) {
             return Ok(());
         }
-        let (bytes, frames) = stream.sending.stop(code);
+        let (bytes, pieces) = stream.sending.stop(code);
         stream.due.reset = false;
         stream.blocked = false;
         self.events.push_back(Event::Stopped(id, code));
-        self.release(bytes, frames);
+        pieces.values().for_each(|piece| self.settled(piece));
+        self.release(bytes, pieces.len());
         self.remove_if_over(id);
         Ok(())
     }
@@ -281,12 +290,16 @@ impl Trunk {
         let (id, arrived) = match sent {
             Sent::Streams | Sent::Forgotten => return,
             Sent::Open(id) | Sent::Credit(id) | Sent::Reset(id, _) => (id, None),
-            Sent::Data(id, _, piece) => (id, Some(piece)),
+            Sent::Data(id, _, piece) => {
+                self.settled(&piece);
+                (id, Some(piece))
+            }
             Sent::Moved(id, offset) => {
                 let Some(stream) = self.streams.get(id) else { return };
                 let Some(piece) = stream.sending.cancel(offset) else { return };
                 // It was to be sent again, and isn't under way.
                 stream.under_way += 1;
+                self.settled(&piece);
                 (id, Some(piece))
             }
         };

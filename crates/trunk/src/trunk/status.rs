@@ -29,6 +29,8 @@ pub struct Status {
 pub struct CarrierStatus {
     /// How it stands.
     pub state: CarrierState,
+    /// The number by which the peer names it, once its HELLO has come.
+    pub peers_number: Option<u32>,
     /// What it is for.
     pub purpose: Purpose,
     /// Its smoothed round trip, if one was measured.
@@ -39,6 +41,8 @@ pub struct CarrierStatus {
     pub under_way: usize,
     /// Counted frames that were acknowledged.
     pub acknowledged: u64,
+    /// Whether frames of [`LARGE`](crate::LARGE) bytes have passed in both directions.
+    pub large: bool,
 }
 
 impl Trunk {
@@ -76,15 +80,22 @@ impl Trunk {
         self.streams.peek(id).map_or(0, |stream| stream.sending.queue.len())
     }
 
+    /// Whether a stream is open, or not over in both directions.
+    pub fn is_open(&self, id: StreamId) -> bool {
+        self.streams.peek(id).is_some()
+    }
+
     /// A carrier as it is.
     pub fn carrier(&self, id: CarrierId) -> Option<CarrierStatus> {
         self.carriers.get(&id).map(|carrier| CarrierStatus {
             state: carrier.state,
+            peers_number: carrier.peers_number,
             purpose: carrier.purpose,
             bytes_per_second: carrier.estimate.rate(),
             rtt: carrier.rtt.measured(),
             under_way: carrier.sent.len(),
             acknowledged: carrier.acknowledged,
+            large: carrier.large.there && carrier.large.back,
         })
     }
 }

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use super::{LARGE, MAX_COUNTED, MAX_UNDER_WAY, Trunk};
-use crate::carrier::{Carrier, Sent};
+use super::{MAX_COUNTED, MAX_UNDER_WAY, Trunk};
+use crate::carrier::{Carrier, LARGE, Sent};
 use crate::frame::{DATA_HEAD, HEAD, MAX_FRAME, MAX_PAYLOAD, MAX_TEXT};
 use crate::rails::Lane;
 use crate::receiving;
@@ -135,6 +135,9 @@ impl Trunk {
             }
         };
         self.went_out(lane);
+        if let Sent::Data(stream, _, piece) = &sent {
+            self.note_moved((*stream, id), (piece.payload.len() as i64, 0));
+        }
         let carrier = self.carriers.get_mut(&id)?;
         carrier.put(sent, now);
         // An ACK rides along: it costs no record of its own.
@@ -249,7 +252,8 @@ impl Trunk {
         let Some((list, id)) = self.ready(lane) else { return Next::Nothing };
         let Some(stream) = self.streams.get(id) else { return Next::Nothing };
         let again = stream.sending.has_again();
-        let Some((offset, piece)) = stream.sending.take_piece(room) else { return Next::NoRoom };
+        let Some((offset, mut piece)) = stream.sending.take_piece(room) else { return Next::NoRoom };
+        piece.number.get_or_insert_with(|| self.progress.sent(self.seen));
         let length = DATA_HEAD + piece.payload.len();
         self.schedule.sent(list, &mut stream.place, length, clock_ms);
         if piece.payload.len() >= LARGE

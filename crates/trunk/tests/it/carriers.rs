@@ -35,6 +35,22 @@ fn before_the_first_hello_no_stream_opens() {
 }
 
 #[test]
+fn a_carrier_works_once_the_peer_has_answered_over_it() {
+    let mut pair = Pair::new();
+    pair.join();
+    let id = pair.pipes[0].ids[A].unwrap();
+    assert_eq!(pair.transmit(A, 0, MAX_FRAME, 9), 2, "HELLO and PING");
+    pair.deliver(A, 0, usize::MAX);
+    for (what, works) in [("HELLO", false), ("the answer", true)] {
+        assert_eq!(pair.transmit(B, 0, MAX_FRAME, 1), 1);
+        pair.deliver(B, 0, usize::MAX);
+        pair.collect();
+        assert_eq!(pair.ends[A].carrier(id).unwrap().state, CarrierState::Live, "{what}");
+        assert_eq!(pair.saw(A, &Event::CarrierLive(id)), works, "{what}");
+    }
+}
+
+#[test]
 fn what_is_under_way_on_a_cut_carrier_goes_over_another_without_a_handshake() {
     let mut pair = Pair::standing();
     let second = pair.join();

@@ -8,6 +8,7 @@ mod cuts;
 mod fairness;
 mod model;
 mod priming;
+mod progress;
 mod rails;
 mod repeats;
 mod rules;

@@ -32,10 +32,13 @@ pub struct Half {
     pub swallows: bool,
     /// What is written waits until this is taken back.
     pub stalls: bool,
+    /// A frame that is longer vanishes, and all that follows waits for it.
+    pub passes: Option<usize>,
 }
 
 impl Half {
     fn put(&mut self, at: Instant, bytes: Vec<u8>) {
+        self.swallows |= self.passes.is_some_and(|most| bytes.len() > most);
         if !self.swallows {
             self.queue.push_back((at, bytes.into()));
         }
