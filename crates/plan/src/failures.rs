@@ -9,6 +9,8 @@ use crate::{Dial, Failure, Route};
 
 /// First and longest pause before a failed step is tried again in the background.
 pub const RETRY: (Duration, Duration) = (Duration::from_secs(15), Duration::from_secs(240));
+/// When a step is tried again whose failure may have had a cause that is over.
+const SOON: Duration = Duration::from_secs(3);
 /// How long a failure counts that has not occurred again: longer than the longest
 /// pause plus any step's deadline.
 pub const REMEMBERED: Duration = Duration::from_secs(300);
@@ -65,7 +67,7 @@ impl Failures {
         // Connections that fail together count as one failure.
         let pause = match before {
             Some(record) if now.saturating_duration_since(record.last) < record.pause => record.pause,
-            Some(record) => (record.pause * 2).min(RETRY.1),
+            Some(record) => (record.pause * 2).clamp(RETRY.0, RETRY.1),
             None => RETRY.0,
         };
         self.0.insert(key, Record { reason: failure.reason, node, last: now, pause, wanted });
@@ -76,15 +78,22 @@ impl Failures {
         self.0.remove(&(towards(node, site, route, dial), route, dial));
     }
 
+    /// The network between has been cut and works again: what has failed towards a node says
+    /// nothing of what works now, and is tried again soon.
+    pub fn hasten(&mut self, (node, site): (Ipv4Addr, &str), now: Instant) {
+        for ((towards, ..), record) in &mut self.0 {
+            if towards.is((node, site)) {
+                (record.last, record.pause) = (now, SOON);
+            }
+        }
+    }
+
     /// The failures that count for a connection to a node. They stay wanted.
     pub fn towards(&mut self, (node, site): (Ipv4Addr, &str), now: Instant) -> Vec<Failure> {
-        let found = self.0.iter_mut().filter(|((towards, ..), record)| {
-            record.counts(now)
-                && match towards {
-                    Towards::Node(failed) => *failed == node,
-                    Towards::Site(failed) => failed == site,
-                }
-        });
+        let found = self
+            .0
+            .iter_mut()
+            .filter(|((towards, ..), record)| record.counts(now) && towards.is((node, site)));
         found
             .map(|((_, route, dial), record)| {
                 record.wanted = now;
@@ -100,6 +109,16 @@ impl Failures {
         self.0.retain(|_, record| record.counts(now) && since(record.wanted) < WANTED);
         let due = self.0.iter().filter(|(_, record)| since(record.last) >= record.pause);
         due.map(|((_, route, dial), record)| Due { node: record.node, route: *route, dial: *dial }).collect()
+    }
+}
+
+impl Towards {
+    /// Whether it counts for this node of this site.
+    fn is(&self, (node, site): (Ipv4Addr, &str)) -> bool {
+        match self {
+            Self::Node(failed) => *failed == node,
+            Self::Site(failed) => failed == site,
+        }
     }
 }
 
@@ -164,6 +183,30 @@ mod tests {
             failures.note(ONE, failure(Dial::Punch), now);
         }
         assert_eq!(pauses, [15, 30, 60, 120, 240, 240, 240]);
+    }
+
+    #[test]
+    fn after_a_cut_all_is_tried_again_soon_and_then_as_before() {
+        let mut failures = Failures::default();
+        let (mut now, mut pauses) = (Instant::now(), Vec::new());
+        for _ in 0..4 {
+            failures.note(ONE, failure(Dial::Punch), now);
+            failures.note(ELSEWHERE, failure(Dial::Punch), now);
+            now += RETRY.1;
+        }
+        failures.note(ONE, failure(Dial::Punch), now);
+        failures.hasten(OTHER, now);
+        for _ in 0..4 {
+            let last = now;
+            let is_due = |due: &Due| due.node == ONE.0;
+            while !failures.due(now).iter().any(is_due) {
+                assert!(!failures.towards(ONE, now).is_empty(), "it counts meanwhile");
+                now += Duration::from_secs(1);
+            }
+            pauses.push((now - last).as_secs());
+            failures.note(ONE, failure(Dial::Punch), now);
+        }
+        assert_eq!(pauses, [3, 15, 30, 60]);
     }
 
     #[test]

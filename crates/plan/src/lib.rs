@@ -7,6 +7,7 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | `better` | which steps are better than those in use |
 //! | `dial` | the dials and their names |
 //! | [`mod@plan`] | the decision |
 //! | [`parts`] | who dials whom on a way, with which ticket |
@@ -26,6 +27,7 @@
 //! | [`site_trunk`] | whether the gateways of two sites carry their nodes' connections |
 #![forbid(unsafe_code)]
 
+mod better;
 mod dial;
 pub mod egress;
 pub mod failures;
