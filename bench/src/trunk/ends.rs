@@ -15,9 +15,8 @@ use clap::{Args, Subcommand};
 use isthmus_carry::Uncounted;
 use isthmus_carry::plane::Plane;
 use isthmus_carry::trunk::accept::hello;
-use isthmus_carry::trunk::{Embedding, Kept, Stream, Undialed, config, keep};
+use isthmus_carry::trunk::{By, Dialed, Embedding, First, Kept, Stream, Undialed, config, keep};
 use isthmus_net::credentials::SigningRequest;
-use isthmus_net::rails::RailWay;
 use isthmus_net::secured::{ClientTls, Secured};
 use isthmus_net::{Authority, Credentials, Identity, Role as Party};
 use isthmus_trunk::{Config, Congestion, Role, TrunkId};
@@ -195,8 +194,9 @@ async fn trunk(dialer: &Arc<Dialer>, plane: &Plane, congestion: Congestion) -> a
     let peer = tls.identity().cloned().context("the far end has no certificate")?;
     let (trunk, notices) = plane.trunk(ours)?;
     let kept = Arc::new(Kept::new((id, true), trunk, peer));
-    kept.join(tls, Vec::new()).await.map_err(anyhow::Error::msg)?;
-    tokio::spawn(keep(dialer.clone(), kept.clone(), notices, None));
+    let (carrier, _) = kept.join(tls, Vec::new()).await.map_err(anyhow::Error::msg)?;
+    let first = First { id: carrier, dialed: Some(((), None)) };
+    tokio::spawn(keep(dialer.clone(), kept.clone(), notices, (first, None)));
     Ok(kept)
 }
 
@@ -231,14 +231,11 @@ impl Embedding for Dialer {
         true
     }
 
-    async fn dial(self: Arc<Self>, _: RailWay) -> Result<(Secured, ()), Undialed> {
+    async fn dial(self: Arc<Self>, _: By) -> Result<Dialed<()>, Undialed> {
         let dialed = self.connect(CARRIERS_PORT).await;
-        dialed.map(|tls| (tls, ())).map_err(|error| Undialed::Failed(format!("{error:#}")))
+        let dialed = dialed.map(|tls| Dialed { tls, way: (), segment: None });
+        dialed.map_err(|error| Undialed::Failed(format!("{error:#}")))
     }
-
-    fn joins(&self, (): ()) {}
-
-    fn works(&self) {}
 
     fn opened(&self, stream: Stream) {
         drop(stream);
@@ -295,8 +292,8 @@ impl Acceptor {
         let (trunk, notices) = self.plane.trunk(ours)?;
         let kept = Arc::new(Kept::new((hello.trunk, false), trunk, peer));
         isthmus_net::lock(&self.trunks).push(kept.clone());
-        kept.join(tls, first).await.map_err(anyhow::Error::msg)?;
-        tokio::spawn(keep(self, kept, notices, None));
+        let (id, _) = kept.join(tls, first).await.map_err(anyhow::Error::msg)?;
+        tokio::spawn(keep(self, kept, notices, (First { id, dialed: None }, None)));
         Ok(())
     }
 
@@ -323,13 +320,9 @@ impl Embedding for Acceptor {
         false
     }
 
-    async fn dial(self: Arc<Self>, _: RailWay) -> Result<(Secured, ()), Undialed> {
+    async fn dial(self: Arc<Self>, _: By) -> Result<Dialed<()>, Undialed> {
         Err(Undialed::Failed("the near end dials".to_owned()))
     }
-
-    fn joins(&self, (): ()) {}
-
-    fn works(&self) {}
 
     fn opened(&self, mut stream: Stream) {
         let (program, plane) = (self.program, self.plane.clone());

@@ -36,14 +36,15 @@ impl FarAgents {
         Self { tls, known: Mutex::default() }
     }
 
-    /// Verifies that this node's agent is there.
+    /// Verifies that this node's agent is there; `segment`: the longest of the connection, if
+    /// not as the kernel has it.
     ///
     /// # Errors
     /// If another host or party answers, or none.
     pub(crate) async fn verify(
         &self,
         node: &GridName,
-        address: SocketAddr,
+        (address, segment): (SocketAddr, Option<u16>),
         deadline: Deadline,
     ) -> Result<(), String> {
         let failed = |reason: &dyn std::fmt::Display| {
@@ -56,7 +57,8 @@ impl FarAgents {
         if since.is_some_and(|since| since.elapsed() < VERIFIED) {
             return Ok(());
         }
-        let stream = direct(&address.to_string(), SocketOptions::default(), deadline).await;
+        let options = SocketOptions { segment, ..SocketOptions::default() };
+        let stream = direct(&address.to_string(), options, deadline).await;
         let stream = stream.map_err(|error| failed(&error))?;
         let secured = secure(stream, &Expected::agent(node, None), &self.tls, deadline).await;
         secured.map_err(|error| failed(&error))?;
@@ -124,11 +126,12 @@ mod tests {
             (&other, "isthmus:///agent/beta/n1/anna", false),
         ] {
             let address = service(Some(credentials(of, uri))).await;
-            let verified = far_agents.verify(&node, address, Duration::from_secs(20).into()).await;
+            let verified = far_agents.verify(&node, (address, None), Duration::from_secs(20).into()).await;
             assert_eq!(verified.is_ok(), want, "{uri}: {verified:?}");
         }
         let address = service(None).await;
-        let error = far_agents.verify(&node, address, Duration::from_secs(20).into()).await.unwrap_err();
+        let error =
+            far_agents.verify(&node, (address, None), Duration::from_secs(20).into()).await.unwrap_err();
         assert!(error.contains("the agent of n1.beta does not show itself at 127.0.0.1:"), "{error}");
     }
 
@@ -144,7 +147,7 @@ mod tests {
         let (address, node) = (listener.local_addr().unwrap(), "n1.beta".parse().unwrap());
         // The only connection that is ever accepted.
         let accepting = async { agent.accept(listener.accept().await.unwrap().0).await.unwrap() };
-        let verify = || far_agents.verify(&node, address, Duration::from_secs(20).into());
+        let verify = || far_agents.verify(&node, (address, None), Duration::from_secs(20).into());
         let (_agent, one, two, three) = tokio::join!(accepting, verify(), verify(), verify());
         assert_eq!((one, two, three), (Ok(()), Ok(()), Ok(())));
         assert_eq!(verify().await, Ok(()));

@@ -130,12 +130,12 @@ impl Streams {
             }
             let (to, until) = (address.to_string(), deadline.part(DIAL));
             let dialing = async {
-                let dialed = direct(&to, SocketOptions::default(), until).await;
-                dialed.map_err(|error| error.to_string())
+                let options = SocketOptions { segment: leg.segment, ..SocketOptions::default() };
+                direct(&to, options, until).await.map_err(|error| error.to_string())
             };
             let verifying = async {
                 match &leg.agent {
-                    Some(agent) => self.far_agents.verify(agent, address, until).await,
+                    Some(agent) => self.far_agents.verify(agent, (address, leg.segment), until).await,
                     None => Ok(()),
                 }
             };

@@ -26,7 +26,7 @@ use isthmus_wire::proto::{self, dial_answer, dial_request, rendezvous_reply};
 use isthmus_wire::ticket::TICKET_LEN;
 use isthmus_wire::{ConnectionId, DecodeError};
 
-use fields::{ANSWER, ORDER, REPLY, address, carried, id, malformed, port, sealed, unknown_way};
+use fields::{ANSWER, ORDER, REPLY, address, carried, id, malformed, port, sealed, segment, unknown_way};
 
 pub use legs::{Expected, First, Leg, take_leg};
 pub use request::{Request, Way};
@@ -121,6 +121,8 @@ pub struct Order {
     pub initiator: Ipv4Addr,
     /// How the acceptor connects.
     pub way: OrderWay,
+    /// The longest segment of its connection, in bytes, if not as the kernel has it.
+    pub segment: Option<u16>,
 }
 
 /// How an acceptor connects.
@@ -212,7 +214,8 @@ impl Order {
                 syn: carried(ORDER, &traverse.syn)?,
             },
         };
-        Ok(Self { initiator: request.initiator.into(), way })
+        let segment = segment(ORDER, request.segment)?;
+        Ok(Self { initiator: request.initiator.into(), way, segment })
     }
 }
 

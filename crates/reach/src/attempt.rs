@@ -5,17 +5,25 @@ use std::time::Duration;
 
 use isthmus_net::dial::{DialError, SocketOptions, introduced, resolve};
 use isthmus_net::rendezvous::{Place, Reply, ReplyWay, Stop, Way};
+use isthmus_net::secured::ClientTls;
 use isthmus_net::{Deadline, Late, Owner, callback, grpc};
 use isthmus_plan::{Step, limits};
 use isthmus_wire::JobId;
 use isthmus_wire::preamble::Status;
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::carrier::{Carrier, reset_if_dropped};
 use crate::dialer::{Dialer, Found};
 use crate::far_end::{Expected, Unverified, secure};
 use crate::purpose::{Purpose, Security, Unaccepted};
+
+/// After what silence of a TLS handshake the step is taken once more beside it, with shorter
+/// segments: large packets may vanish on the way.
+const HANGS: Duration = Duration::from_secs(3);
+/// Those segments, in bytes: IPv4 packets of 1280 and 540 bytes.
+const SHORTER: [u16; 2] = [1240, 500];
 
 /// Why a step failed, and whether the next one is tried.
 #[derive(Debug)]
@@ -58,6 +66,7 @@ impl From<Unaccepted> for StepError {
 pub(crate) type Opened<T> = Result<(T, String), StepError>;
 
 /// An attempt to reach one destination.
+#[derive(Clone)]
 pub(crate) struct Attempt<'a> {
     pub dialer: &'a Dialer,
     pub found: &'a Found,
@@ -67,6 +76,8 @@ pub(crate) struct Attempt<'a> {
     /// Relays and gateways that the broker has named so far. The next request
     /// asks it for others.
     pub named: Vec<String>,
+    /// The longest segment of the connection that was opened last, if not as each kernel has it.
+    pub segment: Option<u16>,
     /// The current step's.
     pub deadline: Deadline,
     /// The current step leads to a port that the other party's agent hasn't signed.
@@ -77,7 +88,8 @@ impl<'a> Attempt<'a> {
     /// An attempt without a step so far.
     pub(crate) fn new(dialer: &'a Dialer, found: &'a Found, options: SocketOptions) -> Self {
         let deadline = Deadline::within(Duration::ZERO);
-        Self { dialer, found, options, job: None, named: Vec::new(), deadline, unsigned: false }
+        let (named, segment, unsigned) = (Vec::new(), None, false);
+        Self { dialer, found, options, job: None, named, segment, deadline, unsigned }
     }
 
     /// The deadline of a part of the current step, which is `usual` where the step has the
@@ -118,11 +130,12 @@ impl<'a> Attempt<'a> {
         let (stream, relay) = self.deadline.bound(self.dial(step)).await.map_err(late)??;
         reset_if_dropped(&stream, true);
         self.check_raw(security)?;
-        let carrier = match security.tls(self.found.plan.encrypted || self.unsigned) {
-            None => Carrier::Raw(stream),
+        self.segment = self.options.segment;
+        let (carrier, relay) = match security.tls(self.found.plan.encrypted || self.unsigned) {
+            None => (Carrier::Raw(stream), relay),
             Some(tls) => {
                 let expected = Expected::agent(&self.found.name, owner);
-                secure(stream, &expected, tls, self.deadline).await?
+                self.shake(step, (stream, relay), tls, &expected).await?
             }
         };
         reset_if_dropped(carrier.socket(), false);
@@ -139,10 +152,62 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
+    /// Makes the TLS handshake of a step. While it hangs, the step is taken anew with shorter
+    /// segments, and the first that is made counts.
+    async fn shake(
+        &mut self,
+        step: &Step,
+        (stream, relay): (TcpStream, String),
+        tls: &ClientTls,
+        expected: &Expected,
+    ) -> Opened<Carrier> {
+        let shaking = secure(stream, expected, tls, self.deadline);
+        tokio::pin!(shaking);
+        if let Ok(done) = timeout(self.part(HANGS).left(), &mut shaking).await {
+            return Ok((done?, relay));
+        }
+        let shorter = self.clone();
+        tokio::select! {
+            done = shaking => Ok((done?, relay)),
+            (segment, opened) = shorter.with_shorter(step, tls, expected) => {
+                self.segment = Some(segment);
+                Ok(opened)
+            }
+        }
+    }
+
+    /// The whole step with shorter and shorter segments; never returns if none helps.
+    async fn with_shorter(
+        mut self,
+        step: &Step,
+        tls: &ClientTls,
+        expected: &Expected,
+    ) -> (u16, (Carrier, String)) {
+        let longest = self.options.segment.unwrap_or(u16::MAX);
+        for segment in SHORTER.into_iter().filter(|segment| *segment < longest) {
+            self.options.segment = Some(segment);
+            let deadline = self.part(HANGS);
+            let trying = async {
+                let (stream, relay) = self.dial(step).await.ok()?;
+                reset_if_dropped(&stream, true);
+                Some((secure(stream, expected, tls, deadline).await.ok()?, relay))
+            };
+            if let Ok(Some(opened)) = deadline.bound(trying).await {
+                tracing::info!(
+                    node = %self.found.name, dial = %step.dial, segment,
+                    "large packets vanish on the way: a connection stands with shorter segments"
+                );
+                return (segment, opened);
+            }
+        }
+        std::future::pending().await
+    }
+
     /// Asks the broker for a rendezvous with the destination. Keeps the names of
     /// the relay and the gateways in its reply: the next try asks for others.
     pub(crate) async fn rendezvous(&mut self, way: Way) -> Result<ReplyWay, StepError> {
-        let arranging = self.dialer.control.rendezvous(self.found.destination, way, self.deadline).await;
+        let wanted = (way, self.options.segment);
+        let arranging = self.dialer.control.rendezvous(self.found.destination, wanted, self.deadline).await;
         let Reply { way, gateways } = arranging.map_err(|status| {
             StepError::Next(format!("no rendezvous arranged: {}", grpc::reason(&status)))
         })?;

@@ -29,11 +29,17 @@ pub trait ControlPlane: fmt::Debug + Send + Sync {
     /// Drops a node's contact from the cache.
     fn forget(&self, node: Ipv4Addr);
 
-    /// Asks the broker for a rendezvous with a node.
+    /// Asks the broker for a rendezvous with a node. `segment`: the longest segment of all
+    /// connections for it, in bytes, if not as each kernel has it.
     ///
     /// # Errors
     /// The broker's status; `UNAVAILABLE` if it can't be reached by the deadline.
-    async fn rendezvous(&self, destination: Ipv4Addr, way: Way, deadline: Deadline) -> Result<Reply, Status>;
+    async fn rendezvous(
+        &self,
+        destination: Ipv4Addr,
+        (way, segment): (Way, Option<u16>),
+        deadline: Deadline,
+    ) -> Result<Reply, Status>;
 
     /// Asks the broker to have a relay dial this party. The implementation fills
     /// in the initiator.

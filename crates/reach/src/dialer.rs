@@ -37,6 +37,8 @@ pub struct Reached {
     pub relay: String,
     /// The other node's grid name.
     pub node: GridName,
+    /// Its longest segment, in bytes, if not as each kernel has it.
+    pub segment: Option<u16>,
     /// From the lookup until the connection stood.
     pub setup: Duration,
     /// Ways that failed before, each with its reason.
@@ -140,6 +142,12 @@ impl Dialer {
         }
         let stated = self.signatures.stated(destination, &reply);
         Ok(Found { destination, node: node.clone(), name, plan, stated })
+    }
+
+    /// The way to a node was cut and works again: steps that failed meanwhile are tried anew
+    /// soon.
+    pub fn hasten(&self, destination: Ipv4Addr, name: &GridName) {
+        lock(&self.failures).hasten((destination, name.site.as_str()), Instant::now());
     }
 
     /// Moves the steps that failed not long ago to the end of this node's plan, as

@@ -5,12 +5,13 @@ use std::net::Ipv4Addr;
 use std::time::Instant;
 
 use isthmus_net::counters;
-use isthmus_net::enums::{dial_to_wire, route_to_wire};
+use isthmus_net::enums::{dial_from_wire, dial_to_wire, route_from_wire, route_to_wire};
 use isthmus_net::lock;
 use isthmus_plan::{Dial, Failure, Route, Step};
+use isthmus_wire::GridName;
 
 use crate::attempt::{Attempt, StepError};
-use crate::dialer::{Dialer, ReachError, Reached};
+use crate::dialer::{Dialer, Found, ReachError, Reached};
 use crate::purpose::{Purpose, Security};
 use crate::words::{Tried, reasons, way};
 
@@ -50,6 +51,15 @@ fn heeds_source(step: &Step) -> bool {
         && matches!(step.dial, Dial::Direct | Dial::PortRange | Dial::Relay)
 }
 
+/// What has come of some steps.
+enum Taken {
+    Reached(Box<Reached>),
+    /// The other party has answered, or the initiator has given up: no step helps.
+    Ended(ReachError),
+    /// None has worked.
+    Failed(Vec<Tried>),
+}
+
 impl Dialer {
     /// Opens a connection to the agent of the node with this virtual address.
     ///
@@ -64,23 +74,87 @@ impl Dialer {
         mut purpose: Purpose<'_>,
     ) -> Result<Reached, ReachError> {
         let started = Instant::now();
-        let mut found = self.find(destination).await?;
-        tracing::debug!(node = %found.name, steps = found.plan.steps.len(), "looked up");
-        if let Some(node) = purpose.node.filter(|node| **node != found.name) {
-            let other = &found.name;
-            return Err(ReachError::Unknown(format!(
-                "{destination} is the address of {node}, and the gateway names {other} as the node that has it"
-            )));
-        }
+        let mut found = self.find_named(destination, purpose.node).await?;
         // What works from one address says nothing of the others.
         let from_source = purpose.options.source.is_some();
         if !from_source {
             found.plan.demote(&lock(&self.failures).towards(found.towards(), started));
         }
+        let steps: Vec<Step> = purpose.security.steps(&found.plan.steps).cloned().collect();
+        let failed = match self.take(&found, &steps, &mut purpose, started).await {
+            Taken::Reached(reached) => return Ok(*reached),
+            Taken::Ended(error) => return Err(error),
+            Taken::Failed(failed) => failed,
+        };
+        if from_source || matches!(purpose.security, Security::ByGateways(_)) {
+            return Err(ReachError::NoWay(reasons(&failed, &[])));
+        }
+        // The node may have moved since the contact was cached.
+        self.control.forget(destination);
+        Err(ReachError::NoWay(reasons(&failed, &found.plan.left_out)))
+    }
+
+    /// Opens a connection by a step of the plan that is better than at least one of `than`,
+    /// and isn't known to fail now; with the places of those that it is better than. `None` if
+    /// there is no such step.
+    ///
+    /// # Errors
+    /// As of [`reach`](Self::reach).
+    pub async fn reach_better(
+        &self,
+        destination: Ipv4Addr,
+        than: &[(Route, Dial)],
+        mut purpose: Purpose<'_>,
+    ) -> Result<Option<(Reached, Vec<usize>)>, ReachError> {
+        let started = Instant::now();
+        let found = self.find_named(destination, purpose.node).await?;
+        let failures = lock(&self.failures).towards(found.towards(), started);
+        let better = found.plan.better(than, &failures);
+        let steps: Vec<Step> = purpose.security.steps(&better).cloned().collect();
+        if steps.is_empty() {
+            return Ok(None);
+        }
+        match self.take(&found, &steps, &mut purpose, started).await {
+            Taken::Reached(reached) => {
+                let way = route_from_wire(reached.route).zip(dial_from_wire(reached.dial));
+                let place = way.map_or(usize::MAX, |way| found.plan.place(way));
+                let outdone = than.iter().enumerate();
+                let outdone = outdone.filter(|(_, other)| found.plan.place(**other) > place);
+                Ok(Some((*reached, outdone.map(|(at, _)| at).collect())))
+            }
+            Taken::Ended(error) => Err(error),
+            Taken::Failed(failed) => Err(ReachError::NoWay(reasons(&failed, &[]))),
+        }
+    }
+
+    /// Looks a node up, which must be this one if the purpose names it.
+    async fn find_named(&self, destination: Ipv4Addr, node: Option<&GridName>) -> Result<Found, ReachError> {
+        let found = self.find(destination).await?;
+        tracing::debug!(node = %found.name, steps = found.plan.steps.len(), "looked up");
+        match node.filter(|node| **node != found.name) {
+            None => Ok(found),
+            Some(node) => {
+                let other = &found.name;
+                Err(ReachError::Unknown(format!(
+                    "{destination} is the address of {node}, and the gateway names {other} as the node that has it"
+                )))
+            }
+        }
+    }
+
+    /// Takes steps one after another, until one works.
+    async fn take(
+        &self,
+        found: &Found,
+        steps: &[Step],
+        purpose: &mut Purpose<'_>,
+        started: Instant,
+    ) -> Taken {
+        let from_source = purpose.options.source.is_some();
         let towards = found.towards();
         let mut failed: Vec<Tried> = Vec::new();
-        let mut attempt = Attempt::new(self, &found, purpose.options);
-        for step in purpose.security.steps(&found.plan.steps) {
+        let mut attempt = Attempt::new(self, found, purpose.options);
+        for step in steps {
             if from_source && !heeds_source(step) {
                 continue;
             }
@@ -92,7 +166,7 @@ impl Dialer {
                 tracing::debug!(
                     node = %found.name, route = %step.route, dial = %step.dial, deadline = ?step.deadline, "a step"
                 );
-                let tried = attempt.step(step, &mut purpose).await;
+                let tried = attempt.step(step, purpose).await;
                 count(step, tried.as_ref().err(), started);
                 match tried {
                     Ok((carrier, relay)) => {
@@ -100,19 +174,22 @@ impl Dialer {
                         if !from_source {
                             lock(&self.failures).clear(towards, step.route, step.dial);
                         }
-                        return Ok(Reached {
+                        return Taken::Reached(Box::new(Reached {
                             carrier,
                             route: route_to_wire(step.route),
                             dial: dial_to_wire(step.dial),
                             relay,
+                            segment: attempt.segment,
                             setup: started.elapsed(),
                             failures: reasons(&failed, &[]),
-                            node: found.name,
-                        });
+                            node: found.name.clone(),
+                        }));
                     }
-                    Err(StepError::Final(status)) => return Err(ReachError::Answered(status)),
-                    Err(StepError::GivenUp) => return Err(ReachError::GivenUp),
-                    Err(StepError::OtherOwner(reason)) => return Err(ReachError::OtherOwner(reason)),
+                    Err(StepError::Final(status)) => return Taken::Ended(ReachError::Answered(status)),
+                    Err(StepError::GivenUp) => return Taken::Ended(ReachError::GivenUp),
+                    Err(StepError::OtherOwner(reason)) => {
+                        return Taken::Ended(ReachError::OtherOwner(reason));
+                    }
                     // The broker named no other relay or gateway.
                     Err(StepError::Next(_)) if time > 0 && attempt.named.len() == named => break,
                     Err(StepError::Next(reason)) => {
@@ -127,12 +204,7 @@ impl Dialer {
                 }
             }
         }
-        if from_source || matches!(purpose.security, Security::ByGateways(_)) {
-            return Err(ReachError::NoWay(reasons(&failed, &[])));
-        }
-        // The node may have moved since the contact was cached.
-        self.control.forget(destination);
-        Err(ReachError::NoWay(reasons(&failed, &found.plan.left_out)))
+        Taken::Failed(failed)
     }
 }
 

@@ -125,7 +125,7 @@ mod tests {
 
         fn forget(&self, _: Ipv4Addr) {}
 
-        async fn rendezvous(&self, _: Ipv4Addr, _: Way, _: Deadline) -> Result<Reply, Status> {
+        async fn rendezvous(&self, _: Ipv4Addr, _: (Way, Option<u16>), _: Deadline) -> Result<Reply, Status> {
             let (address, ticket) = (self.address.clone(), [0; TICKET_LEN]);
             let stop = Stop { place: Place::OwnSite, address, ticket, relay: None };
             Ok(Reply { way: ReplyWay::Stop(stop), gateways: Vec::new() })

@@ -74,7 +74,12 @@ impl ControlPlane for Broker {
 
     fn forget(&self, _: Ipv4Addr) {}
 
-    async fn rendezvous(&self, _: Ipv4Addr, way: Way, deadline: Deadline) -> Result<Reply, Status> {
+    async fn rendezvous(
+        &self,
+        _: Ipv4Addr,
+        (way, _): (Way, Option<u16>),
+        deadline: Deadline,
+    ) -> Result<Reply, Status> {
         assert!(deadline.left() <= self.step);
         tokio::time::sleep(self.pause).await;
         let way = match way {

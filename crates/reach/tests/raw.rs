@@ -55,7 +55,7 @@ impl ControlPlane for Gateway {
 
     fn forget(&self, _: Ipv4Addr) {}
 
-    async fn rendezvous(&self, _: Ipv4Addr, _: Way, _: Deadline) -> Result<Reply, Status> {
+    async fn rendezvous(&self, _: Ipv4Addr, _: (Way, Option<u16>), _: Deadline) -> Result<Reply, Status> {
         let (address, ticket) = (self.stop.clone(), [0; TICKET_LEN]);
         let stop = Stop { place: Place::OwnSite, address, ticket, relay: None };
         Ok(Reply { way: ReplyWay::Stop(stop), gateways: Vec::new() })
@@ -290,7 +290,7 @@ async fn raw_data_comes_only_from_where_the_agent_has_signed_that_it_is() {
         ("a port, of an earlier release", None, punch(&far, another, another), FAR, false),
         ("a relay, as the broker has it", Some(signed), OrderWay::Stop(stop), FAR, true),
     ] {
-        let order = Order { initiator: FAR, way };
+        let order = Order { initiator: FAR, way, segment: None };
         let owner = own.identity().owner().unwrap();
         assert_eq!(with(signed).may_take_raw(&order, (from, &n1), owner).await, want, "{case}");
     }

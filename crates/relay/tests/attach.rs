@@ -188,6 +188,7 @@ async fn meet(alpha: &mut Site, beta: &mut Site) -> (TcpStream, TcpStream) {
         destination: beta.virtual_address,
         initiator: alpha.virtual_address,
         way: Some(rendezvous_request::Way::Relay(rendezvous_request::Relay::default())),
+        segment: 0,
     };
     let reply = alpha.client.rendezvous(request).await.unwrap().into_inner();
     let dial = beta.dial_request().await;
@@ -283,6 +284,7 @@ async fn a_revoked_relay_gets_no_further_connections() {
         destination: beta.virtual_address,
         initiator: alpha.virtual_address,
         way: Some(rendezvous_request::Way::Relay(rendezvous_request::Relay::default())),
+        segment: 0,
     };
     let refused = alpha.client.rendezvous(request).await.unwrap_err();
     assert!(refused.message().contains("no relay is attached"), "{refused}");

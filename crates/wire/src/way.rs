@@ -1,5 +1,5 @@
 //! How a trunk's carrier was dialed. The agent that dials it tells the other one, on a
-//! stream of the trunk, so that both account for their connections by the same way.
+//! stream of the trunk, so that both account for what it carries by the same way.
 //!
 //! ```text
 //!  0  4B magic
@@ -8,7 +8,8 @@
 //!  6  u8 dial, as in isthmus.proto
 //!  7  u8 length of the relay's name, 0 for none
 //!  8 63B the relay's name
-//! 71  zero to the length of a preamble, in whose place it stands
+//! 71  u32 the number of the carrier at the receiver's end, plus 1; 0: not told
+//! 75  zero to the length of a preamble, in whose place it stands
 //! ```
 
 use crate::preamble::PREAMBLE_LEN;
@@ -20,6 +21,7 @@ pub const WAY_LEN: usize = PREAMBLE_LEN;
 const MESSAGE: &str = "way";
 const NAME: usize = 8;
 const NAME_MAX: usize = 63;
+const CARRIER: usize = 71;
 
 /// How a carrier was dialed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +32,8 @@ pub struct Way {
     pub dial: u8,
     /// The relay's name.
     pub relay: Option<Label>,
+    /// The number by which the receiver names the carrier.
+    pub carrier: Option<u32>,
 }
 
 impl Way {
@@ -48,6 +52,8 @@ impl Way {
             out[7] = name.len() as u8;
             out[NAME..NAME + name.len()].copy_from_slice(name);
         }
+        let carrier = self.carrier.map_or(0, |carrier| carrier.saturating_add(1));
+        out[CARRIER..CARRIER + 4].copy_from_slice(&carrier.to_be_bytes());
         out
     }
 
@@ -67,7 +73,8 @@ impl Way {
                 Some(name.parse::<Label>().map_err(|error| wrong(error.to_string()))?)
             }
         };
-        let way = Self { route: bytes[5], dial: bytes[6], relay };
+        let carrier = bytes[CARRIER..].first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
+        let way = Self { route: bytes[5], dial: bytes[6], relay, carrier: carrier.checked_sub(1) };
         opening::same(MESSAGE, &way.encode(), bytes)?;
         Ok(way)
     }
@@ -80,16 +87,18 @@ mod tests {
     #[test]
     fn a_way_is_read_as_it_was_written() {
         for relay in [None, Some("hub"), Some(&*"a".repeat(63))] {
-            let way = Way { route: 1, dial: 2, relay: relay.map(|name| name.parse().unwrap()) };
-            let bytes = way.encode();
-            assert!(Way::is(&bytes));
-            assert_eq!(Way::decode(&bytes), Ok(way));
+            for carrier in [None, Some(0), Some(u32::MAX - 1)] {
+                let way = Way { route: 1, dial: 2, relay: relay.map(|name| name.parse().unwrap()), carrier };
+                let bytes = way.encode();
+                assert!(Way::is(&bytes));
+                assert_eq!(Way::decode(&bytes), Ok(way));
+            }
         }
     }
 
     #[test]
     fn what_is_no_way_is_refused() {
-        let good = Way { route: 1, dial: 2, relay: Some("hub".parse().unwrap()) }.encode();
+        let good = Way { route: 1, dial: 2, relay: Some("hub".parse().unwrap()), carrier: None }.encode();
         for (place, byte, why) in [
             (0, b'X', "magic"),
             (4, 9, "version"),

@@ -4,7 +4,6 @@ use std::io;
 use std::sync::Arc;
 
 use isthmus_carry::trunk::accept::{hello, refuse};
-use isthmus_carry::trunk::config;
 use isthmus_net::dial::ends;
 use isthmus_net::secured::Secured;
 use isthmus_net::{Identity, Role as PartyRole};
@@ -33,7 +32,7 @@ pub(crate) async fn carrier(node: &Arc<Node>, mut tls: Secured) -> io::Result<()
         return refuse(tls, Reason::Trunk, format!("{} has no such trunk any more", node.name())).await;
     }
     let last = Last { way: None, ends: ends(tls.get_ref().0).into() };
-    let (trunk, notices) = node.plane().trunk(config(Role::Acceptor, hello.trunk, node.rails()))?;
+    let (trunk, notices) = node.plane().trunk(open::own_config(node, Role::Acceptor, hello.trunk))?;
     let made = Made { id: hello.trunk, trunk, notices, peer, last, redial: None };
     open::start(node, &name, tls, first, made).await.map(drop).map_err(io::Error::other)
 }

@@ -6,14 +6,16 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Duration;
 
-use isthmus_carry::trunk::{Embedding, Stream, Undialed};
+use isthmus_carry::trunk::{Better, By, Dialed, Embedding, Stream, Undialed};
 use isthmus_net::Deadline;
 use isthmus_net::callback;
 use isthmus_net::dial::{SocketOptions, direct};
-use isthmus_net::rails::{Rail, RailWay};
+use isthmus_net::enums::dial_name;
+use isthmus_net::rails::Rail;
 use isthmus_net::secured::Secured;
 use isthmus_reach::carrier::Carrier;
-use isthmus_reach::{Expected, Security, secure};
+use isthmus_reach::{Expected, Reached, Security, secure};
+use isthmus_trunk::CarrierId;
 use isthmus_wire::{GridName, proto, way};
 
 use super::registry::{Last, Standing, Way};
@@ -35,15 +37,12 @@ pub(super) struct Embedded {
 
 impl Embedded {
     /// Connects to an address that the other agent has told.
-    async fn connect(
-        &self,
-        address: SocketAddrV4,
-        source: Option<Ipv4Addr>,
-    ) -> Result<(Secured, Last), Undialed> {
+    async fn connect(&self, address: SocketAddrV4, by: By) -> Result<Dialed<Last>, Undialed> {
         // The other agent may be captured: it names no service of this node.
         callback::check_service(address.into()).map_err(|error| Undialed::Failed(error.to_string()))?;
         let deadline = Deadline::within(CONNECT);
-        let options = SocketOptions { source, ..SocketOptions::default() };
+        let options =
+            SocketOptions { source: by.rail.source, segment: by.segment, ..SocketOptions::default() };
         let tcp = direct(&address.to_string(), options, deadline).await;
         let tcp = tcp.map_err(|error| Undialed::Failed(error.to_string()))?;
         let expected = Expected::agent(&self.name, Some(self.node.owner()));
@@ -51,8 +50,20 @@ impl Embedded {
         let carrier = carrier.map_err(|error| Undialed::Failed(format!("{error}")))?;
         let ends = carrier.ends().into();
         let (route, dial, relay) = (proto::Route::EndToEnd, proto::Dial::Direct, String::new());
-        Ok((trunk_carrier(carrier)?, Last { way: Some(Way { route, dial, relay }), ends }))
+        let way = Last { way: Some(Way { route, dial, relay }), ends };
+        Ok(Dialed { tls: trunk_carrier(carrier)?, way, segment: by.segment })
     }
+
+    /// Where this end dials along the plan.
+    fn destination(&self) -> Result<Ipv4Addr, Undialed> {
+        self.standing.destination().ok_or_else(|| Undialed::Failed("the other end dials it".to_owned()))
+    }
+}
+
+/// A carrier that was dialed along the plan.
+fn dialed(reached: Reached) -> Result<Dialed<Last>, Undialed> {
+    let (way, segment) = (open::last(&reached), reached.segment);
+    Ok(Dialed { tls: trunk_carrier(reached.carrier)?, way, segment })
 }
 
 /// A connection that the other agent has taken as a trunk's carrier.
@@ -79,28 +90,58 @@ impl Embedding for Embedded {
     }
 
     /// At its address on the rail, or else along the whole plan.
-    async fn dial(self: Arc<Self>, rail: RailWay) -> Result<(Secured, Last), Undialed> {
-        if let Some(address) = rail.address {
-            return self.connect(address, rail.source).await;
+    async fn dial(self: Arc<Self>, by: By) -> Result<Dialed<Last>, Undialed> {
+        if let Some(address) = by.rail.address {
+            return self.connect(address, by).await;
         }
-        let (node, destination) = (&self.node, self.standing.destination());
-        let destination = destination.ok_or_else(|| Undialed::Failed("the other end dials it".to_owned()))?;
-        let dialed = open::dial(node, destination, Security::Tls(&node.tls().trunk), rail.source).await;
-        let reached = dialed.map_err(|error| Undialed::Failed(error.to_string()))?;
-        let last = open::last(&reached);
-        Ok((trunk_carrier(reached.carrier)?, last))
+        let security = Security::Tls(&self.node.tls().trunk);
+        let reached = open::dial(&self.node, self.destination()?, security, by).await;
+        dialed(reached.map_err(|error| Undialed::Failed(error.to_string()))?)
     }
 
-    fn joins(&self, last: Last) {
-        if self.standing.kept.is_own {
-            self.standing.set_last(last);
+    /// By a step of the plan that comes before theirs, and has not failed of late. Those that
+    /// have are tried again in the background.
+    async fn dial_better(
+        self: Arc<Self>,
+        than: Vec<Last>,
+        segment: Option<u16>,
+    ) -> Option<Result<Better<Last>, Undialed>> {
+        let ways: Option<Vec<_>> = than.iter().map(|last| last.way.as_ref()?.planned()).collect();
+        let (ways, destination) = (ways?, self.destination().ok()?);
+        let by = By { segment, ..By::default() };
+        let purpose = open::purpose(&self.node, Security::Tls(&self.node.tls().trunk), by);
+        match self.node.dialer().reach_better(destination, &ways, purpose).await {
+            Ok(None) => None,
+            Ok(Some((reached, outdone))) => {
+                tracing::info!(peer = %self.name, dial = %dial_name(reached.dial), "a better way works");
+                Some(dialed(reached).map(|dialed| Better { dialed, outdone }))
+            }
+            Err(error) => Some(Err(Undialed::Failed(error.to_string()))),
         }
     }
 
-    fn works(&self) {
+    fn joins(&self, last: &Last) {
+        self.standing.joins(last.way.clone());
+    }
+
+    fn joined(&self, id: CarrierId, last: &Last) {
+        self.standing.joined(id, last.clone());
+    }
+
+    fn carrier_ended(&self, id: CarrierId) {
+        self.standing.forget(id);
+    }
+
+    fn works(&self, id: CarrierId, last: Option<&Last>) {
         tracing::debug!(peer = %self.name, ends = %self.standing.last().ends, "a carrier works");
-        if self.standing.kept.is_own {
-            tokio::spawn(tell_way(self.standing.clone()));
+        if let Some(way) = last.and_then(|last| last.way.clone()) {
+            tokio::spawn(tell_way(self.standing.clone(), id, way));
+        }
+    }
+
+    fn healed(&self) {
+        if let Some(destination) = self.standing.destination() {
+            self.node.dialer().hasten(destination, &self.name);
         }
     }
 
@@ -115,10 +156,13 @@ impl Embedding for Embedded {
     }
 }
 
-/// Tells the other end how the newest carrier was dialed.
-async fn tell_way(standing: Arc<Standing>) {
-    if let (Some(way), Ok(stream)) = (standing.last().way, standing.kept.trunk.open().await) {
-        stream.send(&way.encode());
+/// Tells the other end how a carrier was dialed, by that end's number of it.
+async fn tell_way(standing: Arc<Standing>, id: CarrierId, way: Way) {
+    let Some(snapshot) = standing.kept.trunk.status().await else { return };
+    let carrier = snapshot.carriers.iter().find(|carrier| carrier.id == id);
+    let number = carrier.and_then(|carrier| carrier.status.peers_number);
+    if let Ok(stream) = standing.kept.trunk.open().await {
+        stream.send(&way.encode(number));
     }
 }
 
@@ -130,7 +174,8 @@ async fn take(node: Arc<Node>, standing: Arc<Standing>, stream: TrunkStream) {
     let taken = async {
         let bytes = preamble(&mut link).await?;
         if way::Way::is(&bytes) {
-            standing.set_way(Way::decode(&bytes).map_err(io::Error::other)?);
+            let (way, carrier) = Way::decode(&bytes).map_err(io::Error::other)?;
+            standing.told(carrier, way);
             return Ok(());
         }
         match link {

@@ -4,14 +4,14 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use isthmus_carry::trunk::{Kept, Notices, config, keep};
+use isthmus_carry::trunk::{By, First, Kept, Notices, config, keep};
 use isthmus_net::Identity;
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::mac::random;
 use isthmus_net::secured::Secured;
 use isthmus_reach::carrier::Carrier;
 use isthmus_reach::{Purpose, ReachError, Reached, Security};
-use isthmus_trunk::{Role, TrunkId};
+use isthmus_trunk::{Config, Role, TrunkId};
 use isthmus_wire::GridName;
 use tokio::time::timeout;
 
@@ -112,7 +112,7 @@ pub(super) async fn stream(
     let failure = failed.as_ref().filter(|(when, _)| *when > asked).map(|(_, reason)| reason.clone());
     let dialed = match failure {
         Some(reason) => Err(ReachError::NoWay(vec![reason])),
-        None => dial(node, destination, security, None).await,
+        None => dial(node, destination, security, By::default()).await,
     };
     let mut reached = match dialed {
         Ok(reached) => reached,
@@ -121,7 +121,7 @@ pub(super) async fn stream(
             return over(node.trunks().other(peer)).await.ok_or(error);
         }
     };
-    let last = last(&reached);
+    let (last, segment) = (last(&reached), reached.segment);
     let tls = match reached.carrier {
         Carrier::Raw(_) => return Ok(Opened::NoTrunk),
         Carrier::Tls(tls) if tls.get_ref().1.alpn_protocol() == Some(TRUNK_PROTOCOL) => tls,
@@ -134,7 +134,7 @@ pub(super) async fn stream(
     let failures = std::mem::take(&mut reached.failures);
     let no_way = |reason: String| ReachError::NoWay(vec![format!("a trunk to {peer}: {reason}")]);
     // Whoever waits for it may give up. The trunk is kept all the same.
-    let making = tokio::spawn(make(node.clone(), peer.clone(), destination, *tls, last));
+    let making = tokio::spawn(make(node.clone(), peer.clone(), destination, *tls, (last, segment)));
     let made = making.await.unwrap_or_else(|error| Err(error.to_string()));
     let standing = made.map_err(no_way)?;
     let stream = timeout(ESTABLISHED, standing.kept.trunk.open()).await;
@@ -172,8 +172,7 @@ async fn over(standing: Option<Arc<Standing>>) -> Option<Opened> {
     opened(&standing, stream, Vec::new())
 }
 
-/// Dials a carrier along the whole plan. `source`: the address that this node connects from,
-/// if not as the routing table has it.
+/// Dials a carrier along the whole plan.
 ///
 /// # Errors
 /// [`ReachError`].
@@ -181,11 +180,15 @@ pub(super) async fn dial(
     node: &Node,
     destination: Ipv4Addr,
     security: Security<'_>,
-    source: Option<Ipv4Addr>,
+    by: By,
 ) -> Result<Reached, ReachError> {
-    let options = SocketOptions { source, ..SocketOptions::default() };
-    let purpose = Purpose { security, options, ..Purpose::tls(&node.tls().trunk, Some(node.owner())) };
-    node.dialer().reach(destination, purpose).await
+    node.dialer().reach(destination, purpose(node, security, by)).await
+}
+
+/// A carrier that is dialed so.
+pub(super) fn purpose<'a>(node: &'a Node, security: Security<'a>, by: By) -> Purpose<'a> {
+    let options = SocketOptions { source: by.rail.source, segment: by.segment, ..SocketOptions::default() };
+    Purpose { security, options, ..Purpose::tls(&node.tls().trunk, Some(node.owner())) }
 }
 
 /// How a connection was dialed.
@@ -203,13 +206,13 @@ async fn make(
     name: GridName,
     destination: Ipv4Addr,
     tls: Secured,
-    last: Last,
+    (last, segment): (Last, Option<u16>),
 ) -> Result<Arc<Standing>, String> {
     let id = TrunkId(random());
     let peer = tls.identity().cloned().ok_or("its carrier has no certificate")?;
     let (trunk, notices) =
-        node.plane().trunk(config(Role::Initiator, id, node.rails())).map_err(|error| error.to_string())?;
-    let made = Made { id, trunk, notices, peer, last, redial: Some(destination) };
+        node.plane().trunk(own_config(&node, Role::Initiator, id)).map_err(|error| error.to_string())?;
+    let made = Made { id, trunk, notices, peer, last, redial: Some((destination, segment)) };
     start(&node, &name, tls, Vec::new(), made).await
 }
 
@@ -220,8 +223,14 @@ pub(super) struct Made {
     pub notices: Notices,
     pub peer: Identity,
     pub last: Last,
-    /// Where this end dials it anew; `None` if the other end does.
-    pub redial: Option<Ipv4Addr>,
+    /// Where this end dials it anew, and the longest segment of the first carrier; `None` if
+    /// the other end has dialed it.
+    pub redial: Option<(Ipv4Addr, Option<u16>)>,
+}
+
+/// The bounds of a trunk between agents. They account for what carriers carry.
+pub(super) fn own_config(node: &Node, role: Role, id: TrunkId) -> Config {
+    Config { notes_moved: true, ..config(role, id, node.rails()) }
 }
 
 /// Registers a trunk, joins its first carrier, and keeps it from here on. `first` is
@@ -235,16 +244,21 @@ pub(super) async fn start(
 ) -> Result<Arc<Standing>, String> {
     let Made { id, trunk, notices, peer, last, redial } = made;
     let kept = Arc::new(Kept::new((id, redial.is_some()), trunk, peer));
-    let standing = Arc::new(Standing::new(kept.clone(), last, redial));
+    let destination = redial.map(|(destination, _)| destination);
+    let standing = Arc::new(Standing::new(kept.clone(), last.clone(), destination));
     node.trunks().add(name.clone(), standing.clone())?;
-    let certificate = match kept.join(tls, first).await {
-        Ok((_, certificate)) => certificate,
+    let (carrier, certificate) = match kept.join(tls, first).await {
+        Ok(joined) => joined,
         Err(error) => {
             node.trunks().remove(name, id);
             return Err(error);
         }
     };
+    if redial.is_some() {
+        standing.joined(carrier, last.clone());
+    }
+    let first = First { id: carrier, dialed: redial.map(|(_, segment)| (last, segment)) };
     let embedded = Embedded { node: node.clone(), name: name.clone(), standing: standing.clone() };
-    tokio::spawn(keep(Arc::new(embedded), kept, notices, certificate));
+    tokio::spawn(keep(Arc::new(embedded), kept, notices, (first, certificate)));
     Ok(standing)
 }

@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use isthmus_carry::trunk::Kept;
+use isthmus_net::enums::{dial_from_wire, route_from_wire};
 use isthmus_net::{Identity, lock};
-use isthmus_trunk::{Reason, TrunkId};
+use isthmus_plan::{Dial, Route};
+use isthmus_trunk::{CarrierId, Reason, TrunkId};
 use isthmus_wire::way::{self, WAY_LEN};
 use isthmus_wire::{GridName, proto};
 use tokio::sync::Mutex as AsyncMutex;
@@ -18,8 +20,11 @@ const WITHOUT: Duration = Duration::from_secs(600);
 /// about to end.
 const PER_PEER: usize = 8;
 
-/// How a trunk's last carrier was dialed.
-#[derive(Debug, Clone)]
+/// Carriers of a trunk whose ways are known: as many as it may have at once.
+const CARRIERS: usize = 64;
+
+/// How a carrier of a trunk was dialed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Way {
     pub route: proto::Route,
     pub dial: proto::Dial,
@@ -32,6 +37,7 @@ pub(crate) struct Way {
 pub(crate) struct Standing {
     pub kept: Arc<Kept>,
     last: Mutex<Last>,
+    ways: Mutex<Ways>,
     /// Where this end dials it anew; `None` if only the other end does.
     destination: Mutex<Option<Ipv4Addr>>,
 }
@@ -45,31 +51,45 @@ pub(crate) struct Last {
     pub ends: Arc<str>,
 }
 
+/// How each carrier of a trunk was dialed, by whichever end.
+#[derive(Debug, Default)]
+struct Ways {
+    by_carrier: HashMap<CarrierId, Way>,
+    /// That of a carrier which is about to join: it carries before its number is known here.
+    joining: Option<Way>,
+}
+
 impl Way {
-    /// As it is told to the other end.
-    pub(crate) fn encode(&self) -> [u8; WAY_LEN] {
+    /// As a plan has it; `None` if this version doesn't know it.
+    pub(super) fn planned(&self) -> Option<(Route, Dial)> {
+        route_from_wire(self.route).zip(dial_from_wire(self.dial))
+    }
+
+    /// As it is told to the other end, with its number of the carrier.
+    pub(crate) fn encode(&self, carrier: Option<u32>) -> [u8; WAY_LEN] {
         // Both have few values.
         let number = |value: i32| u8::try_from(value).unwrap_or(0);
         let (route, dial) = (number(self.route.into()), number(self.dial.into()));
-        way::Way { route, dial, relay: self.relay.parse().ok() }.encode()
+        way::Way { route, dial, relay: self.relay.parse().ok(), carrier }.encode()
     }
 
-    /// As the other end has told it.
-    pub(crate) fn decode(bytes: &[u8; WAY_LEN]) -> Result<Self, String> {
+    /// As the other end has told it, with this end's number of the carrier.
+    pub(crate) fn decode(bytes: &[u8; WAY_LEN]) -> Result<(Self, Option<CarrierId>), String> {
         let told = way::Way::decode(bytes).map_err(|error| error.to_string())?;
         let unknown = |what: &str, number: u8| format!("there is no {what} {number}");
-        Ok(Self {
+        let way = Self {
             route: i32::from(told.route).try_into().map_err(|_| unknown("route", told.route))?,
             dial: i32::from(told.dial).try_into().map_err(|_| unknown("dial", told.dial))?,
             relay: told.relay.map(|relay| relay.to_string()).unwrap_or_default(),
-        })
+        };
+        Ok((way, told.carrier.map(CarrierId)))
     }
 }
 
 impl Standing {
     /// `destination`: where this end dials it anew.
     pub(crate) fn new(kept: Arc<Kept>, last: Last, destination: Option<Ipv4Addr>) -> Self {
-        Self { kept, last: Mutex::new(last), destination: Mutex::new(destination) }
+        Self { kept, last: Mutex::new(last), ways: Mutex::default(), destination: Mutex::new(destination) }
     }
 
     /// Where this end dials it anew.
@@ -86,13 +106,44 @@ impl Standing {
         lock(&self.last).clone()
     }
 
-    pub(crate) fn set_last(&self, last: Last) {
+    /// A carrier that this end has dialed in this way is about to join.
+    pub(crate) fn joins(&self, way: Option<Way>) {
+        lock(&self.ways).joining = way;
+    }
+
+    /// It has joined.
+    pub(crate) fn joined(&self, carrier: CarrierId, last: Last) {
+        let mut ways = lock(&self.ways);
+        ways.joining = None;
+        ways.by_carrier.extend(last.way.clone().map(|way| (carrier, way)));
         *lock(&self.last) = last;
     }
 
-    /// The other end has told the way.
-    pub(crate) fn set_way(&self, way: Way) {
+    /// The other end has told how it has dialed a carrier.
+    pub(crate) fn told(&self, carrier: Option<CarrierId>, way: Way) {
+        let mut ways = lock(&self.ways);
+        if let Some(carrier) = carrier
+            && (ways.by_carrier.len() < CARRIERS || ways.by_carrier.contains_key(&carrier))
+        {
+            ways.by_carrier.insert(carrier, way.clone());
+        }
         lock(&self.last).way = Some(way);
+    }
+
+    /// A carrier has ended.
+    pub(crate) fn forget(&self, carrier: CarrierId) {
+        lock(&self.ways).by_carrier.remove(&carrier);
+    }
+
+    /// How a carrier was dialed, if that is known.
+    pub(crate) fn way_of(&self, carrier: CarrierId) -> Option<Way> {
+        lock(&self.ways).by_carrier.get(&carrier).cloned()
+    }
+
+    /// How a carrier was probably dialed of which nothing is known yet.
+    pub(crate) fn likely_way(&self) -> Option<Way> {
+        let joining = lock(&self.ways).joining.clone();
+        joining.or_else(|| self.last().way)
     }
 }
 

@@ -300,9 +300,14 @@ impl ControlPlane for Upstream {
         lock(&self.contacts).remove(&node);
     }
 
-    async fn rendezvous(&self, destination: Ipv4Addr, way: Way, deadline: Deadline) -> Result<Reply, Status> {
+    async fn rendezvous(
+        &self,
+        destination: Ipv4Addr,
+        (way, segment): (Way, Option<u16>),
+        deadline: Deadline,
+    ) -> Result<Reply, Status> {
         // The initiator is filled in once an attachment is found.
-        let request = rendezvous::Request { destination, initiator: Ipv4Addr::UNSPECIFIED, way };
+        let request = rendezvous::Request { destination, initiator: Ipv4Addr::UNSPECIFIED, way, segment };
         let request = proto::RendezvousRequest::from(request);
         let rendezvous = |mut attached: Attached, mut request: Request<proto::RendezvousRequest>| async move {
             request.get_mut().initiator = attached.address.ip().into();

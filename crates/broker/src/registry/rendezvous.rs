@@ -88,7 +88,8 @@ impl Registry {
         let reply = arranged.reply(&parts, &mut effects)?;
         if let Some(way) = arranged.order(&parts, &mut effects)? {
             let (node, initiator) = (to.name.node.to_string(), request.initiator.into());
-            let dial = proto::DialRequest { node, initiator, way: Some(way) };
+            let segment = arranged.segment();
+            let dial = proto::DialRequest { node, initiator, way: Some(way), segment };
             effects.push(Effect::Send { to: gateway, message: attach_down::Kind::Dial(dial) });
         }
         let turns = [&arranged.near, &arranged.far].map(|one| {
@@ -220,6 +221,11 @@ impl<'a> Arranged<'a> {
         }))
     }
 
+    /// The longest segment of all its connections, as it is sent.
+    fn segment(&self) -> u32 {
+        self.request.segment.unwrap_or_default().into()
+    }
+
     /// The connection that an end's gateway dials between the sites; `None` if the
     /// gateway is dialed.
     fn leg(&self, end: End, outward: Part) -> Result<Option<proto::Leg>, RendezvousError> {
@@ -240,7 +246,8 @@ impl<'a> Arranged<'a> {
             Target::Gateway(_) | Target::Relay | Target::Seen(_) => String::new(),
         };
         let relay = matches!(target, Target::Relay);
-        Ok(Some(proto::Leg { address: self.address(target)?, ticket, first, agent, relay }))
+        let (address, segment) = (self.address(target)?, self.segment());
+        Ok(Some(proto::Leg { address, ticket, first, agent, relay, segment }))
     }
 
     /// A sealed ticket of one end for a relay or gateway.

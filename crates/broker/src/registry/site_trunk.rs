@@ -70,7 +70,8 @@ impl Registry {
                 return Err(unavailable(Reason::NoSuchWay.to_string()));
             }
         };
-        let order = proto::SiteTrunkOrder { gateway: grid_name(name, site), way: Some(order) };
+        let segment = request.segment.unwrap_or_default().into();
+        let order = proto::SiteTrunkOrder { gateway: grid_name(name, site), way: Some(order), segment };
         let to = Party::gateway(&other.site, &other.node);
         let effect = Effect::Send { to, message: attach_down::Kind::SiteTrunk(order) };
         Ok((proto::SiteTrunkReply { way: Some(reply) }, vec![effect]))

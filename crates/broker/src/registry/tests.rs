@@ -218,7 +218,8 @@ impl Registry {
             address.map_or(Ipv4Addr::UNSPECIFIED, VirtualAddress::ip)
         };
         let way = Way::Relay { avoid: Vec::new() };
-        let request = Request { initiator: address(from), destination: address(to), way };
+        let (initiator, destination) = (address(from), address(to));
+        let request = Request { initiator, destination, way, segment: None };
         self.rendezvous(&label(site), &request, ConnectionId([7; 16]), 1000)
             .map_err(|error| error.to_string())
     }
@@ -418,7 +419,7 @@ fn an_order_to_dial_names_the_address() {
     registry.node_up(closed, &let_in).unwrap();
     let mut reverse = |site: &str, from: [u8; 4], to: [u8; 4]| {
         let way = Way::Reverse { rendezvous: ConnectionId([1; 16]) };
-        let request = Request { initiator: from.into(), destination: to.into(), way };
+        let request = Request { initiator: from.into(), destination: to.into(), way, segment: None };
         match registry.rendezvous(&label(site), &request, ConnectionId([7; 16]), 1000) {
             Ok((_, effects)) => match effects.as_slice() {
                 [Effect::Send { message: attach_down::Kind::Dial(dial), .. }] => {
@@ -641,6 +642,7 @@ fn the_nearest_relay_for_both_joins_two_nodes() {
             initiator: [240, 64, 1, 1].into(),
             destination: [240, 64, 2, 1].into(),
             way: Way::Relay { avoid: avoid.iter().map(|name| (*name).to_owned()).collect() },
+            segment: None,
         };
         let mut meet = || {
             let met = registry.rendezvous(&label("alpha"), &request, ConnectionId([7; 16]), 1000);

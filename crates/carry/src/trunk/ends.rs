@@ -1,5 +1,7 @@
 //! One end of a trunk on its worker.
 
+mod account;
+mod waits;
 mod wanted;
 
 use std::collections::{HashMap, VecDeque};
@@ -10,14 +12,15 @@ use std::time::Instant;
 use bytes::Bytes;
 use isthmus_net::tls::Parts;
 use isthmus_trunk::{
-    CarrierId, Config, Direction, Ended, Event, Purpose, Read, Reason, Role, StreamId, Trunk, Wanted,
+    CarrierId, Config, Direction, Ended, Event, Read, Reason, Role, StreamId, Trunk, Wanted,
 };
 use nix::sys::epoll::EpollFlags;
 use tokio::sync::{mpsc, oneshot};
 
+use self::account::Accounts;
 use super::attached::{Attached, FAILED};
 use super::carrier::Carrier;
-use super::handle::{Attach, CarrierSnapshot, Command, Inbox, Notice, Snapshot};
+use super::handle::{Attach, CarrierSnapshot, Command, Inbox, Joining, Notice, Snapshot, Waits};
 use super::stream::{INTRODUCTION, Note, Stream};
 use crate::item::Round;
 use crate::socket::Socket;
@@ -37,9 +40,19 @@ struct Entry {
 #[derive(Debug)]
 enum State {
     /// Two agents introduce it: what comes goes to this one, up to a limit.
-    Introduced { notes: mpsc::UnboundedSender<Note>, given: usize },
+    Introduced(Introduced),
     /// A program's socket, with its number.
     Attached(Box<Attached>, u32),
+}
+
+/// A stream that two agents introduce to each other.
+#[derive(Debug)]
+struct Introduced {
+    notes: mpsc::UnboundedSender<Note>,
+    /// Bytes that went to the agent here.
+    given: usize,
+    /// It has learnt of the end.
+    is_over: bool,
 }
 
 /// Whose socket it is.
@@ -57,6 +70,8 @@ pub(crate) struct Ends {
     notices: mpsc::UnboundedSender<Notice>,
     carriers: Vec<(Carrier, u32)>,
     streams: HashMap<StreamId, Entry>,
+    /// `None`: nobody asks which carrier has carried what.
+    accounts: Option<Accounts>,
     due: VecDeque<StreamId>,
     /// Streams that are to be reset behind what is written.
     failing: Vec<StreamId>,
@@ -69,11 +84,14 @@ pub(crate) struct Ends {
     wanted: Option<Wanted>,
     /// When it asks again whether it still needs as many.
     reconsider: Option<Instant>,
+    /// What was told of what waits to be acknowledged.
+    waits: Option<Waits>,
     ended: bool,
 }
 
 impl Ends {
     pub(crate) fn new(config: Config, inbox: Arc<Inbox>, notices: mpsc::UnboundedSender<Notice>) -> Self {
+        let accounts = config.notes_moved.then(Accounts::default);
         Self {
             core: Trunk::new(config),
             wanted: Some(Wanted::LEAST).filter(|_| config.role == Role::Initiator),
@@ -82,11 +100,13 @@ impl Ends {
             notices,
             carriers: Vec::new(),
             streams: HashMap::new(),
+            accounts,
             due: VecDeque::new(),
             failing: Vec::new(),
             sockets: HashMap::new(),
             next_socket: 0,
             opening: VecDeque::new(),
+            waits: None,
             ended: false,
         }
     }
@@ -115,7 +135,7 @@ impl Ends {
     /// When it wants a turn without an event.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let closing = self.carriers.iter().filter_map(|(carrier, _)| carrier.deadline());
-        closing.chain(self.core.next_deadline()).chain(self.reconsider).min()
+        closing.chain(self.core.next_deadline()).chain(self.reconsider).chain(self.too_late()).min()
     }
 
     /// Does what there is to do, up to a limit.
@@ -139,6 +159,10 @@ impl Ends {
         }
         self.keep_wanted(now);
         self.take_events(now);
+        if let Some(accounts) = &mut self.accounts {
+            accounts.pass(&mut self.core, self.streams.len());
+        }
+        self.tell_waits(false, now);
         if self.ended && self.carriers.is_empty() {
             return Turn::Ended;
         }
@@ -147,11 +171,12 @@ impl Ends {
 
     fn command(&mut self, command: Command, round: &mut Round<'_>) {
         match command {
-            Command::Join(joining, purpose, joined_tx) => {
+            Command::Join(carrier, joining, joined_tx) => {
                 // Whoever asked may be gone.
-                let _ = joined_tx.send(self.join(*joining, purpose, round));
+                let _ = joined_tx.send(self.join(*carrier, joining, round));
             }
             Command::EndCarrier(id) => self.end_carrier(id, "no longer needed", round.now),
+            Command::Leave(id) => self.core.leave(id, round.now),
             Command::Open(opened_tx) => {
                 self.opening.push_back(opened_tx);
                 self.open();
@@ -164,6 +189,9 @@ impl Ends {
                 }
             }
             Command::Send(id, message) => {
+                if let Some(accounts) = &mut self.accounts {
+                    accounts.said(id, message.len());
+                }
                 // It fails if the peer has reset it: then the agents learn of that.
                 let _ = self.core.write(id, &mut Bytes::from(message));
             }
@@ -189,11 +217,13 @@ impl Ends {
         }
     }
 
-    fn join(&mut self, joining: Parts, purpose: Purpose, round: &Round<'_>) -> Result<CarrierId, String> {
-        let joined = self.core.carrier_joined_for(purpose, round.now);
+    fn join(&mut self, parts: Parts, joining: Joining, round: &Round<'_>) -> Result<CarrierId, String> {
+        let joined = self.core.carrier_joined_for(joining.purpose, round.now);
         let id = joined.map_err(|error| error.to_string())?;
-        self.core.prime(id);
-        let carrier = Carrier::new(joining, id, &mut self.core, round.now);
+        if joining.primes {
+            self.core.prime(id);
+        }
+        let carrier = Carrier::new(parts, id, &mut self.core, round.now);
         let joined = carrier.and_then(|mut carrier| {
             let number = self.watch(carrier.socket(), Whose::Carrier(id), round)?;
             self.carriers.push((carrier, number));
@@ -220,6 +250,7 @@ impl Ends {
         let Some(place) = self.carriers.iter().position(|(carrier, _)| carrier.id == id) else { return };
         let (_, number) = self.carriers.swap_remove(place);
         self.sockets.remove(&number);
+        self.tell_waits(true, now);
         self.core.carrier_ended(id);
         self.tell(Notice::CarrierEnded(id, why.to_owned()));
     }
@@ -251,7 +282,7 @@ impl Ends {
     /// A new stream, for two agents to introduce.
     fn introduce(&mut self, id: StreamId) -> Stream {
         let (notes_tx, notes_rx) = mpsc::unbounded_channel();
-        let state = State::Introduced { notes: notes_tx, given: 0 };
+        let state = State::Introduced(Introduced { notes: notes_tx, given: 0, is_over: false });
         self.streams.insert(id, Entry { state, queued: false });
         self.queue(id);
         Stream::new(Arc::clone(&self.inbox), id, notes_rx)
@@ -265,6 +296,10 @@ impl Ends {
                 Note::Data(data) => first.extend_from_slice(&data),
                 Note::End(end) => early_end = Some(end),
             }
+        }
+        if let (Some(accounts), Some(entry)) = (&mut self.accounts, self.streams.get(&id)) {
+            let given = if let State::Introduced(introduced) = &entry.state { introduced.given } else { 0 };
+            accounts.attached(id, given.saturating_sub(first.len()), traffic.clone());
         }
         let socket = Socket::new(socket);
         socket.close_in_order();
@@ -327,8 +362,15 @@ impl Ends {
                 Event::Readable(id) | Event::Writable(id) | Event::Reset(id, _) | Event::Stopped(id, _) => {
                     self.queue(id);
                 }
-                Event::CarrierLive(id) if self.carrier(id).is_some() => self.tell(Notice::Live(id)),
-                Event::CarrierSilent(id) if self.carrier(id).is_some() => self.tell(Notice::Silent(id)),
+                Event::CarrierLive(id) if self.carrier(id).is_some() => {
+                    self.tell_waits(true, now);
+                    self.tell(Notice::Live(id));
+                }
+                Event::CarrierSilent(id) if self.carrier(id).is_some() => {
+                    self.tell_waits(true, now);
+                    let large = self.core.carrier(id).is_some_and(|status| status.large);
+                    self.tell(Notice::Silent(id, large));
+                }
                 // It could not be watched, or has ended.
                 Event::CarrierLive(_) | Event::CarrierSilent(_) => {}
                 Event::CarrierDone(id, why) => {
@@ -414,9 +456,7 @@ impl Ends {
             let Some(entry) = self.streams.get_mut(&id) else { continue };
             entry.queued = false;
             let turn = match &mut entry.state {
-                State::Introduced { notes, given } => {
-                    introduction(&mut self.core, id, notes, given, round.now)
-                }
+                State::Introduced(introduced) => introduced.turn(&mut self.core, id, round.now),
                 State::Attached(attached, _) => {
                     let failed = attached.has_failed();
                     let turn =
@@ -470,31 +510,27 @@ impl Drop for Ends {
     }
 }
 
-/// Hands out what has come on a stream without a socket.
-fn introduction(
-    core: &mut Trunk,
-    id: StreamId,
-    notes: &mpsc::UnboundedSender<Note>,
-    given: &mut usize,
-    now: Instant,
-) -> Turn {
-    while *given < INTRODUCTION {
-        let note = match core.read(id, INTRODUCTION - *given, now) {
-            Ok(Read::Data(data)) => {
-                *given += data.len();
-                Note::Data(data.to_vec())
-            }
-            Ok(Read::Blocked) => break,
-            end => {
-                *given = INTRODUCTION;
-                Note::End(end.unwrap_or(Read::Reset(UNWANTED)))
-            }
-        };
-        // It fails if the stream is being attached or dropped: the receiver goes with
-        // that command.
-        let _ = notes.send(note);
+impl Introduced {
+    /// Hands out what has come.
+    fn turn(&mut self, core: &mut Trunk, id: StreamId, now: Instant) -> Turn {
+        while self.given < INTRODUCTION && !self.is_over {
+            let note = match core.read(id, INTRODUCTION - self.given, now) {
+                Ok(Read::Data(data)) => {
+                    self.given += data.len();
+                    Note::Data(data.to_vec())
+                }
+                Ok(Read::Blocked) => break,
+                end => {
+                    self.is_over = true;
+                    Note::End(end.unwrap_or(Read::Reset(UNWANTED)))
+                }
+            };
+            // It fails if the stream is being attached or dropped: the receiver goes with
+            // that command.
+            let _ = self.notes.send(note);
+        }
+        Turn::Waits
     }
-    Turn::Waits
 }
 
 /// For a person. The peer's text is escaped by whoever prints it.

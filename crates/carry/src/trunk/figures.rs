@@ -145,11 +145,13 @@ mod tests {
             id: CarrierId(id),
             status: CarrierStatus {
                 state,
+                peers_number: None,
                 purpose: Purpose::Bulk,
                 rtt: None,
                 bytes_per_second: None,
                 under_way: 0,
                 acknowledged: 0,
+                large: false,
             },
             tcp: TcpInfo {
                 rtt: Duration::from_millis(10 + u64::from(id)),

@@ -1,21 +1,16 @@
 //! Carriers beyond the first: a busy trunk wants several, on each of its rails.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use isthmus_net::rails::RailWay;
-use isthmus_net::secured::Secured;
 use isthmus_trunk::{Purpose, Wanted};
 use tokio::task::JoinSet;
 
-use super::keep::{Embedding, Undialed};
+use super::backoff::Backoff;
+use super::embedding::{By, Dialed, Embedding, Undialed};
 
 /// Dials at once.
 const DIALS: usize = 4;
-/// The first pause after a dial that failed; it doubles with each further one,
-const PAUSE: Duration = Duration::from_secs(10);
-/// up to this.
-const LONGEST_PAUSE: Duration = Duration::from_secs(320);
 
 /// The carriers of a rail, those that are being dialed included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,38 +46,16 @@ fn missing(wanted: Wanted, rails: &[There]) -> Option<(Purpose, usize)> {
     lacks.then_some((Purpose::Bulk, rail))
 }
 
-type Dialed<W> = ((Purpose, usize), Result<(Secured, W), Undialed>);
+type Done<W> = ((Purpose, usize), Result<Dialed<W>, Undialed>);
 
 /// Dials carriers while the trunk works.
 pub(super) struct Further<E: Embedding> {
     wanted: Wanted,
-    dials: JoinSet<Dialed<E::Way>>,
+    dials: JoinSet<Done<E::Way>>,
     /// Purposes and rails.
     dialing: Vec<(Purpose, usize)>,
     /// Of each rail.
-    pauses: Vec<Pauses>,
-}
-
-/// Pauses after dials that failed.
-#[derive(Debug, Clone, Default)]
-struct Pauses {
-    failures: u32,
-    /// No dial before this.
-    until: Option<Instant>,
-}
-
-impl Pauses {
-    fn lasts(&self, now: Instant) -> bool {
-        self.until.is_some_and(|until| now < until)
-    }
-
-    /// A dial has failed. Several at once fail for one cause: they make one pause.
-    fn failed(&mut self, now: Instant) {
-        if !self.lasts(now) {
-            self.until = Some(now + pause(self.failures));
-            self.failures = self.failures.saturating_add(1);
-        }
-    }
+    pauses: Vec<Backoff>,
 }
 
 impl<E: Embedding> Further<E> {
@@ -99,12 +72,12 @@ impl<E: Embedding> Further<E> {
     pub(super) fn dial(
         &mut self,
         embedding: &Arc<E>,
-        ways: &[RailWay],
+        ways: &[By],
         carriers: impl Iterator<Item = (Purpose, usize)>,
     ) {
-        self.pauses.resize(ways.len(), Pauses::default());
+        self.pauses.resize(ways.len(), Backoff::default());
         let now = Instant::now();
-        let empty = |pauses: &Pauses| There { bulk: 0, small: 0, usable: !pauses.lasts(now) };
+        let empty = |pauses: &Backoff| There { bulk: 0, small: 0, usable: !pauses.lasts(now) };
         let mut there: Vec<_> = self.pauses.iter().map(empty).collect();
         for (purpose, rail) in carriers.chain(self.dialing.iter().copied()) {
             if let Some(there) = there.get_mut(rail) {
@@ -114,16 +87,21 @@ impl<E: Embedding> Further<E> {
         while self.dialing.len() < DIALS
             && let Some((purpose, rail)) = missing(self.wanted, &there)
         {
-            let (embedding, way) = (embedding.clone(), ways[rail]);
-            self.dials.spawn(async move { ((purpose, rail), embedding.dial(way).await) });
+            let (embedding, by) = (embedding.clone(), ways[rail]);
+            self.dials.spawn(async move { ((purpose, rail), embedding.dial(by).await) });
             self.dialing.push((purpose, rail));
             there[rail].add(purpose);
         }
     }
 
+    /// Whether any is being dialed.
+    pub(super) fn is_dialing(&self) -> bool {
+        !self.dialing.is_empty()
+    }
+
     /// What has failed while the trunk was cut says nothing of what works now.
     pub(super) fn healed(&mut self) {
-        self.pauses.fill(Pauses::default());
+        self.pauses.fill(Backoff::default());
     }
 
     /// A carrier has ended. If it fell silent while it was `young`, its rail has failed.
@@ -131,19 +109,19 @@ impl<E: Embedding> Further<E> {
         if young && !worked {
             self.failed(rail, "its carrier fell silent");
         } else if !young && let Some(pauses) = self.pauses.get_mut(rail) {
-            *pauses = Pauses::default();
+            *pauses = Backoff::default();
         }
     }
 
     /// The next that is dialed, with its purpose and rail; waits for ever if none is being dialed.
     /// May be cancelled.
-    pub(super) async fn dialed(&mut self) -> ((Purpose, usize), Secured, E::Way) {
+    pub(super) async fn dialed(&mut self) -> ((Purpose, usize), Dialed<E::Way>) {
         loop {
             let Some(done) = self.dials.join_next().await else { std::future::pending().await };
             let (at, failed) = match done {
-                Ok((at, Ok((tls, way)))) => {
+                Ok((at, Ok(dialed))) => {
                     self.is_done(at);
-                    return (at, tls, way);
+                    return (at, dialed);
                 }
                 Ok((at, Err(Undialed::Failed(error) | Undialed::Never(error)))) => (Some(at), error),
                 // Which one it was isn't known.
@@ -168,15 +146,11 @@ impl<E: Embedding> Further<E> {
     /// A rail has failed.
     fn failed(&mut self, rail: usize, why: &str) {
         let Some(pauses) = self.pauses.get_mut(rail) else { return };
-        if rail > 0 && pauses.failures == 0 {
+        if rail > 0 && pauses.is_new() {
             tracing::info!(rail, why, "a further rail carries nothing; it is tried again");
         }
         pauses.failed(Instant::now());
     }
-}
-
-fn pause(failures: u32) -> Duration {
-    PAUSE.saturating_mul(1 << failures.min(5)).min(LONGEST_PAUSE)
 }
 
 #[cfg(test)]
@@ -216,22 +190,5 @@ mod tests {
             let rails: Vec<_> = rails.into_iter().map(there).collect();
             assert_eq!(missing(wanted, &rails), want, "{wanted:?} {rails:?}");
         }
-    }
-
-    #[test]
-    fn pauses_double_up_to_a_bound() {
-        let pauses = [0, 1, 4, 5, 6, u32::MAX].map(|failures| pause(failures).as_secs());
-        assert_eq!(pauses, [10, 20, 160, 320, 320, 320]);
-    }
-
-    #[test]
-    fn dials_that_fail_at_once_make_one_pause() {
-        let (begun, mut pauses) = (Instant::now(), Pauses::default());
-        // Seconds at which a dial fails; when the pause ends.
-        for (second, until) in [(0, 10), (0, 10), (9, 10), (10, 30), (12, 30), (31, 71)] {
-            pauses.failed(begun + Duration::from_secs(second));
-            assert_eq!(pauses.until, Some(begun + Duration::from_secs(until)), "at {second} s");
-        }
-        assert!(pauses.lasts(begun + Duration::from_secs(70)) && !Pauses::default().lasts(begun));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use isthmus_net::lock;
 use isthmus_net::tls::Parts;
@@ -19,6 +19,15 @@ use crate::traffic::Traffic;
 /// How long a trunk's worker may take to tell how the trunk is.
 pub(super) const ANSWER: Duration = Duration::from_secs(2);
 
+/// What was sent and isn't acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waits {
+    /// Since when the oldest of it waits, or has been the oldest.
+    pub since: Instant,
+    /// Whether that is longer than it takes to find that a carrier is silent.
+    pub too_long: bool,
+}
+
 /// What happens to a trunk.
 #[derive(Debug)]
 pub enum Notice {
@@ -27,10 +36,13 @@ pub enum Notice {
     Established(Option<Incarnation>, Addresses),
     /// The peer has opened a stream.
     Opened(Stream),
-    /// A carrier works: the peer's HELLO has come, or it is heard again after silence.
+    /// What was sent and waits to be acknowledged. It is told once that takes too long, before
+    /// news of a carrier, and whenever what was told has changed.
+    Waits(Option<Waits>),
+    /// A carrier works: the peer has answered over it, for the first time or after silence.
     Live(CarrierId),
-    /// Nothing is heard over a carrier.
-    Silent(CarrierId),
+    /// Nothing is heard over a carrier; whether large frames had passed over it both ways.
+    Silent(CarrierId, bool),
     /// The end that dials should keep so many carriers from now on.
     Wanted(Wanted),
     /// A carrier has ended; why.
@@ -72,11 +84,20 @@ pub struct CarrierSnapshot {
     pub ends: String,
 }
 
+/// How a carrier joins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Joining {
+    pub(crate) purpose: Purpose,
+    /// It is primed while there is nothing to send.
+    pub(crate) primes: bool,
+}
+
 /// What other threads want of a trunk.
 #[derive(Debug)]
 pub(crate) enum Command {
-    Join(Box<Parts>, Purpose, oneshot::Sender<Result<CarrierId, String>>),
+    Join(Box<Parts>, Joining, oneshot::Sender<Result<CarrierId, String>>),
     EndCarrier(CarrierId),
+    Leave(CarrierId),
     Open(oneshot::Sender<Stream>),
     /// The same, if it need not wait.
     OpenNow(oneshot::Sender<Stream>),
@@ -187,9 +208,19 @@ impl Trunk {
     /// # Errors
     /// As of [`join`](Self::join).
     pub async fn join_for(&self, carrier: Parts, purpose: Purpose) -> Result<CarrierId, String> {
+        self.join_so(carrier, Joining { purpose, primes: true }).await
+    }
+
+    pub(super) async fn join_so(&self, carrier: Parts, joining: Joining) -> Result<CarrierId, String> {
         let (joined_tx, joined_rx) = oneshot::channel();
-        self.inbox().send(Command::Join(Box::new(carrier), purpose, joined_tx));
+        self.inbox().send(Command::Join(Box::new(carrier), joining, joined_tx));
         joined_rx.await.unwrap_or_else(|_| Err(OpenError::Ended.to_string()))
+    }
+
+    /// Has a carrier get no more frames, and end once those under way are acknowledged, or
+    /// after some seconds.
+    pub fn let_leave(&self, id: CarrierId) {
+        self.inbox().send(Command::Leave(id));
     }
 
     /// Closes a carrier at once. What was under way on it goes over others.

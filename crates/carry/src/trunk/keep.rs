@@ -1,22 +1,34 @@
-//! Keeps one trunk: dials a new carrier when none works, and more while it is busy; ends
-//! the trunk when it isn't needed or can't be healed.
+//! Keeps one trunk: dials a new carrier when none works, more while it is busy, and better
+//! ones; ends the trunk when it isn't needed or can't be healed.
+//!
+//! | module | does |
+//! |---|---|
+//! | `cut` | decides since when the trunk is cut |
+//! | `redial` | dials until a carrier is there |
+//! | `lengths` | how long the segments of carriers may be |
+//! | `better` | looks for better ways than those in use |
+
+mod better;
+mod cut;
+mod lengths;
+mod redial;
 
 use std::collections::HashMap;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use isthmus_net::peers;
-use isthmus_net::rails::{self, Rail, RailWay};
-use isthmus_net::secured::Secured;
+use isthmus_net::rails;
 use isthmus_trunk::{CarrierId, Purpose, Reason};
-use tokio::task::{JoinError, JoinSet};
-use tokio::time::{MissedTickBehavior, interval, interval_at};
+use tokio::time::{MissedTickBehavior, interval};
 
+use super::embedding::{By, Dialed, Embedding, First};
 use super::further::Further;
-use super::handle::{Notice, Notices};
+use super::handle::{CarrierSnapshot, Notice, Notices, Waits};
 use super::kept::Kept;
-use super::stream::Stream;
+use better::Betters;
+use lengths::Lengths;
+use redial::{AGAIN, Redialed, Redialing, redial};
 
 /// How long a trunk whose carriers are all cut is kept, unless a job wants it longer.
 const OUTLIVE: Duration = Duration::from_secs(15 * 60);
@@ -26,64 +38,19 @@ const OUTLIVE_UNUSED: Duration = Duration::from_secs(60);
 const WARM: Duration = Duration::from_secs(300);
 /// Interval of looking whether the trunk is used.
 const LOOK: Duration = Duration::from_secs(5);
-/// Interval of new attempts to dial. A network may heal at any time, and an attempt from
-/// before that may wait for long.
-const AGAIN: Duration = Duration::from_secs(1);
-/// Attempts at once. The first rail never has all of them while there are others, nor have
-/// these.
-const ATTEMPTS: usize = 4;
-/// How long an attempt over a further rail may take: the next one has its turn then.
-const FURTHER: Duration = Duration::from_secs(10);
 /// A carrier that falls silent sooner than this shows that its rail carries nothing.
 const YOUNG: Duration = Duration::from_secs(30);
 
-/// Why a trunk is cut whose last carrier didn't break.
-const SILENT: &str = "nothing is heard over its carrier";
-
-/// Why a carrier was not dialed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Undialed {
-    /// It is tried again.
-    Failed(String),
-    /// The other end has no trunks any more: the trunk ends.
-    Never(String),
+/// Why a trunk may be cut.
+#[derive(Debug, Clone, Copy)]
+enum Why<'a> {
+    /// Its last carrier broke, or can't join.
+    Broken(&'a str),
+    /// It carries nothing, and no carrier says why.
+    Silent(&'static str),
 }
 
-/// The service whose trunk is kept.
-pub trait Embedding: Send + Sync + 'static {
-    /// How a carrier was dialed.
-    type Way: Send + 'static;
-
-    /// The other end, for messages.
-    fn peer(&self) -> String;
-
-    /// Whether this end can dial carriers.
-    fn dials(&self) -> bool;
-
-    /// This end's further rails; by default there are none.
-    fn rails(&self) -> &[Rail] {
-        &[]
-    }
-
-    /// Dials a carrier once on a rail, along all ways that take it; several at once if asked
-    /// again. It verifies the other end.
-    fn dial(
-        self: Arc<Self>,
-        rail: RailWay,
-    ) -> impl Future<Output = Result<(Secured, Self::Way), Undialed>> + Send;
-
-    /// A carrier that was dialed in this way is about to join.
-    fn joins(&self, way: Self::Way);
-
-    /// A carrier works.
-    fn works(&self);
-
-    /// The other end has opened a stream.
-    fn opened(&self, stream: Stream);
-
-    /// The trunk has ended.
-    fn ended(&self);
-}
+const LATE: Why<'_> = Why::Silent("what was sent doesn't arrive");
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -93,31 +60,44 @@ enum State {
 }
 
 /// A carrier, and what is known of it.
-#[derive(Debug, Clone, Copy)]
-struct Joined {
+#[derive(Debug, Clone)]
+struct Joined<W> {
     state: State,
     purpose: Purpose,
     /// The place of its rail among the ways.
     rail: usize,
+    /// How this end has dialed it, and with which longest segment.
+    dialed: Option<(W, Option<u16>)>,
+    /// Large packets seem to vanish on its way, and shorter ones are tried.
+    swallows: bool,
+    /// One by a better way works: it leaves when that has the company that it needs.
+    outdone: bool,
     since: Instant,
 }
 
-impl Joined {
-    fn new(purpose: Purpose, rail: usize) -> Self {
-        Self { state: State::Joining, purpose, rail, since: Instant::now() }
+impl<W> Joined<W> {
+    fn new(purpose: Purpose, rail: usize, dialed: Option<(W, Option<u16>)>) -> Self {
+        let (state, since) = (State::Joining, Instant::now());
+        Self { state, purpose, rail, dialed, swallows: false, outdone: false, since }
+    }
+
+    /// Its longest segment, if this end has dialed it.
+    fn segment(&self) -> Option<Option<u16>> {
+        self.dialed.as_ref().map(|(_, segment)| *segment)
     }
 }
-
-type Redialed<W> = Result<(usize, Secured, W), String>;
-type Redialing<W> = Pin<Box<dyn Future<Output = Redialed<W>> + Send>>;
 
 /// The state of one trunk.
 struct Keeper<E: Embedding> {
     embedding: Arc<E>,
     kept: Arc<Kept>,
-    carriers: HashMap<CarrierId, Joined>,
+    carriers: HashMap<CarrierId, Joined<E::Way>>,
     further: Further<E>,
-    /// Since when no carrier works.
+    betters: Betters<E>,
+    lengths: Lengths,
+    /// What was sent and hasn't arrived, as far as it was told.
+    waits: Option<Waits>,
+    /// Since when it doesn't work.
     cut: Option<Instant>,
     /// Since when it has no streams.
     unused: Option<Instant>,
@@ -152,15 +132,18 @@ pub async fn keep<E: Embedding>(
     embedding: Arc<E>,
     kept: Arc<Kept>,
     mut notices: Notices,
-    certificate: Option<peers::Standing>,
+    (first, certificate): (First<E::Way>, Option<peers::Standing>),
 ) {
     let peer = embedding.peer();
     let _end = End(embedding.clone(), kept.clone());
     let mut keeper = Keeper {
         embedding,
         kept,
-        carriers: HashMap::new(),
+        carriers: HashMap::from([(first.id, Joined::new(Purpose::Bulk, 0, first.dialed))]),
         further: Further::new(),
+        betters: Betters::new(),
+        lengths: Lengths::default(),
+        waits: None,
         cut: Some(Instant::now()),
         unused: None,
         redialing: None,
@@ -183,7 +166,14 @@ pub async fn keep<E: Embedding>(
                 Some(notice) => keeper.on_notice(notice),
             },
             redialed = redialed(&mut keeper.redialing) => keeper.on_redialed(redialed).await,
-            (at, tls, way) = keeper.further.dialed() => keeper.join(tls, at, way).await,
+            (at, dialed) = keeper.further.dialed() => {
+                keeper.join(dialed, at).await;
+            }
+            (dialed, outdone) = keeper.betters.found() => {
+                if let Some(id) = keeper.join(dialed, (Purpose::Bulk, 0)).await {
+                    keeper.betters.joined(id, outdone);
+                }
+            }
             refusal = &mut refused, if !is_refused => {
                 tracing::info!(peer, reason = %refusal, "a trunk ends");
                 is_refused = true;
@@ -210,20 +200,20 @@ impl<E: Embedding> Keeper<E> {
         match notice {
             Notice::Established(incarnation, addresses) => self.kept.set_told(incarnation, addresses),
             Notice::Opened(stream) => self.embedding.opened(stream),
-            Notice::Live(id) => self.live(id),
-            Notice::Silent(id) => {
-                self.set(id, State::Silent);
-                if self.is_live() {
-                    self.kept.trunk.end_carrier(id);
-                }
-                self.check(SILENT);
+            Notice::Waits(waits) => {
+                self.waits = waits;
+                self.judge(LATE);
             }
+            Notice::Live(id) => self.live(id),
+            Notice::Silent(id, large) => self.silent(id, large),
             Notice::CarrierEnded(id, why) => {
+                self.embedding.carrier_ended(id);
+                self.betters.fails(id);
                 if let Some(carrier) = self.carriers.remove(&id) {
-                    let young = carrier.since.elapsed() < YOUNG;
+                    let young = carrier.since.elapsed() < YOUNG && !carrier.swallows;
                     self.further.ended(carrier.rail, young, carrier.state == State::Live);
                 }
-                self.check(&why);
+                self.check(Why::Broken(&why));
                 self.replace();
             }
             Notice::Wanted(wanted) => {
@@ -237,12 +227,9 @@ impl<E: Embedding> Keeper<E> {
 
     fn live(&mut self, id: CarrierId) {
         self.set(id, State::Live);
-        self.kept.set_cut(None);
-        self.embedding.works();
-        if let Some(cut) = self.cut.take() {
-            tracing::info!(peer = self.embedding.peer(), after = ?cut.elapsed(), "a trunk works");
-            self.further.healed();
-        }
+        self.judge(LATE);
+        let way = self.carriers.get(&id).and_then(|carrier| carrier.dialed.as_ref());
+        self.embedding.works(id, way.map(|(way, _)| way));
         self.redialing = None;
         // TCP may go on sending over a connection that was cut for minutes.
         for (silent, carrier) in &self.carriers {
@@ -250,16 +237,71 @@ impl<E: Embedding> Keeper<E> {
                 self.kept.trunk.end_carrier(*silent);
             }
         }
+        for outdone in self.betters.works(id) {
+            if let Some(carrier) = self.carriers.get_mut(&outdone) {
+                carrier.outdone = true;
+            }
+        }
         self.dial_further();
+        self.let_outdone_leave();
+    }
+
+    /// Nothing is heard over a carrier; whether large frames had passed over it both ways.
+    fn silent(&mut self, id: CarrierId, large: bool) {
+        self.set(id, State::Silent);
+        self.betters.fails(id);
+        if !large && let Some(carrier) = self.carriers.get_mut(&id) {
+            carrier.swallows = self.lengths.swallowed(carrier.rail, carrier.segment(), Instant::now());
+            if carrier.swallows {
+                let peer = self.embedding.peer();
+                tracing::info!(peer, "large packets seem to vanish on the way: shorter segments are tried");
+            }
+            self.kept.set_swallows(true);
+            self.kept.set_primes(!self.lengths.none_helps());
+        }
+        if self.is_live() {
+            self.kept.trunk.end_carrier(id);
+        }
+        self.check(Why::Silent("nothing is heard over its carrier"));
     }
 
     fn set(&mut self, id: CarrierId, state: State) {
-        // The first one. What the other end dials, this end doesn't add to.
-        self.carriers.entry(id).or_insert_with(|| Joined::new(Purpose::Bulk, 0)).state = state;
+        // What the other end dials, this end doesn't add to.
+        let new = || Joined::new(Purpose::Bulk, 0, None);
+        self.carriers.entry(id).or_insert_with(new).state = state;
     }
 
     fn is_live(&self) -> bool {
         self.carriers.values().any(|carrier| carrier.state == State::Live)
+    }
+
+    /// Finds out whether the trunk works, and tells those who wait.
+    fn judge(&mut self, why: Why<'_>) {
+        let cut = cut::cut(self.cut, self.is_live(), self.waits, Instant::now());
+        let before = std::mem::replace(&mut self.cut, cut);
+        if before.is_none() && cut.is_some() {
+            let broken = match why {
+                Why::Broken(why) => Some(why.to_owned()),
+                Why::Silent(_) => None,
+            };
+            // Before those who wait look.
+            self.kept.set_broken(broken);
+        }
+        self.kept.set_cut(cut);
+        match (before, cut) {
+            (None, Some(_)) => {
+                let (Why::Broken(why) | Why::Silent(why)) = why;
+                tracing::info!(peer = self.embedding.peer(), why, "a trunk is cut");
+            }
+            (Some(since), None) => {
+                tracing::info!(peer = self.embedding.peer(), after = ?since.elapsed(), "a trunk works");
+                self.kept.set_swallows(false);
+                self.further.healed();
+                self.betters.healed();
+                self.embedding.healed();
+            }
+            _ => {}
+        }
     }
 
     /// Dials what a busy trunk wants beside the carriers that it has.
@@ -267,13 +309,29 @@ impl<E: Embedding> Keeper<E> {
         if !self.is_live() || !self.embedding.dials() {
             return;
         }
-        let carriers = self.carriers.values().map(|carrier| (carrier.purpose, carrier.rail));
+        let carriers = self.carriers.values().filter(|carrier| !carrier.outdone);
+        let carriers = carriers.map(|carrier| (carrier.purpose, carrier.rail));
         self.further.dial(&self.embedding, &self.ways(), carriers);
     }
 
-    /// The ways of the rails between the two ends.
-    fn ways(&self) -> Vec<RailWay> {
-        rails::ways(self.embedding.rails(), &self.kept.peers_addresses())
+    /// Lets carriers leave that others outdo, unless further ones are being dialed in their
+    /// place: the trunk never has fewer than it needs.
+    fn let_outdone_leave(&mut self) {
+        let is_replaced = |carrier: &Joined<E::Way>| carrier.state == State::Live && !carrier.outdone;
+        if self.further.is_dialing() || !self.carriers.values().any(is_replaced) {
+            return;
+        }
+        for (id, _) in self.carriers.iter().filter(|(_, carrier)| carrier.outdone) {
+            self.kept.trunk.let_leave(*id);
+        }
+    }
+
+    /// How carriers are dialed on each rail between the two ends.
+    fn ways(&self) -> Vec<By> {
+        let now = Instant::now();
+        let ways = rails::ways(self.embedding.rails(), &self.kept.peers_addresses()).into_iter();
+        let by = |(at, rail)| By { rail, segment: self.lengths.next(at, now) };
+        ways.enumerate().map(by).collect()
     }
 
     /// Dials another for a carrier that has ended. If carriers end as soon as they have
@@ -286,18 +344,10 @@ impl<E: Embedding> Keeper<E> {
     }
 
     /// Begins to dial if no carrier works.
-    fn check(&mut self, why: &str) {
-        if self.is_live() {
-            return;
-        }
-        if self.cut.is_none() {
-            tracing::info!(peer = self.embedding.peer(), why, "a trunk is cut");
-            self.cut = Some(Instant::now());
-            self.kept.set_broken((why != SILENT).then(|| why.to_owned()));
-        }
-        self.kept.set_cut(self.cut);
+    fn check(&mut self, why: Why<'_>) {
+        self.judge(why);
         let joining = self.carriers.values().any(|carrier| carrier.state == State::Joining);
-        if self.redialing.is_none() && !joining && self.embedding.dials() {
+        if !self.is_live() && self.redialing.is_none() && !joining && self.embedding.dials() {
             let now = Instant::now();
             // A dial that works may still lead nowhere.
             let begin = self.dialed.map_or(now, |dialed| now.max(dialed + AGAIN));
@@ -307,25 +357,34 @@ impl<E: Embedding> Keeper<E> {
     }
 
     async fn on_redialed(&mut self, redialed: Redialed<E::Way>) {
-        let (rail, tls, way) = match redialed {
-            Ok(redialed) => redialed,
+        match redialed {
+            Ok((rail, dialed)) => {
+                self.join(dialed, (Purpose::Bulk, rail)).await;
+            }
             Err(error) => {
                 tracing::info!(peer = self.embedding.peer(), error, "a trunk can't be healed");
-                return self.kept.trunk.close(Reason::Done);
+                self.kept.trunk.close(Reason::Done);
             }
-        };
-        self.join(tls, (Purpose::Bulk, rail), way).await;
+        }
     }
 
-    async fn join(&mut self, tls: Secured, (purpose, rail): (Purpose, usize), way: E::Way) {
-        self.embedding.joins(way);
+    /// Joins a carrier; returns its number, if it does.
+    async fn join(
+        &mut self,
+        Dialed { tls, way, segment }: Dialed<E::Way>,
+        (purpose, rail): (Purpose, usize),
+    ) -> Option<CarrierId> {
+        self.embedding.joins(&way);
         match self.kept.join_for(purpose, tls, Vec::new()).await {
             Ok((id, _)) => {
-                self.carriers.entry(id).or_insert_with(|| Joined::new(purpose, rail));
+                self.embedding.joined(id, &way);
+                self.carriers.insert(id, Joined::new(purpose, rail, Some((way, segment))));
+                Some(id)
             }
             Err(error) => {
                 tracing::debug!(peer = self.embedding.peer(), error, "a carrier doesn't join");
-                self.check(&error);
+                self.check(Why::Broken(&error));
+                None
             }
         }
     }
@@ -333,11 +392,14 @@ impl<E: Embedding> Keeper<E> {
     /// Ends the trunk if nobody needs it, or if it has been cut for too long.
     async fn look(&mut self) {
         let Some(status) = self.kept.trunk.status().await else { return };
+        self.note_large(&status.carriers);
         // The first carrier has its time.
         if since(self.cut) > LOOK {
-            self.check("no carrier works");
+            self.check(Why::Silent("no carrier works"));
         }
         self.dial_further();
+        self.let_outdone_leave();
+        self.look_for_better();
         self.unused = if status.trunk.streams == 0 { self.unused.or(Some(Instant::now())) } else { None };
         let (cut, unused) = (since(self.cut), since(self.unused));
         // The end that dials it decides; the other one, once it is cut.
@@ -347,88 +409,32 @@ impl<E: Embedding> Keeper<E> {
             self.kept.trunk.close(if outlived { Reason::Silent } else { Reason::Done });
         }
     }
+
+    /// Notes over which carriers large frames have passed.
+    fn note_large(&mut self, carriers: &[CarrierSnapshot]) {
+        for snapshot in carriers.iter().filter(|snapshot| snapshot.status.large) {
+            if let Some(carrier) = self.carriers.get(&snapshot.id) {
+                self.lengths.passed(carrier.rail, carrier.segment());
+                self.kept.set_primes(true);
+            }
+        }
+    }
+
+    /// Looks for a better way than those of the carriers on the first rail that this end has
+    /// dialed, while the trunk works.
+    fn look_for_better(&mut self) {
+        if self.cut.is_some() || !self.embedding.dials() {
+            return;
+        }
+        let is_meant =
+            |carrier: &Joined<E::Way>| carrier.rail == 0 && carrier.state == State::Live && !carrier.outdone;
+        let carriers = self.carriers.iter().filter(|(_, carrier)| is_meant(carrier));
+        let carriers = carriers.filter_map(|(id, carrier)| Some((*id, carrier.dialed.as_ref()?.0.clone())));
+        let segment = self.lengths.next(0, Instant::now());
+        self.betters.look(&self.embedding, carriers.collect(), segment);
+    }
 }
 
 fn since(then: Option<Instant>) -> Duration {
     then.map_or(Duration::ZERO, |then| then.elapsed())
-}
-
-/// Dials again and again, over each rail in turn, until that works.
-///
-/// # Errors
-/// If the other end has no trunks any more.
-async fn redial<E: Embedding>(embedding: Arc<E>, ways: Vec<RailWay>, begin: Instant) -> Redialed<E::Way> {
-    let mut turns = (0..ways.len()).cycle();
-    let mut attempts = JoinSet::new();
-    // The rails of those under way.
-    let mut running = HashMap::new();
-    let mut again = interval_at(begin.into(), AGAIN);
-    loop {
-        tokio::select! {
-            _ = again.tick(), if attempts.len() < ATTEMPTS => {
-                let further = running.values().filter(|rail| **rail != 0).count();
-                let rail = turn(&mut turns, attempts.len() - further, further);
-                let way = ways.get(rail).copied().unwrap_or_default();
-                let dialing = dial(embedding.clone(), rail, way);
-                running.insert(attempts.spawn(dialing).id(), rail);
-            }
-            Some(dialed) = attempts.join_next_with_id() => {
-                let id = dialed.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
-                let rail = running.remove(&id).unwrap_or_default();
-                match dialed {
-                    Ok((_, Ok((tls, way)))) => return Ok((rail, tls, way)),
-                    Ok((_, Err(Undialed::Never(reason)))) => return Err(reason),
-                    Ok((_, Err(Undialed::Failed(error)))) => {
-                        tracing::debug!(error, rail, "a carrier was not dialed");
-                    }
-                    Err(error) => tracing::warn!(%error, "an attempt to dial a carrier failed"),
-                }
-            }
-        }
-    }
-}
-
-/// The rail whose turn it is, while so many attempts over the first rail and over further
-/// ones are under way.
-fn turn(turns: &mut impl Iterator<Item = usize>, first: usize, further: usize) -> usize {
-    let next = turns.next().unwrap_or_default();
-    match next {
-        0 if first + 1 >= ATTEMPTS => turns.next().unwrap_or_default(),
-        rail if rail != 0 && further + 1 >= ATTEMPTS => 0,
-        rail => rail,
-    }
-}
-
-async fn dial<E: Embedding>(
-    embedding: Arc<E>,
-    rail: usize,
-    way: RailWay,
-) -> Result<(Secured, E::Way), Undialed> {
-    if rail == 0 {
-        return embedding.dial(way).await;
-    }
-    let late = |_| Err(Undialed::Failed(format!("no carrier over this rail within {FURTHER:?}")));
-    tokio::time::timeout(FURTHER, embedding.dial(way)).await.unwrap_or_else(late)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dead_rails_leave_the_others_their_turns() {
-        // Rails; attempts under way over the first and over further ones; the next turns.
-        for (rails, first, further, want) in [
-            (1, 0, 0, [0, 0, 0]),
-            (1, 3, 0, [0, 0, 0]),
-            (2, 0, 0, [0, 1, 0]),
-            (2, 3, 0, [1, 1, 1]),
-            (5, 0, 3, [0, 0, 0]),
-            (5, 1, 2, [0, 1, 2]),
-        ] {
-            let mut turns = (0..rails).cycle();
-            let got = [(); 3].map(|()| turn(&mut turns, first, further));
-            assert_eq!(got, want, "{rails} {first} {further}");
-        }
-    }
 }

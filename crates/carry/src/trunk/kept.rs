@@ -1,6 +1,7 @@
 //! A trunk that is kept: who is at its other end, and whether it works.
 
 use std::net::SocketAddrV4;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::congestion::congestion;
-use super::handle::Trunk;
+use super::handle::{Joining, Trunk};
 
 // What the configuration allows, HELLO has room for.
 const _: () = assert!(rails::MOST == MAX_RAILS);
@@ -41,10 +42,14 @@ pub struct Kept {
     peers_addresses: OnceLock<Addresses>,
     /// Cancelled when it has ended.
     pub ended: CancellationToken,
-    /// Since when no carrier works; `None` while one does.
+    /// Since when it doesn't work: no carrier does, or what is sent doesn't arrive.
     cut: watch::Sender<Option<Instant>>,
     /// How the last carrier broke, if that is why the trunk was cut; it may also fall silent.
     broken: Mutex<Option<String>>,
+    /// Large packets seem to vanish on the way.
+    swallows: AtomicBool,
+    /// New carriers are primed.
+    primes: AtomicBool,
     /// How long it is kept while it is cut.
     outlives: Mutex<Duration>,
     /// When it was made.
@@ -74,6 +79,8 @@ impl Kept {
             ended: CancellationToken::new(),
             cut: watch::Sender::new(Some(Instant::now())),
             broken: Mutex::default(),
+            swallows: AtomicBool::new(false),
+            primes: AtomicBool::new(true),
             outlives: Mutex::default(),
             made: Instant::now(),
             pauses: Mutex::default(),
@@ -98,12 +105,13 @@ impl Kept {
         let _ = self.peers_addresses.set(addresses);
     }
 
-    /// Since when no carrier works; `None` while one does.
+    /// Since when it doesn't work: no carrier does, or what is sent doesn't arrive; `None` while
+    /// it works.
     pub fn cut(&self) -> watch::Receiver<Option<Instant>> {
         self.cut.subscribe()
     }
 
-    /// Whether no carrier works.
+    /// Whether it doesn't work.
     pub fn is_cut(&self) -> bool {
         self.cut.borrow().is_some()
     }
@@ -115,6 +123,21 @@ impl Kept {
 
     pub(super) fn set_broken(&self, why: Option<String>) {
         *lock(&self.broken) = why;
+    }
+
+    /// Whether, while it doesn't work, connections open and large packets seem to vanish.
+    pub fn swallows(&self) -> bool {
+        self.swallows.load(Relaxed)
+    }
+
+    pub(super) fn set_swallows(&self, swallows: bool) {
+        self.swallows.store(swallows, Relaxed);
+    }
+
+    /// Decides whether new carriers are primed: where large packets vanish whatever is tried,
+    /// small ones may still pass.
+    pub(super) fn set_primes(&self, primes: bool) {
+        self.primes.store(primes, Relaxed);
     }
 
     pub(super) fn set_cut(&self, cut: Option<Instant>) {
@@ -173,7 +196,8 @@ impl Kept {
         }
         let (mut parts, certificate) = tls.into_parts();
         parts.unread = [first, parts.unread].concat();
-        let id = self.trunk.join_for(parts, purpose).await?;
+        let joining = Joining { purpose, primes: self.primes.load(Relaxed) };
+        let id = self.trunk.join_so(parts, joining).await?;
         Ok((id, certificate))
     }
 }

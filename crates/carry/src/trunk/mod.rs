@@ -10,16 +10,20 @@
 //! | `congestion` | how carriers' sockets control congestion |
 //! | `attached` | a stream with its program's socket |
 //! | `kept` | a trunk whose other end is known, and whether it works |
-//! | `keep` | dials a trunk's carriers anew until it isn't needed |
+//! | `embedding` | the service whose trunk is kept: dials its carriers |
+//! | `keep` | has a trunk's carriers dialed anew until it isn't needed |
 //! | `further` | dials more carriers for a busy trunk |
+//! | `backoff` | pauses between dials that fail |
 //! | [`figures`] | figures of all trunks of a service, for its counters |
 //! | [`seen`] | what users see of trunks |
 //! | [`accept`] | a carrier that the other end has dialed |
 
 pub mod accept;
 mod attached;
+mod backoff;
 mod carrier;
 mod congestion;
+mod embedding;
 mod ends;
 pub mod figures;
 mod further;
@@ -29,8 +33,9 @@ mod kept;
 pub mod seen;
 mod stream;
 
-pub use handle::{CarrierSnapshot, Notice, Notices, OpenError, Snapshot, Trunk};
-pub use keep::{Embedding, Undialed, keep};
+pub use embedding::{Better, By, Dialed, Embedding, First, Undialed};
+pub use handle::{CarrierSnapshot, Notice, Notices, OpenError, Snapshot, Trunk, Waits};
+pub use keep::keep;
 pub use kept::{Kept, Pauses, config};
 pub use stream::{Running, Stream};
 

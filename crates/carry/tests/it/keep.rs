@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use isthmus_carry::plane::Plane;
-use isthmus_carry::trunk::{Embedding, Kept, Notice, Notices, Stream, Trunk, Undialed, keep};
+use isthmus_carry::trunk::{
+    By, Dialed, Embedding, First, Kept, Notice, Notices, Stream, Trunk, Undialed, keep,
+};
 use isthmus_net::Identity;
 use isthmus_net::rails::{Rail, RailWay};
 use isthmus_net::secured::Secured;
@@ -73,19 +75,15 @@ impl Embedding for Near {
         &self.rails
     }
 
-    async fn dial(self: Arc<Self>, rail: RailWay) -> Result<(Secured, ()), Undialed> {
+    async fn dial(self: Arc<Self>, by: By) -> Result<Dialed<()>, Undialed> {
         self.dials.fetch_add(1, SeqCst);
-        self.dialed.lock().unwrap().push(rail);
+        self.dialed.lock().unwrap().push(by.rail);
         let failure = self.failures.lock().unwrap().pop();
         match failure {
             Some(failure) => Err(failure),
-            None => Ok((self.carrier().await, ())),
+            None => Ok(Dialed { tls: self.carrier().await, way: (), segment: by.segment }),
         }
     }
-
-    fn joins(&self, (): ()) {}
-
-    fn works(&self) {}
 
     fn opened(&self, stream: Stream) {
         self.opened_tx.send(stream).unwrap();
@@ -126,8 +124,9 @@ impl Trunks {
             opened_tx,
         });
         let kept = Arc::new(Kept::new((ID, true), trunk, identity("n2")));
-        kept.join(near.carrier().await, Vec::new()).await.unwrap();
-        tokio::spawn(keep(near.clone(), kept.clone(), notices, None));
+        let (id, _) = kept.join(near.carrier().await, Vec::new()).await.unwrap();
+        let first = First { id, dialed: Some(((), None)) };
+        tokio::spawn(keep(near.clone(), kept.clone(), notices, (first, None)));
         Self { near, kept, opened_rx, far, far_notices, _planes: planes }
     }
 }

@@ -55,8 +55,8 @@ impl Gateway {
         };
         let (ticket, across) = (ticket(Side::Initiator)?, ticket(Side::Acceptor)?);
         self.streams.expect(connection, from);
-        let (first, agent) = (First::Nothing, Some(agent));
-        self.dial(&Leg { address, ticket: across, first, agent, relay: false }).await?;
+        let (first, agent, segment) = (First::Nothing, Some(agent), request.segment);
+        self.dial(&Leg { address, ticket: across, first, agent, relay: false, segment }).await?;
         let at = proto::AtOwnGateway { ticket: ticket.to_vec(), ..proto::AtOwnGateway::default() };
         let way = Some(rendezvous_reply::Way::OwnGateway(at));
         Ok(proto::RendezvousReply { way, gateways: vec![own], ..Default::default() })

@@ -2,12 +2,11 @@
 //! verifies which gateway is there.
 
 use std::io;
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use isthmus_carry::trunk::accept::{hello, refuse};
-use isthmus_carry::trunk::{Kept, Notices, Trunk, keep};
+use isthmus_carry::trunk::{By, First, Kept, Notices, Trunk, keep};
 use isthmus_net::dial::{SocketOptions, direct, introduced};
 use isthmus_net::grpc::{self, Repeat};
 use isthmus_net::mac::random;
@@ -42,8 +41,8 @@ pub(super) enum Got {
     Trunk(Arc<Standing>),
 }
 
-/// Gets a carrier, or a whole trunk that is none of `but`, by one dial. `source`: the address
-/// that this end connects from, if not as the routing table has it.
+/// Gets a carrier, or a whole trunk that is none of `but`, by one dial. `by`: the address that
+/// this end connects from, and the longest segment.
 ///
 /// # Errors
 /// What failed.
@@ -51,22 +50,22 @@ pub(super) async fn dial(
     gateway: &Gateway,
     trunks: &SiteTrunks,
     name: &GridName,
-    (dial, but, source): (Dial, &[TrunkId], Option<Ipv4Addr>),
+    (dial, but, by): (Dial, &[TrunkId], By),
 ) -> Result<Got, String> {
     let deadline = Deadline::within(DIAL);
     let mut changes = trunks.changes.subscribe();
-    let request = Request { gateway: name.clone(), dial, avoid: Vec::new() };
+    let request = Request { gateway: name.clone(), dial, avoid: Vec::new(), segment: by.segment };
     let call = |channel, request| async move { RegistryClient::new(channel).site_trunk(request).await };
     let budget = (Repeat::Never, deadline);
     let arranged = gateway.upstream.call("arrange a carrier", budget, SiteTrunkRequest::from(request), call);
     let reply = arranged.await.map_err(|status| grpc::reason(&status))?;
     match Reply::try_from(reply).map_err(|error| error.to_string())? {
         Reply::Connect(address) => {
-            let tls = connect(gateway, trunks, name, (&address, source)).await?;
+            let tls = connect(gateway, trunks, name, (&address, by)).await?;
             Ok(Got::Carrier(Box::new(tls), Some(address)))
         }
         Reply::Relay(stop) => {
-            let tcp = to_relay(gateway, &stop, source, deadline).await?;
+            let tcp = to_relay(gateway, &stop, by, deadline).await?;
             Ok(Got::Carrier(Box::new(verified(trunks, name, tcp, deadline).await?), None))
         }
         Reply::Await => {
@@ -85,12 +84,12 @@ pub(super) async fn dial(
     }
 }
 
-/// Connects to the port outside of a gateway, from an address of this machine if it matters.
+/// Connects to the port outside of a gateway.
 pub(super) async fn connect(
     gateway: &Gateway,
     trunks: &SiteTrunks,
     name: &GridName,
-    (address, source): (&str, Option<Ipv4Addr>),
+    (address, by): (&str, By),
 ) -> Result<Secured, String> {
     let deadline = Deadline::within(DIAL);
     let late = |Late(limit)| format!("no address of {address} within {limit:?}");
@@ -98,23 +97,20 @@ pub(super) async fn connect(
     if gateway.roster().is_own(at.ip()) || crate::streams::is_this_machine(at.ip()) {
         return Err(format!("{address} is in this site"));
     }
-    let options = SocketOptions { source, ..SocketOptions::default() };
-    let tcp = direct(&at.to_string(), options, deadline).await;
+    let tcp = direct(&at.to_string(), options(by), deadline).await;
     verified(trunks, name, tcp.map_err(|error| error.to_string())?, deadline).await
 }
 
-async fn to_relay(
-    gateway: &Gateway,
-    stop: &Stop,
-    source: Option<Ipv4Addr>,
-    deadline: Deadline,
-) -> Result<TcpStream, String> {
-    let options = SocketOptions { source, ..SocketOptions::default() };
+fn options(by: By) -> SocketOptions {
+    SocketOptions { source: by.rail.source, segment: by.segment, ..SocketOptions::default() }
+}
+
+async fn to_relay(gateway: &Gateway, stop: &Stop, by: By, deadline: Deadline) -> Result<TcpStream, String> {
     let failed = |reason: String| format!("relay {}: {reason}", stop.relay.as_deref().unwrap_or_default());
     let places = gateway.directory.relay_places();
     let at = deadline.bound(places.resolve(&stop.address)).await.map_err(|late| failed(late.to_string()))?;
     let at = at.map_err(failed)?.to_string();
-    introduced(&at, &stop.ticket, options, deadline).await.map_err(|error| failed(error.to_string()))
+    introduced(&at, &stop.ticket, options(by), deadline).await.map_err(|error| failed(error.to_string()))
 }
 
 /// Verifies by TLS that this gateway is at the other end.
@@ -159,15 +155,16 @@ pub(crate) fn ordered(gateway: &Arc<Gateway>, order: proto::SiteTrunkOrder) {
     };
     let gateway = gateway.clone();
     tokio::spawn(async move {
-        let Order { gateway: name, way } = order;
+        let Order { gateway: name, way, segment } = order;
+        let by = By { segment, ..By::default() };
         let done = async {
             match way {
                 OrderWay::Connect(address) => {
-                    let tls = connect(&gateway, &trunks, &name, (&address, None)).await?;
-                    make(&gateway, &trunks, &name, tls, Some(address)).await.map(drop)
+                    let tls = connect(&gateway, &trunks, &name, (&address, by)).await?;
+                    make(&gateway, &trunks, &name, (tls, by.segment), Some(address)).await.map(drop)
                 }
                 OrderWay::Relay(stop) => {
-                    let tcp = to_relay(&gateway, &stop, None, Deadline::within(DIAL)).await?;
+                    let tcp = to_relay(&gateway, &stop, by, Deadline::within(DIAL)).await?;
                     accept(gateway.clone(), tcp).await.map_err(|error| error.to_string())
                 }
                 OrderWay::Expect => Ok(()),
@@ -233,7 +230,8 @@ async fn join(
         return refuse(tls, Reason::Done, reason).await;
     }
     let made = trunks.plane.trunk(trunks.config(Role::Acceptor, hello.trunk))?;
-    let started = start(gateway, trunks, name, (hello.trunk, false), made, (tls, first, None)).await;
+    let first = (tls, first);
+    let started = start(gateway, trunks, name, (hello.trunk, None), made, first).await;
     started.map(drop).map_err(io::Error::other)
 }
 
@@ -242,12 +240,13 @@ pub(super) async fn make(
     gateway: &Arc<Gateway>,
     trunks: &Arc<SiteTrunks>,
     name: &GridName,
-    tls: Secured,
+    (tls, segment): (Secured, Option<u16>),
     address: Option<String>,
 ) -> Result<Arc<Standing>, String> {
     let id = TrunkId(random());
     let made = trunks.plane.trunk(trunks.config(Role::Initiator, id)).map_err(|error| error.to_string())?;
-    let standing = start(gateway, trunks, name, (id, true), made, (tls, Vec::new(), address)).await?;
+    let dialed = ((super::keep::dialed(address.as_deref()), address), segment);
+    let standing = start(gateway, trunks, name, (id, Some(dialed)), made, (tls, Vec::new())).await?;
     let mut cut = standing.kept.cut();
     let works = timeout(DIAL, cut.wait_for(Option::is_none)).await.is_ok_and(|works| works.is_ok());
     if works {
@@ -257,27 +256,30 @@ pub(super) async fn make(
     Err(format!("no HELLO within {DIAL:?}"))
 }
 
-/// Registers a trunk, joins its first carrier, and keeps it from here on.
+/// Registers a trunk, joins its first carrier, and keeps it from here on. `dialed`: how this
+/// end has dialed it, and with which longest segment; `None` if the other end has.
 async fn start(
     gateway: &Arc<Gateway>,
     trunks: &Arc<SiteTrunks>,
     name: &GridName,
-    (id, is_own): (TrunkId, bool),
+    (id, dialed): (TrunkId, Option<(super::keep::Way, Option<u16>)>),
     (trunk, notices): (Trunk, Notices),
-    (tls, first, address): (Secured, Vec<u8>, Option<String>),
+    (tls, first): (Secured, Vec<u8>),
 ) -> Result<Arc<Standing>, String> {
     let peer = tls.identity().cloned().ok_or("its carrier has no certificate")?;
-    let kept = Arc::new(Kept::new((id, is_own), trunk, peer));
+    let kept = Arc::new(Kept::new((id, dialed.is_some()), trunk, peer));
+    let way = dialed.clone().map(|(way, _)| way);
     let standing = Arc::new(Standing {
         name: name.clone(),
         kept: kept.clone(),
-        dial: is_own.then(|| super::keep::dialed(address.as_deref())).into(),
-        address: address.into(),
+        dial: way.as_ref().map(|(dial, _)| *dial).into(),
+        address: way.and_then(|(_, address)| address).into(),
         former: super::gone::Former::default(),
     });
-    let (_, certificate) = kept.join(tls, first).await?;
+    let (carrier, certificate) = kept.join(tls, first).await?;
     trunks.add(standing.clone())?;
     let embedded = Embedded { gateway: gateway.clone(), trunks: trunks.clone(), standing: standing.clone() };
-    tokio::spawn(keep(Arc::new(embedded), kept, notices, certificate));
+    let first = First { id: carrier, dialed };
+    tokio::spawn(keep(Arc::new(embedded), kept, notices, (first, certificate)));
     Ok(standing)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use isthmus_carry::trunk::Stream;
+use isthmus_carry::trunk::{By, Stream};
 use isthmus_plan::site_trunk::CARRIERS;
 use isthmus_trunk::TrunkId;
 use isthmus_wire::GridName;
@@ -79,11 +79,11 @@ async fn trunk_to(
     }
     let mut failures = Vec::new();
     for dial_by in CARRIERS {
-        match dial(gateway, trunks, name, (dial_by, but, None)).await {
+        match dial(gateway, trunks, name, (dial_by, but, By::default())).await {
             Ok(Got::Trunk(standing)) => return Ok(standing),
             Ok(Got::Carrier(tls, address)) => {
                 info!(peer = %name, dial = %dial_by, "a trunk with another site's gateway");
-                match make(gateway, trunks, name, *tls, address).await {
+                match make(gateway, trunks, name, (*tls, None), address).await {
                     Ok(standing) => return Ok(standing),
                     Err(error) => failures.push(format!("{dial_by}: {error}")),
                 }

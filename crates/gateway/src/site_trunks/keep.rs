@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use isthmus_carry::trunk::{Embedding, Stream, Undialed};
+use isthmus_carry::trunk::{Better, By, Dialed, Embedding, Stream, Undialed};
 use isthmus_net::lock;
-use isthmus_net::rails::{Rail, RailWay};
+use isthmus_net::rails::Rail;
 use isthmus_net::secured::Secured;
 use isthmus_plan::Dial;
+use isthmus_trunk::CarrierId;
 use tracing::info;
 
 use super::{SiteTrunks, Standing, carriers, streams};
@@ -25,9 +26,48 @@ pub(super) fn dialed(address: Option<&str>) -> Dial {
     if address.is_some() { Dial::Direct } else { Dial::Relay }
 }
 
+/// How a carrier was dialed: the dial, and the address of the other one's port outside if it
+/// was dialed there.
+pub(super) type Way = (Dial, Option<String>);
+
+/// Where a carrier is dialed to.
+#[derive(Debug, Clone, Copy)]
+enum To {
+    /// The port outside where the other gateway was last.
+    Known,
+    /// Where the broker says.
+    Asked(Dial),
+}
+
+impl Embedded {
+    async fn connect(&self, address: &str, by: By) -> Result<Secured, String> {
+        carriers::connect(&self.gateway, &self.trunks, &self.standing.name, (address, by)).await
+    }
+
+    /// A carrier; `None` if there is none to be had so.
+    async fn dial_to(&self, to: To, by: By) -> Result<Option<Dialed<Way>>, String> {
+        let dialed = |tls, address: Option<String>| {
+            Some(Dialed { tls, way: (dialed(address.as_deref()), address), segment: by.segment })
+        };
+        match to {
+            To::Known => {
+                let Some(address) = lock(&self.standing.address).clone() else { return Ok(None) };
+                Ok(dialed(self.connect(&address, by).await?, Some(address)))
+            }
+            To::Asked(dial) => {
+                let (gateway, trunks, name) = (&self.gateway, &self.trunks, &self.standing.name);
+                match carriers::dial(gateway, trunks, name, (dial, &[], by)).await {
+                    Ok(carriers::Got::Carrier(tls, address)) => Ok(dialed(*tls, address)),
+                    Ok(carriers::Got::Trunk(_)) => Ok(None),
+                    Err(error) => Err(format!("{dial}: {error}")),
+                }
+            }
+        }
+    }
+}
+
 impl Embedding for Embedded {
-    /// The dial, and the address of the other one's port outside if it was dialed there.
-    type Way = (Dial, Option<String>);
+    type Way = Way;
 
     fn peer(&self) -> String {
         format!("gateway {}", self.standing.name)
@@ -42,44 +82,56 @@ impl Embedding for Embedded {
         &self.trunks.rails
     }
 
-    /// At its address on the rail; or else at the port outside where the other one was last, where the broker says that it is,
-    /// and over a relay. The broker may be away.
-    async fn dial(self: Arc<Self>, rail: RailWay) -> Result<(Secured, Self::Way), Undialed> {
-        let Self { gateway, trunks, standing } = &*self;
-        if let Some(address) = rail.address {
-            let to = (&*address.to_string(), rail.source);
-            let dialed = carriers::connect(gateway, trunks, &standing.name, to).await;
-            return dialed.map(|tls| (tls, (Dial::Direct, None))).map_err(Undialed::Failed);
+    /// At its address on the rail; or else at the port outside where the other one was last,
+    /// where the broker says that it is, and over a relay. The broker may be away.
+    async fn dial(self: Arc<Self>, by: By) -> Result<Dialed<Self::Way>, Undialed> {
+        if let Some(address) = by.rail.address {
+            let tls = self.connect(&address.to_string(), by).await;
+            let tls = tls.map_err(Undialed::Failed)?;
+            return Ok(Dialed { tls, way: (Dial::Direct, None), segment: by.segment });
         }
         let mut failures = Vec::new();
-        let known = lock(&standing.address).clone();
-        if let Some(address) = known {
-            match carriers::connect(gateway, trunks, &standing.name, (&address, rail.source)).await {
-                Ok(tls) => return Ok((tls, (Dial::Direct, Some(address)))),
+        for to in [To::Known, To::Asked(Dial::Direct), To::Asked(Dial::Relay)] {
+            match self.dial_to(to, by).await {
+                Ok(Some(dialed)) => return Ok(dialed),
+                Ok(None) => {}
                 Err(error) => failures.push(error),
-            }
-        }
-        for dial in [Dial::Direct, Dial::Relay] {
-            match carriers::dial(gateway, trunks, &standing.name, (dial, &[], rail.source)).await {
-                Ok(carriers::Got::Carrier(tls, address)) => {
-                    return Ok((*tls, (dialed(address.as_deref()), address)));
-                }
-                Ok(carriers::Got::Trunk(_)) => {}
-                Err(error) => failures.push(format!("{dial}: {error}")),
             }
         }
         Err(Undialed::Failed(failures.join("; ")))
     }
 
-    fn joins(&self, (dial, address): Self::Way) {
-        *lock(&self.standing.dial) = Some(dial);
+    /// At its port outside, rather than over a relay.
+    async fn dial_better(
+        self: Arc<Self>,
+        than: Vec<Self::Way>,
+        segment: Option<u16>,
+    ) -> Option<Result<Better<Self::Way>, Undialed>> {
+        let over_relay = than.iter().enumerate().filter(|(_, (dial, _))| *dial == Dial::Relay);
+        let outdone: Vec<usize> = over_relay.map(|(at, _)| at).collect();
+        if outdone.is_empty() {
+            return None;
+        }
+        let dialed = self.dial_to(To::Asked(Dial::Direct), By { segment, ..By::default() }).await;
+        dialed.transpose().map(|dialed| match dialed {
+            Ok(dialed) => Ok(Better { dialed, outdone }),
+            Err(error) => Err(Undialed::Failed(error)),
+        })
+    }
+
+    fn joins(&self, (dial, address): &Self::Way) {
+        *lock(&self.standing.dial) = Some(*dial);
         if address.is_some() {
-            *lock(&self.standing.address) = address;
+            lock(&self.standing.address).clone_from(address);
         }
     }
 
-    fn works(&self) {
+    fn works(&self, _: CarrierId, _: Option<&Self::Way>) {
         super::gone::on_works(&self.trunks, &self.standing);
+        self.trunks.changes.send_replace(());
+    }
+
+    fn healed(&self) {
         self.trunks.changes.send_replace(());
     }
 

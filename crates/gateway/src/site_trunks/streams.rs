@@ -115,6 +115,7 @@ fn order(
         node: node.to_string(),
         initiator: initiator.ip().into(),
         way: Some(dial_request::Way::SiteTrunk(at)),
+        ..proto::DialRequest::default()
     };
     let effect = gateway.roster().dial(request).map_err(|refused| refused.to_string())?;
     gateway.carry_out(vec![effect]);

@@ -184,8 +184,12 @@ async fn a_rendezvous_reaches_the_other_agent() {
     let far = grid.agent(&beta, "n1").await;
     let (mut far_attached, far_address) = far.up("10.0.0.1:7730").await;
     let way = rendezvous_request::Way::Relay(rendezvous_request::Relay::default());
-    let request =
-        proto::RendezvousRequest { destination: far_address, initiator: near_address, way: Some(way) };
+    let request = proto::RendezvousRequest {
+        destination: far_address,
+        initiator: near_address,
+        way: Some(way),
+        segment: 0,
+    };
     let refused = near.client.clone().rendezvous(request.clone()).await.unwrap_err();
     assert_eq!(
         (refused.code(), refused.message()),
@@ -308,6 +312,7 @@ async fn both_sides_of_a_punch_receive_the_others_address() {
     let request = proto::RendezvousRequest {
         destination: far_address,
         initiator: near_address,
+        segment: 0,
         way: Some(rendezvous_request::Way::Punch(punch)),
     };
     for (answer, want) in [
@@ -367,6 +372,7 @@ async fn a_syn_is_carried_and_nothing_else() {
         let request = proto::RendezvousRequest {
             destination: far_address,
             initiator: near_address,
+            segment: 0,
             way: Some(rendezvous_request::Way::Traverse(traverse)),
         };
         tokio::spawn(async move { client.rendezvous(request).await.map(drop) })

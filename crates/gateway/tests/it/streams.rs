@@ -70,6 +70,7 @@ impl Two {
         let request = proto::RendezvousRequest {
             destination,
             initiator: self.near_address,
+            segment: 0,
             way: Some(rendezvous_request::Way::OverGateways(over)),
         };
         let mut client = self.near.client.clone();

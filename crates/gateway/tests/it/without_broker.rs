@@ -206,7 +206,8 @@ mod alone {
             (far_address, out(Dial::Direct), "not in the plan: the node of site alpha has a way out itself"),
             (unknown_address, out(Dial::Direct), "cannot arrange the way direct, gateway-out: "),
         ] {
-            let request = proto::RendezvousRequest { destination, initiator: n1_address, way: Some(way) };
+            let (initiator, way) = (n1_address, Some(way));
+            let request = proto::RendezvousRequest { destination, initiator, way, segment: 0 };
             let began = std::time::Instant::now();
             let status = n1.client.clone().rendezvous(request).await.unwrap_err();
             assert!(began.elapsed() < promised(Duration::from_secs(4)), "{:?}", began.elapsed());

@@ -1,6 +1,7 @@
 //! Fields of messages, each checked and bounded. An error names the message.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 
 use isthmus_raw::{Syn, syn};
 use isthmus_wire::bounds::SIGNATURE_BYTES;
@@ -9,6 +10,9 @@ use isthmus_wire::{ConnectionId, DecodeError, JobId};
 
 use super::{Port, SealedTicket};
 
+/// What a longest segment may be, in bytes: IPv4 packets of 540 bytes, which all networks
+/// pass (RFC 791), to jumbo frames.
+const SEGMENTS: RangeInclusive<u16> = 500..=9000;
 /// Longest `HOST:PORT`: a name of 253 bytes (RFC 1035 section 3.1) and a port.
 pub(super) const LONGEST_ADDRESS: usize = 259;
 
@@ -65,6 +69,15 @@ pub(super) fn port(message: &'static str, address: &str, signature: Vec<u8>) -> 
         return Err(malformed(message, format!("a signature of {} bytes", signature.len())));
     }
     Ok(Port { address: socket_address(message, address)?, signature })
+}
+
+/// The longest segment, in bytes; 0 for none. No peer has this end send slivers.
+pub(super) fn segment(message: &'static str, bytes: u32) -> Result<Option<u16>, DecodeError> {
+    match u16::try_from(bytes) {
+        Ok(0) => Ok(None),
+        Ok(bytes) if SEGMENTS.contains(&bytes) => Ok(Some(bytes)),
+        _ => Err(malformed(message, format!("a longest segment of {bytes} bytes"))),
+    }
 }
 
 /// `HOST:PORT`.

@@ -6,7 +6,7 @@ use isthmus_wire::proto::{self, leg};
 use isthmus_wire::{ConnectionId, DecodeError, GridName, hello};
 
 use super::SealedTicket;
-use super::fields::{EXPECT, LEG, OWN_GATEWAY, address, connection, id, malformed, sealed};
+use super::fields::{EXPECT, LEG, OWN_GATEWAY, address, connection, id, malformed, sealed, segment};
 
 /// A connection that a gateway opens for one of its nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct Leg {
     pub agent: Option<GridName>,
     /// Whether a relay is there.
     pub relay: bool,
+    /// Its longest segment, in bytes, if not as the kernel has it.
+    pub segment: Option<u16>,
 }
 
 /// What a gateway sends first on a connection that it has opened.
@@ -61,8 +63,8 @@ impl TryFrom<proto::Leg> for Leg {
                 Some(agent.map_err(|_| malformed(LEG, format!("{:?} is no node", leg.agent)))?)
             }
         };
-        let ticket = sealed(LEG, &leg.ticket)?;
-        Ok(Self { address: address(LEG, leg.address)?, ticket, first, agent, relay: leg.relay })
+        let (ticket, segment) = (sealed(LEG, &leg.ticket)?, segment(LEG, leg.segment)?);
+        Ok(Self { address: address(LEG, leg.address)?, ticket, first, agent, relay: leg.relay, segment })
     }
 }
 
@@ -74,7 +76,9 @@ impl From<Leg> for proto::Leg {
             First::Rendezvous(id) => Some(leg::First::Rendezvous(id.0.to_vec())),
         };
         let agent = leg.agent.map_or_else(String::new, |agent| agent.to_string());
-        Self { address: leg.address, ticket: leg.ticket.to_vec(), first, agent, relay: leg.relay }
+        let Leg { address, relay, .. } = leg;
+        let (ticket, segment) = (leg.ticket.to_vec(), leg.segment.unwrap_or_default().into());
+        Self { address, ticket, first, agent, relay, segment }
     }
 }
 

@@ -8,7 +8,7 @@ use isthmus_wire::proto::{self, rendezvous_request};
 use isthmus_wire::{ConnectionId, DecodeError, JobId};
 
 use super::Port;
-use super::fields::{LONGEST_ADDRESS, REQUEST, carried, id, job, malformed, port, unknown_way};
+use super::fields::{LONGEST_ADDRESS, REQUEST, carried, id, job, malformed, port, segment, unknown_way};
 use crate::enums::{dial_from_wire, dial_to_wire, route_from_wire, route_to_wire};
 
 /// Most relays and gateways that a request names as failed.
@@ -23,6 +23,9 @@ pub struct Request {
     pub initiator: Ipv4Addr,
     /// How they connect.
     pub way: Way,
+    /// The longest segment of all connections that are opened for it, in bytes; `None`: as
+    /// each kernel has it.
+    pub segment: Option<u16>,
 }
 
 /// The ways that need the broker.
@@ -130,7 +133,13 @@ impl TryFrom<&proto::RendezvousRequest> for Request {
                 Way::DialedByGateway { rendezvous: id(&by.rendezvous)?, avoid: avoided(&by.avoid)? }
             }
         };
-        Ok(Self { destination: request.destination.into(), initiator: request.initiator.into(), way })
+        let segment = segment(REQUEST, request.segment)?;
+        Ok(Self {
+            destination: request.destination.into(),
+            initiator: request.initiator.into(),
+            way,
+            segment,
+        })
     }
 }
 
@@ -176,7 +185,12 @@ impl From<Request> for proto::RendezvousRequest {
                 Wire::DialedByGateway(wire::DialedByGateway { rendezvous: id(rendezvous), avoid })
             }
         };
-        Self { destination: request.destination.into(), initiator: request.initiator.into(), way: Some(way) }
+        Self {
+            destination: request.destination.into(),
+            initiator: request.initiator.into(),
+            way: Some(way),
+            segment: request.segment.unwrap_or_default().into(),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use isthmus_plan::site_trunk::CARRIERS;
 use isthmus_wire::proto::{self, site_trunk_order, site_trunk_reply};
 use isthmus_wire::{DecodeError, GridName};
 
-use super::fields::{SITE_TRUNK, address, malformed, unknown_way};
+use super::fields::{SITE_TRUNK, address, malformed, segment, unknown_way};
 use super::request::avoided;
 use super::{Stop, at_relay};
 use crate::enums::{dial_from_wire, dial_to_wire};
@@ -20,6 +20,8 @@ pub struct Request {
     pub dial: Dial,
     /// Relays that have just failed, by name.
     pub avoid: Vec<String>,
+    /// The longest segment of the carrier's connections, in bytes, if not as each kernel has it.
+    pub segment: Option<u16>,
 }
 
 /// What the asking gateway is to do.
@@ -40,6 +42,8 @@ pub struct Order {
     pub gateway: GridName,
     /// How it gets its carrier.
     pub way: OrderWay,
+    /// The longest segment of this end's connection, as in the request.
+    pub segment: Option<u16>,
 }
 
 /// How the other gateway gets its carrier.
@@ -62,14 +66,16 @@ impl TryFrom<&proto::SiteTrunkRequest> for Request {
             gateway: gateway(&request.gateway)?,
             dial: dial.ok_or_else(|| unknown_way(SITE_TRUNK))?,
             avoid: avoided(&request.avoid)?,
+            segment: segment(SITE_TRUNK, request.segment)?,
         })
     }
 }
 
 impl From<Request> for proto::SiteTrunkRequest {
     fn from(request: Request) -> Self {
-        let Request { gateway, dial, avoid } = request;
-        Self { gateway: gateway.to_string(), dial: dial_to_wire(dial).into(), avoid }
+        let Request { gateway, dial, avoid, segment } = request;
+        let segment = segment.unwrap_or_default().into();
+        Self { gateway: gateway.to_string(), dial: dial_to_wire(dial).into(), avoid, segment }
     }
 }
 
@@ -96,7 +102,8 @@ impl TryFrom<proto::SiteTrunkOrder> for Order {
             Way::Relay(at) => OrderWay::Relay(at_relay(SITE_TRUNK, at)?),
             Way::Expect(_) => OrderWay::Expect,
         };
-        Ok(Self { gateway: gateway(&order.gateway)?, way })
+        let segment = segment(SITE_TRUNK, order.segment)?;
+        Ok(Self { gateway: gateway(&order.gateway)?, way, segment })
     }
 }
 
@@ -116,13 +123,14 @@ mod tests {
     fn requests_survive_the_wire_and_other_dials_are_refused() {
         for dial in CARRIERS {
             let gateway = "gateway.beta".parse().unwrap();
-            let request = Request { gateway, dial, avoid: vec!["hub".to_owned()] };
+            let request = Request { gateway, dial, avoid: vec!["hub".to_owned()], segment: Some(1240) };
             assert_eq!(Request::try_from(&proto::SiteTrunkRequest::from(request.clone())), Ok(request));
         }
         let sent = |gateway: &str, dial: proto::Dial| proto::SiteTrunkRequest {
             gateway: gateway.to_owned(),
             dial: dial.into(),
             avoid: Vec::new(),
+            segment: 0,
         };
         for wrong in [
             sent("gateway.beta", proto::Dial::Punch),
@@ -133,6 +141,7 @@ mod tests {
                 avoid: vec![String::new(); 65],
                 ..sent("gateway.beta", proto::Dial::Relay)
             },
+            proto::SiteTrunkRequest { segment: 499, ..sent("gateway.beta", proto::Dial::Relay) },
         ] {
             assert!(Request::try_from(&wrong).is_err(), "{wrong:?}");
         }
@@ -149,10 +158,11 @@ mod tests {
         assert!(matches!(relayed, Ok(Reply::Relay(stop)) if stop.relay.as_deref() == Some("hub")));
         assert!(read(Some(reply::Way::Address("nowhere".to_owned()))).is_err());
         assert!(read(None).is_err());
-        let read =
-            |gateway: &str, way| Order::try_from(proto::SiteTrunkOrder { gateway: gateway.to_owned(), way });
+        let read = |gateway: &str, way| {
+            Order::try_from(proto::SiteTrunkOrder { gateway: gateway.to_owned(), way, segment: 1240 })
+        };
         let ordered = read("g1.alpha", Some(order::Way::Address(at.clone())));
-        assert_eq!(ordered.map(|order| order.way), Ok(OrderWay::Connect(at)));
+        assert_eq!(ordered.map(|order| (order.way, order.segment)), Ok((OrderWay::Connect(at), Some(1240))));
         assert!(read("g1.alpha", Some(order::Way::Relay(at_relay()))).is_ok());
         let expected = read("g1.alpha", Some(order::Way::Expect(order::Expect {})));
         assert_eq!(expected.map(|order| order.way), Ok(OrderWay::Expect));

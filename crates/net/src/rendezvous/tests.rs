@@ -36,7 +36,8 @@ fn example_port() -> Port {
 }
 
 fn request(way: Way) -> Request {
-    Request { destination: [240, 64, 1, 1].into(), initiator: [240, 64, 2, 1].into(), way }
+    let (destination, initiator) = ([240, 64, 1, 1].into(), [240, 64, 2, 1].into());
+    Request { destination, initiator, way, segment: Some(1240) }
 }
 
 #[test]
@@ -212,6 +213,7 @@ fn legs_and_expected_nodes_cross_the_wire() {
             first,
             agent,
             relay: first == First::Ticket(ticket),
+            segment: Some(500),
         };
         let unnamed = proto::Leg { agent: String::new(), ..proto::Leg::from(leg.clone()) };
         assert_eq!(Leg::try_from(unnamed).is_ok(), matches!(first, First::Ticket(_)), "{first:?}");
@@ -226,6 +228,34 @@ fn legs_and_expected_nodes_cross_the_wire() {
         {
             assert!(Expected::try_from(order(from, ticket)).is_err(), "{from} {ticket:?}");
         }
+    }
+}
+
+#[test]
+fn a_longest_segment_is_one_that_networks_pass() {
+    let ways = rendezvous_request::Way::Relay(rendezvous_request::Relay::default());
+    let relay = proto::AtRelay {
+        address: "hub:7720".to_owned(),
+        ticket: example_ticket().to_vec(),
+        ..proto::AtRelay::default()
+    };
+    for (segment, want) in [
+        (0, Some(None)),
+        (500, Some(Some(500))),
+        (9000, Some(Some(9000))),
+        (499, None),
+        (9001, None),
+        (65_536 + 500, None),
+    ] {
+        let request = proto::RendezvousRequest {
+            way: Some(ways.clone()),
+            segment,
+            ..proto::RendezvousRequest::default()
+        };
+        assert_eq!(Request::try_from(&request).ok().map(|request| request.segment), want, "{segment}");
+        let way = Some(dial_request::Way::Relay(relay.clone()));
+        let order = proto::DialRequest { way, segment, ..proto::DialRequest::default() };
+        assert_eq!(Order::read(order, "").ok().map(|order| order.segment), want, "{segment}");
     }
 }
 

@@ -32,11 +32,15 @@ impl Attempt<'_> {
 }
 
 /// The acceptor's part: connects to a relay or a gateway with its ticket.
-pub(super) async fn accept(dialer: &Dialer, stop: &Stop, deadline: Deadline) -> Result<TcpStream, String> {
+pub(super) async fn accept(
+    dialer: &Dialer,
+    stop: &Stop,
+    (options, deadline): (SocketOptions, Deadline),
+) -> Result<TcpStream, String> {
     let address = match stop.place {
         Place::OtherSite => service_address(&stop.address).await?.to_string(),
         Place::Relay => dialer.relay_address(&stop.address, deadline).await?.to_string(),
         Place::OwnSite => stop.address.clone(),
     };
-    introduced(&address, &stop.ticket, SocketOptions::default(), deadline).await.map_err(super::text)
+    introduced(&address, &stop.ticket, options, deadline).await.map_err(super::text)
 }

@@ -14,7 +14,7 @@ mod traverse;
 use std::time::Duration;
 
 use isthmus_net::Deadline;
-use isthmus_net::dial::DialError;
+use isthmus_net::dial::{DialError, SocketOptions};
 use isthmus_net::rendezvous::{Order, OrderWay};
 use isthmus_plan::{Dial, Route, Step};
 use tokio::net::TcpStream;
@@ -54,13 +54,17 @@ impl Dialer {
     /// Why there is no connection.
     pub async fn accept(&self, order: &Order) -> Result<Option<TcpStream>, String> {
         let deadline = Deadline::within(ACCEPTOR_DEADLINE);
+        let options = SocketOptions { segment: order.segment, ..SocketOptions::default() };
         let dialed = match &order.way {
-            OrderWay::Stop(stop) | OrderWay::SiteTrunk(stop) => gateways::accept(self, stop, deadline).await,
+            OrderWay::Stop(stop) | OrderWay::SiteTrunk(stop) => {
+                gateways::accept(self, stop, (options, deadline)).await
+            }
             OrderWay::Reverse { rendezvous, address } => {
-                reverse::accept(*rendezvous, address, deadline).await
+                reverse::accept(*rendezvous, address, options, deadline).await
             }
             OrderWay::Punch { rendezvous, port, reflectors, ask } => {
-                punch::accept((*rendezvous, port.address), (reflectors, *ask), self, deadline).await
+                let initiator = (*rendezvous, port.address);
+                punch::accept(initiator, (reflectors, *ask), self, (options, deadline)).await
             }
             OrderWay::Traverse { rendezvous, syn } => {
                 return traverse::accept(*rendezvous, syn, self).await.map(|()| None);

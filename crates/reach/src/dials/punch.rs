@@ -75,7 +75,7 @@ pub(super) async fn accept(
     (rendezvous, initiator): (ConnectionId, SocketAddr),
     (reflectors, ask): (&[String], bool),
     dialer: &Dialer,
-    deadline: Deadline,
+    (options, deadline): (SocketOptions, Deadline),
 ) -> Result<TcpStream, String> {
     callback::check(initiator).map_err(|error| error.to_string())?;
     // One that is nowhere a relay may be isn't asked; another one may have answered before.
@@ -87,5 +87,5 @@ pub(super) async fn accept(
     let own = |port: &PunchPort| Some(dialer.signatures.port(rendezvous, port.seen()));
     let answer = answer_to_wire(rendezvous, port.as_ref().map(own).map_err(Clone::clone));
     dialer.control.send(attach_up::Kind::DialAnswer(answer)).await;
-    port?.connect(&initiator.to_string(), SocketOptions::default(), deadline).await.map_err(super::text)
+    port?.connect(&initiator.to_string(), options, deadline).await.map_err(super::text)
 }

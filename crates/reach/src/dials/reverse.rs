@@ -45,10 +45,11 @@ impl Attempt<'_> {
 pub(super) async fn accept(
     rendezvous: ConnectionId,
     initiator: &str,
+    options: SocketOptions,
     deadline: Deadline,
 ) -> Result<TcpStream, String> {
     let initiator = resolve(initiator).await.map_err(super::text)?;
     callback::check(initiator).map_err(|error| error.to_string())?;
     let hello = hello::RENDEZVOUS.encode(rendezvous);
-    introduced(&initiator.to_string(), &hello, SocketOptions::default(), deadline).await.map_err(super::text)
+    introduced(&initiator.to_string(), &hello, options, deadline).await.map_err(super::text)
 }

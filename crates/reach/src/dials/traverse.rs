@@ -63,7 +63,7 @@ async fn begin(
     };
     let way = Way::Traverse { rendezvous: mac::new_connection(), syn };
     let carried = async {
-        match dialer.control.rendezvous(destination, way, deadline).await {
+        match dialer.control.rendezvous(destination, (way, options.segment), deadline).await {
             Ok(_) => std::future::pending().await,
             Err(status) => format!("the first segment could not be carried: {}", grpc::reason(&status)),
         }

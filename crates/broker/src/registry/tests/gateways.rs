@@ -77,6 +77,7 @@ fn ticket(bytes: &[u8]) -> String {
 
 fn leg(leg: Option<&proto::Leg>) -> String {
     let dials = |leg: &proto::Leg| {
+        assert_eq!(leg.segment, 1240);
         let first = match &leg.first {
             None => "nothing".to_owned(),
             Some(leg::First::ShownTicket(bytes)) => ticket(bytes),
@@ -100,7 +101,8 @@ fn meet(registry: &mut Registry, route: Route, dial: Dial) -> Result<[String; 2]
         }
         _ => Way::OverGateways { route, dial, avoid: Vec::new(), job: None },
     };
-    let request = Request { initiator: address("n1.alpha"), destination: address("n1.beta"), way };
+    let (initiator, destination) = (address("n1.alpha"), address("n1.beta"));
+    let request = Request { initiator, destination, way, segment: Some(1240) };
     let met = registry.rendezvous(&label("alpha"), &request, ConnectionId([7; 16]), 1000);
     let (reply, effects) = met.map_err(|error| error.to_string())?;
     let initiator = match reply.way.unwrap() {
@@ -113,7 +115,8 @@ fn meet(registry: &mut Registry, route: Route, dial: Dial) -> Result<[String; 2]
     let acceptor = match effects.as_slice() {
         [] => "nothing".to_owned(),
         [Effect::Send { to, message: attach_down::Kind::Dial(dial) }] => {
-            assert_eq!((who(to).as_str(), dial.node.as_str()), ("beta", "n1"));
+            // Whoever dials keeps to what the initiator has asked for.
+            assert_eq!((who(to).as_str(), dial.node.as_str(), dial.segment), ("beta", "n1", 1240));
             match dial.way.as_ref().unwrap() {
                 dial_request::Way::Relay(at) => format!("{} {}", at.address, ticket(&at.ticket)),
                 dial_request::Way::Gateway(at) => format!("{} {}", at.address, ticket(&at.ticket)),

@@ -329,6 +329,7 @@ fn dialed(registry: &mut Registry, avoid: &[&str]) -> Result<(String, Vec<String
             avoid: avoid.iter().map(|name| (*name).to_owned()).collect(),
             job: None,
         },
+        segment: None,
     };
     let met = registry.rendezvous(&label("beta"), &request, ConnectionId([7; 16]), 1000);
     let (reply, effects) = met.map_err(|error| error.to_string())?;

@@ -27,7 +27,7 @@ fn two_sites(policy: Policy) -> Registry {
 }
 
 fn ask(registry: &mut Registry, (site, gateway): (&str, &str), dial: Dial) -> Result<(Reply, Order), String> {
-    let request = Request { gateway: gateway.parse().unwrap(), dial, avoid: Vec::new() };
+    let request = Request { gateway: gateway.parse().unwrap(), dial, avoid: Vec::new(), segment: Some(1240) };
     let from = (&label(site), &label("gateway"));
     let asked = registry.site_trunk(from, &request, ConnectionId([5; 16]), 1000);
     let (reply, effects) = asked.map_err(|error| error.to_string())?;
@@ -71,7 +71,8 @@ fn gateways_are_brought_together_by_each_dial() {
     let mut registry = two_sites(Policy::default());
     let to_alpha = ("beta", "gateway.alpha");
     let to_beta = ("alpha", "gateway.beta");
-    let expected = Order { gateway: "gateway.beta".parse().unwrap(), way: OrderWay::Expect };
+    let gateway = "gateway.beta".parse().unwrap();
+    let expected = Order { gateway, way: OrderWay::Expect, segment: Some(1240) };
     assert_eq!(
         ask(&mut registry, to_alpha, Dial::Direct),
         Ok((Reply::Connect("gw.alpha:7740".to_owned()), expected))
@@ -82,6 +83,7 @@ fn gateways_are_brought_together_by_each_dial() {
     let ordered = Order {
         gateway: "gateway.alpha".parse().unwrap(),
         way: OrderWay::Connect("gw.alpha:7740".to_owned()),
+        segment: Some(1240),
     };
     assert_eq!(ask(&mut registry, to_beta, Dial::Reverse), Ok((Reply::Await, ordered)));
     assert_eq!(
@@ -95,7 +97,7 @@ fn gateways_are_brought_together_by_each_dial() {
     };
     let key = Secret::new([9; 32]);
     registry.attach_relay(&label("hub"), &relay_up, key.clone()).unwrap();
-    let Ok((Reply::Relay(near), Order { way: OrderWay::Relay(far), gateway })) =
+    let Ok((Reply::Relay(near), Order { way: OrderWay::Relay(far), gateway, segment: Some(1240) })) =
         ask(&mut registry, to_beta, Dial::Relay)
     else {
         panic!("no relay")

@@ -179,7 +179,7 @@ async fn answer(
         job: JOB.to_vec(),
     };
     let way = Some(rendezvous_request::Way::OverGateways(over));
-    let request = proto::RendezvousRequest { destination, initiator, way };
+    let request = proto::RendezvousRequest { destination, initiator, way, segment: 0 };
     Ok(soon("an answer", client.rendezvous(request)).await?.into_inner())
 }
 
@@ -354,6 +354,7 @@ async fn stream_since(
         gateway: "gateway.beta".to_owned(),
         dial: Dial::Direct.into(),
         avoid: vec![],
+        segment: 0,
     };
     let mut registry = RegistryClient::new(to_broker(grid, credentials).await);
     let _ = soon("an answer", registry.site_trunk(request)).await;

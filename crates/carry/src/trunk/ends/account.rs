@@ -1,0 +1,119 @@
+//! Tells those who count a program's bytes which carriers have carried them. What agents say
+//! to each other first on a stream isn't the program's.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use isthmus_trunk::{CarrierId, Moved, StreamId, Trunk};
+
+use crate::traffic::Traffic;
+
+/// Streams that are over and still known, beyond those that are in use.
+const LINGERING: usize = 64;
+
+/// What one stream's carriers have carried.
+#[derive(Debug, Default)]
+struct Counts {
+    /// `None` before the program's socket is there.
+    traffic: Option<Arc<dyn Traffic>>,
+    /// What was carried before it was.
+    early: Vec<(CarrierId, i64, u64)>,
+    /// Bytes that the agent here has said, and that aren't carried yet.
+    said: u64,
+    /// The same of what the other one has said.
+    heard: u64,
+}
+
+impl Counts {
+    /// Passes on what is the program's.
+    fn pass(&mut self, carrier: CarrierId, sent: i64, received: u64) {
+        let Some(traffic) = &self.traffic else {
+            match self.early.iter_mut().find(|(by, _, _)| *by == carrier) {
+                Some(early) => {
+                    early.1 += sent;
+                    early.2 += received;
+                }
+                None => self.early.push((carrier, sent, received)),
+            }
+            return;
+        };
+        let heard = self.heard.min(received);
+        self.heard -= heard;
+        // What is taken back to be sent elsewhere was counted before.
+        let said = self.said.min(u64::try_from(sent).unwrap_or(0));
+        self.said -= said;
+        let (sent, received) = (sent - said as i64, received - heard);
+        if (sent, received) != (0, 0) {
+            traffic.moved(carrier, sent, received);
+        }
+    }
+}
+
+/// The same of all streams.
+#[derive(Debug, Default)]
+pub(super) struct Accounts(HashMap<StreamId, Counts>);
+
+impl Accounts {
+    /// The agent here has said so many bytes on a stream.
+    pub(super) fn said(&mut self, id: StreamId, bytes: usize) {
+        self.0.entry(id).or_default().said += bytes as u64;
+    }
+
+    /// From here on a stream is a program's; the agent here has read so many bytes before.
+    pub(super) fn attached(&mut self, id: StreamId, heard: usize, traffic: Arc<dyn Traffic>) {
+        let counts = self.0.entry(id).or_default();
+        (counts.heard, counts.traffic) = (heard as u64, Some(traffic));
+        for (carrier, sent, received) in std::mem::take(&mut counts.early) {
+            counts.pass(carrier, sent, received);
+        }
+    }
+
+    /// Passes on what carriers have carried. `used`: streams that are in use.
+    pub(super) fn pass(&mut self, core: &mut Trunk, used: usize) {
+        for Moved { stream, carrier, sent, received } in core.take_moved() {
+            self.0.entry(stream).or_default().pass(carrier, sent, received);
+        }
+        // What its program has written may be under way when a stream isn't in use any more.
+        if self.0.len() > 2 * used + LINGERING {
+            self.0.retain(|id, _| core.is_open(*id));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[derive(Debug, Default)]
+    struct Noted(Mutex<Vec<(u32, i64, u64)>>);
+
+    impl Traffic for Noted {
+        fn sent(&self, _: u64) {}
+        fn received(&self, _: u64) {}
+        fn moved(&self, carrier: CarrierId, sent: i64, received: u64) {
+            isthmus_net::lock(&self.0).push((carrier.0, sent, received));
+        }
+    }
+
+    #[test]
+    fn what_agents_say_first_is_not_the_programs() {
+        let noted = Arc::new(Noted::default());
+        let (mut counts, [one, two]) = (Counts::default(), [CarrierId(1), CarrierId(2)]);
+        counts.said = 100;
+        counts.pass(one, 60, 0);
+        counts.pass(two, 0, 30);
+        // Its answer and the first bytes of the other program came together.
+        counts.heard = 8;
+        counts.traffic = Some(noted.clone());
+        for (carrier, sent, received) in std::mem::take(&mut counts.early) {
+            counts.pass(carrier, sent, received);
+        }
+        counts.pass(one, 45, 0);
+        counts.pass(one, -5, 7);
+        counts.pass(two, 5, 0);
+        let noted = std::mem::take(&mut *isthmus_net::lock(&noted.0));
+        assert_eq!(noted, [(2, 0, 22), (1, 5, 0), (1, -5, 7), (2, 5, 0)]);
+    }
+}
