@@ -25,7 +25,11 @@ impl World {
                 (dial, "end-to-end") => dial.to_owned(),
                 (dial, route) => format!("{dial}, {route}"),
             };
-            *ways.entry(way).or_default() += pair["connections"].as_u64().context("no number")?;
+            // Bytes may have gone by a way by which no connection was made.
+            match pair["connections"].as_u64().context("no number")? {
+                0 => {}
+                connections => *ways.entry(way).or_default() += connections,
+            }
         }
         Ok(ways)
     }

@@ -28,6 +28,7 @@ pub(crate) struct Pair {
     /// By whom: "agents" of the nodes, "gateways" of the sites, which saw the plaintext, or
     /// "none".
     pub encryption: &'static str,
+    /// How many were made by it. A trunk's connections may have gone on by another way.
     pub connections: u64,
     /// Mean time to set one up, in microseconds.
     pub setup_mean_us: u64,
@@ -42,12 +43,15 @@ pub(crate) struct Pair {
 
 impl Pair {
     /// Lines for a picture: the way, and what it carried.
-    pub(crate) fn summary(&self) -> [String; 3] {
+    pub(crate) fn summary(&self) -> Vec<String> {
         let relay = self.relay.as_ref().map_or_else(String::new, |relay| format!(" {relay}"));
         let secrecy = if self.encrypted { "encrypted" } else { "raw" };
-        let setup =
-            format!("{}, {:.1} ms", count(self.connections, "connection"), milliseconds(self.setup_mean_us));
-        [format!("{}{relay}, {secrecy}", self.dial), setup, volume(self)]
+        let setup = || {
+            format!("{}, {:.1} ms", count(self.connections, "connection"), milliseconds(self.setup_mean_us))
+        };
+        let setup = (self.connections > 0).then(setup);
+        let way = format!("{}{relay}, {secrecy}", self.dial);
+        [Some(way), setup, Some(volume(self))].into_iter().flatten().collect()
     }
 
     /// How they were joined: "relay r1, end-to-end, encrypted".
@@ -134,13 +138,13 @@ pub(crate) fn table(what: &str, pairs: &[Pair]) -> String {
     table.load_preset(NOTHING);
     table.set_header([what, "joined by", "connections", "set-up mean / max", "bytes → / ←"]);
     for pair in pairs {
-        table.add_row([
-            pair.ends.join(" – "),
-            pair.way(),
-            pair.connections.to_string(),
-            format!("{:.1} ms / {:.1} ms", milliseconds(pair.setup_mean_us), milliseconds(pair.setup_max_us)),
-            volume(pair),
-        ]);
+        let (mean, most) = (milliseconds(pair.setup_mean_us), milliseconds(pair.setup_max_us));
+        // A trunk that stood has gone on by another way.
+        let (connections, setup) = match pair.connections {
+            0 => ("–".to_owned(), "–".to_owned()),
+            number => (number.to_string(), format!("{mean:.1} ms / {most:.1} ms")),
+        };
+        table.add_row([pair.ends.join(" – "), pair.way(), connections, setup, volume(pair)]);
     }
     for index in 2..5 {
         if let Some(column) = table.column_mut(index) {

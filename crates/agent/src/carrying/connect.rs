@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use isthmus_carry::Traffic;
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::exhausted::{self, Exhausted};
 use isthmus_net::loopback::Buffers;
@@ -28,11 +29,11 @@ use crate::carrying::sealed;
 use crate::carrying::sockets::{cookie, inode};
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
-use crate::observing::account::{Bytes, Joint};
+use crate::observing::account::Joint;
 use crate::observing::heartbeat;
 use crate::trunks;
 use crate::trunks::open::Opened;
-use crate::trunks::registry::Way;
+use crate::trunks::registry::{Standing, Way};
 use crate::uplink::upstream::Planned;
 
 /// How long the introduction of a connection may take that is there. A trunk may be cut:
@@ -127,13 +128,17 @@ pub(crate) async fn connect(
     {
         job.account.by_gateway(gateway);
     }
-    let bytes = job.account.connected(joint, reached.setup);
+    let bytes = job.account.connected(joint.clone(), reached.setup);
+    let traffic: Arc<dyn Traffic> = match reached.standing {
+        Some(standing) => Arc::new(job.account.over_trunk(joint, standing)),
+        None => bytes.clone(),
+    };
     if let (Encryption::None, Link::Carrier(Carrier::Raw(socket))) = (reached.encryption, &reached.link) {
-        job.raw.watch(socket, bytes.clone());
+        job.raw.watch(socket, bytes);
     }
     let local = End { address: own.ip(), port: source_port };
     let ends = Ends { local, peer: destination, is_v6: wanted.is_v6 };
-    match hand_over(node, job, reached.link, wanted.options, ends, bytes).await {
+    match hand_over(node, job, reached.link, wanted.options, ends, traffic).await {
         Ok(connected) => {
             debug!(job = %job.id, "handed over");
             connected
@@ -180,6 +185,8 @@ pub(super) struct Introduced {
     setup: Duration,
     /// Ways that failed before, each with its reason.
     failures: Vec<String>,
+    /// The trunk, if it goes over one.
+    standing: Option<Arc<Standing>>,
 }
 
 impl Introduced {
@@ -191,7 +198,16 @@ impl Introduced {
             (Carrier::Tls(_), _) => Encryption::Agents,
         };
         let link = reached.carrier.into();
-        Self { link, way, encryption, setup: reached.setup, failures: reached.failures }
+        let (setup, failures) = (reached.setup, reached.failures);
+        Self { link, way, encryption, setup, failures, standing: None }
+    }
+
+    fn over(
+        (link, way, standing): (Link, Way, Arc<Standing>),
+        setup: Duration,
+        failures: Vec<String>,
+    ) -> Self {
+        Self { link, way, encryption: Encryption::Agents, setup, failures, standing: Some(standing) }
     }
 
     /// Made after the ways that the plan has had failed.
@@ -288,7 +304,7 @@ async fn try_to_reach(
                 Err(ReachError::NoWay(_)) if again && standing.kept.ended.is_cancelled() => return Ok(None),
                 introduced => introduced?,
             }
-            Introduced { link, way, encryption: Encryption::Agents, setup: started.elapsed(), failures }
+            Introduced::over((link, way, standing), started.elapsed(), failures)
         }
     };
     introduced.failures.splice(..0, over_gateways);
@@ -305,7 +321,7 @@ pub(super) async fn reach_over_trunk(
     preamble: Preamble,
 ) -> Option<Result<Introduced, ReachError>> {
     let started = Instant::now();
-    let Opened::Stream { stream, way, .. } = trunks::open::over_any(node, acceptor).await? else {
+    let Opened::Stream { stream, standing, way, .. } = trunks::open::over_any(node, acceptor).await? else {
         return None;
     };
     let mut introduction = JobIntroduction::new(&job.token, preamble);
@@ -314,14 +330,8 @@ pub(super) async fn reach_over_trunk(
         introduce(&mut introduction, &mut link).await?;
         introduction.settle(&mut link).await.map_err(unaccepted)
     };
-    let introduced = introducing.await.map(|()| Introduced {
-        link,
-        way,
-        encryption: Encryption::Agents,
-        setup: started.elapsed(),
-        failures: Vec::new(),
-    });
-    Some(introduced)
+    let introduced = introducing.await;
+    Some(introduced.map(|()| Introduced::over((link, way, standing), started.elapsed(), Vec::new())))
 }
 
 /// Introduces a connection that is there.
@@ -346,7 +356,7 @@ async fn hand_over(
     link: Link,
     options: SocketOptions,
     ends: Ends,
-    bytes: Arc<Bytes>,
+    traffic: Arc<dyn Traffic>,
 ) -> io::Result<Connected> {
     let pair = || node.pairs().pair(Buffers { send: options.send_buffer, receive: options.receive_buffer });
     let socket = match link {
@@ -355,7 +365,7 @@ async fn hand_over(
             let pair = pair().await?;
             let (node, agent, ended) = (node.clone(), pair.agent.into_std()?, job.ended.clone());
             tokio::spawn(async move {
-                if let Err(error) = sealed::carry(node.plane(), agent, *tls, bytes, &ended).await {
+                if let Err(error) = sealed::carry(node.plane(), agent, *tls, traffic, &ended).await {
                     warn!(%error, "a connection can't be carried");
                 }
             });
@@ -363,7 +373,7 @@ async fn hand_over(
         }
         Link::Stream(stream) => {
             let pair = pair().await?;
-            job.sockets.carried(stream.stream.attach(pair.agent.into_std()?, bytes)?);
+            job.sockets.carried(stream.stream.attach(pair.agent.into_std()?, traffic)?);
             pair.program
         }
     };

@@ -1,6 +1,8 @@
 //! The account of a node's connections to other nodes: by which ways, how many, how
 //! many bytes.
 
+mod over_trunk;
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -15,6 +17,10 @@ use isthmus_plan::Encryption;
 use isthmus_wire::GridName;
 use isthmus_wire::proto;
 use tokio::sync::watch;
+
+pub(crate) use over_trunk::OverTrunk;
+
+use crate::trunks::registry::Standing;
 
 /// A kind of connections from this node, which are counted together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -62,6 +68,17 @@ impl Bytes {
         self.open.fetch_add(1, Relaxed);
     }
 
+    /// What was sent is to be sent again by another way.
+    fn taken_back(&self, bytes: u64) {
+        // What agents had said first isn't counted, and may be part of it.
+        let less = |sent: u64| Some(sent.saturating_sub(bytes));
+        let _ = self.sent.fetch_update(Relaxed, Relaxed, less);
+    }
+
+    fn are_some(&self) -> bool {
+        self.sent.load(Relaxed) > 0 || self.received.load(Relaxed) > 0
+    }
+
     /// The kernel tells of raw connections.
     pub(crate) fn tell(&self) {
         self.told.store(true, Relaxed);
@@ -105,11 +122,18 @@ struct Totals {
     bytes: Arc<Bytes>,
 }
 
+impl Totals {
+    fn new(joint: &Joint) -> Self {
+        let way = format!("{} {}", dial_name(joint.dial), route_name(joint.route));
+        Self { bytes: Arc::new(Bytes::by(&way)), ..Self::default() }
+    }
+}
+
 /// The account of one job at one node: connections that began here.
 #[derive(Debug)]
 pub(crate) struct Account {
     initiator: GridName,
-    totals: Mutex<HashMap<Joint, Totals>>,
+    totals: Arc<Mutex<HashMap<Joint, Totals>>>,
     /// Addresses of this node's gateways that carry and encrypt connections.
     gateways: Mutex<BTreeSet<Arc<str>>>,
     changed: watch::Sender<u64>,
@@ -131,7 +155,7 @@ impl Account {
     pub(crate) fn new(initiator: GridName) -> Self {
         Self {
             initiator,
-            totals: Mutex::default(),
+            totals: Arc::default(),
             gateways: Mutex::default(),
             changed: watch::Sender::new(0),
             under_way: watch::Sender::new(0),
@@ -158,9 +182,7 @@ impl Account {
     pub(crate) fn connected(&self, joint: Joint, setup: Duration) -> Arc<Bytes> {
         let bytes = {
             let mut totals = lock(&self.totals);
-            let way = format!("{} {}", dial_name(joint.dial), route_name(joint.route));
-            let new = || Totals { bytes: Arc::new(Bytes::by(&way)), ..Totals::default() };
-            let totals = totals.entry(joint).or_insert_with(new);
+            let totals = totals.entry(joint).or_insert_with_key(Totals::new);
             totals.connections += 1;
             totals.setup_total += setup;
             totals.setup_max = totals.setup_max.max(setup);
@@ -168,6 +190,11 @@ impl Account {
         };
         self.changed.send_modify(|count| *count += 1);
         bytes
+    }
+
+    /// Counts what goes over a trunk for a connection that was counted so.
+    pub(crate) fn over_trunk(&self, joint: Joint, standing: Arc<Standing>) -> OverTrunk {
+        OverTrunk::new(self.totals.clone(), joint, standing)
     }
 
     /// Whether the gateways of both sites have carried a connection to this node.
@@ -206,6 +233,8 @@ impl Account {
         let totals = lock(&self.totals);
         let mut joined: Vec<_> = totals
             .iter()
+            // All was taken back that was given to a carrier which nothing has come over.
+            .filter(|(_, totals)| totals.connections > 0 || totals.bytes.are_some())
             .map(|(joint, totals)| proto::Joined {
                 initiator: self.initiator.to_string(),
                 acceptor: joint.acceptor.to_string(),

@@ -35,8 +35,10 @@ impl WireUp {
         let more = match self.pairs.iter_mut().find(|old| same(old)) {
             Some(old) => std::mem::replace(&mut old.connections, joined.connections) < joined.connections,
             None => {
+                // A trunk may have carried bytes by a way by which no connection was made.
+                let more = joined.connections > 0;
                 self.pairs.push(joined);
-                true
+                more
             }
         };
         if more && !self.done {
