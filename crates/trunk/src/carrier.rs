@@ -98,6 +98,8 @@ impl Sent {
 pub(crate) struct Large {
     pub(crate) there: bool,
     pub(crate) back: bool,
+    /// The program was told that both do.
+    pub(crate) told: bool,
 }
 
 /// A PING that waits for its answer.

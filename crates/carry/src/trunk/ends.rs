@@ -368,9 +368,10 @@ impl Ends {
                 }
                 Event::CarrierSilent(id) if self.carrier(id).is_some() => {
                     self.tell_waits(true, now);
-                    let large = self.core.carrier(id).is_some_and(|status| status.large);
-                    self.tell(Notice::Silent(id, large));
+                    let unanswered = self.core.carrier(id).and_then(|status| status.unanswered);
+                    self.tell(Notice::Silent(id, unanswered.unwrap_or(now)));
                 }
+                Event::CarrierLarge(id) => self.tell(Notice::Large(id)),
                 // It could not be watched, or has ended.
                 Event::CarrierLive(_) | Event::CarrierSilent(_) => {}
                 Event::CarrierDone(id, why) => {

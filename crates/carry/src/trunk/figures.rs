@@ -151,7 +151,7 @@ mod tests {
                 bytes_per_second: None,
                 under_way: 0,
                 acknowledged: 0,
-                large: false,
+                unanswered: None,
             },
             tcp: TcpInfo {
                 rtt: Duration::from_millis(10 + u64::from(id)),

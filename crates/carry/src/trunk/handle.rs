@@ -41,8 +41,10 @@ pub enum Notice {
     Waits(Option<Waits>),
     /// A carrier works: the peer has answered over it, for the first time or after silence.
     Live(CarrierId),
-    /// Nothing is heard over a carrier; whether large frames had passed over it both ways.
-    Silent(CarrierId, bool),
+    /// Large frames have passed over a carrier in both directions.
+    Large(CarrierId),
+    /// Nothing is heard over a carrier; since when an answer is waited for.
+    Silent(CarrierId, Instant),
     /// The end that dials should keep so many carriers from now on.
     Wanted(Wanted),
     /// A carrier has ended; why.

@@ -5,11 +5,13 @@
 //! |---|---|
 //! | `cut` | decides since when the trunk is cut |
 //! | `redial` | dials until a carrier is there |
+//! | `joined` | what is known of a carrier |
 //! | `lengths` | how long the segments of carriers may be |
 //! | `better` | looks for better ways than those in use |
 
 mod better;
 mod cut;
+mod joined;
 mod lengths;
 mod redial;
 
@@ -20,13 +22,15 @@ use std::time::{Duration, Instant};
 use isthmus_net::peers;
 use isthmus_net::rails;
 use isthmus_trunk::{CarrierId, Purpose, Reason};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
 use super::embedding::{By, Dialed, Embedding, First};
 use super::further::Further;
-use super::handle::{CarrierSnapshot, Notice, Notices, Waits};
+use super::handle::{Notice, Notices, Waits};
 use super::kept::Kept;
 use better::Betters;
+use cut::{Carriers, LATE, Why};
+use joined::{Joined, State};
 use lengths::Lengths;
 use redial::{AGAIN, Redialed, Redialing, redial};
 
@@ -38,54 +42,6 @@ const OUTLIVE_UNUSED: Duration = Duration::from_secs(60);
 const WARM: Duration = Duration::from_secs(300);
 /// Interval of looking whether the trunk is used.
 const LOOK: Duration = Duration::from_secs(5);
-/// A carrier that falls silent sooner than this shows that its rail carries nothing.
-const YOUNG: Duration = Duration::from_secs(30);
-
-/// Why a trunk may be cut.
-#[derive(Debug, Clone, Copy)]
-enum Why<'a> {
-    /// Its last carrier broke, or can't join.
-    Broken(&'a str),
-    /// It carries nothing, and no carrier says why.
-    Silent(&'static str),
-}
-
-const LATE: Why<'_> = Why::Silent("what was sent doesn't arrive");
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Joining,
-    Live,
-    Silent,
-}
-
-/// A carrier, and what is known of it.
-#[derive(Debug, Clone)]
-struct Joined<W> {
-    state: State,
-    purpose: Purpose,
-    /// The place of its rail among the ways.
-    rail: usize,
-    /// How this end has dialed it, and with which longest segment.
-    dialed: Option<(W, Option<u16>)>,
-    /// Large packets seem to vanish on its way, and shorter ones are tried.
-    swallows: bool,
-    /// One by a better way works: it leaves when that has the company that it needs.
-    outdone: bool,
-    since: Instant,
-}
-
-impl<W> Joined<W> {
-    fn new(purpose: Purpose, rail: usize, dialed: Option<(W, Option<u16>)>) -> Self {
-        let (state, since) = (State::Joining, Instant::now());
-        Self { state, purpose, rail, dialed, swallows: false, outdone: false, since }
-    }
-
-    /// Its longest segment, if this end has dialed it.
-    fn segment(&self) -> Option<Option<u16>> {
-        self.dialed.as_ref().map(|(_, segment)| *segment)
-    }
-}
 
 /// The state of one trunk.
 struct Keeper<E: Embedding> {
@@ -156,6 +112,7 @@ pub async fn keep<E: Embedding>(
     tokio::pin!(refused);
     let mut is_refused = false;
     loop {
+        let lasts_at = keeper.lasts_at().filter(|at| *at > Instant::now());
         tokio::select! {
             notice = notices.recv() => match notice {
                 None => break,
@@ -179,6 +136,7 @@ pub async fn keep<E: Embedding>(
                 is_refused = true;
                 keeper.kept.trunk.close(Reason::Done);
             }
+            () = reached(lasts_at) => keeper.judge(LATE, Instant::now()),
             _ = looks.tick() => keeper.look().await,
         }
     }
@@ -202,18 +160,18 @@ impl<E: Embedding> Keeper<E> {
             Notice::Opened(stream) => self.embedding.opened(stream),
             Notice::Waits(waits) => {
                 self.waits = waits;
-                self.judge(LATE);
+                self.judge(LATE, Instant::now());
             }
             Notice::Live(id) => self.live(id),
-            Notice::Silent(id, large) => self.silent(id, large),
+            Notice::Large(id) => self.large(id),
+            Notice::Silent(id, since) => self.silent(id, since),
             Notice::CarrierEnded(id, why) => {
                 self.embedding.carrier_ended(id);
                 self.betters.fails(id);
                 if let Some(carrier) = self.carriers.remove(&id) {
-                    let young = carrier.since.elapsed() < YOUNG && !carrier.swallows;
-                    self.further.ended(carrier.rail, young, carrier.state == State::Live);
+                    self.further.ended(carrier.rail, carrier.ends_young(), carrier.is_live());
                 }
-                self.check(Why::Broken(&why));
+                self.check(Why::Broken(&why), Instant::now());
                 self.replace();
             }
             Notice::Wanted(wanted) => {
@@ -226,8 +184,8 @@ impl<E: Embedding> Keeper<E> {
     }
 
     fn live(&mut self, id: CarrierId) {
-        self.set(id, State::Live);
-        self.judge(LATE);
+        self.set(id, State::Live(Instant::now()));
+        self.judge(LATE, Instant::now());
         let way = self.carriers.get(&id).and_then(|carrier| carrier.dialed.as_ref());
         self.embedding.works(id, way.map(|(way, _)| way));
         self.redialing = None;
@@ -246,23 +204,34 @@ impl<E: Embedding> Keeper<E> {
         self.let_outdone_leave();
     }
 
-    /// Nothing is heard over a carrier; whether large frames had passed over it both ways.
-    fn silent(&mut self, id: CarrierId, large: bool) {
+    /// Large frames have passed over a carrier in both directions.
+    fn large(&mut self, id: CarrierId) {
+        if let Some(carrier) = self.carriers.get_mut(&id) {
+            carrier.large = true;
+            self.lengths.passed(carrier.rail, carrier.segment());
+            self.kept.set_primes(true);
+        }
+        self.judge(LATE, Instant::now());
+    }
+
+    /// Nothing is heard over a carrier, and since then an answer is waited for.
+    fn silent(&mut self, id: CarrierId, since: Instant) {
         self.set(id, State::Silent);
         self.betters.fails(id);
-        if !large && let Some(carrier) = self.carriers.get_mut(&id) {
+        let is_live = self.is_live();
+        if let Some(carrier) = self.carriers.get_mut(&id).filter(|carrier| !carrier.large) {
             carrier.swallows = self.lengths.swallowed(carrier.rail, carrier.segment(), Instant::now());
             if carrier.swallows {
                 let peer = self.embedding.peer();
                 tracing::info!(peer, "large packets seem to vanish on the way: shorter segments are tried");
             }
-            self.kept.set_swallows(true);
+            self.kept.set_swallows(!is_live);
             self.kept.set_primes(!self.lengths.none_helps());
         }
-        if self.is_live() {
+        if is_live {
             self.kept.trunk.end_carrier(id);
         }
-        self.check(Why::Silent("nothing is heard over its carrier"));
+        self.check(Why::Silent("nothing is heard over its carrier"), since);
     }
 
     fn set(&mut self, id: CarrierId, state: State) {
@@ -272,26 +241,36 @@ impl<E: Embedding> Keeper<E> {
     }
 
     fn is_live(&self) -> bool {
-        self.carriers.values().any(|carrier| carrier.state == State::Live)
+        self.carriers.values().any(Joined::is_live)
     }
 
-    /// Finds out whether the trunk works, and tells those who wait.
-    fn judge(&mut self, why: Why<'_>) {
-        let cut = cut::cut(self.cut, self.is_live(), self.waits, Instant::now());
+    /// When the next carrier will have shown that the trunk works, if that is in doubt.
+    fn lasts_at(&self) -> Option<Instant> {
+        let in_doubt = self.cut.is_some() && self.kept.swallows();
+        self.carriers.values().filter_map(Joined::lasts_at).min().filter(|_| in_doubt)
+    }
+
+    fn carriers_show(&self) -> Carriers {
+        if !self.is_live() {
+            return Carriers::Dead;
+        }
+        let in_doubt = self.lasts_at().is_some_and(|at| Instant::now() < at);
+        if in_doubt { Carriers::Open } else { Carriers::Live }
+    }
+
+    /// Finds out whether the trunk works, and tells those who wait. `unheard`: since when
+    /// nothing is heard of the last carrier, if it doesn't.
+    fn judge(&mut self, why: Why<'_>, unheard: Instant) {
+        let cut = cut::cut(self.cut, self.carriers_show(), self.waits, unheard);
         let before = std::mem::replace(&mut self.cut, cut);
         if before.is_none() && cut.is_some() {
-            let broken = match why {
-                Why::Broken(why) => Some(why.to_owned()),
-                Why::Silent(_) => None,
-            };
             // Before those who wait look.
-            self.kept.set_broken(broken);
+            self.kept.set_broken(why.broken());
         }
         self.kept.set_cut(cut);
         match (before, cut) {
             (None, Some(_)) => {
-                let (Why::Broken(why) | Why::Silent(why)) = why;
-                tracing::info!(peer = self.embedding.peer(), why, "a trunk is cut");
+                tracing::info!(peer = self.embedding.peer(), why = why.text(), "a trunk is cut");
             }
             (Some(since), None) => {
                 tracing::info!(peer = self.embedding.peer(), after = ?since.elapsed(), "a trunk works");
@@ -317,7 +296,7 @@ impl<E: Embedding> Keeper<E> {
     /// Lets carriers leave that others outdo, unless further ones are being dialed in their
     /// place: the trunk never has fewer than it needs.
     fn let_outdone_leave(&mut self) {
-        let is_replaced = |carrier: &Joined<E::Way>| carrier.state == State::Live && !carrier.outdone;
+        let is_replaced = |carrier: &Joined<E::Way>| carrier.is_live() && !carrier.outdone;
         if self.further.is_dialing() || !self.carriers.values().any(is_replaced) {
             return;
         }
@@ -344,8 +323,8 @@ impl<E: Embedding> Keeper<E> {
     }
 
     /// Begins to dial if no carrier works.
-    fn check(&mut self, why: Why<'_>) {
-        self.judge(why);
+    fn check(&mut self, why: Why<'_>, unheard: Instant) {
+        self.judge(why, unheard);
         let joining = self.carriers.values().any(|carrier| carrier.state == State::Joining);
         if !self.is_live() && self.redialing.is_none() && !joining && self.embedding.dials() {
             let now = Instant::now();
@@ -383,7 +362,7 @@ impl<E: Embedding> Keeper<E> {
             }
             Err(error) => {
                 tracing::debug!(peer = self.embedding.peer(), error, "a carrier doesn't join");
-                self.check(Why::Broken(&error));
+                self.check(Why::Broken(&error), Instant::now());
                 None
             }
         }
@@ -392,10 +371,9 @@ impl<E: Embedding> Keeper<E> {
     /// Ends the trunk if nobody needs it, or if it has been cut for too long.
     async fn look(&mut self) {
         let Some(status) = self.kept.trunk.status().await else { return };
-        self.note_large(&status.carriers);
         // The first carrier has its time.
         if since(self.cut) > LOOK {
-            self.check(Why::Silent("no carrier works"));
+            self.check(Why::Silent("no carrier works"), Instant::now());
         }
         self.dial_further();
         self.let_outdone_leave();
@@ -410,28 +388,24 @@ impl<E: Embedding> Keeper<E> {
         }
     }
 
-    /// Notes over which carriers large frames have passed.
-    fn note_large(&mut self, carriers: &[CarrierSnapshot]) {
-        for snapshot in carriers.iter().filter(|snapshot| snapshot.status.large) {
-            if let Some(carrier) = self.carriers.get(&snapshot.id) {
-                self.lengths.passed(carrier.rail, carrier.segment());
-                self.kept.set_primes(true);
-            }
-        }
-    }
-
     /// Looks for a better way than those of the carriers on the first rail that this end has
     /// dialed, while the trunk works.
     fn look_for_better(&mut self) {
         if self.cut.is_some() || !self.embedding.dials() {
             return;
         }
-        let is_meant =
-            |carrier: &Joined<E::Way>| carrier.rail == 0 && carrier.state == State::Live && !carrier.outdone;
+        let is_meant = |carrier: &Joined<E::Way>| carrier.rail == 0 && carrier.is_live() && !carrier.outdone;
         let carriers = self.carriers.iter().filter(|(_, carrier)| is_meant(carrier));
         let carriers = carriers.filter_map(|(id, carrier)| Some((*id, carrier.dialed.as_ref()?.0.clone())));
         let segment = self.lengths.next(0, Instant::now());
         self.betters.look(&self.embedding, carriers.collect(), segment);
+    }
+}
+
+async fn reached(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at.into()).await,
+        None => std::future::pending().await,
     }
 }
 

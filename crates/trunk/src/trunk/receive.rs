@@ -5,7 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::{KEPT, MAX_UNDER_WAY, Trunk};
-use crate::carrier::{LARGE, Sent};
+use crate::carrier::{Carrier, LARGE, Sent};
 use crate::frame::MAX_OFFSET;
 use crate::receiving::End;
 use crate::table::Known;
@@ -25,13 +25,24 @@ impl Trunk {
             carrier.heard = now;
             let before = bytes.len();
             let result = match carrier.input.next(&mut bytes) {
-                Ok(Some(frame)) => self.on_frame(id, frame, before - bytes.len(), now),
+                Ok(Some(frame)) => {
+                    let taken = self.on_frame(id, frame, before - bytes.len(), now);
+                    self.tell_large(id);
+                    taken
+                }
                 Ok(None) => return,
                 Err(error) => Err(error),
             };
             if let Err(error) = result {
                 self.on_broken(id, error);
             }
+        }
+    }
+
+    fn tell_large(&mut self, id: CarrierId) {
+        let Some(Carrier { large, .. }) = self.carriers.get_mut(&id) else { return };
+        if large.there && large.back && !std::mem::replace(&mut large.told, true) {
+            self.events.push_back(Event::CarrierLarge(id));
         }
     }
 

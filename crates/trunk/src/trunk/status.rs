@@ -1,6 +1,6 @@
 //! What a trunk and its carriers look like, for metrics and tests.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Trunk;
 use crate::{Addresses, CarrierId, CarrierState, Congestion, Incarnation, Purpose, StreamId};
@@ -41,8 +41,8 @@ pub struct CarrierStatus {
     pub under_way: usize,
     /// Counted frames that were acknowledged.
     pub acknowledged: u64,
-    /// Whether frames of [`LARGE`](crate::LARGE) bytes have passed in both directions.
-    pub large: bool,
+    /// Since when a PING waits for its answer, if one does.
+    pub unanswered: Option<Instant>,
 }
 
 impl Trunk {
@@ -95,7 +95,7 @@ impl Trunk {
             rtt: carrier.rtt.measured(),
             under_way: carrier.sent.len(),
             acknowledged: carrier.acknowledged,
-            large: carrier.large.there && carrier.large.back,
+            unanswered: carrier.asked.map(|asked| asked.since),
         })
     }
 }
