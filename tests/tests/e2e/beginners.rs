@@ -35,11 +35,12 @@ const VARIES: [(&str, &str); 10] = [
 ];
 
 /// What `isthmus run` says only if something takes long, such as a connection.
-const SLOW: [&str; 6] = [
+const SLOW: [&str; 7] = [
     " can't connect to ",
     ", and there is no other yet; ",
     " has connected to ",
     "nothing is heard of ",
+    " doesn't arrive",
     " is back after ",
     "; the command goes on",
 ];

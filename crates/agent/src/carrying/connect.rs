@@ -29,6 +29,7 @@ use crate::carrying::sealed;
 use crate::carrying::sockets::{cookie, inode};
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
+use crate::jobs::progress;
 use crate::observing::account::Joint;
 use crate::observing::heartbeat;
 use crate::trunks;
@@ -130,7 +131,10 @@ pub(crate) async fn connect(
     }
     let bytes = job.account.connected(joint.clone(), reached.setup);
     let traffic: Arc<dyn Traffic> = match reached.standing {
-        Some(standing) => Arc::new(job.account.over_trunk(joint, standing)),
+        Some(standing) => {
+            progress::watch(node, job, &standing, destination.address);
+            Arc::new(job.account.over_trunk(joint, standing))
+        }
         None => bytes.clone(),
     };
     if let (Encryption::None, Link::Carrier(Carrier::Raw(socket))) = (reached.encryption, &reached.link) {

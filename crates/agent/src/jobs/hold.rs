@@ -223,8 +223,8 @@ async fn follow(node: Arc<Node>, job: Arc<Job>, held: Held, news_tx: NewsSender)
         };
         match message {
             Ok(Some(message)) => {
-                if let Some(reason) = stop::reason_given(&message, &host.name) {
-                    break (reason.to_owned(), Duration::ZERO);
+                if let Some(lost) = stop::own_loss(&message, &host.name) {
+                    break (lost.reason.clone(), Duration::from_millis(lost.ago_ms));
                 }
                 if news_tx.send(Ok(message)).await.is_err() {
                     return;
@@ -288,15 +288,21 @@ async fn lost(
     };
     let lost = pause::lost(node, (&trunk, host), job.outlive, tell).await;
     let silent = node.trunks().cut_for(&host.name).unwrap_or_default();
-    if matches!(lost, Lost::Silent(..)) {
+    if matches!(lost, Lost::Silent(..) | Lost::Swallowed(_)) {
         own_site::tell_if_cut_off(node, job, silent, &news_tx).await;
     }
     (lost.to_string(), silent)
 }
 
 /// Returns when the node of another site that holds this one over a trunk is lost, or the
-/// job is over at its head: it is to be ended here and below.
-pub(crate) async fn holder_lost(node: &Arc<Node>, job: &Job, trunk: Option<Arc<Standing>>) {
+/// job is over at its head: it is to be ended here and below. That node is told why, as far as
+/// it may not know: it may hear what is short, and nothing else.
+pub(crate) async fn holder_lost(
+    node: &Arc<Node>,
+    job: &Job,
+    trunk: Option<Arc<Standing>>,
+    news_tx: &NewsSender,
+) {
     let holder = tree::holder(&job.members.nodes, node.name());
     let (Some(trunk), Some(holder)) = (trunk, holder) else {
         // The end of the call tells.
@@ -312,6 +318,11 @@ pub(crate) async fn holder_lost(node: &Arc<Node>, job: &Job, trunk: Option<Arc<S
         }
     };
     tracing::warn!(job = %job.id, holder = %holder.name, reason = %lost, "the node that holds the job here is lost: the job ends here");
+    if let Lost::Silent(..) | Lost::Swallowed(_) = lost {
+        let ago_ms = millis(node.trunks().cut_for(&holder.name).unwrap_or_default());
+        let lost = proto::NodeLost { node: node.name().to_string(), reason: lost.to_string(), ago_ms };
+        let _ = news_tx.try_send(Ok(proto::JobNews { kind: Some(job_news::Kind::NodeLost(lost)) }));
+    }
 }
 
 /// Asks the gateway what it has carried for a job that ends. What another one has carried

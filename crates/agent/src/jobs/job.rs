@@ -1,9 +1,11 @@
 //! One job at one node.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use isthmus_net::mac::Secret;
+use isthmus_trunk::TrunkId;
 use isthmus_wire::settings::{ConnectLimits, Host};
 use isthmus_wire::topology::Topology;
 use isthmus_wire::{GridName, JobId};
@@ -57,6 +59,8 @@ pub(crate) struct Job {
     pub directory: JobDirectory,
     /// Its connections here.
     pub sockets: Sockets,
+    /// Trunks that are watched since its connections go over them.
+    pub trunks: Mutex<HashSet<TrunkId>>,
     /// Connections that began here.
     pub account: Account,
     /// The raw ones among them.
@@ -103,6 +107,7 @@ impl Job {
             members: Members::new(nodes),
             directory,
             sockets: Sockets::default(),
+            trunks: Mutex::default(),
             account: Account::new(own),
             raw: Raw::new(ended.clone()),
             ranks: Ranks::default(),

@@ -15,6 +15,7 @@
 //! | `unready` | why nodes can't take part |
 //! | `over` | the end of a job that this node can't be told of |
 //! | `verify` | their certificates, anew before the former ones end |
+//! | `progress` | whether what its programs send over trunks arrives |
 //! | `part` | parts of a job in tasks of their own |
 //! | `peers` | the service for other agents |
 //! | `local` | the service for the node's users |
@@ -33,6 +34,7 @@ pub(crate) mod over;
 pub(crate) mod own_site;
 pub(crate) mod part;
 pub(crate) mod peers;
+pub(crate) mod progress;
 pub(crate) mod sockets;
 pub(crate) mod stop;
 pub(crate) mod told;

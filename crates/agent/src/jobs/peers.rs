@@ -147,7 +147,7 @@ impl Peer for PeerService {
                     hold::follow_all(&node, &job, held, &news_tx);
                     tokio::select! {
                         () = send_news(&job, own_news, &news_tx) => {}
-                        () = hold::holder_lost(&node, &job, trunk) => {}
+                        () = hold::holder_lost(&node, &job, trunk, &news_tx) => {}
                     }
                     if !job.ended.is_cancelled() {
                         // The node that held this one is gone.

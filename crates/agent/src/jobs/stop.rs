@@ -70,10 +70,10 @@ async fn end(node: Arc<Node>, job: Arc<Job>) {
     }
 }
 
-/// The reason that a node itself has given for leaving the job, if this is it.
-pub(crate) fn reason_given<'a>(news: &'a JobNews, from: &GridName) -> Option<&'a str> {
+/// Why a node leaves the job, and since when, by its own word, if this is it.
+pub(crate) fn own_loss<'a>(news: &'a JobNews, from: &GridName) -> Option<&'a proto::NodeLost> {
     match &news.kind {
-        Some(job_news::Kind::NodeLost(lost)) if lost.node == from.to_string() => Some(&lost.reason),
+        Some(job_news::Kind::NodeLost(lost)) if lost.node == from.to_string() => Some(lost),
         _ => None,
     }
 }
@@ -88,13 +88,18 @@ mod tests {
             let (node, reason) = (node.to_owned(), STOPPED.to_owned());
             Some(job_news::Kind::NodeLost(proto::NodeLost { node, reason, ago_ms: 0 }))
         };
-        let back = job_news::Kind::SiteBack(proto::SiteBack { node: "n1.beta".to_owned(), silent_ms: 1 });
+        let back = job_news::Kind::SiteBack(proto::SiteBack {
+            node: "n1.beta".to_owned(),
+            silent_ms: 1,
+            from: String::new(),
+        });
         let from: GridName = "n1.beta".parse().unwrap();
         for (kind, want) in
             [(lost("n1.beta"), Some(STOPPED)), (lost("n2.beta"), None), (Some(back), None), (None, None)]
         {
             let news = JobNews { kind };
-            assert_eq!(reason_given(&news, &from), want, "{news:?}");
+            let reason = own_loss(&news, &from).map(|lost| lost.reason.as_str());
+            assert_eq!(reason, want, "{news:?}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A job outlives a cut between two sites: it waits. Silence of a whole site may end any
-//! time; whether the node behind it is gone, its gateway knows.
+//! time; whether the node behind it is gone, its gateway knows. A trunk counts as cut from the
+//! moment on from which what is sent over it doesn't arrive, whether carriers open or not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,9 @@ use crate::jobs::node::Node;
 
 /// A cut of this length is told to the user.
 const TOLD: Duration = Duration::from_secs(3);
+/// So much longer a cut lasts before the job is lost to it, if it isn't one of those that hold
+/// the job together: longer than one of these may take to be noticed.
+const BESIDE: Duration = Duration::from_secs(6);
 /// First and longest pause between questions whether the node is gone: they double. An agent
 /// that has ended is known as such at once.
 const ASK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
@@ -28,6 +32,8 @@ pub(crate) enum Lost {
     Gone,
     /// The cut has lasted too long, and how the last connection broke, if it did.
     Silent(Duration, Option<String>),
+    /// For so long, carriers have opened and what was sent over them has vanished.
+    Swallowed(Duration),
     /// The trunk has ended.
     Ended,
 }
@@ -42,10 +48,17 @@ impl std::fmt::Display for Lost {
             Self::Silent(time, Some(broken)) => {
                 write!(f, "no connection to it for {} s; the last one broke ({broken})", time.as_secs())
             }
+            Self::Swallowed(time) => {
+                write!(f, "nothing that was sent has arrived for {} s: {SWALLOWED}", time.as_secs())
+            }
             Self::Ended => f.write_str("its agent has ended, or was started again"),
         }
     }
 }
+
+/// What is known of a way on which carriers open and fall silent.
+const SWALLOWED: &str = "connections open, and large packets vanish on the way (a PMTU black hole), \
+                         with shorter segments as well; `isthmus doctor pair` finds the size";
 
 /// Waits until a node at the other end of a trunk is lost to a job that waits for
 /// `outlive`. Tells of silence, and of its end.
@@ -55,7 +68,27 @@ pub(crate) async fn lost(
     outlive: Duration,
     tell: impl Fn(job_news::Kind),
 ) -> Lost {
-    standing.kept.outlive(outlive);
+    silent((standing, host), (outlive, Duration::ZERO), tell, || gone(node, host)).await
+}
+
+/// The same of a trunk beside that to the node: it may not work where that does. Whether the
+/// node is gone, those know who hold it. They judge first, if nothing is heard of a whole site.
+pub(crate) async fn stalled(
+    (standing, host): (&Standing, &Host),
+    outlive: Duration,
+    tell: impl Fn(job_news::Kind),
+) -> Lost {
+    silent((standing, host), (outlive, BESIDE), tell, std::future::pending).await
+}
+
+async fn silent<G: Future<Output = ()>>(
+    (standing, host): (&Standing, &Host),
+    (outlive, later): (Duration, Duration),
+    tell: impl Fn(job_news::Kind),
+    gone: impl Fn() -> G,
+) -> Lost {
+    let longest = outlive + later;
+    standing.kept.outlive(longest);
     let mut cut = standing.kept.cut();
     loop {
         let since = tokio::select! {
@@ -67,17 +100,27 @@ pub(crate) async fn lost(
         let waiting = async {
             let telling = async {
                 sleep_until((since + TOLD).into()).await;
-                let outlive_seconds = seconds(outlive);
-                let broken = broken(standing).unwrap_or_default();
-                let silent = SiteSilent { node: host.name.to_string(), outlive_seconds, broken };
-                tell(job_news::Kind::SiteSilent(silent));
+                let reason = if standing.kept.swallows() { SWALLOWED } else { "" };
+                tell(job_news::Kind::SiteSilent(SiteSilent {
+                    node: host.name.to_string(),
+                    outlive_seconds: seconds(outlive),
+                    broken: broken(standing).unwrap_or_default(),
+                    reason: reason.to_owned(),
+                    from: String::new(),
+                }));
                 told = true;
                 std::future::pending::<()>().await;
             };
             tokio::select! {
                 () = telling => Lost::Ended,
-                () = sleep_until((since + outlive).into()) => Lost::Silent(outlive, broken(standing)),
-                () = gone(node, host) => Lost::Gone,
+                () = sleep_until((since + longest).into()) => {
+                    if standing.kept.swallows() {
+                        Lost::Swallowed(longest)
+                    } else {
+                        Lost::Silent(longest, broken(standing))
+                    }
+                }
+                () = gone() => Lost::Gone,
                 () = standing.kept.ended.cancelled() => Lost::Ended,
             }
         };
@@ -90,8 +133,8 @@ pub(crate) async fn lost(
             }
         }
         if told {
-            let back = SiteBack { node: host.name.to_string(), silent_ms: millis(since.elapsed()) };
-            tell(job_news::Kind::SiteBack(back));
+            let (node, silent_ms) = (host.name.to_string(), millis(since.elapsed()));
+            tell(job_news::Kind::SiteBack(SiteBack { node, silent_ms, from: String::new() }));
         }
     }
 }

@@ -22,6 +22,7 @@ mod pulses;
 mod ranks;
 mod replaced;
 mod signals;
+mod silent;
 mod slots;
 mod startable;
 mod timing;

@@ -3,7 +3,7 @@
 mod left;
 mod news;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ use super::pauses::Pauses;
 use super::progress::{Daemons, Progress};
 use super::pulses::Pulses;
 use super::signals::{Received, Signals};
+use super::silent::Silent;
 use super::timing::Stopwatch;
 use super::waits::Waits;
 use super::wire_up::WireUp;
@@ -92,8 +93,8 @@ pub(super) struct Observed {
     ways: HashSet<(String, String, i32)>,
     /// Connections that aren't there yet.
     waits: Waits,
-    /// Nodes of sites that are cut off at the moment.
-    silent: HashMap<String, Instant>,
+    /// Sites that are cut off at the moment, and nodes at which nothing arrives.
+    silent: Silent,
     /// The last rank that ended badly, and when, if no launcher has started a daemon since.
     rank_ended: Option<(Instant, RankEnded)>,
     /// Whether the user has read that a rank has ended.
@@ -305,7 +306,7 @@ impl Watch {
         if let Some(words) = self.work.failure() {
             self.note(Event::Each(words));
         }
-        for node in self.observed.silent.keys().cloned().collect::<Vec<_>>() {
+        for node in self.observed.silent.nodes() {
             self.note(Event::Silent(node));
         }
     }
@@ -358,8 +359,8 @@ impl Watch {
             killed.is_some_and(|(at, _)| since.saturating_duration_since(*at) <= TERM_GRACE)
         };
         match self.interrupts {
-            0 => observed.silent.values().any(is_killed),
-            _ => !observed.silent.is_empty(),
+            0 => observed.silent.since().any(is_killed),
+            _ => observed.silent.since().next().is_some(),
         }
     }
 }

@@ -62,7 +62,7 @@ impl Watch {
                     self.progress.message(&way_failed(&failed));
                 }
             }
-            Some(Kind::SiteSilent(silent)) => self.site_silent(silent),
+            Some(Kind::SiteSilent(silent)) => self.site_silent(&silent),
             Some(Kind::SiteBack(back)) => self.site_back(&back),
             Some(Kind::NodeLost(lost)) if self.observed.cut_off.contains(&lost.node) => {}
             Some(Kind::NodeLost(lost)) => {
@@ -136,22 +136,18 @@ impl Watch {
         self.note_ago(Duration::from_millis(lost.ago_ms), Event::NodeLost(lost));
     }
 
-    /// Nothing is heard of a site, and the job waits for it.
-    fn site_silent(&mut self, silent: SiteSilent) {
-        let longest = humantime::format_duration(Duration::from_secs(silent.outlive_seconds.into()));
-        let SiteSilent { node, broken, .. } = silent;
-        let what = match broken.as_str() {
-            "" => format!("nothing is heard of {node}: the network between is cut, or it is frozen"),
-            broken => format!("the connection to {node} broke ({broken}), and there is no other yet"),
-        };
-        let text = format!("{what}; the job outlives a cut of up to {longest} (Ctrl-C ends it)");
-        self.progress.message(&one_line(&text));
-        self.observed.silent.insert(node, Instant::now());
+    /// Nothing is heard of a site, or nothing arrives there, and the job waits for it.
+    fn site_silent(&mut self, silent: &SiteSilent) {
+        if let Some(text) = self.observed.silent.begun(silent, Instant::now()) {
+            self.progress.message(&text);
+        }
     }
 
     /// It is heard again.
     fn site_back(&mut self, back: &SiteBack) {
-        self.observed.silent.remove(&back.node);
+        if !self.observed.silent.over(back) {
+            return;
+        }
         let silent = Duration::from_millis(back.silent_ms);
         let seconds = silent.as_secs_f64();
         let text = format!("{} is back after {seconds:.1} s; the job goes on", back.node);
