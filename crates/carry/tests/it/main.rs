@@ -5,4 +5,5 @@ mod common;
 mod keep;
 mod released;
 mod sealed;
+mod swallows;
 mod trunk;

@@ -2,13 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use isthmus_trunk::Purpose;
+use isthmus_trunk::{PING_IDLE, Purpose, SILENCE};
 
 /// A carrier that falls silent sooner than this shows that its rail carries nothing.
 const YOUNG: Duration = Duration::from_secs(30);
 /// Where carriers have opened and fallen silent, another one shows that the trunk works once
-/// it has lasted longer than it takes to find that one is silent.
-const LASTS: Duration = Duration::from_secs(4);
+/// it has lasted longer than it takes to find that an idle one is silent.
+const LASTS: Duration = Duration::from_secs(8);
+const _: () = assert!(LASTS.as_secs() > PING_IDLE.as_secs() + SILENCE.as_secs());
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {

@@ -1,0 +1,213 @@
+//! Ways that open connections and swallow what is large: a trunk over them is cut until what
+//! was sent has arrived, and carriers with shorter segments are tried.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use isthmus_carry::plane::Plane;
+use isthmus_carry::trunk::{
+    By, Dialed, Embedding, First, Kept, Notice, Notices, Stream, Trunk, Undialed, keep,
+};
+use isthmus_net::Identity;
+use isthmus_net::secured::Secured;
+use isthmus_trunk::{Config, Role, TrunkId};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::common::{Agents, PATIENCE, counts, filled, pair, plane};
+
+const ID: TrunkId = TrunkId([4; 16]);
+/// A way that swallows brings less than a large frame, and more than what opens a trunk.
+const BRINGS: usize = 4 << 10;
+/// Longer segments vanish.
+const PASSES: u16 = 1240;
+
+/// Which directions of the way swallow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Swallows {
+    Both,
+    /// From the end that the other one dials.
+    Back,
+}
+
+/// Dials carriers by a way that swallows to a trunk in the same process.
+struct Near {
+    agents: Agents,
+    far: Trunk,
+    swallows: Swallows,
+    /// Shorter segments vanish as well.
+    all: AtomicBool,
+    /// Carriers that have swallowed.
+    vain: AtomicUsize,
+    segments: Mutex<Vec<Option<u16>>>,
+    /// Streams that the far end has opened.
+    opened: Mutex<Vec<Stream>>,
+}
+
+impl Near {
+    async fn carrier(&self, segment: Option<u16>) -> Secured {
+        let (near, network) = pair().await;
+        let (other, far) = pair().await;
+        let is_bad = self.all.load(SeqCst) || segment.is_none_or(|segment| segment > PASSES);
+        self.vain.fetch_add(usize::from(is_bad), SeqCst);
+        let begins = Arc::new(AtomicBool::new(false));
+        let (near_in, near_out) = network.into_split();
+        let (far_in, far_out) = other.into_split();
+        let there = is_bad && self.swallows == Swallows::Both;
+        tokio::spawn(pass(near_in, far_out, there.then(|| begins.clone())));
+        tokio::spawn(pass(far_in, near_out, is_bad.then(|| begins.clone())));
+        let (near, far) = self.agents.secure((near, far)).await;
+        // Its handshake may have been shorter.
+        begins.store(true, SeqCst);
+        self.far.join(far.into_parts().0).await.unwrap();
+        near
+    }
+}
+
+/// Passes bytes on; once it swallows, only as many as fit into small packets, since TCP brings
+/// nothing behind a lost one.
+async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, swallows: Option<Arc<AtomicBool>>) {
+    let (mut chunk, mut brought) = ([0; BRINGS], 0);
+    while let Ok(count) = from.read(&mut chunk).await
+        && count > 0
+    {
+        if swallows.as_ref().is_some_and(|begins| begins.load(SeqCst)) {
+            brought += count;
+            if brought > BRINGS {
+                std::future::pending::<()>().await;
+            }
+        }
+        if to.write_all(&chunk[..count]).await.is_err() {
+            return;
+        }
+    }
+}
+
+impl Embedding for Near {
+    type Way = ();
+
+    fn peer(&self) -> String {
+        "n2.alpha".to_owned()
+    }
+
+    fn dials(&self) -> bool {
+        true
+    }
+
+    async fn dial(self: Arc<Self>, by: By) -> Result<Dialed<()>, Undialed> {
+        self.segments.lock().unwrap().push(by.segment);
+        Ok(Dialed { tls: self.carrier(by.segment).await, way: (), segment: by.segment })
+    }
+
+    fn opened(&self, stream: Stream) {
+        self.opened.lock().unwrap().push(stream);
+    }
+
+    fn ended(&self) {}
+}
+
+/// A kept trunk whose first carrier swallows, and its far end.
+struct Trunks {
+    near: Arc<Near>,
+    kept: Arc<Kept>,
+    far: Trunk,
+    far_notices: Notices,
+    _planes: [Plane; 2],
+}
+
+impl Trunks {
+    async fn new(swallows: Swallows, all: bool) -> Self {
+        let planes = [plane(), plane()];
+        let (far, far_notices) = planes[1].trunk(Config::new(Role::Acceptor, ID)).unwrap();
+        let (trunk, notices) = planes[0].trunk(Config::new(Role::Initiator, ID)).unwrap();
+        let near = Arc::new(Near {
+            agents: Agents::new(),
+            far: far.clone(),
+            swallows,
+            all: AtomicBool::new(all),
+            vain: AtomicUsize::default(),
+            segments: Mutex::default(),
+            opened: Mutex::default(),
+        });
+        let peer = Identity::from_uri("isthmus:///agent/alpha/n2/ada").unwrap();
+        let kept = Arc::new(Kept::new((ID, true), trunk, peer));
+        let (id, _) = kept.join(near.carrier(None).await, Vec::new()).await.unwrap();
+        tokio::spawn(keep(
+            near.clone(),
+            kept.clone(),
+            notices,
+            (First { id, dialed: Some(((), None)) }, None),
+        ));
+        Self { near, kept, far, far_notices, _planes: planes }
+    }
+
+    /// The next stream that the near end opens.
+    async fn opened(&mut self) -> Stream {
+        let opened = async {
+            loop {
+                if let Notice::Opened(stream) = self.far_notices.recv().await.unwrap() {
+                    return stream;
+                }
+            }
+        };
+        timeout(PATIENCE, opened).await.unwrap()
+    }
+}
+
+/// Gives a stream a program.
+async fn program(stream: Stream) -> TcpStream {
+    let (program, agent) = pair().await;
+    stream.attach(agent.into_std().unwrap(), counts()).unwrap();
+    program
+}
+
+#[tokio::test]
+async fn segments_are_shortened_where_carriers_open_and_swallow() {
+    let mut trunks = Trunks::new(Swallows::Both, false).await;
+    let stream = timeout(PATIENCE, trunks.kept.trunk.open()).await.unwrap().unwrap();
+    let (sent, mut got) = (filled(100_000), Vec::new());
+    program(stream).await.write_all(&sent).await.unwrap();
+    let mut far = program(trunks.opened().await).await;
+    timeout(PATIENCE, far.read_to_end(&mut got)).await.expect("all arrives").unwrap();
+    assert!(got == sent);
+    let mut cut = trunks.kept.cut();
+    timeout(PATIENCE, cut.wait_for(Option::is_none)).await.unwrap().unwrap();
+    assert_eq!(trunks.near.segments.lock().unwrap()[0], Some(PASSES));
+    assert!(!trunks.kept.swallows());
+}
+
+#[tokio::test]
+#[ignore = "test-all"]
+async fn a_trunk_stays_cut_while_carriers_open_and_swallow() {
+    tokio::join!(stays_cut(Swallows::Both), stays_cut(Swallows::Back));
+}
+
+/// Only the far end sends.
+async fn stays_cut(swallows: Swallows) {
+    let trunks = Trunks::new(swallows, true).await;
+    let stream = timeout(PATIENCE, trunks.far.open()).await.unwrap().unwrap();
+    let mut program = program(stream).await;
+    program.write_all(&filled(100_000)).await.unwrap();
+    let are_vain = |count| trunks.near.vain.load(SeqCst) >= count;
+    let another = async {
+        while !are_vain(2) {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, another).await.expect("another carrier is dialed");
+    let mut cut = trunks.kept.cut();
+    let since = *timeout(PATIENCE, cut.wait_for(Option::is_some)).await.unwrap().unwrap();
+    // The last of these are no more primed.
+    let until = Instant::now() + PATIENCE;
+    while !are_vain(5) && Instant::now() < until {
+        let changed = timeout(Duration::from_millis(5), cut.changed()).await;
+        assert!(changed.is_err() || *cut.borrow() == since, "{swallows:?}");
+    }
+    assert!(are_vain(5) && trunks.kept.swallows(), "{swallows:?}");
+    trunks.near.all.store(false, SeqCst);
+    timeout(PATIENCE, cut.wait_for(Option::is_none)).await.unwrap().unwrap();
+    assert_eq!(trunks.kept.pauses().count, 1, "{swallows:?}");
+}
