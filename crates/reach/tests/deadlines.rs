@@ -19,6 +19,7 @@ use isthmus_reach::{
 };
 use isthmus_wire::proto::{self, attach_up};
 use isthmus_wire::ticket::TICKET_LEN;
+use socket2::SockRef;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 use tonic::Status;
@@ -194,6 +195,33 @@ async fn a_node_of_another_owner_gets_nothing() {
         drop(reached);
         assert_eq!(served.await.unwrap(), b"", "{owner}");
     }
+}
+
+/// A handshake has large packets. Where they vanish, connections with shorter segments stand.
+#[tokio::test]
+async fn a_handshake_that_hangs_is_made_with_shorter_segments() {
+    let authority = Authority::create("test", SystemTime::now()).unwrap();
+    let anna = credentials(&authority, "isthmus:///agent/alpha/n1/anna");
+    let tls = anna.client_config(&[b"h2"]).unwrap();
+    let far = credentials(&authority, "isthmus:///agent/beta/n1/anna");
+    let server = far.server_config(&[b"h2"]).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        let (mut silent, mut served) = (Vec::new(), Vec::new());
+        while let Ok((stream, _)) = listener.accept().await {
+            // As if all longer packets vanished.
+            match SockRef::from(&stream).tcp_mss().unwrap() {
+                ..=500 => served.push(grpc::accept(stream, server.clone()).await.unwrap()),
+                _ => silent.push(stream),
+            }
+        }
+    });
+    let (dial, pause) = (proto::Dial::Direct, Duration::ZERO);
+    let dialer = dialer(Broker { dial, step: LONG, address, pause, far });
+    let purpose = Purpose::tls(&tls, anna.identity().owner());
+    let reached = dialer.reach(Ipv4Addr::new(240, 64, 2, 1), purpose).await.unwrap();
+    assert_eq!(reached.segment, Some(500));
 }
 
 /// Tests that measure: they run one at a time.

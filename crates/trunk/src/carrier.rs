@@ -98,8 +98,8 @@ impl Sent {
 pub(crate) struct Large {
     pub(crate) there: bool,
     pub(crate) back: bool,
-    /// The program was told that both do.
-    pub(crate) told: bool,
+    /// The program was told that one has come, and whether both have by then.
+    pub(crate) told: Option<bool>,
 }
 
 /// A PING that waits for its answer.

@@ -28,8 +28,13 @@ pub enum Event {
     /// A carrier works in both directions: the peer has answered over it, for the first time
     /// or after silence.
     CarrierLive(CarrierId),
-    /// Frames of [`LARGE`](crate::LARGE) bytes have passed over a carrier in both directions.
-    CarrierLarge(CarrierId),
+    /// A frame of [`LARGE`](crate::LARGE) bytes has come over a carrier.
+    CarrierLarge {
+        /// The carrier.
+        carrier: CarrierId,
+        /// Whether one is known to have arrived at the peer, too.
+        both: bool,
+    },
     /// Nothing is heard over a carrier. Its frames go over others. Dial a new one; once
     /// that is live, end this one.
     CarrierSilent(CarrierId),

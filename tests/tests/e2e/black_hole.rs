@@ -1,10 +1,13 @@
 //! A way that swallows large packets and tells nobody, a PMTU black hole: `isthmus doctor`
-//! names it in 10 s, with the remedies.
+//! names it in 10 s, with the remedies. Jobs use shorter packets. Where these vanish as well,
+//! their users are told.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use isthmus_e2e::{Output, World, isthmus, promised};
+use isthmus_e2e::{Lasting, Mpi, Output, World, isthmus, promised};
+
+use crate::life::NODES;
 
 /// Within which it is named.
 const NAMED: Duration = Duration::from_secs(10);
@@ -95,4 +98,69 @@ fn a_gateway_that_cannot_attach_for_it_says_so_in_its_log() -> Result<()> {
     World::eventually("the gateway says why", SOON, || in_logs("packets above about 540 bytes vanish"))?;
     world.lab().set_link("alpha", &["black-hole=none"])?;
     healthy(&world)
+}
+
+/// A job that begins over one, and one that meets it on the way.
+#[test]
+#[ignore = "test-all"]
+fn jobs_pass_one_in_each_direction() -> Result<()> {
+    for direction in ["up", "down"] {
+        let world = World::up("black-hole")?;
+        healthy(&world)?;
+        world.lab().set_link("beta", &[&format!("{direction}.black-hole=1300")])?;
+        world.all_to_all(&NODES)?;
+        world.lab().set_link("beta", &["black-hole=none"])?;
+        healthy(&world)?;
+        let job = Lasting::start(&world, Mpi::Mpich, &NODES, &[])?;
+        world.lab().set_link("beta", &[&format!("{direction}.black-hole=1300")])?;
+        job.goes_on()?;
+        let (status, printed) = job.end()?;
+        ensure!(status == 0, "{direction}: status {status}\n{printed}");
+        world.lab().set_link("beta", &["black-hole=none"])?;
+        world.expect_clean()?;
+    }
+    Ok(())
+}
+
+/// Connections between the agents open, bring some bytes, and nothing behind them, however
+/// short the packets are.
+#[test]
+#[ignore = "test-all"]
+fn a_job_ends_with_the_reason_where_nothing_helps() -> Result<()> {
+    /// The user is told within this time.
+    const TOLD: Duration = Duration::from_secs(5);
+    /// The job waits so long, and ends within so long after that.
+    const OUTLIVE: Duration = Duration::from_secs(20);
+    const ENDS: Duration = Duration::from_secs(10);
+    let world = World::up_alone("black-hole")?;
+    let nft = |rules: &str| {
+        let done = world.sh("n1.beta", SOON, &["sh", "-c", rules])?;
+        ensure!(done.status == 0, "{}", done.whole());
+        Ok(())
+    };
+    // Bytes are counted of connections that begin from now on.
+    nft("set -e; nft add table inet few; \
+         nft add chain inet few in '{ type filter hook input priority 0; }'; \
+         nft add chain inet few out '{ type filter hook output priority 0; }'; \
+         nft add rule inet few in iif lo accept; nft add rule inet few out oif lo accept; \
+         nft add rule inet few in ct state established counter; \
+         sysctl -qw net.netfilter.nf_conntrack_acct=1")?;
+    let job = Lasting::start(&world, Mpi::OpenMpi, &NODES, &["--outlive", "20s"])?;
+    let begun = Instant::now();
+    nft("set -e; for port in sport dport; do for way in in out; do \
+         nft add rule inet few $way tcp $port 7730 ct bytes '>' 20000 drop; done; done")?;
+    let texts = ["n1.beta doesn't arrive: connections open", "nothing is heard of n1.beta"];
+    World::eventually("the user is told", SOON, || {
+        Ok(texts.iter().any(|text| job.printed().contains(text)))
+    })?;
+    let told = begun.elapsed();
+    let (status, printed) = job.ended()?;
+    let ended = begun.elapsed();
+    ensure!(told < promised(TOLD), "told after {told:?}\n{printed}");
+    ensure!(status != 0 && ended > OUTLIVE - TOLD, "status {status} after {ended:?}\n{printed}");
+    ensure!(ended < OUTLIVE + promised(ENDS), "ended after {ended:?}\n{printed}");
+    let reason = "nothing that was sent has arrived for 20 s: connections open";
+    ensure!(printed.contains(reason), "{printed}");
+    nft("nft delete table inet few")?;
+    world.expect_clean()
 }

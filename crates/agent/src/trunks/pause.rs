@@ -57,8 +57,8 @@ impl std::fmt::Display for Lost {
 }
 
 /// What is known of a way on which carriers open and fall silent.
-const SWALLOWED: &str = "connections open, and large packets vanish on the way (a PMTU black hole), \
-                         with shorter segments as well; `isthmus doctor pair` finds the size";
+const SWALLOWED: &str = "connections open, and what is sent over them vanishes, as where large packets \
+                         are dropped on the way (a PMTU black hole); `isthmus doctor pair` looks for that";
 
 /// Waits until a node at the other end of a trunk is lost to a job that waits for
 /// `outlive`. Tells of silence, and of its end.

@@ -371,7 +371,7 @@ impl Ends {
                     let unanswered = self.core.carrier(id).and_then(|status| status.unanswered);
                     self.tell(Notice::Silent(id, unanswered.unwrap_or(now)));
                 }
-                Event::CarrierLarge(id) => self.tell(Notice::Large(id)),
+                Event::CarrierLarge { carrier, both } => self.tell(Notice::Large(carrier, both)),
                 // It could not be watched, or has ended.
                 Event::CarrierLive(_) | Event::CarrierSilent(_) => {}
                 Event::CarrierDone(id, why) => {

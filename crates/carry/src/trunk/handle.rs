@@ -41,8 +41,8 @@ pub enum Notice {
     Waits(Option<Waits>),
     /// A carrier works: the peer has answered over it, for the first time or after silence.
     Live(CarrierId),
-    /// Large frames have passed over a carrier in both directions.
-    Large(CarrierId),
+    /// A large frame has come over a carrier; whether one has arrived at the peer, too.
+    Large(CarrierId, bool),
     /// Nothing is heard over a carrier; since when an answer is waited for.
     Silent(CarrierId, Instant),
     /// The end that dials should keep so many carriers from now on.

@@ -55,6 +55,8 @@ struct Keeper<E: Embedding> {
     waits: Option<Waits>,
     /// Since when it doesn't work.
     cut: Option<Instant>,
+    /// The last carrier to fall silent since then had brought nothing large.
+    vain: bool,
     /// Since when it has no streams.
     unused: Option<Instant>,
     redialing: Option<Redialing<E::Way>>,
@@ -101,6 +103,7 @@ pub async fn keep<E: Embedding>(
         lengths: Lengths::default(),
         waits: None,
         cut: Some(Instant::now()),
+        vain: false,
         unused: None,
         redialing: None,
         dialed: None,
@@ -163,7 +166,7 @@ impl<E: Embedding> Keeper<E> {
                 self.judge(LATE, Instant::now());
             }
             Notice::Live(id) => self.live(id),
-            Notice::Large(id) => self.large(id),
+            Notice::Large(id, both) => self.large(id, both),
             Notice::Silent(id, since) => self.silent(id, since),
             Notice::CarrierEnded(id, why) => {
                 self.embedding.carrier_ended(id);
@@ -204,12 +207,14 @@ impl<E: Embedding> Keeper<E> {
         self.let_outdone_leave();
     }
 
-    /// Large frames have passed over a carrier in both directions.
-    fn large(&mut self, id: CarrierId) {
+    /// A large frame has come over a carrier; whether they pass in both directions.
+    fn large(&mut self, id: CarrierId, both: bool) {
         if let Some(carrier) = self.carriers.get_mut(&id) {
-            carrier.large = true;
-            self.lengths.passed(carrier.rail, carrier.segment());
-            self.kept.set_primes(true);
+            (carrier.large_came, carrier.large) = (true, both);
+            if both {
+                self.lengths.passed(carrier.rail, carrier.segment());
+                self.kept.set_primes(true);
+            }
         }
         self.judge(LATE, Instant::now());
     }
@@ -225,7 +230,7 @@ impl<E: Embedding> Keeper<E> {
                 let peer = self.embedding.peer();
                 tracing::info!(peer, "large packets seem to vanish on the way: shorter segments are tried");
             }
-            self.kept.set_swallows(!is_live);
+            self.vain |= !is_live;
             self.kept.set_primes(!self.lengths.none_helps());
         }
         if is_live {
@@ -246,7 +251,7 @@ impl<E: Embedding> Keeper<E> {
 
     /// When the next carrier will have shown that the trunk works, if that is in doubt.
     fn lasts_at(&self) -> Option<Instant> {
-        let in_doubt = self.cut.is_some() && self.kept.swallows();
+        let in_doubt = self.cut.is_some() && self.vain;
         self.carriers.values().filter_map(Joined::lasts_at).min().filter(|_| in_doubt)
     }
 
@@ -267,6 +272,7 @@ impl<E: Embedding> Keeper<E> {
             // Before those who wait look.
             self.kept.set_broken(why.broken());
         }
+        self.kept.set_swallows(cut.is_some() && (self.vain || self.is_live()));
         self.kept.set_cut(cut);
         match (before, cut) {
             (None, Some(_)) => {
@@ -274,7 +280,7 @@ impl<E: Embedding> Keeper<E> {
             }
             (Some(since), None) => {
                 tracing::info!(peer = self.embedding.peer(), after = ?since.elapsed(), "a trunk works");
-                self.kept.set_swallows(false);
+                self.vain = false;
                 self.further.healed();
                 self.betters.healed();
                 self.embedding.healed();

@@ -46,7 +46,7 @@ pub struct Kept {
     cut: watch::Sender<Option<Instant>>,
     /// How the last carrier broke, if that is why the trunk was cut; it may also fall silent.
     broken: Mutex<Option<String>>,
-    /// Large packets seem to vanish on the way.
+    /// It doesn't work, though carriers open.
     swallows: AtomicBool,
     /// New carriers are primed.
     primes: AtomicBool,
@@ -125,7 +125,7 @@ impl Kept {
         *lock(&self.broken) = why;
     }
 
-    /// Whether, while it doesn't work, connections open and large packets seem to vanish.
+    /// Whether, while it doesn't work, carriers open and what is sent over them seems to vanish.
     pub fn swallows(&self) -> bool {
         self.swallows.load(Relaxed)
     }

@@ -41,8 +41,10 @@ impl Trunk {
 
     fn tell_large(&mut self, id: CarrierId) {
         let Some(Carrier { large, .. }) = self.carriers.get_mut(&id) else { return };
-        if large.there && large.back && !std::mem::replace(&mut large.told, true) {
-            self.events.push_back(Event::CarrierLarge(id));
+        let both = large.there;
+        if large.back && large.told.is_none_or(|told| both && !told) {
+            large.told = Some(both);
+            self.events.push_back(Event::CarrierLarge { carrier: id, both });
         }
     }
 

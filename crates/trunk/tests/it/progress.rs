@@ -88,7 +88,8 @@ fn data_waits_no_more_once_it_is_in_the_memory_of_the_peer() {
 
 /// Whether an end knows that large frames pass over the first carrier.
 fn large_pass(pair: &Pair, side: usize) -> bool {
-    pair.events[side].contains(&Event::CarrierLarge(pair.pipes[0].ids[side].unwrap()))
+    let carrier = pair.pipes[0].ids[side].unwrap();
+    pair.events[side].contains(&Event::CarrierLarge { carrier, both: true })
 }
 
 #[test]

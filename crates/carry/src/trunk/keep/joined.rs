@@ -28,7 +28,9 @@ pub(super) struct Joined<W> {
     pub(super) rail: usize,
     /// How this end has dialed it, and with which longest segment.
     pub(super) dialed: Option<(W, Option<u16>)>,
-    /// Large frames have passed in both directions.
+    /// Large frames have come over it,
+    pub(super) large_came: bool,
+    /// and have passed in both directions.
     pub(super) large: bool,
     /// Large packets seem to vanish on its way, and shorter ones are tried.
     pub(super) swallows: bool,
@@ -44,6 +46,7 @@ impl<W> Joined<W> {
             purpose,
             rail,
             dialed,
+            large_came: false,
             large: false,
             swallows: false,
             outdone: false,
@@ -55,11 +58,11 @@ impl<W> Joined<W> {
         matches!(self.state, State::Live(_))
     }
 
-    /// When it will have shown that it carries more than what opens it: now, if large frames
-    /// have passed.
+    /// When it will have shown that it brings more than what opens it: now, if a large frame has
+    /// come. What this end sends shows by itself whether it arrives.
     pub(super) fn lasts_at(&self) -> Option<Instant> {
         match self.state {
-            State::Live(since) if self.large => Some(since),
+            State::Live(since) if self.large_came => Some(since),
             State::Live(since) => Some(since + LASTS),
             State::Joining | State::Silent => None,
         }
