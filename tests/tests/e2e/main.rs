@@ -2,6 +2,7 @@
 //! (see `isthmus_e2e::Shared`) and are linked once.
 
 mod beginners;
+mod better;
 mod beyond_mpi;
 mod black_hole;
 mod carried;
