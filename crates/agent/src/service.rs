@@ -55,6 +55,7 @@ use crate::observing::leftovers;
 use crate::observing::measure;
 use crate::runtime_directory::{self, LOCAL_SOCKET};
 use crate::starting::limits;
+use crate::trunks::anew;
 use crate::upgrade;
 use crate::uplink::attachment::AttachError;
 use crate::uplink::known::Known;
@@ -138,6 +139,7 @@ pub async fn run(
         isthmus,
         local_socket: local_socket.clone(),
         interface: interface_of(own_ip),
+        incarnation: anew::incarnation(),
     };
     check_kernel();
     let raw = raw::start(config.raw.as_deref(), &facilities.isthmus, &listener).await;
@@ -145,8 +147,9 @@ pub async fn run(
     let (dials_tx, dials_rx) = mpsc::channel(QUEUE);
     let (measures_tx, measures_rx) = mpsc::channel(QUEUE);
     let gateways = (gateways, config.return_interval());
+    let announced = (node_up.clone(), facilities.incarnation);
     let (upstream, attachment) =
-        upstream::upstream(credentials.clone(), gateways, node_up.clone(), dials_tx, measures_tx);
+        upstream::upstream(credentials.clone(), gateways, announced, dials_tx, measures_tx);
     let tls = client_tls(&credentials, config.program_protocols())?;
     let signatures = Signatures::new(&credentials)?;
     let (probing, dialer) = dialing(&upstream, node_up, listen.port(), (raw, signatures));

@@ -73,7 +73,12 @@ mod tests {
         let (first, second) = ("isthmus:///gateway/alpha/login1/", "isthmus:///gateway/alpha/login2/");
         let sign = |agent: &str, gateway: &str| {
             let addresses = ["10.0.0.1:7730", "192.0.2.1:7730"].map(str::to_owned);
-            sign_contact(&credentials(&authority, agent, now), &identity(gateway), 7, addresses.into())
+            sign_contact(
+                &credentials(&authority, agent, now),
+                &identity(gateway),
+                (7, [0; 16]),
+                addresses.into(),
+            )
         };
         let good = sign(n1, first).unwrap();
         let up = proto::NodeUp {

@@ -53,6 +53,8 @@ pub(crate) enum Client {
 pub(crate) struct Failure {
     /// The caller may not ask for this.
     pub refused: bool,
+    /// The same call may have another answer some time later.
+    pub may_pass: bool,
     text: String,
 }
 
@@ -208,7 +210,8 @@ impl Grid {
             Place::Upstream { name, .. } => format!("{name}: {reason}"),
             Place::Agent(_) => reason,
         };
-        Failure { refused: status.code() == Code::PermissionDenied, text }.into()
+        let refused = status.code() == Code::PermissionDenied;
+        Failure { refused, may_pass: grpc::may_pass(status), text }.into()
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use isthmus_agent::runtime_directory::{self, LOCAL_SOCKET};
 use isthmus_broker::state::State;
 use isthmus_net::{Credentials, Role, grpc, private};
@@ -44,6 +44,16 @@ fn is_served(path: &Path) -> bool {
     private::check_socket(path).is_ok_and(|path| std::os::unix::net::UnixStream::connect(path).is_ok())
 }
 
+/// No agent listens at its socket.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub(crate) struct Absent {
+    /// For the user, with the remedy.
+    pub text: String,
+    /// It has left its socket: it was killed, and may be started again at once.
+    pub was_killed: bool,
+}
+
 /// Connects to the agent. Nothing is sent before it is known that the socket, its
 /// directory and the agent belong to this user or to root.
 ///
@@ -60,12 +70,10 @@ pub(crate) async fn connect(socket: &Path) -> anyhow::Result<LocalClient<Channel
     let channel =
         connected.map_err(|_| anyhow::anyhow!("no answer within {DEADLINE:?}")).and_then(|made| made);
     match channel {
-        Err(error) if is_absent(&error) => {
-            bail!(
-                "no agent runs on this node (none listens at {}): {}",
-                socket.display(),
-                remedy(&state_without_option())
-            )
+        Err(error) if let Some(kind) = absence(&error) => {
+            let remedy = remedy(&state_without_option());
+            let text = format!("no agent runs on this node (none listens at {}): {remedy}", socket.display());
+            Err(Absent { text, was_killed: kind == ErrorKind::ConnectionRefused }.into())
         }
         channel => Ok(LocalClient::new(
             channel.with_context(|| format!("cannot reach this node's agent at {}", socket.display()))?,
@@ -86,10 +94,11 @@ fn remedy(directory: &Path) -> &'static str {
     "start it with `isthmus up`"
 }
 
-/// Whether nothing listens at a socket.
-fn is_absent(error: &anyhow::Error) -> bool {
-    let mut of_kernel = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
-    of_kernel.any(|error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused))
+/// The kernel's word that nothing listens at a socket, if that is the error.
+fn absence(error: &anyhow::Error) -> Option<ErrorKind> {
+    let of_kernel = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
+    let mut kinds = of_kernel.map(io::Error::kind);
+    kinds.find(|kind| matches!(kind, ErrorKind::NotFound | ErrorKind::ConnectionRefused))
 }
 
 /// An agent's answer as an error.

@@ -26,7 +26,7 @@ use std::time::Duration;
 use isthmus_wire::text;
 use tonic::Status;
 
-pub use call::{Call, Connections, Repeat, broke, budget};
+pub use call::{Call, Connections, Repeat, broke, budget, may_pass};
 pub use client::{
     ConnectError, Stage, channel_over, channel_over_for, channel_within, connect, connect_identified,
     connect_unidentified,

@@ -21,10 +21,32 @@ pub fn place(reason: &str) -> Option<usize> {
     MENDED_BY_A_PERSON.iter().position(|words| reason.contains(words))
 }
 
+/// Whether there is no way by the broker's configuration, so that another try has no other
+/// result. Without a relay or a gateway, nobody knows: more ways are left out then.
+pub fn is_forbidden(reasons: &str) -> bool {
+    let [no_relay, no_gateway, forbidden, ..] = MENDED_BY_A_PERSON;
+    reasons.contains(forbidden) && !reasons.contains(no_relay) && !reasons.contains(no_gateway)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{Reach, Reason};
+
+    #[test]
+    fn what_is_forbidden_stays_so() {
+        let (initiator, acceptor) = ("alpha".to_owned(), "beta".to_owned());
+        let forbidden = Reason::Forbidden { initiator, acceptor }.to_string();
+        let (no_relay, closed) = (Reason::NoRelay, Reason::LetsNothingIn { site: "beta".to_owned() });
+        for (reasons, want) in [
+            (forbidden.clone(), true),
+            (format!("{forbidden} (left out: punch); direct left out: {closed}"), true),
+            (format!("{no_relay}; {forbidden}"), false),
+            (format!("direct: no answer; {closed}"), false),
+        ] {
+            assert_eq!(is_forbidden(&reasons), want, "{reasons}");
+        }
+    }
 
     /// Each text is that of a reason: a reason whose words change must change here.
     #[test]

@@ -16,7 +16,7 @@
 //! | `far_end`, [`carrier`] | the party at the other end; an opened connection |
 //! | `rendezvous` | connections that this party waits for |
 //! | [`retry`] | tries dials again that failed |
-//! | `proof` | whether an agent answers over the trunk of the gateways |
+//! | [`proof`] | whether an agent answers over what others carry |
 //! | `outside` | how this party is seen from outside its site |
 //! | [`raw`] | the helper with the right to raw packets, for `traverse` |
 //! | `reach_test` | whether a relay reaches this party |
@@ -31,7 +31,7 @@ mod dials;
 mod far_end;
 mod outside;
 pub mod probing;
-mod proof;
+pub mod proof;
 mod purpose;
 pub mod raw;
 mod reach;

@@ -1,5 +1,6 @@
-//! Whether an agent is at the other end of a stream of a site trunk. Its gateways give no
-//! answer when they open one, and it has no TLS that would show who is there.
+//! Whether an agent is at the other end of a stream that others carry. The gateways of a site
+//! trunk give no answer when they open one, and it has no TLS that would show who is there; a
+//! trunk of two agents may be cut.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use isthmus_net::Deadline;
 use isthmus_net::mac;
 use isthmus_wire::JobId;
-use isthmus_wire::preamble::{ANSWER_LEN, Answer, Preamble};
+use isthmus_wire::preamble::{ANSWER_LEN, Answer, PREAMBLE_LEN, Preamble};
 
 use crate::attempt::StepError;
 use crate::carrier::Carrier;
@@ -16,6 +17,20 @@ use crate::carrier::Carrier;
 const ANSWER: Duration = Duration::from_secs(10);
 /// No job has this id: ids are random.
 const NO_JOB: JobId = JobId([0; 16]);
+
+/// What an agent answers to with an [`Answer`] in any case: the preamble of a job that nobody
+/// runs.
+pub fn question(destination: Ipv4Addr) -> [u8; PREAMBLE_LEN] {
+    let preamble = Preamble {
+        job: NO_JOB,
+        nonce: mac::new_nonce(),
+        source: Ipv4Addr::UNSPECIFIED,
+        source_port: 0,
+        destination,
+        destination_port: 0,
+    };
+    preamble.encode(&[0; 32])
+}
 
 /// Has the agent of the destination answer, by a preamble of a job that nobody runs.
 ///
@@ -26,17 +41,9 @@ pub(crate) async fn answered(
     destination: Ipv4Addr,
     deadline: Deadline,
 ) -> Result<(), StepError> {
-    let preamble = Preamble {
-        job: NO_JOB,
-        nonce: mac::new_nonce(),
-        source: Ipv4Addr::UNSPECIFIED,
-        source_port: 0,
-        destination,
-        destination_port: 0,
-    };
     let ends = carrier.ends();
     let asking = async {
-        carrier.send(&preamble.encode(&[0; 32])).await?;
+        carrier.send(&question(destination)).await?;
         carrier.receive::<ANSWER_LEN>().await
     };
     let answer = deadline.part(ANSWER).bound(asking).await;

@@ -11,8 +11,8 @@ use std::time::SystemTime;
 use isthmus_net::credentials::CredentialsError;
 use isthmus_net::rendezvous::{Order, OrderWay, Port};
 use isthmus_net::signed::Verifier;
-use isthmus_net::signed::contact::{Stated, sign_port};
-use isthmus_net::{Credentials, Owner, lock};
+use isthmus_net::signed::contact::{Incarnation, Stated, sign_port};
+use isthmus_net::{Credentials, Identity, Owner, lock};
 use isthmus_plan::{Dial, Route, Step};
 use isthmus_wire::{ConnectionId, GridName, proto};
 use tracing::warn;
@@ -122,6 +122,13 @@ impl Found {
 }
 
 impl Dialer {
+    /// When the agent of the node with this address was started, as this party has signed it;
+    /// `None` if that isn't known.
+    pub async fn started(&self, address: Ipv4Addr, agent: &Identity) -> Option<Incarnation> {
+        let stated = self.find(address).await.ok()?.stated?;
+        if stated.agent == *agent { stated.incarnation } else { None }
+    }
+
     /// Whether unencrypted data may come over a connection that this party has opened by an
     /// order, from the node with this address and name: its agent, of this owner, has signed
     /// where it was dialed.

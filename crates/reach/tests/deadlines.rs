@@ -66,7 +66,10 @@ impl ControlPlane for Broker {
         let node = proto::Node {
             name: "n1.beta".to_owned(),
             address: self.address.clone(),
-            signed: Some(sign_contact(&self.far, &identity(GATEWAY), 7, vec![self.address.clone()]).unwrap()),
+            signed: Some(
+                sign_contact(&self.far, &identity(GATEWAY), (7, [0; 16]), vec![self.address.clone()])
+                    .unwrap(),
+            ),
             ..proto::Node::default()
         };
         let plan = proto::Plan { steps: vec![step], ..proto::Plan::default() };

@@ -212,7 +212,8 @@ async fn raw_data_goes_only_where_the_agent_has_signed_that_it_is() {
             for heartbeats in [false, true] {
                 let there = Listener::new().await;
                 let named = named.unwrap_or(&there.address).to_owned();
-                let signed = by.as_ref().map(|by| sign_contact(by, &gateway, 7, vec![named]).unwrap());
+                let signed =
+                    by.as_ref().map(|by| sign_contact(by, &gateway, (7, [0; 16]), vec![named]).unwrap());
                 let reply = reply(&format!("n1.{site}"), &there.address, signed, &[way]);
                 let reached = reach(&dialer(&own, reply, ""), &own, (heartbeats, None)).await;
                 // Heartbeats have no encryption to fall back to.
@@ -240,7 +241,7 @@ async fn within_a_site_the_gateway_puts_itself_between_no_two_nodes() {
         let (node, site) = name.split_once('.').unwrap();
         let agent = credentials(&authority, &format!("isthmus:///agent/{site}/{node}/anna"));
         let at = identity(&format!("isthmus:///gateway/{site}/gateway/"));
-        let signed = sign_contact(&agent, &at, 7, vec![there.address.clone()]).unwrap();
+        let signed = sign_contact(&agent, &at, (7, [0; 16]), vec![there.address.clone()]).unwrap();
         let reply = reply(name, &there.address, Some(signed), steps);
         let dialer = dialer(&own, reply, &gateway.address);
         let reached = reach(&dialer, &own, (false, Some(&n1))).await.map_err(|error| error.to_string());
@@ -264,7 +265,7 @@ async fn raw_data_comes_only_from_where_the_agent_has_signed_that_it_is() {
     let at = identity("isthmus:///gateway/beta/gateway/");
     let n1: GridName = "n1.beta".parse().unwrap();
     let (address, another) = ("192.0.2.1:7730", "198.51.100.6:7730");
-    let signed = sign_contact(&far, &at, 7, vec![address.to_owned()]).unwrap();
+    let signed = sign_contact(&far, &at, (7, [0; 16]), vec![address.to_owned()]).unwrap();
     let rendezvous = ConnectionId([7; 16]);
     let reverse = |address: &str| OrderWay::Reverse { rendezvous, address: address.to_owned() };
     let punch = |by: &Credentials, signed: &str, address: &str| {
@@ -275,8 +276,8 @@ async fn raw_data_comes_only_from_where_the_agent_has_signed_that_it_is() {
     let stop =
         Stop { place: Place::Relay, address: another.to_owned(), ticket: [0; TICKET_LEN], relay: None };
     let with = |signed| dialer(&own, reply("n1.beta", address, signed, &[DIRECT]), "");
-    let bob = sign_contact(&bobs, &at, 7, vec![address.to_owned()]).unwrap();
-    let n2 = sign_contact(&other, &at, 7, vec![address.to_owned()]).unwrap();
+    let bob = sign_contact(&bobs, &at, (7, [0; 16]), vec![address.to_owned()]).unwrap();
+    let n2 = sign_contact(&other, &at, (7, [0; 16]), vec![address.to_owned()]).unwrap();
     for (case, signed, way, from, want) in [
         ("where it is", Some(signed.clone()), reverse(address), FAR, true),
         ("another one's word", Some(n2), reverse(address), FAR, false),
@@ -293,5 +294,27 @@ async fn raw_data_comes_only_from_where_the_agent_has_signed_that_it_is() {
         let order = Order { initiator: FAR, way, segment: None };
         let owner = own.identity().owner().unwrap();
         assert_eq!(with(signed).may_take_raw(&order, (from, &n1), owner).await, want, "{case}");
+    }
+}
+
+/// A trunk ends if its agent was started again: no gateway can say so for another one's node.
+#[tokio::test]
+async fn when_an_agent_was_started_is_its_own_word() {
+    let authority = Authority::create("demo", SystemTime::now()).unwrap();
+    let own = credentials(&authority, "isthmus:///agent/alpha/n9/anna");
+    let [far, other, bobs] = ["n1/anna", "n2/anna", "n1/bob"]
+        .map(|name| credentials(&authority, &format!("isthmus:///agent/beta/{name}")));
+    let at = identity("isthmus:///gateway/beta/gateway/");
+    let signed = |by: &Credentials| sign_contact(by, &at, (7, [3; 16]), Vec::new()).unwrap();
+    let forged = proto::SignedContact { signature: signed(&other).signature, ..signed(&far) };
+    for (case, signed, want) in [
+        ("its own", Some(signed(&far)), Some([3; 16])),
+        ("another one's word", Some(signed(&other)), None),
+        ("another owner's word", Some(signed(&bobs)), None),
+        ("forged", Some(forged), None),
+        ("an earlier release", None, None),
+    ] {
+        let dialer = dialer(&own, reply("n1.beta", "192.0.2.1:7730", signed, &[DIRECT]), "");
+        assert_eq!(dialer.started(FAR, far.identity()).await, want, "{case}");
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use isthmus_net::exhausted;
 use isthmus_wire::settings::{Host, Settings};
 use isthmus_wire::{GridName, JobId, VirtualAddress};
+use tonic::Status;
 use tracing::info;
 
 use crate::carrying::{persist, shim_socket};
@@ -40,6 +41,17 @@ pub(crate) enum BeginError {
     /// The job's directory can't be made.
     #[error("cannot make the job's directory in {} on {node}: {}", .within.display(), exhausted::text(.error))]
     Directory { node: GridName, within: PathBuf, error: io::Error },
+}
+
+impl From<BeginError> for Status {
+    fn from(error: BeginError) -> Self {
+        use BeginError::{Directory, NoLibrary, NotAttached, NotMeant, Stopping, Twice};
+        match &error {
+            // The agent was just started, or is about to be started again.
+            NotAttached(_) | NotMeant(..) | Stopping(_) => Self::unavailable(error.to_string()),
+            Twice(_) | NoLibrary(_) | Directory { .. } => Self::failed_precondition(error.to_string()),
+        }
+    }
 }
 
 /// Begins a job here. The receiver gets the job's

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isthmus_net::grpc;
-use isthmus_reach::Purpose;
+use isthmus_plan::remedy::is_forbidden;
 use isthmus_reach::carrier::Carrier;
+use isthmus_reach::{Purpose, ReachError};
 use isthmus_wire::proto::peer_client::PeerClient;
 use isthmus_wire::settings::Host;
 use tonic::Status;
@@ -33,13 +34,20 @@ pub(crate) fn ping_timeout(patience: Duration) -> Duration {
 /// outlives cuts, else dialed like any connection.
 ///
 /// # Errors
-/// `UNAVAILABLE` with the error of every step that was tried.
+/// `UNAVAILABLE` with the error of every step that was tried; another status if that won't pass.
 pub(crate) async fn connect(node: &Arc<Node>, job: &Job, host: &Host) -> Result<Calls, Status> {
     let unavailable = |reason: String| Status::unavailable(reason);
+    let unreached = |error: ReachError| match error {
+        ReachError::OtherOwner(_) => Status::permission_denied(error.to_string()),
+        ReachError::NoWay(_) if is_forbidden(&error.to_string()) => {
+            Status::failed_precondition(error.to_string())
+        }
+        _ => unavailable(error.to_string()),
+    };
     let other_site = host.name.site != node.name().site;
     if other_site && !job.outlive.is_zero() && node.has_trunks() {
         let connecting = trunks::calls::connect(node, &host.name, host.address.ip());
-        if let Some((socket, trunk)) = connecting.await.map_err(|error| unavailable(error.to_string()))? {
+        if let Some((socket, trunk)) = connecting.await.map_err(unreached)? {
             let channel = grpc::channel_within(socket).await;
             let channel = channel.map_err(|error| unavailable(error.to_string()))?;
             return Ok(Calls { client: PeerClient::new(channel), trunk: Some(trunk) });
@@ -49,7 +57,7 @@ pub(crate) async fn connect(node: &Arc<Node>, job: &Job, host: &Host) -> Result<
         .dialer()
         .reach(host.address.ip(), Purpose::tls(&node.tls().grpc, Some(node.owner())))
         .await
-        .map_err(|error| unavailable(error.to_string()))?;
+        .map_err(unreached)?;
     let Carrier::Tls(stream) = reached.carrier else {
         return Err(Status::internal("the connection to another agent is not encrypted"));
     };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use isthmus_net::clock::{micros, millis};
-use isthmus_net::grpc;
+use isthmus_net::grpc::{self, may_pass};
 use isthmus_net::lock;
 use isthmus_wire::proto::{self, job_news};
 use isthmus_wire::settings::Host;
@@ -159,7 +159,9 @@ async fn hold_all(
     for (name, result) in holding.join_all().await {
         match result {
             Ok(node) => held.push(node),
-            Err(NotHeld::Itself(status)) => unready.add(name.to_string(), &grpc::reason(&status)),
+            Err(NotHeld::Itself(status)) => {
+                unready.add(name.to_string(), &grpc::reason(&status), may_pass(&status));
+            }
             Err(NotHeld::Below(below)) => unready.merge(below),
         }
     }

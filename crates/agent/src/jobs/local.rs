@@ -94,8 +94,8 @@ impl Local for LocalService {
         let patience = patience::read(request.patience_seconds);
         let topology = parse_topology(request.topology.clone())?;
         let terms = Terms { token, outlive, patience, encrypt_to_nodes: request.encrypt_to_nodes, topology };
-        let (job, own_news) = begin(&self.node, parse_job(&request.job)?, terms, nodes)
-            .map_err(|error| Status::failed_precondition(error.to_string()))?;
+        let (job, own_news) =
+            begin(&self.node, parse_job(&request.job)?, terms, nodes).map_err(Status::from)?;
         let nodes: Vec<_> = job.members.nodes.iter().map(|node| node.name.to_string()).collect();
         let subject = format!("job {}: {:?} on {}", job.id, request.program, nodes.join(" "));
         audit::Entry::done("job").by_user(uid).about(subject).record();

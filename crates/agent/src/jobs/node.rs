@@ -12,6 +12,7 @@ use isthmus_net::loopback::{PairMaker, Sources};
 use isthmus_net::rails::Rail;
 use isthmus_net::{Identity, Owner, Role, lock, secured};
 use isthmus_reach::Dialer;
+use isthmus_trunk::Incarnation;
 use isthmus_wire::proto;
 use isthmus_wire::{GridName, JobId, VirtualAddress};
 use tokio::sync::mpsc;
@@ -56,6 +57,8 @@ pub(crate) struct Facilities {
     pub local_socket: PathBuf,
     /// The interface that programs see as that of the virtual address.
     pub interface: String,
+    /// Of this agent: a former one's trunks are gone.
+    pub incarnation: Incarnation,
 }
 
 /// What carries the data of its connections.

@@ -136,8 +136,8 @@ impl Peer for PeerService {
         let patience = patience::read(request.patience_seconds);
         let topology = parse_topology(request.topology.clone())?;
         let terms = Terms { token, outlive, patience, encrypt_to_nodes: request.encrypt_to_nodes, topology };
-        let (job, own_news) = begin(&self.node, parse_job(&request.job)?, terms, nodes)
-            .map_err(|error| Status::failed_precondition(error.to_string()))?;
+        let (job, own_news) =
+            begin(&self.node, parse_job(&request.job)?, terms, nodes).map_err(Status::from)?;
         audit::Entry::done("job").by(&caller).from(from).about(format!("job {}", job.id)).record();
         let (news_tx, news_rx) = mpsc::channel(NEWS_QUEUE);
         let (node, held) = (self.node.clone(), job.clone());

@@ -19,6 +19,8 @@ struct Nodes {
     named: BTreeSet<String>,
     /// How many there are beside them.
     more: u32,
+    /// Another try may have another result, for each of them.
+    may_pass: bool,
 }
 
 /// Nodes that can't take part, by reason.
@@ -34,20 +36,20 @@ impl Unready {
         self.by_reason.is_empty() && self.left_out == 0
     }
 
-    /// Takes in a node.
-    pub(crate) fn add(&mut self, node: String, reason: &str) {
-        self.put([node], 0, reason);
+    /// Takes in a node; whether another try may have another result.
+    pub(crate) fn add(&mut self, node: String, reason: &str, may_pass: bool) {
+        self.put([node], 0, (reason, may_pass));
     }
 
     /// Takes in what another node has found. Another agent made it, so it is bounded anew.
     pub(crate) fn merge(&mut self, other: proto::Unready) {
         self.left_out = self.left_out.saturating_add(other.left_out);
-        for proto::Unfit { nodes, more, reason } in other.unfit {
-            self.put(nodes, more, &reason);
+        for proto::Unfit { nodes, more, reason, may_pass } in other.unfit {
+            self.put(nodes, more, (&reason, may_pass));
         }
     }
 
-    fn put(&mut self, nodes: impl IntoIterator<Item = String>, more: u32, reason: &str) {
+    fn put(&mut self, nodes: impl IntoIterator<Item = String>, more: u32, (reason, may_pass): (&str, bool)) {
         let reason: String = reason.chars().take(REASON_CHARS_MAX).collect();
         let is_kept = self.by_reason.len() < REASONS_MAX || self.by_reason.contains_key(&reason);
         if !is_kept {
@@ -55,7 +57,9 @@ impl Unready {
             self.left_out = self.left_out.saturating_add(count).saturating_add(more);
             return;
         }
-        let known = self.by_reason.entry(reason).or_default();
+        let new = || Nodes { may_pass: true, ..Nodes::default() };
+        let known = self.by_reason.entry(reason).or_insert_with(new);
+        known.may_pass &= may_pass;
         known.more = known.more.saturating_add(more);
         for node in nodes {
             // A node that is named twice is one.
@@ -71,10 +75,11 @@ impl Unready {
         let mut unfit: Vec<_> = self
             .by_reason
             .into_iter()
-            .map(|(reason, Nodes { named, more })| proto::Unfit {
+            .map(|(reason, Nodes { named, more, may_pass })| proto::Unfit {
                 nodes: named.into_iter().collect(),
                 more,
                 reason,
+                may_pass,
             })
             .collect();
         unfit.sort_by_key(|unfit| std::cmp::Reverse((unfit.more, unfit.nodes.len())));
@@ -94,22 +99,25 @@ mod tests {
     fn a_thousand_nodes_of_one_reason_are_counted_and_the_first_named() {
         let mut unready = Unready::default();
         for number in (0..1000).rev() {
-            unready.add(format!("n{number:04}.beta"), "its agent is not attached");
+            unready.add(format!("n{number:04}.beta"), "its agent is not attached", number != 7);
         }
-        unready.add("n1.gamma".to_owned(), "no answer within 30 s");
+        unready.add("n1.gamma".to_owned(), "no answer within 30 s", true);
         let message = unready.message();
         let [many, one] = message.unfit.as_slice() else { panic!("{message:?}") };
-        assert_eq!((many.nodes.len(), many.more), (NAMED_MAX, 984));
+        assert_eq!((many.nodes.len(), many.more, many.may_pass), (NAMED_MAX, 984, false));
         assert!(names(many).starts_with("n0000.beta n0001.beta"), "{many:?}");
-        assert_eq!((names(one).as_str(), one.more), ("n1.gamma", 0));
+        assert_eq!((names(one).as_str(), one.more, one.may_pass), ("n1.gamma", 0, true));
     }
 
     #[test]
     fn a_thousand_reasons_are_bounded_and_no_node_is_forgotten() {
         let mut unready = Unready::default();
         for number in 0..1000 {
-            unready
-                .add(format!("n{number}.beta"), &format!("refused by 10.0.0.{number}, {}", "x".repeat(2000)));
+            unready.add(
+                format!("n{number}.beta"),
+                &format!("refused by 10.0.0.{number}, {}", "x".repeat(2000)),
+                true,
+            );
         }
         let message = unready.message();
         assert_eq!((message.unfit.len(), message.left_out), (REASONS_MAX, 936));
@@ -120,10 +128,10 @@ mod tests {
     #[test]
     fn what_two_sites_have_found_is_one() {
         let mut unready = Unready::default();
-        unready.add("n1.alpha".to_owned(), "late");
+        unready.add("n1.alpha".to_owned(), "late", true);
         for site in ["beta", "gamma"] {
             let nodes = (0..NAMED_MAX).map(|number| format!("n{number}.{site}")).collect();
-            let unfit = vec![proto::Unfit { nodes, more: 100, reason: "late".to_owned() }];
+            let unfit = vec![proto::Unfit { nodes, more: 100, reason: "late".to_owned(), may_pass: true }];
             unready.merge(proto::Unready { unfit, left_out: 3 });
         }
         assert!(!unready.is_empty());

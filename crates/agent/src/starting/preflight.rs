@@ -13,6 +13,7 @@ use isthmus_net::clock::micros;
 use isthmus_net::clock::since_1970;
 use isthmus_reach::Purpose;
 use isthmus_wire::proto;
+use isthmus_wire::settings::Host;
 use object::LittleEndian;
 use object::elf::FileHeader64;
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
@@ -25,6 +26,7 @@ use crate::jobs::node::Node;
 use crate::jobs::tree;
 use crate::starting::programs;
 use crate::starting::supervise::handle::clean_environment;
+use crate::trunks;
 
 /// How long a launcher may take to print its version, and the loader to list
 /// libraries.
@@ -177,6 +179,20 @@ fn real_name(path: &str) -> String {
     real.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
+/// Makes a test connection to another node. An answer over a trunk that stands is enough:
+/// programs' connections go over it, at the latest when no other can be made.
+async fn probe(node: &Arc<Node>, host: &Host) -> Result<(), String> {
+    let address = host.address.ip();
+    if trunks::open::answers(node, &host.name, address).await {
+        return Ok(());
+    }
+    let reaching = node.dialer().reach(address, Purpose::tls(&node.tls().grpc, Some(node.owner())));
+    match tokio::time::timeout(PROBE_DEADLINE, reaching).await {
+        Ok(reached) => reached.map(drop).map_err(|error| error.to_string()),
+        Err(_) => Err(format!("no connection within {PROBE_DEADLINE:?}")),
+    }
+}
+
 /// Makes test connections to the lead of each other site, if this node is the lead of
 /// its own. The head makes none: it calls those nodes anyway.
 async fn probes(node: &Arc<Node>, job: &Job) -> Vec<proto::Probe> {
@@ -190,13 +206,7 @@ async fn probes(node: &Arc<Node>, job: &Job) -> Vec<proto::Probe> {
         let node = node.clone();
         probing.spawn(async move {
             let started = Instant::now();
-            let reaching =
-                node.dialer().reach(host.address.ip(), Purpose::tls(&node.tls().grpc, Some(node.owner())));
-            let failure = match tokio::time::timeout(PROBE_DEADLINE, reaching).await {
-                Ok(Ok(_)) => String::new(),
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => format!("no connection within {PROBE_DEADLINE:?}"),
-            };
+            let failure = probe(&node, &host).await.err().unwrap_or_default();
             let took_us = micros(started.elapsed());
             proto::Probe { acceptor: host.name.to_string(), took_us, failure }
         });

@@ -19,7 +19,7 @@ use isthmus_trunk::CarrierId;
 use isthmus_wire::{GridName, proto, way};
 
 use super::registry::{Last, Standing, Way};
-use super::{TRUNK_PROTOCOL, calls, open};
+use super::{TRUNK_PROTOCOL, anew, calls, open};
 use crate::accepting::incoming::{Programs, preamble};
 use crate::carrying::link::{Link, Messages as _, TrunkStream};
 use crate::jobs::node::Node;
@@ -52,6 +52,15 @@ impl Embedded {
         let (route, dial, relay) = (proto::Route::EndToEnd, proto::Dial::Direct, String::new());
         let way = Last { way: Some(Way { route, dial, relay }), ends };
         Ok(Dialed { tls: trunk_carrier(carrier)?, way, segment: by.segment })
+    }
+
+    async fn dial_once(&self, by: By) -> Result<Dialed<Last>, Undialed> {
+        if let Some(address) = by.rail.address {
+            return self.connect(address, by).await;
+        }
+        let security = Security::Tls(&self.node.tls().trunk);
+        let reached = open::dial(&self.node, self.destination()?, security, by).await;
+        dialed(reached.map_err(|error| Undialed::Failed(error.to_string()))?)
     }
 
     /// Where this end dials along the plan.
@@ -91,12 +100,13 @@ impl Embedding for Embedded {
 
     /// At its address on the rail, or else along the whole plan.
     async fn dial(self: Arc<Self>, by: By) -> Result<Dialed<Last>, Undialed> {
-        if let Some(address) = by.rail.address {
-            return self.connect(address, by).await;
+        let Some(peer) = self.standing.destination() else { return self.dial_once(by).await };
+        tokio::select! {
+            dialed = self.dial_once(by) => dialed,
+            () = anew::registered(&self.node, &self.standing, peer) => {
+                Err(Undialed::Never("its agent was started again".to_owned()))
+            }
         }
-        let security = Security::Tls(&self.node.tls().trunk);
-        let reached = open::dial(&self.node, self.destination()?, security, by).await;
-        dialed(reached.map_err(|error| Undialed::Failed(error.to_string()))?)
     }
 
     /// By a step of the plan that comes before theirs, and has not failed of late. Those that
@@ -133,6 +143,7 @@ impl Embedding for Embedded {
     }
 
     fn works(&self, id: CarrierId, last: Option<&Last>) {
+        self.node.trunks().end_former(&self.name, &self.standing);
         tracing::debug!(peer = %self.name, ends = %self.standing.last().ends, "a carrier works");
         if let Some(way) = last.and_then(|last| last.way.clone()) {
             tokio::spawn(tell_way(self.standing.clone(), id, way));

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`registry`] | which trunks stand, and who is dialing one |
 //! | [`open`] | opens a stream to a node, over a new trunk if there is none |
+//! | [`anew`] | the end of trunks whose other end was started again |
 //! | [`accept`] | a carrier that another node has dialed |
 //! | [`calls`] | gRPC with another agent, over a stream |
 //! | [`pause`] | what a job does while a trunk is cut |
@@ -12,6 +13,7 @@
 //! | [`keep`] | what a trunk does here: streams that the peer opens, dials of its carriers |
 
 pub(crate) mod accept;
+pub(crate) mod anew;
 pub(crate) mod calls;
 pub(crate) mod keep;
 pub(crate) mod open;

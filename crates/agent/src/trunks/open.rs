@@ -10,15 +10,17 @@ use isthmus_net::dial::SocketOptions;
 use isthmus_net::mac::random;
 use isthmus_net::secured::Secured;
 use isthmus_reach::carrier::Carrier;
+use isthmus_reach::proof::question;
 use isthmus_reach::{Purpose, ReachError, Reached, Security};
 use isthmus_trunk::{Config, Role, TrunkId};
 use isthmus_wire::GridName;
+use isthmus_wire::preamble::{ANSWER_LEN, Answer};
 use tokio::time::timeout;
 
 use super::TRUNK_PROTOCOL;
 use super::keep::Embedded;
 use super::registry::{Last, Standing, Way};
-use crate::carrying::link::TrunkStream;
+use crate::carrying::link::{Link, Messages as _, TrunkStream};
 use crate::jobs::node::Node;
 use crate::uplink::upstream::Planned;
 
@@ -26,6 +28,8 @@ use crate::uplink::upstream::Planned;
 const LOOKUP: Duration = Duration::from_secs(15);
 /// and if there is a trunk already: while this site's gateway is away, it does without.
 const LOOKUP_BESIDE_A_TRUNK: Duration = Duration::from_secs(1);
+/// How long another agent may take to answer over a trunk that stands.
+const ANSWER: Duration = Duration::from_secs(2);
 /// How long the first HELLO of the other end may take.
 const ESTABLISHED: Duration = Duration::from_secs(10);
 
@@ -165,6 +169,18 @@ pub(crate) async fn over_any(node: &Node, peer: &GridName) -> Option<Opened> {
     over(own.or_else(|| node.trunks().other(peer))).await
 }
 
+/// Whether the agent at the other end of a trunk that stands answers over it.
+pub(crate) async fn answers(node: &Node, peer: &GridName, destination: Ipv4Addr) -> bool {
+    let Some(Opened::Stream { stream, .. }) = over_any(node, peer).await else { return false };
+    let mut link = Link::Stream(stream);
+    let asking = async {
+        link.send(&question(destination)).await?;
+        link.receive::<ANSWER_LEN>().await
+    };
+    let answer = timeout(ANSWER, asking).await;
+    answer.is_ok_and(|answer| answer.is_ok_and(|answer| Answer::decode(&answer).is_ok()))
+}
+
 /// Opens a stream of a trunk that stands. If the trunk ends meanwhile, there is none.
 async fn over(standing: Option<Arc<Standing>>) -> Option<Opened> {
     let standing = standing?;
@@ -230,7 +246,8 @@ pub(super) struct Made {
 
 /// The bounds of a trunk between agents. They account for what carriers carry.
 pub(super) fn own_config(node: &Node, role: Role, id: TrunkId) -> Config {
-    Config { notes_moved: true, ..config(role, id, node.rails()) }
+    let incarnation = Some(node.facilities().incarnation);
+    Config { notes_moved: true, incarnation, ..config(role, id, node.rails()) }
 }
 
 /// Registers a trunk, joins its first carrier, and keeps it from here on. `first` is

@@ -1,22 +1,25 @@
-//! What this agent announces of its node, and signs: which gateway it is attached to, and where
-//! other nodes reach it. The gateway passes that on, and can change none of it.
+//! What this agent announces of its node, and signs: which gateway it is attached to, where
+//! other nodes reach it, and when it was started. The gateway passes that on, and can change none
+//! of it.
 
 use isthmus_net::credentials::CredentialsError;
-use isthmus_net::signed::contact::{is_current, sign_contact};
+use isthmus_net::signed::contact::{Incarnation, is_current, sign_contact};
 use isthmus_net::{Credentials, Identity};
 use isthmus_wire::proto;
 
-/// The announcement, signed for this gateway with the number of the attachment.
+/// The announcement, signed for this gateway with the number of the attachment. `incarnation` is
+/// of this agent.
 ///
 /// # Errors
 /// If the key can't sign.
 pub(super) fn signed(
     node_up: &proto::NodeUp,
     credentials: &Credentials,
-    (gateway, attachment): (&Identity, u64),
+    gateway: &Identity,
+    (attachment, incarnation): (u64, Incarnation),
 ) -> Result<proto::NodeUp, CredentialsError> {
-    let signed = Some(sign_contact(credentials, gateway, attachment, addresses(node_up))?);
-    Ok(proto::NodeUp { attachment, signed, ..node_up.clone() })
+    let signed = sign_contact(credentials, gateway, (attachment, incarnation), addresses(node_up))?;
+    Ok(proto::NodeUp { attachment, signed: Some(signed), ..node_up.clone() })
 }
 
 /// Whether what was signed is of a former certificate, or lacks an address.
@@ -80,13 +83,11 @@ mod tests {
             (up(ADDRESS, Filtered), &[ADDRESS]),
         ] {
             assert!(is_outdated(&up, &own), "nothing is signed yet");
-            let announced = signed(&up, &own, (&gateway, 7)).unwrap();
+            let announced = signed(&up, &own, &gateway, (7, [3; 16])).unwrap();
             assert!(!is_outdated(&announced, &own));
             let stated = own.verifier().unwrap().contact(announced.signed.as_ref().unwrap(), now).unwrap();
-            assert_eq!(
-                (stated.addresses, stated.attachment),
-                (want.iter().map(|&a| a.to_owned()).collect(), 7)
-            );
+            let want = want.iter().map(|&address| address.to_owned()).collect();
+            assert_eq!((stated.addresses, stated.attachment, stated.incarnation), (want, 7, Some([3; 16])));
             assert_eq!((stated.agent, stated.gateway), (identity.clone(), gateway.clone()));
             let changed = proto::NodeUp { outside_address: "gate:1".to_owned(), ..announced };
             assert!(is_outdated(&changed, &own));

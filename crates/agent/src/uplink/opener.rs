@@ -7,6 +7,7 @@ use isthmus_net::clock::since_1970;
 use isthmus_net::lock;
 use isthmus_net::rendezvous::Order;
 use isthmus_net::{Credentials, Identity, grpc, mac};
+use isthmus_trunk::Incarnation;
 use isthmus_wire::VirtualAddress;
 use isthmus_wire::proto::own_gateway_client::OwnGatewayClient;
 use isthmus_wire::proto::registry_client::RegistryClient;
@@ -43,6 +44,8 @@ pub(crate) struct Opener {
     pub(crate) return_interval: Duration,
     /// The announcement of this node.
     pub(crate) node_up: Arc<Mutex<proto::NodeUp>>,
+    /// Of this agent.
+    pub(crate) incarnation: Incarnation,
     pub(crate) contacts: Contacts,
     /// The last directory that a gateway sent.
     pub(crate) directory_tx: Arc<watch::Sender<Option<proto::Directory>>>,
@@ -126,7 +129,8 @@ impl Opener {
     fn announcement(&self, gateway: &Identity) -> Result<proto::NodeUp, AttachError> {
         let mut node_up = lock(&self.node_up);
         let attachment = unix_micros().max(node_up.attachment + 1);
-        *node_up = announcement::signed(&node_up, &self.credentials, (gateway, attachment))
+        let of_this = (attachment, self.incarnation.0);
+        *node_up = announcement::signed(&node_up, &self.credentials, gateway, of_this)
             .map_err(|error| AttachError::Broken(format!("cannot sign where this node is: {error}")))?;
         Ok(node_up.clone())
     }

@@ -13,6 +13,7 @@ use isthmus_net::relay_places::RelayPlaces;
 use isthmus_net::rendezvous::{self, Order, Reply, Way};
 use isthmus_plan::Plan;
 use isthmus_reach::ControlPlane;
+use isthmus_trunk::Incarnation;
 use isthmus_wire::proto::{self, attach_up};
 use isthmus_wire::{JobId, VirtualAddress, bounds};
 use tokio::sync::{mpsc, watch};
@@ -77,7 +78,7 @@ impl From<Plan> for Planned {
 pub(crate) fn upstream(
     credentials: Credentials,
     (gateways, return_interval): (Known, Duration),
-    node_up: proto::NodeUp,
+    (node_up, incarnation): (proto::NodeUp, Incarnation),
     dials_tx: mpsc::Sender<Order>,
     measures_tx: mpsc::Sender<proto::MeasureOrder>,
 ) -> (Upstream, Attachment) {
@@ -102,6 +103,7 @@ pub(crate) fn upstream(
         gateways,
         return_interval,
         node_up,
+        incarnation,
         contacts,
         directory_tx: Arc::new(directory_tx),
         dials_tx,

@@ -14,6 +14,7 @@ use isthmus_net::rendezvous::{Request, Way};
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::{dial_request, rendezvous_reply};
 use isthmus_wire::{ConnectionId, JobId, VirtualAddress, bounds};
+use prost::Message as _;
 
 use super::*;
 use crate::config::RelayChoice;
@@ -281,14 +282,29 @@ fn holders_of_a_contact_receive_a_message_when_it_changes_and_only_then() {
     registry.gateway("gamma");
     let welcome = "alpha welcome 240.64.1.1";
     let (here, moved) = (node_up("n1", "10.0.0.1:7730"), node_up("n1", "10.0.0.9:7730"));
+    // What is verified before it comes here.
+    let started = |attachment: u64, incarnation: u8| {
+        let contact = proto::AgentContact {
+            attachment,
+            incarnation: vec![incarnation; 16],
+            ..proto::AgentContact::default()
+        };
+        let signed = proto::SignedContact { contact: contact.encode_to_vec(), ..Default::default() };
+        proto::NodeUp { attachment, signed: Some(signed), ..here.clone() }
+    };
+    let (first, attached, anew) = (started(1, 1), started(2, 1), started(3, 2));
     for (name, up, want) in [
         ("a new node, not looked up yet", &here, vec![welcome]),
         ("the same again", &here, vec![welcome]),
         ("moved", &moved, vec![welcome, "beta changed 240.64.1.1"]),
         ("moved again, and looked up again", &here, vec![welcome, "beta changed 240.64.1.1"]),
+        ("its agent signs where it is", &first, vec![welcome, "beta changed 240.64.1.1"]),
+        ("attached again", &attached, vec![welcome]),
+        ("its agent was started again", &anew, vec![welcome, "beta changed 240.64.1.1"]),
     ] {
         assert_eq!(texts(&registry.node_up(alpha, up).unwrap().effects), want, "{name}");
-        registry.find("beta", "n1.alpha").unwrap();
+        let found = registry.find("beta", "n1.alpha").unwrap();
+        assert_eq!(found.node.unwrap().signed, up.signed, "{name}");
     }
     let down = proto::NodeDown { node: "n1".to_owned() };
     assert_eq!(texts(&registry.node_down(alpha, &down)), ["beta changed 240.64.1.1"]);

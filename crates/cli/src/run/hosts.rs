@@ -8,7 +8,7 @@ use isthmus_wire::proto::JobNode;
 use isthmus_wire::text::first;
 
 use super::mpi::Launcher;
-use super::preflight::Finding;
+use super::preflight::{Finding, Weight};
 use super::programs::{self, Given};
 use crate::format::site;
 
@@ -38,7 +38,7 @@ pub(super) fn findings(
             }
         }
         let mut add = |what: String, remedy| {
-            found.push(Finding { node: String::new(), what, remedy, fatal: true });
+            found.push(Finding { node: String::new(), what, remedy, weight: Weight::Fatal });
         };
         if !short.is_empty() {
             let names = first(short.iter(), 0, NAMED);

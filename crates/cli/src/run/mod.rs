@@ -27,6 +27,7 @@ mod slots;
 mod startable;
 mod timing;
 mod topology;
+mod tries;
 mod uncarried;
 mod unready;
 mod waits;
@@ -38,6 +39,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Context as _;
+use isthmus_wire::proto::{JobNews, Ready, UncarriedProgram};
+use tonic::Streaming;
 
 use finish::{Files, Finished};
 use prepare::Prepared;
@@ -46,6 +49,7 @@ use pulses::Pulses;
 use signals::{Interrupted, Signals};
 use startable::Unstartable;
 use timing::Stopwatch;
+use tries::Tries;
 use watch::{Begun, Watch};
 
 use crate::output::message;
@@ -91,18 +95,47 @@ fn own_status(error: &anyhow::Error) -> u8 {
     interrupted.and_then(|interrupted| u8::try_from(interrupted.0.status()).ok()).unwrap_or(OWN_FAILURE)
 }
 
+/// A job whose nodes are ready.
+struct Held<'a> {
+    prepared: Prepared<'a>,
+    ready: Ready,
+    news: Streaming<JobNews>,
+    /// Programs to warn of.
+    warnings: Vec<UncarriedProgram>,
+}
+
+/// Tries once to have the agents of a job's nodes hold it.
+async fn hold<'a>(
+    args: &'a RunArgs,
+    tries: &mut Tries,
+    signals: &mut Signals,
+    (progress, stopwatch): (&mut Progress, &mut Stopwatch),
+) -> anyhow::Result<Held<'a>> {
+    progress.show("looking up the grid's nodes");
+    let mut prepared = Prepared::new(args, progress, tries).await?;
+    let mut warnings = prepared.check_command()?;
+    progress.asking(&prepared.nodes);
+    stopwatch.asked();
+    let (ready, news) = prepared.hold(signals).await?;
+    stopwatch.ready(&ready.held);
+    warnings.extend(prepared.check_nodes(&ready, progress)?);
+    Ok(Held { prepared, ready, news, warnings })
+}
+
 async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     let mut stopwatch = Stopwatch::start();
     let files = Files::create(&args)?;
     let mut progress = Progress::new(args.quiet);
-    progress.show("looking up the grid's nodes");
-    let mut prepared = Prepared::new(&args, &progress).await?;
-    let mut warnings = prepared.check_command()?;
-    progress.asking(&prepared.nodes);
-    stopwatch.asked();
-    let (ready, mut news) = prepared.hold(&mut signals).await?;
-    stopwatch.ready(&ready.held);
-    warnings.extend(prepared.check_nodes(&ready, &progress)?);
+    let mut tries = Tries::begin();
+    let Held { prepared, ready, mut news, warnings } = loop {
+        match hold(&args, &mut tries, &mut signals, (&mut progress, &mut stopwatch)).await {
+            Ok(held) => break held,
+            Err(error) => tries.again(error, &mut progress, (&mut signals, args.quiet)).await?,
+        }
+    };
+    if let Some(line) = prepared.left_out() {
+        progress.message(&line);
+    }
     // From now on the command may write to the terminal.
     progress.clear();
 

@@ -38,11 +38,27 @@ pub(crate) enum ChoiceError {
     #[error("{node} cannot take part: {reason}")]
     Unfit { node: String, reason: Reason },
     /// Too few are left.
-    #[error("not started: {0}")]
-    TooFew(String),
+    #[error("not started: {text}")]
+    TooFew {
+        text: String,
+        /// One of them was just lost, perhaps.
+        may_pass: bool,
+    },
     /// The agent's own node isn't in the grid's list.
     #[error("this node's own agent is not among the grid's nodes; is it attached? (`isthmus status`)")]
     NotAttached,
+}
+
+impl ChoiceError {
+    /// Whether another try may have another result: agents are started again, and attach again.
+    pub(super) fn may_pass(&self) -> bool {
+        match self {
+            Self::NotAttached | Self::NotKnown { .. } => true,
+            Self::NoSuch { .. } => false,
+            Self::Unfit { reason, .. } => reason.may_pass,
+            Self::TooFew { may_pass, .. } => *may_pass,
+        }
+    }
 }
 
 /// Why a node can't take part.
@@ -50,6 +66,7 @@ pub(crate) enum ChoiceError {
 pub(crate) struct Reason {
     what: String,
     remedy: &'static str,
+    may_pass: bool,
 }
 
 impl std::fmt::Display for Reason {
@@ -125,7 +142,8 @@ pub(super) fn choose(
     }
     let least = least.unwrap_or(1);
     if chosen.len() < least as usize {
-        return Err(ChoiceError::TooFew(too_few(grid, &chosen, least)));
+        let may_pass = lacking(grid, &chosen).iter().any(|(_, reason)| reason.may_pass);
+        return Err(ChoiceError::TooFew { text: too_few(grid, &chosen, least), may_pass });
     }
     match chosen.iter().position(|node| node.name == head.name) {
         Some(index) => chosen[..=index].rotate_right(1),
@@ -189,9 +207,10 @@ fn lacking(grid: &Candidates, chosen: &[JobNode]) -> Vec<(String, Reason)> {
 /// Why a node can't take part in a job of this head, if it can't.
 fn unfit(head: &Node, node: &Node) -> Option<Reason> {
     let others = "name other nodes with --nodes";
-    let reason = |what, remedy| Some(Reason { what, remedy });
+    let reason = |what, remedy| Some(Reason { what, remedy, may_pass: false });
     if !node.up {
-        return reason("its agent is not attached".to_owned(), UNATTACHED);
+        let what = "its agent is not attached".to_owned();
+        return Some(Reason { what, remedy: UNATTACHED, may_pass: true });
     }
     if node.owner != head.owner {
         let what = format!("its agent works for {:?}, this node's for {:?}", node.owner, head.owner);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use isthmus_plan::remedy::is_forbidden;
 use isthmus_wire::proto::{JobNode, MissingProgram, NodeReport};
 
 use super::programs::{self, Lacking, Wanted};
@@ -39,8 +40,26 @@ pub(crate) struct Finding {
     pub what: String,
     /// What to do.
     pub remedy: &'static str,
+    /// What it means for the job.
+    pub weight: Weight,
+}
+
+/// What a fault means for the job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Weight {
+    /// It would run all the same.
+    Light,
+    /// It would fail now. Another try may have another result.
+    Passing,
+    /// It would fail.
+    Fatal,
+}
+
+impl Finding {
     /// Whether the job would fail.
-    pub fatal: bool,
+    pub(super) fn is_fatal(&self) -> bool {
+        self.weight != Weight::Light
+    }
 }
 
 /// All faults, in the nodes' order.
@@ -49,9 +68,10 @@ pub(super) fn findings(
     missing: &[MissingProgram],
     reports: &[NodeReport],
 ) -> Vec<Finding> {
+    use Weight::{Fatal, Light, Passing};
     let mut found = Vec::new();
-    let mut add = |node: &str, fatal, what: String, remedy| {
-        let finding = Finding { node: node.to_owned(), what, remedy, fatal };
+    let mut add = |node: &str, weight, what: String, remedy| {
+        let finding = Finding { node: node.to_owned(), what, remedy, weight };
         if !found.contains(&finding) {
             found.push(finding);
         }
@@ -59,7 +79,7 @@ pub(super) fn findings(
     for Lacking { program, everywhere, by } in programs::lacking(needs.wanted, needs.nodes, missing) {
         if everywhere && by.iter().all(|entry| entry.directory.is_empty()) {
             let what = format!("{program} is missing, or not executable, on every node");
-            add("", true, what, "check its name, and the directory that you are in");
+            add("", Fatal, what, "check its name, and the directory that you are in");
             continue;
         }
         for MissingProgram { node, directory, .. } in by {
@@ -69,7 +89,7 @@ pub(super) fn findings(
                     (format!("the directory {directory} is missing, so {program} is, too"), NO_DIRECTORY)
                 }
             };
-            add(node, true, what, remedy);
+            add(node, Fatal, what, remedy);
         }
     }
     let head = needs.nodes.first().and_then(|head| reports.iter().find(|report| report.node == head.name));
@@ -78,13 +98,14 @@ pub(super) fn findings(
         let node = report.node.as_str();
         for probe in report.probes.iter().filter(|probe| !probe.failure.is_empty()) {
             let what = format!("cannot reach {}: {}", probe.acceptor, probe.failure);
-            add(node, true, what, "see \"What runs where\" in docs/operators.md");
+            let weight = if is_forbidden(&probe.failure) { Fatal } else { Passing };
+            add(node, weight, what, "see \"What runs where\" in docs/operators.md");
         }
         let skew = Duration::from_micros(report.clock_skew_us.unsigned_abs());
         if skew.saturating_sub(Duration::from_micros(report.clock_uncertainty_us)) > SKEW_MAX {
             let way = if report.clock_skew_us > 0 { "ahead of" } else { "behind" };
             let what = format!("its clock is {} s {way} this node's", skew.as_secs());
-            add(node, false, what, "set it, best by NTP");
+            add(node, Light, what, "set it, best by NTP");
         }
         if !works(node) {
             continue;
@@ -93,16 +114,16 @@ pub(super) fn findings(
             let (here, there) = (&head.launcher_version, &report.launcher_version);
             let same = "install the same MPI at the same path on all nodes";
             if there.is_empty() {
-                add(node, true, format!("{launcher} is missing"), same);
+                add(node, Fatal, format!("{launcher} is missing"), same);
             } else if here != there {
-                add(node, true, format!("its {launcher} is of {there}, this node's of {here}"), same);
+                add(node, Fatal, format!("its {launcher} is of {there}, this node's of {here}"), same);
             }
         }
         for libraries in &report.libraries {
             let program = &libraries.program;
             if !libraries.missing.is_empty() {
                 let what = format!("{program} needs {}, not found there", libraries.missing.join(", "));
-                add(node, true, what, "install it, or start the agent with LD_LIBRARY_PATH set");
+                add(node, Fatal, what, "install it, or start the agent with LD_LIBRARY_PATH set");
             }
             let of_head = head.and_then(|head| head.libraries.iter().find(|other| other.program == *program));
             if let Some(of_head) = of_head.filter(|head| !head.mpi.is_empty() && !libraries.mpi.is_empty())
@@ -110,7 +131,7 @@ pub(super) fn findings(
             {
                 let (there, here) = (libraries.mpi.join(", "), of_head.mpi.join(", "));
                 let what = format!("{program} loads {there} there and {here} on this node");
-                add(node, true, what, "install the same version of the MPI on all nodes");
+                add(node, Fatal, what, "install the same version of the MPI on all nodes");
             }
         }
         if let Some(wanted) = needs.memory_bytes.filter(|wanted| report.memory_available_bytes < *wanted) {
@@ -120,7 +141,7 @@ pub(super) fn findings(
                 bytes(report.memory_total_bytes),
                 bytes(wanted)
             );
-            add(node, true, what, "free some, or name other nodes with --nodes");
+            add(node, Fatal, what, "free some, or name other nodes with --nodes");
         }
     }
     found
@@ -214,7 +235,7 @@ mod tests {
             // A node without ranks may lack anything.
             let bare = NodeReport { node: "fe.c".to_owned(), ..NodeReport::default() };
             let found = findings(&needs, &missing, &[report("n1.a"), there, bare]);
-            let fatal = if found.iter().any(|finding| finding.fatal) { "! " } else { "" };
+            let fatal = if found.iter().any(|finding| finding.is_fatal()) { "! " } else { "" };
             let got = format!("{fatal}{}", text(&found).trim());
             assert_eq!(got, want, "{name}");
         }

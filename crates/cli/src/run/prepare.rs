@@ -21,6 +21,7 @@ use super::profile::Profile;
 use super::programs::Wanted;
 use super::progress::Progress;
 use super::signals::{Interrupted, Signals};
+use super::tries::{NotStarted, Tries};
 use super::uncarried::{self, Part};
 use super::work::Work;
 use super::{
@@ -65,7 +66,11 @@ impl<'a> Prepared<'a> {
     /// # Errors
     /// If the launcher can't be used, the agent doesn't answer, or a node that the
     /// command line names can't take part.
-    pub(super) async fn new(args: &'a RunArgs, progress: &Progress) -> anyhow::Result<Self> {
+    pub(super) async fn new(
+        args: &'a RunArgs,
+        progress: &Progress,
+        tries: &mut Tries,
+    ) -> anyhow::Result<Self> {
         let launcher = command::launcher(&args.command)?;
         if launcher.is_some() && args.each {
             bail!("a launcher starts its ranks on all nodes by itself: leave --each out");
@@ -79,13 +84,12 @@ impl<'a> Prepared<'a> {
         let agent = local::connect(&socket).await?;
         let grid = Grid::of_agent(agent.clone(), socket.clone()).or_without_broker();
         let candidates = Candidates::of(&args.nodes, |records| grid.list(records)).await?;
-        if let Some(answer) = candidates.without_broker.as_ref().filter(|_| !args.quiet) {
+        if let Some(answer) = candidates.without_broker.as_ref().filter(|_| !args.quiet)
+            && !std::mem::replace(&mut tries.without_broker_is_told, true)
+        {
             progress.message(&without_broker::line(answer));
         }
         let nodes = nodes::choose(&candidates, &args.nodes, args.min_nodes)?;
-        if let Some(line) = nodes::left_out(&candidates, &nodes).filter(|_| !args.quiet) {
-            progress.message(&format!("the job {line}"));
-        }
         let wanted = match (args.no_check, args.each) {
             (true, _) => Vec::new(),
             (false, true) => programs::everywhere(&args.command),
@@ -127,6 +131,12 @@ impl<'a> Prepared<'a> {
     /// Hydra starts ranks at once, and on nodes of the user's choice there may be none.
     pub(super) fn waits_for_daemons(&self) -> bool {
         matches!(self.launcher, Some(Launcher::OpenMpi4 | Launcher::OpenMpi5)) && !self.is_placed()
+    }
+
+    /// The line about nodes that the job goes without, if there are any.
+    pub(super) fn left_out(&self) -> Option<String> {
+        let line = nodes::left_out(&self.candidates, &self.nodes).filter(|_| !self.args.quiet)?;
+        Some(format!("the job {line}"))
     }
 
     /// Warnings about the command itself, on this node.
@@ -185,15 +195,18 @@ impl<'a> Prepared<'a> {
             started = tokio::time::timeout(START_DEADLINE, starting) => started,
             signal = signals.next() => return Err(Interrupted(signal).into()),
         };
-        let not_started =
-            |reasons: &str| anyhow::anyhow!("not started: the job cannot take place\n{reasons}");
-        started
+        let not_started = |reasons: String, may_pass| {
+            let text = format!("not started: the job cannot take place\n{reasons}");
+            NotStarted { text, reasons, may_pass }
+        };
+        let started = started
             .map_err(|_| {
                 let seconds = START_DEADLINE.as_secs();
                 anyhow::anyhow!("the job's nodes were not ready within {seconds} s")
             })?
-            .map_err(|status| not_started(&grpc::reasons(&status)))?
-            .map_err(|unready| not_started(&unready::text(&unready)))
+            .map_err(|status| not_started(grpc::reasons(&status), grpc::may_pass(&status)))?
+            .map_err(|unready| not_started(unready::text(&unready), unready::may_pass(&unready)))?;
+        Ok(started)
     }
 
     fn more_ranks_than_slots(&self) -> Option<Finding> {
@@ -226,8 +239,10 @@ impl<'a> Prepared<'a> {
         let mut findings = preflight::findings(&needs, &ready.missing, &ready.reports);
         findings.extend(self.more_ranks_than_slots());
         let text = preflight::text(&findings);
-        if findings.iter().any(|finding| finding.fatal) {
-            bail!(not_started(&text));
+        let mut fatal = findings.iter().filter(|finding| finding.is_fatal()).peekable();
+        if fatal.peek().is_some() {
+            let may_pass = fatal.all(|finding| finding.weight == preflight::Weight::Passing);
+            bail!(NotStarted { text: not_started(&text), reasons: text, may_pass });
         }
         if !findings.is_empty() && !self.args.quiet {
             progress.message(text.trim());

@@ -2,7 +2,7 @@
 //! decision. isthmus sets all of that by variables, and options go before them.
 
 use super::mpi::Launcher;
-use super::preflight::Finding;
+use super::preflight::{Finding, Weight};
 use super::programs;
 
 /// Parameters of Open MPI: which component starts daemons, and what that has in place of ssh.
@@ -30,7 +30,7 @@ pub(super) fn findings(launcher: Launcher, arguments: &[String]) -> Vec<Finding>
         node: String::new(),
         what: format!("{option} has {launcher} start ranks past isthmus, whose agents start them"),
         remedy: "leave the option out",
-        fatal: true,
+        weight: Weight::Fatal,
     };
     replaces.map(finding).collect()
 }
@@ -70,7 +70,7 @@ mod tests {
         ] {
             let arguments: Vec<String> = line.split(' ').map(ToOwned::to_owned).collect();
             let found = findings(launcher, &arguments);
-            assert!(found.iter().all(|finding| finding.fatal), "{line}");
+            assert!(found.iter().all(|finding| finding.weight == Weight::Fatal), "{line}");
             let named = found.first().and_then(|finding| finding.what.split_once(" has "));
             assert_eq!(named.map_or("", |(option, _)| option), want, "{launcher}: {line}");
             assert!(found.len() <= 1, "{line}");

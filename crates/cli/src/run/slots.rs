@@ -2,7 +2,7 @@
 //! decision. docs/mpi.md has the table.
 
 use super::mpi::Launcher;
-use super::preflight::Finding;
+use super::preflight::{Finding, Weight};
 use super::programs;
 use crate::format::count;
 
@@ -34,7 +34,7 @@ pub(super) fn finding(
         }
     };
     let what = format!("{} on {}: {does}", count(ranks, "rank"), count(slots, "slot"));
-    Some(Finding { node: String::new(), what, remedy, fatal: false })
+    Some(Finding { node: String::new(), what, remedy, weight: Weight::Light })
 }
 
 fn excess(launcher: Launcher, arguments: &[String], variable: impl Fn(&str) -> Option<String>) -> Excess {
@@ -121,7 +121,7 @@ mod tests {
             };
             let ranks = super::super::mpi::ranks(&arguments);
             let got = finding(launcher, &arguments, variable, (ranks, 4));
-            assert!(got.as_ref().is_none_or(|finding| !finding.fatal), "{line}");
+            assert!(got.as_ref().is_none_or(|finding| !finding.is_fatal()), "{line}");
             assert_eq!(got.map(|finding| finding.what).unwrap_or_default(), want, "{launcher}: {line}");
         }
     }

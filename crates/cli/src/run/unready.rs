@@ -19,6 +19,11 @@ pub(super) fn text(unready: &Unready) -> String {
     lines.join("\n")
 }
 
+/// Whether another try may have another result.
+pub(super) fn may_pass(unready: &Unready) -> bool {
+    unready.left_out == 0 && unready.unfit.iter().all(|unfit| unfit.may_pass)
+}
+
 fn line(unfit: &Unfit) -> String {
     let names = first(unfit.nodes.iter(), unfit.more.into(), NAMED_MAX);
     one_line(&format!("{names}: {}", unfit.reason))
@@ -34,6 +39,7 @@ mod tests {
             nodes: nodes.iter().map(|node| (*node).to_owned()).collect(),
             more,
             reason: reason.to_owned(),
+            may_pass: reason == "late",
         };
         for (name, unfit, left_out, want) in [
             ("one node", vec![unfit(&["n1.a"], 0, "late")], 0, "n1.a: late"),
@@ -50,7 +56,9 @@ mod tests {
                 "n1.a, n2.a: late\nand 936 more nodes for further reasons",
             ),
         ] {
-            assert_eq!(text(&Unready { unfit, left_out }), want, "{name}");
+            let passes = name == "one node";
+            let unready = Unready { unfit, left_out };
+            assert_eq!((text(&unready).as_str(), may_pass(&unready)), (want, passes), "{name}");
         }
     }
 }

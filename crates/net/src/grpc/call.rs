@@ -193,6 +193,12 @@ pub fn broke(status: &Status) -> bool {
     std::error::Error::source(status).is_some()
 }
 
+/// Whether the same call may have another answer some time later: the connection broke, or the
+/// server, or what it needs, is away.
+pub fn may_pass(status: &Status) -> bool {
+    broke(status) || matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded)
+}
+
 /// Whether the call was cancelled by its `grpc-timeout`, here or at the server.
 fn is_late(status: &Status) -> bool {
     matches!(status.code(), Code::Cancelled | Code::DeadlineExceeded)

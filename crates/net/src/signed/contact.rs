@@ -1,5 +1,6 @@
-//! Where an agent is reached, and which gateway it is attached to, as it signs it itself. A
-//! gateway passes that on: it can neither name another address nor make the node its own.
+//! Where an agent is reached, which gateway it is attached to, and when it was started, as it
+//! signs it itself. A gateway passes that on: it can neither name another address, nor make the
+//! node its own, nor say that its agent was started again.
 
 use std::net::SocketAddr;
 use std::time::SystemTime;
@@ -15,6 +16,9 @@ use crate::{Credentials, Identity, Role, mac};
 /// What is signed; a signature for one of them is not valid for the other.
 const CONTACT: &str = "isthmus contact of an agent";
 const PORT: &str = "isthmus port of an agent";
+
+/// Of an agent's start: that of a later one is greater.
+pub type Incarnation = [u8; 16];
 
 /// Why a signed contact is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -41,6 +45,8 @@ pub struct Stated {
     pub attachment: u64,
     /// Where it is reached, `HOST:PORT` each.
     pub addresses: Vec<String>,
+    /// Of its start; `None` of one of an earlier release.
+    pub incarnation: Option<Incarnation>,
     key: Key,
 }
 
@@ -56,18 +62,18 @@ impl Stated {
     }
 }
 
-/// Signs the contact of this agent, which attaches to `gateway`.
+/// Signs the contact of this agent, which attaches to `gateway` with this number.
 ///
 /// # Errors
 /// If the key can't sign.
 pub fn sign_contact(
     credentials: &Credentials,
     gateway: &Identity,
-    attachment: u64,
+    (attachment, incarnation): (u64, Incarnation),
     addresses: Vec<String>,
 ) -> Result<proto::SignedContact, CredentialsError> {
-    let agent = credentials.identity().uri();
-    let contact = proto::AgentContact { agent, gateway: gateway.uri(), attachment, addresses };
+    let (agent, gateway, incarnation) = (credentials.identity().uri(), gateway.uri(), incarnation.to_vec());
+    let contact = proto::AgentContact { agent, gateway, attachment, addresses, incarnation };
     let contact = contact.encode_to_vec();
     let key = credentials.certified_key();
     let signature = sign(&key, &bytes(&grid_id(&authority_of(credentials)?), &contact))?;
@@ -96,6 +102,13 @@ pub fn addresses_of(signed: &proto::SignedContact) -> Vec<String> {
     proto::AgentContact::decode(&*signed.contact).map(|contact| contact.addresses).unwrap_or_default()
 }
 
+/// What of a contact that was verified before is another one's affair than the gateway's: where
+/// the agent is reached, and since which start.
+pub fn without_attachment(signed: &proto::SignedContact) -> proto::AgentContact {
+    let contact = proto::AgentContact::decode(&*signed.contact).unwrap_or_default();
+    proto::AgentContact { agent: String::new(), gateway: String::new(), attachment: 0, ..contact }
+}
+
 impl Verifier {
     /// Verifies a contact that other parties have passed on.
     ///
@@ -121,7 +134,8 @@ impl Verifier {
         if addresses.len() > CONTACT_ADDRESSES || addresses.iter().any(|address| address.len() > TEXT) {
             return Err(wrong("it has too many addresses, or a long one".to_owned()));
         }
-        Ok(Stated { agent, gateway, attachment: contact.attachment, addresses, key })
+        let (attachment, incarnation) = (contact.attachment, contact.incarnation.try_into().ok());
+        Ok(Stated { agent, gateway, attachment, addresses, incarnation, key })
     }
 }
 

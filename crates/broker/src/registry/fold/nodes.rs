@@ -1,7 +1,7 @@
 //! Folds the records of nodes, and decides when a lost node is down.
 
 use isthmus_net::seen;
-use isthmus_net::signed::contact::addresses_of;
+use isthmus_net::signed::contact::without_attachment;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{GridName, Label, VirtualAddress};
 use prost::Message as _;
@@ -136,9 +136,9 @@ fn contact_for_plans(up: &proto::NodeUp) -> proto::NodeUp {
     }
 }
 
-/// What others use of it: the addresses, and the key. Each attachment signs anew.
+/// What others use of it: the addresses, the agent's start, and the key. Each attachment signs
+/// anew.
 fn signed_for_plans(signed: &proto::SignedContact) -> proto::SignedContact {
-    let addresses = proto::AgentContact { addresses: addresses_of(signed), ..Default::default() };
-    let certificates = signed.certificates.clone();
-    proto::SignedContact { contact: addresses.encode_to_vec(), certificates, signature: Vec::new() }
+    let (contact, certificates) = (without_attachment(signed).encode_to_vec(), signed.certificates.clone());
+    proto::SignedContact { contact, certificates, signature: Vec::new() }
 }

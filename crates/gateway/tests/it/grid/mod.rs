@@ -344,7 +344,7 @@ pub(crate) fn signed(
     attachment: u64,
     address: &str,
 ) -> attach_up::Kind {
-    let contact = sign_contact(agent, gateway, attachment, vec![address.to_owned()]).unwrap();
+    let contact = sign_contact(agent, gateway, (attachment, [0; 16]), vec![address.to_owned()]).unwrap();
     let seen = proto::Seen { way_out: proto::WayOut::Yes.into(), ..proto::Seen::default() };
     attach_up::Kind::NodeUp(proto::NodeUp {
         node: agent.identity().name().to_string(),

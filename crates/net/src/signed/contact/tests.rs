@@ -13,6 +13,7 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 const N1: &str = "isthmus:///agent/alpha/n1/anna";
 const GATEWAY: &str = "isthmus:///gateway/alpha/login1/";
 const ADDRESS: &str = "10.0.0.1:7730";
+const START: Incarnation = [3; 16];
 
 fn issue(authority: &Authority, uri: &str, at: SystemTime) -> Credentials {
     let request = SigningRequest::new().unwrap();
@@ -25,7 +26,7 @@ fn identity(uri: &str) -> Identity {
 }
 
 fn sign(credentials: &Credentials, gateway: &str) -> proto::SignedContact {
-    sign_contact(credentials, &identity(gateway), 7, vec![ADDRESS.to_owned()]).unwrap()
+    sign_contact(credentials, &identity(gateway), (7, START), vec![ADDRESS.to_owned()]).unwrap()
 }
 
 #[test]
@@ -61,6 +62,7 @@ fn a_contact_is_its_agent_s_own() {
         ("an address more", restated(&|it| it.addresses.push("10.6.6.6:1".to_owned())), Some("not signed")),
         ("another gateway", restated(&|it| it.gateway.push('2')), Some("not signed")),
         ("a later attachment", restated(&|it| it.attachment += 1), Some("not signed")),
+        ("a later start", restated(&|it| it.incarnation[0] += 1), Some("not signed")),
         ("another node", restated(&|it| it.agent = N1.replace("n1", "n2")), Some("not signed")),
         (
             "another one's signature",
@@ -98,7 +100,10 @@ fn a_contact_is_its_agent_s_own() {
                 assert_eq!((stated.agent.uri().as_str(), stated.attachment), (N1, 7), "{what}");
                 assert_eq!(stated.gateway.uri(), GATEWAY, "{what}");
                 assert!(stated.names(ADDRESS) && !stated.names("10.6.6.6:1") && !stated.names(""), "{what}");
-                assert_eq!(addresses_of(&signed), [ADDRESS]);
+                assert_eq!(
+                    (addresses_of(&signed), stated.incarnation),
+                    (vec![ADDRESS.to_owned()], Some(START))
+                );
             }
             Some(want) => {
                 let error = verified.unwrap_err().to_string();
@@ -106,9 +111,6 @@ fn a_contact_is_its_agent_s_own() {
             }
         }
     }
-    let many = vec![ADDRESS.to_owned(); CONTACT_ADDRESSES + 1];
-    let many = sign_contact(&n1, &identity(GATEWAY), 7, many).unwrap();
-    assert!(verifier.contact(&many, now).unwrap_err().to_string().contains("too many addresses"));
 }
 
 #[test]
@@ -123,6 +125,37 @@ fn a_contact_is_signed_anew_with_another_certificate_or_address() {
     let renewed = authority.sign(n1.identity(), request.public_key(), now).unwrap();
     n1.renew(&request, &renewed).unwrap();
     assert!(!is_current(&signed, &n1, &own) && is_current(&sign(&n1, GATEWAY), &n1, &own));
+}
+
+#[test]
+fn a_contact_has_few_addresses() {
+    let now = SystemTime::now();
+    let authority = Authority::create("demo", now).unwrap();
+    let n1 = issue(&authority, N1, now);
+    let verifier = Verifier::new(authority.certificate(), Peers::default()).unwrap();
+    let many = vec![ADDRESS.to_owned(); CONTACT_ADDRESSES + 1];
+    let many = sign_contact(&n1, &identity(GATEWAY), (7, START), many).unwrap();
+    assert!(verifier.contact(&many, now).unwrap_err().to_string().contains("too many addresses"));
+}
+
+/// An earlier release tells no start, and a later one may tell it in another way.
+#[test]
+fn a_start_that_is_not_told_is_not_known() {
+    let now = SystemTime::now();
+    let authority = Authority::create("demo", now).unwrap();
+    let n1 = issue(&authority, N1, now);
+    let verifier = Verifier::new(authority.certificate(), Peers::default()).unwrap();
+    for (incarnation, want) in
+        [(vec![], None), (vec![3; 15], None), (vec![3; 17], None), (vec![3; 16], Some(START))]
+    {
+        let mut contact = proto::AgentContact::decode(&*sign(&n1, GATEWAY).contact).unwrap();
+        contact.incarnation = incarnation;
+        let (contact, key) = (contact.encode_to_vec(), n1.certified_key());
+        let signature =
+            super::super::sign(&key, &bytes(&grid_id(authority.certificate()), &contact)).unwrap();
+        let signed = proto::SignedContact { contact, certificates: certificates(&key), signature };
+        assert_eq!(verifier.contact(&signed, now).unwrap().incarnation, want);
+    }
 }
 
 #[test]
