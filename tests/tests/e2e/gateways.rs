@@ -97,7 +97,7 @@ fn a_gateway_dies_and_comes_back() -> Result<()> {
         world.kill("fe.front", "-KILL", &world.service("fe.front", "gateway")?)?;
         std::fs::write(file("killed"), "")?;
         there("tried")?;
-        // A new job fails at once, with the reason.
+        // A new job is tried for a while, and fails with the reason.
         let output = world.run("n1.nat", &["--nodes", "n1.nat,n1.front"], &["true"])?;
         ensure!(output.status == 125 && output.stderr.contains("front"), "{}", output.whole());
         Ok(())

@@ -39,6 +39,7 @@ mod several;
 mod site_trunk;
 mod soak;
 mod sockets;
+mod starts;
 mod strangers;
 mod terminal;
 mod traverse;
