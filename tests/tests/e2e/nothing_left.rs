@@ -207,3 +207,33 @@ fn of_a_killed_agent() -> Result<()> {
     let _agent = world.serve(NODES[0], "agent", &[], &World::config("agent"))?;
     before.nothing_left(&world, &made, SOON)
 }
+
+/// An agent that is stopped removes what its job has left, before it ends: no other agent may
+/// ever be started there.
+fn of_a_stopped_agent(mpi: Mpi) -> Result<()> {
+    for node in [NODES[1], NODES[0]] {
+        let world = World::up_alone("two-relays")?;
+        let before = Before::of(&world, node)?;
+        let job = Lasting::start(&world, mpi, &NODES, &[])?;
+        let made = before.noted(&world)?;
+        world.stop(node, "agent")?;
+        let left = before.made(&world)?;
+        let (status, printed) = job.ended()?;
+        ensure!(status != 0 && status != 124, "{mpi:?}, {node}: status {status}\n{printed}");
+        let left: Vec<_> = left.iter().filter(|path| made.contains(*path) || is_of_mpi(path)).collect();
+        ensure!(left.is_empty(), "{mpi:?}: {node} has {left:?} left\n{printed}");
+        world.expect_clean_within(promised(SECONDS))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn of_a_stopped_agent_under_mpich() -> Result<()> {
+    of_a_stopped_agent(Mpi::Mpich)
+}
+
+#[test]
+#[ignore = "test-all"]
+fn of_a_stopped_agent_under_open_mpi() -> Result<()> {
+    of_a_stopped_agent(Mpi::OpenMpi)
+}

@@ -82,6 +82,8 @@ pub(crate) struct Job {
     pub news: News,
     /// Cancelled when the job ends here.
     pub ended: CancellationToken,
+    /// Cancelled once nothing of it is left here.
+    pub cleared: CancellationToken,
 }
 
 impl Job {
@@ -118,6 +120,7 @@ impl Job {
             began: links::ticks_since_boot(),
             news,
             ended,
+            cleared: CancellationToken::new(),
         };
         (job, news_rx)
     }

@@ -100,6 +100,11 @@ impl JobDirectory {
         }
     }
 
+    /// Leaves it there, with the note of what is to be removed: the next agent does so.
+    pub(crate) fn leave(&self) {
+        self.is_removed.store(true, Ordering::SeqCst);
+    }
+
     /// The path of the job's Unix socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.path.join(SOCKET_NAME)

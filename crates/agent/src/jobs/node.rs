@@ -322,6 +322,7 @@ impl Node {
         if lock(&self.jobs).remove(&job.id).is_some() {
             info!(job = %job.id, killed, "job ended");
         }
+        job.cleared.cancel();
         killed
     }
 }

@@ -13,11 +13,15 @@ use tracing::warn;
 use crate::jobs::hold;
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
+use crate::observing::leftovers;
 
 /// What the user reads of a node whose agent was stopped.
 const STOPPED: &str = "its agent was stopped";
-/// How long all jobs together may take to end. A supervisor kills after 1.5 s.
-const JOBS: Duration = Duration::from_secs(6);
+/// How long all jobs together may take to end, and what their MPIs have left to be removed. A
+/// supervisor kills after 1.5 s.
+const JOBS: Duration = Duration::from_secs(8);
+/// How long the last look for what is left may take after that.
+const LAST: Duration = Duration::from_secs(1);
 /// How long the other side may take to end the job here once it is told: `isthmus run`, or
 /// the node that holds this one.
 const TOLD: Duration = Duration::from_secs(3);
@@ -39,7 +43,7 @@ pub(crate) async fn in_order(
 
 /// Lets no further job begin, tells the heads of those that run, and ends them here and
 /// below. After its deadline nothing of them is left here but what the supervisors kill
-/// once this process has ended.
+/// once this process has ended, and what that uses: the next agent removes it.
 pub(crate) async fn end_jobs(node: &Arc<Node>) {
     let jobs = node.stop();
     let mut ending = JoinSet::new();
@@ -51,23 +55,24 @@ pub(crate) async fn end_jobs(node: &Arc<Node>) {
         warn!("jobs did not end within {JOBS:?}");
     }
     for job in jobs {
-        job.directory.remove();
+        if job.cleared.is_cancelled() || !timeout(LAST, leftovers::are_in_use(&job)).await.unwrap_or(true) {
+            job.directory.remove();
+        } else {
+            job.directory.leave();
+        }
     }
 }
 
+/// Returns once nothing of the job is left here.
 async fn end(node: Arc<Node>, job: Arc<Job>) {
     let lost = proto::NodeLost { node: node.name().to_string(), reason: STOPPED.to_owned(), ago_ms: 0 };
     job.news.send(job_news::Kind::NodeLost(lost));
     // Whoever holds it here ends it then; a launcher must not notice first.
-    if timeout(TOLD, job.ended.cancelled()).await.is_ok() {
-        return;
-    }
-    if job.holding.ending.is_cancelled() {
-        // Whoever has begun to end it goes on with that.
-        job.ended.cancelled().await;
-    } else {
+    if timeout(TOLD, job.ended.cancelled()).await.is_err() && !job.holding.ending.is_cancelled() {
         hold::end_all(&node, &job).await;
     }
+    // Whoever has begun to end it goes on with that.
+    job.cleared.cancelled().await;
 }
 
 /// Why a node leaves the job, and since when, by its own word, if this is it.
