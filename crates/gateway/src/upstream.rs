@@ -1,10 +1,13 @@
 //! The gateway's way to the broker: one connection out of the site, over which it
-//! attaches, and calls the broker's services.
+//! attaches, and calls the broker's services. If that is silent, another one takes its place.
 
 mod attachment;
 mod away;
+mod beside;
 mod orders;
+mod wanted;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use isthmus_net::Deadline;
@@ -13,16 +16,21 @@ use isthmus_net::grpc;
 use isthmus_net::grpc::{Call, Connections, Repeat};
 use isthmus_wire::proto::attach_up;
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::time::{sleep, timeout_at};
+use tokio::time::{sleep, timeout, timeout_at};
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
 pub(crate) use attachment::run;
 use away::Away;
+use wanted::Wanted;
 
 /// The budget of a call to the broker whose caller gave none.
 pub(crate) const WAIT: Duration = Duration::from_secs(10);
 
+/// After so long without an answer a call has the connection looked at, again and again.
+const SLOW: Duration = Duration::from_secs(1);
+/// How long an answer is awaited after the connection has been replaced.
+const GRACE: Duration = Duration::from_millis(100);
 /// Pause before a call is sent again after the connection broke.
 const RETRY: Duration = Duration::from_millis(250);
 /// The broker's name in messages.
@@ -35,24 +43,40 @@ const ATTEMPT: Duration = Duration::from_secs(2);
 
 /// Whether the gateway is attached.
 enum Link {
-    Up(Channel),
+    Up(Connected),
     Down(Away),
 }
 
 impl Link {
-    fn channel(&self) -> Option<&Channel> {
+    fn connected(&self) -> Option<&Connected> {
         match self {
-            Self::Up(channel) => Some(channel),
+            Self::Up(connected) => Some(connected),
             Self::Down(_) => None,
         }
     }
+
+    /// Whether the gateway is attached over another connection than this one.
+    fn is_another(&self, than: &Connected) -> bool {
+        self.connected().is_some_and(|connected| connected.number != than.number)
+    }
+}
+
+/// A connection over which the gateway is attached, or was.
+#[derive(Clone)]
+struct Connected {
+    channel: Channel,
+    /// Never used twice.
+    number: u64,
 }
 
 /// The connection to the broker, for the rest of the gateway.
 pub(crate) struct Upstream {
     link: watch::Sender<Link>,
-    /// A call waits for the broker: it is tried soon.
-    wanted: Notify,
+    /// Calls that wait for the broker: it is tried soon.
+    wanted: Wanted,
+    /// A call waits for an answer for longer than most.
+    doubted: Notify,
+    last_number: AtomicU64,
     up_tx: mpsc::Sender<attach_up::Kind>,
     resync: Notify,
 }
@@ -64,7 +88,15 @@ impl Upstream {
     pub(crate) fn new() -> (Self, Outbox) {
         let (up_tx, up_rx) = mpsc::channel(QUEUE);
         let link = watch::Sender::new(Link::Down(Away::since(Instant::now())));
-        (Self { link, wanted: Notify::new(), up_tx, resync: Notify::new() }, Outbox(up_rx))
+        let upstream = Self {
+            link,
+            wanted: Wanted::default(),
+            doubted: Notify::new(),
+            last_number: AtomicU64::new(0),
+            up_tx,
+            resync: Notify::new(),
+        };
+        (upstream, Outbox(up_rx))
     }
 
     pub(crate) fn is_attached(&self) -> bool {
@@ -86,6 +118,7 @@ impl Upstream {
     /// For how long it has been away.
     pub(crate) async fn reached(&self) -> Result<(), Duration> {
         let mut link = self.link.subscribe();
+        let _waiting = self.wanted.waits();
         let attempt = Instant::now() + ATTEMPT;
         loop {
             let away = match &*link.borrow_and_update() {
@@ -96,7 +129,6 @@ impl Upstream {
             if away.is_certain(now) {
                 return Err(away.for_how_long(now));
             }
-            self.wanted.notify_one();
             let until = attempt.max(away.certain_from());
             if timeout_at(until.into(), link.changed()).await.is_err() {
                 // The attempt hangs. Calls that follow at once don't wait for it as well.
@@ -114,7 +146,8 @@ impl Upstream {
 
     /// The gateway is attached.
     fn attached(&self, channel: Channel) {
-        self.link.send_replace(Link::Up(channel));
+        let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
+        self.link.send_replace(Link::Up(Connected { channel, number }));
     }
 
     /// The gateway isn't attached; true if it was.
@@ -161,6 +194,7 @@ impl Upstream {
         F: Future<Output = Result<Response<T>, Status>>,
     {
         let to_broker = ToBroker { upstream: self, what };
+        let call = |connected: Connected, request| call(connected.channel, request);
         Call { server: BROKER, deadline, repeat }.send(&to_broker, message, call).await
     }
 
@@ -188,15 +222,30 @@ struct ToBroker<'a> {
 
 #[tonic::async_trait]
 impl Connections for ToBroker<'_> {
-    type Connection = Channel;
+    type Connection = Connected;
 
-    async fn get(&self, former: Option<&Channel>) -> Option<Channel> {
-        if former.is_some() {
+    async fn get(&self, former: Option<&Connected>) -> Option<Connected> {
+        if former.is_some_and(|former| !self.upstream.link.borrow().is_another(former)) {
             // Until the attachment is found broken, the channel is the same one.
             sleep(RETRY).await;
         }
         let mut link = self.upstream.link.subscribe();
-        link.wait_for(|link| link.channel().is_some()).await.ok()?.channel().cloned()
+        let _waiting = self.upstream.wanted.waits();
+        link.wait_for(|link| link.connected().is_some()).await.ok()?.connected().cloned()
+    }
+
+    async fn lost(&self, connected: &Connected) {
+        let mut link = self.upstream.link.subscribe();
+        let _waiting = self.upstream.wanted.waits();
+        while timeout(SLOW, link.wait_for(|link| link.is_another(connected))).await.is_err() {
+            self.upstream.doubted.notify_one();
+        }
+        // The former connection may answer yet.
+        sleep(GRACE).await;
+    }
+
+    fn is_lost(&self, connected: &Connected) -> bool {
+        self.upstream.link.borrow().is_another(connected)
     }
 
     fn absent(&self) -> Status {

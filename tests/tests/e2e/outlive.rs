@@ -133,6 +133,33 @@ fn a_connection_that_begins_in_a_cut_is_made_after_it() -> Result<()> {
     world.expect_clean()
 }
 
+/// After a short cut the job goes on as soon as another connection can be made: no party waits
+/// for a pause of TCP's, or of its own, that is as long as the cut.
+#[test]
+#[ignore = "test-all"]
+fn a_job_goes_on_soon_after_a_short_cut() -> Result<()> {
+    const SHORT: Duration = Duration::from_secs(5);
+    /// After the network has healed. A round trip between the sites takes 5 ms.
+    const ON: Duration = Duration::from_millis(3010);
+    const CUTS: usize = 10;
+    let world = World::up_alone("two-relays")?;
+    let job = lasting(&world, Mpi::OpenMpi, &[])?;
+    let mut all = Vec::new();
+    for _ in 0..CUTS {
+        job.goes_on()?;
+        world.cut_site("beta")?;
+        // A cut has a length.
+        std::thread::sleep(SHORT);
+        world.heal_site("beta")?;
+        let healed = Instant::now();
+        job.goes_on()?;
+        all.push(healed.elapsed());
+    }
+    eprintln!("went on after {all:.1?}");
+    ensure!(all.iter().all(|took| *took < promised(ON)), "{all:.1?}\n{}", job.printed());
+    expect_success(&world, job.end()?)
+}
+
 /// Without a relay the trunk can't be dialed, so the far node isn't told that the job has
 /// ended. It asks the broker.
 #[test]

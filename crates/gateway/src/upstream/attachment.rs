@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use isthmus_net::grpc;
 use isthmus_wire::proto::registry_client::RegistryClient;
@@ -16,7 +16,7 @@ use tonic::{Status, Streaming};
 use tracing::{error, info, warn};
 
 use super::orders::handle;
-use super::{BROKER, Outbox, QUEUE};
+use super::{BROKER, Outbox, QUEUE, beside};
 use crate::gateway::Gateway;
 
 /// How long the broker may take to open the attachment, and to take a message. At 1 s of
@@ -31,8 +31,16 @@ const WANTED: Duration = Duration::from_secs(1);
 pub(crate) async fn run(gateway: Arc<Gateway>, mut outbox: Outbox) {
     let broker = gateway.credentials.upstream().to_owned();
     let mut pause = BACKOFF.0;
+    // Made beside the former one, which is silent.
+    let mut next = None;
     loop {
-        let reason = attach(&gateway, &mut outbox, &mut pause).await;
+        let reason = match attach(&gateway, &mut outbox, &mut pause, next.take()).await {
+            Ended::Replaced(channel) => {
+                next = Some(channel);
+                continue;
+            }
+            Ended::Failed(reason) => reason,
+        };
         if gateway.upstream.failed() {
             gateway.send_cut_off(true);
         }
@@ -42,19 +50,34 @@ pub(crate) async fn run(gateway: Arc<Gateway>, mut outbox: Outbox) {
             () = sleep(pause) => {}
             () = async {
                 sleep(WANTED).await;
-                gateway.upstream.wanted.notified().await;
+                gateway.upstream.wanted.awaited().await;
             } => {}
         }
         pause = (pause * 2).min(BACKOFF.1);
     }
 }
 
-/// One attachment from its beginning to its end; returns why it ended.
-async fn attach(gateway: &Arc<Gateway>, outbox: &mut Outbox, pause: &mut Duration) -> String {
+/// Why an attachment has ended.
+enum Ended {
+    Failed(String),
+    /// Another connection was made while it was silent.
+    Replaced(Channel),
+}
+
+/// One attachment from its beginning to its end, over this connection if there is one.
+async fn attach(
+    gateway: &Arc<Gateway>,
+    outbox: &mut Outbox,
+    pause: &mut Duration,
+    next: Option<Channel>,
+) -> Ended {
     let broker = gateway.credentials.upstream();
-    let channel = match grpc::connect(broker, "broker", &gateway.credentials).await {
-        Ok(channel) => channel,
-        Err(error) => return error.to_string(),
+    let channel = match next {
+        Some(channel) => channel,
+        None => match beside::connect(gateway).await {
+            Ok(channel) => channel,
+            Err(error) => return Ended::Failed(error.to_string()),
+        },
     };
     // Relays may be there. If it isn't found now, what was found before holds.
     if let Ok(Ok(found)) = timeout(CALL_DEADLINE, tokio::net::lookup_host(broker)).await {
@@ -63,25 +86,31 @@ async fn attach(gateway: &Arc<Gateway>, outbox: &mut Outbox, pause: &mut Duratio
     let (up_tx, up_rx) = mpsc::channel(QUEUE);
     // The announcements replace what waits for the former connection.
     while outbox.0.try_recv().is_ok() {}
+    let opening = Instant::now();
     let down = match open(gateway, channel.clone(), &up_tx, up_rx).await {
         Ok(down) => down,
-        Err(status) => return grpc::reason(&status),
+        Err(status) => return Ended::Failed(grpc::reason(&status)),
     };
+    let round_trip = opening.elapsed();
     info!(broker, "attached to the broker");
     gateway.roster().clear_elsewhere();
     gateway.forget_contacts();
-    gateway.upstream.attached(channel);
+    gateway.upstream.attached(channel.clone());
     gateway.credentials.attachment().begun();
     gateway.send_cut_off(false);
     *pause = BACKOFF.0;
-    match drive(gateway, outbox, down, up_tx).await {
+    let ended = tokio::select! {
+        ended = drive(gateway, outbox, down, up_tx) => ended,
+        another = beside::another(gateway, &channel, round_trip) => return Ended::Replaced(another),
+    };
+    Ended::Failed(match ended {
         End::Broken(reason) => reason,
         End::Refused(reason) => {
             error!(broker, reason, "the broker refuses this gateway");
             *pause = BACKOFF.1;
             reason
         }
-    }
+    })
 }
 
 /// Where the site's agents may reach the gateway, if it listens on all addresses: at the one

@@ -11,4 +11,5 @@ mod revocation;
 mod scale;
 mod site_trunk;
 mod streams;
+mod upstream;
 mod without_broker;
