@@ -6,7 +6,6 @@ actor on the second."""
 import contextlib
 import hashlib
 import os
-import socket
 import sys
 import tempfile
 
@@ -93,9 +92,7 @@ def actor(here, there):
 
 
 def lead(here, there):
-    # By itself the head takes the address by which it would reach the internet.
-    address = f"--node-ip-address={socket.gethostbyname(here)}"
-    with node(here, "--head", f"--port={PORT}", address, "--include-dashboard=false"):
+    with node(here, "--head", f"--port={PORT}", "--include-dashboard=false"):
         eventually(lambda: listens(here, PORT))
         ray.init(address=f"{here}:{PORT}")
         eventually(lambda: there in ray.cluster_resources())

@@ -49,6 +49,7 @@ pub(crate) fn connect(job: &Job, fd: Fd, address: &Storage) -> Option<Result<Nat
     match destination {
         Destination::Elsewhere => {
             datagrams::leave(job, fd);
+            own_address::leave_twin(job, fd, address);
             None
         }
         Destination::Nowhere => {

@@ -8,10 +8,11 @@ use std::ffi::{c_int, c_void};
 use isthmus_wire::VirtualAddress;
 use isthmus_wire::address::REFUSED;
 use isthmus_wire::shim::End;
-use libc::{msghdr, sockaddr, socklen_t};
+use libc::{msghdr, sockaddr, socklen_t, ssize_t};
 
 use crate::ends::{self, Ends};
 use crate::job::{Job, job};
+use crate::own_address;
 use crate::sockaddr::{Inet, Storage};
 use crate::sys::{self, Fd};
 
@@ -74,6 +75,36 @@ pub(crate) unsafe fn destination_of(fd: Fd, message: *const msghdr, flags: c_int
     let msghdr { msg_name, msg_namelen, .. } = unsafe { message.read_unaligned() };
     // SAFETY: the caller's promise.
     unsafe { destination(fd, msg_name, msg_namelen, flags) }
+}
+
+/// Whether to send again what `sent` says wasn't: from a socket that is bound to the twin, the
+/// kernel sends nothing to an address outside ([`own_address::leave_twin`]).
+///
+/// # Safety
+/// As [`destination`].
+pub(crate) unsafe fn again(sent: ssize_t, fd: Fd, address: *const c_void, len: socklen_t) -> bool {
+    if sent >= 0 || sys::errno() != libc::EINVAL || address.is_null() {
+        return false;
+    }
+    // SAFETY: the caller's promise.
+    let to = unsafe { Storage::from_program(address.cast::<sockaddr>(), len) };
+    let left = job().zip(to).is_some_and(|(job, to)| own_address::leave_twin(job, fd, &to));
+    sys::set_errno(libc::EINVAL);
+    left
+}
+
+/// The same of a message.
+///
+/// # Safety
+/// As sendmsg(2).
+pub(crate) unsafe fn again_of(sent: ssize_t, fd: Fd, message: *const msghdr) -> bool {
+    if sent >= 0 || message.is_null() {
+        return false;
+    }
+    // SAFETY: the caller's promise.
+    let msghdr { msg_name, msg_namelen, .. } = unsafe { message.read_unaligned() };
+    // SAFETY: the caller's promise.
+    unsafe { again(sent, fd, msg_name, msg_namelen) }
 }
 
 /// What a datagram socket that is to be connected to another node is connected to: an

@@ -8,7 +8,7 @@ use std::ffi::CStr;
 use std::io::Write as _;
 use std::time::Duration;
 
-use crate::sys::{self, Fd, Identity};
+use crate::sys::{self, Fd, Identity, OwnedFd};
 use crate::watches::Watch;
 
 /// Calls `action` with each descriptor that stands for the socket of this cookie.
@@ -119,8 +119,14 @@ fn parse_target(line: &[u8]) -> Option<Target> {
 }
 
 /// Calls `action` with each line of a descriptor's fdinfo.
-fn each_line(fd: Fd, mut action: impl FnMut(&[u8])) {
-    let Ok(file) = with_path("/proc/self/fdinfo/", fd, sys::open) else { return };
+fn each_line(fd: Fd, action: impl FnMut(&[u8])) {
+    if let Ok(file) = with_path("/proc/self/fdinfo/", fd, sys::open) {
+        each_line_of(&file, action);
+    }
+}
+
+/// Calls `action` with each line of a file, as far as none is too long.
+pub(crate) fn each_line_of(file: &OwnedFd, mut action: impl FnMut(&[u8])) {
     let mut buffer = [0; 4096];
     let mut kept = 0;
     while let Some(room) = buffer.get_mut(kept..)

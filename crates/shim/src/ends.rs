@@ -5,7 +5,7 @@
 //! another one, so this table needs no notice of `close`. The agent answers for
 //! sockets that this process has not seen or no longer has in its table.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use isthmus_wire::VirtualAddress;
 use isthmus_wire::address::is_agents;
@@ -14,7 +14,7 @@ use isthmus_wire::shim::{End, Request};
 use crate::agent;
 use crate::job::Job;
 use crate::lock::Lock;
-use crate::sockaddr::{Family, Inet};
+use crate::sockaddr::{Family, Inet, Storage};
 use crate::sys::{self, Fd};
 
 /// The two ends of a handed-over socket.
@@ -65,6 +65,9 @@ pub(crate) fn name(job: &Job, fd: Fd, side: Side, kernel: Inet) -> Inet {
                 let port = if end.port == 0 { kernel.port } else { end.port };
                 Inet { family, ip: end.address, port }
             }
+            None if side == Side::Local && stands_for_node(fd, kernel.ip) => {
+                kernel.with_ip(job.virtual_address.ip())
+            }
             None => kernel,
         },
         Meaning::Remembered => {
@@ -75,6 +78,31 @@ pub(crate) fn name(job: &Job, fd: Fd, side: Side, kernel: Inet) -> Inet {
             }
         }
     }
+}
+
+/// Whether the node's virtual address stands for the local end of a socket that nobody has
+/// handed over: it has been connected to what is no node. So programs that look there for
+/// their own address find that of the grid. One that a program has given to a datagram
+/// socket itself stays.
+fn stands_for_node(fd: Fd, local: Ipv4Addr) -> bool {
+    let is_unicast = !local.is_loopback() && !local.is_multicast() && !local.is_broadcast();
+    let is_stream = || sys::get_int(fd, libc::SOL_SOCKET, libc::SO_TYPE) == Ok(libc::SOCK_STREAM);
+    is_unicast && (sys::peer_name(fd).is_ok() || is_stream())
+}
+
+/// The local end of an IPv6 socket as the program sees it; `kernel` is no IPv4 address. A
+/// node has no other address in the grid than its IPv4 one.
+pub(crate) fn v6_name(job: &Job, fd: Fd, kernel: &Storage) -> Storage {
+    match kernel.socket_address() {
+        Some(SocketAddr::V6(local)) if is_global(local.ip()) && sys::peer_name(fd).is_ok() => {
+            Inet { family: Family::Mapped, ip: job.virtual_address.ip(), port: local.port() }.encode()
+        }
+        Some(_) | None => *kernel,
+    }
+}
+
+fn is_global(ip: &Ipv6Addr) -> bool {
+    !ip.is_unspecified() && !ip.is_loopback() && !ip.is_multicast() && !ip.is_unicast_link_local()
 }
 
 /// Reads the kernel's name of one side; `other` gives its name of the other.
@@ -159,6 +187,17 @@ pub(crate) fn sees_delays(cookie: u64) -> bool {
     TABLE.with(|table| table.find(cookie).is_some_and(|entry| entry.sees_delays))
 }
 
+/// Notes that a socket which the program has bound to the node's address is at any.
+pub(crate) fn bound(cookie: u64) {
+    TABLE.with(|table| table.insert(Entry { is_bound: true, ..Entry::new(cookie, None, false) }));
+}
+
+/// Whether the program has bound a socket that is at any address to the node's.
+pub(crate) fn is_bound(fd: Fd) -> bool {
+    let cookie = sys::cookie(fd);
+    TABLE.with(|table| table.find(cookie).is_some_and(|entry| entry.is_bound))
+}
+
 /// Whether a socket was connected behind the program's back and the program
 /// has not called connect since: the kernel's own connect then returns 0 once.
 pub(crate) fn take_just_connected(cookie: u64) -> bool {
@@ -209,6 +248,8 @@ struct Entry {
     is_handed_over: bool,
     just_connected: bool,
     sees_delays: bool,
+    /// The program has bound it to the node's address, and the kernel has it at any.
+    is_bound: bool,
 }
 
 impl Entry {
@@ -218,6 +259,7 @@ impl Entry {
         is_handed_over: false,
         just_connected: false,
         sees_delays: false,
+        is_bound: false,
     };
 
     fn new(cookie: u64, ends: Option<Ends>, just_connected: bool) -> Self {
@@ -296,6 +338,40 @@ mod tests {
         ] {
             let got = meaning(own, side, ip.into(), || other.map(Ipv4Addr::from));
             assert_eq!(got, want, "{what}: {side:?} {ip:?}");
+        }
+    }
+
+    #[test]
+    fn the_node_s_address_stands_for_where_a_socket_left_the_node() {
+        let connected = |domain, to: &str| {
+            let socket = sys::socket(domain, libc::SOCK_DGRAM).unwrap();
+            let to = to.parse().unwrap();
+            let family = if domain == libc::AF_INET { Family::V4 } else { Family::Mapped };
+            sys::connect(socket.raw(), &Inet { family, ip: to, port: 9 }.encode()).unwrap();
+            socket
+        };
+        let one = connected(libc::AF_INET, "127.0.0.1");
+        let bound = sys::socket(libc::AF_INET, libc::SOCK_DGRAM).unwrap();
+        let stream = sys::socket(libc::AF_INET, libc::SOCK_STREAM).unwrap();
+        for (what, fd, local, want) in [
+            ("a connected datagram socket", &one, [10, 0, 0, 1], true),
+            ("loopback", &one, [127, 0, 0, 1], false),
+            ("a group", &one, [224, 0, 0, 251], false),
+            ("all", &one, [255; 4], false),
+            ("a datagram socket that was bound there", &bound, [10, 0, 0, 1], false),
+            ("a stream", &stream, [10, 0, 0, 1], true),
+        ] {
+            assert_eq!(stands_for_node(fd.raw(), local.into()), want, "{what}");
+        }
+        for (ip, want) in [
+            ("2001:db8::1", true),
+            ("fd00::1", true),
+            ("fe80::1", false),
+            ("::1", false),
+            ("::", false),
+            ("ff02::1", false),
+        ] {
+            assert_eq!(is_global(&ip.parse().unwrap()), want, "{ip}");
         }
     }
 

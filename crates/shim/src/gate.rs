@@ -33,11 +33,14 @@ pub(crate) fn renewed(fd: Fd) {
 }
 
 /// The program has made a socket.
-pub(crate) fn made(fd: Fd, domain: c_int, kind: c_int) {
+pub(crate) fn made(fd: Fd, domain: c_int, kind: c_int, protocol: c_int) {
     let kind = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
     let is_tcp = kind == libc::SOCK_STREAM && matches!(domain, libc::AF_INET | libc::AF_INET6);
     if !is_tcp {
         renewed(fd);
+        if fd >= 0 && (domain, protocol) == (libc::AF_NETLINK, libc::NETLINK_ROUTE) && !pending::elsewhere() {
+            numbers::note_netlink(fd);
+        }
     } else if fd >= 0 && !pending::elsewhere() {
         let before = sys::errno();
         // Another thread may have closed it and be giving the number to a copy.

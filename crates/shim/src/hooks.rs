@@ -11,19 +11,20 @@
 use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 
 use libc::{
-    addrinfo, epoll_event, hostent, ifaddrs, mmsghdr, msghdr, pid_t, size_t, sockaddr, socklen_t, ssize_t,
-    utsname,
+    FILE, addrinfo, epoll_event, hostent, ifaddrs, mmsghdr, msghdr, pid_t, size_t, sockaddr, socklen_t,
+    ssize_t, utsname,
 };
 
 use crate::datagrams::{self, Destination};
 use crate::ends::Side;
 use crate::exec::{self, List, Named};
 use crate::job::job;
+use crate::numbers::State;
 use crate::resolve::Room;
 use crate::sockaddr::Storage;
 use crate::{
-    children, connect, dual, failed, gate, interfaces, keepalive, listen, next, nodelay, numbers, resolve,
-    signalled, sys, ucx, unfinished,
+    children, connect, dual, failed, gate, interfaces, keepalive, listen, multicast, netlink, next, nodelay,
+    numbers, proc_net, resolve, signalled, sys, ucx, unfinished,
 };
 
 macro_rules! hooks {
@@ -109,7 +110,13 @@ hooks! {
         fd: c_int, bytes: *const c_void, len: size_t, flags: c_int, address: *const sockaddr, room: socklen_t
     ) -> ssize_t {
         match datagrams::destination(fd, address.cast(), room, flags) {
-            Destination::Itself => next::sendto(fd, bytes, len, flags, address, room),
+            Destination::Itself => {
+                let sent = next::sendto(fd, bytes, len, flags, address, room);
+                if datagrams::again(sent, fd, address.cast(), room) {
+                    return next::sendto(fd, bytes, len, flags, address, room);
+                }
+                sent
+            }
             Destination::Twin(twin) => next::sendto(fd, bytes, len, flags, twin.as_ptr(), twin.len()),
             Destination::Refused => -1,
         }
@@ -119,7 +126,13 @@ hooks! {
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
         gate::sends(message);
         match datagrams::destination_of(fd, message, flags) {
-            Destination::Itself => next::sendmsg(fd, message, flags),
+            Destination::Itself => {
+                let sent = next::sendmsg(fd, message, flags);
+                if datagrams::again_of(sent, fd, message) {
+                    return next::sendmsg(fd, message, flags);
+                }
+                sent
+            }
             Destination::Twin(twin) => {
                 let mut copy = message.read_unaligned();
                 (copy.msg_name, copy.msg_namelen) = (twin.as_ptr().cast_mut().cast(), twin.len());
@@ -137,9 +150,112 @@ hooks! {
         }
         let first = if count == 0 { std::ptr::null() } else { messages.cast_const().cast::<msghdr>() };
         match datagrams::destination_of(fd, first, flags) {
-            Destination::Itself | Destination::Twin(_) => next::sendmmsg(fd, messages, count, flags),
+            Destination::Itself | Destination::Twin(_) => {
+                let sent = next::sendmmsg(fd, messages, count, flags);
+                if datagrams::again_of(sent as ssize_t, fd, first) {
+                    return next::sendmmsg(fd, messages, count, flags);
+                }
+                sent
+            }
             Destination::Refused => -1,
         }
+    }
+
+    /// recv(2): interfaces and routes.
+    fn recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
+        if numbers::state(fd) != State::Netlink {
+            return next::recv(fd, buffer, len, flags);
+        }
+        netlink::receive(buffer.cast(), len, flags, || next::recv(fd, buffer, len, flags))
+    }
+
+    /// recv(2) of programs built with `_FORTIFY_SOURCE`.
+    fn __recv_chk(fd: c_int, buffer: *mut c_void, len: size_t, room: size_t, flags: c_int) -> ssize_t {
+        if numbers::state(fd) != State::Netlink {
+            return next::__recv_chk(fd, buffer, len, room, flags);
+        }
+        netlink::receive(buffer.cast(), len, flags, || next::__recv_chk(fd, buffer, len, room, flags))
+    }
+
+    /// recvfrom(2): the same.
+    fn recvfrom(
+        fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int, address: *mut sockaddr, room: *mut socklen_t
+    ) -> ssize_t {
+        if numbers::state(fd) != State::Netlink {
+            return next::recvfrom(fd, buffer, len, flags, address, room);
+        }
+        netlink::receive(buffer.cast(), len, flags, || next::recvfrom(fd, buffer, len, flags, address, room))
+    }
+
+    /// recvfrom(2) of programs built with `_FORTIFY_SOURCE`.
+    fn __recvfrom_chk(
+        fd: c_int, buffer: *mut c_void, len: size_t, whole: size_t, flags: c_int, address: *mut sockaddr,
+        room: *mut socklen_t
+    ) -> ssize_t {
+        if numbers::state(fd) != State::Netlink {
+            return next::__recvfrom_chk(fd, buffer, len, whole, flags, address, room);
+        }
+        netlink::receive(buffer.cast(), len, flags, || {
+            next::__recvfrom_chk(fd, buffer, len, whole, flags, address, room)
+        })
+    }
+
+    /// recvmsg(2): the same.
+    fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+        if numbers::state(fd) != State::Netlink {
+            return next::recvmsg(fd, message, flags);
+        }
+        netlink::receive_message(message, flags, || next::recvmsg(fd, message, flags))
+    }
+
+    /// open(2): files that tell the node's addresses.
+    fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+        proc_net::open(path, flags).unwrap_or_else(|| next::open(path, flags, mode))
+    }
+
+    /// open(2) of programs built for large files.
+    fn open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+        proc_net::open(path, flags).unwrap_or_else(|| next::open64(path, flags, mode))
+    }
+
+    /// openat(2): the same, by their paths.
+    fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+        proc_net::open(path, flags).unwrap_or_else(|| next::openat(directory, path, flags, mode))
+    }
+
+    /// openat(2) of programs built for large files.
+    fn openat64(directory: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+        proc_net::open(path, flags).unwrap_or_else(|| next::openat64(directory, path, flags, mode))
+    }
+
+    /// open(2) of programs built with `_FORTIFY_SOURCE`.
+    fn __open_2(path: *const c_char, flags: c_int) -> c_int {
+        proc_net::open(path, flags).unwrap_or_else(|| next::__open_2(path, flags))
+    }
+
+    /// The same, built for large files.
+    fn __open64_2(path: *const c_char, flags: c_int) -> c_int {
+        proc_net::open(path, flags).unwrap_or_else(|| next::__open64_2(path, flags))
+    }
+
+    /// openat(2) of programs built with `_FORTIFY_SOURCE`.
+    fn __openat_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
+        proc_net::open(path, flags).unwrap_or_else(|| next::__openat_2(directory, path, flags))
+    }
+
+    /// The same, built for large files.
+    fn __openat64_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
+        proc_net::open(path, flags).unwrap_or_else(|| next::__openat64_2(directory, path, flags))
+    }
+
+    /// fopen(3): files that tell the node's addresses.
+    fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
+        proc_net::stream(path, mode).unwrap_or_else(|| next::fopen(path, mode))
+    }
+
+    /// fopen(3) of programs built for large files.
+    fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE {
+        proc_net::stream(path, mode).unwrap_or_else(|| next::fopen64(path, mode))
     }
 
     /// getsockname(2).
@@ -188,6 +304,11 @@ hooks! {
 
     /// setsockopt(2): what it says of keepalives is merged with what isthmus has set.
     fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int {
+        if level == libc::IPPROTO_IP
+            && let Some(value) = job().and_then(|job| multicast::named(job, (level, name), value, len))
+        {
+            return next::setsockopt(fd, level, name, value.as_ptr(), value.len());
+        }
         if keepalive::depends_on(level, name) && job().is_some() {
             let set = || keepalive::set(fd, (level, name), value, len);
             return if gate::is_busy(fd) { gate::plainly(set) } else { sys::plain(set()) };
@@ -210,7 +331,7 @@ hooks! {
     fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
         let fd = gate::with_room(|| next::socket(domain, kind, protocol));
         if job().is_some() {
-            gate::made(fd, domain, kind);
+            gate::made(fd, domain, kind, protocol);
         }
         fd
     }

@@ -206,7 +206,11 @@ pub(crate) unsafe fn ioctl(job: &Job, fd: c_int, request: c_ulong, argument: *mu
             // SAFETY: the argument of this request, by the caller's promise.
             unsafe { configuration(job, fd, argument.cast()) }
         }
-        libc::SIOCGIFADDR | libc::SIOCGIFNETMASK | libc::SIOCGIFBRDADDR | libc::SIOCGIFFLAGS
+        libc::SIOCGIFADDR
+        | libc::SIOCGIFDSTADDR
+        | libc::SIOCGIFNETMASK
+        | libc::SIOCGIFBRDADDR
+        | libc::SIOCGIFFLAGS
             if !argument.is_null() =>
         {
             // SAFETY: the argument of these requests, by the caller's promise.
@@ -238,7 +242,7 @@ unsafe fn one(job: &Job, fd: c_int, request: c_ulong, argument: *mut ifreq) -> c
         entry.ifr_ifru.ifru_flags = INVENTED_FLAGS as i16;
     } else {
         let ip = match request {
-            libc::SIOCGIFADDR => job.virtual_address.ip(),
+            libc::SIOCGIFADDR | libc::SIOCGIFDSTADDR => job.virtual_address.ip(),
             libc::SIOCGIFNETMASK => VirtualRange::DEFAULT.netmask(),
             _ => VirtualRange::DEFAULT.broadcast(),
         };

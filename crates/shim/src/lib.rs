@@ -22,7 +22,8 @@
 //! | starts ranks, as a daemon of a launcher | `children`: its agent is told how they end |
 //! | | `signalled`: and of signals that end it |
 //! | is a rank that ends without `MPI_Finalize` | `unfinished`: its agent is told |
-//! | asks who it is | `interfaces`, `resolve`: one interface, one address, the grid name |
+//! | asks who it is | `interfaces`, `netlink`, `proc_net`, `resolve`: one interface, one address, the grid name |
+//! | names itself by its address | `own_address`, `multicast`: what stands for the virtual one |
 //! | ends, with MPICH 4 over UCX | `ucx`: its endpoints are polled until all ranks have closed theirs |
 //!
 //! In the program's process it prints nothing, ends nothing, keeps `errno`, holds no
@@ -44,6 +45,7 @@ mod children;
 mod connect;
 mod datagrams;
 mod descriptors;
+mod device;
 mod dual;
 mod ends;
 mod exec;
@@ -60,6 +62,8 @@ mod keepalive;
 mod limit;
 mod listen;
 mod lock;
+mod multicast;
+mod netlink;
 mod next;
 mod nodelay;
 mod numbers;
@@ -68,6 +72,7 @@ mod own_address;
 mod patience;
 mod peer;
 mod pending;
+mod proc_net;
 mod resolve;
 mod signalled;
 mod sockaddr;

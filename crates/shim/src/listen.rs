@@ -13,21 +13,26 @@ use crate::handover;
 use crate::job::Job;
 use crate::next;
 use crate::nodelay;
+use crate::own_address;
 use crate::peer;
 use crate::sockaddr::{Family, Inet, Storage};
 use crate::sys::{self, Fd};
 
 /// bind: the node's own virtual address is its twin, the only one that the
-/// node has.
+/// node has. So is an interface's address for a stream socket: the site's network must not
+/// reach a listener there.
 ///
 /// # Safety
 /// As bind(2): `address` is null or readable for `len` bytes.
 pub(crate) unsafe fn bind(job: &Job, fd: Fd, address: *const libc::sockaddr, len: libc::socklen_t) -> c_int {
     // SAFETY: the caller's promise.
     let storage = unsafe { Storage::from_program(address, len) };
-    if let Some(inet) = storage.and_then(|storage| Inet::parse(storage.bytes()))
-        && inet.ip == job.virtual_address.ip()
-    {
+    let before = sys::errno();
+    let to_twin = storage
+        .and_then(|storage| Inet::parse(storage.bytes()))
+        .filter(|inet| inet.ip == job.virtual_address.ip() || own_address::is_interface_s(fd, inet.ip));
+    sys::set_errno(before);
+    if let Some(inet) = to_twin {
         let twin = inet.with_ip(job.virtual_address.twin()).encode();
         // SAFETY: `twin` is readable for its length.
         return unsafe { next::bind(fd, twin.as_ptr(), twin.len()) };
@@ -142,6 +147,10 @@ pub(crate) unsafe fn report_name(
     let name = match Inet::parse(kernel.bytes()) {
         // The IPv6 wildcard is no IPv4 address to be written back.
         Some(inet) if inet.ip != Ipv4Addr::UNSPECIFIED => ends::name(job, fd, side, inet).encode(),
+        Some(inet) if side == Side::Local && ends::is_bound(fd) => {
+            inet.with_ip(job.virtual_address.ip()).encode()
+        }
+        None if side == Side::Local => ends::v6_name(job, fd, kernel),
         Some(_) | None => *kernel,
     };
     sys::set_errno(before);

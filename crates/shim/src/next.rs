@@ -105,6 +105,26 @@ next! {
     ) -> ssize_t, else -1;
     sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t, else -1;
     sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int, else -1;
+    recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t, else -1;
+    __recv_chk(fd: c_int, buffer: *mut c_void, len: size_t, room: size_t, flags: c_int) -> ssize_t, else -1;
+    recvfrom(
+        fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int, address: *mut sockaddr, room: *mut socklen_t
+    ) -> ssize_t, else -1;
+    __recvfrom_chk(
+        fd: c_int, buffer: *mut c_void, len: size_t, whole: size_t, flags: c_int, address: *mut sockaddr,
+        room: *mut socklen_t
+    ) -> ssize_t, else -1;
+    recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t, else -1;
+    open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int, else -1;
+    open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int, else -1;
+    openat(directory: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int, else -1;
+    openat64(directory: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int, else -1;
+    __open_2(path: *const c_char, flags: c_int) -> c_int, else -1;
+    __open64_2(path: *const c_char, flags: c_int) -> c_int, else -1;
+    __openat_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int, else -1;
+    __openat64_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int, else -1;
+    fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE, else std::ptr::null_mut();
+    fopen64(path: *const c_char, mode: *const c_char) -> *mut libc::FILE, else std::ptr::null_mut();
     getsockname(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int, else -1;
     getpeername(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int, else -1;
     getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int, else -1;

@@ -36,6 +36,8 @@ pub(crate) enum State {
     Busy,
     /// A descriptor of the shim's own.
     Own,
+    /// A socket by which the program asks for interfaces and routes.
+    Netlink,
 }
 
 /// No connect has this id.
@@ -59,6 +61,14 @@ pub(crate) fn note_socket(fd: Fd) {
         slot.was_sent.store(false, Ordering::Relaxed);
         slot.cookie.store(sys::cookie(fd), Ordering::Relaxed);
         slot.set_state(State::Idle);
+    }
+}
+
+/// Notes a socket of rtnetlink(7) that has just been made, under a number of which nothing is
+/// known.
+pub(crate) fn note_netlink(fd: Fd) {
+    if let Some(slot) = made_slot(fd) {
+        slot.set_state(State::Netlink);
     }
 }
 
@@ -130,6 +140,9 @@ impl Numbers {
     /// Notes that `to` stands for what `from` does.
     pub(crate) fn join(&mut self, from: Fd, to: Fd) {
         self.leave(to);
+        if state(from) == State::Netlink {
+            return note_netlink(to);
+        }
         let Some(old) = slot(from).filter(|slot| slot.is_socket()) else { return };
         let Some(new) = made_slot(to) else { return };
         new.next.store(old.next.swap(to, Ordering::Relaxed), Ordering::Relaxed);
@@ -313,6 +326,19 @@ mod tests {
         numbers.forget(two.raw());
         assert!(!is_known(two.raw()) && !is_known(three.raw()));
         assert!(numbers.leave(three.raw()).is_none());
+    }
+
+    #[test]
+    fn copies_of_a_socket_of_netlink_are_ones() {
+        let mut numbers = Numbers::new();
+        let one = sys::socket(libc::AF_NETLINK, libc::SOCK_RAW).unwrap();
+        numbers.leave(one.raw());
+        note_netlink(one.raw());
+        let two = copy(&mut numbers, &one);
+        assert_eq!([&one, &two].map(|fd| state(fd.raw())), [State::Netlink; 2]);
+        numbers.leave(one.raw());
+        assert_eq!([&one, &two].map(|fd| state(fd.raw())), [State::Unknown, State::Netlink]);
+        numbers.leave(two.raw());
     }
 
     #[test]

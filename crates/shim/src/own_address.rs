@@ -1,31 +1,101 @@
-//! Connects of a node to itself by an address of its interfaces.
+//! The node's own addresses: those of its interfaces, and its twin.
 //!
-//! A listener on any address is confined to loopback (`listen::confine`). There the kernel
-//! doesn't look for it if the destination is an interface's address, and would refuse the
-//! connection. So it goes to the twin, as one to the node's name.
+//! A listener on any address is confined to loopback (`listen::confine`), and one on an
+//! interface's address is bound to the twin (`listen::bind`). The kernel doesn't look there if
+//! the destination is an interface's address, and would refuse the connection. So it goes to
+//! the twin, as one to the node's name.
+//!
+//! From a socket that is bound to the twin, the kernel reaches nothing but loopback. A program
+//! may have bound it there as a client: once it leaves the node, another one takes its place.
 
+use std::ffi::c_int;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use isthmus_wire::VirtualAddress;
 
+use crate::ends;
+use crate::handover;
+use crate::job::Job;
 use crate::peer;
+use crate::pending;
 use crate::sockaddr::{Family, Inet, Storage};
-use crate::sys::{self, Fd};
+use crate::sys::{self, Errno, Fd, Result};
+
+use libc::{SO_PROTOCOL, SO_REUSEADDR, SO_TYPE, SOCK_DGRAM, SOCK_STREAM, SOL_SOCKET};
 
 /// The target of a connect of `fd`, if it is one of this node's own addresses, and only the
 /// twin has a listener.
 pub(crate) fn confined(own: VirtualAddress, fd: Fd, address: &Storage) -> Option<Inet> {
     let inet = Inet::parse(address.bytes())?;
     let is_elsewhere = inet.ip.is_loopback() || inet.ip.is_unspecified() || inet.port == 0;
-    if is_elsewhere || sys::get_int(fd, libc::SOL_SOCKET, libc::SO_TYPE) != Ok(libc::SOCK_STREAM) {
+    if is_elsewhere || sys::get_int(fd, SOL_SOCKET, SO_TYPE) != Ok(SOCK_STREAM) {
         return None;
     }
     let at = |ip: Ipv4Addr| SocketAddr::from((ip, inet.port));
     (is_of_node(inet.ip) && peer::only_twin_listens(at(inet.ip), at(own.twin()))).then_some(inet)
 }
 
+/// Whether an address that a stream socket is to be bound to is that of an interface.
+pub(crate) fn is_interface_s(fd: Fd, ip: Ipv4Addr) -> bool {
+    !ip.is_loopback()
+        && !ip.is_unspecified()
+        && sys::get_int(fd, SOL_SOCKET, SO_TYPE) == Ok(SOCK_STREAM)
+        && is_of_node(ip)
+}
+
 /// Whether an address is one of this node's: sockets can be bound to no other.
 fn is_of_node(ip: Ipv4Addr) -> bool {
-    let Ok(probe) = sys::socket(libc::AF_INET, libc::SOCK_STREAM) else { return false };
+    let Ok(probe) = sys::socket(libc::AF_INET, SOCK_STREAM) else { return false };
     sys::bind(probe.raw(), &Inet { family: Family::V4, ip, port: 0 }.encode()).is_ok()
+}
+
+/// A socket is about to be connected to, or to send to, an address that is no node's. If it
+/// is bound to the twin, one with the same port at any address takes its place. Returns
+/// whether that was done.
+pub(crate) fn leave_twin(job: &Job, fd: Fd, to: &Storage) -> bool {
+    let leaves = Inet::parse(to.bytes()).is_some_and(|to| !to.ip.is_loopback() && !to.ip.is_unspecified());
+    if !leaves || pending::elsewhere() {
+        return false;
+    }
+    let local = sys::local_name(fd).ok().and_then(|name| Inet::parse(name.bytes()));
+    let Some(local) = local.filter(|local| local.ip == job.virtual_address.twin()) else { return false };
+    let kind = sys::get_int(fd, SOL_SOCKET, SO_TYPE);
+    match (kind, sys::get_int(fd, SOL_SOCKET, SO_PROTOCOL)) {
+        (Ok(kind @ SOCK_STREAM), Ok(libc::IPPROTO_TCP)) if sys::tcp_state(fd) == Ok(sys::CLOSED) => {
+            exchange(fd, local, kind).is_ok()
+        }
+        (Ok(kind @ SOCK_DGRAM), Ok(libc::IPPROTO_UDP)) => exchange(fd, local, kind).is_ok(),
+        _ => false,
+    }
+}
+
+fn exchange(fd: Fd, local: Inet, kind: c_int) -> Result<()> {
+    let cookie = sys::cookie(fd);
+    if cookie == 0 {
+        return Err(Errno(libc::EBADF));
+    }
+    let new = sys::socket(local.family.domain(), kind)?;
+    if local.family == Family::Mapped {
+        sys::set_int(new.raw(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 0)?;
+    }
+    if local.port != 0 {
+        // For a moment both have the port.
+        let shared = sys::get_int(fd, SOL_SOCKET, SO_REUSEADDR)?;
+        let share = |value| {
+            for fd in [fd, new.raw()] {
+                let _ = sys::set_int(fd, SOL_SOCKET, SO_REUSEADDR, value);
+            }
+        };
+        share(1);
+        let bound = sys::bind(new.raw(), &local.with_ip(Ipv4Addr::UNSPECIFIED).encode());
+        share(shared);
+        bound?;
+    }
+    ends::bound(sys::cookie(new.raw()));
+    pending::with(|list| {
+        list.find(fd)?;
+        let number = handover::replace(&mut list.numbers, fd, cookie, &new)?;
+        list.numbers.forget(number);
+        Ok(())
+    })
 }

@@ -59,6 +59,13 @@ impl OwnedFd {
         self.0
     }
 
+    /// Gives the descriptor to the program.
+    pub(crate) fn into_raw(self) -> Fd {
+        let fd = self.0;
+        std::mem::forget(self);
+        fd
+    }
+
     /// Moves the descriptor out of the low numbers, which programs expect to
     /// be given in order, if there is room below the table's first growth:
     /// growing it stalls a threaded process by 10-20 ms.
@@ -379,6 +386,21 @@ pub(crate) fn read_at_start(fd: Fd, buffer: &mut [u8]) -> Result<usize> {
     // SAFETY: `buffer` is writable for its length.
     let read = check(unsafe { libc::syscall(libc::SYS_pread64, fd, buffer.as_mut_ptr(), buffer.len(), 0) });
     read.map(|read| usize::try_from(read).unwrap_or(0))
+}
+
+/// memfd_create(2): an empty file of this process.
+pub(crate) fn memory_file(name: &CStr, flags: c_uint) -> Result<OwnedFd> {
+    // SAFETY: `name` is a C string.
+    let new = || check(unsafe { libc::syscall(libc::SYS_memfd_create, name.as_ptr(), flags) });
+    limit::or_beyond(new).map(OwnedFd)
+}
+
+/// pwrite(2) of the whole of `bytes`.
+pub(crate) fn write_at(fd: Fd, bytes: &[u8], offset: usize) -> Result<()> {
+    // SAFETY: `bytes` is readable for its length.
+    let written =
+        check(unsafe { libc::syscall(libc::SYS_pwrite64, fd, bytes.as_ptr(), bytes.len(), offset) })?;
+    if usize::try_from(written) == Ok(bytes.len()) { Ok(()) } else { Err(Errno(libc::ENOSPC)) }
 }
 
 /// Whether a file may give who executes it further rights: setuid, setgid,

@@ -84,6 +84,11 @@ impl VirtualRange {
         u32::from(address) & u32::from(self.netmask()) == u32::from(self.base)
     }
 
+    /// How many bits all addresses of the block share.
+    pub fn prefix_length(self) -> u8 {
+        self.prefix_length
+    }
+
     /// The block's netmask.
     pub fn netmask(self) -> Ipv4Addr {
         Ipv4Addr::from(u32::MAX << (32 - u32::from(self.prefix_length)))

@@ -4,7 +4,7 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use isthmus_e2e::{Output, Shared, World, isthmus, root};
 
 static GRID: Shared = Shared::new("four-sites");
@@ -113,6 +113,55 @@ fn exec_runs_a_command_on_another_node_of_the_job() -> Result<()> {
     let binary = isthmus().display().to_string();
     let output = world.sh("n1.alpha", SOON, &[&binary, "exec", "n1.beta", "--", "true"])?;
     ensure!(output.status == 255 && output.stderr.contains("isthmus run"), "{}", output.whole());
+    world.expect_clean()
+}
+
+/// The ways that docs/beyond-mpi.md lists, each with the one address that it gives.
+fn ways() -> Result<Vec<String>> {
+    let page = std::fs::read_to_string(root().join("docs/beyond-mpi.md"))?;
+    let (_, section) = page.split_once("## The own address").context("no such section")?;
+    let rows = section.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
+    let first = |row: &str| Some(row.strip_prefix("| ")?.split_once(" |")?.0.to_owned());
+    Ok(rows.map_while(first).collect())
+}
+
+#[test]
+fn every_way_to_learn_the_own_address_gives_the_one_at_which_others_reach_it() -> Result<()> {
+    let world = GRID.take()?;
+    let listed = world.status("n1.alpha")?;
+    let address = |name: &str| -> Result<String> {
+        let nodes = listed["nodes"].as_array().context("no nodes")?;
+        let node = nodes.iter().find(|node| node["name"] == name).context("no such node")?;
+        Ok(node["virtual_address"].as_str().context("no address")?.to_owned())
+    };
+    let program = root().join("tests/programs/own_address.py").display().to_string();
+    let ways = ways()?;
+    ensure!(ways.len() > 5, "{ways:?}");
+    // Of another site, and of the same.
+    for other in ["n1.beta", "n2.alpha"] {
+        let nodes = format!("n1.alpha,{other}");
+        let output =
+            world.run("n1.alpha", &["--nodes", &nodes, "--each"], &["/usr/bin/python3", &program])?;
+        ensure!(output.status == 0, "{}", output.whole());
+        for node in ["n1.alpha", other] {
+            let own = address(node)?;
+            for way in ways.iter().filter(|way| *way != "peer") {
+                let found: Vec<&str> = output
+                    .stdout
+                    .lines()
+                    .filter_map(|line| line.strip_prefix(&format!("{node}: {way}: ")))
+                    .flat_map(str::split_whitespace)
+                    .collect();
+                let one = !found.is_empty() && found.iter().all(|ip| *ip == own);
+                ensure!(one, "{way} on {node} gives {found:?}, not {own}: {}", output.whole());
+            }
+        }
+        let (own, theirs) = (address("n1.alpha")?, address(other)?);
+        for line in [format!("n1.alpha: peer: {theirs}"), format!("{other}: reached: here at {own}")] {
+            let times = output.stdout.lines().filter(|printed| **printed == line).count();
+            ensure!(times == 2, "{line:?} is there {times} times: {}", output.whole());
+        }
+    }
     world.expect_clean()
 }
 

@@ -64,6 +64,7 @@ impl Slot {
             1 => State::Idle,
             2 => State::Busy,
             3 => State::Own,
+            4 => State::Netlink,
             _ => State::Unknown,
         }
     }
@@ -74,6 +75,7 @@ impl Slot {
             State::Idle => 1,
             State::Busy => 2,
             State::Own => 3,
+            State::Netlink => 4,
         };
         self.state.store(value, Ordering::Release);
     }

@@ -4,8 +4,14 @@
 
 use std::process::Command;
 
-const HOOKED: [&str; 55] = [
+const HOOKED: [&str; 70] = [
     "__gethostname_chk",
+    "__open64_2",
+    "__open_2",
+    "__openat64_2",
+    "__openat_2",
+    "__recv_chk",
+    "__recvfrom_chk",
     "_exit",
     "accept",
     "accept4",
@@ -27,6 +33,8 @@ const HOOKED: [&str; 55] = [
     "fcntl",
     "fcntl64",
     "fexecve",
+    "fopen",
+    "fopen64",
     "freeifaddrs",
     "getaddrinfo",
     "gethostbyaddr",
@@ -45,8 +53,15 @@ const HOOKED: [&str; 55] = [
     "kill",
     "killpg",
     "listen",
+    "open",
+    "open64",
+    "openat",
+    "openat64",
     "posix_spawn",
     "posix_spawnp",
+    "recv",
+    "recvfrom",
+    "recvmsg",
     "sendmmsg",
     "sendmsg",
     "sendto",
@@ -67,6 +82,7 @@ fn only_what_is_hooked_is_exported() {
     let output = Command::new("nm")
         .args(["--dynamic", "--defined-only", "--format=posix"])
         .arg(crate::common::library())
+        .env("LC_ALL", "C")
         .output()
         .expect("nm, of binutils, runs");
     let text = String::from_utf8(output.stdout).unwrap();

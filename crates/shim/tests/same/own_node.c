@@ -23,19 +23,6 @@ static void one(const char *what, struct sockaddr_in target, int flags)
 	close(fd);
 }
 
-/* The address by which this node reaches others: to send no datagram, a port suffices. */
-static struct sockaddr_in interface(void)
-{
-	struct sockaddr_in outside = at(any(), 9), address = {0};
-	socklen_t len = sizeof address;
-	int fd = socket(AF_INET, SOCK_DGRAM, 0);
-	outside.sin_addr.s_addr = inet_addr("192.0.2.1");
-	connect(fd, (struct sockaddr *)&outside, sizeof outside);
-	getsockname(fd, (struct sockaddr *)&address, &len);
-	close(fd);
-	return address;
-}
-
 /* By an address of the node's interfaces, to a listener on any address and to one on this. */
 static void by_interface(int flags)
 {

@@ -236,6 +236,27 @@ int go(int fd, struct sockaddr_in address)
 	return connect(fd, (struct sockaddr *)&address, sizeof address);
 }
 
+struct sockaddr_in outside(void)
+{
+	struct sockaddr_in address = at(any(), 9);
+	address.sin_addr.s_addr = inet_addr("192.0.2.1");
+	return address;
+}
+
+struct sockaddr_in interface(void)
+{
+	char line[256] = "", *end;
+	struct sockaddr_in address = any();
+	FILE *all = popen("env -u LD_PRELOAD ISTHMUS_SHIM=off hostname -I", "r");
+	if (!all || !fgets(line, sizeof line, all))
+		die("hostname");
+	pclose(all);
+	if ((end = strpbrk(line, " \n")))
+		*end = 0;
+	address.sin_addr.s_addr = inet_addr(line);
+	return address;
+}
+
 int left_end(int flags)
 {
 	int fd = tcp(flags), port = hear();

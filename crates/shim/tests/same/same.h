@@ -86,6 +86,10 @@ int full_listener(int *filler);
 int fill(int listener);
 void room(int listener);
 int go(int fd, struct sockaddr_in address);
+/* An address that no network has (RFC 5737): its port says that nothing is meant. */
+struct sockaddr_in outside(void);
+/* The address of this node's interface in its own network, whatever programs see. */
+struct sockaddr_in interface(void);
 /* A connected pair: LEFT connects, RIGHT accepts. */
 int left_end(int flags);
 int right_end(void);
