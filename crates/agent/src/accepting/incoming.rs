@@ -25,7 +25,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tracing::{debug, warn};
 
-use crate::accepting::knock::{Incoming, Knock};
+use crate::accepting::knock::{Held, Incoming, Knock, until_closed};
 use crate::carrying::link::{Link, Messages as _};
 use crate::carrying::names::Ends;
 use crate::carrying::sealed;
@@ -385,22 +385,20 @@ async fn connect(
     link.send(&sealed(&job.token, Status::Connected, preamble)).await?;
     match link {
         Link::Carrier(Carrier::Raw(stream)) | Link::OverGateways(stream, _) => {
-            let socket = stream.into_std()?;
-            job.sockets.names().insert(cookie(&socket)?, ends);
-            job.sockets.handed_over(inode(&socket)?);
-            let from = knock.from;
-            let incoming = Incoming { peer: ends.peer, local: ends.local, socket: Some(socket) };
+            job.sockets.names().insert(cookie(&stream)?, ends);
+            job.sockets.handed_over(inode(&stream)?);
+            let (from, held) = (knock.from, Held::new(stream));
+            let incoming = Incoming { peer: ends.peer, local: ends.local, socket: Some(held.clone()) };
             let stream = knock.admit(incoming);
             debug!(job = %job.id, "handed over");
-            // The program's end closes when the shim puts the real socket in its
-            // place, or with the listener if the program never accepts.
             tokio::select! {
-                _ = stream.readable() => {}
+                () = until_closed(&stream, &held) => {}
                 () = job.ended.cancelled() => {}
             }
+            job.sockets.knocks.forget(from);
             // A socket that was not fetched is closed by a reset, as the kernel does
             // with connections in a listener's queue.
-            if let Some(Incoming { socket: Some(socket), .. }) = job.sockets.knocks.forget(from) {
+            if let Some(socket) = held.take() {
                 let _ = socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO));
             }
             Ok(())

@@ -7,9 +7,11 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::future::poll_fn;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use isthmus_net::exhausted::{self, Exhausted};
@@ -17,6 +19,7 @@ use isthmus_net::lock;
 use isthmus_net::loopback::{Buffers, Sources};
 use isthmus_wire::preamble::Status;
 use isthmus_wire::shim::End;
+use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
@@ -32,7 +35,33 @@ pub(crate) struct Incoming {
     pub local: End,
     /// The socket that takes the knock's place; none if the knock itself is the
     /// program's end of the connection.
-    pub socket: Option<std::net::TcpStream>,
+    pub socket: Option<Held>,
+}
+
+/// A socket that a program is to get. Until it is taken, the agent looks whether anything
+/// has come on it.
+#[derive(Debug, Clone)]
+pub(crate) struct Held(Arc<Mutex<Option<TcpStream>>>);
+
+impl Held {
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        Self(Arc::new(Mutex::new(Some(stream))))
+    }
+
+    /// Takes the socket, once. Nobody has a copy: one would hold back the end of the
+    /// connection.
+    pub(crate) fn take(&self) -> Option<std::net::TcpStream> {
+        lock(&self.0).take()?.into_std().ok()
+    }
+
+    /// Waits for data, or the end; without end once it is taken.
+    async fn readable(&self) {
+        let readable = |context: &mut Context<'_>| match &*lock(&self.0) {
+            Some(stream) => stream.poll_read_ready(context).map(drop),
+            None => Poll::Pending,
+        };
+        poll_fn(readable).await;
+    }
 }
 
 /// Knocks that no `accept` has fetched yet, by source.
@@ -134,12 +163,31 @@ impl Knock {
     }
 }
 
+/// Waits until the program's end of a knock is closed: by its shim, which has put `held` in its
+/// place, or with the listener.
+///
+/// If a listener has `TCP_DEFER_ACCEPT`, the kernel holds a connection back until data has come.
+/// On a knock none does. So with the first that comes for the program, the knock gets a byte. It
+/// is an urgent one, which nobody reads by mistake.
+pub(crate) async fn until_closed(knock: &TcpStream, held: &Held) {
+    tokio::select! {
+        biased;
+        _ = knock.readable() => return,
+        () = held.readable() => {}
+    }
+    // It may be closed by now.
+    let _ = SockRef::from(knock).send_out_of_band(&[0]);
+    let _ = knock.readable().await;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::net::SocketAddr;
+    use std::os::fd::AsRawFd as _;
 
     use isthmus_wire::address::is_agents;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 
     const INITIATOR: End = End { address: Ipv4Addr::new(240, 64, 2, 1), port: 7 };
@@ -161,6 +209,69 @@ mod tests {
         let (incoming, _end) = tokio::join!(knocks.fetch(from), admit);
         assert_eq!(incoming.unwrap().peer, INITIATOR);
         assert!(knocks.fetch(from).await.is_none());
+    }
+
+    /// A listener that waits for data, longer than any test.
+    fn deferring() -> (TcpListener, u16) {
+        let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        let seconds: libc::c_int = 600;
+        // SAFETY: the value is an int, and as long as is said.
+        let set = unsafe {
+            libc::setsockopt(
+                listener.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_DEFER_ACCEPT,
+                (&raw const seconds).cast(),
+                size_of_val(&seconds) as libc::socklen_t,
+            )
+        };
+        assert_eq!(set, 0);
+        listener.bind(&"127.64.9.9:0".parse::<SocketAddr>().unwrap().into()).unwrap();
+        listener.listen(8).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let listener = TcpListener::from_std(listener.into()).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        (listener, port)
+    }
+
+    /// The knock arrives with the first data of the connection, or its end, and has none itself.
+    #[tokio::test]
+    async fn a_listener_that_waits_for_data_accepts_the_knock_with_it() {
+        let (listener, port) = deferring();
+        let (knocks, sources) = (Knocks::default(), Sources::bind().unwrap());
+        for ends in [false, true] {
+            let outside = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let mut initiator = TcpStream::connect(outside.local_addr().unwrap()).await.unwrap();
+            let held = Held::new(outside.accept().await.unwrap().0);
+            let knock = knocks.knock(&sources, (Ipv4Addr::new(127, 64, 9, 9), port), |_| ()).await.unwrap();
+            let from = knock.from;
+            let end = knock.admit(Incoming { peer: INITIATOR, local: End::NONE, socket: Some(held.clone()) });
+            let watching = tokio::spawn(async move { until_closed(&end, &held).await });
+            // Long enough for the kernel, which sends nothing again before 1 s.
+            let early = tokio::time::timeout(Duration::from_millis(300), listener.accept()).await;
+            assert!(early.is_err(), "accepted before there was data");
+            if ends {
+                initiator.shutdown().await.unwrap();
+            } else {
+                initiator.write_all(b"x").await.unwrap();
+            }
+            let accepted = tokio::time::timeout(DEADLINE * 6, listener.accept()).await;
+            let (knock, peer) = accepted.expect("with the data").unwrap();
+            assert_eq!(peer, SocketAddr::V4(from));
+            let knock = knock.into_std().unwrap();
+            let nothing = std::io::Read::read(&mut &knock, &mut [0; 8]);
+            assert_eq!(nothing.map_err(|error| error.kind()), Err(io::ErrorKind::WouldBlock));
+            let socket = knocks.fetch(from).await.unwrap().socket.unwrap();
+            let (socket, again) = (socket.take(), socket.take());
+            let mut socket = TcpStream::from_std(socket.unwrap()).unwrap();
+            assert!(again.is_none());
+            let mut bytes = Vec::new();
+            drop(knock);
+            watching.await.unwrap();
+            drop(initiator);
+            socket.read_to_end(&mut bytes).await.unwrap();
+            assert_eq!(bytes, if ends { b"".as_slice() } else { b"x" });
+        }
     }
 
     #[tokio::test]

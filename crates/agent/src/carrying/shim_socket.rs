@@ -137,7 +137,12 @@ async fn accepted(job: &Job, knock: SocketAddrV4, knocks: u64, is_v6: bool) -> i
         return Ok(Connected::failed(libc::ECONNABORTED));
     };
     let (local, peer) = (incoming.local, incoming.peer);
-    let handover = match &incoming.socket {
+    let socket = match incoming.socket.map(|held| held.take()) {
+        Some(None) => return Ok(Connected::failed(libc::ECONNABORTED)),
+        Some(socket) => socket,
+        None => None,
+    };
+    let handover = match &socket {
         Some(socket) => {
             if is_v6 {
                 job.sockets.names().is_v6(cookie(socket)?);
@@ -150,7 +155,7 @@ async fn accepted(job: &Job, knock: SocketAddrV4, knocks: u64, is_v6: bool) -> i
         }
     };
     let reply_to_shim = Reply { errno: 0, handover, peer, local, is_v6 };
-    let socket = incoming.socket.map(OwnedFd::from);
+    let socket = socket.map(OwnedFd::from);
     Ok(Connected { reply: reply_to_shim, socket })
 }
 
