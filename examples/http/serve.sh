@@ -5,8 +5,7 @@
 #       examples/http/serve.sh DIRECTORY n1.beta ab -k -n 5000 -c 1000 http://n1.alpha:8080/FILE
 #
 # nginx serves the files of a directory on port 8080 until the client has ended. Its
-# workers go on as the user that starts it: as another, they would be cut off from
-# the job's agent.
+# workers go on as the user that starts it, who may read the files.
 set -eu
 files=$(cd "$1" && pwd)
 client=$2

@@ -23,6 +23,17 @@ fn look_up(own: SocketAddr, other: SocketAddr) -> io::Result<Found> {
     found(ask(&sock_diag::request(own, other), &mut [0; REPLY_MAX])?)
 }
 
+/// The inode of the socket at `own` that is connected to `other`, over loopback: 0 until a
+/// program has accepted it.
+///
+/// # Errors
+/// As of the kernel: `NotFound` if there is none.
+pub fn inode(own: SocketAddr, other: SocketAddr) -> io::Result<u32> {
+    let found = look_up(own, other)?;
+    // Without one the kernel names a listener.
+    if found.other == other { Ok(found.inode) } else { Err(io::ErrorKind::NotFound.into()) }
+}
+
 /// The kernel's reply.
 fn ask<'a>(request: &[u8], reply: &'a mut [u8]) -> io::Result<&'a [u8]> {
     let netlink = netlink(SockFlag::empty())?;
@@ -136,6 +147,13 @@ mod tests {
             assert!(found.is_open_by(user));
             let cookie = socket2::SockRef::from(&stream).cookie().unwrap();
             assert_eq!(found.cookie, cookie);
+            // The other end, before and after it is accepted, and where there is only the listener.
+            assert_eq!(inode(other, own).unwrap(), 0);
+            let accepted = listener.accept().unwrap();
+            assert_ne!(inode(other, own).unwrap(), 0);
+            let nobody = SocketAddr::new(own.ip(), own.port() ^ 1);
+            assert_eq!(inode(other, nobody).unwrap_err().kind(), io::ErrorKind::NotFound);
+            drop(accepted);
             drop(stream);
             let closed = look_up(own, other).unwrap();
             assert_eq!((closed.cookie, closed.inode), (cookie, 0));

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use isthmus_wire::shim::{REPLY_LEN, Reply, Request};
 
 use crate::job::Job;
+use crate::standing;
 use crate::sys::{self, Errno, Fd, Identity, OwnedFd, Result};
 
 /// Limit for requests that the agent answers from its own state.
@@ -56,6 +57,20 @@ impl Exchange {
     }
 
     fn start(job: &Job, request: &Request, kind: i32) -> Result<Self> {
+        let socket = match standing::socket(kind) {
+            Some(socket) => socket.map_err(out_of_descriptors)?,
+            None => Self::connect(job, kind)?,
+        };
+        let bytes = request.encode();
+        // A fresh Unix socket has room for a request.
+        match sys::send(socket.raw(), &bytes) {
+            Ok(sent) if sent == bytes.len() => Ok(Self(Kept::new(socket)?)),
+            _ => Err(Errno(libc::ENETDOWN)),
+        }
+    }
+
+    /// A connection to the agent's socket.
+    fn connect(job: &Job, kind: i32) -> Result<OwnedFd> {
         let socket = sys::socket(libc::AF_UNIX, kind).map_err(out_of_descriptors)?;
         set_timeout(socket.raw(), libc::SO_SNDTIMEO, LOOKUP_DEADLINE);
         loop {
@@ -68,15 +83,7 @@ impl Exchange {
                 Err(_) => return Err(Errno(libc::ENETDOWN)),
             }
         }
-        if !sys::peer_is_trusted(socket.raw()) {
-            return Err(Errno(libc::ENETDOWN));
-        }
-        let bytes = request.encode();
-        // A fresh Unix socket has room for a request.
-        match sys::send(socket.raw(), &bytes) {
-            Ok(sent) if sent == bytes.len() => Ok(Self(Kept::new(socket)?)),
-            _ => Err(Errno(libc::ENETDOWN)),
-        }
+        if sys::peer_is_trusted(socket.raw()) { Ok(socket) } else { Err(Errno(libc::ENETDOWN)) }
     }
 
     /// The exchange as plain data, which closes nothing when it is dropped.
@@ -144,6 +151,11 @@ impl Exchange {
         Self(self.0.raised())
     }
 
+    /// The descriptor itself, to be kept.
+    pub(crate) fn into_kept(self) -> Kept {
+        self.0
+    }
+
     /// The descriptor itself, to be moved.
     pub(crate) fn kept_mut(&mut self) -> &mut Kept {
         &mut self.0
@@ -197,6 +209,10 @@ impl Kept {
 
     pub(crate) fn raw(&self) -> Fd {
         self.fd.as_ref().map_or(-1, OwnedFd::raw)
+    }
+
+    pub(crate) fn inode(&self) -> u64 {
+        self.identity.inode
     }
 
     /// The same file under a number out of the program's way.

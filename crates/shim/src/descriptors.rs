@@ -26,6 +26,15 @@ pub(crate) fn each_socket(cookie: u64, mut action: impl FnMut(Fd)) {
     }
 }
 
+/// Calls `action` with each TCP socket that listens.
+pub(crate) fn each_listener(mut action: impl FnMut(Fd)) {
+    each_open(table_size(), |fd| {
+        if sys::get_int(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Ok(1) && sys::tcp_state(fd).is_ok() {
+            action(fd);
+        }
+    });
+}
+
 /// Calls `action` with each registration of a socket.
 pub(crate) fn each_watch(socket: Identity, mut action: impl FnMut(Watch)) {
     each_open(table_size(), |epoll| {

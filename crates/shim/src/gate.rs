@@ -9,6 +9,7 @@ use std::ffi::{c_int, c_long, c_uint};
 
 use libc::msghdr;
 
+use crate::job::job;
 use crate::numbers::{self, State};
 use crate::pending::{self, List};
 use crate::sys::{self, Errno, Fd, OwnedFd, Result};
@@ -162,7 +163,7 @@ pub(crate) fn duplicate_to(from: Fd, to: Fd, duplicate: impl FnOnce() -> Result<
 /// Calls `open`, which gives out a number; once more, if the shim's own were in the way.
 pub(crate) fn with_room(mut open: impl FnMut() -> c_int) -> c_int {
     let fd = open();
-    if fd >= 0 || sys::errno() != libc::EMFILE || pending::elsewhere() {
+    if fd >= 0 || sys::errno() != libc::EMFILE || job().is_none() || pending::elsewhere() {
         return fd;
     }
     let has_room = pending::with(List::give_way);
@@ -180,7 +181,7 @@ pub(crate) unsafe fn sends(message: *const msghdr) {
     }
     // SAFETY: the caller's promise.
     let message = unsafe { message.read_unaligned() };
-    if message.msg_control.is_null() || pending::elsewhere() {
+    if message.msg_control.is_null() || job().is_none() || pending::elsewhere() {
         return;
     }
     let end = (message.msg_control as usize).saturating_add(message.msg_controllen);

@@ -313,7 +313,7 @@ fn finish(id: u64, outcome: Result<(Reply, OwnedFd)>) {
             // One that ended meanwhile needs nothing.
             let _ = match (&outcome, &replacement) {
                 (Ok(reply), Some(socket)) => {
-                    sys::send_with(channel.raw(), &reply.encode(), socket.raw()).map(drop)
+                    sys::send_with(channel.raw(), &reply.encode(), socket.raw(), 0).map(drop)
                 }
                 (Ok(_), None) => Ok(()),
                 (Err(errno), _) => sys::send(channel.raw(), &Reply::error(errno.0).encode()).map(drop),

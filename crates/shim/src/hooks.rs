@@ -12,7 +12,7 @@ use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 
 use libc::{
     FILE, addrinfo, epoll_event, hostent, ifaddrs, mmsghdr, msghdr, pid_t, size_t, sockaddr, socklen_t,
-    ssize_t, utsname,
+    ssize_t, uid_t, utsname,
 };
 
 use crate::datagrams::{self, Destination};
@@ -21,10 +21,11 @@ use crate::exec::{self, List, Named};
 use crate::job::job;
 use crate::numbers::State;
 use crate::resolve::Room;
+use crate::sandbox::Sandboxed;
 use crate::sockaddr::Storage;
 use crate::{
     children, connect, dual, failed, gate, interfaces, keepalive, listen, multicast, netlink, next, nodelay,
-    numbers, proc_net, resolve, signalled, sys, ucx, unfinished,
+    numbers, proc_net, resolve, signalled, standing, sys, ucx, unfinished,
 };
 
 macro_rules! hooks {
@@ -424,6 +425,46 @@ hooks! {
             Some(job) => interfaces::ioctl(job, fd, request, argument),
             None => next::ioctl(fd, request, argument),
         }
+    }
+
+    /// chroot(2): the way to the agent's socket is lost.
+    fn chroot(path: *const c_char) -> c_int {
+        job().into_iter().for_each(standing::open);
+        next::chroot(path)
+    }
+
+    /// setuid(2): the agent's socket is for its own user.
+    fn setuid(user: uid_t) -> c_int {
+        job().into_iter().for_each(standing::open);
+        next::setuid(user)
+    }
+
+    /// seteuid(3): the same.
+    fn seteuid(user: uid_t) -> c_int {
+        job().into_iter().for_each(standing::open);
+        next::seteuid(user)
+    }
+
+    /// setreuid(2): the same.
+    fn setreuid(real: uid_t, effective: uid_t) -> c_int {
+        job().into_iter().for_each(standing::open);
+        next::setreuid(real, effective)
+    }
+
+    /// setresuid(2): the same.
+    fn setresuid(real: uid_t, effective: uid_t, saved: uid_t) -> c_int {
+        job().into_iter().for_each(standing::open);
+        next::setresuid(real, effective, saved)
+    }
+
+    /// prctl(2): filters of system calls.
+    fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int {
+        let sandboxed = if option == libc::PR_SET_SECCOMP { Sandboxed::enter(a, b) } else { None };
+        let result = next::prctl(option, a, b, c, d);
+        if let Some(sandboxed) = sandboxed.filter(|_| result != 0) {
+            sandboxed.come_back();
+        }
+        result
     }
 
     /// execve(2).

@@ -39,12 +39,17 @@ pub(crate) struct Job {
     hosts: AtomicPtr<Hosts>,
 }
 
+static JOB: AtomicPtr<Job> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Stands for "there is no job".
+fn none() -> *mut Job {
+    static NONE: u8 = 0;
+    (&raw const NONE).cast_mut().cast()
+}
+
 /// The process's job; `None` if it has none and the shim keeps out of the way.
 pub(crate) fn job() -> Option<&'static Job> {
-    static JOB: AtomicPtr<Job> = AtomicPtr::new(std::ptr::null_mut());
-    // Stands for "there is no job".
-    static NONE: u8 = 0;
-    let none = (&raw const NONE).cast_mut().cast::<Job>();
+    let none = none();
     let mut current = JOB.load(Ordering::Acquire);
     if current.is_null() {
         // Two threads may come here at once; the second one's work is dropped.
@@ -67,6 +72,16 @@ pub(crate) fn job() -> Option<&'static Job> {
     }
     // SAFETY: published once, never freed, only shared.
     Some(unsafe { &*current })
+}
+
+/// From now on the process has no job.
+pub(crate) fn leave() {
+    JOB.store(none(), Ordering::Release);
+}
+
+/// The process has this job after all.
+pub(crate) fn come_back(job: &'static Job) {
+    JOB.store(std::ptr::from_ref(job).cast_mut(), Ordering::Release);
 }
 
 impl Job {

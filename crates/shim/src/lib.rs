@@ -18,6 +18,7 @@
 //! | sets or reads options of IPv6 | `dual`: those of the IPv4 socket that it has |
 //! | sets or reads options of keepalives | `keepalive`: those that isthmus sets don't show |
 //! | sets or reads `TCP_NODELAY` | `nodelay`: the way to the agent always has it |
+//! | changes its root or its user, forbids itself system calls | `standing`, `sandbox`: it keeps its agent |
 //! | starts a program | `exec`, `executable`: it stays in the job whatever its environment |
 //! | starts ranks, as a daemon of a launcher | `children`: its agent is told how they end |
 //! | | `signalled`: and of signals that end it |
@@ -41,6 +42,7 @@
 #![cfg_attr(test, allow(dead_code))]
 
 mod agent;
+mod bpf;
 mod children;
 mod connect;
 mod datagrams;
@@ -74,8 +76,10 @@ mod peer;
 mod pending;
 mod proc_net;
 mod resolve;
+mod sandbox;
 mod signalled;
 mod sockaddr;
+mod standing;
 mod sys;
 mod table;
 mod ucx;
@@ -118,6 +122,8 @@ mod tests {
 
 #[cfg(not(test))]
 mod load {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use crate::{ends, exec, failed, job, keepalive, limit, pending, table, unfinished};
 
     /// Called by the loader before the program starts.
@@ -139,15 +145,25 @@ mod load {
         unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
     }
 
+    /// A fork is under way for which all is locked. Not so in a process that has left its job.
+    static LOCKED: AtomicBool = AtomicBool::new(false);
+
     unsafe extern "C" fn before_fork() {
+        if job::job().is_none() {
+            return;
+        }
         pending::before_fork();
         ends::before_fork();
         failed::before_fork();
         keepalive::before_fork();
         limit::before_fork();
+        LOCKED.store(true, Ordering::Relaxed);
     }
 
     unsafe extern "C" fn in_parent() {
+        if !LOCKED.swap(false, Ordering::Relaxed) {
+            return;
+        }
         limit::after_fork();
         keepalive::after_fork();
         failed::after_fork();
@@ -156,6 +172,9 @@ mod load {
     }
 
     unsafe extern "C" fn in_child() {
+        if !LOCKED.swap(false, Ordering::Relaxed) {
+            return;
+        }
         limit::after_fork();
         keepalive::after_fork();
         failed::after_fork();

@@ -16,7 +16,7 @@ use crate::nodelay;
 use crate::own_address;
 use crate::peer;
 use crate::sockaddr::{Family, Inet, Storage};
-use crate::sys::{self, Fd};
+use crate::sys::{self, Errno, Fd};
 
 /// bind: the node's own virtual address is its twin, the only one that the
 /// node has. So is an interface's address for a stream socket: the site's network must not
@@ -111,7 +111,14 @@ fn arrive(job: &Job, listener: Fd, fd: Fd, name: &Storage, flags: c_int) -> Opti
     let knock = SocketAddrV4::new(peer.ip, peer.port);
     let is_v6 = peer.family == Family::Mapped;
     let (reply, socket) =
-        agent::look_up(job, &Request::Accept { knock, cookie: sys::cookie(fd), is_v6 }).ok()?;
+        match agent::look_up(job, &Request::Accept { knock, cookie: sys::cookie(fd), is_v6 }) {
+            Ok(fetched) => fetched,
+            // The agent may have passed the connection on by now, or the program has no room.
+            Err(Errno(libc::ETIMEDOUT | libc::ENOBUFS | libc::EPROTO)) => return None,
+            // This process has lost its agent, which will notice, and carry the connection on the
+            // knock.
+            Err(_) => return Some(*name),
+        };
     if reply.errno != 0 {
         return None;
     }

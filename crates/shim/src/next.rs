@@ -19,12 +19,7 @@ macro_rules! next {
             /// As the function itself demands.
             #[allow(clippy::too_many_arguments, clippy::unused_unit, reason = "as the C functions are")]
             pub(crate) unsafe fn $name($($arg: $type),*) -> $result {
-                static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-                const NAME: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                    Ok(name) => name,
-                    Err(_) => c"",
-                };
-                let pointer = resolve(&NEXT, NAME);
+                let pointer = resolve(&found::$name, name_of!($name));
                 if pointer.is_null() {
                     sys::set_errno(libc::ENOSYS);
                     return $missing;
@@ -36,7 +31,29 @@ macro_rules! next {
                 unsafe { function($($arg),*) }
             }
         )*
+
+        /// Where each was found.
+        #[allow(non_upper_case_globals, reason = "as the functions")]
+        mod found {
+            use super::{AtomicPtr, c_void};
+            $(pub(super) static $name: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());)*
+        }
+
+        /// Looks for all of them.
+        pub(crate) fn find_all() {
+            $(resolve(&found::$name, name_of!($name));)*
+        }
     };
+}
+
+macro_rules! name_of {
+    ($name:ident) => {{
+        const NAME: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+            Ok(name) => name,
+            Err(_) => c"",
+        };
+        NAME
+    }};
 }
 
 fn resolve(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
@@ -94,6 +111,12 @@ pub(crate) unsafe fn cleanup_pop(buffer: &mut Cleanup) {
 }
 
 next! {
+    chroot(path: *const c_char) -> c_int, else -1;
+    setuid(user: libc::uid_t) -> c_int, else -1;
+    seteuid(user: libc::uid_t) -> c_int, else -1;
+    setreuid(real: libc::uid_t, effective: libc::uid_t) -> c_int, else -1;
+    setresuid(real: libc::uid_t, effective: libc::uid_t, saved: libc::uid_t) -> c_int, else -1;
+    prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int, else -1;
     poll(fds: *mut libc::pollfd, count: libc::nfds_t, timeout: c_int) -> c_int, else -1;
     connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int, else -1;
     bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int, else -1;

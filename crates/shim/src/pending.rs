@@ -80,6 +80,8 @@ pub(crate) struct List {
     pub(crate) next_deadline: Option<Instant>,
     /// A thread is there as long as this is.
     pub(crate) wakers: Option<Wakers>,
+    /// The connection to the agent that stays.
+    standing: Option<Kept>,
     pub(crate) numbers: Numbers,
 }
 
@@ -93,6 +95,7 @@ static LIST: Lock<List> = Lock::new(List {
     has_given_up: false,
     next_deadline: None,
     wakers: None,
+    standing: None,
     numbers: Numbers::new(),
 });
 

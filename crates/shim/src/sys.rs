@@ -629,7 +629,7 @@ fn receive_now(fd: Fd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>)> {
 }
 
 /// sendmsg(2) of a whole message with one descriptor.
-pub(crate) fn send_with(fd: Fd, bytes: &[u8], passed: Fd) -> Result<c_int> {
+pub(crate) fn send_with(fd: Fd, bytes: &[u8], passed: Fd, flags: c_int) -> Result<c_int> {
     const FD_LEN: u32 = size_of::<Fd>() as u32;
     let mut control = Control([0; 32]);
     let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
@@ -650,7 +650,7 @@ pub(crate) fn send_with(fd: Fd, bytes: &[u8], passed: Fd) -> Result<c_int> {
     // SAFETY: the control buffer has room for the header and one descriptor.
     unsafe { libc::CMSG_DATA(header).cast::<Fd>().write_unaligned(passed) };
     // SAFETY: all buffers that `message` names live through the call.
-    check(unsafe { libc::syscall(libc::SYS_sendmsg, fd, &raw const message, libc::MSG_NOSIGNAL) })
+    check(unsafe { libc::syscall(libc::SYS_sendmsg, fd, &raw const message, flags | libc::MSG_NOSIGNAL) })
 }
 
 /// The machine's own host name, not the grid name.

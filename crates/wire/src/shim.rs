@@ -7,7 +7,8 @@
 //! Request, 40 bytes                      Reply, 32 bytes
 //!  0 u8  VERSION                          0 i32 errno, 0 for success
 //!  1 u8  operation                        4 u8  Handover
-//!  2 u16 port of the destination          5 u8  1 for an IPv6 socket
+//!  2 u16 port of the destination,         5 u8  1 for an IPv6 socket
+//!        or of a listener
 //!                                         6 [2] zero
 //!  4 u32 virtual destination, knock, or   8 u32 peer's virtual address
 //!        wait status of a process, or
@@ -24,6 +25,10 @@
 //! ```
 //!
 //! A shim that closes the connection before the reply cancels its request.
+//!
+//! A process that is about to lose its way to the socket asks for a connection that stays
+//! ([`Request::Stand`]). That has no reply. For each request the shim then makes a pair of
+//! sockets, and sends the agent one of the two, with a byte.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -113,6 +118,16 @@ pub enum Request {
         /// Its id.
         pid: u32,
     },
+    /// This connection stays, and brings sockets with further requests.
+    Stand,
+    /// This process is about to lose the calls by which it fetches the connections of its
+    /// listener at this port. The agent is to carry them.
+    Keep {
+        /// Port of the listener.
+        port: u16,
+    },
+    /// The same of all calls by which connections are made.
+    Leave,
 }
 
 mod operation {
@@ -126,6 +141,9 @@ mod operation {
     pub(super) const SIGNALLED: u8 = 8;
     pub(super) const UNFINISHED: u8 = 9;
     pub(super) const COLLECTED: u8 = 10;
+    pub(super) const STAND: u8 = 11;
+    pub(super) const KEEP: u8 = 12;
+    pub(super) const LEAVE: u8 = 13;
 }
 
 impl Request {
@@ -182,6 +200,12 @@ impl Request {
                 put(1, &[operation::COLLECTED]);
                 put(20, &pid.to_ne_bytes());
             }
+            Self::Stand => put(1, &[operation::STAND]),
+            Self::Keep { port } => {
+                put(1, &[operation::KEEP]);
+                put(2, &port.to_ne_bytes());
+            }
+            Self::Leave => put(1, &[operation::LEAVE]),
         }
         out
     }
@@ -194,11 +218,12 @@ impl Request {
         let cookie = u64::from_ne_bytes(array(bytes, 24));
         let address = Ipv4Addr::from(u32::from_ne_bytes(array(bytes, 4)));
         let number = u32::from_ne_bytes(array(bytes, 20));
+        let port = u16::from_ne_bytes(array(bytes, 2));
         let is_v6 = bytes[32] != 0;
         match (bytes[0], bytes[1]) {
             (VERSION, operation::CONNECT) => Ok(Self::Connect {
                 destination: address,
-                port: u16::from_ne_bytes(array(bytes, 2)),
+                port,
                 source_port: u16::from_ne_bytes(array(bytes, 8)),
                 send_buffer: u32::from_ne_bytes(array(bytes, 12)),
                 receive_buffer: u32::from_ne_bytes(array(bytes, 16)),
@@ -220,6 +245,9 @@ impl Request {
             }
             (VERSION, operation::UNFINISHED) => Ok(Self::Unfinished),
             (VERSION, operation::COLLECTED) => Ok(Self::Collected { pid: number }),
+            (VERSION, operation::STAND) => Ok(Self::Stand),
+            (VERSION, operation::KEEP) => Ok(Self::Keep { port }),
+            (VERSION, operation::LEAVE) => Ok(Self::Leave),
             (VERSION, other) => Err(DecodeError::new("shim request", format!("unknown operation {other}"))),
             (other, _) => {
                 Err(DecodeError::new("shim request", format!("version {other}, this agent speaks {VERSION}")))
@@ -338,6 +366,9 @@ mod tests {
             Request::Signalled { signal: 15, sender: 4711 },
             Request::Unfinished,
             Request::Collected { pid: 4711 },
+            Request::Stand,
+            Request::Keep { port: 8080 },
+            Request::Leave,
         ] {
             assert_eq!(Request::decode(&request.encode()), Ok(request));
         }

@@ -8,6 +8,7 @@ mod black_hole;
 mod carried;
 mod changes;
 mod collectives;
+mod confined;
 mod conformance;
 mod demo;
 mod doctor;

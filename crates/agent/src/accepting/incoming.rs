@@ -389,11 +389,18 @@ async fn connect(
             job.sockets.handed_over(inode(&stream)?);
             let (from, held) = (knock.from, Held::new(stream));
             let incoming = Incoming { peer: ends.peer, local: ends.local, socket: Some(held.clone()) };
-            let stream = knock.admit(incoming);
+            let (stream, past_rx) = knock.admit(incoming);
             debug!(job = %job.id, "handed over");
-            tokio::select! {
-                () = until_closed(&stream, &held) => {}
-                () = job.ended.cancelled() => {}
+            let is_carried = tokio::select! {
+                biased;
+                () = job.sockets.is_kept(preamble.destination_port) => true,
+                Ok(()) = past_rx => true,
+                () = until_closed(&stream, &held) => false,
+                () = job.ended.cancelled() => false,
+            };
+            if is_carried && let Some(socket) = held.take() {
+                job.sockets.knocks.carried(from, (ends.peer, ends.local));
+                return node.plane().splice(socket, stream.into_std()?);
             }
             job.sockets.knocks.forget(from);
             // A socket that was not fetched is closed by a reset, as the kernel does
@@ -417,7 +424,7 @@ async fn connect(
 
 /// The program's end of a connection that the agent carries.
 fn admit(job: &JobId, knock: Knock, ends: Ends) -> io::Result<std::net::TcpStream> {
-    let stream = knock.admit(Incoming { peer: ends.peer, local: ends.local, socket: None });
+    let (stream, _) = knock.admit(Incoming { peer: ends.peer, local: ends.local, socket: None });
     debug!(%job, "handed over");
     stream.into_std()
 }

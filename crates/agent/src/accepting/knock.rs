@@ -12,7 +12,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use isthmus_net::exhausted::{self, Exhausted};
 use isthmus_net::lock;
@@ -22,6 +22,8 @@ use isthmus_wire::shim::End;
 use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
+
+use super::past::{Found, Look, Watched};
 
 /// How long a listener's queue may stay full.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
@@ -66,7 +68,15 @@ impl Held {
 
 /// Knocks that no `accept` has fetched yet, by source.
 #[derive(Debug, Default)]
-pub(crate) struct Knocks(Mutex<HashMap<SocketAddrV4, oneshot::Receiver<Incoming>>>);
+pub(crate) struct Knocks(Mutex<HashMap<SocketAddrV4, Unfetched>>);
+
+#[derive(Debug)]
+struct Unfetched {
+    incoming_rx: oneshot::Receiver<Incoming>,
+    /// To be called once the program has taken the knock past its shim.
+    past_tx: Option<oneshot::Sender<()>>,
+    watched: Watched,
+}
 
 /// A knock that the kernel has put into the listener's queue.
 #[derive(Debug)]
@@ -75,6 +85,8 @@ pub(crate) struct Knock {
     pub stream: TcpStream,
     /// The agent's address.
     pub from: SocketAddrV4,
+    /// The program has taken the knock past its shim.
+    past_rx: oneshot::Receiver<()>,
     incoming_tx: oneshot::Sender<Incoming>,
 }
 
@@ -99,25 +111,27 @@ impl Knocks {
                 Status::Failed
             }
         };
-        let to = SocketAddrV4::new(twin, port).into();
-        let connecting = sources.connect(to, Buffers::default(), |from| self.expect(from));
+        let to = SocketAddrV4::new(twin, port);
+        let connecting = sources.connect(to.into(), Buffers::default(), |from| self.expect(from, to));
         let connected = tokio::time::timeout(DEADLINE, connecting).await;
         let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let (stream, mut expected) = connected.map_err(failed)?;
         let stream = TcpStream::from_std(stream).map_err(failed)?;
-        let incoming_tx = expected.incoming_tx.take().ok_or(Status::Failed)?;
-        Ok(Knock { stream, from: expected.from, incoming_tx })
+        let (incoming_tx, past_rx) = expected.ends.take().ok_or(Status::Failed)?;
+        Ok(Knock { stream, from: expected.from, past_rx, incoming_tx })
     }
 
     /// Has [`fetch`](Self::fetch) wait for a knock from this address; `None` if an
     /// earlier knock from there was not fetched yet.
-    fn expect(&self, from: SocketAddrV4) -> Option<Expected<'_>> {
+    fn expect(&self, from: SocketAddrV4, to: SocketAddrV4) -> Option<Expected<'_>> {
         match lock(&self.0).entry(from) {
             Entry::Occupied(_) => None,
             Entry::Vacant(vacant) => {
                 let (incoming_tx, incoming_rx) = oneshot::channel();
-                vacant.insert(incoming_rx);
-                Some(Expected { knocks: self, from, incoming_tx: Some(incoming_tx) })
+                let (past_tx, past_rx) = oneshot::channel();
+                let watched = Watched::new(to, Instant::now());
+                vacant.insert(Unfetched { incoming_rx, past_tx: Some(past_tx), watched });
+                Some(Expected { knocks: self, from, ends: Some((incoming_tx, past_rx)) })
             }
         }
     }
@@ -125,14 +139,52 @@ impl Knocks {
     /// Waits for the connection behind the knock from this address; none if the agent
     /// did not knock from there, or the initiator has left.
     pub(crate) async fn fetch(&self, from: SocketAddrV4) -> Option<Incoming> {
-        let incoming_rx = lock(&self.0).remove(&from)?;
-        tokio::time::timeout(DEADLINE, incoming_rx).await.ok()?.ok()
+        let unfetched = lock(&self.0).remove(&from)?;
+        tokio::time::timeout(DEADLINE, unfetched.incoming_rx).await.ok()?.ok()
+    }
+
+    /// The agent carries this connection on its knock. A shim may still fetch its names.
+    pub(crate) fn carried(&self, from: SocketAddrV4, (peer, local): (End, End)) {
+        if let Some(unfetched) = lock(&self.0).get_mut(&from) {
+            let (incoming_tx, incoming_rx) = oneshot::channel();
+            // There is room for one.
+            let _ = incoming_tx.send(Incoming { peer, local, socket: None });
+            (unfetched.incoming_rx, unfetched.past_tx) = (incoming_rx, None);
+        }
+    }
+
+    /// Some of the knocks that are to be looked at, with their destinations.
+    pub(crate) fn to_look_at(&self, now: Instant, most: usize) -> Vec<(SocketAddrV4, SocketAddrV4)> {
+        let unfetched = lock(&self.0);
+        let due = unfetched.iter().filter(|(_, unfetched)| unfetched.watched.is_due(now));
+        due.take(most).map(|(from, unfetched)| (*from, unfetched.watched.to)).collect()
+    }
+
+    /// Notes what was found. Returns whether a program has taken the knock past its shim,
+    /// which is found for the first time.
+    pub(crate) fn found(&self, from: SocketAddrV4, found: Found, now: Instant) -> bool {
+        let mut all = lock(&self.0);
+        let Some(unfetched) = all.get_mut(&from) else { return false };
+        match unfetched.watched.look(found, now) {
+            Look::Goes => {
+                all.remove(&from);
+                false
+            }
+            Look::Stays => false,
+            Look::IsPast => {
+                if let Some(past_tx) = unfetched.past_tx.take() {
+                    // A knock that is the connection itself has nobody who waits.
+                    let _ = past_tx.send(());
+                }
+                true
+            }
+        }
     }
 
     /// Drops a knock that was not fetched; returns its connection, if it was
     /// admitted.
     pub(crate) fn forget(&self, from: SocketAddrV4) -> Option<Incoming> {
-        lock(&self.0).remove(&from)?.try_recv().ok()
+        lock(&self.0).remove(&from)?.incoming_rx.try_recv().ok()
     }
 }
 
@@ -141,12 +193,12 @@ struct Expected<'a> {
     knocks: &'a Knocks,
     from: SocketAddrV4,
     /// None once the knock was made.
-    incoming_tx: Option<oneshot::Sender<Incoming>>,
+    ends: Option<(oneshot::Sender<Incoming>, oneshot::Receiver<()>)>,
 }
 
 impl Drop for Expected<'_> {
     fn drop(&mut self) {
-        if self.incoming_tx.is_some() {
+        if self.ends.is_some() {
             self.knocks.forget(self.from);
         }
     }
@@ -155,11 +207,12 @@ impl Drop for Expected<'_> {
 impl Knock {
     /// Passes the connection to the shim and returns the agent's end of the knock.
     /// To be called only after the answer "connected" was sent: from here on the
-    /// program may write to the socket.
-    pub(crate) fn admit(self, incoming: Incoming) -> TcpStream {
+    /// program may write to the socket. Returns also who hears of it if the program takes it
+    /// past its shim.
+    pub(crate) fn admit(self, incoming: Incoming) -> (TcpStream, oneshot::Receiver<()>) {
         // If the program has closed its listener, this drops the socket, too.
         let _ = self.incoming_tx.send(incoming);
-        self.stream
+        (self.stream, self.past_rx)
     }
 }
 
@@ -245,7 +298,8 @@ mod tests {
             let held = Held::new(outside.accept().await.unwrap().0);
             let knock = knocks.knock(&sources, (Ipv4Addr::new(127, 64, 9, 9), port), |_| ()).await.unwrap();
             let from = knock.from;
-            let end = knock.admit(Incoming { peer: INITIATOR, local: End::NONE, socket: Some(held.clone()) });
+            let (end, _) =
+                knock.admit(Incoming { peer: INITIATOR, local: End::NONE, socket: Some(held.clone()) });
             let watching = tokio::spawn(async move { until_closed(&end, &held).await });
             // Long enough for the kernel, which sends nothing again before 1 s.
             let early = tokio::time::timeout(Duration::from_millis(300), listener.accept()).await;

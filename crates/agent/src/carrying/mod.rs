@@ -4,6 +4,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`shim_socket`] | serves the shims' requests |
+//! | `notices` | what processes tell of themselves |
 //! | [`connect`] | opens a connection for a program |
 //! | `persist` | tries again while it can't be made |
 //! | [`introduction`] | introduces it to the acceptor's agent |
@@ -18,6 +19,7 @@ pub(crate) mod connect;
 pub(crate) mod introduction;
 pub(crate) mod link;
 pub(crate) mod names;
+mod notices;
 pub(crate) mod persist;
 pub(crate) mod ports;
 pub(crate) mod sealed;

@@ -4,31 +4,31 @@ use std::io;
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use isthmus_net::connection::Connection;
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::exhausted::{self, Exhausted, Spell};
-use isthmus_net::handover;
+use isthmus_net::handover::{self, Received};
 use isthmus_wire::proto::{self, job_news};
 use isthmus_wire::shim::{End, Handover, REQUEST_LEN, Reply, Request};
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{MsgFlags, getsockopt, recv};
+use socket2::{Domain, SockRef, Type};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncReadExt as _, Interest};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 use crate::carrying::connect::{Connected, Wanted, connect};
 use crate::carrying::names::Ends;
+use crate::carrying::notices;
 use crate::carrying::sockets::cookie;
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
-use crate::observing::starters;
-use crate::starting::programs::{self, Uncarried};
 
 /// How long a shim's request may take to arrive.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(10);
@@ -44,17 +44,44 @@ pub(crate) async fn serve(node: Arc<Node>, job: Arc<Job>, listener: AsyncFd<Unix
         match accepted {
             Ok((stream, _)) => {
                 unserved.served();
-                let (node, job) = (node.clone(), job.clone());
-                tokio::spawn(async move {
-                    if let Err(error) = answer(&node, &job, stream).await {
-                        debug!(%error, "a shim's request failed");
-                        tell(&node, &job, &error);
-                    }
-                });
+                tokio::spawn(served(node.clone(), job.clone(), stream));
             }
             Err(error) => {
                 unserved.failed(&node, &job, &error);
                 tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+/// Serves one shim. Boxed, because one request brings others.
+fn served(node: Arc<Node>, job: Arc<Job>, stream: UnixStream) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    Box::pin(async move {
+        if let Err(error) = answer(&node, &job, stream).await {
+            debug!(%error, "a shim's request failed");
+            tell(&node, &job, &error);
+        }
+    })
+}
+
+/// Serves the requests that come over a connection that stays, until it ends.
+async fn stand(node: &Arc<Node>, job: &Arc<Job>, stream: UnixStream) -> io::Result<()> {
+    stream.set_nonblocking(true)?;
+    // SAFETY: the stream keeps its descriptor for as long as it lives.
+    let stream = unsafe { AsyncFd::register_with_interest(stream, Interest::READABLE) }?;
+    loop {
+        let received = tokio::select! {
+            received = stream.async_io(Interest::READABLE, handover::receive) => received?,
+            () = job.ended.cancelled() => return Ok(()),
+        };
+        match received {
+            Received::End => return Ok(()),
+            Received::Byte(None) => {}
+            Received::Byte(Some(socket)) => {
+                let has = SockRef::from(&socket);
+                if has.domain()? == Domain::UNIX && has.r#type()? == Type::STREAM {
+                    tokio::spawn(served(node.clone(), job.clone(), socket.into()));
+                }
             }
         }
     }
@@ -205,84 +232,18 @@ async fn answer(node: &Arc<Node>, job: &Arc<Job>, stream: UnixStream) -> io::Res
             });
             reply(&stream, &Connected { reply: found, socket: None })
         }
-        Request::Starting { fd } => {
-            let pid = getsockopt(&stream, PeerCredentials)?.pid();
-            let examining = tokio::task::spawn_blocking(move || examine(pid, fd));
-            if let Ok(Some(found)) = examining.await {
-                info!(job = %job.id, program = found.program, reason = ?found.hindrance, "not carried");
-                job.news.uncarried(node.uncarried(found));
+        Request::Stand => stand(node, job, stream).await,
+        notice => {
+            if let Ok(process) = u32::try_from(getsockopt(&stream, PeerCredentials)?.pid()) {
+                notices::noticed(node, job, process, notice).await;
+            }
+            // Of this one nobody waits for the reply.
+            if matches!(notice, Request::Collected { .. }) {
+                return Ok(());
             }
             reply(&stream, &Connected { reply: Reply::error(0), socket: None })
         }
-        Request::Rank { rank } => {
-            job.ranks.introduced(caller(&stream)?, rank, tell_live(node, job));
-            known(&stream)
-        }
-        Request::Daemon { daemon } => {
-            job.starters.is_daemon(caller(&stream)?, daemon);
-            known(&stream)
-        }
-        Request::Ended { pid, status } => {
-            tell_end(job, job.ranks.ended(node.name(), pid, status, tell_live(node, job)));
-            tell_killed(job, job.starters.ended(node.name(), pid, status));
-            known(&stream)
-        }
-        Request::Collected { pid } => {
-            job.ranks.collected(pid, tell_live(node, job));
-            // It doesn't wait.
-            Ok(())
-        }
-        Request::Unfinished => {
-            tell_end(job, job.ranks.unfinished(node.name(), caller(&stream)?));
-            known(&stream)
-        }
-        Request::Signalled { signal, sender } => {
-            tell_killed(job, starters::signalled(node.name(), caller(&stream)?, signal, sender));
-            known(&stream)
-        }
     }
-}
-
-/// The id of the process that asks.
-fn caller(stream: &UnixStream) -> io::Result<u32> {
-    u32::try_from(getsockopt(stream, PeerCredentials)?.pid()).map_err(io::Error::other)
-}
-
-/// The reply that means only that the agent knows.
-fn known(stream: &UnixStream) -> io::Result<()> {
-    reply(stream, &Connected { reply: Reply::error(0), socket: None })
-}
-
-/// Tells whether any process here is a rank.
-fn tell_live(node: &Node, job: &Job) -> impl FnOnce(bool) {
-    move |any| {
-        let node = node.name().to_string();
-        job.news.send(job_news::Kind::RanksLive(proto::RanksLive { node, any }));
-    }
-}
-
-/// Tells of a rank's end. Once the job ends here, its end ends them.
-fn tell_end(job: &Job, ended: Option<proto::RankEnded>) {
-    if let Some(ended) = ended.filter(|_| !job.processes.is_closed()) {
-        info!(job = %job.id, rank = ended.rank, signal = ended.signal, status = ended.status, "a rank has ended");
-        job.news.rank_ended(ended);
-    }
-}
-
-/// Tells of the end of what starts ranks, in the same way.
-fn tell_killed(job: &Job, killed: Option<proto::CommandKilled>) {
-    if let Some(killed) = killed.filter(|_| !job.processes.is_closed()) {
-        info!(job = %job.id, command = killed.command, signal = killed.signal, "what starts ranks is ended");
-        job.news.send(job_news::Kind::CommandKilled(killed));
-    }
-}
-
-/// Examines a program that a process is about to start and has open.
-fn examine(pid: i32, fd: u32) -> Option<Uncarried> {
-    let held = PathBuf::from(format!("/proc/{pid}/fd/{fd}"));
-    let path = std::fs::read_link(&held).ok()?;
-    let hindrance = programs::hindrance(programs::open(&held).ok()?)?;
-    Some(Uncarried { program: path.to_string_lossy().into_owned(), file: path, hindrance })
 }
 
 /// Sends the only reply on a socket, which therefore has room for it.

@@ -10,6 +10,7 @@ use isthmus_wire::{GridName, JobId, VirtualAddress};
 use tonic::Status;
 use tracing::info;
 
+use crate::accepting::past;
 use crate::carrying::{persist, shim_socket};
 use crate::jobs::job::{Job, Terms};
 use crate::jobs::job_directory::{JobDirectory, MPI_LIBRARY};
@@ -103,6 +104,7 @@ pub(crate) fn begin(
     part::spawn(node, &job, "the job's socket", serving);
     tokio::spawn(links::follow(node.clone(), job.clone()));
     tokio::spawn(ranks::follow(job.clone()));
+    tokio::spawn(past::follow(node.clone(), job.clone()));
     info!(job = %job.id, nodes = job.members.nodes.len(), "job begins");
     Ok((job, news_rx))
 }

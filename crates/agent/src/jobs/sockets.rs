@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 use isthmus_carry::trunk::Running;
 use isthmus_net::lock;
 use isthmus_wire::Nonce;
+use tokio::sync::watch;
 
 use crate::accepting::knock::Knocks;
 use crate::carrying::names::Names;
@@ -31,6 +32,8 @@ pub(crate) struct Sockets {
     handed_over: Mutex<HashSet<u64>>,
     /// Streams of trunks that carry its connections.
     streams: Mutex<Streams>,
+    /// Ports of listeners whose processes can't fetch connections.
+    kept: watch::Sender<HashSet<u16>>,
 }
 
 #[derive(Debug, Default)]
@@ -52,6 +55,19 @@ impl Sockets {
     /// Names of handed-over sockets.
     pub(crate) fn names(&self) -> MutexGuard<'_, Names> {
         lock(&self.names)
+    }
+
+    /// The process that listens at this port can't fetch its connections any more.
+    pub(crate) fn keep(&self, port: u16) {
+        self.kept.send_modify(|ports| {
+            ports.insert(port);
+        });
+    }
+
+    /// Waits until the agent must carry the connections to this port.
+    pub(crate) async fn is_kept(&self, port: u16) {
+        // The sender lives as long as this.
+        let _ = self.kept.subscribe().wait_for(|ports| ports.contains(&port)).await;
     }
 
     /// Records that this socket was handed over.

@@ -76,6 +76,12 @@ fn reason(program: &UncarriedProgram) -> String {
                 "{what} is for another machine ({detail}), so it is not carried; use a build for this one"
             )
         }
+        Hindrance::PastLibc => format!(
+            "{what} accepts connections past the C library, as by io_uring, or has lost its agent, so its agent carries them, and it doesn't see who they are from; docs/beyond-mpi.md has what it can do instead"
+        ),
+        Hindrance::Filter => format!(
+            "{what} has a filter of system calls (seccomp) that lets isthmus do nothing, so the connections that it opens are not carried; start it without the filter"
+        ),
         Hindrance::Unknown => format!("{what} cannot be carried"),
     }
 }

@@ -6,6 +6,7 @@ use crate::agent::Kept;
 use crate::helper;
 use crate::limit;
 use crate::numbers::{self, Left, NO_CONNECT, State};
+use crate::standing;
 use crate::sys::{Errno, Fd, Result};
 
 use super::{Ask, List, Pending};
@@ -98,12 +99,22 @@ impl List {
         wakers.await_reply(id, exchange.raw())
     }
 
+    /// Keeps the connection to the agent that stays, or none.
+    pub(crate) fn stand(&mut self, kept: Option<Kept>) {
+        if let Some(kept) = &kept {
+            self.numbers.own(kept.raw());
+        }
+        standing::note(kept.as_ref());
+        self.standing = kept;
+    }
+
     /// All descriptors of the shim's own. Like all that close may come to, it
     /// allocates nothing and frees nothing.
     fn each_kept(&mut self, action: &mut dyn FnMut(&mut Kept)) {
         if let Some(wakers) = &mut self.wakers {
             wakers.each_kept(action);
         }
+        self.standing.iter_mut().for_each(&mut *action);
         for pending in self.items.values_mut() {
             pending.ask.each_kept(action);
             pending.child_channels.iter_mut().for_each(&mut *action);
@@ -135,6 +146,7 @@ impl List {
         if let Some(moved) = moved {
             self.numbers.own(moved);
         }
+        standing::note(self.standing.as_ref());
         helper::wake(self);
     }
 
@@ -157,6 +169,17 @@ impl List {
         if let Some(pending) = self.items.get_mut(&connect) {
             pending.number = number;
         }
+    }
+
+    /// Forgets all that is known of the process, which from now on does without the shim.
+    pub(crate) fn forget_all(&mut self) {
+        self.items.clear();
+        self.later.clear();
+        helper::wake(self);
+        for (fd, _) in numbers::known(0, c_uint::MAX) {
+            self.numbers.leave(fd);
+        }
+        self.stand(None);
     }
 
     /// Makes the helper drop a connect.

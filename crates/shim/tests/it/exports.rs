@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-const HOOKED: [&str; 70] = [
+const HOOKED: [&str; 76] = [
     "__gethostname_chk",
     "__open64_2",
     "__open_2",
@@ -16,6 +16,7 @@ const HOOKED: [&str; 70] = [
     "accept",
     "accept4",
     "bind",
+    "chroot",
     "close",
     "close_range",
     "closefrom",
@@ -59,13 +60,18 @@ const HOOKED: [&str; 70] = [
     "openat64",
     "posix_spawn",
     "posix_spawnp",
+    "prctl",
     "recv",
     "recvfrom",
     "recvmsg",
     "sendmmsg",
     "sendmsg",
     "sendto",
+    "seteuid",
+    "setresuid",
+    "setreuid",
     "setsockopt",
+    "setuid",
     "sigaction",
     "signal",
     "socket",

@@ -1,0 +1,195 @@
+//! Programs that accept a knock and never fetch the connection behind it: by io_uring, by
+//! system calls of their own, or because they have lost their agent. The kernel tells the
+//! agent who has a knock's other end. The user reads the program's name, and the agent
+//! carries the connection on the knock.
+
+use std::net::SocketAddrV4;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use isthmus_net::sock_diag;
+use isthmus_wire::proto::Hindrance as Kind;
+use procfs::process::{FDTarget, Process, all_processes};
+use tracing::info;
+
+use crate::jobs::job::Job;
+use crate::jobs::node::Node;
+use crate::starting::preloadable::Hindrance;
+use crate::starting::programs::Uncarried;
+
+/// Between two looks at a knock that isn't fetched. A shim takes milliseconds; a process that
+/// was stopped meanwhile may take longer, and loses nothing.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// The same once it is carried: only its end is missing.
+const LATER: Duration = Duration::from_secs(30);
+/// Knocks that are looked at in a row, so that other tasks get their turn.
+const AT_ONCE: usize = 256;
+
+/// Where a knock that isn't fetched is, as the kernel tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    Nowhere,
+    /// In the listener's queue.
+    Queued,
+    /// A process has it.
+    Accepted,
+}
+
+/// What follows from a look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// There is nothing left to look at.
+    Goes,
+    Stays,
+    /// A program has taken it past its shim.
+    IsPast,
+}
+
+/// A knock that isn't fetched.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Watched {
+    /// The program's end.
+    pub to: SocketAddrV4,
+    next_look: Instant,
+    was_accepted: bool,
+    is_past: bool,
+}
+
+impl Watched {
+    pub(crate) fn new(to: SocketAddrV4, now: Instant) -> Self {
+        Self { to, next_look: now + INTERVAL, was_accepted: false, is_past: false }
+    }
+
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.next_look <= now
+    }
+
+    /// What was found. Accepted in two looks, it is past: between them any shim has fetched it.
+    pub(crate) fn look(&mut self, found: Found, now: Instant) -> Look {
+        self.next_look = now + if self.is_past { LATER } else { INTERVAL };
+        match found {
+            Found::Nowhere => return Look::Goes,
+            Found::Queued => {}
+            Found::Accepted if self.was_accepted && !self.is_past => {
+                self.is_past = true;
+                return Look::IsPast;
+            }
+            Found::Accepted => self.was_accepted = true,
+        }
+        Look::Stays
+    }
+}
+
+/// Looks until the job ends.
+pub(crate) async fn follow(node: Arc<Node>, job: Arc<Job>) {
+    let mut interval = tokio::time::interval(INTERVAL);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = interval.tick() => {}
+            () = job.ended.cancelled() => return,
+        }
+        let now = Instant::now();
+        for (from, to) in job.sockets.knocks.to_look_at(now, AT_ONCE) {
+            let Some((found, inode)) = find(from, to) else { continue };
+            if job.sockets.knocks.found(from, found, now) {
+                tell(&node, &job, inode).await;
+            }
+        }
+    }
+}
+
+/// Where a knock is; none if the kernel doesn't tell.
+fn find(from: SocketAddrV4, to: SocketAddrV4) -> Option<(Found, u32)> {
+    match sock_diag::inode(to.into(), from.into()) {
+        Ok(0) => Some((Found::Queued, 0)),
+        Ok(inode) => Some((Found::Accepted, inode)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some((Found::Nowhere, 0)),
+        Err(_) => None,
+    }
+}
+
+/// Tells the user which program has the socket of this inode.
+async fn tell(node: &Node, job: &Job, inode: u32) {
+    let held = tokio::task::spawn_blocking(move || holder(u64::from(inode))).await;
+    if let Ok(Some(holder)) = held {
+        report(node, job, &holder, Kind::PastLibc);
+    }
+}
+
+/// The same of the process with this id, for a reason of this kind.
+pub(crate) fn report_process(node: &Node, job: &Job, pid: u32, kind: Kind) {
+    if let Ok(process) = Process::new(pid.cast_signed()) {
+        report(node, job, &process, kind);
+    }
+}
+
+/// Tells the user why a process isn't carried.
+fn report(node: &Node, job: &Job, process: &Process, kind: Kind) {
+    let program = process.stat().map(|stat| stat.comm).unwrap_or_default();
+    // Of another user, after it has given up its own, the path can't be read.
+    let file = process.exe().unwrap_or_else(|_| PathBuf::from(&program));
+    info!(job = %job.id, program, pid = process.pid, ?kind, "not carried");
+    let hindrance = Hindrance { kind, detail: String::new() };
+    job.news.uncarried(node.uncarried(Uncarried { program, file, hindrance }));
+}
+
+/// A process that has the socket of this inode.
+fn holder(inode: u64) -> Option<Process> {
+    all_processes().ok()?.flatten().find(|process| {
+        let mut open = process.fd().into_iter().flatten().flatten();
+        open.any(|open| matches!(open.target, FDTarget::Socket(has) if has == inode))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd as _;
+
+    #[test]
+    fn a_knock_is_past_once_it_was_accepted_for_long() {
+        use Found::{Accepted, Nowhere, Queued};
+        use Look::{Goes, IsPast, Stays};
+        let start = Instant::now();
+        for (what, finds, want) in [
+            ("accepted", &[Queued, Accepted, Accepted, Accepted][..], &[Stays, Stays, IsPast, Stays][..]),
+            ("never", &[Queued, Queued, Queued, Nowhere], &[Stays, Stays, Stays, Goes]),
+            ("closed", &[Accepted, Nowhere], &[Stays, Goes]),
+            ("closed later", &[Accepted, Accepted, Nowhere], &[Stays, IsPast, Goes]),
+        ] {
+            let mut watched = Watched::new("127.64.0.1:80".parse().unwrap(), start);
+            let mut now = start;
+            assert!(!watched.is_due(now), "{what}");
+            for (found, want) in finds.iter().zip(want) {
+                now += INTERVAL;
+                assert!(watched.is_due(now), "{what}");
+                assert_eq!(watched.look(*found, now), *want, "{what}: {found:?}");
+                assert!(!watched.is_due(now), "{what}");
+                if *want == IsPast {
+                    now += LATER;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn who_has_a_socket_is_found() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let address = |address: std::io::Result<std::net::SocketAddr>| match address.unwrap() {
+            std::net::SocketAddr::V4(address) => address,
+            other => panic!("{other}"),
+        };
+        let (from, to) = (address(stream.local_addr()), address(stream.peer_addr()));
+        assert_eq!(find(from, to), Some((Found::Queued, 0)));
+        let (accepted, _) = listener.accept().unwrap();
+        let Some((Found::Accepted, inode)) = find(from, to) else { panic!("not accepted") };
+        let holder = holder(inode.into()).unwrap();
+        assert_eq!(holder.pid, i32::try_from(std::process::id()).unwrap());
+        assert!(accepted.as_raw_fd() > 0);
+        assert_eq!(find(SocketAddrV4::new(*from.ip(), from.port() ^ 1), to), Some((Found::Nowhere, 0)));
+    }
+}

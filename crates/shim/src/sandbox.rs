@@ -1,0 +1,172 @@
+//! Processes that forbid themselves system calls (seccomp(2)).
+//!
+//! The filter is run on all calls that the shim needs. Where it lets them be made, nothing
+//! changes. Else each of them would fail, or end the process. So from then on the process
+//! does without the shim: its agent carries the connections of its listeners, and the user
+//! reads its name if it may go on to connect.
+
+use std::ffi::{c_int, c_ulong};
+
+use isthmus_wire::shim::Request;
+use libc::{SOL_SOCKET, c_long, sock_filter, sock_fprog};
+
+use crate::agent;
+use crate::bpf::{self, Call, Verdict};
+use crate::descriptors;
+use crate::job::{self, Job};
+use crate::next;
+use crate::pending;
+use crate::sockaddr::Inet;
+use crate::standing;
+use crate::sys::{self, Fd};
+
+/// System calls by which the shim accepts and connects, by the way to the agent that stays.
+const NEEDED: [Call; 22] = [
+    call(
+        libc::SYS_socketpair,
+        [libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0],
+    ),
+    call(libc::SYS_socket, [libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0]),
+    call(libc::SYS_socket, [libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_SOCK_DIAG]),
+    call(libc::SYS_accept4, [3, 0, 0]),
+    call(libc::SYS_bind, [3, 0, 16]),
+    call(libc::SYS_sendmsg, [3, 0, libc::MSG_NOSIGNAL]),
+    call(libc::SYS_sendto, [3, 0, 40]),
+    call(libc::SYS_recvmsg, [3, 0, libc::MSG_CMSG_CLOEXEC]),
+    call(libc::SYS_recvfrom, [3, 0, 256]),
+    call(libc::SYS_getsockname, [3, 0, 0]),
+    call(libc::SYS_getpeername, [3, 0, 0]),
+    call(libc::SYS_getsockopt, [3, SOL_SOCKET, libc::SO_COOKIE]),
+    call(libc::SYS_getsockopt, [3, libc::IPPROTO_TCP, libc::TCP_INFO]),
+    call(libc::SYS_setsockopt, [3, SOL_SOCKET, libc::SO_RCVTIMEO]),
+    call(libc::SYS_setsockopt, [3, libc::IPPROTO_TCP, libc::TCP_NODELAY]),
+    call(libc::SYS_fcntl, [3, libc::F_GETFL, 0]),
+    call(libc::SYS_fcntl, [3, libc::F_SETFL, 0]),
+    call(libc::SYS_dup3, [3, 4, libc::O_CLOEXEC]),
+    call(libc::SYS_close, [3, 0, 0]),
+    call(libc::SYS_fstat, [3, 0, 0]),
+    call(libc::SYS_rt_sigprocmask, [libc::SIG_BLOCK, 0, 0]),
+    call(libc::SYS_getpid, [0, 0, 0]),
+];
+/// A program that may make these may want to connect.
+const CONNECTS: [Call; 2] =
+    [call(libc::SYS_socket, [libc::AF_INET, libc::SOCK_STREAM, 0]), call(libc::SYS_connect, [3, 0, 16])];
+
+const fn call(number: c_long, [a, b, c]: [c_int; 3]) -> Call {
+    Call { number, arguments: [a as u64, b as u64, c as u64, 0] }
+}
+
+/// What a filter leaves of the shim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Left {
+    All,
+    /// Nothing, and no connects of the program's own, either.
+    Listeners,
+    Nothing,
+}
+
+fn left(filter: &[sock_filter]) -> Left {
+    let allows = |calls: &[Call]| calls.iter().all(|call| bpf::judge(filter, *call) == Verdict::Allowed);
+    match (allows(&NEEDED), allows(&CONNECTS)) {
+        (true, _) => Left::All,
+        (false, false) => Left::Listeners,
+        (false, true) => Left::Nothing,
+    }
+}
+
+/// A process that is about to get a filter, which leaves the shim nothing.
+pub(crate) struct Sandboxed(&'static Job);
+
+impl Sandboxed {
+    /// Makes ready for a filter; `None` if that changes nothing.
+    ///
+    /// # Safety
+    /// With `SECCOMP_MODE_FILTER`, `argument` is as prctl(2) demands.
+    pub(crate) unsafe fn enter(mode: c_ulong, argument: c_ulong) -> Option<Self> {
+        let job = job::job().filter(|_| !pending::elsewhere())?;
+        let left = match u32::try_from(mode) {
+            Ok(libc::SECCOMP_MODE_STRICT) => Left::Listeners,
+            Ok(libc::SECCOMP_MODE_FILTER) => {
+                // SAFETY: the caller's promise.
+                let program = unsafe { (argument as *const sock_fprog).as_ref() }?;
+                if program.filter.is_null() {
+                    return None;
+                }
+                // SAFETY: the caller's promise.
+                left(unsafe { std::slice::from_raw_parts(program.filter, usize::from(program.len)) })
+            }
+            Ok(_) | Err(_) => return None,
+        };
+        let before = sys::errno();
+        standing::open(job);
+        if left == Left::All {
+            sys::set_errno(before);
+            return None;
+        }
+        descriptors::each_listener(|fd| keep(job, fd));
+        if left == Left::Nothing {
+            let _ = agent::tell(job, &Request::Leave);
+        }
+        // Whatever is called later must be found already: looking for it may take calls.
+        next::find_all();
+        pending::with(pending::List::forget_all);
+        job::leave();
+        sys::set_errno(before);
+        Some(Self(job))
+    }
+
+    /// The kernel hasn't taken the filter.
+    pub(crate) fn come_back(self) {
+        job::come_back(self.0);
+    }
+}
+
+/// Has the agent carry the connections of a listener.
+fn keep(job: &Job, listener: Fd) {
+    if let Some(Inet { port, .. }) = sys::local_name(listener)
+        .ok()
+        .and_then(|name| Inet::parse(name.bytes()))
+        .filter(|name| name.port != 0)
+    {
+        let _ = agent::tell(job, &Request::Keep { port });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A filter that allows all calls but one, or only these.
+    fn filter(numbers: &[c_long], listed: u32, others: u32) -> Vec<sock_filter> {
+        let part = |code: u32, jt: u8, k: u32| sock_filter { code: code as u16, jt, jf: 0, k };
+        let count = numbers.len() as u8;
+        let mut all = vec![part(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
+        all.extend(numbers.iter().zip(0..).map(|(number, index): (_, u8)| {
+            part(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, count - index, *number as u32)
+        }));
+        all.push(part(libc::BPF_RET | libc::BPF_K, 0, others));
+        all.push(part(libc::BPF_RET | libc::BPF_K, 0, listed));
+        all
+    }
+
+    #[test]
+    fn what_a_filter_leaves() {
+        use libc::{
+            SECCOMP_RET_ALLOW as ALLOW, SECCOMP_RET_ERRNO as ERRNO, SECCOMP_RET_KILL_PROCESS as KILL,
+        };
+        for (what, numbers, listed, others, want) in [
+            ("no program can be started", &[libc::SYS_execve][..], KILL, ALLOW, Left::All),
+            ("no descriptor can be copied", &[libc::SYS_dup3], ERRNO, ALLOW, Left::Nothing),
+            ("only to accept", &[libc::SYS_accept, libc::SYS_read], ALLOW, KILL, Left::Listeners),
+            (
+                "also to connect",
+                &[libc::SYS_accept, libc::SYS_socket, libc::SYS_connect],
+                ALLOW,
+                ERRNO,
+                Left::Nothing,
+            ),
+        ] {
+            assert_eq!(left(&filter(numbers, listed, others)), want, "{what}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! A way to the agent that stays.
+//!
+//! A process can lose the way by the socket's path: it changes its root directory, gives up
+//! its user, or forbids itself most system calls. Before that the shim makes a connection that
+//! stays. For each request the agent then gets one of a pair of sockets over it.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+use isthmus_wire::shim::Request;
+
+use crate::agent::{Exchange, Kept};
+use crate::job::Job;
+use crate::pending;
+use crate::sys::{self, Errno, Fd, OwnedFd, Result};
+
+/// The connection's number, -1 without one, and its inode. The list of pending connects
+/// has the descriptor.
+static NUMBER: AtomicI32 = AtomicI32::new(-1);
+static INODE: AtomicU64 = AtomicU64::new(0);
+
+/// Makes the connection, unless it is there.
+pub(crate) fn open(job: &Job) {
+    if pending::elsewhere() || number().is_some() {
+        return;
+    }
+    let before = sys::errno();
+    // Without an agent there is nothing to keep.
+    if let Ok(exchange) = Exchange::begin(job, &Request::Stand) {
+        let kept = exchange.raised().into_kept();
+        pending::with(|list| list.stand(Some(kept)));
+    }
+    sys::set_errno(before);
+}
+
+/// Notes where it is.
+pub(crate) fn note(kept: Option<&Kept>) {
+    INODE.store(kept.map_or(0, Kept::inode), Ordering::Relaxed);
+    NUMBER.store(kept.map_or(-1, Kept::raw), Ordering::Release);
+}
+
+/// Its number, if that still stands for it.
+fn number() -> Option<Fd> {
+    let fd = NUMBER.load(Ordering::Acquire);
+    let is_intact = |fd| sys::identity(fd).is_ok_and(|found| found.inode == INODE.load(Ordering::Relaxed));
+    (fd >= 0 && is_intact(fd)).then_some(fd)
+}
+
+/// A socket whose other end the agent has got over the connection; `None` if there is none.
+/// `kind` says whether it waits.
+pub(crate) fn socket(kind: c_int) -> Option<Result<OwnedFd>> {
+    let fd = number()?;
+    let waits = kind & libc::SOCK_NONBLOCK == 0;
+    let (ours, theirs) = match sys::socket_pair(libc::SOCK_STREAM) {
+        Ok(pair) => pair,
+        Err(errno) => return Some(Err(errno)),
+    };
+    if waits {
+        let _ = sys::fcntl(ours.raw(), libc::F_SETFL, 0);
+    }
+    loop {
+        match sys::send_with(fd, &[0], theirs.raw(), if waits { 0 } else { libc::MSG_DONTWAIT }) {
+            Ok(_) => return Some(Ok(ours)),
+            Err(Errno(libc::EINTR)) => {}
+            Err(errno @ Errno(libc::EAGAIN)) => return Some(Err(errno)),
+            // It has ended: the agent has.
+            Err(_) => return None,
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Programs that confine themselves: another root directory, another user, few system calls.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use isthmus_e2e::{Output, Shared, World, isthmus, root};
+
+static GRID: Shared = Shared::new("four-sites");
+
+/// Guards against hanging only.
+const LONG: Duration = Duration::from_secs(240);
+
+/// Runs the same on n1.alpha, which serves, and on another node.
+fn run(world: &World, other: &str, words: &[&str]) -> Result<Output> {
+    let (binary, nodes) = (isthmus().display().to_string(), format!("n1.alpha,{other}"));
+    let run = [binary.as_str(), "run", "--nodes", &nodes, "--each", "--"];
+    world.sh("n1.alpha", LONG, &[&run[..], words].concat())
+}
+
+fn expect(output: &Output, lines: &[(String, usize)]) -> Result<()> {
+    for (line, times) in lines {
+        let found = output.stdout.lines().filter(|printed| printed == line).count();
+        ensure!(found == *times, "{line:?} is there {found} times: {}", output.whole());
+    }
+    ensure!(output.status == 0, "{}", output.whole());
+    Ok(())
+}
+
+/// With another root directory and another user a process keeps its agent, and its children do.
+fn another_root_and_user(other: &str) -> Result<()> {
+    let world = GRID.take()?;
+    let program = root().join("tests/programs/confined.py").display().to_string();
+    let output = run(&world, other, &["/usr/bin/python3", &program])?;
+    let line = |node: &str, text: &str| format!("{node}: {text}");
+    expect(
+        &output,
+        &[
+            (line("n1.alpha", "served its peer"), 3),
+            (line("n1.alpha", "back: welcome"), 1),
+            (line("n1.alpha", "a child: welcome"), 1),
+            (line(other, "before: welcome"), 1),
+            (line(other, "after: welcome"), 1),
+            (line(other, "not waiting: welcome"), 1),
+            (line(other, "served its peer"), 2),
+        ],
+    )?;
+    ensure!(!output.stderr.contains("warning"), "{}", output.whole());
+    world.expect_clean()
+}
+
+#[test]
+fn another_root_and_user_within_a_site() -> Result<()> {
+    another_root_and_user("n2.alpha")
+}
+
+#[test]
+fn another_root_and_user_between_sites() -> Result<()> {
+    another_root_and_user("n1.beta")
+}
+
+/// A server that may make few system calls serves all the same.
+fn few_system_calls(other: &str, kills: bool) -> Result<()> {
+    let world = GRID.take()?;
+    let program = world.directory.path().join("sandboxed");
+    let source = root().join("tests/programs/sandboxed.c");
+    let compiled = Command::new("cc").args(["-O1", "-Wall", "-o"]).arg(&program).arg(&source).status()?;
+    ensure!(compiled.success(), "{} does not compile", source.display());
+    let program = program.display().to_string();
+    let words = [program.as_str(), "7000", "kill"];
+    let output = run(&world, other, if kills { &words } else { &words[..2] })?;
+    expect(
+        &output,
+        &[("n1.alpha: served 2 bytes: hi".to_owned(), 3), (format!("{other}: got 2 bytes: re"), 3)],
+    )?;
+    // It may not connect, so that nothing is missing.
+    ensure!(!output.stderr.contains("warning"), "{}", output.whole());
+    world.expect_clean()
+}
+
+#[test]
+fn few_system_calls_within_a_site() -> Result<()> {
+    few_system_calls("n2.alpha", true)
+}
+
+#[test]
+fn few_system_calls_between_sites() -> Result<()> {
+    few_system_calls("n1.beta", true)
+}
+
+#[test]
+#[ignore = "test-all"]
+fn few_system_calls_others_fail_within_a_site() -> Result<()> {
+    few_system_calls("n2.alpha", false)
+}
+
+#[test]
+#[ignore = "test-all"]
+fn few_system_calls_others_fail_between_sites() -> Result<()> {
+    few_system_calls("n1.beta", false)
+}
