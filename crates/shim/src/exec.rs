@@ -12,6 +12,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use isthmus_wire::sanitizer;
 use isthmus_wire::shim::Request;
 
 use crate::agent;
@@ -134,7 +135,8 @@ pub(crate) unsafe fn with_environment(
         }
     });
     let wanted = (judgement == Judgement::Ordinary).then_some(job.preload.as_c_str());
-    if given.holds_other || given.holds_libraries != wanted.is_some() {
+    let is_settled = wanted.is_none() || given.has_order();
+    if given.holds_other || given.holds_libraries != wanted.is_some() || !is_settled {
         // SAFETY: the caller's promise; `given` is what was read there.
         unsafe { rewritten(environment, &given, wanted, start) }
     } else {
@@ -161,6 +163,8 @@ struct Given<'a> {
     holds_libraries: bool,
     /// It names one by the path that it has on another node of the job.
     holds_other: bool,
+    /// Which of them has options of the address sanitizer, and its value.
+    sanitizer: Option<(usize, &'a [u8])>,
     opted_out: bool,
     valgrind: bool,
 }
@@ -198,6 +202,7 @@ impl<'a> Given<'a> {
             libraries: libraries.to_bytes(),
             holds_libraries: false,
             holds_other: false,
+            sanitizer: None,
             opted_out: false,
             valgrind: false,
         };
@@ -210,11 +215,35 @@ impl<'a> Given<'a> {
                     words(given.libraries).all(|own| words(value).any(|word| word == own));
                 given.holds_other = words(value).any(|word| given.is_other(word));
             }
+            if let Some(value) = entry.strip_prefix(sanitizer::ASSIGNMENT) {
+                // It takes the first one, as getenv(3).
+                given.sanitizer = given.sanitizer.or(Some((given.count, value)));
+            }
             given.opted_out |= entry == OPT_OUT;
             given.valgrind |= entry.starts_with(VALGRIND);
             given.count += 1;
         }
         given
+    }
+
+    /// Whether the address sanitizer is told, or has been told otherwise, that it needn't be
+    /// the first library.
+    fn has_order(&self) -> bool {
+        self.sanitizer.is_some_and(|(_, value)| sanitizer::has_order(value))
+    }
+
+    /// The sanitizer's options, with that one; gives the length with the variable's name and
+    /// the end.
+    fn compose_order(&self, out: &mut [u8]) -> usize {
+        let mut text = Text { out, len: 0 };
+        text.put(sanitizer::ASSIGNMENT);
+        if let Some((_, value)) = self.sanitizer.filter(|(_, value)| !value.is_empty()) {
+            text.put(value);
+            text.put(b":");
+        }
+        text.put(sanitizer::ORDER);
+        text.put(b"\0");
+        text.len
     }
 
     fn is_own(&self, word: &[u8]) -> bool {
@@ -231,26 +260,60 @@ impl<'a> Given<'a> {
     /// The value of `LD_PRELOAD` with `libraries` at its beginning, or without
     /// the job's; gives its length with the variable's name and the end.
     fn compose(&self, libraries: Option<&CStr>, out: &mut [u8]) -> usize {
-        let mut len = 0;
-        let mut put = |bytes: &[u8]| {
-            if let Some(room) = out.get_mut(len..len + bytes.len()) {
-                room.copy_from_slice(bytes);
-            }
-            len += bytes.len();
-        };
-        put(PRELOAD);
+        let mut text = Text { out, len: 0 };
+        text.put(PRELOAD);
         let own = libraries.map(CStr::to_bytes);
         let others = words(self.preload.map(|(_, value)| value).unwrap_or_default());
         let mut first = true;
         for word in own.into_iter().chain(others.filter(|word| !self.is_own(word) && !self.is_other(word))) {
             if !first {
-                put(b":");
+                text.put(b":");
             }
-            put(word);
+            text.put(word);
             first = false;
         }
-        put(b"\0");
-        len
+        text.put(b"\0");
+        text.len
+    }
+}
+
+/// A text that is put together, and its length, also of what has no room.
+struct Text<'a> {
+    out: &'a mut [u8],
+    len: usize,
+}
+
+impl Text<'_> {
+    fn put(&mut self, bytes: &[u8]) {
+        if let Some(room) = self.out.get_mut(self.len..self.len + bytes.len()) {
+            room.copy_from_slice(bytes);
+        }
+        self.len += bytes.len();
+    }
+}
+
+/// A variable on the stack, or on pages of its own.
+struct Variable {
+    short: [u8; SHORT],
+    long: sys::Pages,
+}
+
+impl Variable {
+    /// `compose` gives the length that it needs.
+    fn new(compose: impl Fn(&mut [u8]) -> usize) -> sys::Result<Self> {
+        let mut short = [0; SHORT];
+        let len = compose(&mut short);
+        let long = sys::Pages::new(if len > SHORT { len } else { 0 })?;
+        if len > SHORT {
+            // SAFETY: fresh pages of at least this length, this function's alone.
+            compose(unsafe { std::slice::from_raw_parts_mut(long.pointer().cast::<u8>(), len) });
+        }
+        Ok(Self { short, long })
+    }
+
+    fn as_ptr(&self) -> *const c_char {
+        if self.long.pointer().is_null() { self.short.as_ptr() } else { self.long.pointer() as *const u8 }
+            .cast()
     }
 }
 
@@ -269,7 +332,7 @@ fn words(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| matches!(byte, b':' | b' ')).filter(|word| !word.is_empty())
 }
 
-/// Starts a program with another `LD_PRELOAD`.
+/// Starts a program with another `LD_PRELOAD`, and what goes with it.
 ///
 /// # Safety
 /// `environment` is an environment as execve(2) takes it, and `given` what is
@@ -280,34 +343,33 @@ unsafe fn rewritten(
     libraries: Option<&CStr>,
     start: impl FnOnce(List) -> c_int,
 ) -> c_int {
-    let mut short = [0; SHORT];
-    let mut few = [std::ptr::null(); FEW + 2];
-    let len = given.compose(libraries, &mut short);
-    let entries = given.count + 2;
-    let Ok(long) = sys::Pages::new(if len > SHORT { len } else { 0 }) else { return out_of_memory() };
+    let mut few = [std::ptr::null(); FEW + 3];
+    let Ok(preload) = Variable::new(|out| given.compose(libraries, out)) else { return out_of_memory() };
+    let Ok(order) = Variable::new(|out| given.compose_order(out)) else { return out_of_memory() };
+    let entries = given.count + 3;
     let Ok(many) = sys::Pages::new(if entries > few.len() { entries * size_of::<usize>() } else { 0 }) else {
         return out_of_memory();
     };
-    let preload: *const c_char = if len > SHORT {
-        // SAFETY: fresh pages of at least this length, this function's alone.
-        let text = unsafe { std::slice::from_raw_parts_mut(long.pointer().cast::<u8>(), len) };
-        given.compose(libraries, text);
-        text.as_ptr().cast()
-    } else {
-        short.as_ptr().cast()
-    };
     let list: *mut *const c_char = if entries > few.len() { many.pointer().cast() } else { few.as_mut_ptr() };
-    let place = given.preload.map_or(given.count, |(index, _)| index);
     for index in 0..given.count {
         // SAFETY: both lists are at least that long.
         unsafe { *list.add(index) = *environment.add(index) };
     }
-    // SAFETY: there is room for one entry more and the end.
-    unsafe {
-        *list.add(given.count) = std::ptr::null();
-        *list.add(given.count + 1) = std::ptr::null();
-        *list.add(place) = preload;
+    let mut count = given.count;
+    let mut put = |place: Option<usize>, variable: &Variable| {
+        let place = place.unwrap_or_else(|| {
+            count += 1;
+            count - 1
+        });
+        // SAFETY: there is room for two entries more and the end.
+        unsafe { *list.add(place) = variable.as_ptr() };
+    };
+    put(given.preload.map(|(index, _)| index), &preload);
+    if libraries.is_some() && !given.has_order() {
+        put(given.sanitizer.map(|(index, _)| index), &order);
     }
+    // SAFETY: as above.
+    unsafe { *list.add(count) = std::ptr::null() };
     start(list)
 }
 
@@ -416,6 +478,40 @@ mod tests {
         result
     }
 
+    /// The same of an environment that has what the address sanitizer needs, which stays.
+    fn settled(environment: &[&str], own: &CStr, library: Option<&CStr>) -> Vec<String> {
+        const ORDER: &str = "ASAN_OPTIONS=verify_asan_link_order=0";
+        let mut started = started_as(&[&[ORDER], environment].concat(), own, library);
+        assert_eq!(started.remove(0), ORDER);
+        started
+    }
+
+    #[test]
+    fn the_address_sanitizer_needn_t_be_the_first_library() {
+        const SHIM: &str = "LD_PRELOAD=/tmp/job/shim.so";
+        const ORDER: &str = "ASAN_OPTIONS=verify_asan_link_order=0";
+        let own = Some(c"/tmp/job/shim.so");
+        for (what, given, library, want) in [
+            ("told", &[SHIM, "A=b"][..], own, &[SHIM, "A=b", ORDER][..]),
+            (
+                "beside others",
+                &["ASAN_OPTIONS=detect_leaks=0", SHIM],
+                own,
+                &["ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0", SHIM],
+            ),
+            ("empty", &["ASAN_OPTIONS=", SHIM], own, &[ORDER, SHIM]),
+            (
+                "told otherwise",
+                &["ASAN_OPTIONS=verify_asan_link_order=1"],
+                own,
+                &["ASAN_OPTIONS=verify_asan_link_order=1", SHIM],
+            ),
+            ("without the library", &[SHIM], None, &["LD_PRELOAD="]),
+        ] {
+            assert_eq!(started_with(given, library), want, "{what}");
+        }
+    }
+
     #[test]
     fn the_library_is_added_and_taken_out() {
         let own = Some(c"/tmp/job/shim.so");
@@ -431,7 +527,7 @@ mod tests {
             ("out", &["LD_PRELOAD=/x.so:/tmp/job/shim.so /y.so"], None, &["LD_PRELOAD=/x.so:/y.so"]),
             ("out, nothing left", &["LD_PRELOAD=/tmp/job/shim.so"], None, &["LD_PRELOAD="]),
         ] {
-            assert_eq!(started_with(given, library), want, "{name}");
+            assert_eq!(settled(given, c"/tmp/job/shim.so", library), want, "{name}");
         }
     }
 
@@ -466,7 +562,7 @@ mod tests {
                 "{name}"
             );
             let wanted = is_wanted.then_some(own.as_c_str());
-            assert_eq!(started_as(&[given.to_str().unwrap()], &own, wanted), [line(want)], "{name}");
+            assert_eq!(settled(&[given.to_str().unwrap()], &own, wanted), [line(want)], "{name}");
         }
     }
 
@@ -477,7 +573,8 @@ mod tests {
         let mut given: Vec<&str> = variables.iter().map(String::as_str).collect();
         given.push(&others);
         let got = started_with(&given, Some(c"/tmp/job/shim.so"));
-        assert_eq!(got.len(), given.len());
+        assert_eq!(got.len(), given.len() + 1);
+        assert_eq!(got[1001], "ASAN_OPTIONS=verify_asan_link_order=0");
         assert_eq!(got[..1000], given[..1000]);
         assert_eq!(got[1000].matches("/a/library.so").count(), 200);
         assert!(got[1000].starts_with("LD_PRELOAD=/tmp/job/shim.so:"));

@@ -34,6 +34,7 @@ pub mod patience;
 pub mod preamble;
 pub mod protocol;
 pub mod reflect;
+pub mod sanitizer;
 pub mod settings;
 pub mod shim;
 pub mod site_stream;

@@ -90,6 +90,46 @@ fn build(world: &World, name: &str, command: &[&str], source: &str, text: &str) 
     Ok(program.display().to_string())
 }
 
+/// Programs built with the address sanitizer, whose library wants to be the first: as the
+/// command, started by others, with options of their own, and as ranks.
+#[test]
+fn programs_with_the_address_sanitizer() -> Result<()> {
+    let world = GRID.take()?;
+    let program = build(&world, "hi-asan", &["cc", "-fsanitize=address"], "hi.c", HI_C)?;
+    let own = "ASAN_OPTIONS=detect_leaks=0 \"$0\"; env -i ASAN_OPTIONS=detect_leaks=0 \"$0\"; env -i \"$0\"";
+    for (words, times) in [(&[program.as_str()][..], 1), (&["sh", "-c", own, &program], 3)] {
+        let output = world.run("n1.alpha", &NODES, words)?;
+        let right = output.status == 0 && output.stdout == "hi\n".repeat(times);
+        ensure!(right && !output.stderr.contains("ASan"), "{words:?}: {}", output.whole());
+    }
+    let source = isthmus_e2e::root().join("apps/hello.c");
+    let compile = [
+        "mpicc.openmpi",
+        "-fsanitize=address",
+        "-I",
+        &isthmus_e2e::root().join("apps").display().to_string(),
+    ];
+    let text = std::fs::read_to_string(source)?;
+    let program = build(&world, "hello-asan", &compile, "hello.c", &text)?;
+    // Open MPI keeps memory at its end.
+    let launcher = Mpi::OpenMpi.launcher();
+    let words = [
+        "env",
+        "ASAN_OPTIONS=detect_leaks=0",
+        &launcher,
+        "-x",
+        "ASAN_OPTIONS",
+        "-n",
+        "2",
+        "--map-by",
+        "node",
+        &program,
+    ];
+    let output = world.run("n1.alpha", &NODES, &words)?;
+    ensure!(output.status == 0 && output.stdout.contains(" No Errors"), "{}", output.whole());
+    world.expect_clean()
+}
+
 /// As ranks they are refused before anything starts; without the check, a warning
 /// names them as they start.
 fn refused_as_rank(world: &World, program: &str, reason: &str) -> Result<()> {

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -11,6 +12,7 @@ use isthmus_agent::starting::programs;
 use isthmus_agent::starting::supervise::Supervised;
 use isthmus_agent::starting::supervise::handle::{BY_LIBC, Launch};
 use isthmus_wire::proto::{JobNode, ProgramCheck, UncarriedProgram};
+use isthmus_wire::sanitizer;
 
 use super::mpi::{self, Launcher};
 use super::programs::Wanted;
@@ -108,6 +110,8 @@ fn environment(job: &str, socket: &Path, job_directory: &Path) -> Vec<(OsString,
             set(name, value.into());
         }
     }
+    let options = std::env::var_os(sanitizer::VARIABLE).unwrap_or_default();
+    set(sanitizer::VARIABLE, OsString::from_vec(sanitizer::with_order(options.as_bytes())));
     for variable in mpi::environment(job_directory) {
         if !(variable.yields && std::env::var_os(variable.name).is_some()) {
             set(variable.name, variable.value.into());
