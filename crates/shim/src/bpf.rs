@@ -8,8 +8,6 @@ use libc::sock_filter;
 const ARCHITECTURE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCHITECTURE: u32 = 0xc000_00b7;
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-const ARCHITECTURE: u32 = 0;
 
 /// Length of `struct seccomp_data`.
 const DATA: usize = 64;

@@ -4,9 +4,9 @@
 //! `extern "C-unwind"`, because the C library ends a cancelled thread by
 //! unwinding its stack, out of `accept` for example.
 //!
-//! `fcntl` and `ioctl` are variadic in C. On the 64-bit Linux ABIs a variadic
+//! `fcntl`, `ioctl`, `open`, `prctl` and `syscall` are variadic in C. On the 64-bit Linux ABIs a variadic
 //! call passes its first words where a plain call does, so they are defined
-//! with the one argument that they may have.
+//! with the arguments that they may have.
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 
@@ -25,7 +25,7 @@ use crate::sandbox::Sandboxed;
 use crate::sockaddr::Storage;
 use crate::{
     children, connect, dual, failed, gate, interfaces, keepalive, listen, multicast, netlink, next, nodelay,
-    numbers, proc_net, resolve, signalled, standing, sys, ucx, unfinished,
+    numbers, own_calls, proc_net, resolve, signalled, standing, sys, ucx, unfinished, uring,
 };
 
 macro_rules! hooks {
@@ -455,6 +455,43 @@ hooks! {
     fn setresuid(real: uid_t, effective: uid_t, saved: uid_t) -> c_int {
         job().into_iter().for_each(standing::open);
         next::setresuid(real, effective, saved)
+    }
+
+    /// syscall(2): the hooks by number.
+    fn syscall(
+        number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long
+    ) -> c_long {
+        own_calls::call(number, [a, b, c, d, e, f])
+    }
+
+    /// liburing's: its accept and connect pass the C library.
+    fn io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int {
+        if uring::is_allowed() { next::io_uring_queue_init(entries, ring, flags) } else { uring::NONE }
+    }
+
+    /// liburing's.
+    fn io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, parameters: *mut c_void) -> c_int {
+        if uring::is_allowed() {
+            next::io_uring_queue_init_params(entries, ring, parameters)
+        } else {
+            uring::NONE
+        }
+    }
+
+    /// liburing's.
+    fn io_uring_queue_init_mem(
+        entries: c_uint, ring: *mut c_void, parameters: *mut c_void, buffer: *mut c_void, size: size_t
+    ) -> c_int {
+        if uring::is_allowed() {
+            next::io_uring_queue_init_mem(entries, ring, parameters, buffer, size)
+        } else {
+            uring::NONE
+        }
+    }
+
+    /// liburing's.
+    fn io_uring_setup(entries: c_uint, parameters: *mut c_void) -> c_int {
+        if uring::is_allowed() { next::io_uring_setup(entries, parameters) } else { uring::NONE }
     }
 
     /// prctl(2): filters of system calls.

@@ -25,6 +25,7 @@
 //! | is a rank that ends without `MPI_Finalize` | `unfinished`: its agent is told |
 //! | asks who it is | `interfaces`, `netlink`, `proc_net`, `resolve`: one interface, one address, the grid name |
 //! | names itself by its address | `own_address`, `multicast`: what stands for the virtual one |
+//! | calls by number, uses io_uring | `own_calls`: the hooks; `uring`: there is none |
 //! | ends, with MPICH 4 over UCX | `ucx`: its endpoints are polled until all ranks have closed theirs |
 //!
 //! In the program's process it prints nothing, ends nothing, keeps `errno`, holds no
@@ -32,7 +33,8 @@
 //! Only a panic of its own is printed and aborts the process. Without a settings file
 //! beside it, it hands every call on.
 //!
-//! Not covered: programs that are static or make system calls of their own. And while a
+//! Not covered: programs that are static, or make system calls by instructions of their own or
+//! by functions that they have looked for in the C library itself. And while a
 //! non-blocking connect is under way: a thread that is already blocked in read
 //! or write on the socket; one that sleeps in poll for nothing but input
 //! (it wakes at its timeout); a program that inherits the socket over exec.
@@ -71,10 +73,12 @@ mod nodelay;
 mod numbers;
 mod options;
 mod own_address;
+mod own_calls;
 mod patience;
 mod peer;
 mod pending;
 mod proc_net;
+mod raw;
 mod resolve;
 mod sandbox;
 mod signalled;
@@ -84,6 +88,7 @@ mod sys;
 mod table;
 mod ucx;
 mod unfinished;
+mod uring;
 mod waiting;
 mod wakers;
 mod watches;

@@ -6,6 +6,7 @@
 use std::ffi::{c_int, c_void};
 
 use crate::lock::Lock;
+use crate::raw;
 use crate::sys::{self, Errno, Fd, Result};
 
 /// How far beyond, apart from requests.
@@ -95,16 +96,14 @@ pub(crate) fn current() -> Option<libc::rlimit> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     let null = std::ptr::null::<libc::rlimit>();
     // SAFETY: `limit` is writable; nothing is set.
-    let known = unsafe { libc::syscall(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, null, &raw mut limit) };
+    let known = unsafe { raw::call!(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, null, &raw mut limit) };
     (known == 0).then_some(limit)
 }
 
 fn set(limit: &libc::rlimit) -> bool {
     let null = std::ptr::null_mut::<c_void>();
     // SAFETY: `limit` is readable; nothing is asked for.
-    unsafe {
-        libc::syscall(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, std::ptr::from_ref(limit), null) == 0
-    }
+    unsafe { raw::call!(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, std::ptr::from_ref(limit), null) == 0 }
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::raw;
+
 /// A value and the lock that guards it.
 pub(crate) struct Lock<T> {
     mutex: UnsafeCell<libc::pthread_mutex_t>,
@@ -104,9 +106,7 @@ pub(crate) fn restore_signals(mask: u64) {
 fn set_mask(how: std::ffi::c_int, mask: u64) -> u64 {
     let mut before = 0_u64;
     // SAFETY: both masks are of the kernel's size, 8 bytes.
-    unsafe {
-        libc::syscall(libc::SYS_rt_sigprocmask, how, &raw const mask, &raw mut before, size_of::<u64>())
-    };
+    unsafe { raw::call!(libc::SYS_rt_sigprocmask, how, &raw const mask, &raw mut before, size_of::<u64>()) };
     before
 }
 

@@ -111,6 +111,13 @@ pub(crate) unsafe fn cleanup_pop(buffer: &mut Cleanup) {
 }
 
 next! {
+    io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int, else -libc::ENOSYS;
+    io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, parameters: *mut c_void) -> c_int,
+        else -libc::ENOSYS;
+    io_uring_queue_init_mem(
+        entries: c_uint, ring: *mut c_void, parameters: *mut c_void, buffer: *mut c_void, size: size_t
+    ) -> c_int, else -libc::ENOSYS;
+    io_uring_setup(entries: c_uint, parameters: *mut c_void) -> c_int, else -libc::ENOSYS;
     chroot(path: *const c_char) -> c_int, else -1;
     setuid(user: libc::uid_t) -> c_int, else -1;
     seteuid(user: libc::uid_t) -> c_int, else -1;

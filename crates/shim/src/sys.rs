@@ -6,6 +6,7 @@ use std::ffi::{CStr, c_int, c_long, c_uint, c_void};
 use std::sync::atomic::AtomicU32;
 
 use crate::limit;
+use crate::raw;
 use crate::sockaddr::Storage;
 
 /// A borrowed descriptor, usually the program's.
@@ -95,39 +96,39 @@ impl Drop for OwnedFd {
 /// close(2).
 pub(crate) fn close(fd: Fd) -> Result<c_int> {
     // SAFETY: no pointer is passed.
-    check(unsafe { libc::syscall(libc::SYS_close, fd) })
+    check(unsafe { raw::call!(libc::SYS_close, fd) })
 }
 
 /// close_range(2).
 pub(crate) fn close_range(first: c_uint, last: c_uint, flags: c_int) -> Result<c_int> {
     // SAFETY: no pointer is passed.
-    check(unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) })
+    check(unsafe { raw::call!(libc::SYS_close_range, first, last, flags) })
 }
 
 /// socket(2), close-on-exec.
 pub(crate) fn socket(domain: c_int, kind: c_int) -> Result<OwnedFd> {
     // SAFETY: no pointer is passed.
-    let new = || check(unsafe { libc::syscall(libc::SYS_socket, domain, kind | libc::SOCK_CLOEXEC, 0) });
+    let new = || check(unsafe { raw::call!(libc::SYS_socket, domain, kind | libc::SOCK_CLOEXEC, 0) });
     limit::or_beyond(new).map(OwnedFd)
 }
 
 /// connect(2).
 pub(crate) fn connect(fd: Fd, address: &Storage) -> Result<c_int> {
     // SAFETY: `address` is readable for its length.
-    check(unsafe { libc::syscall(libc::SYS_connect, fd, address.as_ptr(), address.len()) })
+    check(unsafe { raw::call!(libc::SYS_connect, fd, address.as_ptr(), address.len()) })
 }
 
 /// bind(2).
 pub(crate) fn bind(fd: Fd, address: &Storage) -> Result<c_int> {
     // SAFETY: `address` is readable for its length.
-    check(unsafe { libc::syscall(libc::SYS_bind, fd, address.as_ptr(), address.len()) })
+    check(unsafe { raw::call!(libc::SYS_bind, fd, address.as_ptr(), address.len()) })
 }
 
 /// getsockname(2).
 pub(crate) fn local_name(fd: Fd) -> Result<Storage> {
     let mut name = Storage::new();
     // SAFETY: `name` is writable for the length it states.
-    check(unsafe { libc::syscall(libc::SYS_getsockname, fd, name.as_mut_ptr(), name.len_mut()) })?;
+    check(unsafe { raw::call!(libc::SYS_getsockname, fd, name.as_mut_ptr(), name.len_mut()) })?;
     Ok(name)
 }
 
@@ -135,7 +136,7 @@ pub(crate) fn local_name(fd: Fd) -> Result<Storage> {
 pub(crate) fn peer_name(fd: Fd) -> Result<Storage> {
     let mut name = Storage::new();
     // SAFETY: `name` is writable for the length it states.
-    check(unsafe { libc::syscall(libc::SYS_getpeername, fd, name.as_mut_ptr(), name.len_mut()) })?;
+    check(unsafe { raw::call!(libc::SYS_getpeername, fd, name.as_mut_ptr(), name.len_mut()) })?;
     Ok(name)
 }
 
@@ -143,7 +144,7 @@ pub(crate) fn peer_name(fd: Fd) -> Result<Storage> {
 pub(crate) fn get_option(fd: Fd, level: c_int, name: c_int, value: &mut [u8]) -> Result<usize> {
     let mut len = libc::socklen_t::try_from(value.len()).unwrap_or(0);
     // SAFETY: `value` is writable for `len` bytes.
-    check(unsafe { libc::syscall(libc::SYS_getsockopt, fd, level, name, value.as_mut_ptr(), &raw mut len) })?;
+    check(unsafe { raw::call!(libc::SYS_getsockopt, fd, level, name, value.as_mut_ptr(), &raw mut len) })?;
     Ok((len as usize).min(value.len()))
 }
 
@@ -157,7 +158,7 @@ pub(crate) fn get_int(fd: Fd, level: c_int, name: c_int) -> Result<c_int> {
 /// setsockopt(2).
 pub(crate) fn set_option(fd: Fd, level: c_int, name: c_int, value: &[u8]) -> Result<c_int> {
     // SAFETY: `value` is readable for its length.
-    check(unsafe { libc::syscall(libc::SYS_setsockopt, fd, level, name, value.as_ptr(), value.len()) })
+    check(unsafe { raw::call!(libc::SYS_setsockopt, fd, level, name, value.as_ptr(), value.len()) })
 }
 
 /// setsockopt(2) as a program calls it.
@@ -172,7 +173,7 @@ pub(crate) unsafe fn set_option_raw(
     len: libc::socklen_t,
 ) -> Result<c_int> {
     // SAFETY: the caller's promise.
-    check(unsafe { libc::syscall(libc::SYS_setsockopt, fd, level, name, value, len) })
+    check(unsafe { raw::call!(libc::SYS_setsockopt, fd, level, name, value, len) })
 }
 
 /// setsockopt(2) of an option that is an `int`.
@@ -206,7 +207,7 @@ pub(crate) const CLOSED: u8 = 7;
 /// fcntl(2) with an integer argument.
 pub(crate) fn fcntl(fd: Fd, command: c_int, argument: c_long) -> Result<c_int> {
     // SAFETY: no command used here takes a pointer.
-    check(unsafe { libc::syscall(libc::SYS_fcntl, fd, command, argument) })
+    check(unsafe { raw::call!(libc::SYS_fcntl, fd, command, argument) })
 }
 
 /// ioctl(2) as a program calls it.
@@ -215,13 +216,13 @@ pub(crate) fn fcntl(fd: Fd, command: c_int, argument: c_long) -> Result<c_int> {
 /// As ioctl(2).
 pub(crate) unsafe fn ioctl_raw(fd: Fd, request: libc::c_ulong, argument: *mut c_void) -> Result<c_int> {
     // SAFETY: the caller's promise.
-    check(unsafe { libc::syscall(libc::SYS_ioctl, fd, request, argument) })
+    check(unsafe { raw::call!(libc::SYS_ioctl, fd, request, argument) })
 }
 
 /// dup(2).
 pub(crate) fn dup(fd: Fd) -> Result<c_int> {
     // SAFETY: no pointer is passed.
-    check(unsafe { libc::syscall(libc::SYS_dup, fd) })
+    check(unsafe { raw::call!(libc::SYS_dup, fd) })
 }
 
 /// dup2(2), which not every architecture has.
@@ -232,7 +233,7 @@ pub(crate) fn dup2(from: Fd, to: Fd) -> Result<c_int> {
 /// dup3(2).
 pub(crate) fn dup3(from: Fd, to: Fd, flags: c_int) -> Result<c_int> {
     // SAFETY: no pointer is passed.
-    check(unsafe { libc::syscall(libc::SYS_dup3, from, to, flags) })
+    check(unsafe { raw::call!(libc::SYS_dup3, from, to, flags) })
 }
 
 /// Which open file a descriptor stands for, and of what type it is.
@@ -247,7 +248,7 @@ pub(crate) struct Identity {
 fn stat(fd: Fd) -> Result<libc::stat> {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: `stat` is writable and of the type the kernel writes.
-    check(unsafe { libc::syscall(libc::SYS_fstat, fd, stat.as_mut_ptr()) })?;
+    check(unsafe { raw::call!(libc::SYS_fstat, fd, stat.as_mut_ptr()) })?;
     // SAFETY: zeroed before, and all-zero is a valid `stat`.
     Ok(unsafe { stat.assume_init() })
 }
@@ -280,13 +281,13 @@ pub(crate) fn identity(fd: Fd) -> Result<Identity> {
 /// epoll_ctl(2).
 pub(crate) fn epoll_ctl(epoll: Fd, operation: c_int, fd: Fd, mut event: libc::epoll_event) -> Result<c_int> {
     // SAFETY: `event` is a valid epoll_event.
-    check(unsafe { libc::syscall(libc::SYS_epoll_ctl, epoll, operation, fd, &raw mut event) })
+    check(unsafe { raw::call!(libc::SYS_epoll_ctl, epoll, operation, fd, &raw mut event) })
 }
 
 /// epoll_create1(2), close-on-exec.
 pub(crate) fn epoll_create() -> Result<OwnedFd> {
     // SAFETY: takes no pointer.
-    limit::or_beyond(|| check(unsafe { libc::syscall(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC) }))
+    limit::or_beyond(|| check(unsafe { raw::call!(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC) }))
         .map(OwnedFd)
 }
 
@@ -302,7 +303,7 @@ pub(crate) fn epoll_wait(
     let no_mask = std::ptr::null::<c_void>();
     // SAFETY: `events` is writable for as many as are asked for; no signal mask.
     check(unsafe {
-        libc::syscall(
+        raw::call!(
             libc::SYS_epoll_pwait,
             epoll,
             events.as_mut_ptr(),
@@ -325,7 +326,7 @@ pub(crate) unsafe fn epoll_ctl_raw(
     event: *mut libc::epoll_event,
 ) -> Result<c_int> {
     // SAFETY: the caller's promise.
-    check(unsafe { libc::syscall(libc::SYS_epoll_ctl, epoll, operation, fd, event) })
+    check(unsafe { raw::call!(libc::SYS_epoll_ctl, epoll, operation, fd, event) })
 }
 
 /// poll(2); `None` waits without end.
@@ -334,7 +335,7 @@ pub(crate) fn poll(fds: &mut [libc::pollfd], timeout: Option<std::time::Duration
     let pointer = timespec.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: `fds` and the timespec live through the call; no signal mask.
     check(unsafe {
-        libc::syscall(
+        raw::call!(
             libc::SYS_ppoll,
             fds.as_mut_ptr(),
             fds.len(),
@@ -351,7 +352,7 @@ pub(crate) fn socket_pair(kind: c_int) -> Result<(OwnedFd, OwnedFd)> {
     let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     limit::or_beyond(|| {
         // SAFETY: `fds` has room for two descriptors.
-        check(unsafe { libc::syscall(libc::SYS_socketpair, libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) })
+        check(unsafe { raw::call!(libc::SYS_socketpair, libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) })
     })?;
     Ok((OwnedFd(fds[0]), OwnedFd(fds[1])))
 }
@@ -365,7 +366,7 @@ pub(crate) fn open(path: &CStr) -> Result<OwnedFd> {
 pub(crate) fn open_with(path: &CStr, flags: c_int) -> Result<OwnedFd> {
     let flags = flags | libc::O_CLOEXEC;
     // SAFETY: `path` is a C string.
-    let new = || check(unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) });
+    let new = || check(unsafe { raw::call!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) });
     limit::or_beyond(new).map(OwnedFd)
 }
 
@@ -373,7 +374,7 @@ pub(crate) fn open_with(path: &CStr, flags: c_int) -> Result<OwnedFd> {
 pub(crate) fn read(fd: Fd, buffer: &mut [u8]) -> Result<usize> {
     loop {
         // SAFETY: `buffer` is writable for its length.
-        let read = check(unsafe { libc::syscall(libc::SYS_read, fd, buffer.as_mut_ptr(), buffer.len()) });
+        let read = check(unsafe { raw::call!(libc::SYS_read, fd, buffer.as_mut_ptr(), buffer.len()) });
         match read {
             Err(Errno(libc::EINTR)) => {}
             other => return other.map(|read| usize::try_from(read).unwrap_or(0)),
@@ -384,22 +385,21 @@ pub(crate) fn read(fd: Fd, buffer: &mut [u8]) -> Result<usize> {
 /// pread(2) from the beginning.
 pub(crate) fn read_at_start(fd: Fd, buffer: &mut [u8]) -> Result<usize> {
     // SAFETY: `buffer` is writable for its length.
-    let read = check(unsafe { libc::syscall(libc::SYS_pread64, fd, buffer.as_mut_ptr(), buffer.len(), 0) });
+    let read = check(unsafe { raw::call!(libc::SYS_pread64, fd, buffer.as_mut_ptr(), buffer.len(), 0) });
     read.map(|read| usize::try_from(read).unwrap_or(0))
 }
 
 /// memfd_create(2): an empty file of this process.
 pub(crate) fn memory_file(name: &CStr, flags: c_uint) -> Result<OwnedFd> {
     // SAFETY: `name` is a C string.
-    let new = || check(unsafe { libc::syscall(libc::SYS_memfd_create, name.as_ptr(), flags) });
+    let new = || check(unsafe { raw::call!(libc::SYS_memfd_create, name.as_ptr(), flags) });
     limit::or_beyond(new).map(OwnedFd)
 }
 
 /// pwrite(2) of the whole of `bytes`.
 pub(crate) fn write_at(fd: Fd, bytes: &[u8], offset: usize) -> Result<()> {
     // SAFETY: `bytes` is readable for its length.
-    let written =
-        check(unsafe { libc::syscall(libc::SYS_pwrite64, fd, bytes.as_ptr(), bytes.len(), offset) })?;
+    let written = check(unsafe { raw::call!(libc::SYS_pwrite64, fd, bytes.as_ptr(), bytes.len(), offset) })?;
     if usize::try_from(written) == Ok(bytes.len()) { Ok(()) } else { Err(Errno(libc::ENOSPC)) }
 }
 
@@ -417,13 +417,13 @@ pub(crate) fn is_privileged(fd: Fd) -> bool {
     let name = c"security.capability".as_ptr();
     let nothing = std::ptr::null_mut::<c_void>();
     // SAFETY: the name is a C string; without room the value is only measured.
-    check(unsafe { libc::syscall(libc::SYS_fgetxattr, fd, name, nothing, 0) }).is_ok()
+    check(unsafe { raw::call!(libc::SYS_fgetxattr, fd, name, nothing, 0) }).is_ok()
 }
 
 /// Whether this process may execute a file.
 pub(crate) fn may_execute(path: &CStr) -> bool {
     // SAFETY: `path` is a C string.
-    let allowed = unsafe { libc::syscall(libc::SYS_faccessat, libc::AT_FDCWD, path.as_ptr(), libc::X_OK) };
+    let allowed = unsafe { raw::call!(libc::SYS_faccessat, libc::AT_FDCWD, path.as_ptr(), libc::X_OK) };
     check(allowed).is_ok()
 }
 
@@ -472,7 +472,7 @@ impl Drop for Pages {
 pub(crate) fn readlink<'a>(path: &CStr, buffer: &'a mut [u8]) -> Result<&'a [u8]> {
     // SAFETY: `path` is a C string and `buffer` writable for its length.
     let len = check(unsafe {
-        libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, path.as_ptr(), buffer.as_mut_ptr(), buffer.len())
+        raw::call!(libc::SYS_readlinkat, libc::AT_FDCWD, path.as_ptr(), buffer.as_mut_ptr(), buffer.len())
     })?;
     Ok(buffer.get(..usize::try_from(len).unwrap_or(0)).unwrap_or_default())
 }
@@ -482,7 +482,7 @@ pub(crate) fn send(fd: Fd, bytes: &[u8]) -> Result<usize> {
     loop {
         // SAFETY: `bytes` is readable for its length; no address is passed.
         let sent = check(unsafe {
-            libc::syscall(
+            raw::call!(
                 libc::SYS_sendto,
                 fd,
                 bytes.as_ptr(),
@@ -503,14 +503,14 @@ pub(crate) fn send(fd: Fd, bytes: &[u8]) -> Result<usize> {
 pub(crate) fn sock_diag(request: &[u8], reply: &mut [u8]) -> Result<usize> {
     let (family, kind) = (libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC);
     // SAFETY: no pointer is passed.
-    let new = || check(unsafe { libc::syscall(libc::SYS_socket, family, kind, libc::NETLINK_SOCK_DIAG) });
+    let new = || check(unsafe { raw::call!(libc::SYS_socket, family, kind, libc::NETLINK_SOCK_DIAG) });
     let netlink = limit::or_beyond(new).map(OwnedFd)?;
     send(netlink.raw(), request)?;
     let mut from = Storage::new();
     // The kernel has answered by now, and it alone may send to this socket.
     // SAFETY: `reply` and `from` are writable for their lengths.
     let received = check(unsafe {
-        libc::syscall(
+        raw::call!(
             libc::SYS_recvfrom,
             netlink.raw(),
             reply.as_mut_ptr(),
@@ -532,14 +532,14 @@ pub(crate) fn futex_wait(word: &AtomicU32, seen: u32, timeout: std::time::Durati
     let timeout = timespec(timeout);
     let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: `word` and `timeout` are readable through the call.
-    check(unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, seen, &raw const timeout) })
+    check(unsafe { raw::call!(libc::SYS_futex, word.as_ptr(), operation, seen, &raw const timeout) })
 }
 
 /// futex(2), `FUTEX_WAKE` of all threads of this process.
 pub(crate) fn futex_wake(word: &AtomicU32) {
     // SAFETY: only the address is used.
     unsafe {
-        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, c_int::MAX)
+        raw::call!(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, c_int::MAX)
     };
 }
 
@@ -561,11 +561,11 @@ pub(crate) fn effective_user() -> u32 {
 pub(crate) fn map_shared(path: &CStr, len: usize) -> Result<*mut c_void> {
     let flags = libc::O_RDWR | libc::O_CLOEXEC;
     // SAFETY: `path` is a C string.
-    let new = || check(unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) });
+    let new = || check(unsafe { raw::call!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) });
     let file = limit::or_beyond(new).map(OwnedFd)?;
     let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: `stat` is writable and of the type the kernel writes.
-    check(unsafe { libc::syscall(libc::SYS_fstat, file.raw(), stat.as_mut_ptr()) })?;
+    check(unsafe { raw::call!(libc::SYS_fstat, file.raw(), stat.as_mut_ptr()) })?;
     // SAFETY: zeroed before, and all-zero is a valid `stat`.
     let size = unsafe { stat.assume_init() }.st_size;
     // Beyond the end of the file an access would end the process.
@@ -606,7 +606,7 @@ fn receive_now(fd: Fd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>)> {
     let mut message = message_header(&mut part, &mut control, size_of::<Control>());
     // SAFETY: all buffers that `message` names live through the call.
     let len = check(unsafe {
-        libc::syscall(
+        raw::call!(
             libc::SYS_recvmsg,
             fd,
             &raw mut message,
@@ -650,13 +650,13 @@ pub(crate) fn send_with(fd: Fd, bytes: &[u8], passed: Fd, flags: c_int) -> Resul
     // SAFETY: the control buffer has room for the header and one descriptor.
     unsafe { libc::CMSG_DATA(header).cast::<Fd>().write_unaligned(passed) };
     // SAFETY: all buffers that `message` names live through the call.
-    check(unsafe { libc::syscall(libc::SYS_sendmsg, fd, &raw const message, flags | libc::MSG_NOSIGNAL) })
+    check(unsafe { raw::call!(libc::SYS_sendmsg, fd, &raw const message, flags | libc::MSG_NOSIGNAL) })
 }
 
 /// The machine's own host name, not the grid name.
 pub(crate) fn host_name(name: &mut libc::utsname) -> Result<()> {
     // SAFETY: `name` is writable.
-    check(unsafe { libc::syscall(libc::SYS_uname, std::ptr::from_mut(name)) }).map(drop)
+    check(unsafe { raw::call!(libc::SYS_uname, std::ptr::from_mut(name)) }).map(drop)
 }
 
 /// A clock that only goes forward.
@@ -674,8 +674,8 @@ pub(crate) fn ask_for_short_slices() -> Result<c_int> {
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
     let size = size_of::<libc::sched_attr>();
     // SAFETY: `attributes` is writable for its size.
-    check(unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) })?;
+    check(unsafe { raw::call!(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) })?;
     attributes.sched_runtime = SLICE_NANOSECONDS;
     // SAFETY: `attributes` is readable for its size, which the kernel filled in.
-    check(unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) })
+    check(unsafe { raw::call!(libc::SYS_sched_setattr, 0, &raw const attributes, 0) })
 }

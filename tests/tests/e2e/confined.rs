@@ -1,4 +1,5 @@
 //! Programs that confine themselves: another root directory, another user, few system calls.
+//! And those that pass the preloaded library.
 
 use std::process::Command;
 use std::time::Duration;
@@ -98,4 +99,46 @@ fn few_system_calls_others_fail_within_a_site() -> Result<()> {
 #[ignore = "test-all"]
 fn few_system_calls_others_fail_between_sites() -> Result<()> {
     few_system_calls("n1.beta", false)
+}
+
+/// A program that accepts past the library is named, and served by its agent.
+fn accepts_past_the_library(other: &str) -> Result<()> {
+    let world = GRID.take()?;
+    let program = root().join("tests/programs/past_libc.py").display().to_string();
+    let output = run(&world, other, &["/usr/bin/python3", &program, "accept"])?;
+    expect(&output, &[("n1.alpha: served hi".to_owned(), 2), (format!("{other}: got welcome"), 2)])?;
+    let named = |line: &str| {
+        ["warning: on n1.alpha", "python3", "past the C library"].iter().all(|part| line.contains(part))
+    };
+    ensure!(output.stderr.lines().any(named), "{}", output.whole());
+    world.expect_clean()
+}
+
+#[test]
+fn a_program_that_accepts_past_the_library_is_named_and_served_within_a_site() -> Result<()> {
+    accepts_past_the_library("n2.alpha")
+}
+
+#[test]
+#[ignore = "test-all"]
+fn a_program_that_accepts_past_the_library_is_named_and_served_between_sites() -> Result<()> {
+    accepts_past_the_library("n1.beta")
+}
+
+#[test]
+fn there_is_no_io_uring_unless_a_user_wants_it() -> Result<()> {
+    let world = GRID.take()?;
+    let program = root().join("tests/programs/past_libc.py").display().to_string();
+    let words = ["/usr/bin/python3", program.as_str(), "uring"];
+    // Not every kernel has it.
+    let native = world.sh("n1.alpha", LONG, &words)?;
+    ensure!(native.stdout.starts_with("io_uring: "), "{}", native.whole());
+    for (variable, want) in
+        [("ISTHMUS_IO_URING=off", "io_uring: ENOSYS\n"), ("ISTHMUS_IO_URING=on", &native.stdout)]
+    {
+        let output =
+            world.run("n1.alpha", &["--nodes", "n1.alpha"], &[&["env", variable][..], &words].concat())?;
+        ensure!(output.status == 0 && output.stdout == want, "{variable}: {}", output.whole());
+    }
+    world.expect_clean()
 }

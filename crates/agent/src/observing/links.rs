@@ -7,11 +7,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use isthmus_wire::proto::{self, job_news};
+use isthmus_wire::VirtualAddress;
+use isthmus_wire::proto::{self, Hindrance, job_news};
 use procfs::Current as _;
-use procfs::net::TcpState;
+use procfs::net::{TcpNetEntry, TcpState};
 use procfs::process::{FDTarget, MMPermissions, MMapPath, Process};
 
+use crate::accepting::past;
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
 
@@ -52,10 +54,13 @@ pub(crate) async fn follow(node: Arc<Node>, job: Arc<Job>) {
         let (looking, mut seen) = (job.clone(), sent.clone());
         // Hundreds of small reads, which would delay other tasks.
         let look = tokio::task::spawn_blocking(move || {
-            look(&looking, began, &mut seen);
-            seen
+            let strays = look(&looking, began, &mut seen);
+            (seen, strays)
         });
-        let Ok(seen) = look.await else { return };
+        let Ok((seen, strays)) = look.await else { return };
+        for pid in strays {
+            past::report_process(&node, &job, pid, Hindrance::PastLibc);
+        }
         if seen != sent {
             job.news.send(job_news::Kind::Links(seen.message(node.name().to_string())));
             sent = seen;
@@ -89,12 +94,15 @@ impl Seen {
     }
 }
 
-fn look(job: &Job, began: u64, seen: &mut Seen) {
+/// Adds what is seen. Returns the processes whose connects have passed the library: it lets
+/// none go to a virtual address.
+fn look(job: &Job, began: u64, seen: &mut Seen) -> BTreeSet<u32> {
+    let mut strays = BTreeSet::new();
     let processes = processes_of(job, began);
     if processes.is_empty() {
-        return;
+        return strays;
     }
-    let connections = connections();
+    let (connections, connects) = (connections(), connects());
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     for process in &processes {
         // If it has just ended, nothing of it can be read.
@@ -103,6 +111,9 @@ fn look(job: &Job, began: u64, seen: &mut Seen) {
         for target in process.fd().into_iter().flatten().flatten().map(|open| open.target) {
             match target {
                 FDTarget::Socket(inode) => {
+                    if connects.contains(&inode) {
+                        strays.extend(u32::try_from(process.pid));
+                    }
                     if let Some((local, remote)) = connections.get(&inode)
                         && !job.sockets.was_handed_over(inode)
                         && seen.connections.len() < ENTRIES_MAX
@@ -131,6 +142,7 @@ fn look(job: &Job, began: u64, seen: &mut Seen) {
             }
         }
     }
+    strays
 }
 
 /// The job's processes on this node: those that were started with its library since
@@ -171,13 +183,25 @@ pub(crate) fn ticks_since_boot() -> u64 {
     u64::try_from(uptime.as_millis()).unwrap_or_default() * procfs::ticks_per_second() / 1000
 }
 
+/// The node's TCP sockets.
+fn sockets() -> impl Iterator<Item = TcpNetEntry> {
+    let tables = [procfs::net::tcp(), procfs::net::tcp6()];
+    tables.into_iter().flatten().flatten()
+}
+
+/// Those that connect to a virtual address, by inode.
+fn connects() -> HashSet<u64> {
+    sockets().filter(|entry| is_stray(&entry.state, entry.remote_address)).map(|entry| entry.inode).collect()
+}
+
+fn is_stray(state: &TcpState, remote: SocketAddr) -> bool {
+    let is_virtual = |ip: IpAddr| matches!(ip, IpAddr::V4(ip) if VirtualAddress::new(ip).is_some());
+    *state == TcpState::SynSent && is_virtual(plain(remote).ip())
+}
+
 /// The node's connections to other nodes, by inode.
 fn connections() -> HashMap<u64, (SocketAddr, SocketAddr)> {
-    let tables = [procfs::net::tcp(), procfs::net::tcp6()];
-    tables
-        .into_iter()
-        .flatten()
-        .flatten()
+    sockets()
         .filter(|entry| entry.state == TcpState::Established)
         .map(|entry| (entry.inode, (plain(entry.local_address), plain(entry.remote_address))))
         .filter(|(_, (_, remote))| !remote.ip().is_loopback())
@@ -189,5 +213,24 @@ fn plain(address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V6(ip) => SocketAddr::new(ip.to_canonical(), address.port()),
         IpAddr::V4(_) => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connects_to_virtual_addresses_have_passed_the_library() {
+        for (state, remote, want) in [
+            (TcpState::SynSent, "240.64.2.1:80", true),
+            (TcpState::SynSent, "[::ffff:240.64.2.1]:80", true),
+            (TcpState::SynSent, "127.128.0.2:80", false),
+            (TcpState::SynSent, "192.0.2.1:80", false),
+            (TcpState::SynSent, "[2001:db8::1]:80", false),
+            (TcpState::Established, "240.64.2.1:80", false),
+        ] {
+            assert_eq!(is_stray(&state, remote.parse().unwrap()), want, "{state:?} {remote}");
+        }
     }
 }

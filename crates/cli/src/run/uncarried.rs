@@ -77,7 +77,7 @@ fn reason(program: &UncarriedProgram) -> String {
             )
         }
         Hindrance::PastLibc => format!(
-            "{what} accepts connections past the C library, as by io_uring, or has lost its agent, so its agent carries them, and it doesn't see who they are from; docs/beyond-mpi.md has what it can do instead"
+            "{what} makes connections past the C library, as by io_uring, or has lost its agent, so those that it opens are not carried, and those that it accepts come from addresses of its own node; see \"Programs that can't be carried\" of docs/beyond-mpi.md"
         ),
         Hindrance::Filter => format!(
             "{what} has a filter of system calls (seccomp) that lets isthmus do nothing, so the connections that it opens are not carried; start it without the filter"

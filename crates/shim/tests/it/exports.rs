@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-const HOOKED: [&str; 76] = [
+const HOOKED: [&str; 81] = [
     "__gethostname_chk",
     "__open64_2",
     "__open_2",
@@ -50,6 +50,10 @@ const HOOKED: [&str; 76] = [
     "getpeername",
     "getsockname",
     "getsockopt",
+    "io_uring_queue_init",
+    "io_uring_queue_init_mem",
+    "io_uring_queue_init_params",
+    "io_uring_setup",
     "ioctl",
     "kill",
     "killpg",
@@ -75,6 +79,7 @@ const HOOKED: [&str; 76] = [
     "sigaction",
     "signal",
     "socket",
+    "syscall",
     "ucp_disconnect_nb",
     "ucp_request_release",
     "ucp_worker_destroy",
