@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use isthmus_wire::shim::{REPLY_LEN, Reply, Request};
 
 use crate::job::Job;
+use crate::lock;
 use crate::standing;
 use crate::sys::{self, Errno, Fd, Identity, OwnedFd, Result};
 
@@ -30,6 +31,9 @@ impl Asked {
     pub(crate) fn raw(self) -> Fd {
         self.fd
     }
+
+    /// Nothing.
+    pub(crate) const NONE: Self = Self { fd: -1, identity: Identity { device: 0, inode: 0, kind: 0 } };
 }
 
 impl Exchange {
@@ -172,7 +176,7 @@ impl Exchange {
 /// # Errors
 /// As [`Exchange::begin`] and [`Exchange::lookup`].
 pub(crate) fn look_up(job: &Job, request: &Request) -> Result<(Reply, Option<OwnedFd>)> {
-    Exchange::begin(job, request)?.lookup()
+    uninterrupted(|| Exchange::begin(job, request)?.lookup())
 }
 
 /// Tells the agent something, and waits until it knows.
@@ -180,7 +184,16 @@ pub(crate) fn look_up(job: &Job, request: &Request) -> Result<(Reply, Option<Own
 /// # Errors
 /// As [`Exchange::begin`] and [`Exchange::lookup`].
 pub(crate) fn tell(job: &Job, request: &Request) -> Result<()> {
-    Exchange::begin(job, request)?.wait_until(sys::now() + TELL_DEADLINE).map(|_| ())
+    uninterrupted(|| Exchange::begin(job, request)?.wait_until(sys::now() + TELL_DEADLINE).map(|_| ()))
+}
+
+/// Calls `action` with signals blocked: a handler that leaves by siglongjmp(3) would leave
+/// its descriptors open.
+fn uninterrupted<R>(action: impl FnOnce() -> R) -> R {
+    let mask = lock::block_signals();
+    let result = action();
+    lock::restore_signals(mask);
+    result
 }
 
 /// A descriptor of the shim that outlives a call of the program. The

@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 use isthmus_wire::VirtualAddress;
 use isthmus_wire::shim::Request;
 
+use crate::abandoned;
 use crate::datagrams;
 use crate::dual;
 use crate::ends;
@@ -13,6 +14,7 @@ use crate::failed;
 use crate::gate;
 use crate::helper;
 use crate::job::Job;
+use crate::lock;
 use crate::next;
 use crate::options;
 use crate::own_address;
@@ -36,8 +38,8 @@ enum Destination {
 
 /// The replacement for the kernel's connect; `None` leaves the call to the
 /// kernel, with the address as the program gave it. An address in the answer is
-/// to be connected to natively.
-pub(crate) fn connect(job: &Job, fd: Fd, address: &Storage) -> Option<Result<Native>> {
+/// to be connected to natively. All signals are blocked; the thread's own mask is `mask`.
+pub(crate) fn connect(job: &Job, fd: Fd, address: &Storage, mask: u64) -> Option<Result<Native>> {
     let kind = || sys::get_int(fd, libc::SOL_SOCKET, libc::SO_TYPE);
     let own = job.virtual_address;
     let destination = match destination(own, address) {
@@ -80,7 +82,7 @@ pub(crate) fn connect(job: &Job, fd: Fd, address: &Storage) -> Option<Result<Nat
                 return None;
             }
             match kind() {
-                Ok(libc::SOCK_STREAM) => Some(remote(job, fd, inet)),
+                Ok(libc::SOCK_STREAM) => Some(remote(job, fd, inet, mask)),
                 Ok(libc::SOCK_DGRAM) => Some(Ok(Native::Address(datagrams::connect(job, fd, inet)))),
                 Ok(_) | Err(_) => None,
             }
@@ -95,12 +97,23 @@ fn is_of(job: &Job, fd: Fd, family: Family) -> bool {
 }
 
 /// Waits for the agent's answer, or for another thread that does so for the same socket.
-fn wait(job: &Job, call: Call, request: &Request) -> Result<Native> {
-    if let Some(waiting) = Waiting::begin(job, call, request)? {
+fn wait(job: &Job, call: Call, request: &Request, mask: u64) -> Result<Native> {
+    if let Some(waiting) = Waiting::begin(job, call, request, mask)? {
         return Ok(Native::Wait(waiting));
     }
-    waiting::for_other(job, call.fd)?;
-    end_of_wait(job, call.fd)
+    // What follows owns nothing, and may be left by a signal's handler.
+    unblocked(mask, || {
+        waiting::for_other(job, call.fd)?;
+        end_of_wait(job, call.fd)
+    })
+}
+
+/// Calls `action` with the thread's own signal mask.
+fn unblocked<R>(mask: u64, action: impl FnOnce() -> R) -> R {
+    lock::restore_signals(mask);
+    let result = action();
+    lock::block_signals();
+    result
 }
 
 /// What becomes of a blocking connect on a socket whose connect was begun before.
@@ -143,7 +156,7 @@ pub(crate) fn bind_to_twin(own: VirtualAddress, fd: Fd, inet: Inet) {
     }
 }
 
-fn remote(job: &Job, fd: Fd, inet: Inet) -> Result<Native> {
+fn remote(job: &Job, fd: Fd, inet: Inet, mask: u64) -> Result<Native> {
     let flags = sys::fcntl(fd, libc::F_GETFL, 0)?;
     let blocking = flags & libc::O_NONBLOCK == 0;
     // Another thread may close the number at any time from here on: whatever
@@ -154,7 +167,7 @@ fn remote(job: &Job, fd: Fd, inet: Inet) -> Result<Native> {
     }
     let state = sys::tcp_state(fd)?;
     if state == sys::SYN_SENT && blocking {
-        return end_of_wait(job, fd);
+        return unblocked(mask, || end_of_wait(job, fd));
     }
     if state != sys::CLOSED {
         // Never waits: the socket listens, is connected, or is connecting and
@@ -173,7 +186,7 @@ fn remote(job: &Job, fd: Fd, inet: Inet) -> Result<Native> {
         // The pending error of an earlier non-blocking connect.
         match sys::get_int(fd, libc::SOL_SOCKET, libc::SO_ERROR)? {
             // ECONNRESET is what unconnecting leaves, which connect ignores.
-            0 | libc::ECONNRESET => wait(job, call, &request),
+            0 | libc::ECONNRESET => wait(job, call, &request, mask),
             error => kernels_answer(fd, Errno(error)).map(|()| Native::Done),
         }
     } else {
@@ -181,7 +194,7 @@ fn remote(job: &Job, fd: Fd, inet: Inet) -> Result<Native> {
         match pending::start(job, fd, inet, source_port, Start::Ask(request))? {
             Started::Pending => Err(Errno(libc::EINPROGRESS)),
             Started::Kernel(errno) => kernels_answer(fd, errno).map(|()| Native::Done),
-            Started::Refused => wait(job, call, &request),
+            Started::Refused => wait(job, call, &request, mask),
         }
     }
 }
@@ -225,7 +238,11 @@ pub(crate) unsafe fn hook(
         // SAFETY: the caller's promise.
         return unsafe { next::connect(fd, address, len) };
     };
-    match connect(job, fd, &storage) {
+    // A handler that leaves by siglongjmp(3) must find nothing half done.
+    let mask = lock::block_signals();
+    abandoned::end();
+    let decided = connect(job, fd, &storage, mask);
+    match &decided {
         None => {
             if storage.domain() != libc::AF_UNSPEC {
                 gate::settled(fd);
@@ -233,35 +250,32 @@ pub(crate) unsafe fn hook(
             if storage.socket_address().is_some_and(|to| to.ip().is_loopback()) {
                 peer::record(job, fd);
             }
-            sys::set_errno(before);
-            // SAFETY: the caller's promise.
-            unsafe { next::connect(fd, address, len) }
         }
-        Some(Ok(Native::Done)) => {
-            sys::set_errno(before);
-            0
+        Some(Ok(Native::Address(_))) => {
+            gate::settled(fd);
+            peer::record(job, fd);
         }
+        Some(_) => {}
+    }
+    let result = match decided {
+        None => None,
+        Some(Ok(Native::Address(address))) => Some(Ok(Some(address))),
+        Some(Ok(Native::Done)) => Some(Ok(None)),
         Some(Ok(Native::Wait(waiting))) => {
             // SAFETY: this frame owns nothing.
             let outcome = unsafe { waiting.wait() };
-            match waiting.end(job, outcome) {
-                Ok(()) => {
-                    sys::set_errno(before);
-                    0
-                }
-                Err(Errno(errno)) => {
-                    sys::set_errno(errno);
-                    -1
-                }
-            }
+            Some(waiting.end(job, outcome).map(|()| None))
         }
-        Some(Ok(Native::Address(address))) => {
-            gate::settled(fd);
-            peer::record(job, fd);
-            sys::set_errno(before);
-            // SAFETY: `address` is readable for its length.
-            unsafe { next::connect(fd, address.as_ptr(), address.len()) }
-        }
+        Some(Err(errno)) => Some(Err(errno)),
+    };
+    lock::restore_signals(mask);
+    sys::set_errno(before);
+    match result {
+        // SAFETY: the caller's promise.
+        None => unsafe { next::connect(fd, address, len) },
+        // SAFETY: the address is readable for its length.
+        Some(Ok(Some(address))) => unsafe { next::connect(fd, address.as_ptr(), address.len()) },
+        Some(Ok(None)) => 0,
         Some(Err(Errno(errno))) => {
             sys::set_errno(errno);
             -1

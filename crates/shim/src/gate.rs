@@ -9,6 +9,7 @@ use std::ffi::{c_int, c_long, c_uint};
 
 use libc::msghdr;
 
+use crate::abandoned;
 use crate::job::job;
 use crate::numbers::{self, State};
 use crate::pending::{self, List};
@@ -74,6 +75,7 @@ pub(crate) fn plainly(action: impl FnOnce() -> Result<c_int>) -> c_int {
 
 /// close(2) of a number that is known.
 pub(crate) fn close(fd: Fd) -> c_int {
+    abandoned::end();
     ungated(|| {
         let is_own = |list: &mut List| {
             let is_own = list.owns(fd);

@@ -43,6 +43,7 @@
 // Unit tests leave the hooks out, so that they don't run on top of themselves.
 #![cfg_attr(test, allow(dead_code))]
 
+mod abandoned;
 mod agent;
 mod bpf;
 mod children;
@@ -129,7 +130,7 @@ mod tests {
 mod load {
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use crate::{ends, exec, failed, job, keepalive, limit, pending, table, unfinished};
+    use crate::{abandoned, ends, exec, failed, job, keepalive, limit, pending, table, unfinished};
 
     /// Called by the loader before the program starts.
     #[used]
@@ -158,6 +159,7 @@ mod load {
             return;
         }
         pending::before_fork();
+        abandoned::before_fork();
         ends::before_fork();
         failed::before_fork();
         keepalive::before_fork();
@@ -173,6 +175,7 @@ mod load {
         keepalive::after_fork();
         failed::after_fork();
         ends::after_fork();
+        abandoned::after_fork_in_parent();
         pending::after_fork_in_parent();
     }
 
@@ -184,6 +187,7 @@ mod load {
         keepalive::after_fork();
         failed::after_fork();
         ends::after_fork();
+        abandoned::after_fork_in_child();
         pending::after_fork_in_child();
     }
 }

@@ -11,6 +11,7 @@ use crate::ends::{self, Ends, Side};
 use crate::gate;
 use crate::handover;
 use crate::job::Job;
+use crate::lock;
 use crate::next;
 use crate::nodelay;
 use crate::own_address;
@@ -82,16 +83,20 @@ pub(crate) unsafe fn accept(
         }
         gate::renewed(fd);
         let before = sys::errno();
+        // A handler that leaves by siglongjmp(3) finds the connection, or none.
+        let mask = lock::block_signals();
         let arrived = arrive(job, listener, fd, &name, flags);
+        if arrived.is_none() {
+            // A knock without a connection, or another user: the program sees neither.
+            let _ = sys::close(fd);
+        }
+        lock::restore_signals(mask);
         sys::set_errno(before);
         if let Some(name) = arrived {
             // SAFETY: the caller's promise.
             unsafe { name.to_program(address, len) };
             return fd;
         }
-        // A knock without a connection, or another user: the program sees neither.
-        let _ = sys::close(fd);
-        sys::set_errno(before);
     }
 }
 

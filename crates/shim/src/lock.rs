@@ -103,6 +103,15 @@ pub(crate) fn restore_signals(mask: u64) {
     set_mask(libc::SIG_SETMASK, mask);
 }
 
+/// A signal mask as the C library has it.
+pub(crate) fn as_set(mask: u64) -> libc::sigset_t {
+    // SAFETY: all-zero is a valid `sigset_t`, whose first 8 bytes are the kernel's.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: it has more than 8 bytes.
+    unsafe { (&raw mut set).cast::<u64>().write_unaligned(mask) };
+    set
+}
+
 fn set_mask(how: std::ffi::c_int, mask: u64) -> u64 {
     let mut before = 0_u64;
     // SAFETY: both masks are of the kernel's size, 8 bytes.

@@ -124,7 +124,10 @@ next! {
     setreuid(real: libc::uid_t, effective: libc::uid_t) -> c_int, else -1;
     setresuid(real: libc::uid_t, effective: libc::uid_t, saved: libc::uid_t) -> c_int, else -1;
     prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int, else -1;
-    poll(fds: *mut libc::pollfd, count: libc::nfds_t, timeout: c_int) -> c_int, else -1;
+    ppoll(
+        fds: *mut libc::pollfd, count: libc::nfds_t, timeout: *const libc::timespec,
+        mask: *const libc::sigset_t
+    ) -> c_int, else -1;
     connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int, else -1;
     bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int, else -1;
     listen(fd: c_int, backlog: c_int) -> c_int, else -1;

@@ -543,7 +543,8 @@ pub(crate) fn futex_wake(word: &AtomicU32) {
     };
 }
 
-fn timespec(duration: std::time::Duration) -> libc::timespec {
+/// A duration as the kernel has it.
+pub(crate) fn timespec(duration: std::time::Duration) -> libc::timespec {
     libc::timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(duration.subsec_nanos()),

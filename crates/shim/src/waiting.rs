@@ -9,12 +9,14 @@ use std::time::{Duration, Instant};
 
 use isthmus_wire::shim::Request;
 
+use crate::abandoned;
 use crate::agent::{self, Asked, Exchange};
 use crate::connect::bind_to_twin;
 use crate::ends::{self, Ends};
 use crate::handover;
 use crate::helper;
 use crate::job::Job;
+use crate::lock;
 use crate::next;
 use crate::numbers;
 use crate::patience;
@@ -46,6 +48,9 @@ pub(crate) struct Waiting {
     deadline: Instant,
     /// The program set the deadline (`SO_SNDTIMEO`).
     limited: bool,
+    /// The thread's signal mask. All signals are blocked but while it waits: a handler may
+    /// leave the call by siglongjmp(3), and nothing would tell what is left open.
+    mask: u64,
 }
 
 /// How many waits have ended.
@@ -53,7 +58,13 @@ static ENDED: AtomicU32 = AtomicU32::new(0);
 
 /// Ends a wait; if `left` is given, the socket under this number is as it was.
 fn end(id: u64, left: Option<Fd>) {
+    abandoned::forget(id);
     pending::end_waiting(id, left);
+    has_ended();
+}
+
+/// Has threads that wait for another one look again.
+pub(crate) fn has_ended() {
     ENDED.fetch_add(1, Ordering::AcqRel);
     sys::futex_wake(&ENDED);
 }
@@ -63,7 +74,7 @@ impl Waiting {
     ///
     /// # Errors
     /// As [`Exchange::begin`], and if the number isn't open.
-    pub(crate) fn begin(job: &Job, call: Call, request: &Request) -> Result<Option<Self>> {
+    pub(crate) fn begin(job: &Job, call: Call, request: &Request, mask: u64) -> Result<Option<Self>> {
         let limit = limit(call.fd);
         let patience = patience::of(job, call.fd);
         let Some(id) = pending::begin_waiting(call.fd)? else { return Ok(None) };
@@ -74,6 +85,7 @@ impl Waiting {
             asked: asked.without_waiting().into_asked(),
             deadline: sys::now() + limit.map_or(patience, |limit| limit.min(patience)),
             limited: limit.is_some_and(|limit| limit < patience),
+            mask,
         }))
     }
 
@@ -84,6 +96,8 @@ impl Waiting {
     pub(crate) unsafe fn wait(mut self) -> Result<()> {
         let this = (&raw mut self).cast();
         let mut cleanup = next::Cleanup::new();
+        let mask = lock::as_set(self.mask);
+        abandoned::note(self.id, self.asked, self.call.fd, this as usize);
         // SAFETY: both live until the pop below, or until the thread ends.
         unsafe { next::cleanup_push(&mut cleanup, given_up_by_cancel, this) };
         let outcome = loop {
@@ -91,11 +105,10 @@ impl Waiting {
             if left.is_zero() {
                 break Err(Errno(libc::ETIMEDOUT));
             }
-            // Rounded up: not to look too early again and again.
-            let left = c_int::try_from(left.as_millis()).unwrap_or(c_int::MAX).saturating_add(1);
+            let left = sys::timespec(left);
             let mut entry = libc::pollfd { fd: self.asked.raw(), events: libc::POLLIN, revents: 0 };
-            // SAFETY: one valid entry.
-            let ready = unsafe { next::poll(&raw mut entry, 1, left) };
+            // SAFETY: one valid entry, and a time and a mask that live through the call.
+            let ready = unsafe { next::ppoll(&raw mut entry, 1, &raw const left, &raw const mask) };
             if ready > 0 {
                 break Ok(());
             }
@@ -187,6 +200,7 @@ unsafe extern "C" fn given_up_by_cancel(waiting: *mut c_void) {
     let waiting = unsafe { waiting.cast::<Waiting>().read() };
     drop(Exchange::from_asked(waiting.asked));
     end(waiting.id, Some(waiting.call.fd));
+    lock::restore_signals(waiting.mask);
 }
 
 /// Waits until the thread that waits for this socket has its outcome.

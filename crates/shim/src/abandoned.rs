@@ -1,0 +1,177 @@
+//! Connects that a signal's handler has left by siglongjmp(3), as clients do that end a
+//! connect after a time by SIGALRM. Their requests would stay open, and their sockets count
+//! as being connected.
+//!
+//! A thread that waits in connect runs nothing but handlers of signals, whose frames are
+//! beyond that of the wait. So what the same thread finds left of a frame that is beyond its
+//! own was abandoned. It looks when it closes or connects a socket.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::agent::{Asked, Exchange};
+use crate::lock::Lock;
+use crate::numbers::NO_CONNECT;
+use crate::pending;
+use crate::sys::Fd;
+use crate::waiting;
+
+/// Waits that are noted at a time; one that isn't may be left open.
+const MOST: usize = 256;
+/// What the kernel puts on the stack for a handler is larger than this: registers, their
+/// state for floating point, and information on the signal. What leads from a hook to here is
+/// smaller.
+const HANDLERS_FRAME: usize = 1024;
+
+/// A thread that waits.
+#[derive(Clone, Copy)]
+struct Wait {
+    /// [`NO_CONNECT`] for none.
+    id: u64,
+    /// As `pthread_self(3)`.
+    thread: usize,
+    /// Where its frame is.
+    frame: usize,
+    asked: Asked,
+    /// The number that it called with.
+    fd: Fd,
+}
+
+const NONE: Wait = Wait { id: NO_CONNECT, thread: 0, frame: 0, asked: Asked::NONE, fd: -1 };
+
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+static WAITS: Lock<[Wait; MOST]> = Lock::new([NONE; MOST]);
+
+/// Notes that this thread is about to wait.
+pub(crate) fn note(id: u64, asked: Asked, fd: Fd, frame: usize) {
+    if id == NO_CONNECT {
+        return;
+    }
+    WAITS.with(|waits| {
+        if let Some(free) = waits.iter_mut().find(|wait| wait.id == NO_CONNECT) {
+            *free = Wait { id, thread: this_thread(), frame, asked, fd };
+            COUNT.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+}
+
+/// A wait has ended.
+pub(crate) fn forget(id: u64) {
+    if COUNT.load(Ordering::Relaxed) > 0 && id != NO_CONNECT {
+        WAITS.with(|waits| waits.iter_mut().filter(|wait| wait.id == id).for_each(clear));
+    }
+}
+
+/// Ends what this thread has abandoned. Not to be called with the list locked.
+pub(crate) fn end() {
+    while COUNT.load(Ordering::Relaxed) > 0
+        && let Some(wait) = take(this_thread(), here())
+    {
+        drop(Exchange::from_asked(wait.asked));
+        pending::end_waiting(wait.id, Some(wait.fd));
+        waiting::has_ended();
+    }
+}
+
+/// Takes out a wait that the thread has abandoned, which has a frame `here`.
+fn take(thread: usize, here: usize) -> Option<Wait> {
+    let candidate = |wait: &Wait| wait.id != NO_CONNECT && wait.thread == thread && is_dead(wait.frame, here);
+    let has_some = WAITS.with(|waits| waits.iter().any(candidate));
+    // Where a stack of their own is says nothing of handlers' frames.
+    if !has_some || is_on_signal_stack() {
+        return None;
+    }
+    WAITS.with(|waits| {
+        let wait = waits.iter_mut().find(|wait| candidate(wait))?;
+        let taken = *wait;
+        clear(wait);
+        Some(taken)
+    })
+}
+
+/// Whether a frame is gone for who has one `here`: stacks grow downwards.
+fn is_dead(frame: usize, here: usize) -> bool {
+    here.saturating_add(HANDLERS_FRAME) > frame
+}
+
+fn clear(wait: &mut Wait) {
+    *wait = NONE;
+    COUNT.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// In a forked child no other thread waits. Its copies of their requests would keep them
+/// alive at the agent.
+pub(crate) fn after_fork_in_child() {
+    let own = this_thread();
+    WAITS.after_fork(|waits| {
+        for wait in waits.iter_mut().filter(|wait| wait.id != NO_CONNECT && wait.thread != own) {
+            drop(Exchange::from_asked(wait.asked));
+            clear(wait);
+        }
+    });
+}
+
+/// Keeps the waits consistent over a fork.
+pub(crate) fn before_fork() {
+    WAITS.before_fork(|_| {});
+}
+
+/// Releases them after a fork in the parent.
+pub(crate) fn after_fork_in_parent() {
+    WAITS.after_fork(|_| {});
+}
+
+fn this_thread() -> usize {
+    // SAFETY: takes nothing.
+    unsafe { libc::pthread_self() as usize }
+}
+
+/// An address of the caller's frame, or close to it.
+#[inline(always)]
+fn here() -> usize {
+    let marker = 0_u8;
+    std::ptr::from_ref(std::hint::black_box(&marker)) as usize
+}
+
+/// Whether this thread runs a handler on an alternate stack (sigaltstack(2)).
+fn is_on_signal_stack() -> bool {
+    let mut stack = std::mem::MaybeUninit::<libc::stack_t>::zeroed();
+    // SAFETY: only asks; `stack` is writable.
+    let known = unsafe { libc::sigaltstack(std::ptr::null(), stack.as_mut_ptr()) } == 0;
+    // SAFETY: zeroed before, and all-zero is a valid `stack_t`.
+    known && unsafe { stack.assume_init() }.ss_flags & libc::SS_ONSTACK != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_beyond_one_s_own_are_gone() {
+        for (what, frame, here, want) in [
+            ("a caller further up", 10_000, 20_000, true),
+            ("the same caller, called again", 10_000, 9_800, true),
+            ("a handler on top of it", 10_000, 8_000, false),
+        ] {
+            assert_eq!(is_dead(frame, here), want, "{what}");
+        }
+    }
+
+    #[test]
+    fn only_the_own_thread_s_waits_are_taken() {
+        let (own, other) = (this_thread(), this_thread() + 1);
+        let put = |id, thread, frame| {
+            WAITS.with(|waits| {
+                let free = waits.iter_mut().find(|wait| wait.id == NO_CONNECT).unwrap();
+                *free = Wait { id, thread, frame, ..NONE };
+                COUNT.fetch_add(1, Ordering::Relaxed);
+            });
+        };
+        put(70_001, own, here() - 5000);
+        put(70_002, other, here() - 5000);
+        put(70_003, own, here() + 50_000);
+        assert_eq!(take(own, here()).map(|wait| wait.id), Some(70_001));
+        assert!(take(own, here()).is_none());
+        [70_002, 70_003].into_iter().for_each(forget);
+        assert_eq!(COUNT.load(Ordering::Relaxed), 0);
+    }
+}
