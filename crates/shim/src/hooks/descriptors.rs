@@ -1,0 +1,100 @@
+//! Descriptors: copying, watching and closing them.
+
+use std::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
+
+use libc::epoll_event;
+
+use crate::job::job;
+use crate::{gate, interfaces, next, numbers, sys};
+
+hooks! {
+    /// close(2).
+    fn close(fd: c_int) -> c_int {
+        if numbers::is_known(fd) { gate::close(fd) } else { next::close(fd) }
+    }
+
+    /// close_range(2).
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+        match job() {
+            Some(_) => gate::close_range(first, last, flags),
+            None => next::close_range(first, last, flags),
+        }
+    }
+
+    /// closefrom(3).
+    fn closefrom(first: c_int) {
+        match job() {
+            Some(_) => {
+                gate::close_range(c_uint::try_from(first).unwrap_or(0), c_uint::MAX, 0);
+            }
+            None => next::closefrom(first),
+        }
+    }
+
+    /// epoll_create(2).
+    fn epoll_create(size: c_int) -> c_int {
+        numbers::note_epoll();
+        gate::with_room(|| next::epoll_create(size))
+    }
+
+    /// epoll_create1(2).
+    fn epoll_create1(flags: c_int) -> c_int {
+        numbers::note_epoll();
+        gate::with_room(|| next::epoll_create1(flags))
+    }
+
+    /// epoll_ctl(2).
+    fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+        if numbers::is_known(fd) {
+            return gate::epoll_ctl(epoll, operation, fd, event);
+        }
+        next::epoll_ctl(epoll, operation, fd, event)
+    }
+
+    /// dup(2).
+    fn dup(fd: c_int) -> c_int {
+        if numbers::is_known(fd) {
+            return gate::with_room(|| gate::duplicate(fd, || sys::dup(fd)));
+        }
+        let new = gate::with_room(|| next::dup(fd));
+        gate::renewed(new);
+        new
+    }
+
+    /// dup2(2).
+    fn dup2(from: c_int, to: c_int) -> c_int {
+        if numbers::is_known(from) || numbers::is_known(to) {
+            return gate::duplicate_to(from, to, || sys::dup2(from, to));
+        }
+        next::dup2(from, to)
+    }
+
+    /// dup3(2).
+    fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
+        if numbers::is_known(from) || numbers::is_known(to) {
+            return gate::duplicate_to(from, to, || sys::dup3(from, to, flags));
+        }
+        next::dup3(from, to, flags)
+    }
+
+    /// fcntl(2).
+    fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+        gate::fcntl(fd, command, argument as c_long, || next::fcntl(fd, command, argument))
+    }
+
+    /// fcntl(2) of programs built for large files.
+    fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+        gate::fcntl(fd, command, argument as c_long, || next::fcntl64(fd, command, argument))
+    }
+
+    /// ioctl(2): addresses of interfaces.
+    fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+        match job() {
+            Some(_) if matches!(request, libc::FIONBIO | libc::FIOASYNC) && gate::is_busy(fd) => {
+                gate::plainly(|| sys::ioctl_raw(fd, request, argument))
+            }
+            Some(job) => interfaces::ioctl(job, fd, request, argument),
+            None => next::ioctl(fd, request, argument),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Files that tell the node's addresses.
+
+use std::ffi::{c_char, c_int, c_uint};
+
+use libc::FILE;
+
+use crate::{next, proc_net};
+
+hooks! {
+    /// open(2): files that tell the node's addresses.
+    fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+        proc_net::open(path, flags).unwrap_or_else(|| next::open(path, flags, mode))
+    }
+
+    /// open(2) of programs built for large files.
+    fn open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+        proc_net::open(path, flags).unwrap_or_else(|| next::open64(path, flags, mode))
+    }
+
+    /// openat(2): the same, by their paths.
+    fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+        proc_net::open(path, flags).unwrap_or_else(|| next::openat(directory, path, flags, mode))
+    }
+
+    /// openat(2) of programs built for large files.
+    fn openat64(directory: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+        proc_net::open(path, flags).unwrap_or_else(|| next::openat64(directory, path, flags, mode))
+    }
+
+    /// open(2) of programs built with `_FORTIFY_SOURCE`.
+    fn __open_2(path: *const c_char, flags: c_int) -> c_int {
+        proc_net::open(path, flags).unwrap_or_else(|| next::__open_2(path, flags))
+    }
+
+    /// The same, built for large files.
+    fn __open64_2(path: *const c_char, flags: c_int) -> c_int {
+        proc_net::open(path, flags).unwrap_or_else(|| next::__open64_2(path, flags))
+    }
+
+    /// openat(2) of programs built with `_FORTIFY_SOURCE`.
+    fn __openat_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
+        proc_net::open(path, flags).unwrap_or_else(|| next::__openat_2(directory, path, flags))
+    }
+
+    /// The same, built for large files.
+    fn __openat64_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
+        proc_net::open(path, flags).unwrap_or_else(|| next::__openat64_2(directory, path, flags))
+    }
+
+    /// fopen(3): files that tell the node's addresses.
+    fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
+        proc_net::stream(path, mode).unwrap_or_else(|| next::fopen(path, mode))
+    }
+
+    /// fopen(3) of programs built for large files.
+    fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE {
+        proc_net::stream(path, mode).unwrap_or_else(|| next::fopen64(path, mode))
+    }
+}
