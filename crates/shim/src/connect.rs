@@ -55,6 +55,11 @@ pub(crate) fn connect(job: &Job, fd: Fd, address: &Storage, mask: u64) -> Option
             None
         }
         Destination::Nowhere => {
+            if ends::is_lent(fd) && !pending::elsewhere() {
+                ends::forget(sys::cookie(fd));
+                let _ = sys::connect(fd, address);
+                return Some(own_address::unbind(fd).map(|()| Native::Done));
+            }
             pending::cancel(fd);
             // A placeholder is what it was.
             let was_exchanged = sys::tcp_state(fd).is_ok_and(|state| state != sys::SYN_SENT);
@@ -67,8 +72,15 @@ pub(crate) fn connect(job: &Job, fd: Fd, address: &Storage, mask: u64) -> Option
                 return None;
             }
             datagrams::leave(job, fd);
-            if kind() == Ok(libc::SOCK_STREAM) {
-                bind_to_twin(job.virtual_address, fd, inet);
+            match kind() {
+                Ok(libc::SOCK_STREAM) => {
+                    bind_to_twin(job.virtual_address, fd, inet);
+                }
+                // What answers goes there, and not to 127.0.0.1.
+                Ok(libc::SOCK_DGRAM) if bind_to_twin(job.virtual_address, fd, inet) => {
+                    ends::lend(sys::cookie(fd));
+                }
+                Ok(_) | Err(_) => {}
             }
             Some(Ok(Native::Address(inet.with_ip(job.virtual_address.twin()).encode())))
         }
@@ -147,13 +159,14 @@ fn destination(own: VirtualAddress, address: &Storage) -> Destination {
 
 /// Binds an unbound socket to its node's twin, so that the other end
 /// sees the node's virtual address; the port is chosen at connect, when the
-/// kernel knows which are free for this destination.
-pub(crate) fn bind_to_twin(own: VirtualAddress, fd: Fd, inet: Inet) {
+/// kernel knows which are free for this destination. Returns whether that was done.
+pub(crate) fn bind_to_twin(own: VirtualAddress, fd: Fd, inet: Inet) -> bool {
     let unbound = |name: Inet| name.ip == Ipv4Addr::UNSPECIFIED && name.port == 0;
-    if sys::local_name(fd).ok().and_then(|name| Inet::parse(name.bytes())).is_some_and(unbound) {
-        let _ = sys::set_int(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
-        let _ = sys::bind(fd, &Inet { port: 0, ..inet.with_ip(own.twin()) }.encode());
+    if !sys::local_name(fd).ok().and_then(|name| Inet::parse(name.bytes())).is_some_and(unbound) {
+        return false;
     }
+    let _ = sys::set_int(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
+    sys::bind(fd, &Inet { port: 0, ..inet.with_ip(own.twin()) }.encode()).is_ok()
 }
 
 fn remote(job: &Job, fd: Fd, inet: Inet, mask: u64) -> Result<Native> {

@@ -1,7 +1,9 @@
 //! Datagrams to other nodes, which nothing carries. They fail at once: sent to the
-//! address, they would vanish at some router.
+//! address, they would vanish at some router. Those to the own node go to the twin, and come
+//! from it.
 //!
-//! Of the calls that send, only what names a destination is looked at.
+//! Of the calls that send, only what names a destination is looked at; of those that receive,
+//! the name that they give.
 
 use std::ffi::{c_int, c_void};
 
@@ -12,6 +14,7 @@ use libc::{msghdr, sockaddr, socklen_t, ssize_t};
 
 use crate::ends::{self, Ends};
 use crate::job::{Job, job};
+use crate::next;
 use crate::own_address;
 use crate::sockaddr::{Inet, Storage};
 use crate::sys::{self, Fd};
@@ -75,6 +78,81 @@ pub(crate) unsafe fn destination_of(fd: Fd, message: *const msghdr, flags: c_int
     let msghdr { msg_name, msg_namelen, .. } = unsafe { message.read_unaligned() };
     // SAFETY: the caller's promise.
     unsafe { destination(fd, msg_name, msg_namelen, flags) }
+}
+
+/// Sends a message to the twin from the twin: over loopback the kernel would choose 127.0.0.1,
+/// and who answers there is nobody that the sender has asked.
+///
+/// # Safety
+/// As sendmsg(2).
+pub(crate) unsafe fn send_to_twin(fd: Fd, mut message: msghdr, twin: &Storage, flags: c_int) -> ssize_t {
+    #[repr(C)]
+    struct Source {
+        header: libc::cmsghdr,
+        info: libc::in_pktinfo,
+    }
+    (message.msg_name, message.msg_namelen) = (twin.as_ptr().cast_mut().cast(), twin.len());
+    let is_unbound = |name: Storage| Inet::parse(name.bytes()).is_some_and(|name| name.ip.is_unspecified());
+    let own = Inet::parse(twin.bytes()).map(|twin| twin.ip);
+    let before = sys::errno();
+    let mut source: Source;
+    if let Some(own) = own
+        && message.msg_controllen == 0
+        && sys::get_int(fd, libc::SOL_SOCKET, libc::SO_TYPE) == Ok(libc::SOCK_DGRAM)
+        && sys::local_name(fd).is_ok_and(is_unbound)
+    {
+        // SAFETY: all-zero is a valid value of it.
+        source = unsafe { std::mem::zeroed() };
+        // SAFETY: plain arithmetic.
+        source.header.cmsg_len = unsafe { libc::CMSG_LEN(size_of::<libc::in_pktinfo>() as u32) } as _;
+        (source.header.cmsg_level, source.header.cmsg_type) = (libc::IPPROTO_IP, libc::IP_PKTINFO);
+        source.info.ipi_spec_dst.s_addr = u32::from_ne_bytes(own.octets());
+        message.msg_control = (&raw mut source).cast();
+        message.msg_controllen = size_of::<Source>() as _;
+    }
+    sys::set_errno(before);
+    // SAFETY: the caller's promise; name and control message live through the call.
+    unsafe { next::sendmsg(fd, &raw const message, flags) }
+}
+
+/// Has a program see who has sent a datagram: the node's own programs send from the twin.
+///
+/// # Safety
+/// `address` is null, or was passed to a call that has received something, and had room for
+/// `room` bytes.
+pub(crate) unsafe fn show_sender(address: *mut c_void, room: socklen_t) {
+    const FAMILY: usize = 2;
+    let Some(job) = job().filter(|_| !address.is_null() && room as usize >= FAMILY) else { return };
+    // SAFETY: the caller's promise.
+    let Some(name) = (unsafe { Storage::from_program(address.cast(), room.min(ROOM)) }) else { return };
+    if let Some(sender) = Inet::parse(name.bytes())
+        && sender.ip == job.virtual_address.twin()
+    {
+        let shown = sender.with_ip(job.virtual_address.ip()).encode();
+        let len = (room.min(shown.len())) as usize;
+        // SAFETY: both have at least so many bytes.
+        unsafe { std::ptr::copy_nonoverlapping(shown.as_ptr().cast::<u8>(), address.cast::<u8>(), len) };
+    }
+}
+
+/// `sizeof(struct sockaddr_in6)`, the longest name that may be one of IPv4.
+const ROOM: socklen_t = 28;
+
+/// How many messages sendmmsg(2) can send as they are, from the first on.
+///
+/// # Safety
+/// As sendmmsg(2).
+pub(crate) unsafe fn plain(fd: Fd, messages: *const libc::mmsghdr, count: usize, flags: c_int) -> usize {
+    let errno = sys::errno();
+    let is_plain = |index: &usize| {
+        // SAFETY: the caller's promise.
+        let message = unsafe { messages.add(*index) }.cast::<msghdr>();
+        // SAFETY: as above.
+        matches!(unsafe { destination_of(fd, message, flags) }, Destination::Itself)
+    };
+    let plain = (0..count).take_while(is_plain).count();
+    sys::set_errno(errno);
+    plain
 }
 
 /// Whether to send again what `sent` says wasn't: from a socket that is bound to the twin, the

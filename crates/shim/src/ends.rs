@@ -145,16 +145,30 @@ fn meaning(
 
 /// Notes the ends of a socket that was handed over.
 pub(crate) fn remember(cookie: u64, ends: Ends, just_connected: bool) {
-    TABLE.with(|table| table.insert(Entry::new(cookie, Some(ends), just_connected)));
+    TABLE.with(|table| {
+        let is_lent = table.find(cookie).is_some_and(|entry| entry.is_lent);
+        table.insert(Entry { is_lent, ..Entry::new(cookie, Some(ends), just_connected) });
+    });
 }
 
 /// Notes that a socket's connection has been dissolved: its ends are what the kernel says.
 pub(crate) fn forget(cookie: u64) {
     TABLE.with(|table| {
         if let Some(entry) = table.find(cookie) {
-            *entry = Entry::new(cookie, None, false);
+            *entry = Entry { is_lent: entry.is_lent, ..Entry::new(cookie, None, false) };
         }
     });
+}
+
+/// Notes that the shim has bound a datagram socket to the twin.
+pub(crate) fn lend(cookie: u64) {
+    TABLE.with(|table| table.insert(Entry { is_lent: true, ..Entry::new(cookie, None, false) }));
+}
+
+/// Whether the shim has bound a socket to the twin, which the program hasn't bound.
+pub(crate) fn is_lent(fd: Fd) -> bool {
+    let cookie = sys::cookie(fd);
+    TABLE.with(|table| table.find(cookie).is_some_and(|entry| entry.is_lent))
 }
 
 /// Whether a socket is an IPv6 one to its program, and an IPv4 one to the kernel.
@@ -250,6 +264,8 @@ struct Entry {
     sees_delays: bool,
     /// The program has bound it to the node's address, and the kernel has it at any.
     is_bound: bool,
+    /// The shim has bound it to the twin, a datagram socket that the program hasn't bound.
+    is_lent: bool,
 }
 
 impl Entry {
@@ -260,6 +276,7 @@ impl Entry {
         just_connected: false,
         sees_delays: false,
         is_bound: false,
+        is_lent: false,
     };
 
     fn new(cookie: u64, ends: Option<Ends>, just_connected: bool) -> Self {

@@ -141,6 +141,24 @@ pub(crate) fn duplicate(fd: Fd, duplicate: impl FnOnce() -> Result<c_int>) -> c_
     })
 }
 
+/// `new` was made of `fd` while nothing was known of that. If the socket has been exchanged
+/// meanwhile, `new` stands for the one that it was; nobody waits for that any more.
+pub(crate) fn copied(fd: Fd, new: Fd) {
+    let before = sys::errno();
+    if !pending::elsewhere() {
+        pending::with(|list| {
+            let (now, then) = (sys::cookie(fd), sys::cookie(new));
+            let is_left = now != 0 && then != now && sys::tcp_state(new) == Ok(sys::SYN_SENT);
+            if is_left && !list.items.values().any(|pending| pending.cookie == then) {
+                let flags = sys::fcntl(new, libc::F_GETFD, 0).unwrap_or(0);
+                let closes = if flags & libc::FD_CLOEXEC == 0 { 0 } else { libc::O_CLOEXEC };
+                let _ = sys::dup3(fd, new, closes);
+            }
+        });
+    }
+    sys::set_errno(before);
+}
+
 /// Calls `duplicate`, which makes `to` stand for what `from` does.
 pub(crate) fn duplicate_to(from: Fd, to: Fd, duplicate: impl FnOnce() -> Result<c_int>) -> c_int {
     let mut replaced = None;
@@ -220,8 +238,12 @@ pub(crate) fn fcntl(fd: Fd, command: c_int, argument: c_long, next: impl FnOnce(
             if numbers::is_known(fd) {
                 return with_room(|| duplicate(fd, || sys::fcntl(fd, command, argument)));
             }
+            let before = numbers::before();
             let new = next();
             renewed(new);
+            if new >= 0 && before.may_have_missed() {
+                copied(fd, new);
+            }
             new
         }
         libc::F_SETFD | libc::F_SETFL if is_busy(fd) => plainly(|| sys::fcntl(fd, command, argument)),
@@ -244,4 +266,91 @@ pub(crate) unsafe fn epoll_ctl(epoll: Fd, operation: c_int, fd: Fd, event: *mut 
         }
         Ok(done)
     })
+}
+
+/// What epoll_ctl(2) has done while nothing was known of a number. If the socket has been
+/// exchanged meanwhile, that was done to the one that it was; so it is done again.
+///
+/// # Safety
+/// As epoll_ctl(2).
+pub(crate) unsafe fn watched(epoll: Fd, operation: c_int, fd: Fd, event: *mut libc::epoll_event) {
+    let before = sys::errno();
+    let again = |operation| {
+        // SAFETY: the caller's promise.
+        unsafe { sys::epoll_ctl_raw(epoll, operation, fd, event) }
+    };
+    if !pending::elsewhere() {
+        pending::with(|_| match operation {
+            libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD => {
+                let done = again(libc::EPOLL_CTL_MOD);
+                if done == Err(Errno(libc::ENOENT)) { again(libc::EPOLL_CTL_ADD) } else { done }
+            }
+            other => again(other),
+        })
+        // It may be as it should.
+        .ok();
+    }
+    sys::set_errno(before);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A socket that connects, as long as a test needs.
+    fn placeholder() -> (OwnedFd, OwnedFd) {
+        let full = sys::socket(libc::AF_INET, libc::SOCK_STREAM).unwrap();
+        let address = crate::sockaddr::Inet {
+            family: crate::sockaddr::Family::V4,
+            ip: std::net::Ipv4Addr::LOCALHOST,
+            port: 0,
+        };
+        sys::bind(full.raw(), &address.encode()).unwrap();
+        // SAFETY: no pointer is passed.
+        assert_eq!(unsafe { libc::listen(full.raw(), 0) }, 0);
+        let name = sys::local_name(full.raw()).unwrap();
+        loop {
+            let socket = sys::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_NONBLOCK).unwrap();
+            let _ = sys::connect(socket.raw(), &name);
+            if sys::tcp_state(socket.raw()) == Ok(sys::SYN_SENT) {
+                return (socket, full);
+            }
+            // It fills the queue.
+            std::mem::forget(socket);
+        }
+    }
+
+    #[test]
+    fn what_a_call_has_done_to_a_socket_that_is_gone_is_done_again() {
+        let (old, _full) = placeholder();
+        let new = sys::socket(libc::AF_INET, libc::SOCK_STREAM).unwrap();
+        let epoll = sys::epoll_create().unwrap();
+        let number = old.raw();
+        pending::settle();
+        let missed = numbers::before();
+        // A dup and a registration that are on their way while the socket is exchanged.
+        let copy = OwnedFd::copy_of(number).unwrap();
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 7 };
+        sys::epoll_ctl(epoll.raw(), libc::EPOLL_CTL_ADD, number, event).unwrap();
+        numbers::turn();
+        sys::dup3(new.raw(), number, libc::O_CLOEXEC).unwrap();
+        numbers::turn();
+        assert!(missed.may_have_missed() && !numbers::before().may_have_missed());
+        let cookie = sys::cookie(new.raw());
+        assert_ne!(sys::cookie(copy.raw()), cookie);
+        copied(number, copy.raw());
+        assert_eq!(sys::cookie(copy.raw()), cookie);
+        let flags = sys::fcntl(copy.raw(), libc::F_GETFD, 0).unwrap();
+        assert_eq!(flags & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
+        // SAFETY: a valid event.
+        unsafe { watched(epoll.raw(), libc::EPOLL_CTL_ADD, number, &raw mut event) };
+        let identity = sys::identity(new.raw()).unwrap();
+        let mut found = Vec::new();
+        crate::descriptors::each_watch(identity, |watch| found.push((watch.epoll, watch.number, watch.data)));
+        assert!(found.contains(&(epoll.raw(), number, 7)), "{found:?}");
+        // A copy that is as it should be stays.
+        let other = OwnedFd::copy_of(epoll.raw()).unwrap();
+        copied(number, other.raw());
+        assert_eq!(sys::identity(other.raw()), sys::identity(epoll.raw()));
+    }
 }

@@ -16,11 +16,13 @@ pub(crate) fn replace(numbers: &mut Numbers, fd: Fd, cookie: u64, new: &OwnedFd)
     let fd = numbers.check(fd, cookie).ok_or(Errno(libc::EBADF))?;
     options::carry(fd, new.raw());
     options::carry_flags(fd, new.raw());
+    numbers::turn();
     numbers.unwatch(fd);
     let replaced = numbers::ring(fd)
         .try_for_each(|number| sys::dup3(new.raw(), number, close_on_exec(number)).map(drop));
     numbers.renew(fd, sys::cookie(new.raw()));
     numbers.watch_again(fd);
+    numbers::turn();
     replaced.map(|()| fd)
 }
 
@@ -30,6 +32,7 @@ pub(crate) fn replace(numbers: &mut Numbers, fd: Fd, cookie: u64, new: &OwnedFd)
 /// # Errors
 /// If `accepted` is not open any more.
 pub(crate) fn replace_accepted(listener: Fd, accepted: Fd, new: &OwnedFd, flags: c_int) -> Result<()> {
+    leave_nothing(accepted);
     options::carry(listener, new.raw());
     // What a connection doesn't get from its listener.
     let _ = sys::set_int(new.raw(), libc::SOL_SOCKET, libc::SO_PRIORITY, 0);
@@ -38,6 +41,15 @@ pub(crate) fn replace_accepted(listener: Fd, accepted: Fd, new: &OwnedFd, flags:
     sys::fcntl(new.raw(), libc::F_SETFL, i64::from(wanted))?;
     let close_on_exec = if flags & libc::SOCK_CLOEXEC == 0 { 0 } else { libc::O_CLOEXEC };
     sys::dup3(new.raw(), accepted, close_on_exec).map(drop)
+}
+
+/// Has a knock end by a reset when it is closed: as the end that closes first it would keep
+/// the listener's port for a minute (`TIME_WAIT`), and a server that is started anew may want
+/// that.
+pub(crate) fn leave_nothing(knock: Fd) {
+    let mut at_once = [0; 8];
+    at_once[..4].copy_from_slice(&1_i32.to_ne_bytes());
+    let _ = sys::set_option(knock, libc::SOL_SOCKET, libc::SO_LINGER, &at_once);
 }
 
 fn close_on_exec(fd: Fd) -> c_int {

@@ -1,5 +1,5 @@
 //! The thread that exchanges placeholders for connections. It is there only
-//! while something is pending, takes no signals, and has a small stack.
+//! while something is pending, and a tenth of a second more, takes no signals, and has a small stack.
 
 use std::ffi::{c_int, c_void};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use isthmus_wire::address::REFUSED;
 use isthmus_wire::shim::{Handover, Reply};
 
-use crate::agent::Exchange;
+use crate::agent::{Exchange, Kept};
 use crate::dual;
 use crate::ends::{self, Ends};
 use crate::failed;
@@ -108,6 +108,37 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     std::ptr::null_mut()
 }
 
+/// A thread that enters poll or select in the very moment in which its socket is exchanged may
+/// have looked up the old one, and go to sleep on it after it was woken. So it is woken again,
+/// so long after the exchange.
+const AGAIN: [Duration; 3] =
+    [Duration::from_millis(1), Duration::from_millis(10), Duration::from_millis(100)];
+/// Old sockets that are kept for that. Who sleeps on an older one sleeps on others, too, or
+/// has been woken.
+const MOST_OLD: usize = 16;
+
+/// A socket that has been exchanged.
+pub(crate) struct Old {
+    socket: Kept,
+    exchanged: Instant,
+    /// How often its sleepers have been woken again.
+    woken: usize,
+    /// How often they are to be.
+    times: usize,
+}
+
+impl Old {
+    /// The descriptor itself, to be moved.
+    pub(crate) fn kept_mut(&mut self) -> &mut Kept {
+        &mut self.socket
+    }
+
+    /// When they are woken next.
+    fn next(&self) -> Option<Instant> {
+        AGAIN.get(self.woken).filter(|_| self.woken < self.times).map(|after| self.exchanged + *after)
+    }
+}
+
 /// What the helper does between two looks at the list.
 #[derive(Default)]
 struct Round {
@@ -130,10 +161,13 @@ impl Round {
             if std::mem::take(&mut list.has_given_up) {
                 list.items.retain(|_, pending| !pending.given_up);
             }
+            self.wake_again(list, now);
             if list.items.is_empty() {
                 list.later.clear();
-                list.wakers = None;
-                return false;
+                if list.old.is_empty() {
+                    list.wakers = None;
+                    return false;
+                }
             }
             let intact = list.wakers.as_ref().is_some_and(Wakers::are_intact);
             if !intact {
@@ -197,6 +231,22 @@ impl Round {
         }
     }
 
+    /// Wakes who may have gone to sleep on a socket that is gone.
+    fn wake_again(&mut self, list: &mut List, now: Instant) {
+        for old in &mut list.old {
+            if old.next().is_some_and(|next| next <= now) {
+                old.woken += 1;
+                if old.socket.intact() {
+                    wake_sleepers(old.socket.raw());
+                }
+            }
+        }
+        list.old.retain(|old| old.next().is_some());
+        if let Some(next) = list.old.iter().filter_map(Old::next).min() {
+            self.wake_at(next);
+        }
+    }
+
     fn fail(&mut self, id: u64, errno: Errno, now: Instant) {
         self.failed.push((id, errno));
         self.wake_at(now);
@@ -223,10 +273,10 @@ impl Round {
     }
 
     fn settle(&mut self) {
-        for (id, errno) in self.failed.drain(..) {
+        for (id, errno) in std::mem::take(&mut self.failed) {
             finish(id, Err(errno));
         }
-        for id in self.replied.drain(..) {
+        for id in std::mem::take(&mut self.replied) {
             if id == NO_CONNECT {
                 drain_wakes();
             } else {
@@ -325,8 +375,9 @@ fn finish(id: u64, outcome: Result<(Reply, OwnedFd)>) {
         // The program may have begun anew.
         let Some(number) = number.filter(|number| numbers::connect_of(*number) == id) else { return };
         let is_connected = outcome.is_ok();
-        if let Some(replacement) = replacement {
-            exchange(list, &pending, number, &replacement, outcome);
+        let old = replacement.and_then(|replacement| exchange(list, &pending, number, &replacement, outcome));
+        if let Some(old) = old {
+            list.keep(old, MOST_OLD);
         }
         if is_connected {
             list.numbers.forget(number);
@@ -336,10 +387,17 @@ fn finish(id: u64, outcome: Result<(Reply, OwnedFd)>) {
     });
 }
 
-fn exchange(list: &mut List, pending: &Pending, number: Fd, replacement: &OwnedFd, outcome: Result<Reply>) {
+/// Gives the placeholder, which may have sleepers.
+fn exchange(
+    list: &mut List,
+    pending: &Pending,
+    number: Fd,
+    replacement: &OwnedFd,
+    outcome: Result<Reply>,
+) -> Option<Old> {
     // The program may have shut the placeholder down.
     if sys::tcp_state(number) != Ok(sys::SYN_SENT) {
-        return;
+        return None;
     }
     let new_cookie = sys::cookie(replacement.raw());
     match outcome {
@@ -373,6 +431,10 @@ fn exchange(list: &mut List, pending: &Pending, number: Fd, replacement: &OwnedF
     {
         let _ = sys::bind(replacement.raw(), &local);
     }
+    // The old socket keeps the port that the program has bound it to.
+    let times = if pending.source_port == 0 { AGAIN.len() } else { 1 };
+    let socket = Kept::new(copy?).ok()?;
+    Some(Old { socket, exchanged: sys::now(), woken: 0, times })
 }
 
 /// Wakes threads that sleep in poll or select on the old socket, so that they

@@ -148,6 +148,9 @@ next! {
         room: *mut socklen_t
     ) -> ssize_t, else -1;
     recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t, else -1;
+    recvmmsg(
+        fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut libc::timespec
+    ) -> c_int, else -1;
     open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int, else -1;
     open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int, else -1;
     openat(directory: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int, else -1;

@@ -11,7 +11,7 @@
 //! isn't known is searched for ([`descriptors`]).
 
 use std::ffi::c_uint;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::descriptors;
 use crate::sys::{self, Fd, Result};
@@ -42,6 +42,30 @@ pub(crate) enum State {
 
 /// No connect has this id.
 pub(crate) const NO_CONNECT: u64 = 0;
+
+/// How many exchanges have begun and ended.
+static EXCHANGES: AtomicU64 = AtomicU64::new(0);
+
+/// An exchange begins, or ends.
+pub(crate) fn turn() {
+    EXCHANGES.fetch_add(1, Ordering::AcqRel);
+}
+
+/// Taken before a call on a number of which nothing is known: it may become known meanwhile.
+pub(crate) fn before() -> Before {
+    Before(EXCHANGES.load(Ordering::Acquire))
+}
+
+/// When a call began.
+#[derive(Clone, Copy)]
+pub(crate) struct Before(u64);
+
+impl Before {
+    /// Whether a socket may have been exchanged since.
+    pub(crate) fn may_have_missed(self) -> bool {
+        !self.0.is_multiple_of(2) || EXCHANGES.load(Ordering::Acquire) != self.0
+    }
+}
 
 /// What a number stands for.
 pub(crate) fn state(fd: Fd) -> State {

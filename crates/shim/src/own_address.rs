@@ -69,6 +69,17 @@ pub(crate) fn leave_twin(job: &Job, fd: Fd, to: &Storage) -> bool {
     }
 }
 
+/// Puts a datagram socket that isn't bound in the place of one that the shim has bound to the
+/// twin, and whose connection is dissolved.
+///
+/// # Errors
+/// If there is no descriptor left.
+pub(crate) fn unbind(fd: Fd) -> Result<()> {
+    let local = sys::local_name(fd)?;
+    let local = Inet::parse(local.bytes()).ok_or(Errno(libc::EINVAL))?;
+    exchange(fd, Inet { port: 0, ..local }, SOCK_DGRAM)
+}
+
 fn exchange(fd: Fd, local: Inet, kind: c_int) -> Result<()> {
     let cookie = sys::cookie(fd);
     if cookie == 0 {
@@ -91,7 +102,9 @@ fn exchange(fd: Fd, local: Inet, kind: c_int) -> Result<()> {
         share(shared);
         bound?;
     }
-    ends::bound(sys::cookie(new.raw()));
+    if local.port != 0 {
+        ends::bound(sys::cookie(new.raw()));
+    }
     pending::with(|list| {
         list.find(fd)?;
         let number = handover::replace(&mut list.numbers, fd, cookie, &new)?;

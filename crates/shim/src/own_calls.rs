@@ -79,6 +79,7 @@ unsafe fn sockets(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> Option<c_l
             libc::SYS_recvfrom => {
                 hooks::recvfrom(fd, b as *mut _, c as usize, d as c_int, e as *mut _, f as *mut _) as c_long
             }
+            libc::SYS_recvmmsg => hooks::recvmmsg(fd, b as *mut _, c as u32, d as c_int, e as *mut _).into(),
             libc::SYS_recvmsg => hooks::recvmsg(fd, b as *mut _, c as c_int) as c_long,
             _ => return None,
         }

@@ -17,7 +17,7 @@ use isthmus_wire::address::BLACK_HOLE;
 use isthmus_wire::shim::Request;
 
 use crate::agent::{Exchange, Kept};
-use crate::helper;
+use crate::helper::{self, Old};
 use crate::job::Job;
 use crate::lock::Lock;
 use crate::numbers::{self, NO_CONNECT, Numbers, State};
@@ -80,6 +80,8 @@ pub(crate) struct List {
     pub(crate) next_deadline: Option<Instant>,
     /// A thread is there as long as this is.
     pub(crate) wakers: Option<Wakers>,
+    /// Placeholders that were exchanged a moment ago.
+    pub(crate) old: VecDeque<Old>,
     /// The connection to the agent that stays.
     standing: Option<Kept>,
     pub(crate) numbers: Numbers,
@@ -95,6 +97,7 @@ static LIST: Lock<List> = Lock::new(List {
     has_given_up: false,
     next_deadline: None,
     wakers: None,
+    old: VecDeque::new(),
     standing: None,
     numbers: Numbers::new(),
 });
@@ -302,6 +305,7 @@ pub(crate) fn after_fork_in_child() {
         // Also where nothing is pending: the parent's helper may not have looked yet.
         list.wakers = None;
         list.later.clear();
+        list.old.clear();
         if std::mem::take(&mut list.waiters) > 0 {
             // The threads that wait are not in the child.
             list.end_lost();

@@ -48,7 +48,12 @@ hooks! {
         if numbers::is_known(fd) {
             return gate::epoll_ctl(epoll, operation, fd, event);
         }
-        next::epoll_ctl(epoll, operation, fd, event)
+        let before = numbers::before();
+        let result = next::epoll_ctl(epoll, operation, fd, event);
+        if result == 0 && before.may_have_missed() {
+            gate::watched(epoll, operation, fd, event);
+        }
+        result
     }
 
     /// dup(2).
@@ -56,8 +61,12 @@ hooks! {
         if numbers::is_known(fd) {
             return gate::with_room(|| gate::duplicate(fd, || sys::dup(fd)));
         }
+        let before = numbers::before();
         let new = gate::with_room(|| next::dup(fd));
         gate::renewed(new);
+        if new >= 0 && before.may_have_missed() {
+            gate::copied(fd, new);
+        }
         new
     }
 
@@ -66,7 +75,12 @@ hooks! {
         if numbers::is_known(from) || numbers::is_known(to) {
             return gate::duplicate_to(from, to, || sys::dup2(from, to));
         }
-        next::dup2(from, to)
+        let before = numbers::before();
+        let new = next::dup2(from, to);
+        if new >= 0 && before.may_have_missed() {
+            gate::copied(from, new);
+        }
+        new
     }
 
     /// dup3(2).
@@ -74,7 +88,12 @@ hooks! {
         if numbers::is_known(from) || numbers::is_known(to) {
             return gate::duplicate_to(from, to, || sys::dup3(from, to, flags));
         }
-        next::dup3(from, to, flags)
+        let before = numbers::before();
+        let new = next::dup3(from, to, flags);
+        if new >= 0 && before.may_have_missed() {
+            gate::copied(from, new);
+        }
+        new
     }
 
     /// fcntl(2).

@@ -3,7 +3,7 @@
 use std::ffi::c_uint;
 
 use crate::agent::Kept;
-use crate::helper;
+use crate::helper::{self, Old};
 use crate::limit;
 use crate::numbers::{self, Left, NO_CONNECT, State};
 use crate::standing;
@@ -20,14 +20,15 @@ impl List {
         (self.items.len().saturating_sub(self.later.len()) as u64) < limit::share()
     }
 
-    /// Moves the descriptors of requests beyond the program's limit, which the program has
-    /// reached. Returns whether there is room now.
+    /// Closes old sockets, and moves the descriptors of requests beyond the program's limit,
+    /// which the program has reached. Returns whether there is room now.
     pub(crate) fn give_way(&mut self) -> bool {
         let Some(first) = limit::current().and_then(|limit| Fd::try_from(limit.rlim_cur).ok()) else {
             return false;
         };
+        let mut has_moved = !self.old.is_empty();
+        self.old.clear();
         let Self { items, numbers, .. } = self;
-        let mut has_moved = false;
         limit::beyond(|| {
             for pending in items.values_mut() {
                 pending.ask.each_kept(&mut |kept| {
@@ -108,6 +109,15 @@ impl List {
         self.standing = kept;
     }
 
+    /// Keeps an old socket for its sleepers, and no more than so many.
+    pub(crate) fn keep(&mut self, mut old: Old, most: usize) {
+        if self.old.len() >= most {
+            self.old.pop_front();
+        }
+        self.numbers.own(old.kept_mut().raw());
+        self.old.push_back(old);
+    }
+
     /// All descriptors of the shim's own. Like all that close may come to, it
     /// allocates nothing and frees nothing.
     fn each_kept(&mut self, action: &mut dyn FnMut(&mut Kept)) {
@@ -115,6 +125,7 @@ impl List {
             wakers.each_kept(action);
         }
         self.standing.iter_mut().for_each(&mut *action);
+        self.old.iter_mut().map(Old::kept_mut).for_each(&mut *action);
         for pending in self.items.values_mut() {
             pending.ask.each_kept(action);
             pending.child_channels.iter_mut().for_each(&mut *action);
@@ -175,6 +186,7 @@ impl List {
     pub(crate) fn forget_all(&mut self) {
         self.items.clear();
         self.later.clear();
+        self.old.clear();
         helper::wake(self);
         for (fd, _) in numbers::known(0, c_uint::MAX) {
             self.numbers.leave(fd);

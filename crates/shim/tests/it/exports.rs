@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-const HOOKED: [&str; 81] = [
+const HOOKED: [&str; 82] = [
     "__gethostname_chk",
     "__open64_2",
     "__open_2",
@@ -67,6 +67,7 @@ const HOOKED: [&str; 81] = [
     "prctl",
     "recv",
     "recvfrom",
+    "recvmmsg",
     "recvmsg",
     "sendmmsg",
     "sendmsg",

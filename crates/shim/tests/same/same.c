@@ -79,11 +79,13 @@ void meet(void)
 static struct {
 	int port;
 	const char *name;
-} known[16];
+} known[64];
+
+enum { KNOWN = sizeof known / sizeof *known };
 
 void know(int port, const char *name)
 {
-	for (int i = 0; i < 16; i++) {
+	for (int i = 0; i < KNOWN; i++) {
 		/* A number may come again for something else. */
 		if (!known[i].name || known[i].port == port) {
 			known[i].port = port;
@@ -95,7 +97,7 @@ void know(int port, const char *name)
 
 static const char *called(int port)
 {
-	for (int i = 0; i < 16 && known[i].name; i++) {
+	for (int i = 0; i < KNOWN && known[i].name; i++) {
 		if (known[i].port == port)
 			return known[i].name;
 	}
