@@ -153,11 +153,11 @@ impl Knocks {
         }
     }
 
-    /// Some of the knocks that are to be looked at, with their destinations.
-    pub(crate) fn to_look_at(&self, now: Instant, most: usize) -> Vec<(SocketAddrV4, SocketAddrV4)> {
+    /// Some of the knocks that are to be looked at.
+    pub(crate) fn to_look_at(&self, now: Instant, most: usize) -> Vec<(SocketAddrV4, Watched)> {
         let unfetched = lock(&self.0);
         let due = unfetched.iter().filter(|(_, unfetched)| unfetched.watched.is_due(now));
-        due.take(most).map(|(from, unfetched)| (*from, unfetched.watched.to)).collect()
+        due.take(most).map(|(from, unfetched)| (*from, unfetched.watched)).collect()
     }
 
     /// Notes what was found. Returns whether a program has taken the knock past its shim,
@@ -262,6 +262,32 @@ mod tests {
         let (incoming, _end) = tokio::join!(knocks.fetch(from), admit);
         assert_eq!(incoming.unwrap().peer, INITIATOR);
         assert!(knocks.fetch(from).await.is_none());
+    }
+
+    #[tokio::test]
+    async fn who_takes_a_knock_past_its_shim_is_told_and_may_still_fetch_names() {
+        let listener = TcpListener::bind("127.64.9.9:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (knocks, sources) = (Knocks::default(), Sources::bind().unwrap());
+        let knock = knocks.knock(&sources, (Ipv4Addr::new(127, 64, 9, 9), port), |_| ()).await.unwrap();
+        let from = knock.from;
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let held = Held::new(socket);
+        let incoming = Incoming { peer: INITIATOR, local: End::NONE, socket: Some(held.clone()) };
+        let (_end, past_rx) = knock.admit(incoming);
+        let mut now = Instant::now();
+        assert!(knocks.to_look_at(now, 9).is_empty(), "it was made just now");
+        for (found, is_past) in [(Found::Queued, false), (Found::Accepted, false), (Found::Accepted, true)] {
+            now += Duration::from_secs(1);
+            assert_eq!(knocks.to_look_at(now, 9)[0].1.to.port(), port);
+            assert_eq!(knocks.found(from, found, now), is_past);
+        }
+        past_rx.await.unwrap();
+        assert!(held.take().is_some());
+        knocks.carried(from, (INITIATOR, End::NONE));
+        let incoming = knocks.fetch(from).await.unwrap();
+        assert!(incoming.socket.is_none() && incoming.peer == INITIATOR);
+        assert!(lock(&knocks.0).is_empty());
     }
 
     /// A listener that waits for data, longer than any test.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use isthmus_net::sock_diag;
 use isthmus_wire::proto::Hindrance as Kind;
-use procfs::process::{FDTarget, Process, all_processes};
+use procfs::process::{FDTarget, ProcState, Process, all_processes};
 use tracing::info;
 
 use crate::jobs::job::Job;
@@ -18,8 +18,7 @@ use crate::jobs::node::Node;
 use crate::starting::preloadable::Hindrance;
 use crate::starting::programs::Uncarried;
 
-/// Between two looks at a knock that isn't fetched. A shim takes milliseconds; a process that
-/// was stopped meanwhile may take longer, and loses nothing.
+/// Between two looks at a knock that isn't fetched. A shim takes milliseconds.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The same once it is carried: only its end is missing.
 const LATER: Duration = Duration::from_secs(30);
@@ -53,7 +52,8 @@ pub(crate) struct Watched {
     pub to: SocketAddrV4,
     next_look: Instant,
     was_accepted: bool,
-    is_past: bool,
+    /// It is carried.
+    pub is_past: bool,
 }
 
 impl Watched {
@@ -91,10 +91,21 @@ pub(crate) async fn follow(node: Arc<Node>, job: Arc<Job>) {
             () = job.ended.cancelled() => return,
         }
         let now = Instant::now();
-        for (from, to) in job.sockets.knocks.to_look_at(now, AT_ONCE) {
-            let Some((found, inode)) = find(from, to) else { continue };
-            if job.sockets.knocks.found(from, found, now) {
-                tell(&node, &job, inode).await;
+        for (from, watched) in job.sockets.knocks.to_look_at(now, AT_ONCE) {
+            let Some((found, inode)) = find(from, watched.to) else { continue };
+            let holder = match found {
+                Found::Accepted if !watched.is_past => {
+                    let found = tokio::task::spawn_blocking(move || holder(inode.into()));
+                    found.await.ok().flatten()
+                }
+                _ => None,
+            };
+            // One that is stopped fetches it once it goes on.
+            let found = if holder.as_ref().is_some_and(is_stopped) { Found::Queued } else { found };
+            if job.sockets.knocks.found(from, found, now)
+                && let Some(holder) = holder
+            {
+                report(&node, &job, &holder, Kind::PastLibc);
             }
         }
     }
@@ -110,22 +121,14 @@ fn find(from: SocketAddrV4, to: SocketAddrV4) -> Option<(Found, u32)> {
     }
 }
 
-/// Tells the user which program has the socket of this inode.
-async fn tell(node: &Node, job: &Job, inode: u32) {
-    let held = tokio::task::spawn_blocking(move || holder(u64::from(inode))).await;
-    if let Ok(Some(holder)) = held {
-        report(node, job, &holder, Kind::PastLibc);
-    }
-}
-
-/// The same of the process with this id, for a reason of this kind.
+/// Tells the user why the process with this id isn't carried.
 pub(crate) fn report_process(node: &Node, job: &Job, pid: u32, kind: Kind) {
     if let Ok(process) = Process::new(pid.cast_signed()) {
         report(node, job, &process, kind);
     }
 }
 
-/// Tells the user why a process isn't carried.
+/// The same of a process.
 fn report(node: &Node, job: &Job, process: &Process, kind: Kind) {
     let program = process.stat().map(|stat| stat.comm).unwrap_or_default();
     // Of another user, after it has given up its own, the path can't be read.
@@ -141,6 +144,11 @@ fn holder(inode: u64) -> Option<Process> {
         let mut open = process.fd().into_iter().flatten().flatten();
         open.any(|open| matches!(open.target, FDTarget::Socket(has) if has == inode))
     })
+}
+
+fn is_stopped(process: &Process) -> bool {
+    let state = process.stat().and_then(|stat| stat.state());
+    matches!(state, Ok(ProcState::Stopped | ProcState::Tracing))
 }
 
 #[cfg(test)]
@@ -189,6 +197,7 @@ mod tests {
         let Some((Found::Accepted, inode)) = find(from, to) else { panic!("not accepted") };
         let holder = holder(inode.into()).unwrap();
         assert_eq!(holder.pid, i32::try_from(std::process::id()).unwrap());
+        assert!(!is_stopped(&holder));
         assert!(accepted.as_raw_fd() > 0);
         assert_eq!(find(SocketAddrV4::new(*from.ip(), from.port() ^ 1), to), Some((Found::Nowhere, 0)));
     }
