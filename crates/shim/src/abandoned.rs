@@ -64,6 +64,7 @@ pub(crate) fn forget(id: u64) {
 /// Ends what this thread has abandoned. Not to be called with the list locked.
 pub(crate) fn end() {
     while COUNT.load(Ordering::Relaxed) > 0
+        && !pending::elsewhere()
         && let Some(wait) = take(this_thread(), here())
     {
         drop(Exchange::from_asked(wait.asked));

@@ -52,6 +52,12 @@ static void of(const char *what, const char *name, struct sockaddr_in address)
 	status = gethostbyname_r(name, &room, buffer, sizeof buffer, &result, &error);
 	say("gethostbyname_r %d: %s", status, entry(result));
 	say("four bytes of room: %d", gethostbyname_r(name, &room, buffer, 4, &result, &error));
+	status = gethostbyname2_r(name, AF_INET, &room, buffer, sizeof buffer, &result, &error);
+	say("gethostbyname2_r %d: %s", status, entry(result));
+	say("four bytes of room: %d", gethostbyname2_r(name, AF_INET, &room, buffer, 4, &result, &error));
+	status = gethostbyaddr_r(&address.sin_addr, 4, AF_INET, &room, buffer, sizeof buffer, &result, &error);
+	say("gethostbyaddr_r %d: %s", status, entry(result));
+	say("four bytes of room: %d", gethostbyaddr_r(&address.sin_addr, 4, AF_INET, &room, buffer, 4, &result, &error));
 	say("gethostbyaddr: %s", entry(gethostbyaddr(&address.sin_addr, 4, AF_INET)));
 	address.sin_port = htons(80);
 	status = getnameinfo((struct sockaddr *)&address, sizeof address, host, sizeof host, service, sizeof service,
