@@ -102,7 +102,9 @@ pub(crate) async fn follow(node: Arc<Node>, job: Arc<Job>) {
             };
             // One that is stopped fetches it once it goes on.
             let found = if holder.as_ref().is_some_and(is_stopped) { Found::Queued } else { found };
+            // The process of a listener whose connections the agent carries has said so.
             if job.sockets.knocks.found(from, found, now)
+                && !job.sockets.keeps(watched.to.port())
                 && let Some(holder) = holder
             {
                 report(&node, &job, &holder, Kind::PastLibc);

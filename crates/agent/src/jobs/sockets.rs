@@ -64,6 +64,11 @@ impl Sockets {
         });
     }
 
+    /// Whether the agent carries the connections to this port.
+    pub(crate) fn keeps(&self, port: u16) -> bool {
+        self.kept.borrow().contains(&port)
+    }
+
     /// Waits until the agent must carry the connections to this port.
     pub(crate) async fn is_kept(&self, port: u16) {
         // The sender lives as long as this.
