@@ -153,11 +153,11 @@ mod tests {
             assert_ne!(inode(other, own).unwrap(), 0);
             let nobody = SocketAddr::new(own.ip(), own.port() ^ 1);
             assert_eq!(inode(other, nobody).unwrap_err().kind(), io::ErrorKind::NotFound);
-            drop(accepted);
             drop(stream);
             let closed = look_up(own, other).unwrap();
             assert_eq!((closed.cookie, closed.inode), (cookie, 0));
             assert!(!closed.is_open_by(user) && !closed.is_open_by(0));
+            drop(accepted);
         }
     }
 }

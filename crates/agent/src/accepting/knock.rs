@@ -20,6 +20,7 @@ use isthmus_net::loopback::{Buffers, Sources};
 use isthmus_wire::preamble::Status;
 use isthmus_wire::shim::End;
 use socket2::SockRef;
+use tokio::io::ReadBuf;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
@@ -58,8 +59,10 @@ impl Held {
 
     /// Waits for data, or the end; without end once it is taken.
     async fn readable(&self) {
+        // That the socket is said to be ready isn't enough: tokio may be wrong, and is with one
+        // just accepted.
         let readable = |context: &mut Context<'_>| match &*lock(&self.0) {
-            Some(stream) => stream.poll_read_ready(context).map(drop),
+            Some(stream) => stream.poll_peek(context, &mut ReadBuf::new(&mut [0])).map(drop),
             None => Poll::Pending,
         };
         poll_fn(readable).await;
@@ -223,14 +226,15 @@ impl Knock {
 /// On a knock none does. So with the first that comes for the program, the knock gets a byte. It
 /// is an urgent one, which nobody reads by mistake.
 pub(crate) async fn until_closed(knock: &TcpStream, held: &Held) {
+    let mut byte = [0];
     tokio::select! {
         biased;
-        _ = knock.readable() => return,
+        _ = knock.peek(&mut byte) => return,
         () = held.readable() => {}
     }
     // It may be closed by now.
     let _ = SockRef::from(knock).send_out_of_band(&[0]);
-    let _ = knock.readable().await;
+    let _ = knock.peek(&mut byte).await;
 }
 
 #[cfg(test)]
