@@ -8,6 +8,16 @@
 #include "asked.h"
 #include "shape_of.h"
 
+/* A message, or a part of one. */
+struct started {
+    MPI_Request request;
+    int together;           /* how many from here on are one message */
+    int from;               /* of a receive that begins once it is waited for; else -1 */
+    int count, tag;         /* the same */
+    void *buffer;
+    MPI_Datatype type;
+};
+
 int call_begin(struct call *call, enum operation operation, MPI_Comm comm)
 {
     struct spread *spread = spread_of(comm);
@@ -87,8 +97,7 @@ void call_drop(struct call *call)
     for (int i = 0; i < call->memories; i++)
         free(call->memory[i]);
     free(call->memory);
-    free(call->request);
-    free(call->together);
+    free(call->started);
 }
 
 int call_end(struct call *call)
@@ -98,7 +107,7 @@ int call_end(struct call *call)
     if (code != MPI_SUCCESS)
         call->spread->has_failed = 1;
     for (int i = 0; i < call->requests; i++)
-        pending += call->request[i] != MPI_REQUEST_NULL;
+        pending += call->started[i].request != MPI_REQUEST_NULL;
     /* Messages that an error has left under way may still write: their memory stays. */
     if (pending > 0)
         call->memories = 0;
@@ -134,30 +143,36 @@ int *call_ints(struct call *call, int count)
     return call_memory(call, (size_t)count * sizeof(int));
 }
 
-/* Places for so many more requests of one message, or NULL. */
-static MPI_Request *new_requests(struct call *call, int count)
+/* Receives within the site begin once they are waited for. So their errors go to the handler of
+ * their communicator. MPICH 4 has those of what began before go to that of MPI_COMM_WORLD, and
+ * ends programs that have asked for errors on their own communicators. */
+#if defined MPICH_VERSION
+enum { IS_LATE = 1 };
+#else
+enum { IS_LATE = 0 };
+#endif
+
+/* Places for a message of so many parts, or NULL. */
+static struct started *new_requests(struct call *call, int count)
 {
     if (!call_ok(call))
         return NULL;
     if (call->requests + count > call->requests_room) {
         int room = call->requests_room * 2 + 32 + count;
-        MPI_Request *more = realloc(call->request, (size_t)room * sizeof *more);
-        if (more != NULL)
-            call->request = more;
-        int *together = more != NULL ? realloc(call->together, (size_t)room * sizeof *together) : NULL;
-        if (together == NULL) {
+        struct started *more = realloc(call->started, (size_t)room * sizeof *more);
+        if (more == NULL) {
             call->code = MPI_ERR_NO_MEM;
             return NULL;
         }
-        call->together = together;
+        call->started = more;
         call->requests_room = room;
     }
-    MPI_Request *request = &call->request[call->requests];
+    struct started *started = &call->started[call->requests];
     for (int i = 0; i < count; i++)
-        request[i] = MPI_REQUEST_NULL;
-    call->together[call->requests] = count;
+        started[i] = (struct started){ .request = MPI_REQUEST_NULL, .from = -1 };
+    started->together = count;
     call->requests += count;
-    return request;
+    return started;
 }
 
 /* How a message is cut, so that the MPI needn't ask the receiver before it sends: beyond
@@ -197,8 +212,8 @@ static int part_of(const struct cut *cut, int part, int count)
 int call_send(struct call *call, const void *buffer, int count, MPI_Datatype type, int to, int tag)
 {
     struct cut cut = cut_of(call, count, type, to, tag);
-    MPI_Request *request = new_requests(call, cut.parts);
-    if (request == NULL)
+    struct started *started = new_requests(call, cut.parts);
+    if (started == NULL)
         return -1;
     const struct spread *spread = call->spread;
     const struct peer *peer = &spread->peers[to];
@@ -207,7 +222,7 @@ int call_send(struct call *call, const void *buffer, int count, MPI_Datatype typ
         const char *from = (const char *)buffer + (MPI_Aint)i * cut.elements * cut.extent;
         int part = part_of(&cut, i, count);
         count_message(call->spread, to, (size_t)part * cut.bytes);
-        CALL_DO(call, real.Isend(from, part, type, peer->rank, own_tag, spread->wire->comm, request + i));
+        CALL_DO(call, real.Isend(from, part, type, peer->rank, own_tag, spread->wire->comm, &started[i].request));
     }
     return call->requests - cut.parts;
 }
@@ -215,15 +230,23 @@ int call_send(struct call *call, const void *buffer, int count, MPI_Datatype typ
 int call_receive(struct call *call, void *buffer, int count, MPI_Datatype type, int from, int tag)
 {
     struct cut cut = cut_of(call, count, type, from, tag);
-    MPI_Request *request = new_requests(call, cut.parts);
-    if (request == NULL)
+    struct started *started = new_requests(call, cut.parts);
+    if (started == NULL)
         return -1;
     const struct spread *spread = call->spread;
     int own_tag = spread_tag(spread, spread->peers[call->layout->rank].number, tag);
+    if (IS_LATE && tag == TAG_SITE) {
+        started->from = spread->peers[from].rank;
+        started->tag = own_tag;
+        started->buffer = buffer;
+        started->count = count;
+        started->type = type;
+        return call->requests - 1;
+    }
     for (int i = 0; i < cut.parts; i++) {
         char *to = (char *)buffer + (MPI_Aint)i * cut.elements * cut.extent;
         CALL_DO(call, real.Irecv(to, part_of(&cut, i, count), type, spread->peers[from].rank, own_tag,
-                                 spread->wire->comm, request + i));
+                                 spread->wire->comm, &started[i].request));
     }
     return call->requests - cut.parts;
 }
@@ -240,11 +263,15 @@ int call_receive_bytes(struct call *call, void *bytes, size_t length, int from)
 
 /* One by one: which errors they are MPI_Waitall says in statuses only, and MPICH 5 tells the error
  * handler of MPI_COMM_WORLD of them, as MPICH 4 does here, too. */
-static void wait_for(struct call *call, MPI_Request *first, int count)
+static void wait_for(struct call *call, int first, int count)
 {
     int earlier = call->code;
-    for (int i = 0; i < count && earlier == MPI_SUCCESS; i++) {
-        int code = real.Wait(&first[i], MPI_STATUS_IGNORE);
+    for (int i = first; i < first + count && earlier == MPI_SUCCESS; i++) {
+        struct started *one = &call->started[i];
+        int code = one->from >= 0 ? real.Recv(one->buffer, one->count, one->type, one->from, one->tag,
+                                              call->spread->wire->comm, MPI_STATUS_IGNORE)
+                                  : real.Wait(&one->request, MPI_STATUS_IGNORE);
+        one->from = -1;
         if (call_ok(call))
             call->code = code;
     }
@@ -253,12 +280,12 @@ static void wait_for(struct call *call, MPI_Request *first, int count)
 void call_wait(struct call *call, int number)
 {
     if (number >= 0)
-        wait_for(call, &call->request[number], call->together[number]);
+        wait_for(call, number, call->started[number].together);
 }
 
 void call_wait_since(struct call *call, int first)
 {
-    wait_for(call, call->request + first, call->requests - first);
+    wait_for(call, first, call->requests - first);
 }
 
 void call_wait_all(struct call *call)

@@ -23,8 +23,7 @@ struct call {
     int code;                /* MPI_SUCCESS, or the first error */
     int is_told;             /* the communicator's error handler knows of the error */
     int root;                /* set before call_takes() where there is one; else -1 */
-    MPI_Request *request;    /* [requests] started by this call */
-    int *together;           /* [requests] how many from there on are one message */
+    struct started *started; /* [requests] by this call */
     int requests, requests_room;
     void **memory;           /* [memories] to be freed with the call */
     int memories, memories_room;
