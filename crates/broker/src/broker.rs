@@ -10,13 +10,13 @@ use isthmus_net::clock::unix_seconds;
 use isthmus_net::credentials::{ALPN_H2, CredentialsError};
 use isthmus_net::kept::keep;
 use isthmus_net::peers::Peers;
+use isthmus_net::port::Port;
 use isthmus_net::signed::Verifier;
 use isthmus_net::{Credentials, grpc, lock, packets};
 use isthmus_wire::bounds::{ENROLMENT_BYTES, MESSAGE_BYTES};
 use isthmus_wire::proto::administration_server::AdministrationServer;
 use isthmus_wire::proto::enrolment_server::EnrolmentServer;
 use isthmus_wire::proto::registry_server::RegistryServer;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
@@ -134,13 +134,13 @@ pub(crate) fn store_status(error: StoreError) -> Status {
     Status::internal("the broker cannot use its store; see its log")
 }
 
-/// Runs the broker of a state directory on a listener until `shutdown`; calls
+/// Runs the broker of a state directory at a port until `shutdown`; calls
 /// `ready` once everything is set up.
 ///
 /// # Errors
 /// If it can't start, or its server fails.
 pub async fn run(
-    listener: TcpListener,
+    port: impl Into<Port>,
     state: State,
     config: &BrokerConfig,
     ready: impl FnOnce(),
@@ -176,7 +176,7 @@ pub async fn run(
         .add_service(guarded(At::Broker, enrolment))
         .add_service(guarded(At::Broker, administration));
     ready();
-    let serving = grpc::serve(At::Broker, listener, tls, routes, async {
+    let serving = grpc::serve(At::Broker, port, tls, routes, async {
         shutdown.await;
         broker.sessions.remove_all();
     });

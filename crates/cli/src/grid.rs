@@ -15,7 +15,7 @@ use isthmus_net::token::{DEFAULT_VALIDITY, Invitation, JoinToken};
 use isthmus_net::{Authority, Owner, Role, audit, files};
 use isthmus_wire::Label;
 
-use crate::config::{Config, StateArgs, with_port};
+use crate::config::{CONFIG_FILE, Config, StateArgs, with_port};
 use crate::format::{count, number};
 use crate::{output, own_address};
 
@@ -185,8 +185,11 @@ async fn init(args: &InitArgs) -> anyhow::Result<()> {
         admin = directory.join(ADMIN_DIRECTORY).display(),
     );
     if port != DEFAULT_PORT.to_string() {
-        text +=
-            &format!("If port {port} isn't forwarded to {DEFAULT_PORT}, set `listen` in section [broker].\n");
+        text += &format!(
+            "If port {port} isn't forwarded to {DEFAULT_PORT}, set `listen` in section [broker] of {}.\n\
+             With the same `listen` in section [relay] its relay is at port {port}, too: sites need let out no other.\n",
+            directory.join(CONFIG_FILE).display()
+        );
     }
     output::print(&(), &text, false)?;
     if let Some(warning) = own_address::unknown(&address).await {

@@ -10,10 +10,11 @@ use anyhow::Context as _;
 use isthmus_broker::state::State;
 use isthmus_net::attachment;
 use isthmus_net::credentials::CredentialsError;
+use isthmus_net::port::Share;
 use isthmus_net::token::{Invitation, JoinToken};
 use isthmus_net::upgrade::Upgrades;
 use isthmus_net::{Credentials, Role, enrol, files, renewal};
-use isthmus_relay::RelayConfig;
+use isthmus_relay::{Listens, RelayConfig};
 use tokio::sync::watch;
 
 use crate::config::Config;
@@ -28,9 +29,21 @@ const TOKEN: Duration = Duration::from_secs(60);
 /// Pause after it has failed.
 pub(crate) const AGAIN: Duration = Duration::from_secs(30);
 
+/// Whether broker and relay listen at the same port, by their configuration.
+pub(crate) fn shares_port(Config { broker, relay, .. }: &Config) -> bool {
+    // Port 0 stands for any, another one for each.
+    broker.listen == relay.listen && relay.listen.port() != 0
+}
+
 /// Runs the relay; never ends. Where it fails, the broker goes on without it. `begun` is called
-/// once it is ready or has failed.
-pub(crate) async fn of_broker(state: State, config: &Config, broker: SocketAddr, begun: impl FnOnce()) {
+/// once it is ready or has failed. `broker` is where the broker listens, with the relay's share
+/// in that port, if it has one.
+pub(crate) async fn of_broker(
+    state: State,
+    config: &Config,
+    broker: (SocketAddr, Option<Share>),
+    begun: impl FnOnce(),
+) {
     let begun = Cell::new(Some(begun));
     let tell = || begun.take().map_or((), |begun| begun());
     let directory = state.directory.join(DIRECTORY);
@@ -39,7 +52,7 @@ pub(crate) async fn of_broker(state: State, config: &Config, broker: SocketAddr,
     }
     let mut standing = Writer::new(&directory);
     loop {
-        if let Err(error) = run(&state, config, broker, &tell, &mut standing).await {
+        if let Err(error) = run(&state, config, &broker, &tell, &mut standing).await {
             let reason = format!("{error:#}");
             tracing::warn!(error = reason, "the broker's relay doesn't run; tried again in 30 s");
             standing.write(&attachment::State { reason, ..attachment::State::default() }, false);
@@ -52,12 +65,12 @@ pub(crate) async fn of_broker(state: State, config: &Config, broker: SocketAddr,
 async fn run(
     state: &State,
     config: &Config,
-    broker: SocketAddr,
+    (broker, share): &(SocketAddr, Option<Share>),
     begun: &impl Fn(),
     standing: &mut Writer,
 ) -> anyhow::Result<()> {
     let directory = state.directory.join(DIRECTORY);
-    let near = near(broker);
+    let near = near(*broker);
     let credentials = match Credentials::load(&directory) {
         Ok(credentials) if credentials.check(SystemTime::now()).is_ok() => credentials,
         Ok(_) | Err(CredentialsError::Missing { .. }) => join(state, &near, &directory).await?,
@@ -72,10 +85,15 @@ async fn run(
         moved
     };
     credentials.peers().keep_in(&directory)?;
-    let address = config.relay.address.clone().or_else(|| address(&state.grid.address, &config.relay));
-    let relay = RelayConfig { address, ..config.relay.clone() };
+    let address = || match share {
+        Some(_) => Some(state.grid.address.clone()),
+        None => address(&state.grid.address, &config.relay),
+    };
+    let relay =
+        RelayConfig { address: config.relay.address.clone().or_else(address), ..config.relay.clone() };
     let upstreams = || vec![near.clone()];
-    let none = Arc::new(Upgrades::none());
+    let alone = || Listens::Alone(Arc::new(Upgrades::none()));
+    let listens = share.clone().map_or_else(alone, Listens::WithBroker);
     let is_ready = watch::Sender::new(false);
     let ready = |address: SocketAddr| {
         tracing::info!(%address, "the broker's relay is ready");
@@ -83,7 +101,7 @@ async fn run(
         begun();
     };
     tokio::select! {
-        result = isthmus_relay::run(relay, credentials.clone(), none, ready, std::future::pending()) => {
+        result = isthmus_relay::run(relay, credentials.clone(), listens, ready, std::future::pending()) => {
             Ok(result?)
         }
         () = renewal::keep_fresh(&credentials, &directory, upstreams) => Ok(()),
@@ -115,7 +133,7 @@ fn near(broker: SocketAddr) -> String {
     if broker.ip().is_unspecified() { format!("127.0.0.1:{}", broker.port()) } else { broker.to_string() }
 }
 
-/// Where nodes reach it: at the broker's host, and the port that it listens on.
+/// Where nodes reach it at a port of its own: at the broker's host, and that port.
 fn address(grid: &str, relay: &RelayConfig) -> Option<String> {
     let (host, _) = grid.rsplit_once(':')?;
     Some(format!("{host}:{}", relay.listen.port()))
@@ -124,6 +142,22 @@ fn address(grid: &str, relay: &RelayConfig) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_address_is_one_port() {
+        for (broker, relay, want) in [
+            ("0.0.0.0:443", "0.0.0.0:443", true),
+            ("[::]:443", "[::]:443", true),
+            ("0.0.0.0:7700", "0.0.0.0:7720", false),
+            ("192.0.2.1:443", "192.0.2.2:443", false),
+            ("0.0.0.0:443", "192.0.2.2:443", false),
+            ("127.0.0.1:0", "127.0.0.1:0", false),
+        ] {
+            let mut config = Config::default();
+            (config.broker.listen, config.relay.listen) = (broker.parse().unwrap(), relay.parse().unwrap());
+            assert_eq!(shares_port(&config), want, "{broker} {relay}");
+        }
+    }
 
     #[test]
     fn nodes_reach_it_at_the_broker_s_host() {

@@ -10,8 +10,10 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use isthmus_broker::state::State;
 use isthmus_net::attachment;
+use isthmus_net::port::{Port, Share};
 use isthmus_net::upgrade::{CHECK_OPTION, Upgrades};
 use isthmus_net::{Credentials, Role, audit, counters, log, renewal};
+use isthmus_relay::Listens;
 use sd_notify::NotifyState;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -193,8 +195,14 @@ pub(crate) async fn run(
                 isthmus_agent::run(config.agent, credentials.clone(), upgrades, ready, shutdown).await
             }
             Service::Relay => {
-                isthmus_relay::run(config.relay, credentials.clone(), upgrades, move |_| ready(), shutdown)
-                    .await?;
+                isthmus_relay::run(
+                    config.relay,
+                    credentials.clone(),
+                    Listens::Alone(upgrades),
+                    move |_| ready(),
+                    shutdown,
+                )
+                .await?;
                 Ok(())
             }
         }
@@ -228,10 +236,13 @@ async fn broker(
             Writer::new(directory).write(&state, true);
         }
     };
-    let relay = relay::of_broker(State::load(directory)?, config, listener.local_addr()?, part_is_ready);
+    let share = (with_relay && relay::shares_port(config)).then(Share::default);
+    let at = (listener.local_addr()?, share.clone());
+    let relay = relay::of_broker(State::load(directory)?, config, at, part_is_ready);
+    let port = Port::new(listener, share);
     tokio::select! {
         () = relay, if with_relay => Ok(()),
-        result = isthmus_broker::run(listener, state, &config.broker, part_is_ready, shutdown) => Ok(result?),
+        result = isthmus_broker::run(port, state, &config.broker, part_is_ready, shutdown) => Ok(result?),
         () = memory::keep_small() => Ok(()),
         () = keep_counters(config.metrics.directory.clone(), service, "1") => Ok(()),
     }
@@ -249,7 +260,13 @@ async fn keep_counters(directory: Option<PathBuf>, service: Service, label: &str
 async fn listen(address: SocketAddr, service: Service, upgrades: &Upgrades) -> anyhow::Result<TcpListener> {
     let name = service.name();
     let listener = upgrades.listen(address).with_context(|| {
-        format!("cannot listen on {address}; is another {name} running? See `listen` in section [{name}]")
+        let or = match service {
+            Service::Broker => {
+                ", or a relay as a service of its own (only the broker's own relay shares its port)"
+            }
+            Service::Gateway | Service::Agent | Service::Relay => "",
+        };
+        format!("cannot listen on {address}; is another {name} running{or}? See `listen` in section [{name}]")
     })?;
     tracing::info!(%address, "listening");
     Ok(listener)

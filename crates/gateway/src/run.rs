@@ -12,7 +12,7 @@ use isthmus_net::kept::keep;
 use isthmus_net::upgrade::Upgrades;
 use isthmus_net::{Credentials, Role, grpc, packets};
 use isthmus_splice::address::{self, NoAddress};
-use isthmus_splice::admission::{self, Intake, Limits, Pairs};
+use isthmus_splice::admission::{self, Intake, Limits, Outside, Pairs};
 use isthmus_splice::succession;
 use isthmus_wire::bounds::{ENROLMENT_BYTES, MESSAGE_BYTES};
 use isthmus_wire::proto::enrolment_server::EnrolmentServer;
@@ -120,7 +120,7 @@ pub async fn run(
         gateway.sessions.remove_all();
     });
     let intake = Intake {
-        outside,
+        outside: outside.map(Outside::Own),
         arrivals_rx,
         pairs: Pairs::InsideWithOutside,
         reach_tests: gateway.outside.reach_tests.clone(),

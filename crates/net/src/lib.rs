@@ -30,6 +30,7 @@
 //! | [`callback`] | which addresses another party may have a service dial |
 //! | [`relay_places`] | where relays may be, as one site sees it |
 //! | [`mod@listen`] | listening for bursts of connections, first bytes |
+//! | [`port`] | one port for two services of a process |
 //! | [`unidentified`] | connections whose peers have not proved an identity yet |
 //! | [`keepalive`] | signs of life on idle connections |
 //! | [`handover`] | passing a socket to another process |
@@ -69,6 +70,7 @@ pub mod mac;
 pub mod packets;
 pub mod page;
 pub mod peers;
+pub mod port;
 pub mod private;
 pub mod probe;
 pub mod rails;

@@ -19,4 +19,4 @@ mod prober;
 mod service;
 
 pub use config::{DEFAULT_PORT, RelayConfig};
-pub use service::{RelayError, run};
+pub use service::{Listens, RelayError, run};

@@ -4,10 +4,11 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use isthmus_net::port::Share;
 use isthmus_net::upgrade::Upgrades;
 use isthmus_net::{Credentials, Role};
 use isthmus_splice::address::{self, NoAddress};
-use isthmus_splice::admission::{self, Intake, Limits};
+use isthmus_splice::admission::{self, Intake, Limits, Outside};
 use isthmus_splice::{Claims, succession};
 use tokio::sync::watch;
 
@@ -20,7 +21,9 @@ use crate::prober::Prober;
 pub enum RelayError {
     /// The port is taken, or not this machine's.
     #[error(
-        "cannot listen on {address}: {cause}; set another `listen` in section [relay] of the configuration"
+        "cannot listen on {address}: {cause}; set another `listen` in section [relay] of the configuration. If the \
+         grid's broker has that port, it shares it with the relay in its own process (isthmus broker --with-relay), \
+         where [broker] and [relay] have the same `listen`"
     )]
     Listen {
         /// The address that was to be listened on.
@@ -50,8 +53,34 @@ pub enum RelayError {
     Plane(io::Error),
 }
 
-/// Runs a relay until `shutdown`, which resets the connections that it carries. It begins
-/// with what `upgrades` has of a former program, and is replaced by another one through it.
+/// How a relay listens.
+#[derive(Debug)]
+pub enum Listens {
+    /// At a port of its own. It begins with what this has of a former program, and is
+    /// replaced by another one through it.
+    Alone(Arc<Upgrades>),
+    /// At the port of a broker in the same process, at the same configured address.
+    WithBroker(Share),
+}
+
+impl Listens {
+    /// Where connections arrive, the address, and by what the program is replaced.
+    fn begin(self, address: SocketAddr) -> Result<(Outside, SocketAddr, Arc<Upgrades>), RelayError> {
+        match self {
+            Self::Alone(upgrades) => {
+                let failed = |cause| RelayError::Listen { address, cause };
+                let listener = upgrades.listen(address).map_err(failed)?;
+                let listening = listener.local_addr().map_err(failed)?;
+                Ok((listener.into(), listening, upgrades))
+            }
+            Self::WithBroker(share) => {
+                Ok((Outside::Shared(share.take()), address, Arc::new(Upgrades::none())))
+            }
+        }
+    }
+}
+
+/// Runs a relay until `shutdown`, which resets the connections that it carries.
 /// `ready` is called with the address it listens on, once the broker has sent the key
 /// of tickets.
 ///
@@ -60,7 +89,7 @@ pub enum RelayError {
 pub async fn run(
     config: RelayConfig,
     credentials: Credentials,
-    upgrades: Arc<Upgrades>,
+    listens: Listens,
     ready: impl FnOnce(SocketAddr),
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RelayError> {
@@ -68,9 +97,7 @@ pub async fn run(
         return Err(RelayError::NotARelay { identity: credentials.identity().to_string() });
     }
     isthmus_net::listen::raise_descriptor_limit();
-    let listen_error = |cause| RelayError::Listen { address: config.listen, cause };
-    let listener = upgrades.listen(config.listen).map_err(listen_error)?;
-    let listening = listener.local_addr().map_err(listen_error)?;
+    let (outside, listening, upgrades) = listens.begin(config.listen)?;
     let (plane, mut failure_rx) =
         succession::start_plane(config.workers, &upgrades).map_err(RelayError::Plane)?;
     let (keys_tx, keys_rx) = watch::channel(None);
@@ -90,7 +117,7 @@ pub async fn run(
         }
         std::future::pending::<()>().await;
     };
-    let intake = Intake { patience: succession::patience(&upgrades), ..Intake::open(listener) };
+    let intake = Intake { patience: succession::patience(&upgrades), ..Intake::open(outside) };
     let serving =
         admission::serve(intake, Limits::default(), keys_rx, Arc::clone(&plane), claims.clone(), shutdown);
     let result = tokio::select! {

@@ -3,28 +3,30 @@
 //! site and perhaps at a port outside; connections that it dials are added.
 
 use std::io;
-use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use isthmus_net::clock::unix_seconds;
 use isthmus_net::exhausted::{self, Spell};
 use isthmus_net::mac::Secret;
+use isthmus_net::port::Passed;
 use isthmus_net::unidentified::{Place, Unidentified, within_descriptors};
 use isthmus_net::{counters, listen};
 use isthmus_wire::ticket::TICKET_LEN;
 use isthmus_wire::{hello, reflect, ticket};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use crate::claims::Claims;
+use crate::intake::accept;
 use crate::matcher::{Admission, Bounds, Matcher, Now, Refusal};
 use crate::reach_tests::ReachTests;
 use isthmus_carry::plane::Plane;
+
+pub use crate::intake::{Candidate, Encrypted, Intake, Origin, Outside, Pairs};
 
 /// How often the counters are updated.
 const COUNTING: Duration = Duration::from_secs(5);
@@ -56,91 +58,6 @@ impl Default for Limits {
             handshake_deadline: Duration::from_secs(10),
             matching: Bounds::default(),
             spliced: 1 << 19,
-        }
-    }
-}
-
-/// The side from which a connection arrived.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
-    /// From any address.
-    Outside,
-    /// From within the site.
-    Inside,
-}
-
-/// A connection that has shown a ticket, or waits for its other side.
-#[derive(Debug)]
-pub struct Candidate {
-    /// The connection.
-    pub stream: TcpStream,
-    /// The address of its other end.
-    pub peer: SocketAddr,
-    /// The side from which it arrived.
-    pub origin: Origin,
-}
-
-/// Which two candidates may be spliced, if their tickets match.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pairs {
-    /// Any two.
-    Any,
-    /// One inside with one outside, so that a gateway carries nothing between two
-    /// outside peers.
-    InsideWithOutside,
-}
-
-/// The sources of candidates.
-#[derive(Debug)]
-pub struct Intake {
-    /// The port outside; none for a gateway without one.
-    pub outside: Option<TcpListener>,
-    /// Other candidates, with the tickets that they showed.
-    pub arrivals_rx: mpsc::Receiver<([u8; TICKET_LEN], Candidate)>,
-    /// Which candidates may be spliced.
-    pub pairs: Pairs,
-    /// The expected reach tests of the port outside.
-    pub reach_tests: Arc<ReachTests>,
-    /// Who takes TLS connections to the port outside; none for nobody.
-    pub encrypted: Option<Encrypted>,
-    /// How long it waits for the first key of tickets before it takes anything; none where
-    /// tickets are refused at once until then.
-    pub patience: Option<Duration>,
-}
-
-/// Takes connections that begin with TLS, until they are verified.
-#[derive(Clone)]
-pub struct Encrypted(Arc<dyn Fn(TcpStream) -> Verifying + Send + Sync>);
-
-type Verifying = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
-
-impl Encrypted {
-    /// `verify` returns when the other end is verified, or why it isn't. Until then the
-    /// connection counts as one that has shown no ticket.
-    pub fn new<F>(verify: impl Fn(TcpStream) -> F + Send + Sync + 'static) -> Self
-    where
-        F: Future<Output = io::Result<()>> + Send + 'static,
-    {
-        Self(Arc::new(move |tcp| Box::pin(verify(tcp))))
-    }
-}
-
-impl std::fmt::Debug for Encrypted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Encrypted")
-    }
-}
-
-impl Intake {
-    /// One port without further rules.
-    pub fn open(listener: TcpListener) -> Self {
-        Self {
-            outside: Some(listener),
-            arrivals_rx: mpsc::channel(1).1,
-            pairs: Pairs::Any,
-            reach_tests: Arc::default(),
-            encrypted: None,
-            patience: None,
         }
     }
 }
@@ -178,9 +95,8 @@ pub async fn serve(
         let deadline = matcher.next_deadline();
         tokio::select! {
             () = &mut shutdown => return,
-            accepted = accept(intake.outside.as_ref()) => match accepted {
-                Ok((stream, peer)) => {
-                    let place = unidentified.enter(peer.ip());
+            accepted = accept(intake.outside.as_mut(), &unidentified) => match accepted {
+                Ok(Passed { stream, peer, place }) => {
                     let candidate = Candidate { stream, peer, origin: Origin::Outside };
                     let known = (claims.clone(), intake.reach_tests.clone(), intake.encrypted.clone());
                     let handshake = handshake(candidate, limits.handshake_deadline, known);
@@ -221,13 +137,6 @@ pub async fn serve(
                 }
             }
         }
-    }
-}
-
-async fn accept(listener: Option<&TcpListener>) -> io::Result<(TcpStream, SocketAddr)> {
-    match listener {
-        Some(listener) => listener.accept().await,
-        None => std::future::pending().await,
     }
 }
 

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`matcher`] | decides: tickets in, pairs out, no I/O |
 //! | [`admission`] | takes connections and their tickets |
+//! | `intake` | where they arrive |
 //! | [`claims`] | reach tests that clients have named |
 //! | [`reach_tests`] | expected reach tests of the port outside |
 //! | [`succession`] | another program takes this one's place, and carries on |
@@ -16,6 +17,7 @@
 pub mod address;
 pub mod admission;
 mod claims;
+mod intake;
 pub mod matcher;
 mod reach_tests;
 pub mod succession;

@@ -1,9 +1,12 @@
 //! `isthmus up` and `isthmus down`, with the real binary, on this machine alone.
 
-use std::net::TcpListener;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+use isthmus_wire::reflect;
 
 use crate::playground::{Playground, read_to_string};
 
@@ -129,6 +132,40 @@ fn the_relay_follows_its_broker_to_another_port() {
     std::fs::write(grid.playground.path("broker/isthmus.toml"), config).unwrap();
     let said = grid.up("broker", "");
     assert!(said.starts_with("The broker of grid demo, with a relay, runs;"), "{said}");
+}
+
+/// Sites need let out no other port. A relay that is a service of its own can't have it.
+#[test]
+fn broker_and_relay_share_one_port() {
+    let mut grid = Grid::new(free_port());
+    let at = format!("127.0.0.1:{}", grid.playground.broker_port);
+    let relay = format!("[relay]\nlisten = \"{at}\"\n");
+    let config = format!("[broker]\nlisten = \"{at}\"\n{relay}");
+    std::fs::write(grid.playground.path("broker/isthmus.toml"), config).unwrap();
+    let said = grid.up("broker", "");
+    assert!(said.starts_with("The broker of grid demo, with a relay, runs;"), "{said}");
+
+    let status = grid.playground.good("status --state broker/admin --json");
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(
+        (&status["relays"][0]["address"], &status["relays"][0]["up"]),
+        (&at.clone().into(), &true.into())
+    );
+    let mut asking = TcpStream::connect(&at).unwrap();
+    asking.set_read_timeout(Some(NOTICED)).unwrap();
+    asking.write_all(&reflect::encode_question(None)).unwrap();
+    let mut answer = [0; reflect::ANSWER_LEN];
+    asking.read_exact(&mut answer).unwrap();
+    assert_eq!(reflect::decode_answer(&answer), Ok(asking.local_addr().unwrap()));
+
+    grid.playground.good("grid invite --state broker --role relay --name other --out other.token");
+    std::fs::create_dir(grid.playground.path("other")).unwrap();
+    std::fs::write(grid.playground.path("other/isthmus.toml"), relay).unwrap();
+    let said = grid.no_up("other", "--token other.token", &format!("cannot listen on {at}"));
+    assert!(said.contains("isthmus broker --with-relay"), "{said}");
+    let again = grid.playground.isthmus("broker --state broker");
+    let said = String::from_utf8_lossy(&again.stderr);
+    assert!(said.contains("or a relay as a service of its own"), "{said}");
 }
 
 #[test]

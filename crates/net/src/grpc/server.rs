@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::{Sleep, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -29,6 +29,7 @@ use super::served::Served;
 use super::share::{FEW, MANY};
 use super::{HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, PING_TIMEOUT};
 use crate::calls::At;
+use crate::port::Port;
 use crate::secured::{Secured, ServerTls};
 use crate::unidentified::{Place, Unidentified};
 use crate::{Identity, counters, keepalive, listen, packets};
@@ -94,14 +95,14 @@ pub async fn accept(tcp: TcpStream, tls: ServerTls) -> io::Result<Secured> {
     })
 }
 
-/// Serves gRPC of a service on a listener until `shutdown`. Calls in progress then have
+/// Serves gRPC of a service at its port until `shutdown`. Calls in progress then have
 /// `SHUTDOWN_GRACE` to end. A failed connection doesn't affect the others.
 ///
 /// # Errors
 /// If the server itself fails.
 pub async fn serve(
     at: At,
-    listener: TcpListener,
+    port: impl Into<Port>,
     tls: ServerTls,
     routes: Routes,
     shutdown: impl Future<Output = ()> + Send,
@@ -109,7 +110,7 @@ pub async fn serve(
     let (streams_tx, streams_rx) = mpsc::channel(INCOMING_BOUND);
     let stop = CancellationToken::new();
     let _accepting = stop.clone().drop_guard();
-    tokio::spawn(stop.clone().run_until_cancelled_owned(accept_all(listener, tls, streams_tx)));
+    tokio::spawn(stop.clone().run_until_cancelled_owned(accept_all(port.into(), tls, streams_tx)));
     serve_streams(at, streams_rx, routes, async {
         shutdown.await;
         stop.cancel();
@@ -231,9 +232,9 @@ async fn sort(mut streams_rx: mpsc::Receiver<Served>, bounds: Bounds, servers: S
     std::future::pending().await
 }
 
-async fn accept_all(listener: TcpListener, tls: ServerTls, streams_tx: mpsc::Sender<Served>) {
+async fn accept_all(port: Port, tls: ServerTls, streams_tx: mpsc::Sender<Served>) {
     let unidentified = Unidentified::new("TLS handshakes", HANDSHAKES);
-    listen::serve_each(listener, &unidentified, |tcp, address, place| {
+    port.serve_each(&unidentified, move |tcp, address, place| {
         let (tls, streams_tx) = (tls.clone(), streams_tx.clone());
         async move {
             match accept(tcp, tls).await {
@@ -389,6 +390,7 @@ mod tests {
 
     use rustls::pki_types::ServerName;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
 
     use super::*;
     use crate::credentials::{ALPN_H2, SigningRequest, anonymous_client_config};

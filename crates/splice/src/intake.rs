@@ -1,0 +1,132 @@
+//! Where connections arrive, and which of them may be spliced.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use isthmus_net::port::Passed;
+use isthmus_net::unidentified::Unidentified;
+use isthmus_wire::ticket::TICKET_LEN;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+
+use crate::reach_tests::ReachTests;
+
+/// The side from which a connection arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// From any address.
+    Outside,
+    /// From within the site.
+    Inside,
+}
+
+/// A connection that has shown a ticket, or waits for its other side.
+#[derive(Debug)]
+pub struct Candidate {
+    /// The connection.
+    pub stream: TcpStream,
+    /// The address of its other end.
+    pub peer: SocketAddr,
+    /// The side from which it arrived.
+    pub origin: Origin,
+}
+
+/// Which two candidates may be spliced, if their tickets match.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pairs {
+    /// Any two.
+    Any,
+    /// One inside with one outside, so that a gateway carries nothing between two
+    /// outside peers.
+    InsideWithOutside,
+}
+
+/// Where connections from outside arrive.
+#[derive(Debug)]
+pub enum Outside {
+    /// At a port of its own.
+    Own(TcpListener),
+    /// At that of another service of the process, which passes them on.
+    Shared(mpsc::Receiver<Passed>),
+}
+
+impl From<TcpListener> for Outside {
+    fn from(listener: TcpListener) -> Self {
+        Self::Own(listener)
+    }
+}
+
+/// The next connection from outside. Its place is among the unidentified ones of its port;
+/// `own` are those of a port of its own.
+pub(crate) async fn accept(outside: Option<&mut Outside>, own: &Arc<Unidentified>) -> io::Result<Passed> {
+    let passed = match outside {
+        Some(Outside::Own(listener)) => {
+            let (stream, peer) = listener.accept().await?;
+            return Ok(Passed { stream, peer, place: own.enter(peer.ip()) });
+        }
+        Some(Outside::Shared(passed_rx)) => passed_rx.recv().await,
+        None => None,
+    };
+    match passed {
+        Some(passed) => Ok(passed),
+        None => std::future::pending().await,
+    }
+}
+
+/// The sources of candidates.
+#[derive(Debug)]
+pub struct Intake {
+    /// The port outside; none for a gateway without one.
+    pub outside: Option<Outside>,
+    /// Other candidates, with the tickets that they showed.
+    pub arrivals_rx: mpsc::Receiver<([u8; TICKET_LEN], Candidate)>,
+    /// Which candidates may be spliced.
+    pub pairs: Pairs,
+    /// The expected reach tests of the port outside.
+    pub reach_tests: Arc<ReachTests>,
+    /// Who takes TLS connections to the port outside; none for nobody.
+    pub encrypted: Option<Encrypted>,
+    /// How long it waits for the first key of tickets before it takes anything; none where
+    /// tickets are refused at once until then.
+    pub patience: Option<Duration>,
+}
+
+/// Takes connections that begin with TLS, until they are verified.
+#[derive(Clone)]
+pub struct Encrypted(pub(crate) Arc<dyn Fn(TcpStream) -> Verifying + Send + Sync>);
+
+pub(crate) type Verifying = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
+
+impl Encrypted {
+    /// `verify` returns when the other end is verified, or why it isn't. Until then the
+    /// connection counts as one that has shown no ticket.
+    pub fn new<F>(verify: impl Fn(TcpStream) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = io::Result<()>> + Send + 'static,
+    {
+        Self(Arc::new(move |tcp| Box::pin(verify(tcp))))
+    }
+}
+
+impl std::fmt::Debug for Encrypted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Encrypted")
+    }
+}
+
+impl Intake {
+    /// One port without further rules.
+    pub fn open(outside: impl Into<Outside>) -> Self {
+        Self {
+            outside: Some(outside.into()),
+            arrivals_rx: mpsc::channel(1).1,
+            pairs: Pairs::Any,
+            reach_tests: Arc::default(),
+            encrypted: None,
+            patience: None,
+        }
+    }
+}
