@@ -4,9 +4,8 @@
 
 use std::fmt;
 
-/// Ports that are tried at a relay's host, beside the relay's own: those of web
-/// servers, which are let out most often, those of agents and gateways, and
-/// `OTHERS`.
+/// Ports that are tried at a relay's host: those of web servers, which are let out most
+/// often, those of agents and gateways, and `OTHERS`.
 pub const TRIED: [u16; 5] = [80, 443, 7730, 7740, OTHERS];
 /// Stands for all ports that aren't tried; above the kernel's ephemeral ports.
 pub(crate) const OTHERS: u16 = 61_001;

@@ -110,7 +110,7 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    fn new(entry: proto::DirectoryEntry, places: Option<RelayPlaces>) -> Self {
+    pub(crate) fn new(entry: proto::DirectoryEntry, places: Option<RelayPlaces>) -> Self {
         Self { name: entry.name, address: entry.address, at: None, places, sight: None }
     }
 

@@ -15,12 +15,15 @@ const DEADLINE: Duration = Duration::from_millis(2500);
 /// Relays whose hosts are tried.
 pub(super) const HOSTS: usize = 2;
 
-/// Connects to each port, and closes the connection at once.
+/// Connects to each port, and closes the connection at once. The relay has answered at its
+/// own.
 pub(super) async fn find(relay: Relay) -> Answers {
     let mut answers = Answers { relay: relay.name, ..Answers::default() };
     let Some(at) = relay.at else { return answers };
+    let (own, others): (Vec<u16>, Vec<u16>) = TRIED.into_iter().partition(|port| *port == at.port());
+    answers.answered = own;
     let mut trying = JoinSet::new();
-    for port in TRIED.into_iter().filter(|port| *port != at.port()) {
+    for port in others {
         let address = SocketAddr::new(at.ip(), port);
         trying.spawn(async move {
             let tried = tokio::time::timeout(DEADLINE, TcpStream::connect(address)).await;
@@ -37,4 +40,24 @@ pub(super) async fn find(relay: Relay) -> Answers {
     answers.answered.sort_unstable();
     answers.silent.sort_unstable();
     answers
+}
+
+#[cfg(test)]
+mod tests {
+    use isthmus_wire::proto::DirectoryEntry;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A relay at a port that is tried has shown that this is let out.
+    #[tokio::test]
+    async fn the_relay_s_own_port_has_answered() {
+        let anywhere = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        for (port, want) in [(443, true), (7730, true), (anywhere.port(), false)] {
+            let mut relay = Relay::new(DirectoryEntry::default(), None);
+            relay.at = Some(SocketAddr::new(anywhere.ip(), port));
+            let answers = find(relay).await;
+            assert_eq!((answers.answered.contains(&port), answers.silent.contains(&port)), (want, false));
+        }
+    }
 }
