@@ -12,7 +12,7 @@ const LONG: Duration = Duration::from_secs(180);
 const STATE: &str = "/var/lib/isthmus";
 
 /// `isthmus WORDS` on a machine.
-fn isthmus_on(world: &World, machine: &str, words: &[&str]) -> Result<Output> {
+pub(crate) fn isthmus_on(world: &World, machine: &str, words: &[&str]) -> Result<Output> {
     let program = isthmus().display().to_string();
     let mut all = vec![program.as_str()];
     all.extend(words);
@@ -20,7 +20,7 @@ fn isthmus_on(world: &World, machine: &str, words: &[&str]) -> Result<Output> {
 }
 
 /// The same, which must go well and say this.
-fn good(world: &World, machine: &str, words: &[&str], wants: &[&str]) -> Result<Output> {
+pub(crate) fn good(world: &World, machine: &str, words: &[&str], wants: &[&str]) -> Result<Output> {
     let output = isthmus_on(world, machine, words)?;
     ensure!(output.status == 0, "{words:?}: {}", output.whole());
     let said = output.stdout.clone() + &output.stderr;

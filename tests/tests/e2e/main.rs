@@ -22,6 +22,7 @@ mod liveness;
 mod logs;
 mod mpis;
 mod nothing_left;
+mod one_port;
 mod others;
 mod outlive;
 mod output;
