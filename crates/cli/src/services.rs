@@ -54,7 +54,8 @@ pub(crate) struct BrokerArgs {
     #[command(flatten)]
     pub(crate) service: ServiceArgs,
     /// Run a relay as well, by section [relay]. Unless that has an `address`, nodes
-    /// reach it at the broker's host.
+    /// reach it at the broker's host. With the same `listen` as in section [broker] it
+    /// shares the broker's port.
     #[arg(long)]
     pub(crate) with_relay: bool,
 }
