@@ -94,6 +94,8 @@ pub async fn keep<E: Embedding>(
 ) {
     let peer = embedding.peer();
     let _end = End(embedding.clone(), kept.clone());
+    // Since before anything was sent, which may be earlier than now.
+    let cut = *kept.cut().borrow();
     let mut keeper = Keeper {
         embedding,
         kept,
@@ -102,7 +104,7 @@ pub async fn keep<E: Embedding>(
         betters: Betters::new(),
         lengths: Lengths::default(),
         waits: None,
-        cut: Some(Instant::now()),
+        cut,
         vain: false,
         unused: None,
         redialing: None,
