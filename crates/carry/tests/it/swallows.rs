@@ -3,19 +3,20 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use isthmus_carry::plane::Plane;
+use isthmus_carry::trunk::accept::hello;
 use isthmus_carry::trunk::{
-    By, Dialed, Embedding, First, Kept, Notice, Notices, Stream, Trunk, Undialed, keep,
+    By, Dialed, Embedding, First, Kept, Notice, Notices, Pauses, Stream, Trunk, Undialed, keep,
 };
 use isthmus_net::Identity;
 use isthmus_net::secured::Secured;
-use isthmus_trunk::{Config, Role, TrunkId};
+use isthmus_trunk::{CarrierId, Config, Role, TrunkId};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use crate::common::{Agents, PATIENCE, counts, filled, pair, plane};
 
@@ -29,6 +30,15 @@ enum Swallows {
     Both,
     /// From the end that the other one dials.
     Back,
+    /// Both, and what is small as well.
+    All,
+}
+
+impl Swallows {
+    /// Bytes that a direction brings which swallows.
+    fn brings(self) -> usize {
+        if self == Self::All { 0 } else { BRINGS }
+    }
 }
 
 /// Dials carriers by a way that swallows to a trunk in the same process.
@@ -40,6 +50,8 @@ struct Near {
     passes: AtomicU16,
     /// Carriers that have swallowed.
     vain: AtomicUsize,
+    /// How often a carrier was found to work.
+    works: AtomicUsize,
     segments: Mutex<Vec<Option<u16>>>,
     /// Streams that the far end has opened.
     opened: Mutex<Vec<Stream>>,
@@ -55,33 +67,43 @@ impl Near {
         let begins = Arc::new(AtomicBool::new(false));
         let (near_in, near_out) = network.into_split();
         let (far_in, far_out) = other.into_split();
-        let there = is_bad && self.swallows == Swallows::Both;
-        tokio::spawn(pass(near_in, far_out, there.then(|| begins.clone())));
-        tokio::spawn(pass(far_in, near_out, is_bad.then(|| begins.clone())));
+        let there = is_bad && self.swallows != Swallows::Back;
+        let swallows = || (begins.clone(), self.swallows.brings());
+        tokio::spawn(pass(near_in, far_out, there.then(swallows)));
+        tokio::spawn(pass(far_in, near_out, is_bad.then(swallows)));
         let (near, far) = self.agents.secure((near, far)).await;
         // Its handshake may have been shorter.
         begins.store(true, SeqCst);
-        self.far.join(far.into_parts().0).await.unwrap();
+        tokio::spawn(accept(self.far.clone(), far));
         near
     }
 }
 
-/// Passes bytes on; once it swallows, only as many as fit into small packets, since TCP brings
-/// nothing behind a lost one.
-async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, swallows: Option<Arc<AtomicBool>>) {
+/// Joins a carrier once its HELLO has come, as agents and gateways do: the PING with it is
+/// answered before anything large is sent.
+async fn accept(trunk: Trunk, mut tls: Secured) {
+    let Ok((_, first)) = hello(&mut tls).await else { return };
+    let (mut parts, _) = tls.into_parts();
+    parts.unread = [first, parts.unread].concat();
+    trunk.join(parts).await.unwrap();
+}
+
+/// Passes bytes on; once it swallows, only so many more, since TCP brings nothing behind a
+/// packet that vanishes.
+async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, swallows: Option<(Arc<AtomicBool>, usize)>) {
     let (mut chunk, mut brought) = ([0; BRINGS], 0);
     while let Ok(count) = from.read(&mut chunk).await
         && count > 0
     {
-        if swallows.as_ref().is_some_and(|begins| begins.load(SeqCst)) {
-            brought += count;
-            if brought > BRINGS {
-                std::future::pending::<()>().await;
-            }
-        }
-        if to.write_all(&chunk[..count]).await.is_err() {
+        let begun = swallows.as_ref().filter(|(begins, _)| begins.load(SeqCst));
+        let passed = begun.map_or(count, |(_, brings)| count.min(brings - brought));
+        if to.write_all(&chunk[..passed]).await.is_err() {
             return;
         }
+        if passed < count {
+            return std::future::pending().await;
+        }
+        brought += if begun.is_some() { count } else { 0 };
     }
 }
 
@@ -99,6 +121,10 @@ impl Embedding for Near {
     async fn dial(self: Arc<Self>, by: By) -> Result<Dialed<()>, Undialed> {
         self.segments.lock().unwrap().push(by.segment);
         Ok(Dialed { tls: self.carrier(by.segment).await, way: (), segment: by.segment })
+    }
+
+    fn works(&self, _id: CarrierId, _way: Option<&()>) {
+        self.works.fetch_add(1, SeqCst);
     }
 
     fn opened(&self, stream: Stream) {
@@ -128,6 +154,7 @@ impl Trunks {
             swallows,
             passes: AtomicU16::new(passes),
             vain: AtomicUsize::default(),
+            works: AtomicUsize::default(),
             segments: Mutex::default(),
             opened: Mutex::default(),
         });
@@ -178,6 +205,33 @@ async fn segments_are_shortened_where_carriers_open_and_swallow() {
     assert!(!trunks.kept.swallows());
 }
 
+impl Trunks {
+    /// Waits until a count of the near end has come so far. Meanwhile the trunk stays cut,
+    /// since the same moment.
+    async fn stays_cut(&self, since: Option<Instant>, count: &AtomicUsize, least: usize) {
+        let swallows = self.near.swallows;
+        let mut cut = self.kept.cut();
+        let staying = async {
+            loop {
+                let is_over = count.load(SeqCst) >= least;
+                assert_eq!(*cut.borrow_and_update(), since, "{swallows:?}");
+                if is_over {
+                    break;
+                }
+                let _ = timeout(Duration::from_millis(5), cut.changed()).await;
+            }
+        };
+        timeout(PATIENCE, staying).await.expect("another carrier is dialed");
+        assert!(self.kept.swallows(), "{swallows:?}");
+    }
+
+    /// The way swallows no more, and the trunk works again.
+    async fn heals(&self) {
+        self.near.passes.store(u16::MAX, SeqCst);
+        timeout(PATIENCE, self.kept.cut().wait_for(Option::is_none)).await.unwrap().unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_trunk_stays_cut_while_carriers_open_and_swallow() {
     tokio::join!(stays_cut(Swallows::Both), stays_cut(Swallows::Back));
@@ -189,22 +243,27 @@ async fn stays_cut(swallows: Swallows) {
     let stream = timeout(PATIENCE, trunks.far.open()).await.unwrap().unwrap();
     let mut program = program(stream).await;
     program.write_all(&filled(100_000)).await.unwrap();
-    let are_vain = |count| trunks.near.vain.load(SeqCst) >= count;
-    let another = async {
-        while !are_vain(2) {
+    let works = &trunks.near.works;
+    let first = async {
+        while works.load(SeqCst) == 0 {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, another).await.expect("another carrier is dialed");
-    let mut cut = trunks.kept.cut();
-    let since = *timeout(PATIENCE, cut.wait_for(Option::is_some)).await.unwrap().unwrap();
-    let until = Instant::now() + PATIENCE;
-    while !are_vain(3) && Instant::now() < until {
-        let changed = timeout(Duration::from_millis(5), cut.changed()).await;
-        assert!(changed.is_err() || *cut.borrow() == since, "{swallows:?}");
-    }
-    assert!(are_vain(3) && trunks.kept.swallows(), "{swallows:?}");
-    trunks.near.passes.store(u16::MAX, SeqCst);
-    timeout(PATIENCE, cut.wait_for(Option::is_none)).await.unwrap().unwrap();
+    timeout(PATIENCE, first).await.expect("what is small shows that the first carrier works");
+    let since = *timeout(PATIENCE, trunks.kept.cut().wait_for(Option::is_some)).await.unwrap().unwrap();
+    // The second one works as well, as far as that shows.
+    trunks.stays_cut(since, works, 2).await;
+    trunks.heals().await;
+    assert_eq!(trunks.near.segments.lock().unwrap().len(), 2, "{swallows:?}: the third one heals it");
     assert_eq!(trunks.kept.pauses().count, 1, "{swallows:?}");
+}
+
+#[tokio::test]
+async fn a_trunk_that_has_never_worked_is_cut_from_its_beginning_which_is_no_pause() {
+    let trunks = Trunks::new(Swallows::All, 0).await;
+    let since = *trunks.kept.cut().borrow();
+    assert!(since.is_some_and(|since| since <= trunks.kept.made));
+    trunks.stays_cut(since, &trunks.near.vain, 3).await;
+    trunks.heals().await;
+    assert_eq!(trunks.kept.pauses(), Pauses::default());
 }
