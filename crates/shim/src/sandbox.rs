@@ -21,7 +21,7 @@ use crate::standing;
 use crate::sys::{self, Fd};
 
 /// System calls by which the shim accepts and connects, by the way to the agent that stays.
-const NEEDED: [Call; 22] = [
+const NEEDED: [Call; 26] = [
     call(
         libc::SYS_socketpair,
         [libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0],
@@ -47,7 +47,40 @@ const NEEDED: [Call; 22] = [
     call(libc::SYS_fstat, [3, 0, 0]),
     call(libc::SYS_rt_sigprocmask, [libc::SIG_BLOCK, 0, 0]),
     call(libc::SYS_getpid, [0, 0, 0]),
+    call(libc::SYS_ppoll, [0, 1, 0]),
+    call(libc::SYS_epoll_create1, [libc::EPOLL_CLOEXEC, 0, 0]),
+    call(libc::SYS_epoll_ctl, [3, libc::EPOLL_CTL_ADD, 4]),
+    call(libc::SYS_epoll_pwait, [3, 0, 64]),
 ];
+/// Those of the thread that exchanges what doesn't wait. Where they fail, a connect waits
+/// instead; they must not end the process.
+const SPARED: [Call; 15] = [
+    call(libc::SYS_clone3, [0, 88, 0]),
+    call(libc::SYS_clone, [THREAD, 0, 0]),
+    call(libc::SYS_mmap, [0, 1 << 18, libc::PROT_NONE]),
+    call(libc::SYS_mprotect, [0, 1 << 18, libc::PROT_READ | libc::PROT_WRITE]),
+    call(libc::SYS_munmap, [0, 1 << 18, 0]),
+    call(libc::SYS_madvise, [0, 1 << 18, libc::MADV_DONTNEED]),
+    call(libc::SYS_set_robust_list, [0, 24, 0]),
+    call(libc::SYS_rseq, [0, 32, 0]),
+    call(libc::SYS_futex, [0, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1]),
+    call(libc::SYS_prctl, [libc::PR_SET_NAME, 0, 0]),
+    call(libc::SYS_sched_getattr, [0, 0, 48]),
+    call(libc::SYS_sched_setattr, [0, 0, 0]),
+    call(libc::SYS_prlimit64, [0, libc::RLIMIT_NOFILE as c_int, 0]),
+    call(libc::SYS_read, [3, 0, 64]),
+    call(libc::SYS_exit, [0, 0, 0]),
+];
+/// The flags by which the C library makes a thread.
+const THREAD: c_int = libc::CLONE_VM
+    | libc::CLONE_FS
+    | libc::CLONE_FILES
+    | libc::CLONE_SYSVSEM
+    | libc::CLONE_SIGHAND
+    | libc::CLONE_THREAD
+    | libc::CLONE_SETTLS
+    | libc::CLONE_PARENT_SETTID
+    | libc::CLONE_CHILD_CLEARTID;
 /// A program that may make these may want to connect.
 const CONNECTS: [Call; 2] =
     [call(libc::SYS_socket, [libc::AF_INET, libc::SOCK_STREAM, 0]), call(libc::SYS_connect, [3, 0, 16])];
@@ -67,7 +100,9 @@ enum Left {
 
 fn left(filter: &[sock_filter]) -> Left {
     let allows = |calls: &[Call]| calls.iter().all(|call| bpf::judge(filter, *call) == Verdict::Allowed);
-    match (allows(&NEEDED), allows(&CONNECTS)) {
+    let spares = |calls: &[Call]| calls.iter().all(|call| bpf::judge(filter, *call) != Verdict::Fatal);
+    let connects = allows(&CONNECTS);
+    match (allows(&NEEDED) && (!connects || spares(&SPARED)), connects) {
         (true, _) => Left::All,
         (false, false) => Left::Listeners,
         (false, true) => Left::Nothing,
@@ -156,6 +191,9 @@ mod tests {
         };
         for (what, numbers, listed, others, want) in [
             ("no program can be started", &[libc::SYS_execve][..], KILL, ALLOW, Left::All),
+            ("no thread can be started", &[libc::SYS_clone, libc::SYS_clone3], ERRNO, ALLOW, Left::All),
+            ("one ends the process", &[libc::SYS_clone, libc::SYS_clone3], KILL, ALLOW, Left::Nothing),
+            ("no program waits for events", &[libc::SYS_ppoll], ERRNO, ALLOW, Left::Nothing),
             ("no descriptor can be copied", &[libc::SYS_dup3], ERRNO, ALLOW, Left::Nothing),
             ("only to accept", &[libc::SYS_accept, libc::SYS_read], ALLOW, KILL, Left::Listeners),
             (

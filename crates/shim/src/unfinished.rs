@@ -34,15 +34,15 @@ extern "C" fn at_exit(status: c_int, _argument: *mut c_void) {
 
 /// This process ends with a status.
 pub(crate) fn ends(status: c_int) {
-    if status != 0 || RANK.load(Ordering::Relaxed) != own_pid() {
+    // A process that has forbidden itself system calls has left its job, and makes none here.
+    let Some(job) = job().filter(|_| status == 0) else { return };
+    let rank = RANK.load(Ordering::Relaxed);
+    if rank == 0 || rank != own_pid() {
         return;
     }
     // Told once.
     RANK.store(0, Ordering::Relaxed);
-    if let Some(job) = job()
-        && asks(c"MPI_Initialized") == Some(true)
-        && asks(c"MPI_Finalized") == Some(false)
-    {
+    if asks(c"MPI_Initialized") == Some(true) && asks(c"MPI_Finalized") == Some(false) {
         let errno = sys::errno();
         let _ = agent::tell(job, &Request::Unfinished);
         sys::set_errno(errno);
