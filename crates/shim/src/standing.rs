@@ -62,7 +62,10 @@ pub(crate) fn socket(kind: c_int) -> Option<Result<OwnedFd>> {
         match sys::send_with(fd, &[0], theirs.raw(), if waits { 0 } else { libc::MSG_DONTWAIT }) {
             Ok(_) => return Some(Ok(ours)),
             Err(Errno(libc::EINTR)) => {}
-            Err(errno @ Errno(libc::EAGAIN)) => return Some(Err(errno)),
+            Err(errno @ Errno(libc::EAGAIN)) => {
+                // Who waits has done so for as long as an agent may take.
+                return Some(Err(if waits { Errno(libc::ENETDOWN) } else { errno }));
+            }
             // It has ended: the agent has.
             Err(_) => return None,
         }
