@@ -130,7 +130,7 @@ mod tests {
 mod load {
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use crate::{abandoned, ends, exec, failed, job, keepalive, limit, pending, table, unfinished};
+    use crate::{abandoned, ends, exec, failed, job, keepalive, limit, next, pending, table, unfinished};
 
     /// Called by the loader before the program starts.
     #[used]
@@ -143,6 +143,8 @@ mod load {
         }
         crate::abort_on_panic();
         exec::find_all();
+        // A forked child, or a signal's handler, may be the first to call one.
+        next::find_all();
         pending::settle();
         table::make_room();
         unfinished::follow();

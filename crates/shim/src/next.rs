@@ -39,9 +39,12 @@ macro_rules! next {
             $(pub(super) static $name: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());)*
         }
 
-        /// Looks for all of them.
+        /// Looks for all of them, while that can still wait for a lock.
         pub(crate) fn find_all() {
             $(resolve(&found::$name, name_of!($name));)*
+            // Those of other libraries may be missing, of which the program needs no notice.
+            // SAFETY: takes nothing.
+            unsafe { libc::dlerror() };
         }
     };
 }
