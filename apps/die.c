@@ -10,6 +10,7 @@
  *            segv    SIGSEGV to itself
  *            leave   exit(0) without MPI_Finalize
  *            quit    _exit(0) without MPI_Finalize
+ *            stop    _Exit(0) without MPI_Finalize
  *            all     every rank aborts, as by abort
  *            never   it doesn't: it waits like the others
  *   WAIT   what the others do meanwhile:
@@ -19,7 +20,7 @@
  *
  * The dying rank first prints "rank R of N on HOST dies: MODE". The job must
  * end with a status other than 0, and leave no process behind; not every MPI
- * ends it after leave and quit. A rank that
+ * ends it after leave, quit and stop. A rank that
  * outlives its wait prints a line and ends with status 3. Wrong arguments:
  * status 2.
  */
@@ -34,7 +35,7 @@
 
 enum { EXIT_CODE = 7, TAG_HELLO = 1, TAG_NEVER = 2 };
 
-static const char *const MODES[] = {"abort", "exit", "kill", "segv", "leave", "quit", "all", "never", NULL};
+static const char *const MODES[] = {"abort", "exit", "kill", "segv", "leave", "quit", "stop", "all", "never", NULL};
 static const char *const WAITS[] = {"barrier", "recv", "sleep", NULL};
 
 static int is_one_of(const char *word, const char *const *words)
@@ -69,6 +70,8 @@ static void die(const char *mode)
         exit(0);
     } else if (strcmp(mode, "quit") == 0) {
         _exit(0);
+    } else if (strcmp(mode, "stop") == 0) {
+        _Exit(0);
     }
     _exit(EXIT_CODE);
 }
@@ -105,7 +108,7 @@ int main(int argc, char **argv)
     int bad_rank = argc > 2 && (errno != 0 || end == argv[2] || *end != '\0' || victim < 0 || victim >= size);
     if (argc > 4 || bad_rank || !is_one_of(mode, MODES) || !is_one_of(how, WAITS)) {
         if (rank == 0) {
-            fprintf(stderr, "usage: die abort|exit|kill|segv|leave|quit|all|never [RANK [barrier|recv|sleep]]\n");
+            fprintf(stderr, "usage: die abort|exit|kill|segv|leave|quit|stop|all|never [RANK [barrier|recv|sleep]]\n");
         }
         MPI_Finalize();
         return 2;

@@ -186,6 +186,7 @@ next! {
     sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int, else -1;
     signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t, else libc::SIG_ERR;
     _exit(status: c_int) -> (), else ();
+    quick_exit(status: c_int) -> (), else ();
     killpg(group: libc::pid_t, signal: c_int) -> c_int, else -1;
     getifaddrs(list: *mut *mut ifaddrs) -> c_int, else -1;
     freeifaddrs(list: *mut ifaddrs) -> (), else ();

@@ -17,6 +17,7 @@ use crate::raw;
 use crate::sandbox::Sandboxed;
 use crate::standing;
 use crate::sys;
+use crate::unfinished;
 use crate::uring;
 
 /// Makes a program's system call.
@@ -143,6 +144,10 @@ unsafe fn processes(number: c_long, arguments: [c_long; 6]) -> Option<c_long> {
                     raw::call!(libc::SYS_execve, a as *const u8, b as *const u8, environment) as c_int
                 };
                 exec::in_place(Named::path(a as *const _), c as exec::List, start).into()
+            }
+            libc::SYS_exit_group => {
+                unfinished::ends(a as c_int);
+                return None;
             }
             libc::SYS_io_uring_setup if !uring::is_allowed() => {
                 sys::set_errno(libc::ENOSYS);

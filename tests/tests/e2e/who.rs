@@ -355,7 +355,7 @@ fn an_agent_is_named_of_commands_on_each_node() -> Result<()> {
 #[ignore = "test-all"]
 fn a_rank_of_openmpi_that_ends_without_finalize_is_named() -> Result<()> {
     let world = GRID.take_alone()?;
-    for mode in ["leave", "quit"] {
+    for mode in ["leave", "quit", "stop"] {
         let nodes = NODES.join(",");
         let job = world.begin(Mpi::OpenMpi, &nodes, &["--outlive", "0"], "die", &[mode, "3", "sleep"])?;
         let (status, printed) = job.end()?;

@@ -158,4 +158,17 @@ hooks! {
         unfinished::ends(status);
         next::_exit(status);
     }
+
+    /// _Exit(3): the same.
+    #[allow(non_snake_case, reason = "the C function's name")]
+    fn _Exit(status: c_int) {
+        unfinished::ends(status);
+        next::_exit(status);
+    }
+
+    /// quick_exit(3): the same.
+    fn quick_exit(status: c_int) {
+        unfinished::ends(status);
+        next::quick_exit(status);
+    }
 }

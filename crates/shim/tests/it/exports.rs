@@ -4,7 +4,8 @@
 
 use std::process::Command;
 
-const HOOKED: [&str; 82] = [
+const HOOKED: [&str; 84] = [
+    "_Exit",
     "__gethostname_chk",
     "__open64_2",
     "__open_2",
@@ -65,6 +66,7 @@ const HOOKED: [&str; 82] = [
     "posix_spawn",
     "posix_spawnp",
     "prctl",
+    "quick_exit",
     "recv",
     "recvfrom",
     "recvmmsg",
