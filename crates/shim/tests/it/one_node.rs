@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{Server, assert_passed, job_directory, preloaded, probe};
+use crate::common::{Server, assert_passed, job_directory, preloaded, probe, probe_with};
 
 const OWN: &str = "240.64.1.2";
 const SETTINGS: &str = "virtual 240.64.1.2\nname n1.alpha\ninterface isth0\nblack-hole 1\n\
@@ -117,4 +117,18 @@ fn without_an_agent_other_nodes_are_out_of_reach_at_once() {
     let mut command = preloaded(binary("alone"), Some(&job));
     command.args(["n1.beta", OWN]);
     assert_passed("alone", &server.beside(command));
+}
+
+#[test]
+fn a_forked_child_looks_for_no_function() {
+    let directory = tempfile::tempdir().unwrap();
+    let job = job_directory(directory.path(), Some(SETTINGS));
+    // Both are of the same source.
+    let library = directory.path().join("loading.so");
+    fs::rename(probe_with(directory.path(), "loading", &["-DLIBRARY", "-shared", "-fPIC"]), &library)
+        .unwrap();
+    let program = probe_with(directory.path(), "loading", &["-rdynamic"]);
+    let mut command = preloaded(program, Some(&job));
+    command.arg(&library);
+    assert_passed("loading", &command.output().unwrap());
 }

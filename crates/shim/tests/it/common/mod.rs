@@ -21,10 +21,17 @@ pub(crate) fn library() -> PathBuf {
 
 /// Compiles a probe into a directory.
 pub(crate) fn probe(directory: &Path, name: &str) -> PathBuf {
+    probe_with(directory, name, &[])
+}
+
+/// The same with further options for the compiler.
+pub(crate) fn probe_with(directory: &Path, name: &str, options: &[&str]) -> PathBuf {
     let out = directory.join(name);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name).with_extension("c");
     let status = Command::new("cc")
-        .args(["-O1", "-D_FORTIFY_SOURCE=2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
+        .args(["-O1", "-D_FORTIFY_SOURCE=2", "-Wall", "-Wextra", "-Werror", "-pthread"])
+        .args(options)
+        .arg("-o")
         .args([out.as_os_str(), source.as_os_str()])
         .status()
         .expect("a C compiler runs as cc");
