@@ -282,8 +282,8 @@ pub(crate) unsafe fn watched(epoll: Fd, operation: c_int, fd: Fd, event: *mut li
     if !pending::elsewhere() {
         pending::with(|_| match operation {
             libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD => {
-                let done = again(libc::EPOLL_CTL_MOD);
-                if done == Err(Errno(libc::ENOENT)) { again(libc::EPOLL_CTL_ADD) } else { done }
+                // What watches alone (EPOLLEXCLUSIVE) can't be modified.
+                again(libc::EPOLL_CTL_MOD).or_else(|_| again(libc::EPOLL_CTL_ADD))
             }
             other => again(other),
         })
@@ -324,14 +324,16 @@ mod tests {
     fn what_a_call_has_done_to_a_socket_that_is_gone_is_done_again() {
         let (old, _full) = placeholder();
         let new = sys::socket(libc::AF_INET, libc::SOCK_STREAM).unwrap();
-        let epoll = sys::epoll_create().unwrap();
+        let epolls = [0, libc::EPOLLEXCLUSIVE].map(|flag| (sys::epoll_create().unwrap(), flag));
         let number = old.raw();
         pending::settle();
         let missed = numbers::before();
-        // A dup and a registration that are on their way while the socket is exchanged.
+        // A dup and registrations that are on their way while the socket is exchanged.
         let copy = OwnedFd::copy_of(number).unwrap();
-        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 7 };
-        sys::epoll_ctl(epoll.raw(), libc::EPOLL_CTL_ADD, number, event).unwrap();
+        let event = |flag| libc::epoll_event { events: (libc::EPOLLIN | flag) as u32, u64: 7 };
+        for (epoll, flag) in &epolls {
+            sys::epoll_ctl(epoll.raw(), libc::EPOLL_CTL_ADD, number, event(*flag)).unwrap();
+        }
         numbers::turn();
         sys::dup3(new.raw(), number, libc::O_CLOEXEC).unwrap();
         numbers::turn();
@@ -342,13 +344,19 @@ mod tests {
         assert_eq!(sys::cookie(copy.raw()), cookie);
         let flags = sys::fcntl(copy.raw(), libc::F_GETFD, 0).unwrap();
         assert_eq!(flags & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
-        // SAFETY: a valid event.
-        unsafe { watched(epoll.raw(), libc::EPOLL_CTL_ADD, number, &raw mut event) };
         let identity = sys::identity(new.raw()).unwrap();
-        let mut found = Vec::new();
-        crate::descriptors::each_watch(identity, |watch| found.push((watch.epoll, watch.number, watch.data)));
-        assert!(found.contains(&(epoll.raw(), number, 7)), "{found:?}");
+        for (epoll, flag) in &epolls {
+            let mut event = event(*flag);
+            // SAFETY: a valid event.
+            unsafe { watched(epoll.raw(), libc::EPOLL_CTL_ADD, number, &raw mut event) };
+            let mut found = Vec::new();
+            crate::descriptors::each_watch(identity, |watch| {
+                found.push((watch.epoll, watch.number, watch.data))
+            });
+            assert!(found.contains(&(epoll.raw(), number, 7)), "{found:?}");
+        }
         // A copy that is as it should be stays.
+        let [(epoll, _), _] = &epolls;
         let other = OwnedFd::copy_of(epoll.raw()).unwrap();
         copied(number, other.raw());
         assert_eq!(sys::identity(other.raw()), sys::identity(epoll.raw()));
