@@ -5,13 +5,14 @@
 //! preloaded library might wait for a lock of its own, or call a hooked function. None of
 //! them waits with the lock held. What closes a file may linger, so it comes after.
 
-use std::ffi::{c_int, c_long, c_uint};
+use std::ffi::{c_int, c_long, c_uint, c_ulong};
 
 use libc::msghdr;
 
 use crate::abandoned;
 use crate::job::job;
 use crate::numbers::{self, State};
+use crate::owner;
 use crate::pending::{self, List};
 use crate::sys::{self, Errno, Fd, OwnedFd, Result};
 
@@ -66,6 +67,14 @@ pub(crate) fn settled(fd: Fd) {
 /// Whether changing a socket's options or flags must wait for an exchange.
 pub(crate) fn is_busy(fd: Fd) -> bool {
     numbers::state(fd) == State::Busy
+}
+
+/// Whether a request of ioctl(2) changes flags or the owner of a descriptor.
+pub(crate) fn changes_flags(request: c_ulong) -> bool {
+    /// Those of sockios.h that the libc crate lacks.
+    const FIOSETOWN: c_ulong = 0x8901;
+    const SIOCSPGRP: c_ulong = 0x8902;
+    matches!(request, libc::FIONBIO | libc::FIOASYNC | libc::FIOCLEX | libc::FIONCLEX | FIOSETOWN | SIOCSPGRP)
 }
 
 /// Calls `action`, which changes options or flags of a socket.
@@ -246,7 +255,11 @@ pub(crate) fn fcntl(fd: Fd, command: c_int, argument: c_long, next: impl FnOnce(
             }
             new
         }
-        libc::F_SETFD | libc::F_SETFL if is_busy(fd) => plainly(|| sys::fcntl(fd, command, argument)),
+        libc::F_SETFD | libc::F_SETFL | libc::F_SETOWN | owner::F_SETOWN_EX | owner::F_SETSIG
+            if is_busy(fd) =>
+        {
+            plainly(|| sys::fcntl(fd, command, argument))
+        }
         _ => next(),
     }
 }

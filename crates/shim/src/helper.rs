@@ -15,6 +15,7 @@ use crate::handover;
 use crate::job::{Job, job};
 use crate::lock;
 use crate::numbers::{self, NO_CONNECT};
+use crate::owner;
 use crate::pending::{self, Ask, List, Pending};
 use crate::sockaddr::{Family, Inet};
 use crate::sys::{self, Errno, Fd, OwnedFd, Result};
@@ -411,7 +412,10 @@ fn exchange(
     let copy = OwnedFd::copy_of(number).ok();
     let lent =
         if copy.is_none() { list.wakers.as_ref().and_then(|wakers| wakers.lend(number)) } else { None };
-    let _ = handover::replace(&mut list.numbers, number, pending.cookie, replacement);
+    let replaced = handover::replace(&mut list.numbers, number, pending.cookie, replacement);
+    if replaced.is_ok() {
+        owner::signal(number, outcome.is_err());
+    }
     // Unless the program has set another one meanwhile.
     if let Some([raised, before]) = pending.syn_counts
         && sys::get_int(replacement.raw(), libc::IPPROTO_TCP, libc::TCP_SYNCNT) == Ok(raised)

@@ -19,6 +19,7 @@
 //! | sets or reads options of keepalives | `keepalive`: those that isthmus sets don't show |
 //! | sets or reads `TCP_NODELAY` | `nodelay`: the way to the agent always has it |
 //! | changes its root or its user, forbids itself system calls | `standing`, `sandbox`: it keeps its agent |
+//! | has signals of a socket | `owner`: also of a connect that is done |
 //! | starts a program | `exec`, `executable`: it stays in the job whatever its environment |
 //! | starts ranks, as a daemon of a launcher | `children`: its agent is told how they end |
 //! | | `signalled`: and of signals that end it |
@@ -75,6 +76,7 @@ mod numbers;
 mod options;
 mod own_address;
 mod own_calls;
+mod owner;
 mod patience;
 mod peer;
 mod pending;

@@ -6,13 +6,14 @@ use std::ffi::c_int;
 use crate::dual;
 use crate::keepalive;
 use crate::nodelay;
+use crate::owner;
 use crate::sys::{self, Fd};
 
 use libc::{IPPROTO_IP, IPPROTO_TCP, SOL_SOCKET};
 
 /// Options that say how the program wants its socket to behave, but those of
 /// [`keepalive`].
-const BEHAVIOUR: [(c_int, c_int); 26] = [
+const BEHAVIOUR: [(c_int, c_int); 28] = [
     (SOL_SOCKET, libc::SO_LINGER),
     // Only with a privilege, which who has set it has.
     (SOL_SOCKET, libc::SO_MARK),
@@ -22,6 +23,7 @@ const BEHAVIOUR: [(c_int, c_int); 26] = [
     (SOL_SOCKET, libc::SO_SNDTIMEO),
     (SOL_SOCKET, libc::SO_TIMESTAMP),
     (SOL_SOCKET, libc::SO_TIMESTAMPNS),
+    (SOL_SOCKET, libc::SO_TIMESTAMPING),
     (SOL_SOCKET, libc::SO_BUSY_POLL),
     (SOL_SOCKET, libc::SO_ZEROCOPY),
     (SOL_SOCKET, libc::SO_BROADCAST),
@@ -41,6 +43,21 @@ const BEHAVIOUR: [(c_int, c_int); 26] = [
     (IPPROTO_TCP, libc::TCP_SYNCNT),
     (IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
     (IPPROTO_TCP, libc::TCP_INQ),
+    (IPPROTO_TCP, libc::TCP_THIN_LINEAR_TIMEOUTS),
+];
+
+/// The same of datagram sockets alone.
+const OF_DATAGRAMS: [(c_int, c_int); 10] = [
+    (SOL_SOCKET, libc::SO_NO_CHECK),
+    (SOL_SOCKET, libc::SO_RXQ_OVFL),
+    (IPPROTO_IP, libc::IP_MULTICAST_ALL),
+    (IPPROTO_IP, libc::IP_MULTICAST_IF),
+    (IPPROTO_IP, libc::IP_MULTICAST_LOOP),
+    (IPPROTO_IP, libc::IP_MULTICAST_TTL),
+    (IPPROTO_IP, libc::IP_RECVOPTS),
+    (IPPROTO_IP, libc::IP_RECVORIGDSTADDR),
+    (libc::IPPROTO_UDP, libc::UDP_GRO),
+    (libc::IPPROTO_UDP, libc::UDP_SEGMENT),
 ];
 
 /// Options by which an agent may have suited the socket to its path: the
@@ -53,10 +70,6 @@ const TUNING: [(c_int, c_int); 3] = [
 
 /// Options whose value the kernel doubles when they are set (socket(7)).
 const BUFFERS: [(c_int, c_int); 2] = [(SOL_SOCKET, libc::SO_SNDBUF), (SOL_SOCKET, libc::SO_RCVBUF)];
-
-/// fcntl(2)'s for the signal of input and output, which the libc crate lacks.
-const F_SETSIG: c_int = 10;
-const F_GETSIG: c_int = 11;
 
 /// Room for the longest value (`TCP_CONGESTION`, 16).
 const VALUE: usize = 16;
@@ -73,7 +86,9 @@ pub(crate) fn buffers_set(fd: Fd) -> [u32; 2] {
 /// Gives `to` what `from` has: `from` is the program's own socket before its
 /// connection, or the listener that a connection came to.
 pub(crate) fn carry(from: Fd, to: Fd) {
-    for (level, name) in BEHAVIOUR {
+    let is_stream = sys::get_int(to, SOL_SOCKET, libc::SO_TYPE) == Ok(libc::SOCK_STREAM);
+    let further = if is_stream { &[][..] } else { &OF_DATAGRAMS };
+    for (level, name) in BEHAVIOUR.iter().chain(further).copied() {
         let (mut wanted, mut has) = ([0; VALUE], [0; VALUE]);
         if let Ok(len) = sys::get_option(from, level, name, &mut wanted)
             && let Ok(had) = sys::get_option(to, level, name, &mut has)
@@ -85,10 +100,12 @@ pub(crate) fn carry(from: Fd, to: Fd) {
     dual::carry(from, to);
     nodelay::carry(from, to);
     keepalive::carry(from, to);
-    // Never unset: without the option, a restarted agent could not bind its
+    // Never unset: without the first option, a restarted agent could not bind its
     // port while the socket exists.
-    if sys::get_int(from, SOL_SOCKET, libc::SO_REUSEADDR) == Ok(1) {
-        let _ = sys::set_int(to, SOL_SOCKET, libc::SO_REUSEADDR, 1);
+    for name in [libc::SO_REUSEADDR, libc::SO_REUSEPORT] {
+        if sys::get_int(from, SOL_SOCKET, name) == Ok(1) {
+            let _ = sys::set_int(to, SOL_SOCKET, name, 1);
+        }
     }
     // Without a fresh socket to compare with there are no descriptors left,
     // and tuning is the least of the program's troubles.
@@ -113,15 +130,9 @@ pub(crate) fn carry(from: Fd, to: Fd) {
 
 /// Gives `to` the file status flags of `from` and its owner for signals.
 pub(crate) fn carry_flags(from: Fd, to: Fd) {
+    owner::carry(from, to);
     if let Ok(flags) = sys::fcntl(from, libc::F_GETFL, 0) {
         let _ = sys::fcntl(to, libc::F_SETFL, i64::from(flags));
-    }
-    for (get, set) in [(libc::F_GETOWN, libc::F_SETOWN), (F_GETSIG, F_SETSIG)] {
-        if let Ok(value) = sys::fcntl(from, get, 0)
-            && value != 0
-        {
-            let _ = sys::fcntl(to, set, i64::from(value));
-        }
     }
 }
 
@@ -144,6 +155,9 @@ mod tests {
         let (from, to) = (tcp(), tcp());
         for (level, name, value) in [
             (SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+            (SOL_SOCKET, libc::SO_REUSEPORT, 1),
+            // Of what has arrived, by the system's clock.
+            (SOL_SOCKET, libc::SO_TIMESTAMPING, 1 << 3 | 1 << 4),
             (IPPROTO_TCP, libc::TCP_NODELAY, 1),
             (IPPROTO_TCP, libc::TCP_KEEPIDLE, 77),
             (IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 12_345),
@@ -163,6 +177,7 @@ mod tests {
             assert_eq!(a, b, "level {level} option {name}");
         }
         assert_eq!(sys::get_int(to.raw(), SOL_SOCKET, libc::SO_KEEPALIVE), Ok(1));
+        assert_eq!(sys::get_int(to.raw(), SOL_SOCKET, libc::SO_REUSEPORT), Ok(1));
         assert_eq!(sys::get_int(to.raw(), IPPROTO_TCP, libc::TCP_KEEPIDLE), Ok(77));
         assert_eq!(sys::get_int(to.raw(), SOL_SOCKET, libc::SO_RCVBUF), Ok(100_000));
     }
@@ -183,6 +198,30 @@ mod tests {
         assert_eq!(buffers_set(fd.raw()), [0, 0]);
         sys::set_int(fd.raw(), SOL_SOCKET, libc::SO_SNDBUF, 30_000).unwrap();
         assert_eq!(buffers_set(fd.raw()), [30_000, 0]);
+    }
+
+    #[test]
+    fn what_datagram_sockets_have_is_carried() {
+        let udp = || sys::socket(libc::AF_INET, libc::SOCK_DGRAM).unwrap();
+        let (from, to) = (udp(), udp());
+        let values = [
+            (SOL_SOCKET, libc::SO_RXQ_OVFL, 1),
+            (IPPROTO_IP, libc::IP_MULTICAST_LOOP, 0),
+            (IPPROTO_IP, libc::IP_MULTICAST_TTL, 7),
+            (IPPROTO_IP, libc::IP_MULTICAST_ALL, 0),
+        ];
+        for (level, name, value) in values {
+            sys::set_int(from.raw(), level, name, value).unwrap();
+        }
+        let loopback = [127, 0, 0, 1];
+        sys::set_option(from.raw(), IPPROTO_IP, libc::IP_MULTICAST_IF, &loopback).unwrap();
+        carry(from.raw(), to.raw());
+        for (level, name, value) in values {
+            assert_eq!(sys::get_int(to.raw(), level, name), Ok(value), "level {level} option {name}");
+        }
+        let mut interface = [0; 4];
+        sys::get_option(to.raw(), IPPROTO_IP, libc::IP_MULTICAST_IF, &mut interface).unwrap();
+        assert_eq!(interface, loopback);
     }
 
     #[test]

@@ -109,7 +109,7 @@ hooks! {
     /// ioctl(2): addresses of interfaces.
     fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
         match job() {
-            Some(_) if matches!(request, libc::FIONBIO | libc::FIOASYNC) && gate::is_busy(fd) => {
+            Some(_) if gate::changes_flags(request) && gate::is_busy(fd) => {
                 gate::plainly(|| sys::ioctl_raw(fd, request, argument))
             }
             Some(job) => interfaces::ioctl(job, fd, request, argument),
