@@ -25,6 +25,7 @@
 //! | | `signalled`: and of signals that end it |
 //! | is a rank that ends without `MPI_Finalize` | `unfinished`: its agent is told |
 //! | asks who it is | `interfaces`, `netlink`, `proc_net`, `resolve`: one interface, one address, the grid name |
+//! | resolves names while it goes on | `asynchronous`: those of nodes at once |
 //! | names itself by its address | `own_address`, `multicast`: what stands for the virtual one |
 //! | calls by number, uses io_uring | `own_calls`: the hooks; `uring`: there is none |
 //! | ends, with MPICH 4 over UCX | `ucx`: its endpoints are polled until all ranks have closed theirs |
@@ -46,6 +47,7 @@
 
 mod abandoned;
 mod agent;
+mod asynchronous;
 mod bpf;
 mod children;
 mod connect;

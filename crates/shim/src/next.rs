@@ -1,13 +1,14 @@
 //! The functions that the shim stands in front of: the next definition after
 //! its own, so that several preloaded libraries chain.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
     addrinfo, epoll_event, hostent, ifaddrs, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, utsname,
 };
 
+use crate::asynchronous::Request;
 use crate::sys;
 
 macro_rules! next {
@@ -192,9 +193,12 @@ next! {
     freeifaddrs(list: *mut ifaddrs) -> (), else ();
     gethostname(name: *mut c_char, len: size_t) -> c_int, else -1;
     __gethostname_chk(name: *mut c_char, len: size_t, room: size_t) -> c_int, else -1;
+    gethostid() -> c_long, else 0;
     uname(name: *mut utsname) -> c_int, else -1;
     getaddrinfo(node: *const c_char, service: *const c_char, hints: *const addrinfo, result: *mut *mut addrinfo)
         -> c_int, else libc::EAI_SYSTEM;
+    getaddrinfo_a(mode: c_int, list: *const *mut Request, count: c_int, event: *mut c_void) -> c_int,
+        else libc::EAI_SYSTEM;
     getnameinfo(
         address: *const sockaddr, len: socklen_t, host: *mut c_char, host_len: socklen_t,
         service: *mut c_char, service_len: socklen_t, flags: c_int

@@ -4,7 +4,7 @@
 //! The C library does the work: the shim passes it the address in decimal
 //! notation, which needs no name service, and fills in the name afterwards.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::net::Ipv4Addr;
 
 use isthmus_wire::VirtualAddress;
@@ -72,6 +72,16 @@ pub(crate) unsafe fn host_name(job: &Job, name: *mut c_char, len: size_t) -> c_i
     0
 }
 
+/// gethostid, where the machine has no number of its own: that of the node's address.
+pub(crate) fn host_id(job: &Job) -> Option<c_long> {
+    sys::open(c"/etc/hostid").is_err().then(|| id_of(job.virtual_address.ip()))
+}
+
+/// The number that the C library makes of a host's address.
+fn id_of(address: Ipv4Addr) -> c_long {
+    c_long::from(i32::from_ne_bytes(address.octets()).rotate_left(16))
+}
+
 /// Puts the grid name into what uname wrote.
 ///
 /// # Safety
@@ -81,6 +91,26 @@ pub(crate) unsafe fn node_name(job: &Job, name: *mut utsname) {
     let node = unsafe { &mut (*name).nodename };
     let own = job.name.as_bytes_with_nul();
     node.iter_mut().zip(own).for_each(|(to, from)| *to = *from as c_char);
+}
+
+/// The node that getaddrinfo is asked for, if it may look for a name.
+///
+/// # Safety
+/// As getaddrinfo(3).
+unsafe fn asked_for(job: &Job, node: *const c_char, hints: *const addrinfo) -> Option<&Host> {
+    // SAFETY: the caller's promise.
+    let flags = unsafe { hints.as_ref() }.map_or(0, |hints| hints.ai_flags);
+    // SAFETY: the caller's promise.
+    unsafe { named(job, node) }.filter(|_| flags & libc::AI_NUMERICHOST == 0)
+}
+
+/// Whether getaddrinfo is asked for a node.
+///
+/// # Safety
+/// As getaddrinfo(3).
+pub(crate) unsafe fn is_node(job: &Job, node: *const c_char, hints: *const addrinfo) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { asked_for(job, node, hints) }.is_some()
 }
 
 /// getaddrinfo.
@@ -95,10 +125,7 @@ pub(crate) unsafe fn addresses(
     result: *mut *mut addrinfo,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let flags = unsafe { hints.as_ref() }.map_or(0, |hints| hints.ai_flags);
-    // SAFETY: the caller's promise.
-    let host = unsafe { named(job, node) }.filter(|_| flags & libc::AI_NUMERICHOST == 0);
-    let Some(host) = host else {
+    let Some(host) = (unsafe { asked_for(job, node, hints) }) else {
         // SAFETY: the caller's promise.
         return unsafe { next::getaddrinfo(node, service, hints, result) };
     };
@@ -315,5 +342,16 @@ pub(crate) unsafe fn by_address_r(
             let Room { entry, buffer, len: buffer_len, result, error } = room;
             next::gethostbyaddr_r(address, len, family, entry, buffer, buffer_len, result, error)
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_s_number_is_that_of_its_address() {
+        // As hostid(1) prints it on a host with this address, whose bytes are in the order of x86.
+        assert_eq!(id_of([192, 168, 1, 2].into()) & 0xffff_ffff, 0xa8c0_0201);
     }
 }

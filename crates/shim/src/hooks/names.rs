@@ -1,9 +1,10 @@
 //! Names and addresses: of this node, and of others.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_long, c_void};
 
 use libc::{addrinfo, hostent, ifaddrs, size_t, sockaddr, socklen_t, utsname};
 
+use crate::asynchronous::{self, Request};
 use crate::job::job;
 use crate::resolve::Room;
 use crate::{interfaces, next, resolve};
@@ -42,6 +43,14 @@ hooks! {
         }
     }
 
+    /// gethostid(3), which the C library makes of the node's address.
+    fn gethostid() -> c_long {
+        match job() {
+            Some(job) => resolve::host_id(job).unwrap_or_else(|| next::gethostid()),
+            None => next::gethostid(),
+        }
+    }
+
     /// uname(2).
     fn uname(name: *mut utsname) -> c_int {
         let result = next::uname(name);
@@ -60,6 +69,14 @@ hooks! {
         match job() {
             Some(job) => resolve::addresses(job, node, service, hints, result),
             None => next::getaddrinfo(node, service, hints, result),
+        }
+    }
+
+    /// getaddrinfo_a(3).
+    fn getaddrinfo_a(mode: c_int, list: *const *mut Request, count: c_int, event: *mut c_void) -> c_int {
+        match job() {
+            Some(job) => asynchronous::addresses(job, mode, list, count, event),
+            None => next::getaddrinfo_a(mode, list, count, event),
         }
     }
 

@@ -203,6 +203,10 @@ static void host_name(void)
 	      errno);
 	struct sockaddr_in own = resolve(name, 0);
 	check("getaddrinfo of the own name", own.sin_addr.s_addr == inet_addr(mine), "%s", inet_ntoa(own.sin_addr));
+	in_addr_t number = inet_addr(mine);
+	int has_own = access("/etc/hostid", F_OK) == 0;
+	check("gethostid is that of the own address", has_own || gethostid() == (int)(number << 16 | number >> 16), "%lx",
+	      gethostid());
 	struct hostent *entry = gethostbyname(name);
 	check("gethostbyname of the own name",
 	      entry && entry->h_addrtype == AF_INET && *(in_addr_t *)entry->h_addr_list[0] == inet_addr(mine) &&

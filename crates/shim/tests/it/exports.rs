@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-const HOOKED: [&str; 84] = [
+const HOOKED: [&str; 86] = [
     "_Exit",
     "__gethostname_chk",
     "__open64_2",
@@ -39,12 +39,14 @@ const HOOKED: [&str; 84] = [
     "fopen64",
     "freeifaddrs",
     "getaddrinfo",
+    "getaddrinfo_a",
     "gethostbyaddr",
     "gethostbyaddr_r",
     "gethostbyname",
     "gethostbyname2",
     "gethostbyname2_r",
     "gethostbyname_r",
+    "gethostid",
     "gethostname",
     "getifaddrs",
     "getnameinfo",
