@@ -43,13 +43,13 @@ pub(crate) fn replace_accepted(listener: Fd, accepted: Fd, new: &OwnedFd, flags:
     sys::dup3(new.raw(), accepted, close_on_exec).map(drop)
 }
 
-/// Has a knock end by a reset when it is closed: as the end that closes first it would keep
-/// the listener's port for a minute (`TIME_WAIT`), and a server that is started anew may want
-/// that.
-pub(crate) fn leave_nothing(knock: Fd) {
+/// Has a connection that the program doesn't see, such as a knock, end by a reset when it is
+/// closed: as the end that closes first it would keep the listener's port for a minute
+/// (`TIME_WAIT`), and a server that is started anew may want that.
+pub(crate) fn leave_nothing(accepted: Fd) {
     let mut at_once = [0; 8];
     at_once[..4].copy_from_slice(&1_i32.to_ne_bytes());
-    let _ = sys::set_option(knock, libc::SOL_SOCKET, libc::SO_LINGER, &at_once);
+    let _ = sys::set_option(accepted, libc::SOL_SOCKET, libc::SO_LINGER, &at_once);
 }
 
 fn close_on_exec(fd: Fd) -> c_int {

@@ -88,6 +88,7 @@ pub(crate) unsafe fn accept(
         let arrived = arrive(job, listener, fd, &name, flags);
         if arrived.is_none() {
             // A knock without a connection, or another user: the program sees neither.
+            handover::leave_nothing(fd);
             let _ = sys::close(fd);
         }
         lock::restore_signals(mask);
@@ -119,16 +120,12 @@ fn arrive(job: &Job, listener: Fd, fd: Fd, name: &Storage, flags: c_int) -> Opti
         match agent::look_up(job, &Request::Accept { knock, cookie: sys::cookie(fd), is_v6 }) {
             Ok(fetched) => fetched,
             // The agent may have passed the connection on by now, or the program has no room.
-            Err(Errno(libc::ETIMEDOUT | libc::ENOBUFS | libc::EPROTO)) => {
-                handover::leave_nothing(fd);
-                return None;
-            }
+            Err(Errno(libc::ETIMEDOUT | libc::ENOBUFS | libc::EPROTO)) => return None,
             // This process has lost its agent, which will notice, and carry the connection on the
             // knock.
             Err(_) => return Some(*name),
         };
     if reply.errno != 0 {
-        handover::leave_nothing(fd);
         return None;
     }
     let ends = Ends { peer: reply.peer, local: reply.local, family: peer.family };

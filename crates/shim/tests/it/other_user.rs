@@ -37,6 +37,8 @@ enum End {
     AfterTheAnswer,
     AtOnce,
     Reset,
+    /// By the server, without a word.
+    Silent,
 }
 
 /// Connects in the name of a user, and sends that user's id. Returns the answer.
@@ -48,7 +50,9 @@ fn connect(user: u32, to: &str, end: End) -> String {
         unsafe { libc::setfsuid(user) };
         let mut client = TcpStream::connect(&to).unwrap();
         client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        client.write_all(format!("{user}\n").as_bytes()).unwrap();
+        if end != End::Silent {
+            client.write_all(format!("{user}\n").as_bytes()).unwrap();
+        }
         let mut answer = String::new();
         if end == End::Reset {
             let linger = libc::linger { l_onoff: 1, l_linger: 0 };
@@ -56,13 +60,23 @@ fn connect(user: u32, to: &str, end: End) -> String {
             let (fd, value) = (std::os::fd::AsRawFd::as_raw_fd(&client), (&raw const linger).cast());
             // SAFETY: `value` is readable for `len` bytes.
             unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, value, len) };
-        } else if end == End::AfterTheAnswer {
+        } else if end != End::AtOnce {
             // An error is a connection that was closed unread.
             let _ = client.read_to_string(&mut answer);
         }
         answer
     });
     client.join().unwrap()
+}
+
+/// Whether a connection that has ended keeps this port (`TIME_WAIT`, state 6).
+fn is_kept(port: &str) -> bool {
+    let port = format!(":{:04X}", port.parse::<u16>().unwrap());
+    let all = ["tcp", "tcp6"].map(|name| std::fs::read_to_string(format!("/proc/net/{name}")).unwrap());
+    all.iter().flat_map(|text| text.lines()).any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        fields.get(1).is_some_and(|local| local.ends_with(&port)) && fields.get(3) == Some(&"06")
+    })
 }
 
 #[test]
@@ -92,6 +106,10 @@ fn another_user_is_not_accepted() {
     let port = rank.line();
     // The rank has connected these itself, and closed them before it accepted.
     let mut expected = vec!["closed".to_owned(); 3];
+    for address in ["127.0.0.1", "127.64.1.2", "[::1]"] {
+        assert_eq!(connect(OTHER, &format!("{address}:{port}"), End::Silent), "", "{address}");
+    }
+    assert!(!is_kept(&port), "a server that is started anew gets its port");
     for address in ["127.0.0.1", "127.64.1.2", "[::1]"] {
         let to = format!("{address}:{port}");
         for end in [End::AfterTheAnswer, End::AtOnce, End::Reset] {
