@@ -31,13 +31,13 @@ fn files(world: &World, node: &str) -> Result<BTreeSet<String>> {
 }
 
 /// What was in such a place of a node before a job.
-struct Before {
+pub(crate) struct Before {
     node: &'static str,
     files: BTreeSet<String>,
 }
 
 impl Before {
-    fn of(world: &World, node: &'static str) -> Result<Self> {
+    pub(crate) fn of(world: &World, node: &'static str) -> Result<Self> {
         Ok(Self { node, files: files(world, node)? })
     }
 
@@ -65,7 +65,12 @@ impl Before {
 
     /// Waits until nothing of the job is left: nothing of what it was seen to have made, and
     /// nothing else that an MPI makes.
-    fn nothing_left(&self, world: &World, made: &BTreeSet<String>, deadline: Duration) -> Result<()> {
+    pub(crate) fn nothing_left(
+        &self,
+        world: &World,
+        made: &BTreeSet<String>,
+        deadline: Duration,
+    ) -> Result<()> {
         let mut left = BTreeSet::new();
         World::eventually("nothing of the MPI is left", deadline, || {
             left = self.made(world)?;

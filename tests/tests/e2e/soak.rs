@@ -5,7 +5,7 @@
 //! upgraded relays and gateways, NATs that forget. Nothing may be lost, doubled or
 //! reordered, no connection may break, and after each fault data must flow again. `SOAK` is
 //! how long it lasts, `SOAK_SEED` repeats a run's faults and streams. MPI jobs under what
-//! breaks are in `jobs`.
+//! breaks are in `jobs`; those over three sites, under several faults at once, in `wide`.
 
 mod breaking;
 mod chance;
@@ -18,6 +18,7 @@ mod services;
 mod settings;
 mod table;
 mod verdict;
+mod wide;
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
@@ -171,7 +172,7 @@ fn soak(seed: u64, lasts: Duration) -> Result<()> {
         std::thread::sleep(chance.time(QUIET_SECONDS));
         let (fault, time) = (chance.fault(), chance.time(FAULT_SECONDS));
         let about = format!("{:.0} s: {fault:?} for {time:.1?}", begun.elapsed().as_secs_f64());
-        breaking.begin(&fault, time).with_context(|| about.clone())?;
+        breaking.begin(&fault).with_context(|| about.clone())?;
         std::thread::sleep(time);
         breaking.end(&fault).with_context(|| about.clone())?;
         let pause = match flows(&directory, &mut progress) {

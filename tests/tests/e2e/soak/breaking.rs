@@ -18,6 +18,20 @@ const IDLE: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_established
 /// Addresses of the wide area that sites move to: so many, from this one on.
 const MOVES: (u8, u8) = (150, 50);
 
+/// Longer packets vanish where large ones are swallowed, in bytes.
+const MOST_BYTES: u32 = 1300;
+/// The addresses of the hosts that have relays, in each grid of a soak.
+const RELAYS: &str = "{ 198.51.100.10, 198.51.100.11 }";
+
+/// Rules of a router by which only what comes from relays or goes there passes.
+fn apart() -> String {
+    format!(
+        "add table ip apart; \
+         add chain ip apart pass {{ type filter hook forward priority -300; }}; \
+         add rule ip apart pass ip saddr != {RELAYS} ip daddr != {RELAYS} drop"
+    )
+}
+
 /// A grid in which things break.
 pub(super) struct Breaking {
     // They end before the world does.
@@ -34,8 +48,8 @@ impl Breaking {
         Self { services: Services::new(lasts), world, moves: 0, idle_before: None }
     }
 
-    /// Something breaks, for so long. A router that restarts is back when this returns.
-    pub(super) fn begin(&mut self, what: &What, lasts: Duration) -> Result<()> {
+    /// Something breaks.
+    pub(super) fn begin(&mut self, what: &What) -> Result<()> {
         let lab = self.world.lab();
         match what {
             What::Killed(services) => {
@@ -61,7 +75,11 @@ impl Breaking {
                 self.moves = (self.moves + 1) % count;
                 Ok(())
             }
-            What::Restarts(site) => Ok(lab.nat(site)?.restart(lasts)?),
+            What::Restarts(site) => {
+                self.world.cut_site(site)?;
+                lab.nat(site)?.expire()?;
+                Ok(())
+            }
             What::Timeouts(site, seconds) => {
                 let before = self.router(site, &format!("cat {IDLE}"))?;
                 self.router(site, &format!("echo {seconds} > {IDLE}"))?;
@@ -71,6 +89,12 @@ impl Breaking {
             What::Rank(node) => {
                 let ranks = self.world.processes(node, "/visit")?;
                 self.world.kill(node, "-KILL", ranks.first().context("no rank")?)
+            }
+            What::Host(host) => self.world.cut(host),
+            What::Apart(site) => self.router(site, &format!("nft '{}'", apart())).map(drop),
+            What::Swallows(site, direction) => {
+                lab.set_link(site, &[format!("{direction}.black-hole={MOST_BYTES}")])?;
+                Ok(())
             }
         }
     }
@@ -90,8 +114,17 @@ impl Breaking {
                 let before = self.idle_before.take().context("the time was not set")?;
                 self.router(site, &format!("echo {before} > {IDLE}")).map(drop)
             }
-            What::Upgraded(_) | What::Forgets(_) | What::Moves(_) => Ok(()),
-            What::Restarts(_) | What::Rank(_) => Ok(()),
+            What::Restarts(site) => {
+                self.world.lab().nat(site)?.expire()?;
+                self.world.heal_site(site)
+            }
+            What::Host(host) => self.world.heal(host),
+            What::Apart(site) => self.router(site, "nft delete table ip apart").map(drop),
+            What::Swallows(site, _) => {
+                self.world.lab().set_link(site, &["black-hole=none"])?;
+                Ok(())
+            }
+            What::Upgraded(_) | What::Forgets(_) | What::Moves(_) | What::Rank(_) => Ok(()),
         }
     }
 
@@ -99,6 +132,12 @@ impl Breaking {
     pub(super) fn ready(&self, what: &What) -> Result<()> {
         let What::Killed(services) = what else { return Ok(()) };
         services.iter().try_for_each(|service| Services::ready(&self.world, *service))
+    }
+
+    /// Whether they serve.
+    pub(super) fn is_ready(&self, what: &What) -> bool {
+        let What::Killed(services) = what else { return true };
+        services.iter().all(|service| Services::is_ready(&self.world, *service))
     }
 
     /// A shell's command at a site's router; what it printed.

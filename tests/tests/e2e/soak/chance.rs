@@ -20,7 +20,8 @@ impl Chance {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    fn share(&mut self) -> f64 {
+    /// From 0 to 1.
+    pub(super) fn share(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 

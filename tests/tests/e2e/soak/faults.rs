@@ -62,6 +62,12 @@ pub(super) enum What {
     Timeouts(&'static str, u32),
     /// A rank of this node is killed.
     Rank(&'static str),
+    /// A host without a site is cut off.
+    Host(&'static str),
+    /// Nothing passes between a site and others but over relays.
+    Apart(&'static str),
+    /// A site's link swallows large packets in this direction, and tells nobody.
+    Swallows(&'static str, &'static str),
 }
 
 impl Kind {

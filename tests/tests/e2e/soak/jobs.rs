@@ -18,7 +18,7 @@ use super::chance::Chance;
 use super::faults::{Fault, Faults, Kind, LONG_OUTLIVE};
 use super::figures::Figures;
 use super::left::Left;
-use super::running::{NODES, Running, flows};
+use super::running::{NODES, Running, Spec, expect_whole, flows};
 use super::settings::Settings;
 use super::table::{Outcome, outcomes};
 use super::verdict::{Expected, Seen, expected, fault_of};
@@ -55,25 +55,26 @@ impl Soak {
             breaking: Breaking::new(world, settings.lasts),
             chance: Chance::new(settings.seed),
             jobs: 0,
-            left: Left::default(),
+            left: Left::new(&NODES),
             figures: Figures::default(),
         };
         soak.job(LONG_OUTLIVE)?;
         soak.end_job()?;
-        // What services open for the first job, they may keep.
-        soak.left = Left::before(&soak.breaking.world)?;
+        soak.left.note(&soak.breaking.world)?;
         Ok(soak)
     }
 
     /// Has a job run that waits so long; another one is ended before.
     fn job(&mut self, outlive: Duration) -> Result<()> {
-        if self.running.as_ref().is_some_and(|job| job.outlive == outlive) {
+        if self.running.as_ref().is_some_and(|job| job.spec.outlive == outlive) {
             return Ok(());
         }
         self.end_job()?;
         self.jobs += 1;
         let seed = self.chance.below(1_000_000);
-        let running = Running::start(&self.breaking.world, self.mpi, (self.jobs, seed), outlive, self.lasts)?;
+        let spec = Spec { mpi: self.mpi, nodes: NODES.to_vec(), ranks: 4, outlive };
+        expect_whole(&self.breaking.world, &NODES)?;
+        let running = Running::visit(&self.breaking.world, &spec, (self.jobs, seed), self.lasts)?;
         // If it doesn't begin, what it printed is shown.
         self.running.insert(running).begun()
     }
@@ -105,7 +106,7 @@ impl Soak {
         ensure!(!has_ended, "the job has ended before that, of itself");
         let expected = granted(expected(outcome, fault.lasts, fault.kind.outlive()));
         let (began, clock) = (Instant::now(), super::now());
-        self.breaking.begin(&fault.what, fault.lasts)?;
+        self.breaking.begin(&fault.what)?;
         let seen = match expected {
             Expected::Lives => {
                 std::thread::sleep(fault.lasts.saturating_sub(began.elapsed()));

@@ -6,22 +6,29 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use isthmus_e2e::{World, promised};
 
-use super::running::{NODES, is_whole};
+use super::running::expect_whole;
 
 /// Within which everything of a job is gone, once the grid is whole.
 const SECONDS: Duration = Duration::from_secs(10);
 /// Services that were started again are attached within this. It guards against hanging only.
 const SOON: Duration = Duration::from_secs(120);
 
-/// How many sockets listened on each node before a job.
+/// Some nodes, and how many sockets listened on each before a job.
 #[derive(Debug, Default)]
-pub(super) struct Left(BTreeMap<&'static str, usize>);
+pub(super) struct Left(BTreeMap<&'static str, Option<usize>>);
 
 impl Left {
+    /// Before the first job. What services open for that one, they may keep.
+    pub(super) fn new(nodes: &[&'static str]) -> Self {
+        Self(nodes.iter().map(|node| (*node, None)).collect())
+    }
+
     /// As it is now, without a job.
-    pub(super) fn before(world: &World) -> Result<Self> {
-        let listening = |node: &'static str| Ok((node, count(&sockets(world, node)?, "LISTEN")));
-        Ok(Self(NODES.into_iter().map(listening).collect::<Result<_>>()?))
+    pub(super) fn note(&mut self, world: &World) -> Result<()> {
+        for (node, listening) in &mut self.0 {
+            *listening = Some(count(&sockets(world, node)?, "LISTEN"));
+        }
+        Ok(())
     }
 
     /// No node has a process, a job's directory, an entry in `isthmus status`, a further
@@ -29,7 +36,7 @@ impl Left {
     /// lets in after each fault, at ports of their own, whether there is a job or not: those
     /// are gone later.
     pub(super) fn expect_nothing(&self, world: &World) -> Result<()> {
-        World::eventually("the grid is whole", SOON, || Ok(is_whole(world)))?;
+        expect_whole(world, &self.0.keys().copied().collect::<Vec<_>>())?;
         let seconds = promised(SECONDS);
         let until = Instant::now() + seconds;
         world.expect_clean_within(seconds)?;
@@ -51,13 +58,12 @@ impl Left {
     /// What is there that was not there before; the same without the ports of probes.
     fn found(&self, world: &World) -> Result<(Vec<String>, Vec<String>)> {
         let (mut left, mut without_probes) = (Vec::new(), Vec::new());
-        for node in NODES {
+        for (node, before) in &self.0 {
             let jobs = world.status(node)?["jobs"].as_array().cloned().unwrap_or_default();
             let sockets = sockets(world, node)?;
             let others = without(&sockets, &probed(&sockets));
             for (found, sockets) in [(&mut left, sockets), (&mut without_probes, others)] {
                 found.extend(jobs.iter().map(|job| format!("{node}: in `isthmus status`: {job}")));
-                let before = self.0.get(node).copied();
                 if before.is_some_and(|before| count(&sockets, "LISTEN") > before) {
                     found.push(format!("{node}: more than {before:?} listeners:\n{sockets}"));
                 }

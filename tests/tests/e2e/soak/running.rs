@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use anyhow::{Result, bail, ensure};
 use isthmus_e2e::{Job, Mpi, World, isthmus};
@@ -10,6 +10,23 @@ use isthmus_e2e::{Job, Mpi, World, isthmus};
 use super::verdict::longest_pause;
 
 pub(super) const NODES: [&str; 2] = ["n1.alpha", "n1.beta"];
+
+/// What a job is.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Spec {
+    pub(super) mpi: Mpi,
+    /// The head comes first.
+    pub(super) nodes: Vec<&'static str>,
+    pub(super) ranks: usize,
+    /// For how long it waits.
+    pub(super) outlive: Duration,
+}
+
+impl Spec {
+    pub(super) fn head(&self) -> &'static str {
+        self.nodes.first().copied().unwrap_or_default()
+    }
+}
 
 /// A job has begun, or has ended in order, within this. It guards against hanging only.
 const SOON: Duration = Duration::from_secs(120);
@@ -25,35 +42,46 @@ const ROUNDS: &str = "100000000";
 const SCRIPT: &str = "directory=$1; shift; \"$@\" >\"$directory/output\" 2>&1; \
                       echo $? >\"$directory/new\"; mv \"$directory/new\" \"$directory/status\"";
 
-/// A job of two ranks on each of both nodes.
+/// A job, from its start on.
 pub(super) struct Running {
     job: Job,
     directory: PathBuf,
-    /// For how long it waits.
-    pub(super) outlive: Duration,
+    pub(super) spec: Spec,
 }
 
 impl Running {
-    /// Starts one, which `number` tells from others, once the grid is whole.
-    pub(super) fn start(
+    /// Starts one that lasts until it is asked to end. `number` tells it from others; `lasts` is
+    /// for how long the soak does.
+    pub(super) fn visit(
         world: &World,
-        mpi: Mpi,
+        spec: &Spec,
         (number, seed): (usize, usize),
-        outlive: Duration,
         lasts: Duration,
     ) -> Result<Self> {
-        World::eventually("the grid is whole", SOON, || Ok(is_whole(world)))?;
-        let directory = world.directory.path().join(format!("job-{number}"));
+        let directory = directory(world, number).display().to_string();
+        Self::start(world, spec, number, ("visit", &[ROUNDS, &seed.to_string(), &directory]), lasts + BEYOND)
+    }
+
+    /// Starts one of a program of apps/. It is ended `at_most` later.
+    pub(super) fn start(
+        world: &World,
+        spec: &Spec,
+        number: usize,
+        (program, arguments): (&str, &[&str]),
+        at_most: Duration,
+    ) -> Result<Self> {
+        let directory = directory(world, number);
         fs::create_dir(&directory)?;
         let (shown, binary) = (directory.display().to_string(), isthmus().display().to_string());
-        let (nodes, waits) = (NODES.join(","), format!("{}s", outlive.as_secs()));
-        let (launcher, program, seed) = (mpi.launcher(), mpi.program("visit"), seed.to_string());
+        let (nodes, waits) = (spec.nodes.join(","), format!("{}s", spec.outlive.as_secs()));
+        let (launcher, program) = (spec.mpi.launcher(), spec.mpi.program(program));
+        let count = spec.ranks.to_string();
         let shell = ["sh", "-c", SCRIPT, "sh", shown.as_str()];
         let run = [binary.as_str(), "run", "--nodes", &nodes, "--outlive", &waits];
-        let ranks = ["--", launcher.as_str(), "-n", "4", &program, ROUNDS, &seed, &shown];
-        let words = [&shell[..], &run[..], &ranks[..]].concat();
-        let job = Job::start(world.command(NODES[0], lasts + BEYOND, &words)?)?;
-        Ok(Self { job, directory, outlive })
+        let ranks = ["--", launcher.as_str(), "-n", &count, &program];
+        let words = [&shell[..], &run[..], &ranks[..], arguments].concat();
+        let job = Job::start(world.command(spec.head(), at_most, &words)?)?;
+        Ok(Self { job, directory, spec: spec.clone() })
     }
 
     /// Waits until all ranks have ended their first round.
@@ -68,9 +96,14 @@ impl Running {
         }
     }
 
+    /// Has the ranks end after a round.
+    pub(super) fn tell_to_end(&self) -> Result<()> {
+        Ok(fs::write(self.directory.join("end"), "")?)
+    }
+
     /// Has the ranks end after a round, and waits for the end of the job.
     pub(super) fn ask_to_end(&self) -> Result<()> {
-        fs::write(self.directory.join("end"), "")?;
+        self.tell_to_end()?;
         let ended = World::eventually("the job has ended", SOON, || Ok(self.has_ended()));
         ended.map_err(|error| error.context(self.printed()))
     }
@@ -94,11 +127,24 @@ impl Running {
         Ok(status)
     }
 
+    /// When `isthmus run` ended, in seconds since the epoch, and its status; none before.
+    pub(super) fn end(&self) -> Option<(f64, i32)> {
+        let path = self.directory.join("status");
+        let status = fs::read_to_string(&path).ok()?.trim().parse().ok()?;
+        let written = fs::metadata(&path).and_then(|data| data.modified()).ok()?;
+        Some((written.duration_since(UNIX_EPOCH).ok()?.as_secs_f64(), status))
+    }
+
     /// When all ranks had ended a round, in seconds since the epoch. None if no rank has
     /// begun.
-    fn progress(&self) -> Vec<f64> {
+    pub(super) fn progress(&self) -> Vec<f64> {
         times(&fs::read_to_string(self.directory.join("progress")).unwrap_or_default())
     }
+}
+
+/// Where a job's files are.
+fn directory(world: &World, number: usize) -> PathBuf {
+    world.directory.path().join(format!("job-{number}"))
 }
 
 /// The times in the lines of a file. The last line may be under way.
@@ -123,20 +169,25 @@ pub(super) fn flows(job: &Running, began: f64) -> Result<Option<Duration>> {
     }
 }
 
-/// Whether all services are there, and it is known how the nodes connect.
-pub(super) fn is_whole(world: &World) -> bool {
-    let Ok(status) = world.status(NODES[0]) else { return false };
+/// Waits until all services are there, and it is known how the first node connects to others.
+pub(super) fn expect_whole(world: &World, nodes: &[&str]) -> Result<()> {
+    World::eventually("the grid is whole", SOON, || Ok(is_whole(world, nodes)))
+}
+
+fn is_whole(world: &World, nodes: &[&str]) -> bool {
+    let Some((first, others)) = nodes.split_first() else { return true };
+    let Ok(status) = world.status(first) else { return false };
     let list = |name: &str| status[name].as_array().cloned().unwrap_or_default();
     let all_up = |name: &str| list(name).iter().all(|one| one["up"] == true);
-    let nodes = list("nodes");
-    let is_there = |name: &str| nodes.iter().any(|node| node["name"] == name);
-    let is_planned = || {
-        let plan = world.plan(NODES[0], NODES[1]);
+    let there = list("nodes");
+    let is_there = |name: &&str| there.iter().any(|node| node["name"] == *name);
+    let is_planned = |name: &&str| {
+        let plan = world.plan(first, name);
         plan.is_ok_and(|plan| plan["steps"].as_array().is_some_and(|steps| !steps.is_empty()))
     };
     // A gateway would answer in place of a broker that is away.
     let is_up = status["without_broker"].is_null() && ["sites", "nodes", "relays"].into_iter().all(all_up);
-    is_up && NODES.into_iter().all(is_there) && is_planned()
+    is_up && nodes.iter().all(is_there) && others.iter().all(is_planned)
 }
 
 #[test]

@@ -53,9 +53,15 @@ impl Services {
 
     /// Waits until one that was started again serves. Before, a signal to it may be lost.
     pub(super) fn ready(world: &World, service: Service) -> Result<()> {
-        let is_ready = || Ok(fs::read_to_string(log(world, service)).is_ok_and(|log| log.contains(" ready")));
         let (machine, role) = service;
-        World::eventually(&format!("{role} of {machine} is ready"), SOON, is_ready)
+        World::eventually(&format!("{role} of {machine} is ready"), SOON, || {
+            Ok(Self::is_ready(world, service))
+        })
+    }
+
+    /// Whether one that was started again serves.
+    pub(super) fn is_ready(world: &World, service: Service) -> bool {
+        fs::read_to_string(log(world, service)).is_ok_and(|log| log.contains(" ready"))
     }
 
     /// The ends of the logs of those that were started again.

@@ -1,0 +1,226 @@
+//! Whether jobs of a soak over three sites did what is promised, whatever was broken meanwhile.
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use super::causes::{cause, is_named, mentions};
+use super::hits::{Hit, Process, site};
+use crate::soak::faults::What;
+use crate::soak::running::Spec;
+
+/// Without a gateway's connection to the broker, nothing is arranged. It is there again so much
+/// later: a broker that was started anew has calls wait for 3 s.
+const ATTACHED: f64 = 3.0;
+/// A NAT that forgets cuts trunks and the connections to the broker, and nobody is told. All
+/// that is noticed by silence, and made again, within this.
+const SILENCE: f64 = 15.0;
+/// Where large packets have vanished, what shows that a carrier carries is waited for so long.
+const PROBED: f64 = 8.0;
+/// `isthmus run` tries on for longer than this, whatever a single try takes. So a job that
+/// begins in what is over by then starts.
+const TRIES_ON: f64 = 10.0;
+
+/// What is promised, as a test grants it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Promises {
+    /// A job goes on within this once its ways work.
+    pub(super) resumes: Duration,
+    /// A job that something ends is gone within this.
+    pub(super) ends: Duration,
+    /// No job takes longer to its end, once nothing is broken. It guards against hanging.
+    pub(super) hangs: Duration,
+}
+
+/// What was hit. Times are seconds since the epoch here, and in all else.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Happened {
+    pub(super) hit: Hit,
+    pub(super) began: f64,
+    /// It is mended, and services that were started again serve.
+    pub(super) ended: f64,
+}
+
+/// What a job did.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Seen {
+    pub(super) spec: Spec,
+    pub(super) began: f64,
+    /// Its end and its status; none if it hung.
+    pub(super) end: Option<(f64, i32)>,
+    /// When it was asked to end; none if it wasn't.
+    pub(super) asked: Option<f64>,
+    pub(super) printed: String,
+    pub(super) progress: Vec<f64>,
+}
+
+impl Seen {
+    fn is_right(&self) -> bool {
+        matches!(self.end, Some((_, 0))) && self.printed.contains(" No Errors")
+    }
+}
+
+/// What becomes of a job that has begun.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Effect {
+    Lives,
+    /// It ends so long after this began.
+    Ends(f64),
+}
+
+/// A hit's effect on the job that runs all the time.
+fn effect(happened: &Happened, spec: &Spec) -> Effect {
+    let outlive = spec.outlive.as_secs_f64();
+    let takes_part = |name: &str| spec.nodes.iter().any(|node| site(node) == name);
+    match &happened.hit {
+        Hit::Process(..) => Effect::Ends(0.0),
+        Hit::Grid(What::Cut(site)) if takes_part(site) && happened.ended - happened.began >= outlive => {
+            Effect::Ends(outlive)
+        }
+        hit if killed_agent(hit).is_some_and(|node| spec.nodes.contains(&node)) => Effect::Ends(0.0),
+        Hit::Grid(_) => Effect::Lives,
+    }
+}
+
+/// Whether one of these ends the job that runs all the time.
+pub(super) fn ends(hits: &[Happened], spec: &Spec) -> bool {
+    hits.iter().any(|happened| effect(happened, spec) != Effect::Lives)
+}
+
+/// The node whose agent is killed.
+pub(super) fn killed_agent(hit: &Hit) -> Option<&'static str> {
+    let Hit::Grid(What::Killed(services)) = hit else { return None };
+    services.iter().find(|(_, role)| *role == "agent").map(|(node, _)| *node)
+}
+
+/// So long after the end of a hit all is as before, beside the time that is promised.
+pub(super) fn late(hit: &Hit) -> f64 {
+    match hit {
+        Hit::Process(..) | Hit::Grid(What::Cut(_) | What::Rank(_)) => 0.0,
+        Hit::Grid(What::Forgets(_) | What::Moves(_) | What::Restarts(_) | What::Timeouts(..)) => SILENCE,
+        Hit::Grid(What::Swallows(..)) => PROBED,
+        Hit::Grid(What::Killed(_) | What::Upgraded(_) | What::Host(_) | What::Link(..) | What::Apart(_)) => {
+            ATTACHED
+        }
+    }
+}
+
+/// When all is as before, after all that is hit but one.
+fn settled(hits: &[Happened], but: Option<usize>) -> f64 {
+    let others = hits.iter().enumerate().filter(|(at, _)| Some(*at) != but);
+    others.map(|(_, happened)| happened.ended + late(&happened.hit)).fold(0.0, f64::max)
+}
+
+/// What is wrong with what the job did that ran all the time.
+pub(super) fn of_long(seen: &Seen, hits: &[Happened], promises: Promises) -> Vec<String> {
+    let ender = hits.iter().enumerate().find_map(|(at, happened)| match effect(happened, &seen.spec) {
+        Effect::Ends(after) => Some((at, happened, after)),
+        Effect::Lives => None,
+    });
+    let mut wrong = match ender {
+        None => lived(seen),
+        Some((at, happened, after)) => {
+            let from = happened.began + after;
+            let until = from.max(settled(hits, Some(at))) + promises.ends.as_secs_f64();
+            ended(seen, happened, (from, until))
+        }
+    };
+    let last = ender.map_or(f64::INFINITY, |(_, happened, _)| happened.began);
+    wrong.extend(pauses(seen, hits, last, promises.resumes));
+    wrong
+}
+
+/// A job that must live: it ends in order, when it is asked to.
+fn lived(seen: &Seen) -> Vec<String> {
+    let Some((at, status)) = seen.end else { return vec!["it hangs".to_owned()] };
+    let mut wrong = Vec::new();
+    if seen.asked.is_none_or(|asked| at < asked) {
+        wrong.push(format!("it ended with status {status}, and nothing that ends a job has happened"));
+    } else if !seen.is_right() {
+        wrong.push(format!("it was asked to end, and did with status {status}"));
+    }
+    wrong
+}
+
+/// A job that must end: by what ended it, with its name, and within this time.
+fn ended(seen: &Seen, by: &Happened, (from, until): (f64, f64)) -> Vec<String> {
+    let Some((at, status)) = seen.end else { return vec![format!("it hangs; {:?} should end it", by.hit)] };
+    let mut wrong = Vec::new();
+    if at < from {
+        wrong.push(format!("it ended {:.1} s before {:?} ends it", from - at, by.hit));
+    }
+    if at > until {
+        wrong.push(format!("it ended {:.1} s too late after {:?}", at - until, by.hit));
+    }
+    let is_told = by.hit == Hit::Process(Process::Run, "TERM");
+    if matches!(status, 0 | 124) || (is_told && status != 128 + 15) {
+        wrong.push(format!("it ended with status {status} by {:?}", by.hit));
+    }
+    match cause(&seen.printed) {
+        Some(cause) if is_named(&by.hit, &seen.spec, cause) => {}
+        Some(cause) => wrong.push(format!("it names {cause:?}, and not {:?}", by.hit)),
+        None => wrong.push(format!("it names no cause, and not {:?}", by.hit)),
+    }
+    wrong
+}
+
+/// The pauses of a job that are too long, up to the moment in which something ends it: after
+/// each hit behind which nothing is broken for as long as may pass, and after all of them.
+fn pauses(seen: &Seen, hits: &[Happened], last: f64, resumes: Duration) -> Vec<String> {
+    let resumes = resumes.as_secs_f64();
+    // What was over before the job began says nothing of it.
+    let window = |healed: &Happened| {
+        let from = healed.ended.max(seen.began);
+        (from, from + late(&healed.hit) + resumes)
+    };
+    let is_alone = |healed: &&Happened| {
+        let (from, until) = window(healed);
+        let is_broken = |other: &Happened| other.began < until && other.ended + late(&other.hit) > from;
+        !hits.iter().any(|other| other != *healed && is_broken(other))
+    };
+    let mut windows: Vec<_> = hits.iter().filter(is_alone).map(window).collect();
+    let ended = hits.iter().map(|happened| happened.ended).fold(seen.began, f64::max);
+    windows.push((ended, settled(hits, None).max(seen.began) + resumes));
+    // The one that is over last may be all of them.
+    windows.dedup();
+    let next = |from: f64| seen.progress.iter().copied().find(|time| *time > from).unwrap_or(f64::INFINITY);
+    let is_long = |(from, until): &(f64, f64)| *until <= last && next(*from) > *until;
+    let text = |(from, until): (f64, f64)| {
+        let pause = next(from) - from;
+        format!("it went on {pause:.1} s after things were mended, and {:.1} s are promised", until - from)
+    };
+    windows.into_iter().filter(is_long).map(text).collect()
+}
+
+/// What is wrong with a short job that began while something was broken, or just after. It ends
+/// right, unless what it met lasted too long, or ended it; then that is named.
+pub(super) fn of_short(seen: &Seen, hits: &[Happened], promises: Promises) -> Vec<String> {
+    let Some((at, status)) = seen.end else { return vec!["it hangs".to_owned()] };
+    let until = seen.began.max(settled(hits, None)) + promises.hangs.as_secs_f64();
+    let mut wrong = Vec::new();
+    if at > until {
+        wrong.push(format!("it took {:.1} s too long to its end", at - until));
+    }
+    if seen.is_right() {
+        return wrong;
+    }
+    let has_met = |happened: &&Happened| {
+        let ends = killed_agent(&happened.hit).is_some_and(|node| seen.spec.nodes.contains(&node))
+            && (seen.began..=at).contains(&happened.began);
+        let stays = happened.began < at && happened.ended - happened.began.max(seen.began) > TRIES_ON;
+        ends || (stays && matches!(happened.hit, Hit::Grid(_)))
+    };
+    let met: Vec<_> = hits.iter().filter(has_met).collect();
+    let named = met.iter().any(|happened| mentions(&happened.hit, &seen.spec, &seen.printed));
+    match (met.is_empty(), named) {
+        (true, _) => wrong.push(format!("it ended with status {status}, and met nothing that explains it")),
+        (false, false) => {
+            let met: Vec<_> = met.iter().map(|happened| &happened.hit).collect();
+            wrong.push(format!("it ended with status {status}, and names none of {met:?}"));
+        }
+        (false, true) if matches!(status, 0 | 124) => wrong.push(format!("it ended with status {status}")),
+        (false, true) => {}
+    }
+    wrong
+}
