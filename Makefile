@@ -122,15 +122,15 @@ mpi-check: ## run the tests of the library for MPI
 e2e: ## run end-to-end tests, as compiled by test-build: ARGS="life::"
 	$(RUNNER) $(E2E) -- --test-threads 2 $(ARGS)
 
-# SOAK is a time such as 90s, 20m or 2h, for each of three parts: streams, jobs of
-# Open MPI, jobs of MPICH. SOAK_SEED repeats a run's faults and what programs send.
+# SOAK is a time such as 90s, 20m or 2h, for each of four parts: streams, jobs of Open MPI,
+# jobs of MPICH, and jobs over three sites under several faults at once. SOAK_SEED repeats a run's faults and what programs send.
 # SOAK_JSON is a file that gets a line for each MPI. scripts/soak has the same as options.
 SOAK ?= 10m
 .PHONY: soak
 soak: test-build ## break things under streams and MPI jobs, SOAK each (10m; needs root as well)
 	export SOAK="$(SOAK)" SOAK_SEED="$(SOAK_SEED)" SOAK_JSON="$(abspath $(SOAK_JSON))"; \
 		$(RUNNER) $(E2E) -- --nocapture --include-ignored --test-threads 1 \
-		soak::streams_survive_whatever_breaks soak::jobs::
+		soak::streams_survive_whatever_breaks soak::jobs:: soak::wide::
 
 .PHONY: bench
 bench: $(patsubst %,bench-%,$(filter-out patterns,$(BENCHES))) ## run all benchmarks; results in bench/results
