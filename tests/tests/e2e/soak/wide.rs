@@ -29,8 +29,8 @@ use super::services::Service;
 use super::settings::Settings;
 use crate::nothing_left::Before;
 use course::Course;
-use hits::{GATEWAYS, NODES, RELAYS};
-use judge::{Promises, killed_agent};
+use hits::{GATEWAYS, NODES, RELAYS, killed_agent};
+use judge::Promises;
 use schedule::{ROUNDS, Round, Rounds, longest};
 
 /// A job goes on so soon once its ways work: 3 s and two round trips between sites.

@@ -8,7 +8,7 @@ use isthmus_e2e::World;
 
 use super::hits::{Hit, Process};
 use super::judge::{Happened, Promises, Seen, ends, late, of_long, of_short};
-use super::schedule::{Act, Round};
+use super::schedule::{Act, Round, Timed};
 use crate::life::daemon;
 use crate::soak::breaking::Breaking;
 use crate::soak::now;
@@ -147,7 +147,7 @@ impl<'a> Course<'a> {
     /// What was hit, in the order of the round.
     pub(super) fn happened(&self) -> Vec<Happened> {
         let hits = self.round.hits.iter().zip(&self.times);
-        let one = |(timed, (began, ended)): (&super::schedule::Timed, &(Option<f64>, Option<f64>))| {
+        let one = |(timed, (began, ended)): (&Timed, &(Option<f64>, Option<f64>))| {
             Some(Happened { hit: timed.hit.clone(), began: (*began)?, ended: ended.unwrap_or(f64::INFINITY) })
         };
         hits.filter_map(one).collect()

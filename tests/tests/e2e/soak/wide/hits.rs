@@ -109,6 +109,12 @@ pub(super) fn site(node: &str) -> &str {
     node.split_once('.').map_or(node, |(_, site)| site)
 }
 
+/// The node whose agent is killed.
+pub(super) fn killed_agent(hit: &Hit) -> Option<&'static str> {
+    let Hit::Grid(What::Killed(services)) = hit else { return None };
+    services.iter().find(|(_, role)| *role == "agent").map(|(node, _)| *node)
+}
+
 /// What only one fault may have at a time.
 pub(super) fn places(what: &What) -> Vec<(&'static str, &'static str)> {
     match what {

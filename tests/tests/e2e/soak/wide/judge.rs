@@ -6,7 +6,7 @@ mod tests;
 use std::time::Duration;
 
 use super::causes::{cause, is_named, mentions};
-use super::hits::{Hit, Process, site};
+use super::hits::{Hit, Process, killed_agent, site};
 use crate::soak::faults::What;
 use crate::soak::running::Spec;
 
@@ -33,7 +33,7 @@ pub(super) struct Promises {
     pub(super) hangs: Duration,
 }
 
-/// What was hit. Times are seconds since the epoch here, and in all else.
+/// What was hit. All times are seconds since the epoch.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Happened {
     pub(super) hit: Hit,
@@ -86,12 +86,6 @@ fn effect(happened: &Happened, spec: &Spec) -> Effect {
 /// Whether one of these ends the job that runs all the time.
 pub(super) fn ends(hits: &[Happened], spec: &Spec) -> bool {
     hits.iter().any(|happened| effect(happened, spec) != Effect::Lives)
-}
-
-/// The node whose agent is killed.
-pub(super) fn killed_agent(hit: &Hit) -> Option<&'static str> {
-    let Hit::Grid(What::Killed(services)) = hit else { return None };
-    services.iter().find(|(_, role)| *role == "agent").map(|(node, _)| *node)
 }
 
 /// So long after the end of a hit all is as before, beside the time that is promised.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use isthmus_e2e::Mpi;
 
-use super::hits::{BREAKS, Break, ENDERS, Ender, Hit, LEAD, NODES, places, site};
+use super::hits::{BREAKS, Break, ENDERS, Ender, Hit, LEAD, NODES, killed_agent, places, site};
 use crate::soak::chance::Chance;
 use crate::soak::faults::{LONG_OUTLIVE, What};
 use crate::soak::running::Spec;
@@ -181,16 +181,15 @@ impl Rounds {
         self.chance.one(&[Mpi::OpenMpi, Mpi::OpenMpi, Mpi::OpenMpi, Mpi::Mpich])
     }
 
-    /// One job begins during a fault, one just after a fault: after that of an agent, if there
-    /// is one, since that begins a new life.
+    /// One job begins during a fault, and one just after a fault: that of an agent, if there is
+    /// one, which begins a new life.
     fn starts(&mut self, hits: &[Timed]) -> Vec<Start> {
         let of_grid: Vec<_> = hits.iter().filter(|timed| matches!(timed.hit, Hit::Grid(_))).collect();
-        let is_agent = |timed: &&&Timed| matches!(&timed.hit, Hit::Grid(What::Killed(services)) if services.iter().any(|(_, role)| *role == "agent"));
         let (Some(first), during) = (of_grid.first(), self.chance.below(of_grid.len())) else {
             return Vec::new();
         };
         let during = of_grid.get(during).unwrap_or(first);
-        let after = of_grid.iter().find(is_agent).unwrap_or(first);
+        let after = of_grid.iter().find(|timed| killed_agent(&timed.hit).is_some()).unwrap_or(first);
         let soon = |chance: &mut Chance| Duration::from_secs_f64(chance.share() * SOON_SECONDS);
         let at = during.begins + soon(&mut self.chance).min(during.lasts);
         let later = after.begins + after.lasts + soon(&mut self.chance);
@@ -203,10 +202,9 @@ impl Rounds {
         self.chance.shuffle(&mut nodes);
         let mut sites = Vec::new();
         nodes.retain(|node| {
-            !sites.contains(&site(node)) && {
-                sites.push(site(node));
-                true
-            }
+            let is_new = !sites.contains(&site(node));
+            sites.push(site(node));
+            is_new
         });
         nodes.truncate(2 + self.chance.below(2));
         Spec { mpi: self.mpi(), ranks: nodes.len(), nodes, outlive: LONG_OUTLIVE }

@@ -13,11 +13,6 @@ fn has(rounds: &[Round], is_such: impl Fn(&Round, &Timed) -> bool) -> bool {
     rounds.iter().any(|round| round.hits.iter().any(|timed| is_such(round, timed)))
 }
 
-fn agent_of(hit: &Hit) -> Option<&'static str> {
-    let Hit::Grid(What::Killed(services)) = hit else { return None };
-    services.iter().find(|(_, role)| *role == "agent").map(|(machine, _)| *machine)
-}
-
 #[test]
 fn a_seed_repeats_its_rounds() {
     assert_eq!(rounds(7), rounds(7));
@@ -26,7 +21,12 @@ fn a_seed_repeats_its_rounds() {
 
 #[test]
 fn whatever_the_seed_the_first_rounds_have_all_that_users_have_met() {
-    let killed = |role: &'static str| move |_: &Round, timed: &Timed| matches!(&timed.hit, Hit::Grid(What::Killed(all)) if all.iter().any(|(_, of)| *of == role));
+    let killed = |role: &'static str| {
+        move |_: &Round, timed: &Timed| {
+            let Hit::Grid(What::Killed(services)) = &timed.hit else { return false };
+            services.iter().any(|(_, of)| *of == role)
+        }
+    };
     for seed in 0..SEEDS {
         let rounds = rounds(seed);
         let [first, others @ ..] = &rounds[..] else { panic!("no rounds") };
@@ -42,7 +42,7 @@ fn whatever_the_seed_the_first_rounds_have_all_that_users_have_met() {
         };
         let swallows = |_: &Round, timed: &Timed| matches!(timed.hit, Hit::Grid(What::Swallows(..)));
         let is_lead = |round: &Round, timed: &Timed| {
-            agent_of(&timed.hit) == Some(LEAD) && site(round.spec.head()) != site(LEAD)
+            killed_agent(&timed.hit) == Some(LEAD) && site(round.spec.head()) != site(LEAD)
         };
         let is_own_site = |round: &Round, timed: &Timed| {
             timed.hit == Hit::Grid(What::Cut(site(round.spec.head()))) && timed.lasts > round.spec.outlive
@@ -55,7 +55,7 @@ fn whatever_the_seed_the_first_rounds_have_all_that_users_have_met() {
         let is_back = |round: &Round, timed: &Timed| {
             let end = timed.begins + timed.lasts;
             let soon = end..=end + Duration::from_secs(1);
-            agent_of(&timed.hit).is_some()
+            killed_agent(&timed.hit).is_some()
                 && timed.lasts < Duration::from_secs(1)
                 && round.starts.iter().any(|start| soon.contains(&start.at))
         };
@@ -84,7 +84,7 @@ fn nothing_breaks_twice_at_once_and_a_job_that_must_end_ends_by_one_thing() {
         assert_eq!(all.len(), count, "{round:?}");
         assert!(!round.hits.is_empty() && round.starts.len() == 2, "{round:?}");
         let ends = |timed: &&Timed| {
-            let lead = agent_of(&timed.hit).is_some_and(|node| round.spec.nodes.contains(&node));
+            let lead = killed_agent(&timed.hit).is_some_and(|node| round.spec.nodes.contains(&node));
             let is_cut = matches!(timed.hit, Hit::Grid(What::Cut(_))) && timed.lasts >= round.spec.outlive;
             lead || is_cut || matches!(timed.hit, Hit::Process(..))
         };
