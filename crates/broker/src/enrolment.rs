@@ -30,7 +30,8 @@ const PARTIES: usize = 16 * NODES_PER_SITE;
 
 pub(crate) struct EnrolmentService {
     broker: Arc<Broker>,
-    /// By identity, and for a join by its token, too: another token is another right.
+    /// By identity; for a join by its token, too, which is another right, and for a renewal by
+    /// the gateway that passed it on: one that sends a request again uses up its own part.
     issued: Mutex<Allowance<String>>,
 }
 
@@ -99,10 +100,7 @@ impl EnrolmentService {
         if lock(&self.issued).allow(party, Instant::now()) {
             return Ok(());
         }
-        Err(Status::resource_exhausted(format!(
-            "{identity} has asked for {CERTIFICATES} certificates within an hour, and gets no more in this hour; see \
-             its log for why it doesn't keep them"
-        )))
+        Err(too_often(identity))
     }
 
     async fn join(&self, request: &proto::JoinRequest) -> Result<(Identity, proto::Certificate), Status> {
@@ -116,9 +114,6 @@ impl EnrolmentService {
         {
             return Err(Status::failed_precondition(reason));
         }
-        // A request that was sent before gets its certificate again.
-        let by_token = token.id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        self.count(&format!("{} {by_token}", identity.uri()), &identity)?;
         // Before the token is used: a malformed request must not use it up.
         self.certificate(&identity, &request.signing_request, unix_seconds(now))?;
         let used = UsedToken {
@@ -127,8 +122,11 @@ impl EnrolmentService {
             closed: false,
         };
         let (id, places) = (token.id, token.places(identity.role()));
-        let result =
-            members::use_token(&*self.broker.store, (id, used), places, &identity, unix_seconds(now)).await;
+        // A request that was sent before gets its certificate again.
+        let by_token = id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let may = || self.count(&format!("{} {by_token}", identity.uri()), &identity).is_ok();
+        let store = &*self.broker.store;
+        let result = members::use_token(store, (id, used), places, &identity, unix_seconds(now), may).await;
         match result.map_err(store_status)? {
             TokenUse::Accepted { issued } => {
                 let certificate = self.certificate(&identity, &request.signing_request, issued)?;
@@ -153,6 +151,7 @@ impl EnrolmentService {
                 if most == 1 { "" } else { "s" }
             ))),
             TokenUse::NameTaken(uri) => Err(name_taken(&identity, &uri)),
+            TokenUse::TooOften => Err(too_often(&identity)),
         }
     }
 
@@ -168,7 +167,7 @@ impl EnrolmentService {
         }
         let identity = proven(request, authority, now)?;
         if caller.role() == Role::Gateway {
-            self.count(&identity.uri(), &identity)?;
+            self.count(&format!("{} {}", caller.uri(), identity.uri()), &identity)?;
         }
         let issued = may_renew(&*self.broker.store, &identity, request, now).await?;
         let certificate = self.certificate(&identity, &request.signing_request, issued)?;
@@ -266,6 +265,14 @@ fn name_taken(identity: &Identity, holder: &str) -> Status {
     ))
 }
 
+/// The message to a party that has had too many certificates.
+fn too_often(identity: &Identity) -> Status {
+    Status::resource_exhausted(format!(
+        "{identity} has asked for {CERTIFICATES} certificates within an hour, and gets no more in this hour; see its \
+         log for why it doesn't keep them"
+    ))
+}
+
 fn token_status(error: TokenError) -> Status {
     match error {
         TokenError::Malformed(_) | TokenError::Identity(_) => Status::invalid_argument(error.to_string()),
@@ -302,8 +309,8 @@ mod tests {
             let used = UsedToken { expiry_unix_seconds, request_sha256: [id; 32], closed: false };
             let identity = Identity::from_uri(uri).unwrap();
             let accepted =
-                members::use_token(&store, ([id; 16], used), None, &identity, unix_seconds(now)).await;
-            assert_eq!(accepted, Ok(TokenUse::Accepted { issued: unix_seconds(now) }));
+                members::use_token(&store, ([id; 16], used), None, &identity, unix_seconds(now), || true);
+            assert_eq!(accepted.await, Ok(TokenUse::Accepted { issued: unix_seconds(now) }));
         }
         members::enrol_first_administrator(&store).await.unwrap();
         for (uri, want) in [

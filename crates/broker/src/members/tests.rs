@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,6 +19,17 @@ fn identity(uri: &str) -> Identity {
 
 fn used(request: u8) -> UsedToken {
     UsedToken { expiry_unix_seconds: 100, request_sha256: [request; 32], closed: false }
+}
+
+/// However often.
+async fn use_token(
+    store: &dyn Store,
+    token: ([u8; 16], UsedToken),
+    places: Option<u32>,
+    identity: &Identity,
+    now: u64,
+) -> Result<TokenUse, StoreError> {
+    super::use_token(store, token, places, identity, now, || true).await
 }
 
 async fn revoke_now(store: &dyn Store, name: &str, how: How, now: u64) -> RevokedMember {
@@ -49,6 +61,31 @@ async fn a_token_is_good_once_and_its_bearer_is_a_member() {
     assert_eq!(tokens.iter().map(|(key, _)| key.to_string()).collect::<Vec<_>>(), [token_key([3; 16])]);
     assert!(is_member(&store, &identity(ANNA)).await.unwrap());
     assert!(!is_member(&store, &identity(BERTA)).await.unwrap());
+}
+
+/// Whoever has a token chooses the names, and the joins that are counted are bounded.
+#[tokio::test]
+async fn a_join_is_counted_only_if_it_is_accepted() {
+    let store = store();
+    let node = |name: &str| format!("isthmus:///agent/alpha/{name}/anna");
+    let counted = Cell::new(0);
+    let may = || {
+        counted.set(counted.get() + 1);
+        counted.get() <= 3
+    };
+    for (case, id, request, places, uri, want, count) in [
+        ("a node", 1, 1, Some(1), node("n1"), accepted(50), 1),
+        ("one more", 1, 2, Some(1), node("n2"), TokenUse::UsedUp(1), 1),
+        ("again", 1, 3, Some(1), node("n1"), accepted(50), 2),
+        ("another owner's name", 2, 4, None, BERTA.to_owned(), TokenUse::NameTaken(node("n1")), 2),
+        ("a token for one", 3, 5, None, node("n3"), accepted(50), 3),
+        ("it was used before", 3, 6, None, node("n4"), TokenUse::UsedBefore, 3),
+        ("too often", 3, 5, None, node("n3"), TokenUse::TooOften, 4),
+    ] {
+        let token = ([id; 16], used(request));
+        let result = super::use_token(&store, token, places, &identity(&uri), 50, may).await;
+        assert_eq!((result, counted.get()), (Ok(want), count), "{case}");
+    }
 }
 
 #[tokio::test]
@@ -231,9 +268,11 @@ async fn carry_out(store: &dyn Store, step: Step, now: u64) -> String {
         Step::Join(id, request, uri) => {
             match use_token(store, ([id; 16], used(request)), None, &identity(uri), now).await.unwrap() {
                 TokenUse::Accepted { issued } => format!("joined {issued}"),
-                TokenUse::UsedBefore | TokenUse::Closed | TokenUse::UsedUp(_) | TokenUse::NameTaken(_) => {
-                    "no".to_owned()
-                }
+                TokenUse::UsedBefore
+                | TokenUse::Closed
+                | TokenUse::UsedUp(_)
+                | TokenUse::NameTaken(_)
+                | TokenUse::TooOften => "no".to_owned(),
             }
         }
         Step::Renew(uri, former) => match renew(store, &identity(uri), former, now).await.unwrap() {

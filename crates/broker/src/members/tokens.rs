@@ -53,6 +53,8 @@ pub(crate) enum TokenUse {
     /// A member of another owner has the name. The token is not used up. The text is
     /// that member's identity URI.
     NameTaken(String),
+    /// The identity has joined too often.
+    TooOften,
 }
 
 /// Marks a join token as used and its bearer as a member. A name stays with its owner:
@@ -63,13 +65,18 @@ pub(crate) enum TokenUse {
 /// A site's token, which is good for so many `places` of the identity's role, has a record of
 /// itself, by which its uses exclude each other, and one of each name that it was used for. Who
 /// is a member by it may join again under that name, unless the token is closed.
+///
+/// `may` counts a use. It isn't asked for what is refused in any case: else whoever has a token
+/// could have any number of names counted.
 pub(crate) async fn use_token(
     store: &dyn Store,
     (id, used): ([u8; 16], UsedToken),
     places: Option<u32>,
     identity: &Identity,
     now: u64,
+    may: impl Fn() -> bool,
 ) -> Result<TokenUse, StoreError> {
+    let mut is_counted = false;
     let token_key = token_key(id);
     let key = match places {
         None => token_key.clone(),
@@ -109,6 +116,10 @@ pub(crate) async fn use_token(
             {
                 return Ok(TokenUse::UsedUp(most));
             }
+        }
+        is_counted = is_counted || may();
+        if !is_counted {
+            return Ok(TokenUse::TooOften);
         }
         let issued = now.max(standing.revoked + 1);
         let joined = MemberRecord { token: id.to_vec(), ..MemberRecord::new(identity, now, issued) };

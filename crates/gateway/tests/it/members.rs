@@ -295,12 +295,29 @@ async fn certificates_have_a_rate() {
         assert_eq!(renew(credentials).await, Code::Ok, "{}", credentials.identity());
     }
 
+    // A captured gateway sends a node's request again and again.
+    let token = grid.token(Role::Gateway, Some("alpha"), Some("captured"));
+    let captured = soon("joining", enrol::join(&token, None, None)).await.unwrap();
+    let address = grid.broker_address.to_string();
+    let channel = grpc::connect(&address, "broker", &captured).await.unwrap();
+    let mut broker = EnrolmentClient::new(channel);
+    let key = SigningRequest::new().unwrap();
+    let recorded = proof::request(&other.credentials, &key.der, SystemTime::now()).unwrap();
+    let mut got = 0;
+    let refused = loop {
+        match code(soon("an answer", broker.renew(recorded.clone())).await.map(drop)) {
+            Code::Ok => got += 1,
+            code => break code,
+        }
+    };
+    assert_eq!((got, refused), (100, Code::ResourceExhausted));
+    assert_eq!(renew(&other.credentials).await, Code::Ok, "by the site's other gateway");
+
     // A request to join that was recorded and is sent again gets its certificate again.
     let token = grid.token(Role::Agent, Some("alpha"), None);
     let signing_request = SigningRequest::new().unwrap().der;
     let request = BearerToken::read(&token).unwrap().request("n3".to_owned(), signing_request, false);
     let authority = grid.state().authority.certificate().clone();
-    let address = grid.broker_address.to_string();
     let channel = grpc::connect_unidentified(&address, "broker", authority).await.unwrap();
     let mut broker = EnrolmentClient::new(channel);
     let mut got = 0;
