@@ -2,6 +2,7 @@
 //! other gateways. Each gateway needs all nodes of its site: it answers lookups for
 //! them, and it must not dial them on behalf of the outside.
 
+use isthmus_net::signed::contact::without_attachment;
 use isthmus_net::{Identity, Role};
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{GridName, Label, VirtualAddress};
@@ -134,7 +135,7 @@ fn moves(former: &NodeEntry, gateway: &Label, up: &proto::NodeUp) -> Result<bool
         return Ok(false);
     }
     // Two agents of one name would take the node from each other in turn.
-    if former.presence == Presence::Up && former.contact.address != up.address {
+    if former.presence == Presence::Up && !is_same_agent(&former.contact, up) {
         return Err(Refused(format!(
             "a node {name} is attached already, to gateway {at}: its agent is at {}, this one is at {}; give one of \
              them another name, or wait 30 s if the first is gone",
@@ -142,6 +143,17 @@ fn moves(former: &NodeEntry, gateway: &Label, up: &proto::NodeUp) -> Result<bool
         )));
     }
     Ok(true)
+}
+
+/// Whether two announcements are of one agent, by what it has signed: at an address of both, or of
+/// one start. A gateway says which of the agent's addresses is that in its site, and may show
+/// what the agent signed before it got another one.
+fn is_same_agent(former: &proto::NodeUp, up: &proto::NodeUp) -> bool {
+    let [a, b] =
+        [former, up].map(|contact| contact.signed.as_ref().map(without_attachment).unwrap_or_default());
+    let has_start = !a.incarnation.is_empty() && a.incarnation == b.incarnation;
+    let has_address = a.addresses.iter().any(|address| b.addresses.contains(address));
+    has_start || has_address || former.address == up.address
 }
 
 fn site_node(to: Party, address: VirtualAddress, node: &NodeEntry) -> Effect {

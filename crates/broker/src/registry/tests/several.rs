@@ -244,6 +244,36 @@ fn a_node_moves_to_another_gateway_by_its_agent_s_own_word_alone() {
     }
 }
 
+/// It has what the agent signed for it, and says which of the addresses in it is that in the site.
+#[test]
+fn a_gateway_keeps_no_node_by_another_address_of_its_agent() {
+    let (inside, outside, other) = ("10.0.0.1:7730", "192.0.2.1:7731", "10.0.0.9:7730");
+    let by_agent = |address: &str, attachment, start: u8, addresses: &[&str]| {
+        let contact = proto::AgentContact {
+            addresses: addresses.iter().map(ToString::to_string).collect(),
+            incarnation: if start > 0 { vec![start; 16] } else { Vec::new() },
+            ..proto::AgentContact::default()
+        };
+        let contact = proto::SignedContact { contact: contact.encode_to_vec(), ..Default::default() };
+        proto::NodeUp { attachment, signed: Some(contact), ..node_up("n1", address) }
+    };
+    for (case, former, new, want) in [
+        (
+            "its outside address as that in the site",
+            by_agent(outside, 7, 1, &[inside, outside]),
+            by_agent(inside, 8, 2, &[inside, outside]),
+            true,
+        ),
+        ("a former address", by_agent(other, 7, 1, &[other]), by_agent(inside, 8, 1, &[inside]), true),
+        ("two agents", by_agent(other, 7, 1, &[other]), by_agent(inside, 8, 2, &[inside]), false),
+        ("two that tell no start", by_agent(other, 7, 0, &[other]), by_agent(inside, 8, 0, &[inside]), false),
+    ] {
+        let (mut registry, [a, b]) = two();
+        registry.node_up(a, &former).unwrap();
+        assert_eq!(registry.node_record(b, &new).is_ok_and(|record| record.is_some()), want, "{case}");
+    }
+}
+
 /// A taker, as long as nobody knows better: the broker has been started anew, and the node's
 /// own gateway isn't attached again.
 #[test]
