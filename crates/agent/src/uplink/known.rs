@@ -14,7 +14,7 @@ use crate::uplink::gateways::{in_order, is_address};
 /// In the order of the agent's preference. All clones are one list.
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
-    /// An address keeps its place: attachments name it by that.
+    /// An address keeps its place while there is room: attachments name it by that.
     list: Arc<Mutex<Vec<Arc<str>>>>,
     /// Whether the list is that of the configuration, and stays.
     is_configured: bool,
@@ -61,12 +61,7 @@ impl Known {
         let told = sound(told.iter().map(String::as_str));
         let fresh = {
             let mut list = lock(&self.list);
-            let room = GATEWAYS_PER_SITE.saturating_sub(list.len());
-            let is_new = |gateway: &&String| !list.iter().any(|known| **known == ***gateway);
-            let fresh: Vec<Arc<str>> =
-                told.iter().filter(is_new).take(room).map(|gateway| Arc::from(gateway.as_str())).collect();
-            list.extend(fresh.iter().cloned());
-            fresh
+            told.iter().filter_map(|gateway| add(&mut list, gateway, &told)).collect::<Vec<_>>()
         };
         if fresh.is_empty() {
             return;
@@ -77,6 +72,23 @@ impl Known {
             warn!(%error, "after a restart the agent has to hear of its site's gateways anew");
         }
     }
+}
+
+/// Adds a gateway, unless it is known or there is no room. In a full list it takes the place of
+/// one that was heard of before and isn't `told` any more: else a gateway that was captured once
+/// could leave no room for the others for good.
+fn add(list: &mut Vec<Arc<str>>, gateway: &str, told: &[String]) -> Option<Arc<str>> {
+    if list.iter().any(|known| **known == *gateway) {
+        return None;
+    }
+    let fresh: Arc<str> = Arc::from(gateway);
+    if list.len() < GATEWAYS_PER_SITE {
+        list.push(fresh.clone());
+    } else {
+        let is_former = |known: &&mut Arc<str>| !told.iter().any(|one| **one == ***known);
+        *list.iter_mut().skip(1).find(is_former)? = fresh.clone();
+    }
+    Some(fresh)
 }
 
 /// What was heard of before; nothing if that can't be read.
@@ -139,6 +151,19 @@ mod tests {
             assert_eq!(known.count(), GATEWAYS_PER_SITE);
         }
         assert_eq!(known.get(GATEWAYS_PER_SITE), None);
+    }
+
+    #[test]
+    fn a_gateway_that_tells_nonsense_leaves_room_for_the_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = AgentConfig { heard: Some(directory.path().join("gateways")), ..AgentConfig::default() };
+        let nonsense: Vec<_> = (0..GATEWAYS_PER_SITE).map(|number| format!("x{number}:1")).collect();
+        Known::new(&config, "a:1", "n1").unwrap().heard(&nonsense);
+        // Also after a restart, with those that are on disk.
+        let known = Known::new(&config, "a:1", "n1").unwrap();
+        known.heard(&told(&["a:1", "b:1"]));
+        assert!(known.all().starts_with(&told(&["a:1"])) && known.all().contains(&"b:1".to_owned()));
+        assert_eq!(Known::new(&config, "a:1", "n1").unwrap().all(), ["a:1", "b:1"]);
     }
 
     #[test]
