@@ -36,10 +36,19 @@ impl<K: Eq + Hash> FewLines<K> {
     pub fn pass(&mut self, kind: K, now: Instant) -> (bool, u64) {
         let (most, length) = (self.most, self.window);
         let ended = |window: &Window| now.saturating_duration_since(window.since) >= length;
-        if self.kinds.len() >= self.capacity {
-            self.kinds.retain(|_, window| !ended(window) || window.left_out > 0);
-        }
         let new = Window { since: now, count: 0, left_out: 0 };
+        if self.kinds.len() >= self.capacity && !self.kinds.contains_key(&kind) {
+            // What they left out is told with the others': else kinds that are never seen again
+            // would keep their places for good.
+            let mut left_out = 0;
+            self.kinds.retain(|_, window| {
+                left_out += if ended(window) { window.left_out } else { 0 };
+                !ended(window)
+            });
+            if left_out > 0 {
+                self.others.get_or_insert(new).left_out += left_out;
+            }
+        }
         let known = self.kinds.contains_key(&kind) || self.kinds.len() < self.capacity;
         let window = match known {
             true => self.kinds.entry(kind).or_insert(new),
@@ -81,5 +90,22 @@ mod tests {
         assert_eq!((written, lines.kinds.len()), (CAPACITY + 20, CAPACITY));
         assert_eq!(lines.pass(1000, now + MINUTE), (true, 0), "the others have made room");
         assert_eq!(lines.kinds.len(), 1);
+    }
+
+    #[test]
+    fn kinds_of_which_lines_were_left_out_keep_no_place_for_good() {
+        let (mut lines, now) = (FewLines::new(20, MINUTE, CAPACITY), Instant::now());
+        for kind in 0..CAPACITY {
+            assert_eq!((0..30).filter(|_| lines.pass(kind, now).0).count(), 20);
+        }
+        let later = now + MINUTE;
+        let written = (CAPACITY..2 * CAPACITY).filter(|kind| lines.pass(*kind, later).0).count();
+        assert_eq!(written, CAPACITY, "each has a count of its own");
+        // What was left out is told once further ones share a count.
+        let last = later + MINUTE;
+        for kind in 2 * CAPACITY..3 * CAPACITY {
+            lines.pass(kind, last);
+        }
+        assert_eq!(lines.pass(1000, last), (true, 10 * CAPACITY as u64));
     }
 }
