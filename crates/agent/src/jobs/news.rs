@@ -36,6 +36,10 @@ impl News {
     pub(crate) fn send(&self, news: Kind) {
         if explains_an_end(&news) {
             let mut repeated = lock(&self.repeated);
+            // The job's end finds a killed command as well as the task that follows it.
+            if matches!(news, Kind::CommandKilled(_)) && repeated.contains(&news) {
+                return;
+            }
             let alike = repeated.iter().filter(|other| discriminant(*other) == discriminant(&news));
             if alike.count() < REPEATED_MAX {
                 repeated.push(news.clone());
@@ -104,7 +108,9 @@ mod tests {
             news.rank_ended(RankEnded { rank, ..RankEnded::default() });
             news.short("n1.a", Exhausted::Memory);
         }
-        news.killed("n1.a", (9, "orted".to_owned()));
+        for _ in 0..2 {
+            news.killed("n1.a", (9, "orted".to_owned()));
+        }
         news.send(Kind::Joined(isthmus_wire::proto::Joined::default()));
         let repeated = news.repeated();
         assert_eq!(repeated.len(), 2 * REPEATED_MAX + 1);

@@ -86,7 +86,7 @@ pub(crate) fn run(
     let err = tokio::spawn(forward(stderr, down_tx.clone(), exec_down::Kind::Stderr));
     let input = tokio::spawn(follow(up, stdin, running.control_tx.clone()));
     let (job, node) = (job.clone(), node.name().to_string());
-    tokio::spawn(report_killed(job.clone(), node, running.clone()));
+    let reporting = tokio::spawn(report_killed(job.clone(), node, running.clone()));
     tokio::spawn(async move {
         let mut outcome = running.outcome.clone();
         let status = tokio::select! {
@@ -102,21 +102,29 @@ pub(crate) fn run(
         let exit = exec_down::Kind::Exit(proto::Exit { status, reason: String::new() });
         let _ = down_tx.send(Ok(proto::ExecDown { kind: Some(exit) })).await;
         drop(down_tx);
-        handle::gone(&mut outcome).await;
+        // Until it is reported, the job's end finds it here.
+        let _ = reporting.await;
         job.processes.remove(key);
     });
     Ok(ReceiverStream::new(down_rx))
 }
 
-/// Reports if the command, or a daemon that it left, is ended by a signal that neither
-/// the launcher nor this agent sent.
+/// Reports if the command, or a process that it left, is ended by a signal that neither the
+/// launcher nor this agent sent. Returns once no process is left.
 async fn report_killed(job: Arc<Job>, node: String, mut running: Running) {
-    let ended = |outcome: &Outcome| outcome.killed.is_some() || outcome.gone.is_some();
-    let _ = running.outcome.wait_for(ended).await;
-    let _ = tokio::time::timeout(TOGETHER, handle::status(&mut running.outcome)).await;
-    let ending = job.processes.is_closed();
-    if let Some(killed) = running.take_killed(ending) {
-        job.news.killed(&node, killed);
+    let mut known = None;
+    loop {
+        let changed = |outcome: &Outcome| outcome.killed != known || outcome.gone.is_some();
+        let is_over = running.outcome.wait_for(changed).await.is_err();
+        let _ = tokio::time::timeout(TOGETHER, handle::status(&mut running.outcome)).await;
+        let outcome = *running.outcome.borrow();
+        if let Some(killed) = running.killed(job.processes.is_closed()) {
+            job.news.killed(&node, killed);
+        }
+        if is_over || outcome.gone.is_some() {
+            return;
+        }
+        known = outcome.killed;
     }
 }
 

@@ -1,8 +1,8 @@
 //! The commands of a job that run on this node.
 
 use std::collections::HashMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use isthmus_net::lock;
@@ -39,27 +39,19 @@ pub(crate) struct Running {
     pub(crate) outcome: watch::Receiver<Outcome>,
     /// The program's name in messages.
     program: String,
-    /// Whether its end by another party's signal has been reported.
-    reported: Arc<AtomicBool>,
 }
 
 impl Running {
     /// The process that was ended by a signal of neither the launcher nor this agent,
     /// if one is known by now: signal and name. While a job is ending, daemons kill
     /// their ranks, so only a daemon counts.
-    fn killed(&self, ending: bool) -> Option<(i32, String)> {
+    pub(crate) fn killed(&self, ending: bool) -> Option<(i32, String)> {
         let outcome = *self.outcome.borrow();
         let (signal, name) = outcome.killed()?;
         let command = if name.is_empty() { self.program.clone() } else { name };
         let counts = !ending || DAEMONS.contains(&command.as_str());
         let command = if outcome.supervisor_killed { format!("{SUPERVISOR}{command}") } else { command };
         (counts && is_crash(signal)).then_some((signal, command))
-    }
-
-    /// The same, once.
-    pub(crate) fn take_killed(&self, ending: bool) -> Option<(i32, String)> {
-        let killed = self.killed(ending)?;
-        (!self.reported.swap(true, Ordering::SeqCst)).then_some(killed)
     }
 }
 
@@ -88,7 +80,7 @@ impl Processes {
         for mut command in running {
             let gone = handle::gone(&mut command.outcome);
             killed += tokio::time::timeout(GONE_DEADLINE, gone).await.unwrap_or(0);
-            by_others.extend(command.take_killed(true));
+            by_others.extend(command.killed(true));
         }
         (killed, by_others)
     }
@@ -99,8 +91,7 @@ impl Processes {
 
     pub(crate) fn add(&self, supervised: Supervised, program: String) -> (u64, Running) {
         let (control_tx, mut control_rx) = mpsc::channel(CONTROL_QUEUE);
-        let running =
-            Running { control_tx, outcome: supervised.outcome(), program, reported: Arc::default() };
+        let running = Running { control_tx, outcome: supervised.outcome(), program };
         let key = self.next.fetch_add(1, Ordering::Relaxed);
         lock(&self.running).insert(key, running.clone());
         let mut supervised = supervised;

@@ -138,6 +138,24 @@ async fn a_killed_daemon_is_reported_though_its_launcher_signals_the_command() {
     }
 }
 
+/// A daemon's end is why a job ends, whichever of its ranks is collected before it.
+#[tokio::test]
+async fn a_killed_daemon_counts_more_than_what_was_killed_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("prted");
+    std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+    let supervised = start(&format!(
+        "rank=$(sleep 60 > /dev/null & echo $!); daemon=$({} 60 > /dev/null & echo $!); \
+         until [ \"$(cat /proc/$daemon/comm)\" = prted ]; do sleep 0.01; done; \
+         kill -KILL $rank; while [ -e /proc/$rank ]; do sleep 0.01; done; \
+         kill -KILL $daemon; while [ -e /proc/$daemon ]; do sleep 0.01; done",
+        program.display()
+    ));
+    in_time(handle::gone(&mut supervised.outcome())).await;
+    let killed = supervised.outcome().borrow().killed();
+    assert_eq!(killed, Some((nix::libc::SIGKILL, "prted".to_owned())));
+}
+
 #[tokio::test]
 async fn the_end_takes_stubborn_daemons_along() {
     let mut supervised = start(DAEMON);

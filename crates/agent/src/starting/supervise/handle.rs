@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::Path;
 use std::process::Stdio;
 
+use isthmus_wire::launchers::DAEMONS;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -27,7 +28,8 @@ pub struct Outcome {
     /// The command's exit status, or 128 + signal, once it has ended.
     pub status: Option<i32>,
     /// A process that another party's signal ended: the signal and its name. It is the
-    /// command, which has an empty name, or the first descendant.
+    /// command, which has an empty name, or else the first daemon, or else the first
+    /// descendant.
     pub killed: Option<(i32, [u8; NAME_LEN])>,
     /// The signal of another party that ended the command itself, no shell's program.
     pub signalled: Option<i32>,
@@ -176,8 +178,7 @@ async fn follow(mut child: Child, mut control: OwnedReadHalf, outcome_tx: watch:
         }
         outcome_tx.send_modify(|outcome| match kind {
             STATUS => outcome.status = Some(value),
-            // A descendant may end because of the command's end, and be reported first.
-            KILLED if outcome.killed.is_none() || name == COMMAND => outcome.killed = Some((value, name)),
+            KILLED if counts_more(&name, outcome.killed.as_ref()) => outcome.killed = Some((value, name)),
             SIGNALLED => outcome.signalled = Some(value),
             GONE => outcome.gone = u32::try_from(value).ok(),
             _ => {}
@@ -194,6 +195,22 @@ async fn follow(mut child: Child, mut control: OwnedReadHalf, outcome_tx: watch:
     });
 }
 
+/// Whether a killed process is to be told in place of the one that was reported before. A
+/// descendant may end because of the command's end, and be reported first. So may a rank
+/// beside its daemon: the kernel gives ended children in no order of time.
+fn counts_more(name: &[u8; NAME_LEN], known: Option<&(i32, [u8; NAME_LEN])>) -> bool {
+    let weight = |name: &[u8; NAME_LEN]| {
+        let is_daemon = DAEMONS.iter().any(|daemon| name.strip_prefix(daemon.as_bytes()).is_some_and(is_end));
+        if *name == COMMAND { 2 } else { u8::from(is_daemon) }
+    };
+    known.is_none_or(|(_, known)| weight(name) > weight(known) || *name == COMMAND)
+}
+
+/// Whether nothing but padding follows.
+fn is_end(rest: &[u8]) -> bool {
+    rest.iter().all(|byte| *byte == 0)
+}
+
 /// The variables of this process without those that isthmus or a preload set, for
 /// commands that start as after a new login.
 pub fn clean_environment() -> Vec<(OsString, OsString)> {
@@ -202,4 +219,34 @@ pub fn clean_environment() -> Vec<(OsString, OsString)> {
 
 fn private(name: &OsStr) -> bool {
     name == "LD_PRELOAD" || name == "NOTIFY_SOCKET" || name.as_encoded_bytes().starts_with(b"ISTHMUS_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_killed_processes_the_command_counts_most_and_then_daemons() {
+        let name = |text: &str| {
+            let mut name = COMMAND;
+            name[..text.len()].copy_from_slice(text.as_bytes());
+            name
+        };
+        for (known, then, want) in [
+            (None, "die", true),
+            (None, "", true),
+            (Some("die"), "prted", true),
+            (Some("die"), "", true),
+            (Some("die"), "app", false),
+            (Some("die"), "prted2", false),
+            (Some("prted"), "die", false),
+            (Some("prted"), "hydra_pmi_proxy", false),
+            (Some("prted"), "", true),
+            (Some(""), "prted", false),
+            (Some(""), "", true),
+        ] {
+            let known = known.map(|known| (libc::SIGKILL, name(known)));
+            assert_eq!(counts_more(&name(then), known.as_ref()), want, "{known:?}, then {then:?}");
+        }
+    }
 }
