@@ -31,6 +31,8 @@ const ALIKE_MAX: usize = 64;
 /// A launcher that starts a daemon so long after an event wasn't ended by it: a script may
 /// start one launcher after another.
 const SURVIVED: Duration = Duration::from_secs(5);
+/// What ends so long after an interrupt wasn't ended by it: the command decided to go on.
+const INTERRUPT: Duration = Duration::from_secs(60);
 /// Signals by which a program ends itself, mostly since something else is amiss.
 const OWN: [i32; 5] = [libc::SIGABRT, libc::SIGPIPE, libc::SIGTERM, libc::SIGHUP, libc::SIGINT];
 /// Signals of a program's own fault. What starts ranks may fail so when its job ends.
@@ -149,6 +151,13 @@ struct Entry {
     survived: bool,
 }
 
+impl Entry {
+    /// Whether it is an interrupt after which the command has gone on.
+    fn is_ignored(&self, ended: Duration) -> bool {
+        matches!(self.event, Event::Signal(signal) if !signal.is_final()) && ended > self.last + INTERRUPT
+    }
+}
+
 /// What ended a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Culprit {
@@ -189,7 +198,8 @@ impl Events {
     /// What ended the job, whose command ended at this time; none if only its command is to
     /// blame. Of events that don't follow from others it is the first.
     pub(super) fn culprit(&self, ended: Duration) -> Option<Culprit> {
-        let entries: Vec<&Entry> = self.0.iter().filter(|entry| !entry.survived).collect();
+        let has_survived = |entry: &Entry| entry.survived || entry.is_ignored(ended);
+        let entries: Vec<&Entry> = self.0.iter().filter(|entry| !has_survived(entry)).collect();
         let is_explained = |effect: &Entry| entries.iter().any(|cause| explains(cause, effect));
         let has_effect = |cause: &Entry| {
             !matches!(cause.event, Event::Short(_))

@@ -222,6 +222,21 @@ fn a_signal_ends_what_it_hits() {
         ("an impatient batch system", vec![(0, rank(3, SIGKILL, 0)), (9000, cancelled())], RANK_KILLED),
         ("an impatient user", vec![(0, rank(3, SIGKILL, 0)), (900, signal(SIGINT, true))], RANK_KILLED),
         ("a user", vec![(0, signal(SIGINT, true)), (900, rank(3, SIGKILL, 0))], "SIGINT from the terminal"),
+        (
+            "a user whose command goes on",
+            vec![(0, signal(SIGINT, true)), (600_000, rank(3, SIGKILL, 0))],
+            RANK_KILLED,
+        ),
+        (
+            "and who is heeded the second time",
+            vec![(0, signal(SIGINT, true)), (600_000, signal(SIGINT, true)), (600_900, rank(3, SIGKILL, 0))],
+            "SIGINT from the terminal",
+        ),
+        (
+            "a command that is slow to end",
+            vec![(0, cancelled()), (600_000, rank(3, SIGKILL, 0))],
+            "SIGTERM to `isthmus run`",
+        ),
     ]);
     let mut events = Events::default();
     events.add(Duration::ZERO, Duration::ZERO, cancelled());
