@@ -112,7 +112,10 @@ async fn hold<'a>(
     (progress, stopwatch): (&mut Progress, &mut Stopwatch),
 ) -> anyhow::Result<Held<'a>> {
     progress.show("looking up the grid's nodes");
-    let mut prepared = Prepared::new(args, progress, tries).await?;
+    let mut prepared = tokio::select! {
+        prepared = Prepared::new(args, progress, tries) => prepared?,
+        signal = signals.next() => return Err(Interrupted(signal).into()),
+    };
     let mut warnings = prepared.check_command()?;
     progress.asking(&prepared.nodes);
     stopwatch.asked();
