@@ -43,15 +43,16 @@ impl ServerTls {
         self.config.clone()
     }
 
-    /// Does the server's part of a handshake, once it is the turn of the client's source. The
-    /// caller bounds the time.
+    /// Does the server's part of a handshake, once the client has begun it and it is the turn of
+    /// its source. The caller bounds the time.
     ///
     /// # Errors
     /// If it fails, or the client's certificate has ended or is revoked.
-    pub async fn accept(&self, tcp: TcpStream) -> io::Result<Secured> {
+    pub async fn accept(&self, mut tcp: TcpStream) -> io::Result<Secured> {
         let from = tcp.peer_addr()?;
+        let read = tls::first_message(&mut tcp).await?;
         let turn = self.turns.take(from.ip()).await;
-        let shaken = with_refusal(tls::accept(self.config.clone(), tcp)).await;
+        let shaken = with_refusal(tls::accept_read(self.config.clone(), tcp, read)).await;
         drop(turn);
         let secured = match shaken {
             (Ok(stream), _) => Secured::new(stream, &self.peers),

@@ -23,6 +23,7 @@ pub mod stream;
 mod tests;
 
 pub use handshake::{accept, connect};
+pub(crate) use handshake::{accept_read, first_message};
 pub use records::{MAX_RECORD, sealed_len};
 pub use session::{Opened, Session};
 pub use stream::{Parts, Stream};

@@ -31,15 +31,52 @@ pub async fn connect(
     Ok(Stream::new(tcp, session, early))
 }
 
+/// Reads a client's first message, which costs nothing yet, and what comes with it. The caller
+/// bounds the time.
+///
+/// # Errors
+/// The socket's.
+pub(crate) async fn first_message(tcp: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let mut read = Vec::with_capacity(READ);
+    while !is_whole(&read) {
+        if tcp.read_buf(&mut read).await? == 0 {
+            return Err(ended_early());
+        }
+    }
+    Ok(read)
+}
+
+/// Whether a record is there, or something that is none (RFC 8446, section 5.1).
+fn is_whole(read: &[u8]) -> bool {
+    const HANDSHAKE: u8 = 22;
+    const LONGEST: usize = 1 << 14;
+    match read {
+        [HANDSHAKE, _, _, high, low, rest @ ..] => {
+            rest.len() >= usize::from(u16::from_be_bytes([*high, *low])).min(LONGEST)
+        }
+        [] | [HANDSHAKE, ..] => false,
+        _ => true,
+    }
+}
+
 /// Does the server's part of a handshake. The caller bounds its time.
 ///
 /// # Errors
 /// The socket's, and TLS's as a [`rustls::Error`] within. The alert has been sent; the
 /// socket is returned.
-pub async fn accept(config: Arc<ServerConfig>, mut tcp: TcpStream) -> Result<Stream, (io::Error, TcpStream)> {
+pub async fn accept(config: Arc<ServerConfig>, tcp: TcpStream) -> Result<Stream, (io::Error, TcpStream)> {
+    accept_read(config, tcp, Vec::new()).await
+}
+
+/// The same of a client of which `read` was read before.
+pub(crate) async fn accept_read(
+    config: Arc<ServerConfig>,
+    mut tcp: TcpStream,
+    read: Vec<u8>,
+) -> Result<Stream, (io::Error, TcpStream)> {
     let shaken = async {
         let mut session = Session::server(config).map_err(invalid)?;
-        let early = shake(&mut tcp, &mut session).await?;
+        let early = go_on(&mut tcp, &mut session, read).await?;
         io::Result::Ok((session, early))
     };
     match shaken.await {
@@ -61,8 +98,16 @@ pub(super) async fn shake<S>(socket: &mut S, session: &mut Session) -> io::Resul
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
+    go_on(socket, session, Vec::new()).await
+}
+
+/// `unopened` was read of the socket before.
+async fn go_on<S>(socket: &mut S, session: &mut Session, unopened: Vec<u8>) -> io::Result<Early>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let (mut reading, mut writing) = tokio::io::split(socket);
-    let mut early = Early::default();
+    let mut early = Early { unopened, unread: Vec::new() };
     let mut out = Vec::new();
     loop {
         let opened =
@@ -109,4 +154,28 @@ fn ended_early() -> io::Error {
 
 pub(super) fn invalid(error: rustls::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_s_first_message_is_a_whole_record() {
+        for (read, want) in [
+            (&[][..], false),
+            (&[22, 3, 1], false),
+            (&[22, 3, 1, 0, 2, 7], false),
+            (&[22, 3, 1, 0, 2, 7, 7], true),
+            (&[22, 3, 1, 0, 2, 7, 7, 7], true),
+            (&[22, 3, 1, 0, 0], true),
+            // TLS says what is wrong.
+            (b"GET", true),
+        ] {
+            assert_eq!(is_whole(read), want, "{read:?}");
+        }
+        let mut long = vec![22, 3, 1, 255, 255];
+        long.resize(5 + (1 << 14), 0);
+        assert!(is_whole(&long));
+    }
 }

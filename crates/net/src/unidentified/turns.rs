@@ -1,5 +1,6 @@
 //! TLS handshakes under way, by source: each source has so many at once, and its further
-//! ones wait for their turn. So a source that begins handshakes and doesn't go on with them
+//! ones wait for their turn. Those of which the client's first message isn't there yet cost
+//! nothing, and don't count. So a source that begins handshakes and doesn't go on with them
 //! takes no processor time from others, and a site whose nodes all connect at once from
 //! behind one NAT only waits.
 
