@@ -6,8 +6,11 @@ import struct
 import sys
 
 address, port, word = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-client = socket.create_connection((address, port), timeout=10)
-client.sendall(word.encode())
+try:
+    client = socket.create_connection((address, port), timeout=10)
+    client.sendall(word.encode())
+except ConnectionError as error:
+    sys.exit(print("failed", error, flush=True))
 if sys.argv[4:] == ["--reset"]:
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 elif not sys.argv[4:]:

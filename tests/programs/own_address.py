@@ -57,6 +57,12 @@ def connection():
         return [connecting.getsockname()[0]]
 
 
+def number_of_the_host():
+    """The bytes of the address, but for which half is which (gethostid(3))."""
+    number = ctypes.CDLL(None).gethostid() & 0xFFFFFFFF
+    return [socket.inet_ntoa(struct.pack("<I", (number << 16 | number >> 16) & 0xFFFFFFFF))]
+
+
 def netlink():
     route = printed("ip", "route", "get", OUTSIDE[0])
     listed = re.findall(r"inet ([\d.]+)", printed("ip", "-4", "address", "show"))
@@ -80,6 +86,7 @@ WAYS = {
     "interfaces": interfaces,
     "datagram socket": datagram_socket,
     "connection": connection,
+    "number of the host": number_of_the_host,
     "netlink": netlink,
     "`/proc/net`": proc_net,
     "listener": listener,

@@ -4,6 +4,7 @@ use std::ffi::c_int;
 
 use crate::numbers::{self, Numbers};
 use crate::options;
+use crate::owner;
 use crate::sys::{self, Errno, Fd, OwnedFd, Result};
 
 /// Replaces the socket behind `fd`, whose cookie was `cookie`, by `new`, under
@@ -20,6 +21,7 @@ pub(crate) fn replace(numbers: &mut Numbers, fd: Fd, cookie: u64, new: &OwnedFd)
     numbers.unwatch(fd);
     let replaced = numbers::ring(fd)
         .try_for_each(|number| sys::dup3(new.raw(), number, close_on_exec(number)).map(drop));
+    owner::named(fd);
     numbers.renew(fd, sys::cookie(new.raw()));
     numbers.watch_again(fd);
     numbers::turn();
@@ -40,7 +42,9 @@ pub(crate) fn replace_accepted(listener: Fd, accepted: Fd, new: &OwnedFd, flags:
     let wanted = if flags & libc::SOCK_NONBLOCK == 0 { status } else { status | libc::O_NONBLOCK };
     sys::fcntl(new.raw(), libc::F_SETFL, i64::from(wanted))?;
     let close_on_exec = if flags & libc::SOCK_CLOEXEC == 0 { 0 } else { libc::O_CLOEXEC };
-    sys::dup3(new.raw(), accepted, close_on_exec).map(drop)
+    sys::dup3(new.raw(), accepted, close_on_exec)?;
+    owner::named(accepted);
+    Ok(())
 }
 
 /// Has a connection that the program doesn't see, such as a knock, end by a reset when it is

@@ -58,6 +58,16 @@ pub(crate) fn carry(from: Fd, to: Fd) {
     }
 }
 
+/// Has the kernel name this number in signals of a socket that was put there: it names the one
+/// under which `O_ASYNC` was set last.
+pub(crate) fn named(fd: Fd) {
+    let Ok(flags) = sys::fcntl(fd, libc::F_GETFL, 0) else { return };
+    if flags & libc::O_ASYNC != 0 {
+        let _ = sys::fcntl(fd, libc::F_SETFL, i64::from(flags & !libc::O_ASYNC));
+        let _ = sys::fcntl(fd, libc::F_SETFL, i64::from(flags));
+    }
+}
+
 /// Signals the owner of a socket that was put in the place of one whose connect was under
 /// way: the kernel has signalled when the new one had no owner.
 pub(crate) fn signal(fd: Fd, has_failed: bool) {

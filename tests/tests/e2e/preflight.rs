@@ -202,6 +202,7 @@ fn a_missing_directory_or_program_is_named_as_what_it_is() -> Result<()> {
     ensure_refused(&output, "n2.beta", "the directory /tmp/only/run is missing, so ./heat is, too")?;
     ensure!(!output.stderr.contains("  n1.beta: "), "{}", output.whole());
     // The launcher would find out once all daemons run.
+    world.sh("n2.beta", SOON, &["mkdir", "-p", "/tmp/only/run"])?;
     let output = run("/tmp/only/haet")?;
     ensure!(output.status == 125, "{}", output.whole());
     let named = "  /tmp/only/haet is missing, or not executable, on every node";

@@ -95,7 +95,9 @@ impl Finished<'_> {
             lost_late || self.watch.observed.daemon_killed || self.watch.observed.agent_gone,
         );
         let culprit = self.watch.culprit(self.took).filter(|_| status != 0);
-        let status = culprit.as_ref().and_then(|culprit| culprit.signal).map_or(status, Received::status);
+        // A launcher's own status says nothing of the signal. The commands of --each decide.
+        let signal = culprit.as_ref().and_then(|culprit| culprit.signal).filter(|_| !self.args.each);
+        let status = signal.map_or(status, Received::status);
         let ended_by = culprit.map(|culprit| culprit.words);
         // Before all else that is to be said of the end.
         if let Some(culprit) = &ended_by {
