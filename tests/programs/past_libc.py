@@ -12,6 +12,8 @@ import time
 
 PORT = 7000
 CALLS = 2
+# Longer than it takes an agent to be sure that nothing fetches the connection.
+LASTS_S = 4
 SYS_IO_URING_SETUP = 425
 # Guards against hanging only.
 DEADLINE_S = 150
@@ -27,6 +29,7 @@ def serve():
                 connection.settimeout(DEADLINE_S)
                 print(f"served {connection.recv(100).decode()}", flush=True)
                 connection.sendall(b"welcome")
+                time.sleep(LASTS_S)
 
 
 def call(host):

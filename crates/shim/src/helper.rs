@@ -13,6 +13,7 @@ use crate::ends::{self, Ends};
 use crate::failed;
 use crate::handover;
 use crate::job::{Job, job};
+use crate::limit;
 use crate::lock;
 use crate::numbers::{self, NO_CONNECT};
 use crate::owner;
@@ -377,7 +378,7 @@ fn finish(id: u64, outcome: Result<(Reply, OwnedFd)>) {
         let Some(number) = number.filter(|number| numbers::connect_of(*number) == id) else { return };
         let is_connected = outcome.is_ok();
         let old = replacement.and_then(|replacement| exchange(list, &pending, number, &replacement, outcome));
-        if let Some(old) = old {
+        if let Some(old) = old.filter(|_| limit::is_ample()) {
             list.keep(old, MOST_OLD);
         }
         if is_connected {

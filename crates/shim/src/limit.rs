@@ -81,6 +81,13 @@ fn share_of(limit: &libc::rlimit) -> u64 {
     (limit.rlim_cur / if can_give_way { SHARE } else { SMALL_SHARE }).max(LEAST)
 }
 
+/// Whether descriptors may be kept that are only of use: there are enough, or the limit can be
+/// raised.
+pub(crate) fn is_ample() -> bool {
+    const ENOUGH: u64 = 256;
+    current().is_some_and(|limit| limit.rlim_cur >= ENOUGH || limit.rlim_max >= far_beyond(&limit))
+}
+
 fn far_beyond(limit: &libc::rlimit) -> u64 {
     limit.rlim_cur.saturating_add(limit.rlim_cur / SHARE).saturating_add(HEADROOM)
 }

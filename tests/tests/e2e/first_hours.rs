@@ -125,15 +125,15 @@ fn two_clusters_are_one_grid_in_nine_commands() -> Result<()> {
 #[test]
 #[ignore = "test-all"]
 fn a_second_user_s_node_runs_beside_the_first() -> Result<()> {
-    const OTHER: &str = "/var/lib/bob";
+    const OTHER: &str = "/run/bob-state";
     let world = World::up("first-hours")?;
     let front_end = world.lab().machine("fe.alpha")?.address().to_string();
     good(&world, "hub", &["grid", "init", "--name", "lab", "--address", "198.51.100.10"], &[])?;
     good(&world, "hub", &["up"], &[])?;
     let token = |owner: &str| -> Result<String> {
         let out = world.directory.path().join(format!("{owner}.token")).display().to_string();
-        let words = ["grid", "invite", "--site", "alpha", "--owner", owner, "--nodes", "2", "--out", &out];
-        good(&world, "hub", &words, &[])?;
+        let to = ["grid", "invite", "--site", "alpha", "--owner", owner, "--out", &out];
+        good(&world, "hub", &[&to[..], &["--gateways", "1", "--nodes", "2"]].concat(), &[])?;
         Ok(out)
     };
     let (ada, bob) = (token("ada")?, token("bob")?);
