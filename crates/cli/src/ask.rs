@@ -72,10 +72,19 @@ impl Grid {
     /// If there is neither an identity nor an agent, or the server isn't reached.
     pub(crate) async fn find(state: &StateArgs) -> anyhow::Result<Self> {
         let directory = state.directory();
-        if has_identity(&directory) || state.is_given() {
-            return registry(&directory).await;
-        }
         let socket = local::socket();
+        if has_identity(&directory) || state.is_given() {
+            let reached = registry(&directory).await;
+            // The gateway at which the node has joined may be away, and its agent at another one.
+            if reached.is_err()
+                && !state.is_given()
+                && socket.exists()
+                && let Ok(agent) = local::connect(&socket).await
+            {
+                return Ok(Self::of_agent(agent, socket));
+            }
+            return reached;
+        }
         if !socket.exists() {
             bail!(
                 "isthmus doesn't run on this machine (no agent listens at {}, and {} holds no identity): start its \
