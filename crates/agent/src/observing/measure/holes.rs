@@ -55,6 +55,10 @@ pub(super) async fn find(node: &Node, destination: Ipv4Addr) -> packets::Hole {
             let purpose = Purpose { options, ..Purpose::tls(&tls, None) };
             let reached = dialer.reach(destination, purpose).await;
             let reached = reached.map_err(|error| io::Error::other(error.to_string()))?;
+            if segment.is_none() && reached.segment.is_some() {
+                // Its handshake hung until segments were shortened.
+                return pending().await;
+            }
             match reached.carrier {
                 Carrier::Tls(mut stream) => packets::exchange(&mut *stream, &Progress::default()).await,
                 Carrier::Raw(_) => Err(io::Error::other("the connection is not encrypted")),
