@@ -64,6 +64,7 @@ pub fn run(options: Options) -> io::Result<ExitCode> {
         killed: HashSet::new(),
         passed_on: Vec::new(),
         is_told: false,
+        is_unreaped: false,
         ending: None,
         killing: false,
     };
@@ -76,6 +77,10 @@ pub fn run(options: Options) -> io::Result<ExitCode> {
         // After the reaping: a launcher may notice the loss of its daemon before this
         // process does, and have a signal passed on.
         supervisor.read_signals();
+        // One that has ended since then: nothing else tells of it.
+        if supervisor.is_unreaped {
+            continue;
+        }
         supervisor.read_control();
         let timeout = supervisor.kill_step();
         let mut polled = [
@@ -131,6 +136,8 @@ struct Supervisor {
     /// Another party has sent SIGTERM to this process: to its group, or to all of a session
     /// or a machine, so the command has it as well.
     is_told: bool,
+    /// The kernel has told of a child's end since the last reaping.
+    is_unreaped: bool,
     /// When the end of the command was ordered.
     ending: Option<Instant>,
     /// Whether descendants have been sent SIGKILL after the grace period.
@@ -171,6 +178,7 @@ impl Supervisor {
 
     /// Collects the children that have ended, adopted descendants too.
     fn reap(&mut self) {
+        self.is_unreaped = false;
         loop {
             let (pid, status) = match ended_child() {
                 Ok(WaitStatus::Exited(pid, status)) => (pid, status),
@@ -231,6 +239,7 @@ impl Supervisor {
                     self.is_told = true;
                     self.end();
                 }
+                Some(Signal::SIGCHLD) => self.is_unreaped = true,
                 Some(signal) if info.ssi_code == libc::SI_KERNEL => {
                     *self.from_terminal.entry(signal).or_default() += 1;
                 }
