@@ -84,7 +84,7 @@ fn share_of(limit: &libc::rlimit) -> u64 {
 /// Whether descriptors may be kept that are only of use: there are enough, or the limit can be
 /// raised.
 pub(crate) fn is_ample() -> bool {
-    const ENOUGH: u64 = 256;
+    const ENOUGH: u64 = 4096;
     current().is_some_and(|limit| limit.rlim_cur >= ENOUGH || limit.rlim_max >= far_beyond(&limit))
 }
 
