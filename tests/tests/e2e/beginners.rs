@@ -379,13 +379,13 @@ fn a_node_is_down() -> Result<()> {
     session.quietly("n2.alpha", "isthmus down")?;
     all_up(&session, 2)?;
     for line in [
-        "isthmus run --nodes a1.alpha,a2.alpha -- true",
-        "isthmus run --nodes a2 -- true",
+        "isthmus run --try-for 2s --nodes a1.alpha,a2.alpha -- true",
+        "isthmus run --try-for 0 --nodes a2 -- true",
         "isthmus run -- true",
         "isthmus run --min-nodes 2 -- true",
-        "isthmus run --min-nodes 3 -- true",
+        "isthmus run --try-for 2s --min-nodes 3 -- true",
         "isthmus run --nodes a1,a2 --min-nodes 1 -- true",
-        "isthmus run --nodes a2 --min-nodes 1 -- true",
+        "isthmus run --try-for 0 --nodes a2 --min-nodes 1 -- true",
     ] {
         session.job("n1.alpha", line)?;
     }

@@ -50,7 +50,7 @@ fn nothing_joins_two_that_let_nothing_in() -> Result<()> {
     let world = GRID.take()?;
     let plan = world.plan("n1.nat", "n1.enclosed")?;
     ensure!(plan["steps"].as_array().is_some_and(Vec::is_empty), "{plan:#}");
-    let output = world.run("n1.nat", &["--nodes", "n1.nat,n1.enclosed"], &["true"])?;
+    let output = world.run("n1.nat", &["--try-for", "0", "--nodes", "n1.nat,n1.enclosed"], &["true"])?;
     let reason = "no relay is attached";
     ensure!(output.status == 125 && output.stderr.contains(reason), "{}", output.whole());
     // What the user can mend comes before all else, and once; the line can be read.
@@ -98,7 +98,7 @@ fn a_gateway_dies_and_comes_back() -> Result<()> {
         std::fs::write(file("killed"), "")?;
         there("tried")?;
         // A new job is tried for a while, and fails with the reason.
-        let output = world.run("n1.nat", &["--nodes", "n1.nat,n1.front"], &["true"])?;
+        let output = world.run("n1.nat", &["--try-for", "2s", "--nodes", "n1.nat,n1.front"], &["true"])?;
         ensure!(output.status == 125 && output.stderr.contains("front"), "{}", output.whole());
         Ok(())
     });

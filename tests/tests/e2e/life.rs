@@ -212,7 +212,7 @@ fn a_dead_agent_ends_a_job_and_the_other_nodes_work_on() -> Result<()> {
     let words = ["mpirun.openmpi", "-n", "4", &hello];
     let output = world.run("n1.alpha", &["--nodes", "n1.alpha,n2.beta"], &words)?;
     ensure!(output.status == 0, "{}", output.whole());
-    let output = world.run("n1.alpha", &["--nodes", "n1.alpha,n1.beta"], &words)?;
+    let output = world.run("n1.alpha", &["--try-for", "0", "--nodes", "n1.alpha,n1.beta"], &words)?;
     ensure!(output.status == 125 && output.stderr.contains("n1.beta cannot take part"), "{}", output.whole());
     Ok(())
 }
@@ -262,7 +262,7 @@ fn a_dead_relay_is_replaced_by_another_and_its_loss_is_reported() -> Result<()> 
     world.kill("spare", "-KILL", &second)?;
     let hello = Mpi::OpenMpi.program("hello");
     let words = ["mpirun.openmpi", "-n", "4", &hello];
-    let output = world.run("n1.alpha", &["--nodes", "n1.alpha,n1.beta"], &words)?;
+    let output = world.run("n1.alpha", &["--try-for", "0", "--nodes", "n1.alpha,n1.beta"], &words)?;
     // It has ended of itself: one that hangs is ended with another status.
     ensure!(output.status == 125, "{}", output.whole());
     ensure!(output.stderr.contains("relay"), "{}", output.whole());

@@ -119,24 +119,24 @@ fn revoke_during_a_job(world: &World) -> Result<Instant> {
     Ok(since)
 }
 
-fn run(world: &World, nodes: &str) -> Result<(Output, Option<Value>)> {
+fn run(world: &World, nodes: &str, try_for: &str) -> Result<(Output, Option<Value>)> {
     let hello = Mpi::OpenMpi.program("hello");
     let report = world.directory.path().join("report.json");
     let _ = std::fs::remove_file(&report);
-    let options = ["--nodes", nodes, "--report", &report.display().to_string()];
+    let options = ["--try-for", try_for, "--nodes", nodes, "--report", &report.display().to_string()];
     let output = world.run("n1.alpha", &options, &["mpirun.openmpi", "-n", "4", &hello])?;
     let report = std::fs::read_to_string(&report).ok();
     Ok((output, report.map(|text| serde_json::from_str(&text)).transpose()?))
 }
 
 fn refused(world: &World, nodes: &str) -> Result<()> {
-    let (output, _) = run(world, nodes)?;
+    let (output, _) = run(world, nodes, "0")?;
     ensure!(output.status == 125 && output.stderr.contains("n1.beta"), "{}", output.whole());
     Ok(())
 }
 
 fn works(world: &World, nodes: &str) -> Result<Option<Value>> {
-    let (output, report) = run(world, nodes)?;
+    let (output, report) = run(world, nodes, "30s")?;
     ensure!(output.status == 0 && output.stdout.contains(" No Errors"), "{}", output.whole());
     Ok(report)
 }

@@ -56,7 +56,7 @@ fn bring_back(world: &World, asking: &str) -> Result<Job> {
 
 fn job(world: &World, mpi: Mpi, nodes: [&str; 2]) -> Result<Output> {
     let (launcher, alltoall) = (mpi.launcher(), mpi.program("alltoall"));
-    world.run(nodes[0], &["--nodes", &nodes.join(",")], &[&launcher, "-n", "2", &alltoall])
+    world.run(nodes[0], &["--try-for", "2s", "--nodes", &nodes.join(",")], &[&launcher, "-n", "2", &alltoall])
 }
 
 fn works(world: &World, mpi: Mpi, nodes: [&str; 2], is_alone: bool) -> Result<()> {
@@ -158,7 +158,7 @@ fn a_way_that_the_broker_must_arrange_is_named() -> Result<()> {
         world.expect_clean()?;
     }
     // A node that nobody was told of.
-    let output = world.run("n1.beta", &["--nodes", "n1.beta,n1.delta"], &["true"])?;
+    let output = world.run("n1.beta", &["--try-for", "0", "--nodes", "n1.beta,n1.delta"], &["true"])?;
     ensure!(output.status == 125 && output.stderr.contains(AWAY), "{}", output.whole());
     let _broker = bring_back(&world, "n1.alpha")?;
     for mpi in [Mpi::OpenMpi, Mpi::Mpich] {

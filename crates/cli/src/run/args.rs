@@ -75,6 +75,10 @@ pub(crate) struct RunArgs {
     /// ends after a few seconds.
     #[arg(long, value_name = "TIME", value_parser = outlive, default_value = "15m")]
     pub(super) outlive: Duration,
+    /// How long a job that can't start because something is away, such as a service that
+    /// restarts, is tried again. With 0 it is tried once.
+    #[arg(long, value_name = "TIME", value_parser = try_for, default_value = "30s")]
+    pub(super) try_for: Duration,
     /// How long the agent of a node may be silent, such as "20s", before the job ends. From
     /// 5s to 1m. Between sites --outlive counts, unless it is 0.
     #[arg(long, value_name = "TIME", value_parser = patience, default_value = "5s")]
@@ -126,17 +130,25 @@ pub(crate) fn explain(error: &mut clap::Error) {
 /// Reads how long a job waits.
 fn outlive(text: &str) -> Result<Duration, String> {
     const DAYS_30: Duration = Duration::from_secs(30 * 24 * 3600);
-    if text == "0" {
-        return Ok(Duration::ZERO);
-    }
-    let read = whole_seconds(text)?;
+    let read = zero_or_seconds(text)?;
     if read <= DAYS_30 { Ok(read) } else { Err("a job waits for 30 days at most".to_owned()) }
+}
+
+/// Reads how long a start is tried again.
+fn try_for(text: &str) -> Result<Duration, String> {
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+    let read = zero_or_seconds(text)?;
+    if read <= DAY { Ok(read) } else { Err("a start is tried again for a day at most".to_owned()) }
 }
 
 /// Reads how long an agent may be silent.
 fn patience(text: &str) -> Result<Duration, String> {
     let read = whole_seconds(text)?;
     if (DEFAULT..=LONGEST).contains(&read) { Ok(read) } else { Err("give 5s to 1m".to_owned()) }
+}
+
+fn zero_or_seconds(text: &str) -> Result<Duration, String> {
+    if text == "0" { Ok(Duration::ZERO) } else { whole_seconds(text) }
 }
 
 fn whole_seconds(text: &str) -> Result<Duration, String> {
@@ -214,6 +226,20 @@ mod tests {
             ("5500ms", None),
         ] {
             assert_eq!(patience(text).ok(), want.map(Duration::from_secs), "{text}");
+        }
+    }
+
+    #[test]
+    fn how_long_a_start_is_tried_again() {
+        for (text, want) in [
+            ("0", Some(0)),
+            ("30s", Some(30)),
+            ("10m", Some(600)),
+            ("1d", Some(86_400)),
+            ("25h", None),
+            ("1500ms", None),
+        ] {
+            assert_eq!(try_for(text).ok(), want.map(Duration::from_secs), "{text}");
         }
     }
 

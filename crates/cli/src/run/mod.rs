@@ -129,7 +129,7 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     let mut stopwatch = Stopwatch::start();
     let files = Files::create(&args)?;
     let mut progress = Progress::new(args.quiet);
-    let mut tries = Tries::begin();
+    let mut tries = Tries::begin(args.try_for);
     let Held { prepared, ready, mut news, warnings } = loop {
         match hold(&args, &mut tries, &mut signals, (&mut progress, &mut stopwatch)).await {
             Ok(held) => break held,

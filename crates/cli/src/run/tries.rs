@@ -12,8 +12,6 @@ use crate::format::causes;
 use crate::output::one_line;
 use crate::{ask, local};
 
-/// For how long, counted from the first try's beginning.
-const TRIES_ON: Duration = Duration::from_secs(30);
 /// Between two tries.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How messages about jobs begin that aren't started.
@@ -35,15 +33,17 @@ pub(super) struct NotStarted {
 #[derive(Debug)]
 pub(super) struct Tries {
     began: Instant,
+    /// How long after the first one began another follows.
+    lasting: Duration,
     is_told: bool,
     /// The user has read that a gateway answers for the broker.
     pub without_broker_is_told: bool,
 }
 
 impl Tries {
-    /// The first one begins.
-    pub(super) fn begin() -> Self {
-        Self { began: Instant::now(), is_told: false, without_broker_is_told: false }
+    /// The first one begins; others follow for so long.
+    pub(super) fn begin(lasting: Duration) -> Self {
+        Self { began: Instant::now(), lasting, is_told: false, without_broker_is_told: false }
     }
 
     /// Waits until the next try, after one that has failed.
@@ -56,11 +56,11 @@ impl Tries {
         progress: &mut Progress,
         (signals, quiet): (&mut Signals, bool),
     ) -> anyhow::Result<()> {
-        if !goes_on(&error, self.began.elapsed()) {
+        if self.began.elapsed() >= self.lasting || !may_pass(&error) {
             return Err(error);
         }
         if !std::mem::replace(&mut self.is_told, true) && !quiet {
-            progress.message(&word(&error));
+            progress.message(&word(&error, self.lasting));
         }
         progress.show("waiting for what is away");
         tokio::select! {
@@ -70,26 +70,24 @@ impl Tries {
     }
 }
 
-/// Whether another try follows one that has failed, so long after the first one began.
-fn goes_on(error: &anyhow::Error, elapsed: Duration) -> bool {
+/// Whether another try may have another result.
+fn may_pass(error: &anyhow::Error) -> bool {
     let choice = error.downcast_ref().map(ChoiceError::may_pass);
     let answer = error.downcast_ref().map(|failure: &ask::Failure| failure.may_pass);
     let agent = error.downcast_ref().map(|absent: &local::Absent| absent.was_killed);
     let start = error.downcast_ref().map(|start: &NotStarted| start.may_pass);
-    elapsed < TRIES_ON && [choice, answer, agent, start].contains(&Some(true))
+    [choice, answer, agent, start].contains(&Some(true))
 }
 
 /// What the user reads once.
-fn word(error: &anyhow::Error) -> String {
+fn word(error: &anyhow::Error, lasting: Duration) -> String {
     let start = error.downcast_ref().map(|start: &NotStarted| start.reasons.clone());
     let text = start.unwrap_or_else(|| causes(error));
     let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let text = lines.join("; ");
     let text = one_line(text.strip_prefix(NOT_STARTED).unwrap_or(&text));
-    format!(
-        "not started yet: {text}. It is tried again for up to {} s (Ctrl-C ends that)",
-        TRIES_ON.as_secs()
-    )
+    let lasting = humantime::format_duration(lasting);
+    format!("not started yet: {text}. It is tried again for up to {lasting} (Ctrl-C ends that)")
 }
 
 #[cfg(test)]
@@ -97,26 +95,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_pass_is_tried_again_for_a_while() {
+    fn what_may_pass_is_tried_again() {
         let not_started =
             |may_pass| NotStarted { text: "not started: x".to_owned(), reasons: "x".to_owned(), may_pass };
         let absent = |was_killed| local::Absent { text: "no agent runs".to_owned(), was_killed };
         let name = || "n1.beta".to_owned();
         let not_known = ChoiceError::NotKnown { name: name(), gateway: "gateway login1".to_owned() };
-        let first = Duration::from_secs(2);
-        for (error, elapsed, want) in [
-            (anyhow::Error::from(not_started(true)), first, true),
-            (not_started(true).into(), TRIES_ON, false),
-            (not_started(false).into(), first, false),
-            (anyhow::Error::from(not_started(true)).context("the grid"), first, true),
-            (absent(true).into(), first, true),
-            (absent(false).into(), first, false),
-            (ChoiceError::NotAttached.into(), first, true),
-            (not_known.into(), first, true),
-            (ChoiceError::NoSuch { name: name() }.into(), first, false),
-            (anyhow::anyhow!("anything else"), first, false),
+        for (error, want) in [
+            (anyhow::Error::from(not_started(true)), true),
+            (not_started(false).into(), false),
+            (anyhow::Error::from(not_started(true)).context("the grid"), true),
+            (absent(true).into(), true),
+            (absent(false).into(), false),
+            (ChoiceError::NotAttached.into(), true),
+            (not_known.into(), true),
+            (ChoiceError::NoSuch { name: name() }.into(), false),
+            (anyhow::anyhow!("anything else"), false),
         ] {
-            assert_eq!(goes_on(&error, elapsed), want, "{error:#} after {elapsed:?}");
+            assert_eq!(may_pass(&error), want, "{error:#}");
         }
     }
 
@@ -133,8 +129,8 @@ mod tests {
             (anyhow::anyhow!("no agent runs\u{1b}"), "no agent runs\\u{1b}"),
         ] {
             let want =
-                format!("not started yet: {want}. It is tried again for up to 30 s (Ctrl-C ends that)");
-            assert_eq!(word(&error), want);
+                format!("not started yet: {want}. It is tried again for up to 1m 30s (Ctrl-C ends that)");
+            assert_eq!(word(&error, Duration::from_secs(90)), want);
         }
     }
 }
