@@ -49,10 +49,23 @@ fn set_up(machine: &Machine, share: &[PathBuf]) -> Result<(), SetUpError> {
         let written = std::fs::write(Path::new("/proc/sys").join(setting), value);
         written.map_err(|error| SetUpError::Setting(setting, error))?;
     }
+    switches().map_err(|(setting, error)| SetUpError::Setting(setting, error))?;
     if !geteuid().is_root() {
         ordinary_settings().map_err(|(setting, error)| SetUpError::Setting(setting, error))?;
     }
     std::env::set_current_dir("/").map_err(|error| SetUpError::Setting("the current directory", error))
+}
+
+/// A bridge is a switch: what nodes of one network send each other passes by the filters and the
+/// NAT of the router that it is in. It would not where `br_netfilter` is there.
+fn switches() -> Result<(), (&'static str, std::io::Error)> {
+    for setting in ["net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables"] {
+        match std::fs::write(Path::new("/proc/sys").join(setting), "0") {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err((setting, error)),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// What root may do anyhow: services on any port, and `ping`.

@@ -103,6 +103,26 @@ fn the_kinds_of_sites_let_in_and_out_what_they_should() {
     lab.down().unwrap();
 }
 
+/// The router's bridge is a switch, whatever its kernel filters.
+#[test]
+fn a_site_that_is_cut_off_is_whole_inside() {
+    if !labs_run_here() {
+        return;
+    }
+    let lab = lab(GRID);
+    let machine = |name| lab.machine(name).unwrap();
+    let (inside, _) = listen(machine("n2.alpha"));
+    let (outside, port) = listen(machine("hub"));
+    exchange(machine("n1.alpha"), &outside, machine("hub").address());
+    let rules =
+        "add table inet cut; add chain inet cut all { type filter hook forward priority 0; policy drop; }";
+    privileged_shell(machine("router.alpha"), &format!("nft '{rules}'"));
+    exchange(machine("n1.alpha"), &inside, machine("n2.alpha").address());
+    let error = connect(machine("n1.alpha"), machine("hub").address(), port, UNANSWERED).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+    lab.down().unwrap();
+}
+
 #[test]
 fn a_nat_keeps_connections_apart() {
     if !labs_run_here() {

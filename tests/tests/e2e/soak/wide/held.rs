@@ -50,8 +50,9 @@ impl All {
 
 fn held(world: &World, (machine, role): Service) -> Result<Held> {
     let process = format!("/proc/{}", world.service(machine, role)?);
-    let script =
-        format!("ls {process}/fd | wc -l; sed -n 's/^VmRSS:[[:space:]]*\\([0-9]*\\) kB$/\\1/p' {process}/status");
+    let script = format!(
+        "ls {process}/fd | wc -l; sed -n 's/^VmRSS:[[:space:]]*\\([0-9]*\\) kB$/\\1/p' {process}/status"
+    );
     let done = world.sh(machine, SOON, &["sh", "-c", &script])?;
     ensure!(done.status == 0, "{}", done.whole());
     let mut numbers = done.stdout.split_whitespace().map(str::parse);
