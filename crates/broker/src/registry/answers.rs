@@ -227,6 +227,11 @@ fn no_way(entry: &NodeEntry) -> proto::Plan {
     proto::Plan { left_out: vec![left_out], ..proto::Plan::default() }
 }
 
+/// A node that was attached before the broker started.
+pub(super) fn unattached(address: VirtualAddress, name: &GridName) -> proto::Node {
+    proto::Node { name: name.to_string(), virtual_address: address.ip().into(), ..proto::Node::default() }
+}
+
 pub(super) fn node(address: VirtualAddress, entry: &NodeEntry, outside_address: String) -> proto::Node {
     let contact = &entry.contact;
     proto::Node {

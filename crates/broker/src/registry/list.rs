@@ -8,7 +8,7 @@ use isthmus_wire::bounds::Bounded as _;
 use isthmus_wire::proto::{self, list_request::Records};
 use isthmus_wire::{GridName, Label, VirtualAddress};
 
-use super::answers::node;
+use super::answers::{node, unattached};
 use super::{NodeEntry, Presence, Refused, Registry, SiteEntry, View};
 
 impl Registry {
@@ -65,11 +65,17 @@ impl Registry {
             chosen.extend(nodes.map(|(_, entry)| (entry.name.site.clone(), entry.name.node.clone())));
         }
         let chosen = chosen.into_iter().filter(|key| after.as_ref().is_none_or(|after| key > after));
+        // Who asks by name learns of a node that hasn't attached since the broker started.
+        let is_named = !filter.names.is_empty() && filter.owner.is_empty() && !filter.up;
         let chosen = chosen.filter_map(|(site, node)| {
-            let address = self.addresses.address(&GridName { node, site })?;
-            Some((address, self.nodes.get(&address)?))
+            let name = GridName { node, site };
+            let address = self.addresses.address(&name)?;
+            match self.nodes.get(&address) {
+                Some(entry) => Some((address, entry)).filter(|found| wanted(found)).map(record),
+                None => is_named.then(|| (key_of_node(&name), unattached(address, &name))),
+            }
         });
-        Ok(page.take(chosen.filter(wanted).map(record)))
+        Ok(page.take(chosen))
     }
 
     fn list_sites(&self, page: &mut Page, filter: &proto::SiteFilter) -> Vec<proto::Site> {

@@ -1,6 +1,7 @@
 //! Lists of records in pages, and the directory.
 
 use super::*;
+use crate::addresses::Assignment;
 
 /// A registry of two sites with so many nodes each, and one of another owner.
 fn with_nodes(count: usize) -> Registry {
@@ -64,6 +65,24 @@ fn nodes_are_listed_by_name_site_and_owner() {
             let most = if page_size == 0 { 6 } else { page_size as usize };
             assert!(sizes.iter().all(|size| *size <= most), "{sizes:?}");
         }
+    }
+}
+
+/// It has its address from before.
+#[test]
+fn a_node_that_has_not_attached_since_the_broker_started_is_listed_by_its_name() {
+    let mut registry = with_nodes(2);
+    let Assignment { node, address, .. } = registry.addresses.propose(&"n7.beta".parse().unwrap()).unwrap();
+    registry.addresses.fold_address(node, address);
+    let by_name = proto::NodeFilter { names: vec!["n7.beta".to_owned()], ..Default::default() };
+    let of_site = proto::NodeFilter { sites: vec!["beta".to_owned()], ..Default::default() };
+    for (filter, want) in [
+        (by_name.clone(), "n7.beta"),
+        (of_site, "n0.beta n1.beta"),
+        (proto::NodeFilter { up: true, ..by_name.clone() }, ""),
+        (proto::NodeFilter { owner: "anna".to_owned(), ..by_name }, ""),
+    ] {
+        assert_eq!(pages(&registry, &filter, 0).0.join(" "), want, "{filter:?}");
     }
 }
 
