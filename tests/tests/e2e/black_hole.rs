@@ -148,7 +148,7 @@ fn a_job_ends_with_the_reason_where_nothing_helps() -> Result<()> {
     let job = Lasting::start(&world, Mpi::OpenMpi, &NODES, &["--outlive", "20s"])?;
     let begun = Instant::now();
     nft("set -e; for port in sport dport; do for way in in out; do \
-         nft add rule inet few $way tcp $port 7730 ct bytes '>' 9000 drop; done; done")?;
+         nft add rule inet few $way tcp $port 7730 ct bytes '>' 6000 drop; done; done")?;
     let texts = ["n1.beta doesn't arrive: connections open", "nothing is heard of n1.beta"];
     World::eventually("the user is told", SOON, || {
         Ok(texts.iter().any(|text| job.printed().contains(text)))
