@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isthmus_net::clock::millis;
+use isthmus_wire::GridName;
 use isthmus_wire::proto::{JobNews, NodeCutOff, job_news};
 use tracing::warn;
 
@@ -29,23 +30,46 @@ pub(crate) async fn tell_if_cut_off(node: &Arc<Node>, job: &Job, silent: Duratio
     }
     let others = tree::children(nodes, node.name()).into_iter().map(|host| &host.name);
     let others = others.filter(|name| name.site != node.name().site);
-    let (from, heard): (Vec<_>, Vec<_>) = others.partition(|name| node.trunks().are_cut(name) == Some(true));
-    // The broker is asked only if its answer can matter.
-    if !is_cut_off(heard.len(), from.len(), false) {
-        return;
-    }
-    if !is_cut_off(heard.len(), from.len(), node.upstream().hears_of_broker(ANSWER).await) {
-        return;
-    }
+    let others = others.map(|name| (name, node.trunks().are_cut(name) == Some(true)));
+    let Some(cut_off) = judge(node, others, silent).await else { return };
     let mut told = job.holding.told_cut_off.lock().await;
     if std::mem::replace(&mut *told, true) {
         return;
     }
-    let from: Vec<_> = from.into_iter().map(ToString::to_string).collect();
-    warn!(job = %job.id, from = from.join(" "), ?silent, "this site is cut off");
-    let node = node.name().to_string();
-    let cut_off = NodeCutOff { node, from, silent_ms: millis(silent), whole_site: true };
+    warn!(job = %job.id, from = cut_off.from.join(" "), ?silent, "this site is cut off");
     let _ = news_tx.send(Ok(JobNews { kind: Some(job_news::Kind::CutOff(cut_off)) })).await;
+}
+
+/// At another node of the head's site, when nothing has arrived at a node of another site for
+/// too long: whether none is heard, nor the broker. The head may notice later.
+pub(crate) async fn is_cut_off_beside_head(
+    node: &Arc<Node>,
+    job: &Job,
+    silent: Duration,
+) -> Option<NodeCutOff> {
+    let nodes = &job.members.nodes;
+    let own = &node.name().site;
+    if nodes.first().is_none_or(|head| head.name.site != *own) {
+        return None;
+    }
+    let others = nodes.iter().map(|host| &host.name).filter(|name| name.site != *own);
+    judge(node, others.filter_map(|name| Some((name, node.trunks().are_cut(name)?))), silent).await
+}
+
+/// Whether the own site is cut off, by nodes of others and whether those are silent.
+async fn judge<'a>(
+    node: &Arc<Node>,
+    others: impl Iterator<Item = (&'a GridName, bool)>,
+    silent: Duration,
+) -> Option<NodeCutOff> {
+    let (from, heard): (Vec<_>, Vec<_>) = others.partition(|(_, is_silent)| *is_silent);
+    let is_cut_off = |hears_of_broker| is_cut_off(heard.len(), from.len(), hears_of_broker);
+    // The broker is asked only if its answer can matter.
+    if !is_cut_off(false) || !is_cut_off(node.upstream().hears_of_broker(ANSWER).await) {
+        return None;
+    }
+    let from = from.into_iter().map(|(name, _)| name.to_string()).collect();
+    Some(NodeCutOff { node: node.name().to_string(), from, silent_ms: millis(silent), whole_site: true })
 }
 
 #[cfg(test)]

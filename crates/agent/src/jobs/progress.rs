@@ -11,7 +11,7 @@ use isthmus_wire::proto::{NodeLost, job_news};
 
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
-use crate::jobs::{part, tree};
+use crate::jobs::{own_site, part, tree};
 use crate::trunks::pause::{self, Lost};
 use crate::trunks::registry::Standing;
 
@@ -26,8 +26,8 @@ pub(crate) fn watch(node: &Arc<Node>, job: &Arc<Job>, standing: &Arc<Standing>, 
     if is_held || !lock(&job.trunks).insert(standing.kept.id) {
         return;
     }
-    let (here, own, watched, trunk) = (node.clone(), node.name().to_string(), job.clone(), standing.clone());
-    part::spawn(&here, job, "watching a trunk", async move {
+    let (node, own, watched, trunk) = (node.clone(), node.name().to_string(), job.clone(), standing.clone());
+    part::spawn(&node.clone(), job, "watching a trunk", async move {
         let job = watched;
         let tell = |mut kind| {
             match &mut kind {
@@ -46,6 +46,9 @@ pub(crate) fn watch(node: &Arc<Node>, job: &Arc<Job>, standing: &Arc<Standing>, 
             // Those that hold the job may have judged before.
             _ if job.holding.ending.is_cancelled() => {}
             Lost::Silent(time, _) | Lost::Swallowed(time) => {
+                if let Some(cut_off) = own_site::is_cut_off_beside_head(&node, &job, time).await {
+                    return job.news.send(job_news::Kind::CutOff(cut_off));
+                }
                 let (node, reason) = (host.name.to_string(), format!("{lost} (from {own})"));
                 let lost = NodeLost { node, reason, ago_ms: millis(time) };
                 job.news.send(job_news::Kind::NodeLost(lost));
