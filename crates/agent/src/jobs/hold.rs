@@ -320,6 +320,7 @@ pub(crate) async fn holder_lost(
         }
     };
     tracing::warn!(job = %job.id, holder = %holder.name, reason = %lost, "the node that holds the job here is lost: the job ends here");
+    node.given_up().note(job.id, lost.to_string());
     if let Lost::Silent(..) | Lost::Swallowed(_) = lost {
         let ago_ms = millis(node.trunks().cut_for(&holder.name).unwrap_or_default());
         let lost = proto::NodeLost { node: node.name().to_string(), reason: lost.to_string(), ago_ms };

@@ -9,6 +9,7 @@
 //! | [`job_directory`] | a job's files |
 //! | `tree` | which node of a job holds which |
 //! | `hold` | holding them |
+//! | `given_up` | why it has ended at this node alone |
 //! | `told` | the head is told of the loss of a node by those that it held |
 //! | `own_site` | whether the head's own site is cut off |
 //! | `stop` | ends all jobs when the agent is stopped |
@@ -22,6 +23,7 @@
 
 pub(crate) mod begin;
 pub(crate) mod calls;
+pub(crate) mod given_up;
 pub(crate) mod hold;
 pub(crate) mod holding;
 pub(crate) mod job;

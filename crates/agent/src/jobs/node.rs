@@ -20,6 +20,7 @@ use tracing::info;
 
 use crate::carrying::black_hole::BlackHole;
 use crate::carrying::ports::PortCounter;
+use crate::jobs::given_up::GivenUp;
 use crate::jobs::job::Job;
 use crate::observing::heartbeat::beat::Heartbeats;
 use crate::observing::leftovers;
@@ -93,6 +94,7 @@ pub(crate) struct Node {
     /// node → gRPC server: a connection for gRPC.
     calls_tx: mpsc::Sender<Served>,
     jobs: Mutex<HashMap<JobId, Arc<Job>>>,
+    given_up: GivenUp,
     /// The agent stops: no further job begins.
     stopping: AtomicBool,
 }
@@ -134,6 +136,7 @@ impl Node {
             rails,
             calls_tx,
             jobs,
+            given_up: GivenUp::default(),
             stopping: AtomicBool::new(false),
         }
     }
@@ -269,6 +272,10 @@ impl Node {
 
     pub(crate) fn job(&self, id: JobId) -> Option<Arc<Job>> {
         lock(&self.jobs).get(&id).cloned()
+    }
+
+    pub(crate) fn given_up(&self) -> &GivenUp {
+        &self.given_up
     }
 
     pub(crate) fn jobs(&self) -> Vec<Arc<Job>> {

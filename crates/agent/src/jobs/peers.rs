@@ -64,10 +64,11 @@ impl PeerService {
     }
 
     fn job(&self, id: &str) -> Result<Arc<Job>, Status> {
-        let id = parse_job(id)?;
-        self.node
-            .job(id)
-            .ok_or_else(|| Status::not_found(format!("job {id} does not run on {}", self.node.name())))
+        let (id, name) = (parse_job(id)?, self.node.name());
+        self.node.job(id).ok_or_else(|| match self.node.given_up().why(id) {
+            Some(reason) => Status::aborted(format!("{reason} (from {name})")),
+            None => Status::not_found(format!("job {id} does not run on {name}")),
+        })
     }
 }
 
