@@ -36,13 +36,15 @@ impl Services {
         Ok(())
     }
 
-    /// Starts one again that was killed. Its log is a file: nobody reads a pipe meanwhile.
-    /// The log is a new one each time.
+    /// Starts one again that was killed, as a service manager does: one that ends before it
+    /// serves, as an agent does whose gateway is away, is started anew. Its log is a file:
+    /// nobody reads a pipe meanwhile. The log is a new one each time.
     pub(super) fn start(&mut self, world: &World, service: Service) -> Result<()> {
         let (machine, role) = service;
         let (binary, state) = (isthmus().display().to_string(), format!("/var/lib/isthmus/{role}"));
         let (config, log) = (World::config(role), log(world, service));
-        let words = ["sh", "-c", "log=$1; shift; exec \"$@\" 2>\"$log\"", "sh", log.as_str()];
+        let script = "log=$1; shift; until \"$@\" 2>\"$log\" || grep -q ' ready' \"$log\"; do sleep 1; done";
+        let words = ["sh", "-c", script, "sh", log.as_str()];
         let words = [&words[..], &[binary.as_str(), role, "--state", &state, "--config", &config]].concat();
         // What an earlier one has written doesn't count.
         let _ = fs::remove_file(&log);
