@@ -9,6 +9,7 @@
 //! | [`accept`] | a carrier that another node has dialed |
 //! | [`calls`] | gRPC with another agent, over a stream |
 //! | [`pause`] | what a job does while a trunk is cut |
+//! | [`ways`] | how their carriers were dialed |
 //! | [`seen`] | what a user sees of them |
 //! | [`keep`] | what a trunk does here: streams that the peer opens, dials of its carriers |
 
@@ -20,6 +21,7 @@ pub(crate) mod open;
 pub(crate) mod pause;
 pub(crate) mod registry;
 pub(crate) mod seen;
+mod ways;
 
 /// Protocol name (ALPN, RFC 7301) of a carrier. An agent without trunks takes
 /// [`STREAM_PROTOCOL`](isthmus_reach::carrier::STREAM_PROTOCOL) instead.

@@ -14,14 +14,13 @@ use isthmus_wire::way::{self, WAY_LEN};
 use isthmus_wire::{GridName, proto};
 use tokio::sync::Mutex as AsyncMutex;
 
+use super::ways::Ways;
+
 /// How long a peer counts as one without trunks.
 const WITHOUT: Duration = Duration::from_secs(600);
 /// Trunks that one peer may make: each of its agent's processes one, and some that are
 /// about to end.
 const PER_PEER: usize = 8;
-
-/// Carriers of a trunk whose ways are known: as many as it may have at once.
-const CARRIERS: usize = 64;
 
 /// How a carrier of a trunk was dialed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -49,14 +48,6 @@ pub(crate) struct Last {
     pub way: Option<Way>,
     /// Its addresses, for messages.
     pub ends: Arc<str>,
-}
-
-/// How each carrier of a trunk was dialed, by whichever end.
-#[derive(Debug, Default)]
-struct Ways {
-    by_carrier: HashMap<CarrierId, Way>,
-    /// That of a carrier which is about to join: it carries before its number is known here.
-    joining: Option<Way>,
 }
 
 impl Way {
@@ -108,41 +99,37 @@ impl Standing {
 
     /// A carrier that this end has dialed in this way is about to join.
     pub(crate) fn joins(&self, way: Option<Way>) {
-        lock(&self.ways).joining = way;
+        lock(&self.ways).joins(way);
     }
 
     /// It has joined.
     pub(crate) fn joined(&self, carrier: CarrierId, last: Last) {
-        let mut ways = lock(&self.ways);
-        ways.joining = None;
-        ways.by_carrier.extend(last.way.clone().map(|way| (carrier, way)));
+        lock(&self.ways).joined(carrier, last.way.clone());
         *lock(&self.last) = last;
     }
 
     /// The other end has told how it has dialed a carrier.
     pub(crate) fn told(&self, carrier: Option<CarrierId>, way: Way) {
-        let mut ways = lock(&self.ways);
-        if let Some(carrier) = carrier
-            && (ways.by_carrier.len() < CARRIERS || ways.by_carrier.contains_key(&carrier))
-        {
-            ways.by_carrier.insert(carrier, way.clone());
+        if lock(&self.ways).told(carrier, &way) {
+            lock(&self.last).way = Some(way);
         }
-        lock(&self.last).way = Some(way);
     }
 
     /// A carrier has ended.
     pub(crate) fn forget(&self, carrier: CarrierId) {
-        lock(&self.ways).by_carrier.remove(&carrier);
+        if let Some(way) = lock(&self.ways).ended(carrier) {
+            lock(&self.last).way = Some(way);
+        }
     }
 
     /// How a carrier was dialed, if that is known.
     pub(crate) fn way_of(&self, carrier: CarrierId) -> Option<Way> {
-        lock(&self.ways).by_carrier.get(&carrier).cloned()
+        lock(&self.ways).of(carrier)
     }
 
     /// How a carrier was probably dialed of which nothing is known yet.
     pub(crate) fn likely_way(&self) -> Option<Way> {
-        let joining = lock(&self.ways).joining.clone();
+        let joining = lock(&self.ways).joining();
         joining.or_else(|| self.last().way)
     }
 }
