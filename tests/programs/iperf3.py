@@ -23,9 +23,10 @@ def measure(peer, *arguments):
     deadline = time.monotonic() + DEADLINE_S
     while True:
         told = iperf3("--client", peer, "--parallel", str(STREAMS), "--time", "1", *arguments)
-        # The server isn't there yet, or not again.
+        # The server isn't there yet, or not again, or hasn't ended the test before.
         error = told.get("error", "")
-        if not (error.startswith("unable to connect to server") and "refused" in error):
+        is_refused = error.startswith("unable to connect to server") and "refused" in error
+        if not is_refused and "busy running a test" not in error:
             return told
         assert time.monotonic() < deadline, told
         time.sleep(0.1)
