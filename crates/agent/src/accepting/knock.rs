@@ -10,6 +10,7 @@ use std::collections::hash_map::Entry;
 use std::future::poll_fn;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -19,8 +20,9 @@ use isthmus_net::lock;
 use isthmus_net::loopback::{Buffers, Sources};
 use isthmus_wire::preamble::Status;
 use isthmus_wire::shim::End;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::SockRef;
-use tokio::io::ReadBuf;
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
@@ -59,14 +61,31 @@ impl Held {
 
     /// Waits for data, or the end; without end once it is taken.
     async fn readable(&self) {
-        // That the socket is said to be ready isn't enough: tokio may be wrong, and is with one
-        // just accepted.
         let readable = |context: &mut Context<'_>| match &*lock(&self.0) {
-            Some(stream) => stream.poll_peek(context, &mut ReadBuf::new(&mut [0])).map(drop),
+            Some(stream) => poll_readable(stream, context),
             None => Poll::Pending,
         };
         poll_fn(readable).await;
     }
+}
+
+/// That tokio says so isn't enough: it may be wrong, and is with a socket just accepted. The
+/// kernel is asked by a call that takes nothing away; one that peeks would take a reset, of which
+/// the program is to read.
+fn poll_readable(stream: &TcpStream, context: &mut Context<'_>) -> Poll<()> {
+    while stream.poll_read_ready(context).is_ready() {
+        let look = || {
+            let mut asked = [PollFd::new(stream.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut asked, PollTimeout::ZERO) {
+                Ok(0) => Err(io::ErrorKind::WouldBlock.into()),
+                _ => Ok(()),
+            }
+        };
+        if stream.try_io(Interest::READABLE, look).is_ok() {
+            return Poll::Ready(());
+        }
+    }
+    Poll::Pending
 }
 
 /// Knocks that no `accept` has fetched yet, by source.
@@ -322,7 +341,7 @@ mod tests {
     async fn a_listener_that_waits_for_data_accepts_the_knock_with_it() {
         let (listener, port) = deferring();
         let (knocks, sources) = (Knocks::default(), Sources::bind().unwrap());
-        for ends in [false, true] {
+        for how in ["data", "end", "reset"] {
             let outside = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let mut initiator = TcpStream::connect(outside.local_addr().unwrap()).await.unwrap();
             let held = Held::new(outside.accept().await.unwrap().0);
@@ -334,11 +353,13 @@ mod tests {
             // Long enough for the kernel, which sends nothing again before 1 s.
             let early = tokio::time::timeout(Duration::from_millis(300), listener.accept()).await;
             assert!(early.is_err(), "accepted before there was data");
-            if ends {
-                initiator.shutdown().await.unwrap();
-            } else {
-                initiator.write_all(b"x").await.unwrap();
+            match how {
+                "data" => initiator.write_all(b"x").await.unwrap(),
+                "end" => initiator.shutdown().await.unwrap(),
+                _ => SockRef::from(&initiator).set_linger(Some(Duration::ZERO)).unwrap(),
             }
+            // What is left of it goes on, or is reset.
+            let initiator = (how != "reset").then_some(initiator);
             let accepted = tokio::time::timeout(DEADLINE * 6, listener.accept()).await;
             let (knock, peer) = accepted.expect("with the data").unwrap();
             assert_eq!(peer, SocketAddr::V4(from));
@@ -353,8 +374,12 @@ mod tests {
             drop(knock);
             watching.await.unwrap();
             drop(initiator);
-            socket.read_to_end(&mut bytes).await.unwrap();
-            assert_eq!(bytes, if ends { b"".as_slice() } else { b"x" });
+            let end = socket.read_to_end(&mut bytes).await.map_err(|error| error.kind());
+            let is_reset = end == Err(io::ErrorKind::ConnectionReset);
+            assert_eq!(
+                (bytes.as_slice(), is_reset),
+                (if how == "data" { b"x" } else { b"".as_slice() }, how == "reset")
+            );
         }
     }
 
