@@ -223,7 +223,8 @@ int full_listener(int *filler)
 int fill(int listener)
 {
 	int filler = tcp(0);
-	if (go(filler, at(own, port_of(listener))))
+	/* It has connected before it is in the queue: another one may still overtake it. */
+	if (go(filler, at(own, port_of(listener))) || await(listener, POLLIN, PATIENCE) != POLLIN)
 		die("filler");
 	return filler;
 }
