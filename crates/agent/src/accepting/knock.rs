@@ -73,7 +73,7 @@ impl Held {
 /// kernel is asked by a call that takes nothing away; one that peeks would take a reset, of which
 /// the program is to read.
 fn poll_readable(stream: &TcpStream, context: &mut Context<'_>) -> Poll<()> {
-    while stream.poll_read_ready(context).is_ready() {
+    while let Poll::Ready(ready) = stream.poll_read_ready(context) {
         let look = || {
             let mut asked = [PollFd::new(stream.as_fd(), PollFlags::POLLIN)];
             match poll(&mut asked, PollTimeout::ZERO) {
@@ -81,7 +81,7 @@ fn poll_readable(stream: &TcpStream, context: &mut Context<'_>) -> Poll<()> {
                 _ => Ok(()),
             }
         };
-        if stream.try_io(Interest::READABLE, look).is_ok() {
+        if ready.is_err() || stream.try_io(Interest::READABLE, look).is_ok() {
             return Poll::Ready(());
         }
     }

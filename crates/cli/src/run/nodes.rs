@@ -128,7 +128,7 @@ pub(super) fn choose(
             match unfit(head, node) {
                 None => add(&job_node(node), &node.name),
                 // Another owner's never comes.
-                Some(_) if is_site || (least.is_some() && node.owner == head.owner) => {}
+                Some(_) if is_site || (least.is_some() && may_be_own(head, node)) => {}
                 Some(reason) => return Err(ChoiceError::Unfit { node: node.name.clone(), reason }),
             }
         }
@@ -183,7 +183,7 @@ fn lacking(grid: &Candidates, chosen: &[JobNode]) -> Vec<(String, Reason)> {
     let is_chosen = |name: &str| chosen.iter().any(|node| node.name == name);
     let mut by_reason: BTreeMap<Reason, Vec<String>> = BTreeMap::new();
     // Those of others were never meant.
-    for node in grid.nodes.iter().filter(|node| node.owner == head.owner) {
+    for node in grid.nodes.iter().filter(|node| may_be_own(head, node)) {
         if let Some(reason) = unfit(head, node) {
             by_reason.entry(reason).or_default().push(node.name.clone());
         }
@@ -205,6 +205,12 @@ fn lacking(grid: &Candidates, chosen: &[JobNode]) -> Vec<(String, Reason)> {
 }
 
 /// Why a node can't take part in a job of this head, if it can't.
+/// Whether a node may have the head's owner. Of one that hasn't attached since the broker started
+/// none is known.
+fn may_be_own(head: &Node, node: &Node) -> bool {
+    node.owner == head.owner || node.owner.is_empty()
+}
+
 fn unfit(head: &Node, node: &Node) -> Option<Reason> {
     let others = "name other nodes with --nodes";
     let reason = |what, remedy| Some(Reason { what, remedy, may_pass: false });

@@ -144,6 +144,20 @@ fn jobs_of_fewer_nodes() {
     assert_eq!(got, format!("{}: name other nodes with --nodes, {lower}", wants("2 nodes", 3)));
 }
 
+/// The broker knows its name and no more.
+#[test]
+fn a_node_that_has_not_attached_since_the_broker_started() {
+    let mut grid = grid();
+    grid.nodes.retain(|node| node.up);
+    grid.nodes.push(Node { name: "n9.alpha".to_owned(), ..Node::default() });
+    let wanted = ["n1.beta", "n9.alpha"].map(str::to_owned);
+    let error = choose(&grid, &wanted, None).unwrap_err();
+    assert!(error.may_pass() && error.to_string().starts_with("n9.alpha cannot take part: "), "{error}");
+    let chosen = choose(&grid, &wanted, Some(1)).unwrap();
+    let line = left_out(&grid, &chosen);
+    assert_eq!(line.as_deref(), Some("goes without n9.alpha: its agent is not attached"));
+}
+
 #[test]
 fn a_head_that_is_not_attached() {
     let grid = Candidates { own: "n9.beta".to_owned(), ..grid() };
