@@ -204,13 +204,13 @@ fn lacking(grid: &Candidates, chosen: &[JobNode]) -> Vec<(String, Reason)> {
     by_reason.into_iter().map(text).collect()
 }
 
-/// Why a node can't take part in a job of this head, if it can't.
 /// Whether a node may have the head's owner. Of one that hasn't attached since the broker started
 /// none is known.
 fn may_be_own(head: &Node, node: &Node) -> bool {
     node.owner == head.owner || node.owner.is_empty()
 }
 
+/// Why a node can't take part in a job of this head, if it can't.
 fn unfit(head: &Node, node: &Node) -> Option<Reason> {
     let others = "name other nodes with --nodes";
     let reason = |what, remedy| Some(Reason { what, remedy, may_pass: false });

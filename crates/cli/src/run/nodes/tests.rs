@@ -150,7 +150,7 @@ fn a_node_that_has_not_attached_since_the_broker_started() {
     let mut grid = grid();
     grid.nodes.retain(|node| node.up);
     grid.nodes.push(Node { name: "n9.alpha".to_owned(), ..Node::default() });
-    let wanted = ["n1.beta", "n9.alpha"].map(str::to_owned);
+    let wanted = ["n1.alpha", "n9.alpha"].map(str::to_owned);
     let error = choose(&grid, &wanted, None).unwrap_err();
     assert!(error.may_pass() && error.to_string().starts_with("n9.alpha cannot take part: "), "{error}");
     let chosen = choose(&grid, &wanted, Some(1)).unwrap();
