@@ -140,6 +140,9 @@ impl Knocks {
         let (stream, mut expected) = connected.map_err(failed)?;
         let stream = TcpStream::from_std(stream).map_err(failed)?;
         let (incoming_tx, past_rx) = expected.ends.take().ok_or(Status::Failed)?;
+        if let Some(unfetched) = lock(&self.0).get_mut(&expected.from) {
+            unfetched.watched.queued(Instant::now());
+        }
         Ok(Knock { stream, from: expected.from, past_rx, incoming_tx })
     }
 
@@ -151,7 +154,7 @@ impl Knocks {
             Entry::Vacant(vacant) => {
                 let (incoming_tx, incoming_rx) = oneshot::channel();
                 let (past_tx, past_rx) = oneshot::channel();
-                let watched = Watched::new(to, Instant::now());
+                let watched = Watched::new(to);
                 vacant.insert(Unfetched { incoming_rx, past_tx: Some(past_tx), watched });
                 Some(Expected { knocks: self, from, ends: Some((incoming_tx, past_rx)) })
             }
@@ -311,6 +314,25 @@ mod tests {
         let incoming = knocks.fetch(from).await.unwrap();
         assert!(incoming.socket.is_none() && incoming.peer == INITIATOR);
         assert!(lock(&knocks.0).is_empty());
+    }
+
+    /// The kernel doesn't know it yet: that says nothing of the program.
+    #[tokio::test]
+    async fn a_knock_at_a_full_queue_is_looked_at_once_it_is_in() {
+        let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        listener.bind(&"127.64.9.9:0".parse::<SocketAddr>().unwrap().into()).unwrap();
+        listener.listen(0).unwrap();
+        let at = listener.local_addr().unwrap().as_socket().unwrap();
+        let (knocks, sources) = (Knocks::default(), Sources::bind().unwrap());
+        let _filler = TcpStream::connect(at).await.unwrap();
+        let late = || Instant::now() + DEADLINE;
+        let knocking = knocks.knock(&sources, (Ipv4Addr::new(127, 64, 9, 9), at.port()), |_| ());
+        tokio::pin!(knocking);
+        assert!(tokio::time::timeout(Duration::from_millis(200), &mut knocking).await.is_err(), "no room");
+        assert!(knocks.to_look_at(late(), 9).is_empty());
+        drop(listener.accept().unwrap());
+        let knock = knocking.await.unwrap();
+        assert_eq!(knocks.to_look_at(late(), 9)[0].0, knock.from);
     }
 
     /// A listener that waits for data, longer than any test.

@@ -50,24 +50,30 @@ pub(crate) enum Look {
 pub(crate) struct Watched {
     /// The program's end.
     pub to: SocketAddrV4,
-    next_look: Instant,
+    /// None before the kernel has it: a full queue drops it, and it is sent again.
+    next_look: Option<Instant>,
     was_accepted: bool,
     /// It is carried.
     pub is_past: bool,
 }
 
 impl Watched {
-    pub(crate) fn new(to: SocketAddrV4, now: Instant) -> Self {
-        Self { to, next_look: now + INTERVAL, was_accepted: false, is_past: false }
+    pub(crate) fn new(to: SocketAddrV4) -> Self {
+        Self { to, next_look: None, was_accepted: false, is_past: false }
+    }
+
+    /// The kernel has it in the listener's queue.
+    pub(crate) fn queued(&mut self, now: Instant) {
+        self.next_look = Some(now + INTERVAL);
     }
 
     pub(crate) fn is_due(&self, now: Instant) -> bool {
-        self.next_look <= now
+        self.next_look.is_some_and(|next| next <= now)
     }
 
     /// What was found. Accepted in two looks, it is past: between them any shim has fetched it.
     pub(crate) fn look(&mut self, found: Found, now: Instant) -> Look {
-        self.next_look = now + if self.is_past { LATER } else { INTERVAL };
+        self.next_look = Some(now + if self.is_past { LATER } else { INTERVAL });
         match found {
             Found::Nowhere => return Look::Goes,
             Found::Queued => {}
@@ -170,8 +176,10 @@ mod tests {
             ("closed", &[Accepted, Nowhere], &[Stays, Goes]),
             ("closed later", &[Accepted, Accepted, Nowhere], &[Stays, IsPast, Goes]),
         ] {
-            let mut watched = Watched::new("127.64.0.1:80".parse().unwrap(), start);
+            let mut watched = Watched::new("127.64.0.1:80".parse().unwrap());
             let mut now = start;
+            assert!(!watched.is_due(now + LATER), "{what}");
+            watched.queued(now);
             assert!(!watched.is_due(now), "{what}");
             for (found, want) in finds.iter().zip(want) {
                 now += INTERVAL;
