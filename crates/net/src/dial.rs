@@ -122,22 +122,28 @@ pub async fn direct(
     let connecting = async {
         let to = resolve(address).await?;
         let from = || options.source.map_or_else(|| source_towards(to), |source| source.to_string());
-        let failed = |source| DialError::Connect { from: from(), to, source };
-        let socket = match to {
-            SocketAddr::V4(_) => TcpSocket::new_v4(),
-            SocketAddr::V6(_) => TcpSocket::new_v6(),
-        }
-        .map_err(failed)?;
-        options.apply(&socket).map_err(failed)?;
-        if let Some(source) = options.source {
-            socket.bind(SocketAddrV4::new(source, 0).into()).map_err(failed)?;
-        }
-        let stream = socket.connect(to).await.map_err(failed)?;
-        stream.set_nodelay(true).map_err(failed)?;
-        Ok(stream)
+        connect(to, options).await.map_err(|source| DialError::Connect { from: from(), to, source })
     };
     let late = |Late(waited)| DialError::TimedOut { to: address.to_owned(), waited };
     deadline.bound(connecting).await.map_err(late)?
+}
+
+/// Opens a connection, without a deadline.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) async fn connect(to: SocketAddr, options: SocketOptions) -> io::Result<TcpStream> {
+    let socket = match to {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    options.apply(&socket)?;
+    if let Some(source) = options.source {
+        socket.bind(SocketAddrV4::new(source, 0).into())?;
+    }
+    let stream = socket.connect(to).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
 
 /// Connects and sends `first`: a ticket to a relay (`relay`), or the id of a

@@ -8,17 +8,16 @@ use std::time::{Duration, Instant};
 
 use hyper_util::rt::TokioIo;
 use isthmus_plan::limits;
-use nix::sys::socket::setsockopt;
-use nix::sys::socket::sockopt::TcpMaxSeg;
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpSocket, TcpStream, lookup_host};
+use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use super::{CONNECT_TIMEOUT, HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, PING_TIMEOUT};
 use super::{misdirected, versions};
 use crate::credentials::{ALPN_H2, Credentials, CredentialsError, anonymous_client_config};
+use crate::dial::{self, SocketOptions};
 use crate::identity::Identity;
 use crate::keepalive;
 use crate::packets::{self, Progress};
@@ -218,7 +217,7 @@ fn plain_endpoint() -> Result<Endpoint, tonic::transport::Error> {
 /// The longest segment of a connection in both directions, in bytes: IPv4 packets of 1280 bytes,
 /// which IPv6 wants of every link (RFC 8200, section 5). So services stay connected over nearly all
 /// ways that swallow large packets. What they send each other is little.
-const SEGMENT: u32 = 1240;
+const SEGMENT: u16 = 1240;
 /// After what silence of a handshake shorter segments are tried, and which: not more of them,
 /// because the server may be slow since many connect at once.
 const HANGING: Duration = Duration::from_secs(5);
@@ -327,22 +326,15 @@ impl Target {
             self.error(None, stage, error)
         })?;
         let mut failure = self.error(None, Stage::Resolve, "the name has no address");
+        let options = SocketOptions { segment: Some(SEGMENT), ..SocketOptions::default() };
         for address in addresses {
-            match connect_tcp(address).await {
+            match dial::connect(address, options).await {
                 Ok(tcp) => return Ok(tcp),
                 Err(error) => failure = self.error(source_towards(address), Stage::Connect, error),
             }
         }
         Err(failure)
     }
-}
-
-async fn connect_tcp(to: SocketAddr) -> io::Result<TcpStream> {
-    let socket = if to.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    setsockopt(&socket, TcpMaxSeg, &SEGMENT)?;
-    let tcp = socket.connect(to).await?;
-    tcp.set_nodelay(true)?;
-    Ok(tcp)
 }
 
 /// Makes a handshake over a connection with shorter segments, and nothing else.
