@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_void};
 
 use crate::lock::Lock;
 use crate::raw;
-use crate::sys::{self, Errno, Fd, Result};
+use crate::sys::{Errno, Result};
 
 /// How far beyond, apart from requests.
 const HEADROOM: u64 = 64;
@@ -27,17 +27,6 @@ pub(crate) fn or_beyond(mut action: impl FnMut() -> Result<c_int>) -> Result<c_i
     match action() {
         Err(Errno(libc::EMFILE)) => beyond(action),
         other => other,
-    }
-}
-
-/// Whether no descriptor is left, tested by a dup of `fd`.
-pub(crate) fn is_reached(fd: Fd) -> bool {
-    match sys::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) {
-        Ok(copy) => {
-            let _ = sys::close(copy);
-            false
-        }
-        Err(Errno(errno)) => errno == libc::EMFILE,
     }
 }
 

@@ -597,23 +597,30 @@ fn message_header(part: &mut libc::iovec, control: &mut Control, control_len: us
 
 /// recvmsg(2) of a whole message with at most one descriptor.
 pub(crate) fn receive(fd: Fd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>)> {
-    // The kernel drops a descriptor that it finds no number for.
-    if limit::is_reached(fd) { limit::beyond(|| receive_now(fd, bytes)) } else { receive_now(fd, bytes) }
+    // The kernel drops a descriptor that it finds no number for, and another thread may take
+    // the last one at any moment. One that is only looked at stays in the message.
+    let seen = receive_with(fd, bytes, libc::MSG_PEEK, size_of::<Control>())?;
+    if seen.is_cut {
+        let received = limit::beyond(|| receive_with(fd, bytes, libc::MSG_WAITALL, size_of::<Control>()))?;
+        return Ok((received.len, received.passed));
+    }
+    Ok((receive_with(fd, bytes, libc::MSG_WAITALL, 0)?.len, seen.passed))
 }
 
-fn receive_now(fd: Fd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>)> {
+struct Received {
+    len: usize,
+    passed: Option<OwnedFd>,
+    /// Whether the message has a descriptor that isn't here.
+    is_cut: bool,
+}
+
+fn receive_with(fd: Fd, bytes: &mut [u8], flags: c_int, control_len: usize) -> Result<Received> {
     let mut control = Control([0; 32]);
     let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    let mut message = message_header(&mut part, &mut control, size_of::<Control>());
+    let mut message = message_header(&mut part, &mut control, control_len);
+    let flags = flags | libc::MSG_CMSG_CLOEXEC | libc::MSG_NOSIGNAL;
     // SAFETY: all buffers that `message` names live through the call.
-    let len = check(unsafe {
-        raw::call!(
-            libc::SYS_recvmsg,
-            fd,
-            &raw mut message,
-            libc::MSG_CMSG_CLOEXEC | libc::MSG_WAITALL | libc::MSG_NOSIGNAL,
-        )
-    })?;
+    let len = check(unsafe { raw::call!(libc::SYS_recvmsg, fd, &raw mut message, flags) })?;
     // SAFETY: `message` is as the kernel filled it in.
     let header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
     let mut passed = None;
@@ -626,7 +633,8 @@ fn receive_now(fd: Fd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>)> {
             passed = Some(OwnedFd(fd));
         }
     }
-    Ok((usize::try_from(len).unwrap_or(0), passed))
+    let is_cut = message.msg_flags & libc::MSG_CTRUNC != 0;
+    Ok(Received { len: usize::try_from(len).unwrap_or(0), passed, is_cut })
 }
 
 /// sendmsg(2) of a whole message with one descriptor.

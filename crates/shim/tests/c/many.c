@@ -4,12 +4,13 @@
 #include "probe.h"
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-enum { SELECTORS = 100, COPIES = 100, SOCKETS = 1000, LINGER_SECONDS = 8, FORKS = 20 };
+enum { SELECTORS = 100, COPIES = 100, SOCKETS = 1000, LINGER_SECONDS = 8, FORKS = 20, LAST = 60 };
 
 static struct sockaddr_in server;
 
@@ -269,6 +270,49 @@ static int few_at_most(int most, int open)
 	return status == 0;
 }
 
+static atomic_int has_connected;
+
+static void *use_the_last(void *unused)
+{
+	while (!has_connected)
+		close(dup(STDERR_FILENO));
+	return unused;
+}
+
+/* Connects need no descriptor, whoever takes the last one at any moment. */
+static void the_last_descriptor(void)
+{
+	struct rlimit before, few;
+	int fd[LAST], rest[300], used = 0, good = 0;
+	pthread_t thread;
+	getrlimit(RLIMIT_NOFILE, &before);
+	few = before;
+	few.rlim_cur = 300;
+	setrlimit(RLIMIT_NOFILE, &few);
+	for (int i = 0; i < LAST; i++) {
+		fd[i] = tcp();
+		/* Every other one waits in connect. */
+		if (i % 2)
+			fcntl(fd[i], F_SETFL, 0);
+	}
+	while ((rest[used] = dup(STDERR_FILENO)) >= 0)
+		used++;
+	close(rest[--used]);
+	pthread_create(&thread, NULL, use_the_last, NULL);
+	for (int i = 0; i < LAST; i++) {
+		int error = connect_to(fd[i], server);
+		good += error == (i % 2 ? 0 : EINPROGRESS) && await(fd[i], POLLOUT) == POLLOUT && echoes(fd[i]);
+	}
+	has_connected = 1;
+	pthread_join(thread, NULL);
+	check("60 connects while a thread takes the last descriptor", good == LAST, "%d good", good);
+	for (int i = 0; i < LAST; i++)
+		close(fd[i]);
+	while (used > 0)
+		close(rest[--used]);
+	setrlimit(RLIMIT_NOFILE, &before);
+}
+
 static void descriptors(void)
 {
 	int good = few_descriptors(300, 285);
@@ -276,6 +320,7 @@ static void descriptors(void)
 	good = few_descriptors(1024, 1000);
 	check("1000 connects with 1024 descriptors", good == 1000, "%d good", good);
 	check("270 connects with 300 descriptors at the most", few_at_most(300, 270), "not");
+	the_last_descriptor();
 }
 
 /* As before a program starts another, while connects are under way. */
