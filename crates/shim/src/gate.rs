@@ -161,7 +161,7 @@ pub(crate) fn copied(fd: Fd, new: Fd) {
             if is_left && !list.items.values().any(|pending| pending.cookie == then) {
                 let flags = sys::fcntl(new, libc::F_GETFD, 0).unwrap_or(0);
                 let closes = if flags & libc::FD_CLOEXEC == 0 { 0 } else { libc::O_CLOEXEC };
-                let _ = sys::dup3(fd, new, closes);
+                let _ = sys::replace(fd, new, closes);
             }
         });
     }

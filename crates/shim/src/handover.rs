@@ -20,7 +20,7 @@ pub(crate) fn replace(numbers: &mut Numbers, fd: Fd, cookie: u64, new: &OwnedFd)
     numbers::turn();
     numbers.unwatch(fd);
     let replaced = numbers::ring(fd)
-        .try_for_each(|number| sys::dup3(new.raw(), number, close_on_exec(number)).map(drop));
+        .try_for_each(|number| sys::replace(new.raw(), number, close_on_exec(number)).map(drop));
     owner::named(fd);
     numbers.renew(fd, sys::cookie(new.raw()));
     numbers.watch_again(fd);
@@ -42,7 +42,7 @@ pub(crate) fn replace_accepted(listener: Fd, accepted: Fd, new: &OwnedFd, flags:
     let wanted = if flags & libc::SOCK_NONBLOCK == 0 { status } else { status | libc::O_NONBLOCK };
     sys::fcntl(new.raw(), libc::F_SETFL, i64::from(wanted))?;
     let close_on_exec = if flags & libc::SOCK_CLOEXEC == 0 { 0 } else { libc::O_CLOEXEC };
-    sys::dup3(new.raw(), accepted, close_on_exec)?;
+    sys::replace(new.raw(), accepted, close_on_exec)?;
     owner::named(accepted);
     Ok(())
 }

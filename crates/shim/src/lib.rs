@@ -177,7 +177,7 @@ mod load {
         if !LOCKED.swap(false, Ordering::Relaxed) {
             return;
         }
-        limit::after_fork();
+        limit::after_fork_in_parent();
         keepalive::after_fork();
         failed::after_fork();
         ends::after_fork();
@@ -189,7 +189,7 @@ mod load {
         if !LOCKED.swap(false, Ordering::Relaxed) {
             return;
         }
-        limit::after_fork();
+        limit::after_fork_in_child();
         keepalive::after_fork();
         failed::after_fork();
         ends::after_fork();

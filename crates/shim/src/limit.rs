@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_void};
 
 use crate::lock::Lock;
 use crate::raw;
-use crate::sys::{Errno, Result};
+use crate::sys::{Errno, Fd, Result};
 
 /// How far beyond, apart from requests.
 const HEADROOM: u64 = 64;
@@ -19,8 +19,20 @@ const SMALL_SHARE: u64 = 64;
 /// They may always use so many.
 const LEAST: u64 = 16;
 
-/// How many threads are beyond the limit, and what it was before the first.
-static BEYOND: Lock<(usize, Option<libc::rlimit>)> = Lock::new((0, None));
+/// Who is beyond the limit.
+static BEYOND: Lock<Beyond> = Lock::new(Beyond { threads: 0, raised: None });
+
+struct Beyond {
+    threads: usize,
+    raised: Option<Raised>,
+}
+
+/// The soft limit as the program has set it, and as it is for the moment.
+#[derive(Clone, Copy)]
+struct Raised {
+    from: u64,
+    to: u64,
+}
 
 /// Calls `action`, and again beyond the limit if that was reached.
 pub(crate) fn or_beyond(mut action: impl FnMut() -> Result<c_int>) -> Result<c_int> {
@@ -30,24 +42,55 @@ pub(crate) fn or_beyond(mut action: impl FnMut() -> Result<c_int>) -> Result<c_i
     }
 }
 
+/// Calls `action`, which gives `fd` another file, and again with the limit above `fd` if it must
+/// be: the program got the number while the limit was raised, or has lowered the limit since.
+pub(crate) fn or_above(fd: Fd, mut action: impl FnMut() -> Result<c_int>) -> Result<c_int> {
+    let number = u64::try_from(fd).unwrap_or(0);
+    match action() {
+        Err(Errno(libc::EBADF)) if current().is_some_and(|limit| limit.rlim_cur <= number) => {
+            raised(number + 1, action)
+        }
+        other => other,
+    }
+}
+
 /// Calls `action` with the soft limit raised, as far as the hard one lets it.
 pub(crate) fn beyond<R>(action: impl FnOnce() -> R) -> R {
-    BEYOND.with(|(count, before)| {
-        *count += 1;
-        if *count == 1 {
-            *before = raise();
+    raised(0, action)
+}
+
+/// The same with a limit of at least `least`.
+fn raised<R>(least: u64, action: impl FnOnce() -> R) -> R {
+    BEYOND.with(|beyond| {
+        beyond.threads += 1;
+        let Some(limit) = current() else { return };
+        let room = if beyond.threads == 1 { far_beyond(&limit) } else { 0 };
+        let to = room.max(least).min(limit.rlim_max);
+        if to > limit.rlim_cur && set(&libc::rlimit { rlim_cur: to, ..limit }) {
+            let from = beyond.raised.map_or(limit.rlim_cur, |raised| raised.from);
+            beyond.raised = Some(Raised { from, to });
         }
     });
     let result = action();
-    BEYOND.with(|(count, before)| {
-        *count = count.saturating_sub(1);
-        if *count == 0
-            && let Some(before) = before.take()
-        {
-            let _ = set(&before);
+    BEYOND.with(|beyond| {
+        beyond.threads = beyond.threads.saturating_sub(1);
+        if beyond.threads == 0 {
+            beyond.lower();
         }
     });
     result
+}
+
+impl Beyond {
+    fn lower(&mut self) {
+        if let Some(Raised { from, to }) = self.raised.take()
+            && let Some(limit) = current()
+            // Unless the program has set another one meanwhile.
+            && limit.rlim_cur == to
+        {
+            let _ = set(&libc::rlimit { rlim_cur: from, ..limit });
+        }
+    }
 }
 
 /// Keeps the count consistent over a fork.
@@ -55,9 +98,18 @@ pub(crate) fn before_fork() {
     BEYOND.before_fork(|_| {});
 }
 
-/// Releases the count after a fork, in parent and child.
-pub(crate) fn after_fork() {
+/// Releases the count after a fork.
+pub(crate) fn after_fork_in_parent() {
     BEYOND.after_fork(|_| {});
+}
+
+/// The threads that were beyond the limit are the parent's; the child has the limit that they
+/// raised.
+pub(crate) fn after_fork_in_child() {
+    BEYOND.after_fork(|beyond| {
+        beyond.threads = 0;
+        beyond.lower();
+    });
 }
 
 /// How many requests may wait for replies at once.
@@ -81,12 +133,6 @@ fn far_beyond(limit: &libc::rlimit) -> u64 {
     limit.rlim_cur.saturating_add(limit.rlim_cur / SHARE).saturating_add(HEADROOM)
 }
 
-fn raise() -> Option<libc::rlimit> {
-    let limit = current()?;
-    let raised = far_beyond(&limit).min(limit.rlim_max);
-    (raised > limit.rlim_cur && set(&libc::rlimit { rlim_cur: raised, ..limit })).then_some(limit)
-}
-
 /// The limits as they are.
 pub(crate) fn current() -> Option<libc::rlimit> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -105,6 +151,11 @@ fn set(limit: &libc::rlimit) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::{self, OwnedFd};
+    use std::sync::{Mutex, PoisonError};
+
+    /// The process has one limit.
+    static LIMIT: Mutex<()> = Mutex::new(());
 
     #[test]
     fn what_requests_may_use() {
@@ -124,9 +175,35 @@ mod tests {
 
     #[test]
     fn room_beyond_the_limit_is_there_for_a_moment() {
+        let _alone = LIMIT.lock().unwrap_or_else(PoisonError::into_inner);
         let before = current().unwrap();
         let within = beyond(|| current().unwrap());
         assert_eq!(within.rlim_cur, far_beyond(&before).min(before.rlim_max));
         assert_eq!(current().unwrap().rlim_cur, before.rlim_cur);
+    }
+
+    #[test]
+    fn a_number_above_the_limit_gets_another_file() {
+        let _alone = LIMIT.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = current().unwrap();
+        let [open, other] = [0; 2].map(|_| sys::socket(libc::AF_INET, libc::SOCK_STREAM).unwrap());
+        let number = sys::fcntl(open.raw(), libc::F_DUPFD_CLOEXEC, 700).map(OwnedFd::from_raw).unwrap();
+        assert!(set(&libc::rlimit { rlim_cur: 700, ..before }));
+        let replaced = sys::replace(other.raw(), number.raw(), libc::O_CLOEXEC);
+        let after = current().unwrap().rlim_cur;
+        assert!(set(&before));
+        assert_eq!((replaced, after), (Ok(number.raw()), 700));
+        assert_eq!(sys::cookie(number.raw()), sys::cookie(other.raw()));
+    }
+
+    #[test]
+    fn a_limit_that_the_program_sets_meanwhile_stays() {
+        let _alone = LIMIT.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = current().unwrap();
+        let own = libc::rlimit { rlim_cur: before.rlim_cur - 1, ..before };
+        beyond(|| assert!(set(&own)));
+        let after = current().unwrap().rlim_cur;
+        assert!(set(&before));
+        assert_eq!(after, own.rlim_cur);
     }
 }

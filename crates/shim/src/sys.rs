@@ -236,6 +236,11 @@ pub(crate) fn dup3(from: Fd, to: Fd, flags: c_int) -> Result<c_int> {
     check(unsafe { raw::call!(libc::SYS_dup3, from, to, flags) })
 }
 
+/// dup3(2) to a number that is open, also where it lies above the limit.
+pub(crate) fn replace(from: Fd, open: Fd, flags: c_int) -> Result<c_int> {
+    limit::or_above(open, || dup3(from, open, flags))
+}
+
 /// Which open file a descriptor stands for, and of what type it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {

@@ -72,7 +72,7 @@ impl Wakers {
     }
 
     fn set_spare(&self, fd: Fd) -> Result<c_int> {
-        sys::dup3(fd, self.spare.raw(), libc::O_CLOEXEC)
+        sys::replace(fd, self.spare.raw(), libc::O_CLOEXEC)
     }
 
     /// All of its descriptors.

@@ -313,6 +313,32 @@ static void the_last_descriptor(void)
 	setrlimit(RLIMIT_NOFILE, &before);
 }
 
+/* Sockets whose numbers are above a limit that was lowered since. */
+static void above_the_limit(void)
+{
+	struct rlimit before, few;
+	int fd[2] = {tcp(), tcp()}, high[2], good = 0;
+	getrlimit(RLIMIT_NOFILE, &before);
+	few = before;
+	few.rlim_cur = 300;
+	for (int i = 0; i < 2; i++) {
+		high[i] = fcntl(fd[i], F_DUPFD_CLOEXEC, 400);
+		close(fd[i]);
+	}
+	setrlimit(RLIMIT_NOFILE, &few);
+	for (int i = 0; i < 2; i++) {
+		if (i)
+			fcntl(high[i], F_SETFL, 0);
+		int error = connect_to(high[i], server);
+		good += error == (i ? 0 : EINPROGRESS) && await(high[i], POLLOUT) == POLLOUT && echoes(high[i]);
+		close(high[i]);
+	}
+	struct rlimit after;
+	getrlimit(RLIMIT_NOFILE, &after);
+	setrlimit(RLIMIT_NOFILE, &before);
+	check("connects of sockets above the limit", good == 2 && after.rlim_cur == 300, "%d good", good);
+}
+
 static void descriptors(void)
 {
 	int good = few_descriptors(300, 285);
@@ -321,6 +347,7 @@ static void descriptors(void)
 	check("1000 connects with 1024 descriptors", good == 1000, "%d good", good);
 	check("270 connects with 300 descriptors at the most", few_at_most(300, 270), "not");
 	the_last_descriptor();
+	above_the_limit();
 }
 
 /* As before a program starts another, while connects are under way. */
