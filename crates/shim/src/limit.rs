@@ -133,6 +133,13 @@ fn far_beyond(limit: &libc::rlimit) -> u64 {
     limit.rlim_cur.saturating_add(limit.rlim_cur / SHARE).saturating_add(HEADROOM)
 }
 
+/// The soft limit as the program has set it.
+pub(crate) fn of_program() -> Option<u64> {
+    let limit = current()?;
+    let raised = BEYOND.with(|beyond| beyond.raised);
+    Some(raised.filter(|raised| raised.to == limit.rlim_cur).map_or(limit.rlim_cur, |raised| raised.from))
+}
+
 /// The limits as they are.
 pub(crate) fn current() -> Option<libc::rlimit> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

@@ -21,12 +21,14 @@ impl List {
     }
 
     /// Closes old sockets, and moves the descriptors of requests beyond the program's limit,
-    /// which the program has reached. Returns whether there is room now.
+    /// which the program has reached. Returns whether there is room now, or may be in a moment.
     pub(crate) fn give_way(&mut self) -> bool {
-        let Some(first) = limit::current().and_then(|limit| Fd::try_from(limit.rlim_cur).ok()) else {
+        let Some(first) = limit::of_program().and_then(|limit| Fd::try_from(limit).ok()) else {
             return false;
         };
-        let mut has_moved = !self.old.is_empty();
+        // The helper has some in hand.
+        let is_answered = |pending: &Pending| matches!(pending.ask, Ask::Answered);
+        let mut may_have_room = !self.old.is_empty() || self.items.values().any(is_answered);
         self.old.clear();
         let Self { items, numbers, .. } = self;
         limit::beyond(|| {
@@ -34,12 +36,12 @@ impl List {
                 pending.ask.each_kept(&mut |kept| {
                     if kept.move_beyond(first) {
                         numbers.own(kept.raw());
-                        has_moved = true;
+                        may_have_room = true;
                     }
                 });
             }
         });
-        has_moved
+        may_have_room
     }
 
     /// Has a socket be known, under all its numbers.
