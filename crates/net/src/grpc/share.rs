@@ -1,6 +1,6 @@
 //! How much of a service one member may take at once, over all its connections: what it needs
 //! in a job of 1,000 nodes, and while connections of before that are dead are not yet closed.
-//! docs/operators.md has the table, with what is really open.
+//! docs/security.md has the table, with what is really open.
 
 use crate::Role;
 use crate::calls::At;
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn who_calls_for_itself_gets_little() {
-        // As docs/operators.md has it.
+        // As docs/security.md has it.
         for (at, role, connections, calls) in [
             (At::Broker, Role::Gateway, 32, 8192),
             (At::Broker, Role::Admin, 64, 256),
