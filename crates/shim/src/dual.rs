@@ -163,7 +163,7 @@ pub(crate) fn dissolve(fd: Fd) -> Result<()> {
     let new = socket(Family::Mapped, 0).map_err(|_| Errno(libc::ENOBUFS))?;
     pending::with(|list| {
         list.find(fd)?;
-        handover::replace(&mut list.numbers, fd, cookie, &new).map(drop)
+        handover::replace(&mut list.numbers, fd, cookie, new.raw()).map(drop)
     })
 }
 

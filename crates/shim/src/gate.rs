@@ -6,7 +6,6 @@
 //! them waits with the lock held. What closes a file may linger, so it comes after.
 
 use std::ffi::{c_int, c_long, c_uint, c_ulong};
-use std::time::Duration;
 
 use libc::msghdr;
 
@@ -190,21 +189,18 @@ pub(crate) fn duplicate_to(from: Fd, to: Fd, duplicate: impl FnOnce() -> Result<
     result
 }
 
-/// Calls `open`, which gives out a number; again as long as the shim's own may be in the way.
+/// Calls `open`, which gives out a number; again as long as the shim's own are in the way.
 pub(crate) fn with_room(mut open: impl FnMut() -> c_int) -> c_int {
+    // The helper may take the room again, for the next request.
     const TRIES: usize = 50;
-    const PAUSE: Duration = Duration::from_millis(1);
     let mut fd = open();
-    for tries in 0..TRIES {
+    for _ in 0..TRIES {
         if fd >= 0 || sys::errno() != libc::EMFILE || job().is_none() || pending::elsewhere() {
             break;
         }
-        if tries > 0 {
-            let _ = sys::poll(&mut [], Some(PAUSE));
-        }
-        let may_have_room = pending::with(List::give_way);
+        let has_room = pending::with(List::give_way);
         sys::set_errno(libc::EMFILE);
-        if !may_have_room {
+        if !has_room {
             break;
         }
         fd = open();

@@ -13,16 +13,16 @@ use crate::sys::{self, Errno, Fd, OwnedFd, Result};
 ///
 /// # Errors
 /// `EBADF` if the program has closed the socket meanwhile.
-pub(crate) fn replace(numbers: &mut Numbers, fd: Fd, cookie: u64, new: &OwnedFd) -> Result<Fd> {
+pub(crate) fn replace(numbers: &mut Numbers, fd: Fd, cookie: u64, new: Fd) -> Result<Fd> {
     let fd = numbers.check(fd, cookie).ok_or(Errno(libc::EBADF))?;
-    options::carry(fd, new.raw());
-    options::carry_flags(fd, new.raw());
+    options::carry(fd, new);
+    options::carry_flags(fd, new);
     numbers::turn();
     numbers.unwatch(fd);
-    let replaced = numbers::ring(fd)
-        .try_for_each(|number| sys::replace(new.raw(), number, close_on_exec(number)).map(drop));
+    let replaced =
+        numbers::ring(fd).try_for_each(|number| sys::replace(new, number, close_on_exec(number)).map(drop));
     owner::named(fd);
-    numbers.renew(fd, sys::cookie(new.raw()));
+    numbers.renew(fd, sys::cookie(new));
     numbers.watch_again(fd);
     numbers::turn();
     replaced.map(|()| fd)

@@ -298,35 +298,8 @@ fn drain_wakes() {
 
 /// Reads the reply to one request and does what it says.
 fn collect(id: u64) {
-    let ask = pending::with(|list| {
-        let pending = list.items.get_mut(&id)?;
-        Some(std::mem::replace(&mut pending.ask, Ask::Answered))
-    });
-    let put_back = |ask: Ask| {
-        let failed = pending::with(|list| {
-            list.items.get_mut(&id)?.ask = ask;
-            list.await_reply(id).err()
-        });
-        if let Some(errno) = failed {
-            finish(id, Err(errno));
-        }
-    };
-    let reply = match &ask {
-        Some(Ask::Sent(exchange) | Ask::Parent(exchange, _)) => exchange.collect(),
-        Some(Ask::Later(_) | Ask::Answered) | None => Err(Errno(libc::EAGAIN)),
-    };
-    match (reply, ask) {
-        (Ok((reply, socket)), ask) => {
-            drop(ask);
-            finish(id, connected(reply, socket));
-        }
-        (Err(Errno(libc::EAGAIN | libc::EINTR)), Some(ask)) => put_back(ask),
-        // The parent has ended, or closed its socket.
-        (Err(_), Some(Ask::Parent(_, own))) => put_back(*own),
-        (Err(errno), ask) => {
-            drop(ask);
-            finish(id, Err(errno));
-        }
+    if let Some(outcome) = pending::with(|list| list.collect(id)) {
+        finish(id, outcome);
     }
 }
 
@@ -344,23 +317,18 @@ pub(crate) fn connected(reply: Reply, socket: Option<OwnedFd>) -> Result<(Reply,
     }
 }
 
-/// Exchanges the placeholder of a pending connect for what came of it.
-fn finish(id: u64, outcome: Result<(Reply, OwnedFd)>) {
-    // Where the program has used all its descriptors, the exchange needs the request's.
-    let asked = pending::with(|list| {
-        let pending = list.items.get_mut(&id)?;
-        Some((std::mem::replace(&mut pending.ask, Ask::Answered), pending.family))
-    });
-    let family = asked.map(|(_, family)| family);
-    // A refusal takes the kernel a moment, so it comes before the lock.
-    let (replacement, outcome) = match outcome {
-        Ok((reply, socket)) => (Some(socket), Ok(reply)),
-        Err(errno) => (family.and_then(|family| refused_socket(family).ok()), Err(errno)),
-    };
-    // The program may look at numbers as soon as it sees the outcome.
-    let replacement = replacement.map(OwnedFd::raised);
+/// Exchanges the placeholder of a pending connect for the socket that the list holds, or for one
+/// whose connect was refused.
+fn finish(id: u64, outcome: Result<Reply>) {
+    if outcome.is_err() {
+        refuse(id);
+    }
     pending::with(|list| {
-        let Some(pending) = list.items.remove(&id).filter(|pending| !pending.given_up) else { return };
+        let Some(mut pending) = list.items.remove(&id).filter(|pending| !pending.given_up) else { return };
+        let replacement = match std::mem::replace(&mut pending.ask, Ask::Answered(None)) {
+            Ask::Answered(socket) => socket.filter(Kept::intact),
+            Ask::Later(_) | Ask::Sent(_) | Ask::Parent(..) => None,
+        };
         for channel in pending.child_channels.iter().filter(|channel| channel.intact()) {
             // One that ended meanwhile needs nothing.
             let _ = match (&outcome, &replacement) {
@@ -394,7 +362,7 @@ fn exchange(
     list: &mut List,
     pending: &Pending,
     number: Fd,
-    replacement: &OwnedFd,
+    replacement: &Kept,
     outcome: Result<Reply>,
 ) -> Option<Old> {
     // The program may have shut the placeholder down.
@@ -413,7 +381,7 @@ fn exchange(
     let copy = OwnedFd::copy_of(number).ok();
     let lent =
         if copy.is_none() { list.wakers.as_ref().and_then(|wakers| wakers.lend(number)) } else { None };
-    let replaced = handover::replace(&mut list.numbers, number, pending.cookie, replacement);
+    let replaced = handover::replace(&mut list.numbers, number, pending.cookie, replacement.raw());
     if replaced.is_ok() {
         owner::signal(number, outcome.is_err());
     }
@@ -452,20 +420,34 @@ fn wake_sleepers(old: Fd) {
     }
 }
 
-/// A socket whose connect was refused, with the error still to be reported.
+/// Has the list hold a socket for a connect that is refused, with the error still to be reported.
+fn refuse(id: u64) {
+    /// Pause between looks.
+    const LOOK: Duration = Duration::from_millis(1);
+    let begun = pending::with(|list| {
+        let pending = list.items.get_mut(&id)?;
+        // Where the program has used all its descriptors, the socket needs the request's.
+        pending.ask = Ask::Answered(None);
+        let socket = refused_socket(pending.family).ok()?;
+        list.hold(id, socket);
+        Some(sys::now())
+    });
+    // It takes the kernel a moment.
+    while begun.is_some_and(|begun| begun.elapsed() < REFUSAL) && !pending::with(|list| list.is_refused(id)) {
+        let _ = sys::poll(&mut [], Some(LOOK));
+    }
+}
+
+/// A socket that connects to where nothing listens.
 fn refused_socket(family: Family) -> Result<OwnedFd> {
     /// Nothing listens on any port of the address.
     const PORT: u16 = 1;
     let socket = dual::socket(family, libc::SOCK_NONBLOCK)?;
     let nowhere = Inet { family, ip: REFUSED, port: PORT }.encode();
     match sys::connect(socket.raw(), &nowhere) {
-        Ok(_) | Err(Errno(libc::EINPROGRESS)) => {}
-        Err(errno) => return Err(errno),
+        Ok(_) | Err(Errno(libc::EINPROGRESS)) => Ok(socket),
+        Err(errno) => Err(errno),
     }
-    // poll reports the error and leaves it there.
-    let mut fds = [libc::pollfd { fd: socket.raw(), events: libc::POLLOUT, revents: 0 }];
-    sys::poll(&mut fds, Some(REFUSAL))?;
-    Ok(socket)
 }
 
 /// Waits until a pending socket is connected or has failed, as a blocking

@@ -107,7 +107,7 @@ fn exchange(fd: Fd, local: Inet, kind: c_int) -> Result<()> {
     }
     pending::with(|list| {
         list.find(fd)?;
-        let number = handover::replace(&mut list.numbers, fd, cookie, &new)?;
+        let number = handover::replace(&mut list.numbers, fd, cookie, new.raw())?;
         list.numbers.forget(number);
         Ok(())
     })

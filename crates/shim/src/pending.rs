@@ -57,8 +57,8 @@ pub(crate) enum Ask {
     /// To be sent when the agent takes it.
     Later(Request),
     Sent(Exchange),
-    /// Answered; the helper is about to exchange the socket.
-    Answered,
+    /// Answered; the helper is about to put this socket in the program's.
+    Answered(Option<Kept>),
     /// A parent process waits for the same connection and will pass it on. If
     /// it ends first, this process goes on from where it was.
     Parent(Exchange, Box<Ask>),
@@ -317,7 +317,11 @@ pub(crate) fn after_fork_in_child() {
             // These lead to the child's siblings.
             pending.child_channels.clear();
             if let Some((_, childs)) = pending.fork_channel.take() {
-                let own = std::mem::replace(&mut pending.ask, Ask::Answered);
+                let mut own = std::mem::replace(&mut pending.ask, Ask::Answered(None));
+                if let Ask::Answered(socket) = &mut own {
+                    // The parent passes it on.
+                    *socket = None;
+                }
                 pending.ask = Ask::Parent(Exchange::by_proxy(childs), Box::new(own));
             }
         }

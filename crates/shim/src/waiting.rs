@@ -168,7 +168,7 @@ impl Waiting {
                 list.numbers.check(number, self.call.cookie)
             });
             let Some(number) = number else { return self.without_number() };
-            let number = handover::replace(&mut list.numbers, number, self.call.cookie, &socket)?;
+            let number = handover::replace(&mut list.numbers, number, self.call.cookie, socket.raw())?;
             list.numbers.forget(number);
             Ok(())
         })

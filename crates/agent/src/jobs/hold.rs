@@ -348,26 +348,42 @@ async fn ask_gateway(node: &Node, job: &Job) {
 }
 
 /// Ends a job at a node below, which may be behind a cut, or gone.
-async fn end(node: &Arc<Node>, job: &Job, host: &Host, (limit, is_cut): (Duration, bool)) -> proto::EndReply {
+async fn end(node: &Arc<Node>, job: &Job, host: &Host, limit: Duration) -> proto::EndReply {
     let request = proto::EndRequest { job: job.id.to_string() };
     let ending = async { calls::channel(node, job, host).await?.end(request).await };
+    let gone_behind_cut = async {
+        cut_for(node, host, Duration::ZERO).await;
+        pause::gone(node, host).await;
+    };
     let ended = tokio::select! {
-        ended = tokio::time::timeout(limit, ending) => ended,
-        () = pause::gone(node, host), if is_cut => Ok(Err(Status::unavailable(Lost::Gone.to_string()))),
+        ended = ending => Some(ended),
+        () = gone_behind_cut => Some(Err(Status::unavailable(Lost::Gone.to_string()))),
+        () = cut_for(node, host, END_CUT_DEADLINE) => None,
+        () = tokio::time::sleep(limit) => None,
     };
     match ended {
-        Ok(Ok(reply)) => reply.into_inner(),
-        Ok(Err(status)) => {
+        Some(Ok(reply)) => reply.into_inner(),
+        Some(Err(status)) => {
             // The node ends the job by itself when it loses this agent.
             tracing::warn!(node = %host.name, reason = grpc::reason(&status), "cannot end the job there");
             let ago_ms = millis(node.trunks().cut_for(&host.name).unwrap_or_default());
             let lost = proto::NodeLost { node: host.name.to_string(), reason: loss(&status), ago_ms };
             proto::EndReply { nodes_lost: vec![lost], ..proto::EndReply::default() }
         }
-        Err(_) => {
-            tracing::warn!(node = %host.name, "the job did not end there within {limit:?}");
+        None => {
+            tracing::warn!(node = %host.name, "the job did not end there in time");
             proto::EndReply::default()
         }
+    }
+}
+
+/// Returns once the node has been behind a cut for `time` of this call.
+async fn cut_for(node: &Node, host: &Host, time: Duration) {
+    /// Pause between looks.
+    const LOOK: Duration = Duration::from_millis(100);
+    let begun = Instant::now();
+    while node.trunks().cut_for(&host.name).is_none_or(|cut| cut.min(begun.elapsed()) < time) {
+        tokio::time::sleep(LOOK).await;
     }
 }
 
@@ -384,9 +400,7 @@ pub(crate) async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply
     let below = tree::children(&job.members.nodes, node.name()).into_iter();
     for host in below.filter(|host| !lost.contains(&host.name)).cloned() {
         let (node, job) = (node.clone(), job.clone());
-        let is_cut = node.trunks().are_cut(&host.name).unwrap_or(false);
-        let limit = if is_cut { END_CUT_DEADLINE.min(limit) } else { limit };
-        ending.spawn(async move { end(&node, &job, &host, (limit, is_cut)).await });
+        ending.spawn(async move { end(&node, &job, &host, limit).await });
     }
     let processes_killed = job.end_processes(&node.name().to_string()).await;
     tokio::join!(ask_gateway(node, job), job.raw.settle());

@@ -1,13 +1,16 @@
 //! What is done to the list of connects under way, with its lock held.
 
 use std::ffi::c_uint;
+use std::time::Duration;
+
+use isthmus_wire::shim::Reply;
 
 use crate::agent::Kept;
 use crate::helper::{self, Old};
 use crate::limit;
 use crate::numbers::{self, Left, NO_CONNECT, State};
 use crate::standing;
-use crate::sys::{Errno, Fd, Result};
+use crate::sys::{self, Errno, Fd, OwnedFd, Result};
 
 use super::{Ask, List, Pending};
 
@@ -21,14 +24,12 @@ impl List {
     }
 
     /// Closes old sockets, and moves the descriptors of requests beyond the program's limit,
-    /// which the program has reached. Returns whether there is room now, or may be in a moment.
+    /// which the program has reached. Returns whether there is room now.
     pub(crate) fn give_way(&mut self) -> bool {
         let Some(first) = limit::of_program().and_then(|limit| Fd::try_from(limit).ok()) else {
             return false;
         };
-        // The helper has some in hand.
-        let is_answered = |pending: &Pending| matches!(pending.ask, Ask::Answered);
-        let mut may_have_room = !self.old.is_empty() || self.items.values().any(is_answered);
+        let mut has_moved = !self.old.is_empty();
         self.old.clear();
         let Self { items, numbers, .. } = self;
         limit::beyond(|| {
@@ -36,12 +37,12 @@ impl List {
                 pending.ask.each_kept(&mut |kept| {
                     if kept.move_beyond(first) {
                         numbers.own(kept.raw());
-                        may_have_room = true;
+                        has_moved = true;
                     }
                 });
             }
         });
-        may_have_room
+        has_moved
     }
 
     /// Has a socket be known, under all its numbers.
@@ -100,6 +101,52 @@ impl List {
         }
         self.numbers.own(exchange.raw());
         wakers.await_reply(id, exchange.raw())
+    }
+
+    /// Reads the reply to one request, if it is there. From then on the list has its socket: the
+    /// program may close all numbers that aren't known as the shim's (`close_range`).
+    pub(crate) fn collect(&mut self, id: u64) -> Option<Result<Reply>> {
+        let pending = self.items.get_mut(&id)?;
+        let ask = std::mem::replace(&mut pending.ask, Ask::Answered(None));
+        let reply = match &ask {
+            Ask::Sent(exchange) | Ask::Parent(exchange, _) => exchange.collect(),
+            Ask::Later(_) | Ask::Answered(_) => Err(Errno(libc::EAGAIN)),
+        };
+        pending.ask = match (reply, ask) {
+            (Ok((reply, socket)), ask) => {
+                drop(ask);
+                let (reply, socket) = match helper::connected(reply, socket) {
+                    Ok(connected) => connected,
+                    Err(errno) => return Some(Err(errno)),
+                };
+                self.hold(id, socket);
+                return Some(Ok(reply));
+            }
+            (Err(Errno(libc::EAGAIN | libc::EINTR)), ask) => ask,
+            // The parent has ended, or closed its socket.
+            (Err(_), Ask::Parent(_, own)) => *own,
+            (Err(errno), _) => return Some(Err(errno)),
+        };
+        self.await_reply(id).err().map(Err)
+    }
+
+    /// Has the list have the socket that a connect is to get.
+    pub(crate) fn hold(&mut self, id: u64, socket: OwnedFd) {
+        let Some(pending) = self.items.get_mut(&id) else { return };
+        if let Ok(socket) = Kept::new(socket.raised()) {
+            self.numbers.own(socket.raw());
+            pending.ask = Ask::Answered(Some(socket));
+        }
+    }
+
+    /// Whether the socket that a connect is to get was refused. poll reports the error and leaves
+    /// it there.
+    pub(crate) fn is_refused(&self, id: u64) -> bool {
+        let Some(Ask::Answered(Some(socket))) = self.items.get(&id).map(|pending| &pending.ask) else {
+            return true;
+        };
+        let mut fds = [libc::pollfd { fd: socket.raw(), events: libc::POLLOUT, revents: 0 }];
+        sys::poll(&mut fds, Some(Duration::ZERO)).is_ok_and(|ready| ready > 0)
     }
 
     /// Keeps the connection to the agent that stays, or none.
@@ -214,7 +261,8 @@ impl Ask {
                 action(exchange.kept_mut());
                 own.each_kept(action);
             }
-            Self::Later(_) | Self::Answered => {}
+            Self::Answered(socket) => socket.iter_mut().for_each(action),
+            Self::Later(_) => {}
         }
     }
 }
