@@ -398,8 +398,8 @@ pub(crate) async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply
     let limit = deadline(job, node, END_DEADLINE);
     let mut ending = JoinSet::new();
     let below = tree::children(&job.members.nodes, node.name()).into_iter();
-    for host in below.filter(|host| !lost.contains(&host.name)).cloned() {
-        let (node, job) = (node.clone(), job.clone());
+    for host in below.filter(|host| !lost.contains(&host.name)) {
+        let (node, job, host) = (node.clone(), job.clone(), host.clone());
         ending.spawn(async move { end(&node, &job, &host, limit).await });
     }
     let processes_killed = job.end_processes(&node.name().to_string()).await;
