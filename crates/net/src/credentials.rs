@@ -32,7 +32,7 @@ use crate::attachment::Attachment;
 use crate::authority::CERTIFICATE_FILE as AUTHORITY_FILE;
 use crate::files::{self, FileError};
 use crate::identity::{Identity, IdentityError};
-use crate::peers::Peers;
+use crate::peers::{Peers, REVOKED_HERE};
 
 pub(crate) use material::Current;
 use material::Material;
@@ -263,6 +263,20 @@ impl Credentials {
     /// Whether this process's service is attached.
     pub fn attachment(&self) -> &Attachment {
         &self.0.attachment
+    }
+
+    /// An attempt to attach begins. What another peer than the next service has claimed of this
+    /// process's certificate meanwhile doesn't count.
+    pub fn attaching(&self) {
+        self.0.peers.set_revoked_here(false);
+    }
+
+    /// Notes that an attempt to attach has failed, or that the attachment has ended, and returns
+    /// why: a call may end before it learns that the certificate is revoked.
+    pub fn not_attached(&self, reason: &str) -> String {
+        let reason = if self.0.peers.is_revoked_here() { REVOKED_HERE } else { reason };
+        self.0.attachment.failed(reason);
+        reason.to_owned()
     }
 
     /// Whether they are of the grid with this authority.

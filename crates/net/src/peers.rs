@@ -164,7 +164,7 @@ impl Peers {
     }
 
     /// Notes that a peer has refused or accepted this process's own certificate.
-    pub fn set_revoked_here(&self, revoked: bool) {
+    pub(crate) fn set_revoked_here(&self, revoked: bool) {
         self.0.revoked_here.store(revoked, Relaxed);
     }
 

@@ -55,6 +55,7 @@ impl Attachment {
     pub(crate) async fn keep(self) {
         let mut pause = PAUSES.0;
         loop {
+            self.credentials.attaching();
             let mut attached = false;
             let lost = match self.attach().await {
                 Ok(down) => {
@@ -65,8 +66,8 @@ impl Attachment {
                 Err(lost) => lost,
             };
             pause = if attached { PAUSES.0 } else { pause };
-            self.credentials.attachment().failed(&lost.to_string());
-            tracing::warn!(reason = %lost, retry_in = ?pause, "not attached to the broker");
+            let lost = self.credentials.not_attached(&lost.to_string());
+            tracing::warn!(reason = lost, retry_in = ?pause, "not attached to the broker");
             sleep(pause).await;
             pause = (pause * 2).min(PAUSES.1);
         }

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use isthmus_net::lock;
-use isthmus_net::peers::REVOKED_HERE;
 use isthmus_net::seen::for_plans;
 use isthmus_wire::VirtualAddress;
 use isthmus_wire::proto::{self, attach_up};
@@ -69,8 +68,7 @@ impl Attachment {
     pub(crate) async fn run(mut self) -> Result<(), AttachError> {
         let (mut index, mut failed, mut pause) = (0, 0, BACKOFF.0);
         loop {
-            // What another peer has claimed meanwhile doesn't count.
-            self.opener.credentials.peers().set_revoked_here(false);
+            self.opener.credentials.attaching();
             let error = match self.opener.open(index).await {
                 Ok(session) => {
                     (failed, pause) = (0, BACKOFF.0);
@@ -83,10 +81,8 @@ impl Attachment {
                 }
                 Err(error) => error,
             };
-            let revoked = self.opener.credentials.peers().is_revoked_here();
-            let error = if revoked { AttachError::Broken(REVOKED_HERE.to_owned()) } else { error };
-            *lock(&self.failure) = error.to_string();
-            self.opener.credentials.attachment().failed(&error.to_string());
+            let error = self.opener.credentials.not_attached(&error.to_string());
+            *lock(&self.failure) = error.clone();
             self.attached_tx.send_replace(None);
             let (gateway, count) = (self.opener.gateways.get(index), self.opener.gateways.count().max(1));
             let gateway = gateway.unwrap_or_default();

@@ -34,6 +34,7 @@ pub(crate) async fn run(gateway: Arc<Gateway>, mut outbox: Outbox) {
     // Made beside the former one, which is silent.
     let mut next = None;
     loop {
+        gateway.credentials.attaching();
         let reason = match attach(&gateway, &mut outbox, &mut pause, next.take()).await {
             Ended::Replaced(channel) => {
                 next = Some(channel);
@@ -44,7 +45,7 @@ pub(crate) async fn run(gateway: Arc<Gateway>, mut outbox: Outbox) {
         if gateway.upstream.failed() {
             gateway.send_cut_off(true);
         }
-        gateway.credentials.attachment().failed(&reason);
+        let reason = gateway.credentials.not_attached(&reason);
         warn!(broker, reason, retry_in = ?pause, "not attached to the broker");
         tokio::select! {
             () = sleep(pause) => {}

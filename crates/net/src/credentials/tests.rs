@@ -45,3 +45,20 @@ fn renewal_refuses_another_identity() {
     assert!(credentials.check(SystemTime::now()).is_ok());
     assert!(credentials.check(SystemTime::now() + SERVICE_VALIDITY * 2).is_err());
 }
+
+/// The connection that refuses the certificate may break before a call learns why.
+#[test]
+fn a_service_whose_certificate_was_refused_as_revoked_says_so() {
+    let authority = Authority::create("demo", SystemTime::now()).unwrap();
+    let credentials = issue(&authority, "isthmus:///gateway/alpha/login1/");
+    let broke = "the connection broke: connection closed";
+    let revoked = || credentials.attachment().watch().borrow().revoked;
+    credentials.attaching();
+    assert_eq!((credentials.not_attached(broke).as_str(), revoked()), (broke, false));
+    credentials.attaching();
+    credentials.peers().set_revoked_here(true);
+    assert_eq!((credentials.not_attached(broke).as_str(), revoked()), (REVOKED_HERE, true));
+    credentials.attaching();
+    credentials.attachment().begun();
+    assert_eq!((credentials.not_attached(broke).as_str(), revoked()), (broke, false));
+}
