@@ -8,18 +8,20 @@ use isthmus_wire::{Label, proto};
 
 use crate::registry::Refused;
 
-/// Verifies what the agent of a node has signed, if it has: this node, this gateway and these
-/// addresses. The attachment's number is the agent's own, too.
+/// Verifies what the agent of a node has signed: this node, this gateway and these addresses. The
+/// attachment's number is the agent's own, too.
 ///
 /// # Errors
-/// If the gateway says something else than the agent.
+/// If the gateway says something else than the agent, or shows nothing of the agent.
 pub(crate) fn verified(
     verifier: &Verifier,
     (agent, gateway): (&Identity, &Identity),
     up: proto::NodeUp,
     now: SystemTime,
 ) -> Result<proto::NodeUp, Refused> {
-    let Some(signed) = &up.signed else { return Ok(up) };
+    let Some(signed) = &up.signed else {
+        return Err(Refused("its agent hasn't signed where it is".to_owned()));
+    };
     let refused = |reason: String| Refused(format!("what its agent has signed is refused: {reason}"));
     let stated = verifier.contact(signed, now).map_err(|error| refused(error.to_string()))?;
     if stated.agent != *agent {
@@ -98,7 +100,7 @@ mod tests {
         for (what, up, want) in [
             ("as the agent has it", up.clone(), Ok(7)),
             ("not let in", with(&|up| up.outside_address.clear()), Ok(7)),
-            ("of an earlier release", with(&|up| up.signed = None), Ok(1 << 62)),
+            ("by its gateway's word", with(&|up| up.signed = None), Err("hasn't signed where it is")),
             ("at another address", with(&|up| up.address = "10.6.6.6:1".to_owned()), Err("not 10.6.6.6:1")),
             (
                 "let in at another address",

@@ -6,7 +6,6 @@
 //! [`Memory`] keeps all in memory, for tests.
 
 mod embedded;
-mod former;
 mod table;
 
 #[cfg(test)]

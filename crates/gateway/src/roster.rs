@@ -165,8 +165,8 @@ impl Roster {
         let mut effects = address.map(|address| self.welcome(&contact.node, address)).unwrap_or_default();
         let mut doubted = None;
         if let Some(own) = self.agents.get(&name) {
-            // The agent's last attachment counts, if the agent itself has signed which that is.
-            let is_last = own.contact.signed.is_some() && contact.attachment < own.contact.attachment;
+            // The agent's last attachment counts, of which the agent itself signs the number.
+            let is_last = contact.attachment < own.contact.attachment;
             match node.gone || is_last {
                 true => effects.push(Effect::ToBroker(attach_up::Kind::NodeUp(own.contact.clone()))),
                 false => doubted = Some(own.session),

@@ -56,16 +56,13 @@ pub fn plan_from_wire(plan: &proto::Plan) -> Plan {
         })
     });
     let sharing = Sharing { trunk: plan.trunk, reason: Why::Received(plan.trunk_reason.clone()) };
-    let mut read = Plan {
+    Plan {
         steps: steps.collect(),
         left_out: left_out.collect(),
         encrypted: plan.encrypted,
         sharing,
         takes_trunk: plan.takes_trunk,
-    };
-    // A gateway of an earlier version doesn't tell.
-    read.takes_trunk |= read.has_trunk();
-    read
+    }
 }
 
 /// One end as it was received.

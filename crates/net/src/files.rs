@@ -154,9 +154,6 @@ mod tests {
         let (target, path) = (directory.path().join("target"), directory.path().join("token"));
         std::fs::write(&target, "kept").unwrap();
         std::os::unix::fs::symlink(&target, &path).unwrap();
-        // The temporary name that a former version used.
-        let former = path.with_extension(format!("new-{}", std::process::id()));
-        std::os::unix::fs::symlink(&target, &former).unwrap();
         write(&path, b"secret", 0o600).unwrap();
         assert_eq!(read(&target).unwrap(), "kept");
         assert_eq!(read(&path).unwrap(), "secret");

@@ -55,8 +55,8 @@ pub struct Stop {
 pub struct Port {
     /// Its address.
     pub address: SocketAddr,
-    /// The party's signature ([`sign_port`](crate::signed::contact::sign_port)); empty from one
-    /// of an earlier release.
+    /// The party's signature ([`sign_port`](crate::signed::contact::sign_port)); empty if it
+    /// couldn't sign.
     pub signature: Vec<u8>,
 }
 

@@ -168,7 +168,7 @@ struct Payload {
     owner: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     nodes: Option<u32>,
-    /// Tokens of earlier releases don't have it: they make no gateways any more.
+    /// How many gateways a site's token makes; none: it makes nodes only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     gateways: Option<u32>,
     expires_unix_seconds: u64,

@@ -68,7 +68,7 @@ impl Signatures {
         let stated = match signed.map(|signed| self.verifier.contact(signed, SystemTime::now())) {
             Some(Ok(stated)) => Ok(Arc::new(stated)),
             Some(Err(error)) => Err(error.to_string()),
-            None => Err("its isthmus, or that of a gateway on the way, is of an earlier release".to_owned()),
+            None => Err("the gateway's answer has nothing that it has signed".to_owned()),
         };
         if let (Err(reason), Some(node)) = (&stated, &reply.node)
             && reply.plan.as_ref().is_some_and(|plan| !plan.encrypted)
@@ -126,7 +126,7 @@ impl Dialer {
     /// `None` if that isn't known.
     pub async fn started(&self, address: Ipv4Addr, agent: &Identity) -> Option<Incarnation> {
         let stated = self.find(address).await.ok()?.stated?;
-        if stated.agent == *agent { stated.incarnation } else { None }
+        (stated.agent == *agent).then_some(stated.incarnation)
     }
 
     /// Whether unencrypted data may come over a connection that this party has opened by an

@@ -202,7 +202,7 @@ async fn raw_data_goes_only_where_the_agent_has_signed_that_it_is() {
         let gateway = identity(&format!("isthmus:///gateway/{site}/gateway/"));
         for (case, by, named, want) in [
             ("its own address", agent(&authority, "n1", "anna"), None, RAW),
-            ("an earlier release", None, None, TLS),
+            ("no signature", None, None, TLS),
             ("another address", agent(&authority, "n1", "anna"), Some("10.0.0.1:7730"), TLS),
             ("another node's", agent(&authority, "n2", "anna"), None, TLS),
             ("another owner's", agent(&authority, "n1", "bob"), None, TLS),
@@ -283,12 +283,12 @@ async fn raw_data_comes_only_from_where_the_agent_has_signed_that_it_is() {
         ("another one's word", Some(n2), reverse(address), FAR, false),
         ("another owner's word", Some(bob), reverse(address), FAR, false),
         ("another address", Some(signed.clone()), reverse(another), FAR, false),
-        ("an earlier release", None, reverse(address), FAR, false),
+        ("no signature", None, reverse(address), FAR, false),
         ("for another node", Some(signed.clone()), reverse(address), Ipv4Addr::new(240, 64, 2, 2), false),
         ("its port", Some(signed.clone()), punch(&far, another, another), FAR, true),
         ("another port", Some(signed.clone()), punch(&far, address, another), FAR, false),
         ("another one's port", Some(signed.clone()), punch(&other, another, another), FAR, false),
-        ("a port, of an earlier release", None, punch(&far, another, another), FAR, false),
+        ("a port without a signature", None, punch(&far, another, another), FAR, false),
         ("a relay, as the broker has it", Some(signed), OrderWay::Stop(stop), FAR, true),
     ] {
         let order = Order { initiator: FAR, way, segment: None };
@@ -312,7 +312,7 @@ async fn when_an_agent_was_started_is_its_own_word() {
         ("another one's word", Some(signed(&other)), None),
         ("another owner's word", Some(signed(&bobs)), None),
         ("forged", Some(forged), None),
-        ("an earlier release", None, None),
+        ("no signature", None, None),
     ] {
         let dialer = dialer(&own, reply("n1.beta", "192.0.2.1:7730", signed, &[DIRECT]), "");
         assert_eq!(dialer.started(FAR, far.identity()).await, want, "{case}");

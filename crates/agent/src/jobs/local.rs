@@ -22,7 +22,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::UdsConnectInfo;
-use tonic::{Code, Request, Response, Status, Streaming};
+use tonic::{Request, Response, Status, Streaming};
 
 use crate::jobs::begin::begin;
 use crate::jobs::hold::{self, Held, NewsSender};
@@ -196,8 +196,6 @@ impl Local for LocalService {
                 of_site.trunks.truncate(seen::MOST);
                 (reply.site_trunks, reply.site_left_out) = (of_site.trunks, of_site.left_out);
             }
-            // A gateway of before keeps none.
-            Err(status) if status.code() == Code::Unimplemented => {}
             Err(status) => reply.site_failure = grpc::reason(&status),
         }
         Ok(Response::new(reply))

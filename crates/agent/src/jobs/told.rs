@@ -34,7 +34,6 @@ pub(crate) async fn head(node: &Arc<Node>, job: &Job, reason: String, silent: Du
     let telling = async { calls::channel(node, job, head).await?.tell(request).await };
     match timeout(ANSWER, telling).await {
         Ok(Ok(_)) => {}
-        // A head of before, too, takes none.
         Ok(Err(status)) => debug!(job = %job.id, reason = grpc::reason(&status), "the head isn't told"),
         Err(_) => debug!(job = %job.id, "the head isn't told within {ANSWER:?}"),
     }

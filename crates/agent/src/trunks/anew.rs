@@ -26,8 +26,8 @@ pub(crate) fn incarnation() -> Incarnation {
     Incarnation(bytes)
 }
 
-/// Whether an agent was started after the one at the other end of a trunk. Agents of before
-/// tell nothing.
+/// Whether an agent was started after the one at the other end of a trunk, as far as both are
+/// known.
 fn is_later(known: Option<contact::Incarnation>, of_trunk: Option<Incarnation>) -> bool {
     known.zip(of_trunk).is_some_and(|(known, of_trunk)| known > of_trunk.0)
 }

@@ -87,7 +87,7 @@ mod tests {
             assert!(!is_outdated(&announced, &own));
             let stated = own.verifier().unwrap().contact(announced.signed.as_ref().unwrap(), now).unwrap();
             let want = want.iter().map(|&address| address.to_owned()).collect();
-            assert_eq!((stated.addresses, stated.attachment, stated.incarnation), (want, 7, Some([3; 16])));
+            assert_eq!((stated.addresses, stated.attachment, stated.incarnation), (want, 7, [3; 16]));
             assert_eq!((stated.agent, stated.gateway), (identity.clone(), gateway.clone()));
             let changed = proto::NodeUp { outside_address: "gate:1".to_owned(), ..announced };
             assert!(is_outdated(&changed, &own));

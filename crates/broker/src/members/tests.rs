@@ -312,7 +312,7 @@ async fn an_end_that_is_not_known_is_none() {
     let year = validity(Role::Admin).as_secs();
     for (case, record, want) in [
         ("made with the grid", MemberRecord::new(&admin, 0, 0), 0),
-        ("of an earlier release", MemberRecord { ends: year, ..MemberRecord::new(&admin, 0, 0) }, 0),
+        ("made by hand", MemberRecord { ends: year, ..MemberRecord::new(&admin, 0, 0) }, 0),
         ("renewed", MemberRecord::new(&admin, 0, 50), 50 + year),
     ] {
         let store = store();

@@ -155,7 +155,7 @@ impl Registry {
         let contact = &entry.contact;
         let let_in = seen::let_in_at(&contact.outside_address, self.inbound(entry), contact.seen.as_ref());
         // A gateway may pass on another one, or an earlier one, than the agent has signed.
-        let is_own = contact.signed.as_ref().is_none_or(|signed| addresses_of(signed).contains(&let_in));
+        let is_own = contact.signed.as_ref().is_some_and(|signed| addresses_of(signed).contains(&let_in));
         if is_own { let_in } else { String::new() }
     }
 

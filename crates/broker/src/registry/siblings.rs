@@ -93,7 +93,7 @@ impl Registry {
     ) -> Result<bool, Refused> {
         let former = self.addresses.address(name).and_then(|address| self.nodes.get(&address));
         match former.filter(|former| former.gateway != *gateway && former.presence != Presence::Down) {
-            Some(former) => moves(former, gateway, up),
+            Some(former) => moves(former, up),
             None => Ok(true),
         }
     }
@@ -118,28 +118,16 @@ impl Registry {
 /// Whether a node that is attached to one gateway of its site moves to another one, which
 /// announces it. Only the agent itself can say so: what it signs names the gateway, and the last
 /// attachment counts. Its addresses are no secret, and any gateway can name them.
-fn moves(former: &NodeEntry, gateway: &Label, up: &proto::NodeUp) -> Result<bool, Refused> {
-    let (name, at) = (&former.name, &former.gateway);
-    if up.signed.is_none() {
-        return Err(Refused(format!(
-            "{name} is attached to gateway {at}, and its agent hasn't signed that it has moved to gateway {gateway}: \
-             isthmus {} there, or at that gateway, is of an earlier release. Upgrade it, or wait until gateway {at} \
-             says that the node is gone",
-            up.version
-        )));
-    }
-    if former.contact.signed.is_none() {
-        return Ok(true);
-    }
+fn moves(former: &NodeEntry, up: &proto::NodeUp) -> Result<bool, Refused> {
     if up.attachment <= former.contact.attachment {
         return Ok(false);
     }
     // Two agents of one name would take the node from each other in turn.
     if former.presence == Presence::Up && !is_same_agent(&former.contact, up) {
         return Err(Refused(format!(
-            "a node {name} is attached already, to gateway {at}: its agent is at {}, this one is at {}; give one of \
+            "a node {} is attached already, to gateway {}: its agent is at {}, this one is at {}; give one of \
              them another name, or wait 30 s if the first is gone",
-            former.contact.address, up.address
+            former.name, former.gateway, former.contact.address, up.address
         )));
     }
     Ok(true)

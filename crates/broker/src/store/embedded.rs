@@ -14,7 +14,7 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use tonic::async_trait;
 
 use super::table::Table;
-use super::{Clock, Lease, Record, Revision, Snapshot, Store, StoreError, Transaction, Watch, Write, former};
+use super::{Clock, Lease, Record, Revision, Snapshot, Store, StoreError, Transaction, Watch, Write};
 
 /// Key → value of the records without a lease.
 pub(super) const RECORDS: TableDefinition<&str, &[u8]> = TableDefinition::new("records");
@@ -43,8 +43,7 @@ impl std::fmt::Debug for Embedded {
 }
 
 impl Embedded {
-    /// Opens the store, which it makes if need be. A file of an earlier version is
-    /// brought into the present form.
+    /// Opens the store, which it makes if need be.
     ///
     /// # Errors
     /// If another process has it open, or it can't be read or written.
@@ -63,7 +62,6 @@ impl Embedded {
         let opened = || -> Result<_, redb::Error> {
             let database = open()?;
             let write = database.begin_write()?;
-            former::convert(&write)?;
             write.open_table(RECORDS)?;
             write.commit()?;
             let mut records = Vec::new();
@@ -96,7 +94,7 @@ impl Embedded {
 fn open_private(path: &Path) -> io::Result<File> {
     let file =
         OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-    // A former version has made it readable for all.
+    // It has secrets of others, whoever made it.
     if file.metadata()?.permissions().mode() & 0o077 != 0 {
         file.set_permissions(Permissions::from_mode(0o600))?;
     }
@@ -313,6 +311,6 @@ mod tests {
         assert_eq!(mode(), 0o600);
         std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
         drop(Embedded::open(&path).unwrap());
-        assert_eq!(mode(), 0o600, "of a former version");
+        assert_eq!(mode(), 0o600, "it was readable by all");
     }
 }

@@ -15,7 +15,7 @@ const NAMED: usize = 8;
 #[derive(Debug)]
 pub(super) struct Pulses {
     patience: Duration,
-    /// None before the first: an agent of before gives none.
+    /// None before the first.
     silence: Option<Silence>,
     /// When time was last taken.
     last: Instant,
@@ -84,7 +84,7 @@ mod tests {
             pulses.passed(now)
         };
         for _ in 0..100 {
-            assert_eq!(pass(&mut pulses), None, "an agent of before");
+            assert_eq!(pass(&mut pulses), None, "it has given none yet");
         }
         pulses.heard(0);
         for _ in 0..11 {

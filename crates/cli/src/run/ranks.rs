@@ -160,7 +160,7 @@ mod tests {
             report("n1.beta", OPEN_MPI, &[]),
         ];
         assert!(placement(&nodes(), &all, Some(2)).is_some());
-        assert_eq!(placement(&nodes(), &all[..2], Some(2)), None, "an agent of before, or a lost node");
+        assert_eq!(placement(&nodes(), &all[..2], Some(2)), None, "a lost node");
         let twice = [&all[..], &all[1..2]].concat();
         assert_eq!(placement(&nodes(), &twice, Some(2)), None, "told twice");
         let mut incomplete = all.clone();

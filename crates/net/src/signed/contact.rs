@@ -45,8 +45,8 @@ pub struct Stated {
     pub attachment: u64,
     /// Where it is reached, `HOST:PORT` each.
     pub addresses: Vec<String>,
-    /// Of its start; `None` of one of an earlier release.
-    pub incarnation: Option<Incarnation>,
+    /// Of its start.
+    pub incarnation: Incarnation,
     key: Key,
 }
 
@@ -134,7 +134,8 @@ impl Verifier {
         if addresses.len() > CONTACT_ADDRESSES || addresses.iter().any(|address| address.len() > TEXT) {
             return Err(wrong("it has too many addresses, or a long one".to_owned()));
         }
-        let (attachment, incarnation) = (contact.attachment, contact.incarnation.try_into().ok());
+        let incarnation = contact.incarnation.try_into().map_err(|_| wrong("it tells no start".to_owned()))?;
+        let attachment = contact.attachment;
         Ok(Stated { agent, gateway, attachment, addresses, incarnation, key })
     }
 }

@@ -95,7 +95,6 @@ fn a_site_s_token_makes_nodes_and_gateways_only_with_that_right() {
     }
 }
 
-/// Those of earlier releases say nothing of gateways, which each made.
 #[test]
 fn a_site_s_token_that_names_no_gateways_makes_none() {
     let nodes = Invitation { nodes: Some(16), ..invitation(Role::Agent, Some("alpha"), None) };

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use isthmus_net::lock;
-use tonic::Code;
 
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
@@ -71,8 +70,6 @@ async fn gateway(node: &Node, job: &Job) -> Gateway {
     let asking = tokio::time::timeout(ANSWER, node.upstream().site_trunks(ANSWER));
     match asking.await {
         Ok(Ok(_)) => Gateway::Answers,
-        // A gateway of before keeps no trunks.
-        Ok(Err(status)) if status.code() == Code::Unimplemented => Gateway::Answers,
         Ok(Err(_)) | Err(_) => Gateway::Silent,
     }
 }
