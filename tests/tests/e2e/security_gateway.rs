@@ -210,7 +210,7 @@ fn a_captured_gateway_takes_no_node_of_its_sibling() -> Result<()> {
         runtime.block_on(take(&broker, &credentials, "n1"))
     })??;
     let signed = "what its agent has signed is refused: it is for gateway front1.alpha";
-    let unsigned = "its agent hasn't signed that it has moved to gateway front2";
+    let unsigned = "its agent hasn't signed where it is";
     for (refusal, want) in refusals.iter().zip([signed, signed, signed, unsigned, unsigned]) {
         ensure!(refusal.contains(want), "{want:?} is not in {refusals:#?}");
     }

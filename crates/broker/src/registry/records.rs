@@ -84,12 +84,11 @@ impl Registry {
     }
 
     /// The record of a node that a gateway announces. `None` if the node has attached
-    /// to another gateway since. The caller has verified what its agent has signed, if there is
-    /// something.
+    /// to another gateway since. The caller has verified what its agent has signed.
     ///
     /// # Errors
-    /// If the name isn't allowed, another agent has it, its agent hasn't signed that it has moved
-    /// to this gateway, or the site or the owner has too many nodes. The attachment stays.
+    /// If the name isn't allowed, another agent has it, or the site or the owner has too many nodes.
+    /// The attachment stays.
     pub(crate) fn node_record(
         &self,
         session: SessionId,

@@ -49,10 +49,14 @@ fn node_up(node: &str, address: &str) -> proto::NodeUp {
     }
 }
 
-/// The same, by an agent that has signed this number of its attachment. Whoever feeds the
-/// registry has verified it.
+/// The same, by an agent that has signed its addresses and this number of its attachment. Whoever
+/// feeds the registry has verified it.
 fn signed(up: proto::NodeUp, attachment: u64) -> proto::NodeUp {
-    proto::NodeUp { attachment, signed: Some(proto::SignedContact::default()), ..up }
+    let addresses = [&up.address, &up.outside_address];
+    let addresses = addresses.into_iter().filter(|address| !address.is_empty()).cloned().collect();
+    let contact = proto::AgentContact { addresses, ..Default::default() }.encode_to_vec();
+    let signed = Some(proto::SignedContact { contact, ..Default::default() });
+    proto::NodeUp { attachment, signed, ..up }
 }
 
 /// The attachments of one test, numbered in their order.
@@ -432,7 +436,7 @@ fn an_order_to_dial_names_the_address() {
     registry.node_up(closed, &node_up("n1", "10.0.0.1:7730")).unwrap();
     let let_in =
         proto::NodeUp { outside_address: "192.0.2.9:7731".to_owned(), ..node_up("n2", "10.0.0.2:7731") };
-    registry.node_up(closed, &let_in).unwrap();
+    registry.node_up(closed, &signed(let_in, 1)).unwrap();
     let mut reverse = |site: &str, from: [u8; 4], to: [u8; 4]| {
         let way = Way::Reverse { rendezvous: ConnectionId([1; 16]) };
         let request = Request { initiator: from.into(), destination: to.into(), way, segment: None };

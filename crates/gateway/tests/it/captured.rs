@@ -61,11 +61,7 @@ async fn it_takes_no_node() {
     for (case, up, want) in [
         ("as it was told", announced(&|_| {}), "it is for gateway.alpha, not for gateway captured.alpha"),
         ("a later attachment", announced(&|up| up.attachment = 1 << 62), "it is for gateway.alpha"),
-        (
-            "without a signature",
-            announced(&|up| (up.signed, up.attachment) = (None, 1 << 62)),
-            unsigned,
-        ),
+        ("without a signature", announced(&|up| (up.signed, up.attachment) = (None, 1 << 62)), unsigned),
         (
             "the same, at its own address",
             announced(&|up| (up.signed, up.address) = (None, ELSEWHERE.to_owned())),

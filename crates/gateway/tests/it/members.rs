@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use crate::grid::{Agent, Attachment, Gateway, Grid, address, list, soon};
+use crate::grid::{Agent, Attachment, Gateway, Grid, address, list, signed, soon};
 
 /// An agent that has joined for this owner.
 async fn agent_of(grid: &Grid, gateway: &Gateway, name: &str, owner: &str) -> Agent {
@@ -101,7 +101,7 @@ pub(crate) async fn admin(grid: &Grid) -> RegistryClient<Channel> {
 async fn a_gateway_can_make_up_no_nodes() {
     let grid = Grid::start().await;
     let alpha = grid.gateway("alpha").await;
-    let _n1 = grid.agent(&alpha, "n1").await;
+    let n1 = grid.agent(&alpha, "n1").await;
     let (_, mut hostile) = hostile_gateway(&grid, "alpha").await;
     for number in 0..50 {
         hostile.send(node_up(&format!("ghost{number}"), "anna")).await;
@@ -115,21 +115,26 @@ async fn a_gateway_can_make_up_no_nodes() {
     hostile.send(attach_up::Kind::NodeUp(text)).await;
     let reason = refusal(&mut hostile).await;
     assert!(reason.contains("a node's host name has the control character"), "{reason}");
+    hostile.send(node_up("n1", "anna")).await;
+    let reason = refusal(&mut hostile).await;
+    assert!(reason.contains("its agent hasn't signed where it is"), "{reason}");
     assert_eq!(list(&admin(&grid).await, all_nodes()).await.nodes, []);
 
     // The first member gets the first address: none is gone.
-    hostile.send(node_up("n1", "anna")).await;
-    assert_eq!(welcome(&mut hostile).await, address(1, 1));
+    let (_n1, own) = n1.up("10.0.0.1:7730").await;
+    assert_eq!(own, address(1, 1));
 }
 
 #[tokio::test]
 async fn a_gateway_can_make_up_no_jobs() {
     let grid = Grid::start().await;
     let (alpha, beta) = (grid.gateway("alpha").await, grid.gateway("beta").await);
-    let (_n1, n2) = (grid.agent(&alpha, "n1").await, grid.agent(&beta, "n2").await);
+    let (n1, n2) = (grid.agent(&alpha, "n1").await, grid.agent(&beta, "n2").await);
     let (_n2, _) = n2.up("10.0.0.2:7730").await;
-    let (_, mut hostile) = hostile_gateway(&grid, "alpha").await;
-    hostile.send(node_up("n1", "anna")).await;
+    let token = grid.token(Role::Gateway, Some("alpha"), Some("captured"));
+    let captured = soon("joining", enrol::join(&token, None, None)).await.unwrap();
+    let (_, mut hostile) = hostile_gateway_as(&grid, "alpha", &captured).await;
+    hostile.send(signed(&n1.credentials, captured.identity(), 1, "10.0.0.9:7730")).await;
     welcome(&mut hostile).await;
     let job = |number: u64, owner: &str, nodes: &[&str]| proto::JobReport {
         job: format!("{number:032x}"),

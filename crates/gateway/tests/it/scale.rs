@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use isthmus_broker::state::State;
 use isthmus_net::credentials::SigningRequest;
+use isthmus_net::signed::contact::sign_contact;
 use isthmus_net::{Credentials, Identity, Role, grpc};
 use isthmus_wire::bounds::{MESSAGE_BYTES, encoded_len};
 use isthmus_wire::proto::list_request::Records;
@@ -26,6 +28,9 @@ const IDLE: Duration = Duration::from_secs(3);
 /// A gateway, as the broker sees it: it announces its nodes and counts messages.
 struct Site {
     name: String,
+    gateway: Identity,
+    /// Of its nodes.
+    agents: Vec<Credentials>,
     client: RegistryClient<Channel>,
     up_tx: mpsc::Sender<proto::AttachUp>,
     welcomed: watch::Receiver<usize>,
@@ -73,14 +78,24 @@ fn member(site: usize, index: usize) -> Identity {
     Identity::new(Role::Agent, Some(site), Some(node), Some(owner.parse().unwrap())).unwrap()
 }
 
+fn issue(state: &State, identity: &Identity) -> Credentials {
+    let request = SigningRequest::new().unwrap();
+    let certificate = state.authority.sign(identity, request.public_key(), SystemTime::now()).unwrap();
+    Credentials::new(&request, &certificate, state.authority.certificate_pem(), &state.grid.address).unwrap()
+}
+
+/// A node's announcement, signed by its agent for its gateway.
+fn announced(agent: &Credentials, gateway: &Identity, up: proto::NodeUp) -> attach_up::Kind {
+    let attachment = up.attachment;
+    let signed = sign_contact(agent, gateway, (attachment, [1; 16]), vec![up.address.clone()]).unwrap();
+    attach_up::Kind::NodeUp(proto::NodeUp { signed: Some(signed), ..up })
+}
+
 impl Site {
-    async fn attach(state: &isthmus_broker::state::State, index: usize) -> Self {
+    async fn attach(state: &State, index: usize) -> Self {
         let name = site_name(index);
         let identity = Identity::new(Role::Gateway, Some(name.parse().unwrap()), None, None).unwrap();
-        let request = SigningRequest::new().unwrap();
-        let certificate = state.authority.sign(&identity, request.public_key(), SystemTime::now()).unwrap();
-        let authority = state.authority.certificate_pem();
-        let credentials = Credentials::new(&request, &certificate, authority, &state.grid.address).unwrap();
+        let credentials = issue(state, &identity);
         let channel = grpc::connect(credentials.upstream(), "broker", &credentials).await.unwrap();
         let mut client = RegistryClient::new(channel);
         let (up_tx, up_rx) = mpsc::channel(NODES + 1);
@@ -89,7 +104,8 @@ impl Site {
             outside_address: format!("gateway.{name}.example.org:7740"),
             ..proto::GatewayUp::default()
         };
-        let nodes = (0..NODES).map(|index| attach_up::Kind::NodeUp(node(index)));
+        let agents: Vec<_> = (0..NODES).map(|node| issue(state, &member(index, node))).collect();
+        let nodes = agents.iter().enumerate().map(|(index, agent)| announced(agent, &identity, node(index)));
         for kind in std::iter::once(attach_up::Kind::GatewayUp(hello)).chain(nodes) {
             up_tx.send(proto::AttachUp { kind: Some(kind) }).await.unwrap();
         }
@@ -119,7 +135,7 @@ impl Site {
                 }
             }
         });
-        Self { name, client, up_tx, welcomed, received, ordered, directories }
+        Self { name, gateway: identity, agents, client, up_tx, welcomed, received, ordered, directories }
     }
 
     async fn send(&self, kind: attach_up::Kind) {
@@ -216,11 +232,12 @@ async fn changes(sites: &mut [Site]) {
         assert!(encoded_len(&found) < MESSAGE_BYTES);
         assert_eq!(found.node.unwrap().name, name);
     }
-    let moved =
-        |port: u16| attach_up::Kind::NodeUp(proto::NodeUp { address: format!("10.0.9.9:{port}"), ..node(1) });
-    for (what, port, want) in [("looked up by three", 7731, 3), ("looked up by none since", 7732, 0)] {
+    for (what, port, want) in [("looked up by three", 7731_u16, 3), ("looked up by none since", 7732, 0)] {
         let before = received(sites);
-        sites[0].send(moved(port)).await;
+        let attachment = port.into();
+        let moved = proto::NodeUp { address: format!("10.0.9.9:{port}"), attachment, ..node(1) };
+        let site = &sites[0];
+        site.send(announced(&site.agents[1], &site.gateway, moved)).await;
         let expected = NODES + usize::from(port) - 7730;
         sites[0].welcomed(expected).await;
         let messages = received_since(sites, before, want).await;

@@ -9,6 +9,7 @@ use isthmus_broker::BrokerConfig;
 use isthmus_broker::state::{ADMIN_DIRECTORY, State};
 use isthmus_net::credentials::SigningRequest;
 use isthmus_net::port::Port;
+use isthmus_net::signed::contact::sign_contact;
 use isthmus_net::upgrade::Upgrades;
 use isthmus_net::{Credentials, Identity, Role, grpc};
 use isthmus_relay::{Listens, RelayConfig};
@@ -97,8 +98,17 @@ pub(crate) async fn start_relay_at(
 }
 
 pub(crate) fn issue(state: &State, role: Role, site: Option<&str>, name: Option<&str>) -> Credentials {
+    issue_to(state, role, (site, name, None))
+}
+
+fn issue_to(
+    state: &State,
+    role: Role,
+    (site, name, owner): (Option<&str>, Option<&str>, Option<&str>),
+) -> Credentials {
     let label = |text: &str| text.parse().unwrap();
-    let identity = Identity::new(role, site.map(label), name.map(label), None).unwrap();
+    let owner = owner.map(|owner| owner.parse().unwrap());
+    let identity = Identity::new(role, site.map(label), name.map(label), owner).unwrap();
     let request = SigningRequest::new().unwrap();
     let certificate = state.authority.sign(&identity, request.public_key(), SystemTime::now()).unwrap();
     Credentials::new(&request, &certificate, state.authority.certificate_pem(), &state.grid.address).unwrap()
@@ -115,14 +125,18 @@ pub(crate) struct Site {
 impl Site {
     pub(crate) async fn attach(state: &State, name: &str) -> Self {
         let credentials = issue(state, Role::Gateway, Some(name), None);
+        let agent = issue_to(state, Role::Agent, (Some(name), Some("n1"), Some("ada")));
         let channel = grpc::connect(credentials.upstream(), "broker", &credentials).await.unwrap();
         let mut client = RegistryClient::new(channel);
         let (up_tx, up_rx) = mpsc::channel(4);
         let gateway =
             GatewayUp { site: name.into(), address: "192.0.2.1:7710".into(), ..GatewayUp::default() };
+        let address = "192.0.2.2:7730".to_owned();
+        let signed = sign_contact(&agent, credentials.identity(), (1, [1; 16]), vec![address.clone()]);
         let node = NodeUp {
             node: "n1".into(),
-            address: "192.0.2.2:7730".into(),
+            address,
+            signed: Some(signed.unwrap()),
             host_name: "node1".into(),
             owner: "ada".into(),
             slots: 1,

@@ -63,7 +63,7 @@ fn site(registry: &mut Registry, name: &str, words: &str) {
         seen: Some(proto::Seen { way_out: way_out.into(), ..proto::Seen::default() }),
         ..node_up("n1", &format!("n1.{name}:7730"))
     };
-    registry.node_up(session, &node).unwrap();
+    registry.node_up(session, &signed(node, 1)).unwrap();
 }
 
 /// Whose key signed a ticket, and for which side it is.
