@@ -134,7 +134,8 @@ impl Verifier {
         if addresses.len() > CONTACT_ADDRESSES || addresses.iter().any(|address| address.len() > TEXT) {
             return Err(wrong("it has too many addresses, or a long one".to_owned()));
         }
-        let incarnation = contact.incarnation.try_into().map_err(|_| wrong("it tells no start".to_owned()))?;
+        let incarnation =
+            contact.incarnation.try_into().map_err(|_| wrong("it tells no start".to_owned()))?;
         let attachment = contact.attachment;
         Ok(Stated { agent, gateway, attachment, addresses, incarnation, key })
     }

@@ -100,10 +100,7 @@ fn a_contact_is_its_agent_s_own() {
                 assert_eq!((stated.agent.uri().as_str(), stated.attachment), (N1, 7), "{what}");
                 assert_eq!(stated.gateway.uri(), GATEWAY, "{what}");
                 assert!(stated.names(ADDRESS) && !stated.names("10.6.6.6:1") && !stated.names(""), "{what}");
-                assert_eq!(
-                    (addresses_of(&signed), stated.incarnation),
-                    (vec![ADDRESS.to_owned()], START)
-                );
+                assert_eq!((addresses_of(&signed), stated.incarnation), (vec![ADDRESS.to_owned()], START));
             }
             Some(want) => {
                 let error = verified.unwrap_err().to_string();
