@@ -15,10 +15,10 @@ use crate::trunks::TRUNK_PROTOCOL;
 use crate::uplink::gateways::Gateways;
 use crate::uplink::known;
 
-/// Port of agents by default.
+/// The port at which an agent listens by default.
 pub const DEFAULT_PORT: u16 = 7730;
-/// The last of those that further users' agents on the same machine take by themselves. The
-/// next one is a gateway's.
+/// The last port that an agent tries by itself if other users' agents on the machine have those
+/// before. The next port is a gateway's.
 pub(crate) const LAST_PORT: u16 = 7739;
 
 /// How an agent is set up. Everything has a default.
@@ -29,7 +29,8 @@ pub struct AgentConfig {
     /// agent attaches to one of them, and to another when that one is lost. By
     /// default the gateway at which it joined, and those of which it hears by it.
     pub gateway: Option<Gateways>,
-    /// Where the agent keeps what it hears of its site's gateways: one address a line.
+    /// File in which the agent keeps the addresses that it hears of its site's gateways: one
+    /// address a line.
     #[serde(skip)]
     pub heard: Option<PathBuf>,
     /// Time between attempts to return to the gateway of first choice, in seconds. By
@@ -44,10 +45,10 @@ pub struct AgentConfig {
     /// agent listens on the first free one, in place of `listen`'s. Other sites
     /// reach it there without a relay.
     pub port_range: Option<PortRange>,
-    /// The address at which these ports are let in, if it isn't this node's own:
-    /// that of a NAT that forwards them.
+    /// The address at which the ports of `port_range` are let in, if it isn't this node's own: that
+    /// of a NAT that forwards them.
     pub outside_host: Option<String>,
-    /// Ranks to start here by default. By default one per core.
+    /// How many ranks are started here by default: if not set, one per core.
     pub slots: Option<u32>,
     /// Directory of the agent's own Unix socket and of its jobs' directories. The
     /// default is in [`crate::runtime_directory`].
@@ -59,22 +60,21 @@ pub struct AgentConfig {
     /// isthmus-raw beside the `isthmus` binary or in ../lib/isthmus. Without it the
     /// agent doesn't use this dial.
     pub raw: Option<PathBuf>,
-    /// Whether connections with other sites share trunks, which outlive cuts of the network.
-    /// By default they do. Without, each has TLS of its own.
+    /// Whether connections with other sites share trunks, which outlive cuts of the network. By
+    /// default they do. Otherwise each connection has TLS of its own.
     pub trunks: Option<bool>,
     /// Further links of this node to other sites. Trunks use all of them.
     pub rails: Vec<Rail>,
     /// The audit log, or "off". By default audit.log in the state directory.
     pub audit_log: Option<PathBuf>,
-    /// How its lines look.
+    /// The format of the audit log's lines.
     pub audit_format: isthmus_net::audit::Format,
 }
 
 impl AgentConfig {
-    /// Whether its settings make sense.
+    /// Checks that the settings make sense together.
     ///
-    /// # Errors
-    /// If not.
+    /// # Errors If a rail is invalid, or rails are set with `trunks = false`.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         rails::check(&self.rails).map_err(|error| anyhow!("[[agent.rails]]: {error}"))?;
         anyhow::ensure!(
@@ -104,7 +104,7 @@ impl AgentConfig {
         self.gateway.as_ref().map_or_else(|| Ok(heard()), Gateways::addresses)
     }
 
-    /// Time between attempts to return to the gateway of first choice.
+    /// Time between attempts to return to the gateway of first choice: `return_seconds`, or 20 s.
     pub(crate) fn return_interval(&self) -> Duration {
         Duration::from_secs(self.return_seconds.map_or(20, |seconds| seconds.get().into()))
     }

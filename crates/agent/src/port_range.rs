@@ -14,13 +14,13 @@ pub struct PortRange {
     last: u16,
 }
 
-/// The text is no range of ports.
+/// The error of a text that is no range of ports.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no range of ports: expected FIRST-LAST, such as \"7731-7740\"")]
 pub struct NotPorts(String);
 
 impl PortRange {
-    /// The ports.
+    /// All ports of the range, in ascending order.
     pub fn ports(self) -> RangeInclusive<u16> {
         self.first..=self.last
     }

@@ -14,30 +14,30 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 /// Name of the agent's Unix socket in its runtime directory.
 pub const LOCAL_SOCKET: &str = "agent.sock";
 
-/// Longest path of a Unix socket, in bytes (`sun_path`, without its end).
+/// Longest path of a Unix socket in bytes (`sun_path` without its final zero byte).
 const SOCKET_PATH_MAX: usize = 107;
-/// Length of a job's id as text.
+/// Length of a job's id as text, in bytes.
 const JOB_ID_LEN: usize = 32;
-/// A longer host name is cut in paths.
+/// Longest host name in paths, in bytes; the rest of a longer name is cut off.
 const HOST_MAX: usize = 24;
 
 /// Why there is no runtime directory.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeDirectoryError {
-    /// Another user could put something there.
+    /// Another user could put something into the directory.
     #[error(
         "cannot keep the agent's socket and its jobs' directories in a safe place: {0}; [agent] runtime_directory \
          names another one"
     )]
     Private(#[from] PrivateError),
-    /// Programs on its file system can't be executed.
+    /// The file system of the directory is mounted noexec.
     #[error(
         "jobs cannot have their directories in {}: its file system is mounted noexec; \
          set [agent] runtime_directory to another directory",
         .0.display()
     )]
     NotExecutable(PathBuf),
-    /// Whoever comes first may make it anew after it was removed, as in /tmp at a restart.
+    /// After its removal, any user may make the directory anew, as in /tmp at a restart.
     #[error(
         "jobs cannot have their directories in {}: other users may make files in {}, and a saved LD_PRELOAD outlives \
          the directory; set [agent] runtime_directory to one elsewhere",
@@ -45,7 +45,7 @@ pub enum RuntimeDirectoryError {
         open.display()
     )]
     Open {
-        /// The directory.
+        /// The directory that would be the agent's.
         path: PathBuf,
         /// The directory above it that has the sticky bit and that others may write to.
         open: PathBuf,
@@ -57,12 +57,12 @@ pub enum RuntimeDirectoryError {
         path.display()
     )]
     TooLong {
-        /// The directory.
+        /// The directory that would be the agent's.
         path: PathBuf,
         /// Length of a socket's path in it, in bytes.
         length: usize,
     },
-    /// `LD_PRELOAD` can't name it.
+    /// `LD_PRELOAD` can't name a file in the directory.
     #[error(
         "jobs cannot have their directories in {}: LD_PRELOAD and launchers take letters, digits and /._+@- only; \
          set [agent] runtime_directory to another path",
@@ -77,11 +77,11 @@ pub enum RuntimeDirectoryError {
     None(u32),
 }
 
-/// All that decides between the places.
+/// All that decides which directory is the agent's.
 #[derive(Debug, Clone, Default)]
 struct Facts {
     user: u32,
-    /// This machine's name; a home may be shared with others.
+    /// This machine's name: several machines may share a home.
     host: String,
     /// Whether /run is mounted noexec, as some distributions do.
     run_noexec: bool,
@@ -99,14 +99,14 @@ struct Facts {
 struct Login {
     path: PathBuf,
     owner: u32,
-    /// Permission bits.
+    /// Permission bits, with those for setuid, setgid and the sticky bit.
     mode: u32,
     noexec: bool,
 }
 
 impl Facts {
-    /// The agent's place. Only the directory below /run that lingering keeps is never
-    /// removed, as those below /tmp may be.
+    /// The agent's directory. Of those below /run, only one that lingering keeps is never removed.
+    /// Those below /tmp may be removed at any time, so none is chosen.
     fn choose(&self) -> Option<PathBuf> {
         if self.user == 0 {
             return self.places().into_iter().nth(usize::from(self.run_noexec));
@@ -134,7 +134,7 @@ impl Facts {
         places
     }
 
-    /// A directory per host. Its path is short because those of Unix sockets are.
+    /// The directory of this host in a home. Its path is short because paths of Unix sockets are.
     fn in_home(&self, home: &Path) -> PathBuf {
         home.join(".isthmus").join(file_name(&self.host))
     }
@@ -164,8 +164,8 @@ impl Facts {
     }
 }
 
-/// A host's name as a file name of at most [`HOST_MAX`] bytes. Of two long names with
-/// the same beginning each has another one.
+/// A host's name as a file name of at most [`HOST_MAX`] bytes. Two long names get different file
+/// names even if they begin alike.
 pub fn file_name(host: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if (1..=HOST_MAX).contains(&host.len()) && host.bytes().all(plain) && !host.starts_with('.') {
@@ -207,8 +207,8 @@ pub fn lingers() -> bool {
     own.is_some_and(|own| Path::new("/var/lib/systemd/linger").join(own.name).exists())
 }
 
-/// Checks what can be known of the agent's runtime directory before it is made: that there
-/// is a place, and that sockets and launchers can take its path.
+/// Checks what can be known of the agent's runtime directory before it is made. There must be one,
+/// and sockets and launchers must take its path.
 ///
 /// # Errors
 /// As the agent's start has them, with the setting that helps.
@@ -218,7 +218,8 @@ pub fn check(configured: Option<&Path>) -> Result<(), RuntimeDirectoryError> {
     suits(&chosen.ok_or(RuntimeDirectoryError::None(facts.user))?)
 }
 
-/// Checks that a job's socket fits into a path below, and that launchers can pass it on.
+/// Checks that a job's socket below this path has no path that is too long, and that launchers can
+/// pass the path on.
 fn suits(path: &Path) -> Result<(), RuntimeDirectoryError> {
     let text = path.as_os_str().as_encoded_bytes();
     if !text.iter().all(|byte| byte.is_ascii_alphanumeric() || b"/._+@-".contains(byte)) {

@@ -61,23 +61,25 @@ use crate::uplink::attachment::AttachError;
 use crate::uplink::known::Known;
 use crate::uplink::upstream::{self, Upstream};
 
-/// Connections, orders to dial and orders to measure that may wait.
+/// How many connections, orders to dial or orders to measure may wait in one queue.
 const QUEUE: usize = 1024;
 /// How long the first byte of a connection to the agent's port may take.
 const FIRST_BYTE_DEADLINE: Duration = Duration::from_secs(10);
-/// Connections at once whose peers have shown no certificate and no job's token. A
-/// job connects all its ranks at the same time, each for a few round trips.
+/// Most connections at once whose peers have shown no certificate and no job's token. A job
+/// connects all its ranks at the same time, each for a few round trips.
 const UNIDENTIFIED: usize = 4096;
-/// How long the initiator may take to connect at a rendezvous and send.
+/// How long an initiator may take to connect at a rendezvous and send its first byte.
 const RENDEZVOUS_TIMEOUT: Duration = Duration::from_secs(20);
-/// Threads that carry bytes. A trunk stays on one.
+/// Most threads that carry bytes. A trunk stays on one thread.
 const WORKERS: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 /// Limit for a test connection to a gateway at the start.
 const GATEWAY_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Serves the calls of other agents and of the node's own users. Once `stopped`, answers
-/// what is in progress, and ends. A job may have the longest patience; without it an agent
-/// that calls ends its connection sooner.
+/// Serves the calls of other agents and of the node's own users. Once `stopped`, answers the calls
+/// in progress, and ends.
+///
+/// A job's patience isn't known here, so the pings wait for the longest. An agent with less
+/// patience ends its connection sooner.
 async fn serve(
     node: &Arc<Node>,
     calls_rx: mpsc::Receiver<Served>,
@@ -101,11 +103,10 @@ async fn serve(
     tokio::try_join!(serving_peers, serving_users).map(drop)
 }
 
-/// Runs the agent until `shutdown`; calls `ready` once it is attached. Another program
-/// takes its place through `upgrades`.
+/// Runs the agent until `shutdown`; calls `ready` once it is attached. Another program can replace
+/// this one through `upgrades`.
 ///
-/// # Errors
-/// If it can't be set up, or the gateway refuses it.
+/// # Errors If the agent can't be set up, or the gateway refuses it.
 pub async fn run(
     config: AgentConfig,
     credentials: Credentials,
@@ -182,14 +183,14 @@ pub async fn run(
         () = announce => Ok(()),
         () = stop::in_order(&node, shutdown, &stopped) => Ok(()),
     };
-    // After a shutdown there is none.
+    // After a shutdown there is no job left to end.
     stop::end_jobs(&node).await;
-    // The file would look like that of a running agent.
+    // A socket that is left would look like that of a running agent.
     let _ = std::fs::remove_file(&local_socket);
     ended
 }
 
-/// What goes on for ever, and is no reason to end a job if it fails.
+/// Runs the parts that never end. A failure of such a part is no reason to end a job.
 async fn background(
     node: &Arc<Node>,
     probing: &Probing,
@@ -205,7 +206,7 @@ async fn background(
     }
 }
 
-/// What programs' sockets are connected to here.
+/// Makes what programs' sockets are connected to on this node.
 fn local_sockets() -> anyhow::Result<(Sources, PairMaker, BlackHole)> {
     let loopback = Sources::bind().context("cannot reserve a port on loopback")?;
     let pairs = PairMaker::bind(loopback.clone()).context("cannot listen on loopback")?;
@@ -213,14 +214,14 @@ fn local_sockets() -> anyhow::Result<(Sources, PairMaker, BlackHole)> {
     Ok((loopback, pairs, black_hole))
 }
 
-/// Warns if the kernel keeps something from this user.
+/// Warns if the kernel doesn't tell this user who owns a socket.
 fn check_kernel() {
     if let Err(error) = isthmus_net::sock_diag::check() {
         warn!(%error, "the kernel does not name the owners of sockets: other users of this node can connect to programs' listeners over loopback");
     }
 }
 
-/// The data plane. The receiver gets the failure of a worker.
+/// Starts the data plane. The receiver gets the failure of a worker.
 fn carrying(
     config: &AgentConfig,
     calls_tx: mpsc::Sender<Served>,
@@ -233,7 +234,8 @@ fn carrying(
     Ok((Carrying { plane, has_trunks, rails, calls_tx }, failure_rx))
 }
 
-/// `programs` are the protocols of programs' connections.
+/// TLS for the connections that this agent opens; `programs` are the protocols of programs'
+/// connections.
 fn client_tls(credentials: &Credentials, programs: &[&[u8]]) -> Result<ClientTls, CredentialsError> {
     Ok(ClientTls {
         stream: credentials.client_config(&[STREAM_PROTOCOL])?,
@@ -265,7 +267,7 @@ fn announcement(
     })
 }
 
-/// The parts that measure how the node is reached, and that dial other nodes.
+/// Makes the parts that measure how the node is reached, and that dial other nodes.
 fn dialing(
     upstream: &Upstream,
     node_up: proto::NodeUp,
@@ -293,8 +295,8 @@ fn dialing(
     (probing, dialer)
 }
 
-/// Listens on the configured port, or on the first free one of `port_range`. Without either it
-/// takes the default port, or another one if the agent of another user has that.
+/// Listens on the configured port, or on the first free one of `port_range`. Without either setting
+/// it takes the default port, or another one if another user's agent has the default.
 fn bind(config: &AgentConfig, own_ip: IpAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
     let ip = config.listen.map_or(own_ip, |listen| listen.ip());
     let (ports, wanted): (Vec<u16>, String) = match (config.port_range, config.listen) {
@@ -331,7 +333,7 @@ async fn accept_all(listener: TcpListener, reception: Reception) {
     .await;
 }
 
-/// Takes the acceptor's part of dials, by the broker's orders.
+/// Takes the acceptor's part of dials that the broker orders.
 async fn dial_out(mut dials_rx: mpsc::Receiver<Order>, reception: Reception) {
     while let Some(order) = dials_rx.recv().await {
         let connection = Connection::of_order(&order);
@@ -392,7 +394,7 @@ mod tests {
         let (_first, first_at) = bind(&config, ip).unwrap();
         let (_second, second_at) = bind(&config, ip).unwrap();
         assert_eq!((first_at.port(), second_at.port()), (DEFAULT_PORT, DEFAULT_PORT + 1));
-        // What is asked for isn't replaced.
+        // A configured address isn't replaced by another.
         let asked = AgentConfig { listen: Some(first_at), ..AgentConfig::default() };
         let error = bind(&asked, ip).unwrap_err().to_string();
         assert!(error.contains("[agent] listen 127.77.30.1:7730"), "{error}");

@@ -20,17 +20,16 @@ use crate::config::AgentConfig;
 use crate::jobs::node::Node;
 use crate::service::{find_shim, towards};
 
-/// How often it looks whether a job runs.
+/// Time between two looks whether a job runs.
 const LOOK: Duration = Duration::from_millis(200);
-/// For how long no job must have run. Who waits for a job's end has learned of it by then.
+/// For how long no job must have run. A party that waits for a job's end has learned of it by then.
 const QUIET: Duration = Duration::from_secs(2);
-/// How long children of the former program may take to end, and how often that is looked at.
+/// How long children of the former program may take to end, and the time between two looks at them.
 const CHILDREN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_millis(10));
 
-/// Whether an agent could run with this configuration here.
+/// Checks whether an agent could run with this configuration on this node.
 ///
-/// # Errors
-/// What it would end with.
+/// # Errors The error that such an agent would end with.
 pub async fn check(config: &AgentConfig, credentials: &Credentials) -> anyhow::Result<()> {
     let isthmus = std::env::current_exe().context("cannot find the isthmus binary")?;
     find_shim(config, &isthmus)?;
@@ -39,16 +38,16 @@ pub async fn check(config: &AgentConfig, credentials: &Credentials) -> anyhow::R
     towards(&gateways).await.map(drop)
 }
 
-/// SIGHUP, if it asks for an upgrade; otherwise it ends the agent. To be awaited before
-/// the agent starts anything: a child of the former program may still have its listener.
+/// The signal SIGHUP, if it asks this process for an upgrade; `None` if it ends the agent. To be
+/// awaited before the agent starts anything: a child of the former program may still have the
+/// agent's listener.
 ///
-/// # Errors
-/// Where descriptors run out.
+/// # Errors If descriptors run out.
 pub(crate) async fn hangups(upgrades: &Upgrades) -> io::Result<Option<Signal>> {
     if upgrades.replaceable().is_none() {
         return Ok(None);
     }
-    // Who reads that this program is there may send the next one at once.
+    // A party that reads that this program is there may send the next SIGHUP at once.
     let hangups = signal(SignalKind::hangup())?;
     if upgrades.took_over() {
         reap(children()).await;
@@ -57,8 +56,8 @@ pub(crate) async fn hangups(upgrades: &Upgrades) -> io::Result<Option<Signal>> {
     Ok(Some(hangups))
 }
 
-/// Replaces the program after each SIGHUP, once no job runs; never returns. If that
-/// fails, all goes on.
+/// Replaces the program after each SIGHUP, once no job runs. If that fails, this process goes on as
+/// before. Never returns.
 pub(crate) async fn watch(node: Arc<Node>, upgrades: Arc<Upgrades>, hangups: Option<Signal>) -> Infallible {
     let Some(mut hangups) = hangups else { return std::future::pending().await };
     while hangups.recv().await.is_some() {
@@ -71,7 +70,7 @@ pub(crate) async fn watch(node: Arc<Node>, upgrades: Arc<Upgrades>, hangups: Opt
     std::future::pending().await
 }
 
-/// Returns only with the reason why it failed.
+/// Replaces the program once no job runs. Returns only if that fails, with the reason.
 async fn upgrade(node: &Node, upgrades: &Upgrades) -> Result<Infallible, String> {
     let (service, program, _) = upgrades.replaceable().ok_or("this agent can't be replaced")?;
     let path = program.path().display();
@@ -81,7 +80,7 @@ async fn upgrade(node: &Node, upgrades: &Upgrades) -> Result<Infallible, String>
     let state = State { service, connections: 0, bytes: 0, listeners: Vec::new(), pairs: Vec::new() };
     loop {
         if quiet(node).await {
-            // Meanwhile there may be another program.
+            // Meanwhile there may be another program at the path.
             check().await?;
         }
         // No job can begin meanwhile.
@@ -92,8 +91,8 @@ async fn upgrade(node: &Node, upgrades: &Upgrades) -> Result<Infallible, String>
     }
 }
 
-/// Waits until no job has run for a while, however long that takes; returns whether one
-/// ran.
+/// Waits until no job has run for [`QUIET`], however long that takes. Returns whether one ran
+/// meanwhile.
 async fn quiet(node: &Node) -> bool {
     let (mut since, mut ran) = (Instant::now(), false);
     while since.elapsed() < QUIET {
@@ -105,7 +104,7 @@ async fn quiet(node: &Node) -> bool {
     ran
 }
 
-/// The children that this process has.
+/// The children that this process has, as `/proc` lists them.
 fn children() -> Vec<Pid> {
     let lists = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let texts = lists.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
@@ -114,8 +113,8 @@ fn children() -> Vec<Pid> {
     ids.into_iter().filter_map(Result::ok).map(Pid::from_raw).collect()
 }
 
-/// Waits for the end of children of the former program, which end by the end of their
-/// sockets, and has the kernel forget them.
+/// Waits for the end of children of the former program, and collects them. They end because their
+/// sockets have ended.
 async fn reap(mut children: Vec<Pid>) {
     let begun = Instant::now();
     loop {

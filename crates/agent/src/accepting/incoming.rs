@@ -39,7 +39,7 @@ use crate::trunks::{self, TRUNK_PROTOCOL};
 
 /// How long the first bytes of a connection may take.
 const PREAMBLE_DEADLINE: Duration = Duration::from_secs(10);
-/// How long it may take to find the plan to an initiator's site.
+/// How long the lookup of the plan to an initiator's site may take.
 const PLAN: Duration = Duration::from_secs(10);
 /// Time until the initiator gets an interim answer. Its deadline for reaching this
 /// agent may be shorter than the wait for a listener with a full backlog.
@@ -51,7 +51,8 @@ pub(crate) struct Reception {
     pub node: Arc<Node>,
     /// TLS for all protocols between agents.
     pub tls: ServerTls,
-    /// The order by which this agent has opened the connection; none if it came by itself.
+    /// The broker's order by which this agent has dialed the connection; `None` for a connection
+    /// that another party has dialed.
     pub ordered: Option<Arc<Order>>,
 }
 
@@ -80,14 +81,14 @@ impl Reception {
         }
     }
 
-    /// A TLS connection of another agent.
+    /// Serves a TLS connection by the protocol (ALPN) that it has agreed on.
     async fn encrypted(self, stream: TcpStream, place: Option<Place>) -> io::Result<()> {
         keep_alive(&stream);
         reset_if_dropped(&stream, true);
         let stream = grpc::accept(stream, self.tls.clone()).await?;
         reset_if_dropped(stream.get_ref().0, false);
-        // Its certificate is checked. A member of another owner has few rights here, and keeps
-        // its place among those without any.
+        // The other end's certificate is checked. A member of another owner has few rights here,
+        // and keeps its place among the connections without any.
         let own = stream.identity().and_then(Identity::owner) == Some(self.node.owner());
         let place = place.filter(|_| !own);
         match stream.get_ref().1.alpn_protocol() {
@@ -105,7 +106,8 @@ impl Reception {
         }
     }
 
-    /// Why no call of this peer is taken: only agents of the same owner call each other.
+    /// The error for a peer whose calls aren't taken: only agents of the same owner call each
+    /// other.
     fn refused(&self, stream: &Secured) -> io::Error {
         let (node, own) = (self.node.name(), self.node.owner());
         let reason = format!("the agent of {node} takes calls of agents of user {own} only");
@@ -140,7 +142,7 @@ impl Reception {
         Programs { node: self.node.clone(), ordered: self.ordered.clone() }
     }
 
-    /// A connection of a party that was ordered to dial this node.
+    /// Serves a connection of a party that was ordered to dial this node.
     async fn rendezvous(self, mut stream: TcpStream) -> io::Result<()> {
         let mut hello = [0; hello::RENDEZVOUS_LEN];
         tokio::time::timeout(PREAMBLE_DEADLINE, stream.read_exact(&mut hello))
@@ -159,18 +161,19 @@ impl Reception {
 #[derive(Debug, Clone)]
 pub(crate) struct Programs {
     pub node: Arc<Node>,
-    /// As in [`Reception`].
+    /// The broker's order by which this agent has dialed the connection; `None` for a connection
+    /// that another party has dialed.
     pub ordered: Option<Arc<Order>>,
 }
 
 impl Programs {
-    /// A connection of a program: preamble, knock, answer.
+    /// Serves a connection of a program: reads its preamble, knocks, answers.
     async fn program(self, mut link: Link, place: Option<Place>) -> io::Result<()> {
         let bytes = preamble(&mut link).await?;
         self.take(link, &bytes, place).await
     }
 
-    /// The same, after the preamble was read.
+    /// Serves a connection of a program whose preamble has been read and not decoded.
     pub(crate) async fn take(
         self,
         link: Link,
@@ -181,7 +184,8 @@ impl Programs {
         Connection::from(preamble.nonce).scope(self.introduced(link, preamble, mac, place)).await
     }
 
-    /// The same, after the preamble was decoded.
+    /// Serves a connection of a program whose preamble has been decoded: checks the preamble,
+    /// knocks, answers.
     async fn introduced(
         self,
         mut link: Link,
@@ -240,9 +244,9 @@ impl Programs {
         loop {
             tokio::select! {
                 biased;
-                // Before the final answer the initiator sends nothing: this is
-                // the end of the connection, so it gave up. It may have while its
-                // preamble was checked: then nobody must accept what is left.
+                // Before the final answer the initiator sends nothing. So what is read here is the
+                // end of the connection: the initiator gave up, perhaps while its preamble was
+                // checked. Then nobody must accept what is left.
                 _ = link.receive::<1>() => return Ok(None),
                 () = job.ended.cancelled() => return Ok(Some(Err(Status::UnknownJob))),
                 knock = &mut knocking => return Ok(Some(knock)),
@@ -274,7 +278,7 @@ impl Programs {
             return Err(Status::Denied);
         };
         if preamble.destination_port == heartbeat::PORT {
-            // No data: there is nothing to encrypt.
+            // A heartbeat connection carries no data: there is nothing to encrypt.
             let holder = tree::holder(&job.members.nodes, self.node.name()).map(|holder| holder.address.ip());
             return if holder == Some(preamble.source) { Ok(()) } else { Err(Status::Denied) };
         }
@@ -326,7 +330,7 @@ impl Programs {
     }
 }
 
-/// A connection can't be taken for lack of a resource here, which the initiator isn't told.
+/// Tells the head that this node lacks a resource for a connection. The initiator isn't told which.
 fn not_taken(node: &Node, job: &Job, preamble: &Preamble, exhausted: Exhausted) {
     let acceptor = node.name().to_string();
     let initiator = job.members.node(preamble.source);
@@ -338,10 +342,9 @@ fn not_taken(node: &Node, job: &Job, preamble: &Preamble, exhausted: Exhausted) 
     }));
 }
 
-/// The first message of a connection.
+/// Reads the first message of a connection.
 ///
-/// # Errors
-/// If it doesn't come in time.
+/// # Errors If the message doesn't come in time, or the connection fails.
 pub(crate) async fn preamble(link: &mut Link) -> io::Result<[u8; PREAMBLE_LEN]> {
     let received = tokio::time::timeout(PREAMBLE_DEADLINE, link.receive()).await;
     received.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
@@ -376,7 +379,7 @@ async fn connect(
     let ends = Ends {
         local: End { address: preamble.destination, port: preamble.destination_port },
         peer: End { address: preamble.source, port: preamble.source_port },
-        // Until it is fetched by a process that says otherwise.
+        // The process that fetches the connection may say otherwise.
         is_v6: false,
     };
     if job.members.node(preamble.source).is_some_and(|source| source.site != node.name().site) {
@@ -422,7 +425,7 @@ async fn connect(
     }
 }
 
-/// The program's end of a connection that the agent carries.
+/// The program's end of a connection whose bytes the agent carries on its knock.
 fn admit(job: &JobId, knock: Knock, ends: Ends) -> io::Result<std::net::TcpStream> {
     let (stream, _) = knock.admit(Incoming { peer: ends.peer, local: ends.local, socket: None });
     debug!(%job, "handed over");

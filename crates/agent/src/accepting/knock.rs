@@ -36,14 +36,14 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 pub(crate) struct Incoming {
     /// The initiator's end, as its program sees it.
     pub peer: End,
-    /// This end.
+    /// The acceptor's end, as its program sees it.
     pub local: End,
     /// The socket that takes the knock's place; none if the knock itself is the
     /// program's end of the connection.
     pub socket: Option<Held>,
 }
 
-/// A socket that a program is to get. Until it is taken, the agent looks whether anything
+/// A socket that a program is to get. Until the socket is taken, the agent watches whether anything
 /// has come on it.
 #[derive(Debug, Clone)]
 pub(crate) struct Held(Arc<Mutex<Option<TcpStream>>>);
@@ -53,13 +53,13 @@ impl Held {
         Self(Arc::new(Mutex::new(Some(stream))))
     }
 
-    /// Takes the socket, once. Nobody has a copy: one would hold back the end of the
-    /// connection.
+    /// Takes the socket; `None` if it has been taken already. The agent keeps no copy: a copy would
+    /// hold back the end of the connection.
     pub(crate) fn take(&self) -> Option<std::net::TcpStream> {
         lock(&self.0).take()?.into_std().ok()
     }
 
-    /// Waits for data, or the end; without end once it is taken.
+    /// Waits until the socket has data or its end to read. Never returns once the socket is taken.
     async fn readable(&self) {
         let readable = |context: &mut Context<'_>| match &*lock(&self.0) {
             Some(stream) => poll_readable(stream, context),
@@ -95,7 +95,8 @@ pub(crate) struct Knocks(Mutex<HashMap<SocketAddrV4, Unfetched>>);
 #[derive(Debug)]
 struct Unfetched {
     incoming_rx: oneshot::Receiver<Incoming>,
-    /// To be called once the program has taken the knock past its shim.
+    /// Tells the task that waits with `past_rx` that the program has taken the knock past its shim;
+    /// `None` once told, or if no task waits.
     past_tx: Option<oneshot::Sender<()>>,
     watched: Watched,
 }
@@ -103,11 +104,11 @@ struct Unfetched {
 /// A knock that the kernel has put into the listener's queue.
 #[derive(Debug)]
 pub(crate) struct Knock {
-    /// The agent's end.
+    /// The agent's end of the knock.
     pub stream: TcpStream,
-    /// The agent's address.
+    /// The address from which the agent knocks, by which the shim names the knock.
     pub from: SocketAddrV4,
-    /// The program has taken the knock past its shim.
+    /// Receives once the program has taken the knock past its shim.
     past_rx: oneshot::Receiver<()>,
     incoming_tx: oneshot::Sender<Incoming>,
 }
@@ -146,8 +147,8 @@ impl Knocks {
         Ok(Knock { stream, from: expected.from, past_rx, incoming_tx })
     }
 
-    /// Has [`fetch`](Self::fetch) wait for a knock from this address; `None` if an
-    /// earlier knock from there was not fetched yet.
+    /// Records a knock from this address that is about to be made, for [`fetch`](Self::fetch) to
+    /// wait for. Returns `None` if an earlier knock from there was not fetched yet.
     fn expect(&self, from: SocketAddrV4, to: SocketAddrV4) -> Option<Expected<'_>> {
         match lock(&self.0).entry(from) {
             Entry::Occupied(_) => None,
@@ -161,32 +162,32 @@ impl Knocks {
         }
     }
 
-    /// Waits for the connection behind the knock from this address; none if the agent
-    /// did not knock from there, or the initiator has left.
+    /// Waits for the connection behind the knock from this address. Returns `None` if the agent did
+    /// not knock from there, or the initiator has left.
     pub(crate) async fn fetch(&self, from: SocketAddrV4) -> Option<Incoming> {
         let unfetched = lock(&self.0).remove(&from)?;
         tokio::time::timeout(DEADLINE, unfetched.incoming_rx).await.ok()?.ok()
     }
 
-    /// The agent carries this connection on its knock. A shim may still fetch its names.
+    /// Notes that the agent carries this connection on its knock. A shim may still fetch its names.
     pub(crate) fn carried(&self, from: SocketAddrV4, (peer, local): (End, End)) {
         if let Some(unfetched) = lock(&self.0).get_mut(&from) {
             let (incoming_tx, incoming_rx) = oneshot::channel();
-            // There is room for one.
+            // The channel has room for one value.
             let _ = incoming_tx.send(Incoming { peer, local, socket: None });
             (unfetched.incoming_rx, unfetched.past_tx) = (incoming_rx, None);
         }
     }
 
-    /// Some of the knocks that are to be looked at.
+    /// At most `most` of the knocks whose next look is due.
     pub(crate) fn to_look_at(&self, now: Instant, most: usize) -> Vec<(SocketAddrV4, Watched)> {
         let unfetched = lock(&self.0);
         let due = unfetched.iter().filter(|(_, unfetched)| unfetched.watched.is_due(now));
         due.take(most).map(|(from, unfetched)| (*from, unfetched.watched)).collect()
     }
 
-    /// Notes what was found. Returns whether a program has taken the knock past its shim,
-    /// which is found for the first time.
+    /// Notes where a look has found the knock from this address. Returns whether this look is the
+    /// first to show that a program has taken the knock past its shim.
     pub(crate) fn found(&self, from: SocketAddrV4, found: Found, now: Instant) -> bool {
         let mut all = lock(&self.0);
         let Some(unfetched) = all.get_mut(&from) else { return false };
@@ -198,7 +199,7 @@ impl Knocks {
             Look::Stays => false,
             Look::IsPast => {
                 if let Some(past_tx) = unfetched.past_tx.take() {
-                    // A knock that is the connection itself has nobody who waits.
+                    // On a knock that is the connection itself nobody waits.
                     let _ = past_tx.send(());
                 }
                 true
@@ -213,11 +214,12 @@ impl Knocks {
     }
 }
 
-/// A knock that is being made; forgotten if it fails.
+/// A knock that is being made. If it fails, dropping this forgets it.
 struct Expected<'a> {
     knocks: &'a Knocks,
     from: SocketAddrV4,
-    /// None once the knock was made.
+    /// The sender of the connection, and the receiver of the news that the knock was taken past its
+    /// shim; `None` once the knock was made.
     ends: Option<(oneshot::Sender<Incoming>, oneshot::Receiver<()>)>,
 }
 
@@ -230,10 +232,11 @@ impl Drop for Expected<'_> {
 }
 
 impl Knock {
-    /// Passes the connection to the shim and returns the agent's end of the knock.
-    /// To be called only after the answer "connected" was sent: from here on the
-    /// program may write to the socket. Returns also who hears of it if the program takes it
-    /// past its shim.
+    /// Passes the connection to the shim. Returns the agent's end of the knock, and a receiver that
+    /// hears if the program takes the knock past its shim.
+    ///
+    /// To be called only after the answer "connected" was sent: from here on the program may write
+    /// to the socket.
     pub(crate) fn admit(self, incoming: Incoming) -> (TcpStream, oneshot::Receiver<()>) {
         // If the program has closed its listener, this drops the socket, too.
         let _ = self.incoming_tx.send(incoming);
@@ -244,9 +247,9 @@ impl Knock {
 /// Waits until the program's end of a knock is closed: by its shim, which has put `held` in its
 /// place, or with the listener.
 ///
-/// If a listener has `TCP_DEFER_ACCEPT`, the kernel holds a connection back until data has come.
-/// On a knock none does. So with the first that comes for the program, the knock gets a byte. It
-/// is an urgent one, which nobody reads by mistake.
+/// If a listener has `TCP_DEFER_ACCEPT`, the kernel holds a connection back until data has come. On
+/// a knock no data comes. So when the first data for the program arrives, the agent sends a byte on
+/// the knock. The byte is urgent data, which nobody reads by mistake.
 pub(crate) async fn until_closed(knock: &TcpStream, held: &Held) {
     let mut byte = [0];
     tokio::select! {
@@ -254,7 +257,7 @@ pub(crate) async fn until_closed(knock: &TcpStream, held: &Held) {
         _ = knock.peek(&mut byte) => return,
         () = held.readable() => {}
     }
-    // It may be closed by now.
+    // The knock may be closed by now.
     let _ = SockRef::from(knock).send_out_of_band(&[0]);
     let _ = knock.peek(&mut byte).await;
 }
@@ -358,7 +361,8 @@ mod tests {
         (listener, port)
     }
 
-    /// The knock arrives with the first data of the connection, or its end, and has none itself.
+    /// The knock arrives with the first data of the connection, or with its end. No data comes on
+    /// the knock.
     #[tokio::test]
     async fn a_listener_that_waits_for_data_accepts_the_knock_with_it() {
         let (listener, port) = deferring();

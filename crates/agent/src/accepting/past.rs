@@ -18,42 +18,43 @@ use crate::jobs::node::Node;
 use crate::starting::preloadable::Hindrance;
 use crate::starting::programs::Uncarried;
 
-/// Between two looks at a knock that isn't fetched. A shim takes milliseconds.
+/// Time between two looks at a knock that isn't fetched. A shim fetches within milliseconds.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The same once it is carried: only its end is missing.
+/// Time between two looks at a knock on which the agent carries the connection: only its end is
+/// awaited.
 const LATER: Duration = Duration::from_secs(30);
-/// Knocks that are looked at in a row, so that other tasks get their turn.
+/// Most knocks that are looked at in a row, so that other tasks get their turn.
 const AT_ONCE: usize = 256;
 
-/// Where a knock that isn't fetched is, as the kernel tells.
+/// What the kernel tells of a knock that isn't fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
     Nowhere,
-    /// In the listener's queue.
+    /// The knock is in the listener's queue.
     Queued,
-    /// A process has it.
+    /// A process has accepted the knock.
     Accepted,
 }
 
 /// What follows from a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// There is nothing left to look at.
+    /// The knock has ended: there is nothing left to look at.
     Goes,
     Stays,
-    /// A program has taken it past its shim.
+    /// A program has taken the knock past its shim.
     IsPast,
 }
 
-/// A knock that isn't fetched.
+/// A knock that isn't fetched, with the results of the looks at it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Watched {
-    /// The program's end.
+    /// The address of the listener that was knocked at.
     pub to: SocketAddrV4,
     /// None before the kernel has it: a full queue drops it, and it is sent again.
     next_look: Option<Instant>,
     was_accepted: bool,
-    /// It is carried.
+    /// A program has taken the knock past its shim, so the agent carries the connection on it.
     pub is_past: bool,
 }
 
@@ -71,7 +72,8 @@ impl Watched {
         self.next_look.is_some_and(|next| next <= now)
     }
 
-    /// What was found. Accepted in two looks, it is past: between them any shim has fetched it.
+    /// Takes in where a look has found the knock. A knock that two looks find accepted is past its
+    /// shim: a shim fetches it in less time than passes between them.
     pub(crate) fn look(&mut self, found: Found, now: Instant) -> Look {
         self.next_look = Some(now + if self.is_past { LATER } else { INTERVAL });
         match found {
@@ -87,7 +89,7 @@ impl Watched {
     }
 }
 
-/// Looks until the job ends.
+/// Looks for programs that take knocks past their shims, until the job ends.
 pub(crate) async fn follow(node: Arc<Node>, job: Arc<Job>) {
     let mut interval = tokio::time::interval(INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -106,9 +108,9 @@ pub(crate) async fn follow(node: Arc<Node>, job: Arc<Job>) {
                 }
                 _ => None,
             };
-            // One that is stopped fetches it once it goes on.
+            // A stopped process fetches the connection once it goes on.
             let found = if holder.as_ref().is_some_and(is_stopped) { Found::Queued } else { found };
-            // The process of a listener whose connections the agent carries has said so.
+            // The process has said so itself if the agent carries its listener's connections.
             if job.sockets.knocks.found(from, found, now)
                 && !job.sockets.keeps(watched.to.port())
                 && let Some(holder) = holder
@@ -119,7 +121,7 @@ pub(crate) async fn follow(node: Arc<Node>, job: Arc<Job>) {
     }
 }
 
-/// Where a knock is; none if the kernel doesn't tell.
+/// Where a knock is, with the inode of its accepted socket or 0; `None` if the kernel doesn't tell.
 fn find(from: SocketAddrV4, to: SocketAddrV4) -> Option<(Found, u32)> {
     match sock_diag::inode(to.into(), from.into()) {
         Ok(0) => Some((Found::Queued, 0)),
@@ -136,10 +138,10 @@ pub(crate) fn report_process(node: &Node, job: &Job, pid: u32, kind: Kind) {
     }
 }
 
-/// The same of a process.
+/// Tells the user why this process isn't carried.
 fn report(node: &Node, job: &Job, process: &Process, kind: Kind) {
     let program = process.stat().map(|stat| stat.comm).unwrap_or_default();
-    // Of another user, after it has given up its own, the path can't be read.
+    // The path can't be read of a process that has given up its user for another one.
     let file = process.exe().unwrap_or_else(|_| PathBuf::from(&program));
     info!(job = %job.id, program, pid = process.pid, ?kind, "not carried");
     let hindrance = Hindrance { kind, detail: String::new() };

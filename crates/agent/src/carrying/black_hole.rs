@@ -8,12 +8,12 @@ use isthmus_net::loopback;
 use isthmus_wire::address::BLACK_HOLE;
 use socket2::{Domain, Socket, Type};
 
-/// Connects to it stay pending until it is dropped.
+/// A listener at which connects stay pending until it is dropped.
 #[derive(Debug)]
 pub(crate) struct BlackHole {
     port: u16,
     _listener: Socket,
-    /// It fills the queue where the kernel refuses the filter.
+    /// A connection that fills the listener's queue; only where the kernel refuses the filter.
     _filler: Option<Socket>,
 }
 

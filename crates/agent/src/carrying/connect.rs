@@ -37,8 +37,8 @@ use crate::trunks::open::Opened;
 use crate::trunks::registry::{Standing, Way};
 use crate::uplink::upstream::Planned;
 
-/// How long the introduction of a connection may take that is there. A trunk may be cut:
-/// as long as a kernel tries to connect (tcp(7), `tcp_syn_retries`).
+/// How long an introduction over an open connection may take. Its trunk may be cut: this is as long
+/// as a kernel tries to connect (tcp(7), `tcp_syn_retries`).
 const INTRODUCTION: Duration = Duration::from_secs(127);
 
 /// The reply to a shim, and the socket to hand over. This copy of the socket is dropped
@@ -55,10 +55,10 @@ impl Connected {
     }
 }
 
-/// A program's `connect`.
+/// What a program has asked for by its `connect`.
 pub(crate) struct Wanted {
     pub(crate) destination: End,
-    /// 0 if the program bound none.
+    /// The port that the program has bound its socket to; 0 if it has bound none.
     pub(crate) source_port: u16,
     pub(crate) options: SocketOptions,
     pub(crate) is_v6: bool,
@@ -151,7 +151,7 @@ pub(crate) async fn connect(
     }
 }
 
-/// Tells why a connection isn't made, unless the program is told enough by its error.
+/// Answers a connect that has failed. Tells the user why, unless the program's error says enough.
 fn not_made(node: &Node, job: &Job, acceptor: &GridName, destination: End, error: &ReachError) -> Connected {
     let errno = errno(error);
     if !matches!(errno, libc::ECONNREFUSED | libc::ECANCELED) {
@@ -166,7 +166,8 @@ fn not_made(node: &Node, job: &Job, acceptor: &GridName, destination: End, error
     Connected::failed(errno)
 }
 
-/// A connection was made and can't be passed to the program, mostly for lack of a resource.
+/// Answers a connect whose connection can't be passed to the program, mostly for lack of a
+/// resource. Tells the user why.
 fn not_handed_over(node: &Node, job: &Job, acceptor: &GridName, error: &io::Error) -> Connected {
     warn!(job = %job.id, error = exhausted::text(error), "connection made but not handed over");
     if let Some(exhausted) = Exhausted::of(error) {
@@ -181,15 +182,15 @@ fn not_handed_over(node: &Node, job: &Job, acceptor: &GridName, error: &io::Erro
     Connected::failed(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// A connection to the acceptor's agent, which the program has accepted.
+/// A connection to the acceptor's agent, which has answered that the acceptor's program has it.
 pub(super) struct Introduced {
     link: Link,
     way: Way,
     encryption: Encryption,
     setup: Duration,
-    /// Ways that failed before, each with its reason.
+    /// The ways that were tried before and have failed, each with its reason.
     failures: Vec<String>,
-    /// The trunk, if it goes over one.
+    /// The trunk that carries the connection; `None` if it has a socket of its own.
     standing: Option<Arc<Standing>>,
 }
 
@@ -214,7 +215,7 @@ impl Introduced {
         Self { link, way, encryption: Encryption::Agents, setup, failures, standing: Some(standing) }
     }
 
-    /// Made after the ways that the plan has had failed.
+    /// Notes that this connection was made only after the plan's own ways had failed with `error`.
     pub(super) fn after(mut self, error: ReachError) -> Self {
         if let ReachError::NoWay(reasons) = error {
             self.failures = reasons;
@@ -223,8 +224,10 @@ impl Introduced {
     }
 }
 
-/// Connects to the acceptor's agent, and waits for its final answer. `known`: how data with it
-/// is encrypted, as an earlier try found it, where it can't be looked up now.
+/// Connects to the acceptor's agent, and waits for its final answer. `known` is how data with that
+/// node is encrypted, as an earlier try has found it. It counts if that can't be looked up now.
+///
+/// # Errors [`ReachError`].
 pub(super) async fn reach(
     node: &Arc<Node>,
     job: &Job,
@@ -247,7 +250,8 @@ pub(super) async fn reach(
     Err(ReachError::NoWay(vec![format!("the trunk to {acceptor} has ended twice")]))
 }
 
-/// The same; `None` if the trunk has proved dead, and `again` that is allowed.
+/// Makes one attempt of [`reach`]. Returns `None` if the trunk has ended during the introduction,
+/// and `again` says that another attempt follows.
 async fn try_to_reach(
     node: &Arc<Node>,
     job: &Job,
@@ -316,8 +320,8 @@ async fn try_to_reach(
     Ok(Some(introduced))
 }
 
-/// Connects over a trunk to the acceptor's agent that stands, though the plan has connections
-/// of their own. `None` if there is none.
+/// Connects to the acceptor's agent over a trunk that stands, though the plan gives connections
+/// sockets of their own. Returns `None` if no trunk stands.
 pub(super) async fn reach_over_trunk(
     node: &Node,
     job: &Job,
@@ -338,7 +342,7 @@ pub(super) async fn reach_over_trunk(
     Some(introduced.map(|()| Introduced::over((link, way, standing), started.elapsed(), Vec::new())))
 }
 
-/// Introduces a connection that is there.
+/// Introduces the program's connection over an open link.
 async fn introduce(introduction: &mut JobIntroduction<'_>, link: &mut Link) -> Result<(), ReachError> {
     let introducing = timeout(INTRODUCTION, introduction.introduce_over(link)).await;
     match introducing {

@@ -23,17 +23,16 @@ pub(crate) struct JobIntroduction<'a> {
 }
 
 impl<'a> JobIntroduction<'a> {
-    /// The introduction of a connection with these ends. Each attempt gets a nonce
-    /// of its own.
+    /// The introduction of the connection that `preamble` names. Each attempt sets a nonce of its
+    /// own.
     pub(crate) fn new(token: &'a Secret, preamble: Preamble) -> Self {
         Self { token, preamble, waits: false }
     }
 
-    /// Waits for the final answer, if the first one was [`Status::Waiting`].
+    /// Waits for the final answer, if the first answer was [`Status::Waiting`].
     ///
-    /// # Errors
-    /// [`Unaccepted::Final`], unless the final status is [`Status::Connected`];
-    /// [`Unaccepted::Next`] if none comes: the way there may be cut.
+    /// # Errors [`Unaccepted::Final`], unless the final status is [`Status::Connected`];
+    /// [`Unaccepted::Next`] if no answer comes: the way there may be cut.
     pub(crate) async fn settle(&self, link: &mut impl Messages) -> Result<(), Unaccepted> {
         if !self.waits {
             return Ok(());
@@ -53,7 +52,7 @@ impl<'a> JobIntroduction<'a> {
         let bytes = link.receive::<{ ANSWER_LEN }>().await.map_err(|error| failed(&ends, broken(&error)))?;
         let (answer, mac) = Answer::decode(&bytes).map_err(|error| failed(&ends, error.to_string()))?;
         match answer.status {
-            // Any party can send these without the token, so the next step is tried.
+            // Any party can send these answers without the token, so the next step is tried.
             Status::UnknownJob | Status::Denied | Status::WrongNode => {
                 Err(failed(&ends, answer.status.to_string()))
             }

@@ -17,9 +17,9 @@ use tokio::net::TcpStream;
 #[derive(Debug)]
 pub(crate) struct TrunkStream {
     pub stream: trunk::Stream,
-    /// Who is at the trunk's other end.
+    /// The verified agent at the trunk's other end.
     pub peer: Arc<Identity>,
-    /// The addresses of a carrier, for messages.
+    /// The addresses of one of the trunk's carriers, for messages.
     pub ends: Arc<str>,
 }
 
@@ -49,7 +49,7 @@ impl Link {
     }
 }
 
-/// What an introduction is made by.
+/// A connection over which two agents exchange the messages of an introduction.
 pub(crate) trait Messages: Send {
     /// Writes all of a small message.
     fn send(&mut self, message: &[u8]) -> impl Future<Output = io::Result<()>> + Send;
@@ -57,7 +57,7 @@ pub(crate) trait Messages: Send {
     /// Reads a small message whole, and nothing beyond it.
     fn receive<const N: usize>(&mut self) -> impl Future<Output = io::Result<[u8; N]>> + Send;
 
-    /// Both ends' addresses, for messages.
+    /// The addresses of both ends, for messages.
     fn ends(&self) -> String;
 }
 
@@ -120,7 +120,7 @@ impl Link {
         }
     }
 
-    /// Who encrypts it, at the acceptor's end.
+    /// Who encrypts the connection between the sites, as the acceptor's end knows.
     pub(crate) fn encryption(&self) -> Encryption {
         match self {
             Self::Carrier(Carrier::Raw(_)) => Encryption::None,

@@ -8,7 +8,7 @@ use isthmus_wire::shim::End;
 /// Most names that are kept per job, 48 bytes each; the oldest are dropped first.
 const CAPACITY: usize = 1 << 18;
 
-/// The names of a job's sockets.
+/// The names of both ends of a job's sockets, by `SO_COOKIE`.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     ends: HashMap<u64, Ends>,
@@ -18,11 +18,11 @@ pub(crate) struct Names {
 /// Both ends of one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ends {
-    /// This node's end.
+    /// The address and port of this node's end, as the program sees them.
     pub local: End,
-    /// The other end.
+    /// The address and port of the other end, as the program sees them.
     pub peer: End,
-    /// The program has it for an IPv6 socket.
+    /// Whether the program has the connection as an IPv6 socket.
     pub is_v6: bool,
 }
 
@@ -39,7 +39,7 @@ impl Names {
         }
     }
 
-    /// Notes that the program has a socket for an IPv6 one.
+    /// Notes that the program has this socket as an IPv6 one.
     pub(crate) fn is_v6(&mut self, cookie: u64) {
         if let Some(ends) = self.ends.get_mut(&cookie) {
             ends.is_v6 = true;

@@ -13,7 +13,7 @@ use crate::jobs::node::Node;
 use crate::observing::starters;
 use crate::starting::programs::{self, Uncarried};
 
-/// What a process tells of itself, or of another.
+/// Takes what a process tells of itself, or of another process.
 pub(super) async fn noticed(node: &Node, job: &Job, process: u32, notice: Request) {
     match notice {
         Request::Starting { fd } => {
@@ -45,7 +45,7 @@ pub(super) async fn noticed(node: &Node, job: &Job, process: u32, notice: Reques
     }
 }
 
-/// Tells whether any process here is a rank.
+/// Makes a function that tells the head whether any process here is a rank.
 fn tell_live(node: &Node, job: &Job) -> impl FnOnce(bool) {
     move |any| {
         let node = node.name().to_string();
@@ -53,7 +53,7 @@ fn tell_live(node: &Node, job: &Job) -> impl FnOnce(bool) {
     }
 }
 
-/// Tells of a rank's end. Once the job ends here, its end ends them.
+/// Tells the head of a rank's end, unless the job is ending here: that ends its ranks.
 fn tell_end(job: &Job, ended: Option<proto::RankEnded>) {
     if let Some(ended) = ended.filter(|_| !job.processes.is_closed()) {
         info!(job = %job.id, rank = ended.rank, signal = ended.signal, status = ended.status, "a rank has ended");
@@ -61,7 +61,7 @@ fn tell_end(job: &Job, ended: Option<proto::RankEnded>) {
     }
 }
 
-/// Tells of the end of what starts ranks, in the same way.
+/// Tells the head of the end of a process that starts ranks, unless the job is ending here.
 fn tell_killed(job: &Job, killed: Option<proto::CommandKilled>) {
     if let Some(killed) = killed.filter(|_| !job.processes.is_closed()) {
         info!(job = %job.id, command = killed.command, signal = killed.signal, "what starts ranks is ended");

@@ -23,15 +23,17 @@ use super::connect::{Introduced, reach, reach_over_trunk};
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
 
-/// A connection that takes longer is told to the user, and may go over a trunk that stands.
+/// After this time the user is told of a connection that isn't made yet. From then on it may go
+/// over a trunk that stands.
 const TOLD: Duration = Duration::from_secs(3);
-/// The first pause after a failure; it doubles with each further one,
+/// The pause after the first failed try. It doubles with each further failure, up to
+/// [`LONGEST_PAUSE`].
 const PAUSE: Duration = Duration::from_millis(250);
-/// up to this.
+/// The longest pause between two tries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(4);
-/// How often it looks whether the way is cut.
+/// Longest time between two looks whether the way is cut.
 const LOOK: Duration = Duration::from_secs(5);
-/// How often a kernel sends a SYN again by default (tcp(7)).
+/// How many times a kernel repeats a SYN by default (tcp(7), `tcp_syn_retries`).
 const SYN_RETRIES: u32 = 6;
 
 /// Connects to the acceptor's agent as [`reach`] does, and tries again until the program or
@@ -50,7 +52,8 @@ pub(super) async fn reach_in_time(
     let started = Instant::now();
     let limits = job.connect_limits;
     let is_cut = || {
-        // The gateways don't tell whether their trunk is cut: it has worked.
+        // The gateways don't tell whether their trunk is cut. A trunk that has carried the job's
+        // connections counts as cut.
         node.trunks().are_cut(acceptor).unwrap_or_else(|| job.account.has_reached_by_gateways(acceptor))
     };
     let end = too_late(started, limits, is_cut);
@@ -111,12 +114,12 @@ pub(super) async fn reach_in_time(
     Err(ReachError::GivenUp)
 }
 
-/// What the last try met, once there is no time for another one.
+/// The error of a connect for which no time is left; `failure` is what the last try met.
 fn late(failure: &str, waited: Duration) -> ReachError {
     ReachError::NoWay(vec![format!("not within {} s: {failure}", waited.as_secs())])
 }
 
-/// Returns once no more is tried.
+/// Returns once it is too late for another try.
 async fn too_late(started: Instant, limits: ConnectLimits, is_cut: impl Fn() -> bool) {
     let mut cut = None;
     loop {
@@ -130,8 +133,8 @@ async fn too_late(started: Instant, limits: ConnectLimits, is_cut: impl Fn() -> 
     }
 }
 
-/// For how long to go on; `None` if it is too late. `cut_ago`: since when the way isn't cut any
-/// more, if it was. A try then has a kernel's time once more.
+/// How much longer to try; `None` if it is too late. `cut_ago` is the time since the way was last
+/// cut; `None` if it never was. After a cut, a try has a kernel's time once more.
 fn time_left(tried: Duration, cut_ago: Option<Duration>, limits: ConnectLimits) -> Option<Duration> {
     let again = cut_ago.map(|ago| limits.kernel.saturating_sub(ago).min(limits.cut.saturating_sub(tried)));
     let left = limits.kernel.saturating_sub(tried).max(again.unwrap_or_default());
@@ -147,35 +150,37 @@ fn may_pass(error: &ReachError) -> bool {
     }
 }
 
-/// Half of it is left to chance: two nodes that connect to each other would go on meeting.
+/// The pause after the failed try of this number, counted from 0. Half of it is left to chance
+/// (`chance`): else two nodes that connect to each other would go on meeting.
 fn pause(failures: u32, chance: u8) -> Duration {
     let longest = PAUSE.saturating_mul(1 << failures.min(8)).min(LONGEST_PAUSE);
     longest.mul_f64(0.5 + 0.5 * f64::from(chance) / f64::from(u8::MAX))
 }
 
-/// How long a connection of a job that outlives cuts of this length may take.
+/// How long connections of a job may take that outlives cuts of this length.
 pub(crate) fn limits(outlive: Duration) -> ConnectLimits {
     let retries = fs::read_to_string("/proc/sys/net/ipv4/tcp_syn_retries").ok();
     let kernel = of_retries(retries.and_then(|text| text.trim().parse().ok()).unwrap_or(SYN_RETRIES));
     ConnectLimits { kernel, cut: kernel.max(outlive) }
 }
 
-/// The first SYN waits for 1 s, and each further one for twice as long (RFC 6298).
+/// How long a kernel tries to connect with so many repeated SYNs. It waits 1 s for an answer to the
+/// first SYN, and twice as long for each further one (RFC 6298).
 fn of_retries(retries: u32) -> Duration {
     Duration::from_secs((2 << retries.min(16)) - 1)
 }
 
-/// A connection that is being made, as the user reads of it.
+/// A connection that is being made, and what the user was told of it.
 struct Waiting<'a> {
     job: &'a Job,
-    /// Initiator and acceptor.
+    /// The nodes of the initiator and of the acceptor.
     ends: [GridName; 2],
     started: Instant,
     told: bool,
 }
 
 impl Waiting<'_> {
-    /// `failure`: what the last try met.
+    /// Tells the user that the connection is still being made; `failure` is what the last try met.
     fn tell(&mut self, failure: &str, limit: Duration) {
         self.told = true;
         let [initiator, acceptor] = self.ends.each_ref().map(ToString::to_string);
@@ -188,7 +193,8 @@ impl Waiting<'_> {
         }));
     }
 
-    /// The program has given up, which may be why it ends.
+    /// Tells the user that the program has given up, which may be why it ends. Does so only if the
+    /// user was told of the connection before.
     fn abandoned(&self, failure: &str) {
         if !self.told {
             return;
@@ -238,7 +244,7 @@ mod tests {
     #[test]
     fn a_cut_is_waited_for() {
         let [kernel, cut] = [127, 900].map(Duration::from_secs);
-        // Seconds that it was tried, seconds since the cut; seconds to go on for.
+        // Seconds for which it was tried, seconds since the cut; seconds for which to go on.
         for (tried, cut_ago, want) in [
             (0, None, Some(127)),
             (127, None, None),

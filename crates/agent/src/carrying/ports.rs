@@ -1,7 +1,7 @@
 //! Ports of programs that bound none.
 
-/// Source ports for programs that bound none, in Linux's default range of ephemeral
-/// ports.
+/// Counts through source ports for programs that have bound none, in Linux's default range of
+/// ephemeral ports.
 #[derive(Debug, Default)]
 pub(crate) struct PortCounter(std::sync::atomic::AtomicU16);
 

@@ -33,7 +33,7 @@ use crate::jobs::node::Node;
 /// How long a shim's request may take to arrive.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Serves shims until the job ends.
+/// Serves the shims of a job's processes until the job ends.
 pub(crate) async fn serve(node: Arc<Node>, job: Arc<Job>, listener: AsyncFd<UnixListener>) {
     let mut unserved = Unserved::default();
     loop {
@@ -54,7 +54,8 @@ pub(crate) async fn serve(node: Arc<Node>, job: Arc<Job>, listener: AsyncFd<Unix
     }
 }
 
-/// Serves one shim. Boxed, because one request brings others.
+/// Serves one shim. The future is boxed, because a request of kind `Stand` leads back to this
+/// function.
 fn served(node: Arc<Node>, job: Arc<Job>, stream: UnixStream) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     Box::pin(async move {
         if let Err(error) = answer(&node, &job, stream).await {
@@ -64,7 +65,8 @@ fn served(node: Arc<Node>, job: Arc<Job>, stream: UnixStream) -> Pin<Box<dyn Fut
     })
 }
 
-/// Serves the requests that come over a connection that stays, until it ends.
+/// Serves a standing connection until it ends: the process sends a socket over it for each of its
+/// requests.
 async fn stand(node: &Arc<Node>, job: &Arc<Job>, stream: UnixStream) -> io::Result<()> {
     stream.set_nonblocking(true)?;
     // SAFETY: the stream keeps its descriptor for as long as it lives.
@@ -87,11 +89,11 @@ async fn stand(node: &Arc<Node>, job: &Arc<Job>, stream: UnixStream) -> io::Resu
     }
 }
 
-/// How processes fare that can't be served.
+/// A time in which connections of processes can't be accepted.
 #[derive(Debug, Default)]
 struct Unserved {
     spell: Spell,
-    /// Since when none is served.
+    /// Since when no process could be served; `None` while all are.
     since: Option<Instant>,
     is_given_up: bool,
 }
@@ -101,8 +103,8 @@ impl Unserved {
         (self.since, self.is_given_up) = (None, false);
     }
 
-    /// A process can't be served: a call of it waits. Tells it, and gives up once a kernel
-    /// would have.
+    /// Notes that a process can't be served, so a call of it waits. Tells the user, and gives up
+    /// after the time for which a kernel tries to connect.
     fn failed(&mut self, node: &Node, job: &Job, error: &io::Error) {
         let now = Instant::now();
         if self.spell.failed(now).is_zero() {
@@ -126,15 +128,15 @@ impl Unserved {
     }
 }
 
-/// Tells the user of a resource that has run out.
+/// Tells the user if the cause of this error is that a resource has run out.
 fn tell(node: &Node, job: &Job, error: &io::Error) {
     if let Some(exhausted) = Exhausted::of(error) {
         job.news.short(&node.name().to_string(), exhausted);
     }
 }
 
-/// Reads a request. A shim sends it as soon as it has connected, so mostly it has
-/// arrived, and the socket needs no registration with the runtime.
+/// Reads a request. A shim sends it as soon as it has connected. So mostly the request has arrived,
+/// and the socket needs no registration with the runtime.
 async fn request(stream: &UnixStream) -> io::Result<Request> {
     let mut bytes = [0; REQUEST_LEN];
     let arrived = match recv(stream.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
@@ -157,8 +159,8 @@ fn watch(stream: UnixStream) -> io::Result<tokio::net::UnixStream> {
     tokio::net::UnixStream::from_std(stream)
 }
 
-/// The connection behind a knock, for the process that has accepted that under the cookie
-/// `knocks`.
+/// Answers a process that has accepted this knock with the connection behind it. `knocks` is the
+/// cookie of the process's end of the knock.
 async fn accepted(job: &Job, knock: SocketAddrV4, knocks: u64, is_v6: bool) -> io::Result<Connected> {
     let Some(incoming) = job.sockets.knocks.fetch(knock).await else {
         return Ok(Connected::failed(libc::ECONNABORTED));
@@ -210,8 +212,8 @@ async fn answer(node: &Arc<Node>, job: &Arc<Job>, stream: UnixStream) -> io::Res
                 // The shim closed its end: the program gave up.
                 _ = stream.read(&mut byte) => {
                     given_up.cancel();
-                    // The acceptor's program may have accepted by now. For it the
-                    // connection then ends in order, not by a reset.
+                    // The acceptor's program may have accepted by now. Its connection then ends in
+                    // order, not by a reset.
                     drop(connecting.await);
                     return Ok(());
                 }
@@ -237,7 +239,7 @@ async fn answer(node: &Arc<Node>, job: &Arc<Job>, stream: UnixStream) -> io::Res
             if let Ok(process) = u32::try_from(getsockopt(&stream, PeerCredentials)?.pid()) {
                 notices::noticed(node, job, process, notice).await;
             }
-            // Of this one nobody waits for the reply.
+            // Nobody waits for the reply to this notice.
             if matches!(notice, Request::Collected { .. }) {
                 return Ok(());
             }
@@ -246,7 +248,8 @@ async fn answer(node: &Arc<Node>, job: &Arc<Job>, stream: UnixStream) -> io::Res
     }
 }
 
-/// Sends the only reply on a socket, which therefore has room for it.
+/// Sends the reply to a request. It is the only message on its socket, which therefore has room for
+/// it.
 fn reply(stream: &impl AsFd, connected: &Connected) -> io::Result<()> {
     let socket = connected.socket.as_ref().map(|socket| socket.as_fd());
     handover::send(stream, &connected.reply.encode(), socket)

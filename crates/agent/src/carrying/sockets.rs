@@ -1,4 +1,4 @@
-//! Identifiers of sockets.
+//! Identifiers that the kernel gives sockets.
 
 use std::io;
 

@@ -22,16 +22,16 @@ use crate::observing::{links, ranks};
 /// Why a job can't begin here.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BeginError {
-    /// It runs here already.
+    /// The job runs here already.
     #[error("the job runs on {0} already")]
     Twice(GridName),
     /// The node has no virtual address yet.
     #[error("the agent of {0} is not attached to its gateway")]
     NotAttached(GridName),
-    /// The node isn't among the job's.
+    /// This node, at its present address, isn't among the job's nodes.
     #[error("{0} at {1} is not among the job's nodes; did it get a new address?")]
     NotMeant(GridName, VirtualAddress),
-    /// The agent stops.
+    /// The agent is being stopped.
     #[error("the agent of {0} is being stopped")]
     Stopping(GridName),
     /// The MPI library isn't installed here.

@@ -20,21 +20,22 @@ use crate::trunks::registry::Standing;
 /// A way to call the agent of another node.
 pub(crate) struct Calls {
     pub client: PeerClient<Channel>,
-    /// The trunk that carries it, to a node of another site.
+    /// The trunk that carries the calls; `None` for a socket of their own.
     pub trunk: Option<Arc<Standing>>,
 }
 
-/// How long a ping to another agent may stay unanswered, if the agent may be silent for so
-/// long. After a cut TCP waits once more as long as the cut was.
+/// How long a ping to another agent may stay unanswered, where `patience` is how long that agent
+/// may be silent. After a cut, TCP waits for as long again as the cut lasted.
 pub(crate) fn ping_timeout(patience: Duration) -> Duration {
     grpc::PING_TIMEOUT.max(2 * patience + Duration::from_secs(10))
 }
 
-/// A channel to the agent of another node: over a trunk to another site if the job
-/// outlives cuts, else dialed like any connection.
+/// Makes a channel to the agent of another node. It goes over a trunk if the node is at another
+/// site and the job outlives cuts. Otherwise it goes over a connection that is dialed like any
+/// other.
 ///
-/// # Errors
-/// `UNAVAILABLE` with the error of every step that was tried; another status if that won't pass.
+/// # Errors `UNAVAILABLE` with the error of every step that was tried; another status if a retry
+/// can't help.
 pub(crate) async fn connect(node: &Arc<Node>, job: &Job, host: &Host) -> Result<Calls, Status> {
     let unavailable = |reason: String| Status::unavailable(reason);
     let unreached = |error: ReachError| match error {

@@ -30,41 +30,43 @@ use crate::trunks::registry::Standing;
 
 /// How long the head waits for a node to begin a job, with the nodes that it holds.
 const HOLD_DEADLINE: Duration = Duration::from_secs(30);
-/// How long the head waits for a node to end a job.
+/// How long the head waits for a node to end a job with the nodes that it holds.
 const END_DEADLINE: Duration = Duration::from_secs(10);
-/// The same for a node behind a cut, which ends it by itself once it learns that it is over.
+/// How long the head waits for a node behind a cut to end a job. Such a node ends the job by itself
+/// once it learns that the job is over.
 const END_CUT_DEADLINE: Duration = Duration::from_secs(3);
-/// How long the gateway may take to tell what it has carried.
+/// How long the gateway may take to tell what it has carried for a job.
 const CARRIED: Duration = Duration::from_millis(400);
-/// News of all nodes together that the end repeats: a message has room for as many.
+/// Most news of all nodes together that the answer to a job's end repeats: a message has room for
+/// as many.
 const REPEATED_MAX: usize = 1024;
-/// By how much the other nodes wait less, so that they can report which node was
-/// late.
+/// By how much the deadlines of the other nodes are shorter than the head's, so that they can
+/// report which node was late.
 const BELOW: Duration = Duration::from_secs(2);
 
-/// Why a node is lost whose connection has broken.
+/// The reason that the head gets for a lost node whose connection has broken.
 pub(crate) const ENDED: &str = "its agent has ended, or its machine";
 
-/// The sending end for news of a job.
+/// The sending end for a job's news on the way to its head.
 pub(crate) type NewsSender = mpsc::Sender<Result<proto::JobNews, Status>>;
 
-/// A node that is held.
+/// A node that this one holds in a job.
 #[derive(Debug)]
 pub(crate) struct Held {
     host: Host,
-    /// Its further news.
+    /// The held node's news, after its findings.
     news: Streaming<proto::JobNews>,
-    /// The findings of this node and those below it.
+    /// The findings of the held node and of those below it.
     ready: proto::Ready,
-    /// The trunk to it, if it is at another site.
+    /// The trunk that carries the calls to the held node; `None` for a socket of their own.
     trunk: Option<Arc<Standing>>,
 }
 
-/// Why a node isn't held.
+/// Why another node isn't held.
 enum NotHeld {
-    /// It can't take part, or wasn't reached.
+    /// The node itself can't take part, or wasn't reached.
     Itself(Status),
-    /// Nodes that it holds can't take part.
+    /// Nodes below that node can't take part.
     Below(proto::Unready),
 }
 
@@ -107,12 +109,12 @@ pub(crate) async fn prepare(
     };
     let report = report.map(|report| proto::NodeReport { clock_unix_us, ..report });
     let ready = job_news::Kind::Ready(together(job, faults, report, &held));
-    // It fails if the receiver has gone, which the caller notices by itself.
+    // Sending fails if the receiver has gone, which the caller notices by itself.
     let _ = news_tx.send(Ok(proto::JobNews { kind: Some(ready) })).await;
     Ok(held)
 }
 
-/// The findings of this node and those below it.
+/// Puts together the findings of this node and of the nodes below it.
 fn together(job: &Job, faults: Faults, report: Option<proto::NodeReport>, held: &[Held]) -> proto::Ready {
     let Faults { missing, uncarried } = faults;
     let mut ready = proto::Ready {
@@ -132,7 +134,7 @@ fn together(job: &Job, faults: Faults, report: Option<proto::NodeReport>, held: 
     ready
 }
 
-/// This node's deadline, by the head's.
+/// This node's deadline for a step for which the head waits `head`.
 fn deadline(job: &Job, node: &Node, head: Duration) -> Duration {
     if tree::is_head(&job.members.nodes, node.name()) { head } else { head - BELOW }
 }
@@ -189,7 +191,7 @@ async fn hold(
             job.holding.channels.keep(host.address, client);
             let name = host.name.to_string();
             preflight::set_skews(&mut ready.reports, &name, asked_at, round_trip);
-            // Its times count from when it received the call: half a round trip later.
+            // The node's times count from when it received the call: half a round trip later.
             let half_us = micros(round_trip / 2);
             for below in &mut ready.held {
                 for time_us in [&mut below.asked_us, &mut below.reached_us, &mut below.ready_us] {
@@ -205,7 +207,7 @@ async fn hold(
     }
 }
 
-/// Passes on the news of the nodes below.
+/// Passes on the news of the nodes that this one holds, in a task for each.
 pub(crate) fn follow_all(node: &Arc<Node>, job: &Arc<Job>, held: Vec<Held>, news_tx: &NewsSender) {
     for held in held {
         part::spawn(node, job, "holding a node", follow(node.clone(), job.clone(), held, news_tx.clone()));
@@ -245,21 +247,21 @@ async fn follow(node: Arc<Node>, job: Arc<Job>, held: Held, news_tx: NewsSender)
         lost.insert(host.name.clone());
         job.holding.ending.is_cancelled()
     };
-    // Otherwise the job's end finds that it is lost.
+    // While the job is ending, that end finds that the node is lost.
     if !is_ending {
         let lost = proto::NodeLost { node: host.name.to_string(), reason, ago_ms: millis(silent) };
         let _ = news_tx.send(Ok(proto::JobNews { kind: Some(job_news::Kind::NodeLost(lost)) })).await;
     }
 }
 
-/// Why a node is lost with which a call has failed.
+/// The reason for the loss of a node with which a call has failed with this status.
 fn loss(status: &Status) -> String {
     let reason = grpc::reason(status);
     if reason.starts_with(grpc::BROKE) { ENDED.to_owned() } else { reason }
 }
 
-/// Returns the reason when a held node is lost, and for how long nothing was heard of it. A
-/// node of another site may be silent for as long as the job outlives.
+/// Returns once a held node is lost: with the reason, and for how long nothing was heard of the
+/// node. A node of another site may be silent for as long as the job outlives cuts.
 async fn lost(
     node: &Arc<Node>,
     job: &Arc<Job>,
@@ -285,7 +287,7 @@ async fn lost(
         return (reason, quiet);
     };
     let tell = |kind| {
-        // Only what the user reads at once: if the queue is full, it says less.
+        // Only news that the user reads at once: if the queue is full, some are left out.
         let _ = news_tx.try_send(Ok(proto::JobNews { kind: Some(kind) }));
     };
     let lost = pause::lost(node, (&trunk, host), job.outlive, tell).await;
@@ -296,9 +298,11 @@ async fn lost(
     (lost.to_string(), silent)
 }
 
-/// Returns when the node of another site that holds this one over a trunk is lost, or the
-/// job is over at its head: it is to be ended here and below. That node is told why, as far as
-/// it may not know: it may hear what is short, and nothing else.
+/// At a node that is held over a trunk: returns once its holder is lost, or the job is over at its
+/// head. The caller then ends the job here and below.
+///
+/// If silence is the reason, this tells the holder why: what this end sends may still arrive there.
+/// Never returns without a trunk: there the end of the call tells.
 pub(crate) async fn holder_lost(
     node: &Arc<Node>,
     job: &Job,
@@ -328,8 +332,8 @@ pub(crate) async fn holder_lost(
     }
 }
 
-/// Asks the gateway what it has carried for a job that ends. What another one has carried
-/// isn't known.
+/// Asks the gateway what it has carried for a job that ends. If several gateways have carried
+/// connections, none is asked.
 async fn ask_gateway(node: &Node, job: &Job) {
     let Some(gateway) = job.account.only_gateway() else { return };
     match node.upstream().carried(job.id, &gateway, CARRIED).await {
@@ -390,7 +394,7 @@ async fn cut_for(node: &Node, host: &Host, time: Duration) {
 /// Ends a job here and on the nodes below, in parallel, and adds up the account.
 pub(crate) async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply {
     let lost = {
-        // Together: a node that is lost meanwhile is told by one or the other.
+        // Under one lock: a node that is lost meanwhile is told by one or the other.
         let lost = lock(&job.holding.lost);
         job.holding.ending.cancel();
         lost.clone()

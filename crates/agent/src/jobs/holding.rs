@@ -17,40 +17,42 @@ use tonic::transport::Channel;
 /// One node's part in holding a job together.
 #[derive(Debug, Default)]
 pub(crate) struct Holding {
-    /// Channels to the job's other agents.
+    /// The channels by which this node calls the job's other agents.
     pub channels: PeerChannels,
     /// Cancelled once the job is being ended: nodes that leave are not lost.
     pub ending: CancellationToken,
-    /// Whether the head was told that this node is cut off. Locked until it is, so that it
-    /// reads that before it reads of lost nodes.
+    /// Whether the head was told that this node is cut off. Locked while the head is told, so that
+    /// it reads of that before it reads of lost nodes.
     pub told_cut_off: tokio::sync::Mutex<bool>,
     /// Lost nodes: the end of the job doesn't wait for them.
     pub lost: Mutex<HashSet<GridName>>,
     /// Ends the heartbeat connection from the node that holds this one.
     pub heartbeat: Mutex<Option<CancellationToken>>,
-    /// How silent the nodes are that this one holds and exchanges heartbeats with.
+    /// How silent each node is with which this one, as its holder, exchanges heartbeats.
     pub held: Mutex<HashMap<GridName, Arc<Mutex<Silence>>>>,
-    /// The same of the node that holds this one.
+    /// How silent the node is that holds this one; `None` before the first heartbeat connection.
     pub holder: Mutex<Option<Arc<Mutex<Silence>>>>,
-    /// The addresses that heartbeats come from.
+    /// The IP addresses at the other ends of heartbeat connections.
     pub at: Mutex<HashSet<IpAddr>>,
 }
 
 impl Holding {
-    /// The silence of a node that this one holds.
+    /// The record of how silent a node is that this one holds. `patience` bounds the silence of a
+    /// new record.
     pub(crate) fn silence_of(&self, name: &GridName, patience: Duration) -> Arc<Mutex<Silence>> {
         let mut held = lock(&self.held);
         Arc::clone(held.entry(name.clone()).or_insert_with(|| new_silence(patience)))
     }
 
-    /// Notes where a heartbeat connection leads.
+    /// Notes the other end of a heartbeat connection.
     pub(crate) fn note(&self, stream: &TcpStream) {
         if let Ok(peer) = stream.peer_addr() {
             lock(&self.at).insert(peer.ip());
         }
     }
 
-    /// The silence of the node that holds this one.
+    /// The record of how silent the node is that holds this one. `patience` bounds the silence of a
+    /// new record.
     pub(crate) fn silence_of_holder(&self, patience: Duration) -> Arc<Mutex<Silence>> {
         Arc::clone(lock(&self.holder).get_or_insert_with(|| new_silence(patience)))
     }

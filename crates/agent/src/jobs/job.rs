@@ -1,4 +1,4 @@
-//! One job at one node.
+//! One job at one node: its terms, and what belongs to it here.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -27,15 +27,15 @@ use crate::starting::processes::Processes;
 /// What a job's head decides for all its nodes.
 #[derive(Debug)]
 pub(crate) struct Terms {
-    /// The secret that its agents share.
+    /// The secret that the job's agents share.
     pub token: Secret,
-    /// How long it waits for a site that is cut off; zero: not at all.
+    /// How long the job waits for a site that is cut off; zero: not at all.
     pub outlive: Duration,
-    /// How long one of its agents may be silent.
+    /// How long an agent of the job may be silent.
     pub patience: Duration,
-    /// Its data between sites is encrypted by the agents, never by gateways in their place.
+    /// Whether only agents may encrypt the job's data between sites, never gateways in their place.
     pub encrypt_to_nodes: bool,
-    /// What its MPI library is told; none: it goes without.
+    /// What the job's MPI library is told; `None` for a job without that library.
     pub topology: Option<Topology>,
 }
 
@@ -43,51 +43,52 @@ pub(crate) struct Terms {
 #[derive(Debug)]
 pub(crate) struct Job {
     pub id: JobId,
-    /// The secret that its agents share.
+    /// The secret that the job's agents share.
     pub token: Secret,
-    /// How long it waits for a site that is cut off; zero: not at all.
+    /// How long the job waits for a site that is cut off; zero: not at all.
     pub outlive: Duration,
-    /// How long one of its agents may be silent.
+    /// How long an agent of the job may be silent.
     pub patience: Duration,
-    /// Its data between sites is encrypted by the agents, never by gateways in their place.
+    /// Whether only agents may encrypt the job's data between sites, never gateways in their place.
     pub encrypt_to_nodes: bool,
-    /// Whether its ranks have the MPI library.
+    /// Whether the job's ranks have the MPI library.
     pub has_topology: bool,
-    /// How long its connections may take, for its shims, too.
+    /// How long the job's connections may take to be made, by agents and by shims.
     pub connect_limits: ConnectLimits,
     pub members: Members,
     pub directory: JobDirectory,
-    /// Its connections here.
+    /// The job's knocks and handed-over sockets at this node.
     pub sockets: Sockets,
-    /// Trunks that are watched since its connections go over them.
+    /// Trunks that are watched because connections of the job go over them.
     pub trunks: Mutex<HashSet<TrunkId>>,
-    /// Connections that began here.
+    /// The account of the job's connections that began here.
     pub account: Account,
-    /// The raw ones among them.
+    /// The bytes of the job's raw connections that began here.
     pub raw: Arc<Raw>,
-    /// Ranks that were seen here.
+    /// The job's ranks that were seen here.
     pub ranks: Ranks,
-    /// By what launchers start ranks.
+    /// The processes by which launchers start the job's ranks.
     pub starters: Starters,
-    /// Commands running here.
+    /// The job's commands that run here.
     pub processes: Processes,
-    /// Its part in holding the job together.
+    /// This node's part in holding the job together.
     pub holding: Holding,
-    /// What its MPI would leave here, if it were killed.
+    /// The files that the job's MPI would leave here if it were killed.
     pub leftovers: Leftovers,
-    /// When it began here, in the unit of `/proc/PID/stat` since boot: its processes are
+    /// When the job began here, in the unit of `/proc/PID/stat` since boot: its processes are
     /// younger.
     pub began: u64,
-    /// News for its head.
+    /// Sends news to the job's head.
     pub news: News,
     /// Cancelled when the job ends here.
     pub ended: CancellationToken,
-    /// Cancelled once nothing of it is left here.
+    /// Cancelled once no process and no file of the job is left here.
     pub cleared: CancellationToken,
 }
 
 impl Job {
-    /// Puts a job together; `nodes` has the head first.
+    /// Makes the record of a job that begins here; `nodes` has the head first. The receiver gets
+    /// the news for the head.
     pub(crate) fn new(
         id: JobId,
         Terms { token, outlive, patience, encrypt_to_nodes, topology }: Terms,
@@ -125,8 +126,8 @@ impl Job {
         (job, news_rx)
     }
 
-    /// Ends its processes on this node and lets no further one start. Returns the
-    /// number of processes that had to be killed.
+    /// Ends the job's processes on this node and lets no further one start. Returns the number of
+    /// processes that had to be killed.
     pub(crate) async fn end_processes(self: &Arc<Self>, node: &str) -> u32 {
         if !self.processes.is_closed() {
             leftovers::look(self).await;

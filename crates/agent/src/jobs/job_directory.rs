@@ -25,7 +25,7 @@ pub const LAUNCHER: &str = "launch";
 /// File name of the list of nodes within a job's directory, as Open MPI reads
 /// it.
 pub const HOSTS: &str = "hosts";
-/// The same list as Hydra reads it.
+/// File name of the list of nodes within a job's directory, as Hydra reads it.
 pub const HYDRA_HOSTS: &str = "hosts.hydra";
 
 /// The value of `LD_PRELOAD` for the processes of a job with this directory.
@@ -39,7 +39,7 @@ pub fn preload(directory: &Path) -> OsString {
     preload
 }
 
-/// The directory; removed when dropped at the latest.
+/// A job's directory. Dropping this removes it, unless that is done.
 #[derive(Debug)]
 pub(crate) struct JobDirectory {
     path: PathBuf,
@@ -47,8 +47,8 @@ pub(crate) struct JobDirectory {
 }
 
 impl JobDirectory {
-    /// Makes the directory with all its files but the socket. It is beside the agent's
-    /// own socket. With a `topology` it has the MPI library, which lies beside the shim.
+    /// Makes the directory with all its files but the socket, beside the agent's own socket. With a
+    /// `topology` it links the MPI library, which lies beside the shim.
     ///
     /// # Errors
     /// The file system's.
@@ -73,7 +73,8 @@ impl JobDirectory {
             DirBuilder::new().mode(0o700).create(this.path.join(topology::REPORTS))?;
             symlink(shim.with_file_name(MPI_LIBRARY), this.path.join(MPI_LIBRARY))?;
         }
-        // Written, so that a process that has mapped it finds room in the file system.
+        // Filled with zeroes, so that a process that has mapped the file finds room in the file
+        // system.
         new(CONNECTS_NAME, 0o600)?.write_all(&[0; CONNECTS * size_of::<u64>()])?;
         let mut launcher = new(LAUNCHER, 0o700)?;
         // The launcher itself runs without the shim.
@@ -90,7 +91,7 @@ impl JobDirectory {
         &self.path
     }
 
-    /// Removes it, if that isn't done.
+    /// Removes the directory, unless that is done.
     pub(crate) fn remove(&self) {
         if self.is_removed.swap(true, Ordering::SeqCst) {
             return;
@@ -100,7 +101,7 @@ impl JobDirectory {
         }
     }
 
-    /// Leaves it there, with the note of what is to be removed: the next agent does so.
+    /// Keeps the directory, with the note of what is to be removed, for the next agent to remove.
     pub(crate) fn leave(&self) {
         self.is_removed.store(true, Ordering::SeqCst);
     }
@@ -124,7 +125,7 @@ pub(crate) fn sweep(runtime_directory: &Path) -> Leftovers {
     let entries = fs::read_dir(runtime_directory).into_iter().flatten().flatten();
     for entry in entries {
         let is_job = entry.file_name().to_str().is_some_and(|name| name.parse::<JobId>().is_ok());
-        // Not that of a link's target.
+        // The type is the entry's own, not that of a link's target.
         if !is_job || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             continue;
         }
@@ -138,7 +139,7 @@ pub(crate) fn sweep(runtime_directory: &Path) -> Leftovers {
     leftovers
 }
 
-/// A path as one word of a shell command.
+/// A path quoted as one word of a shell command.
 fn quoted(path: &Path) -> String {
     format!("'{}'", path.to_string_lossy().replace('\'', r"'\''"))
 }
@@ -193,7 +194,7 @@ mod tests {
         drop(directory);
         assert!(!path.exists());
 
-        // What is there under the name later isn't this job's.
+        // A directory that has the name later isn't this job's.
         let directory = create(None).unwrap();
         directory.remove();
         assert!(!path.exists());

@@ -62,7 +62,9 @@ pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// The caller's user id, if it may call.
+/// The caller's user id.
+///
+/// # Errors If the caller may not call.
 fn authorise<T>(request: &Request<T>) -> Result<u32, Status> {
     let peer = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
     grpc::check_caller("this node's agent", "the command", request)?;
@@ -120,7 +122,7 @@ impl Local for LocalService {
         let job = self.job(&command.job)?;
         command.job_directory = job.directory.path().to_string_lossy().into_owned();
         let node = peers::find(&job, self.node.name(), &command.node)?.name.to_string();
-        // Elsewhere a node's name alone is another one.
+        // At another site, a node's name alone means another node.
         command.node.clone_from(&node);
         if let Some(caller) = caller.and_then(|caller| u32::try_from(caller).ok()) {
             job.starters.launches(caller, &node);
@@ -192,7 +194,7 @@ impl Local for LocalService {
         let (mut reply, of_site) = tokio::join!(self.node.trunks().seen(), asking);
         match of_site {
             Ok(mut of_site) => {
-                // Another party has made it.
+                // The gateway has made the list, so its length is bounded here.
                 of_site.trunks.truncate(seen::MOST);
                 (reply.site_trunks, reply.site_left_out) = (of_site.trunks, of_site.left_out);
             }
@@ -221,7 +223,7 @@ impl LocalService {
 struct Head {
     node: Arc<Node>,
     job: Arc<Job>,
-    /// head → `isthmus run`
+    /// The way of news from the head to `isthmus run`.
     news_tx: NewsSender,
     program: String,
 }
@@ -296,7 +298,8 @@ impl Head {
                 _ = ticks.tick() => if !is_ending && std::mem::take(&mut changed) {
                     report(&joined, false);
                 },
-                // Before the job has ended everywhere: a node that can't be reached learns it so.
+                // The broker is told before the job has ended everywhere: a node that can't be
+                // reached learns of the end by it.
                 () = self.job.holding.ending.cancelled(), if !is_ending => {
                     is_ending = true;
                     report(&joined, true);
@@ -315,8 +318,8 @@ impl Head {
         }
     }
 
-    /// Shows `isthmus run`, and the gateway if other sites take part, that this agent isn't
-    /// frozen, and by how much this comes late.
+    /// Shows that this agent isn't frozen, and by how much this pulse comes late. It tells `isthmus
+    /// run`, and the gateway if other sites take part.
     fn pulse(&self, last: &mut Instant) {
         let late = last.elapsed().saturating_sub(silence::INTERVAL);
         *last = Instant::now();

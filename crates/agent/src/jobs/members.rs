@@ -11,12 +11,12 @@ use isthmus_wire::settings::Host;
 pub(crate) struct Members {
     pub nodes: Vec<Host>,
     by_address: HashMap<Ipv4Addr, GridName>,
-    /// They are at more than one site.
+    /// Whether the nodes are at more than one site.
     pub cross_sites: bool,
 }
 
 impl Members {
-    /// Takes the nodes, the head first.
+    /// Makes the list of a job's nodes, which has the head first.
     pub(crate) fn new(nodes: Vec<Host>) -> Self {
         let by_address = nodes.iter().map(|node| (node.address.ip(), node.name.clone())).collect();
         let cross_sites = nodes.iter().skip(1).zip(&nodes).any(|(a, b)| a.name.site != b.name.site);

@@ -9,14 +9,14 @@ use isthmus_wire::proto::job_news::Kind;
 use isthmus_wire::proto::{CommandKilled, JobNews, NodeShort, RankEnded, UncarriedProgram};
 use tokio::sync::mpsc;
 
-/// News waiting to be sent to the head; more are dropped.
+/// Most news that wait to be sent to the head. Further news are dropped.
 const NEWS_QUEUE: usize = 1024;
-/// News of one kind that are repeated at the end, and ranks whose bad end is told at all:
-/// the first is the one that counts.
+/// Most news of one kind that are repeated at the job's end. Also the most ranks whose bad end is
+/// told at all: only the first one's cause counts.
 const REPEATED_MAX: usize = 16;
 
-/// The sending end, and the news that are repeated at the job's end: the command may end
-/// before they arrive, and because of them.
+/// Sends a job's news to its head. Keeps those that are repeated at the job's end: the command may
+/// end because of news, and before they arrive.
 #[derive(Debug)]
 pub(crate) struct News {
     news_tx: mpsc::Sender<Kind>,
@@ -24,7 +24,7 @@ pub(crate) struct News {
     repeated: Mutex<Vec<Kind>>,
 }
 
-/// The receiving end, for the task that sends them to the head.
+/// The receiving end of [`News`], for the task that sends the news to the head.
 pub(crate) type NewsReceiver = mpsc::Receiver<Kind>;
 
 impl News {
@@ -51,13 +51,13 @@ impl News {
         let _ = self.news_tx.try_send(news);
     }
 
-    /// Reports that a resource has run out here.
+    /// Tells the head that a resource has run out here.
     pub(crate) fn short(&self, node: &str, exhausted: Exhausted) {
         self.send(Kind::NodeShort(NodeShort { node: node.to_owned(), reason: exhausted.to_string() }));
     }
 
-    /// Reports that a process here starts a program that can't be carried, once for
-    /// each program.
+    /// Tells the head that a process here starts a program that can't be carried, once for each
+    /// program.
     pub(crate) fn uncarried(&self, program: UncarriedProgram) {
         let mut started = lock(&self.uncarried);
         if started.len() < NEWS_QUEUE && !started.contains(&program) {
@@ -66,12 +66,12 @@ impl News {
         }
     }
 
-    /// Reports that a signal of another party ended a command here.
+    /// Tells the head that a signal of another party ended a command here.
     pub(crate) fn killed(&self, node: &str, (signal, command): (i32, String)) {
         self.send(Kind::CommandKilled(CommandKilled { node: node.to_owned(), command, signal }));
     }
 
-    /// Reports that a rank ended badly here.
+    /// Tells the head that a rank ended badly here.
     pub(crate) fn rank_ended(&self, ended: RankEnded) {
         self.send(Kind::RankEnded(ended));
     }

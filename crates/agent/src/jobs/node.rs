@@ -32,14 +32,15 @@ use crate::uplink::upstream::Upstream;
 /// TLS for the connections between agents, by purpose.
 #[derive(Debug, Clone)]
 pub(crate) struct ClientTls {
-    /// A program's connection, to an agent without trunks.
+    /// For a program's connection to an agent without trunks.
     pub stream: secured::ClientTls,
-    /// A carrier; a program's connection if the other agent has no trunks.
+    /// For a trunk's carrier, which becomes a program's connection if the other agent has no
+    /// trunks.
     pub trunk: secured::ClientTls,
     pub grpc: secured::ClientTls,
-    /// A measurement.
+    /// For a measurement.
     pub measure: secured::ClientTls,
-    /// A test of large packets.
+    /// For a test of large packets.
     pub packets: secured::ClientTls,
 }
 
@@ -50,27 +51,28 @@ pub(crate) struct Facilities {
     pub name: GridName,
     /// The user whose processes may be started here.
     pub owner: Owner,
-    /// The `isthmus` binary.
+    /// Path of the `isthmus` binary.
     pub isthmus: PathBuf,
-    /// The preloaded library.
+    /// Path of the preloaded library.
     pub shim: PathBuf,
-    /// The agent's own Unix socket.
+    /// Path of the agent's own Unix socket.
     pub local_socket: PathBuf,
     /// The interface that programs see as that of the virtual address.
     pub interface: String,
-    /// Of this agent: a former one's trunks are gone.
+    /// The time and random bits of this agent's start. Peers learn by it that trunks of a former
+    /// agent are gone.
     pub incarnation: Incarnation,
 }
 
-/// What carries the data of its connections.
+/// What carries the data of a node's connections.
 #[derive(Debug)]
 pub(crate) struct Carrying {
     pub plane: Plane,
-    /// Whether it makes trunks.
+    /// Whether the node makes trunks, by its configuration.
     pub has_trunks: bool,
-    /// Further links, for trunks.
+    /// Further links of the node to other sites, for trunks.
     pub rails: Vec<Rail>,
-    /// node → gRPC server: a connection for gRPC.
+    /// The way by which connections of other agents for gRPC reach this node's gRPC server.
     pub calls_tx: mpsc::Sender<Served>,
 }
 
@@ -88,10 +90,10 @@ pub(crate) struct Node {
     measuring: Measuring,
     plane: Plane,
     trunks: Registry,
-    /// Whether it has any.
+    /// Whether this node makes trunks, by its configuration.
     has_trunks: bool,
     rails: Vec<Rail>,
-    /// node → gRPC server: a connection for gRPC.
+    /// The way by which connections of other agents for gRPC reach this node's gRPC server.
     calls_tx: mpsc::Sender<Served>,
     jobs: Mutex<HashMap<JobId, Arc<Job>>>,
     given_up: GivenUp,
@@ -154,12 +156,13 @@ impl Node {
         &self.facilities
     }
 
-    /// Its virtual address, while the agent is attached or has been.
+    /// This node's virtual address, while the agent is attached or has been.
     pub(crate) fn own_address(&self) -> Option<VirtualAddress> {
         self.upstream.own_address()
     }
 
-    /// Its twin, the loopback address.
+    /// The loopback address that is the twin of this node's virtual address; 127.0.0.1 before the
+    /// agent is attached.
     pub(crate) fn twin(&self) -> Ipv4Addr {
         self.own_address().map_or(Ipv4Addr::LOCALHOST, VirtualAddress::twin)
     }
@@ -172,7 +175,8 @@ impl Node {
         &self.dialer
     }
 
-    /// The reason for which a job's node is lost, if it is revoked.
+    /// The text of a node's revocation, which is then the reason for its loss; `None` if it isn't
+    /// revoked.
     pub(crate) fn revocation_of(&self, name: &GridName) -> Option<String> {
         let (site, node, owner) = (name.site.clone(), name.node.clone(), self.owner().clone());
         let identity = Identity::new(Role::Agent, Some(site), Some(node), Some(owner)).ok()?;
@@ -183,7 +187,7 @@ impl Node {
         &self.tls
     }
 
-    /// Where its connections over loopback come from.
+    /// The addresses from which this agent's connections over loopback come.
     pub(crate) fn loopback(&self) -> &Sources {
         &self.loopback
     }
@@ -209,7 +213,7 @@ impl Node {
         &self.trunks
     }
 
-    /// Whether it makes trunks, by its configuration.
+    /// Whether this node makes trunks, by its configuration.
     pub(crate) fn has_trunks(&self) -> bool {
         self.has_trunks
     }
@@ -219,7 +223,7 @@ impl Node {
         &self.rails
     }
 
-    /// Takes connections of other agents for gRPC.
+    /// The sender that takes connections of other agents to this node's gRPC server.
     pub(crate) fn calls_tx(&self) -> &mpsc::Sender<Served> {
         &self.calls_tx
     }
@@ -235,8 +239,7 @@ impl Node {
 
     /// Adds the job that `make` returns, unless a job of this id is there.
     ///
-    /// # Errors
-    /// That of `make`; `None` if the job is there.
+    /// # Errors The error of `make`; `None` if a job of this id is there.
     pub(crate) fn add<T, E>(
         &self,
         id: JobId,
@@ -251,16 +254,17 @@ impl Node {
         Ok((job, rest))
     }
 
-    /// Does something while no job runs or begins here; none if one runs.
+    /// Calls `run` if no job runs, and lets none begin meanwhile; `None` if one runs.
     pub(crate) fn if_idle<T>(&self, run: impl FnOnce() -> T) -> Option<T> {
         let jobs = lock(&self.jobs);
         jobs.is_empty().then(run)
     }
 
-    /// Lets no further job begin. Returns those that run.
+    /// Lets no further job begin. Returns the jobs that run.
     pub(crate) fn stop(&self) -> Vec<Arc<Job>> {
         let jobs = lock(&self.jobs);
-        // While no job is being added: each is refused from now on, or among these.
+        // Under the lock, while no job is being added: each job is refused from now on, or among
+        // these.
         self.stopping.store(true, Ordering::SeqCst);
         jobs.values().cloned().collect()
     }
@@ -306,7 +310,7 @@ impl Node {
         }
     }
 
-    /// A program that can't be carried here, as it is sent.
+    /// The message that tells of a program that can't be carried here.
     pub(crate) fn uncarried(&self, found: programs::Uncarried) -> proto::UncarriedProgram {
         proto::UncarriedProgram {
             node: self.name().to_string(),
@@ -317,7 +321,7 @@ impl Node {
         }
     }
 
-    /// Ends a job: its processes, its pending connections, what its MPI has left, its
+    /// Ends a job: its processes, its pending connections, its streams, what its MPI has left, its
     /// directory. Returns the number of processes that had to be killed.
     pub(crate) async fn end(&self, job: &Arc<Job>) -> u32 {
         let killed = job.end_processes(&self.name().to_string()).await;

@@ -19,39 +19,39 @@ use crate::jobs::node::Node;
 
 /// Pause before the first question: the head reports a job as soon as all nodes are ready.
 const FIRST: Duration = Duration::from_secs(2);
-/// Longest pause between questions until the job is listed. They double from the first one:
+/// Longest pause between questions until the job is listed. The pauses double from the first one:
 /// the broker may never have room for the job.
 const UNLISTED_MAX: Duration = Duration::from_secs(30);
 /// Pause between questions during a cut.
 const CUT: Duration = Duration::from_millis(700);
-/// How long the answers to one question may take.
+/// How long the broker may take to answer one question.
 const ANSWER: Duration = Duration::from_secs(10);
-/// So many answers in a row must lack the job: a gateway that was restarted reports its
-/// jobs a moment after its nodes.
+/// How many answers in a row must lack the job: a gateway that was restarted reports its jobs a
+/// moment after its nodes.
 const ABSENCES: u32 = 3;
 
-/// What the broker knows.
+/// What the broker knows of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
-    /// The job runs.
+    /// The broker lists the job: it runs.
     Listed,
     /// The job isn't listed, and its head's agent is attached.
     Absent,
-    /// It can't be asked, or the head can't report to it.
+    /// The broker can't be asked, or the head can't report to it.
     Unknown,
 }
 
-/// The answers so far.
+/// What follows from the broker's answers so far.
 #[derive(Debug, Default)]
 struct Answers {
-    /// The job was listed: the broker may have no room for it.
+    /// Whether an answer has listed the job. If none has, the broker may have no room for the job.
     listed: bool,
-    /// Answers in a row that lacked it.
+    /// How many answers in a row have lacked the job.
     absences: u32,
 }
 
 impl Answers {
-    /// Returns whether the job is over.
+    /// Takes in an answer. Returns whether the job is over.
     fn note(&mut self, answer: Answer) -> bool {
         match answer {
             Answer::Listed => *self = Self { listed: true, absences: 0 },
@@ -62,7 +62,8 @@ impl Answers {
     }
 }
 
-/// Returns once the job is over; `kept` is the trunk to the node that holds this one.
+/// Returns once the head has ended the job while this node is cut off. `kept` is the trunk to the
+/// node that holds this one.
 pub(crate) async fn at_head(node: &Arc<Node>, job: &Job, kept: &Kept) {
     let Some(head) = job.members.nodes.first().map(|head| head.name.clone()) else {
         return never().await;

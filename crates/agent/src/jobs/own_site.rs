@@ -13,16 +13,17 @@ use crate::jobs::job::Job;
 use crate::jobs::node::Node;
 use crate::jobs::tree;
 
-/// How long the broker may take to answer. A job that is to end waits for it.
+/// How long the broker may take to answer. A job that is to end waits for the answer.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// Whether the own site is cut off, of whose others so many are heard and so many aren't.
+/// Whether the head's own site is cut off: `heard` and `silent` are how many nodes of other sites
+/// it hears and doesn't hear.
 fn is_cut_off(heard: usize, silent: usize, hears_of_broker: bool) -> bool {
     heard == 0 && silent > 0 && !hears_of_broker
 }
 
-/// At the head, when another site has been silent for too long: tells if none is heard, nor
-/// the broker.
+/// At the head, when another site has been silent for too long: tells the user if the head's own
+/// site is cut off. It is if the head hears no other site, nor the broker.
 pub(crate) async fn tell_if_cut_off(node: &Arc<Node>, job: &Job, silent: Duration, news_tx: &NewsSender) {
     let nodes = &job.members.nodes;
     if !tree::is_head(nodes, node.name()) {

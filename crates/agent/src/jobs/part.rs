@@ -8,8 +8,8 @@ use tracing::error;
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
 
-/// Runs a part of a job without which it can't go on. If that fails by a panic, the job ends
-/// here, which the other nodes notice: its processes would wait for ever.
+/// Runs a part of a job that the job can't do without. If the part panics, the job ends here, which
+/// the other nodes notice. Otherwise the job's processes would wait for ever.
 pub(crate) fn spawn(
     node: &Arc<Node>,
     job: &Arc<Job>,
@@ -29,7 +29,7 @@ pub(crate) fn spawn(
     });
 }
 
-/// Whether a task panics; the runtime catches that.
+/// Whether a future panics. It runs as a task of its own, whose panic the runtime catches.
 async fn panics(part: impl Future<Output = ()> + Send + 'static) -> bool {
     tokio::spawn(part).await.is_err_and(|error| error.is_panic())
 }

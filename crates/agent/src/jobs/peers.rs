@@ -29,11 +29,11 @@ use crate::jobs::told;
 use crate::jobs::tree;
 use crate::starting::exec::{self, program_of};
 
-/// Shortest time between two reports of one node's connections.
+/// Shortest time between two reports of a node's connections to the head.
 pub(crate) const NEWS_INTERVAL: Duration = Duration::from_millis(100);
 /// Most nodes that an error names: a status has no room for those of a large job.
 const NAMED_MAX: usize = 16;
-/// News waiting for the head.
+/// Most news that wait to be sent to the head.
 pub(crate) const NEWS_QUEUE: usize = 256;
 
 pub(crate) type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -45,7 +45,9 @@ pub(crate) struct PeerService {
 }
 
 impl PeerService {
-    /// Only agents of the same owner may call this one.
+    /// The caller's identity, if it is an agent of the same owner.
+    ///
+    /// # Errors If the caller is not, or is of another version.
     fn authorise<T>(&self, request: &Request<T>) -> Result<Arc<Identity>, Status> {
         let caller = grpc::caller(request)?;
         grpc::check_caller(&self.node.name().to_string(), &caller.to_string(), request)?;
@@ -78,8 +80,7 @@ fn owner_text(owner: Option<&isthmus_net::Owner>) -> String {
 
 /// Checks that a caller is a node of the job.
 ///
-/// # Errors
-/// `PERMISSION_DENIED`.
+/// # Errors `PERMISSION_DENIED` if it is not.
 fn check_node(nodes: &[Host], caller: &Identity) -> Result<(), Status> {
     if nodes.iter().any(|node| caller.grid_name().as_ref() == Some(&node.name)) {
         return Ok(());
@@ -89,16 +90,14 @@ fn check_node(nodes: &[Host], caller: &Identity) -> Result<(), Status> {
 
 /// Reads a job id.
 ///
-/// # Errors
-/// `INVALID_ARGUMENT`.
+/// # Errors `INVALID_ARGUMENT` if the text is no job id.
 pub(crate) fn parse_job(id: &str) -> Result<JobId, Status> {
     id.parse().map_err(|error: isthmus_wire::DecodeError| Status::invalid_argument(error.to_string()))
 }
 
 /// Reads a job's nodes.
 ///
-/// # Errors
-/// `INVALID_ARGUMENT`.
+/// # Errors `INVALID_ARGUMENT` if a name or an address is invalid.
 pub(crate) fn parse_nodes(nodes: &[proto::JobNode]) -> Result<Vec<Host>, Status> {
     nodes
         .iter()
@@ -111,8 +110,7 @@ pub(crate) fn parse_nodes(nodes: &[proto::JobNode]) -> Result<Vec<Host>, Status>
 
 /// Reads what a job's MPI library is told.
 ///
-/// # Errors
-/// `INVALID_ARGUMENT`.
+/// # Errors `INVALID_ARGUMENT` if the message makes no topology.
 pub(crate) fn parse_topology(topology: Option<proto::Topology>) -> Result<Option<Topology>, Status> {
     let read = topology.map(Topology::try_from).transpose();
     read.map_err(|error| Status::invalid_argument(error.to_string()))
@@ -151,7 +149,7 @@ impl Peer for PeerService {
                         () = hold::holder_lost(&node, &job, trunk, &news_tx) => {}
                     }
                     if !job.ended.is_cancelled() {
-                        // The node that held this one is gone.
+                        // The node that held this one is gone, or lost.
                         if !job.holding.ending.is_cancelled() {
                             told::head(&node, &job, hold::ENDED.to_owned(), Duration::ZERO).await;
                         }
@@ -236,7 +234,7 @@ pub(crate) async fn send_news(job: &Arc<Job>, mut own: NewsReceiver, news_tx: &N
             }
         }
     }
-    // What was told just before the end, as why it came.
+    // News from just before the job's end may tell its cause.
     while let Ok(kind) = own.try_recv() {
         if news_tx.try_send(news(kind)).is_err() {
             return;

@@ -1,6 +1,8 @@
-//! Whether what a job's programs send over trunks arrives. Those who hold the job together
-//! watch their own trunks; the way of another one may not work where those do, and what they
-//! say is short, which passes where large packets vanish.
+//! Whether what a job's programs send over trunks arrives.
+//!
+//! The nodes that hold a job together watch their own trunks. A trunk between two other nodes may
+//! take a way that doesn't work where those do. Also, what the holding nodes say is short, and
+//! passes where large packets vanish.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -15,13 +17,14 @@ use crate::jobs::{own_site, part, tree};
 use crate::trunks::pause::{self, Lost};
 use crate::trunks::registry::Standing;
 
-/// A program's connection goes over this trunk to a node: it is watched from now on, unless
-/// it is already.
+/// Watches the trunk to a node from now on, as a program's connection goes over it. Does nothing if
+/// the trunk is watched already.
 pub(crate) fn watch(node: &Arc<Node>, job: &Arc<Job>, standing: &Arc<Standing>, acceptor: Ipv4Addr) {
     let nodes = &job.members.nodes;
     let Some(host) = nodes.iter().find(|host| host.address.ip() == acceptor).cloned() else { return };
     let held = tree::children(nodes, node.name()).into_iter().chain(tree::holder(nodes, node.name()));
-    // Without a time to wait, they exchange heartbeats over connections of their own instead.
+    // In a job that outlives no cuts, these nodes exchange heartbeats over connections of their own
+    // instead.
     let is_held = !job.outlive.is_zero() && held.into_iter().any(|other| other.name == host.name);
     if is_held || !lock(&job.trunks).insert(standing.kept.id) {
         return;
@@ -43,7 +46,7 @@ pub(crate) fn watch(node: &Arc<Node>, job: &Arc<Job>, standing: &Arc<Standing>, 
             () = job.ended.cancelled() => return,
         };
         match lost {
-            // Those that hold the job may have judged before.
+            // The nodes that hold the job may have judged before.
             _ if job.holding.ending.is_cancelled() => {}
             Lost::Silent(time, _) | Lost::Swallowed(time) => {
                 if let Some(cut_off) = own_site::is_cut_off_beside_head(&node, &job, time).await {
@@ -53,7 +56,7 @@ pub(crate) fn watch(node: &Arc<Node>, job: &Arc<Job>, standing: &Arc<Standing>, 
                 let lost = NodeLost { node, reason, ago_ms: millis(time) };
                 job.news.send(job_news::Kind::NodeLost(lost));
             }
-            // Its connections end with it, and programs read that.
+            // The trunk's connections end with it, and programs read that.
             Lost::Gone | Lost::Ended => {}
         }
     });

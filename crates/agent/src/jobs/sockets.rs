@@ -11,14 +11,14 @@ use tokio::sync::watch;
 use crate::accepting::knock::Knocks;
 use crate::carrying::names::Names;
 
-/// Most preambles that one job may receive at one node: a bound on memory, 16 bytes
-/// each, far beyond any job's number of connections.
+/// Most preambles that one job may receive at one node, 16 bytes each. It bounds memory, and is far
+/// beyond any job's number of connections.
 const NONCES_MAX: usize = 1 << 22;
 /// Most handed-over sockets that are kept, 8 bytes each. At this number every socket
 /// counts as handed over.
 const HANDED_OVER_MAX: usize = 1 << 20;
 
-/// No fewer streams are looked through for those that have ended.
+/// The smallest number of streams at which ended ones are looked for.
 const STREAMS_LEAST: usize = 1024;
 
 /// A job's connections at one node.
@@ -28,36 +28,36 @@ pub(crate) struct Sockets {
     pub knocks: Knocks,
     names: Mutex<Names>,
     seen: Mutex<HashSet<Nonce>>,
-    /// Inode numbers.
+    /// The inode numbers of sockets that were handed over.
     handed_over: Mutex<HashSet<u64>>,
-    /// Streams of trunks that carry its connections.
+    /// Streams of trunks that carry the job's connections.
     streams: Mutex<Streams>,
-    /// Ports of listeners whose processes can't fetch connections.
+    /// Ports of listeners whose processes can't fetch connections: the agent carries those.
     kept: watch::Sender<HashSet<u16>>,
 }
 
 #[derive(Debug, Default)]
 struct Streams {
     running: Vec<Running>,
-    /// At this number those that have ended are forgotten.
+    /// How many streams there must be before the ended ones are forgotten.
     full: usize,
-    /// The job has ended.
+    /// Whether the job has ended here.
     ended: bool,
 }
 
 impl Sockets {
-    /// Whether this nonce is new; keeps it.
+    /// Whether this nonce is new. Keeps it, and refuses all once there are too many.
     pub(crate) fn first_use(&self, nonce: Nonce) -> bool {
         let mut seen = lock(&self.seen);
         seen.len() < NONCES_MAX && seen.insert(nonce)
     }
 
-    /// Names of handed-over sockets.
+    /// The names of the ends of handed-over sockets.
     pub(crate) fn names(&self) -> MutexGuard<'_, Names> {
         lock(&self.names)
     }
 
-    /// The process that listens at this port can't fetch its connections any more.
+    /// Notes that the process that listens at this port can't fetch its connections any more.
     pub(crate) fn keep(&self, port: u16) {
         self.kept.send_modify(|ports| {
             ports.insert(port);
@@ -71,7 +71,7 @@ impl Sockets {
 
     /// Waits until the agent must carry the connections to this port.
     pub(crate) async fn is_kept(&self, port: u16) {
-        // The sender lives as long as this.
+        // Waiting can't fail: the sender lives as long as `self`.
         let _ = self.kept.subscribe().wait_for(|ports| ports.contains(&port)).await;
     }
 
@@ -83,8 +83,8 @@ impl Sockets {
         }
     }
 
-    /// Keeps a stream, to be ended with the job: its trunk may be cut for long, and its other
-    /// end be gone.
+    /// Keeps a stream, to be ended with the job. Its trunk may be cut for long, and its other end
+    /// may be gone.
     pub(crate) fn carried(&self, stream: Running) {
         let mut streams = lock(&self.streams);
         if streams.ended {
@@ -97,7 +97,7 @@ impl Sockets {
         streams.running.push(stream);
     }
 
-    /// Ends all streams.
+    /// Resets all streams, and those that come from now on.
     pub(crate) fn end(&self) {
         let mut streams = lock(&self.streams);
         streams.ended = true;

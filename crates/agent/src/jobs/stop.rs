@@ -15,21 +15,21 @@ use crate::jobs::job::Job;
 use crate::jobs::node::Node;
 use crate::observing::leftovers;
 
-/// What the user reads of a node whose agent was stopped.
+/// The reason that the user reads for the loss of a node whose agent was stopped.
 const STOPPED: &str = "its agent was stopped";
-/// How long all jobs together may take to end, and what their MPIs have left to be removed. A
+/// How long all jobs together may take to end, and the agent to remove what their MPIs have left. A
 /// supervisor kills after 1.5 s.
 const JOBS: Duration = Duration::from_secs(8);
-/// How long the last look for what is left may take after that.
+/// After [`JOBS`], how long the last look may take for processes that use what an MPI has left.
 const LAST: Duration = Duration::from_secs(1);
-/// How long the other side may take to end the job here once it is told: `isthmus run`, or
-/// the node that holds this one.
+/// How long `isthmus run`, or the node that holds this one, may take to end a job here once it is
+/// told.
 const TOLD: Duration = Duration::from_secs(3);
-/// How long calls in progress may take to be answered after that.
+/// How long calls in progress may take to be answered once the jobs have ended.
 const ANSWERS: Duration = Duration::from_secs(2);
 
-/// After `shutdown`, ends all jobs while the agent still answers, then has its servers end.
-/// Returns when that has taken too long.
+/// After `shutdown`, ends all jobs while the agent still answers, then has its servers end. Returns
+/// when the servers have had their time to end.
 pub(crate) async fn in_order(
     node: &Arc<Node>,
     shutdown: impl Future<Output = ()>,
@@ -41,9 +41,11 @@ pub(crate) async fn in_order(
     sleep(ANSWERS).await;
 }
 
-/// Lets no further job begin, tells the heads of those that run, and ends them here and
-/// below. After its deadline nothing of them is left here but what the supervisors kill
-/// once this process has ended, and what that uses: the next agent removes it.
+/// Lets no further job begin, tells the heads of those that run, and ends these jobs here and
+/// below.
+///
+/// Past the deadline, only processes that the supervisors kill once this process has ended are left
+/// here, and the files that these use. The next agent removes those.
 pub(crate) async fn end_jobs(node: &Arc<Node>) {
     let jobs = node.stop();
     let mut ending = JoinSet::new();
@@ -63,19 +65,21 @@ pub(crate) async fn end_jobs(node: &Arc<Node>) {
     }
 }
 
-/// Returns once nothing of the job is left here.
+/// Tells a job's head that this agent stops. Returns once nothing of the job is left here.
 async fn end(node: Arc<Node>, job: Arc<Job>) {
     let lost = proto::NodeLost { node: node.name().to_string(), reason: STOPPED.to_owned(), ago_ms: 0 };
     job.news.send(job_news::Kind::NodeLost(lost));
-    // Whoever holds it here ends it then; a launcher must not notice first.
+    // The node that holds the job here, or `isthmus run`, ends it then. A launcher must not notice
+    // first.
     if timeout(TOLD, job.ended.cancelled()).await.is_err() && !job.holding.ending.is_cancelled() {
         hold::end_all(&node, &job).await;
     }
-    // Whoever has begun to end it goes on with that.
+    // Whoever has begun to end the job goes on with that.
     job.cleared.cancelled().await;
 }
 
-/// Why a node leaves the job, and since when, by its own word, if this is it.
+/// A node's word that it leaves the job: why, and for how long it heard nothing. `None` for other
+/// news.
 pub(crate) fn own_loss<'a>(news: &'a JobNews, from: &GridName) -> Option<&'a proto::NodeLost> {
     match &news.kind {
         Some(job_news::Kind::NodeLost(lost)) if lost.node == from.to_string() => Some(lost),

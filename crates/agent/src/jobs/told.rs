@@ -17,12 +17,13 @@ use crate::jobs::job::Job;
 use crate::jobs::node::Node;
 use crate::jobs::tree;
 
-/// How long the head may take to answer. The part that is to end waits for it.
+/// How long the head may take to answer. The part of the job that is to end waits for the answer.
 const ANSWER: Duration = Duration::from_secs(1);
 /// Most characters of a reason that the head takes.
 const REASON_CHARS_MAX: usize = 200;
 
-/// At a node that is held: its holder is lost, of which nothing was heard for some time.
+/// At a node that is held, once its holder is lost: tells the head of the loss, if this node is a
+/// witness. `silent` is for how long nothing was heard of the holder.
 pub(crate) async fn head(node: &Arc<Node>, job: &Job, reason: String, silent: Duration) {
     let nodes = &job.members.nodes;
     let (Some(head), Some(holder)) = (nodes.first(), tree::holder(nodes, node.name())) else { return };
@@ -39,11 +40,10 @@ pub(crate) async fn head(node: &Arc<Node>, job: &Job, reason: String, silent: Du
     }
 }
 
-/// At the head: another node of the job has told of a loss.
+/// At the head: takes the word of another node that its holder is lost.
 ///
-/// # Errors
-/// `PERMISSION_DENIED` unless the lost node held the caller at another site;
-/// `FAILED_PRECONDITION` if this one hears of it.
+/// # Errors `PERMISSION_DENIED` unless the lost node held the caller at another site;
+/// `FAILED_PRECONDITION` if the head still hears of the lost node.
 pub(crate) fn take(node: &Node, job: &Job, caller: &Identity, lost: Option<NodeLost>) -> Result<(), Status> {
     let (nodes, lost) = (&job.members.nodes, lost.unwrap_or_default());
     let holder = caller.grid_name().and_then(|caller| tree::holder(nodes, &caller));

@@ -8,8 +8,8 @@
 use isthmus_wire::GridName;
 use isthmus_wire::settings::Host;
 
-/// Nodes of a site that tell the head of the loss of the one that holds them. One may be hit
-/// as well.
+/// How many nodes of a site tell the head of the loss of the node that holds them. One of them may
+/// be hit as well.
 const WITNESSES: usize = 2;
 
 /// The first node of each site, its lead. The head is the lead of its own site.
@@ -48,8 +48,8 @@ pub(crate) fn holder<'a>(nodes: &'a [Host], own: &GridName) -> Option<&'a Host> 
     (holder.name != *own).then_some(holder)
 }
 
-/// Whether a node tells the head itself if the node that holds it is lost: the first nodes
-/// below each that stands for another site.
+/// Whether a node tells the head itself when the node that holds it is lost. The first nodes below
+/// the lead of each site but the head's do.
 pub(crate) fn is_witness(nodes: &[Host], own: &GridName) -> bool {
     let is_below = |host: &&Host| host.name.site == own.site;
     let beside_head = nodes.first().is_none_or(|head| head.name.site == own.site);
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
     use isthmus_wire::VirtualAddress;
 
-    /// The head at alpha; the others in no order.
+    /// Nodes at three sites: the head at alpha, the others in no order.
     fn nodes() -> Vec<Host> {
         let names = ["n2.alpha", "n1.beta", "n1.alpha", "n1.gamma", "n2.beta", "n3.beta"];
         let host = |(number, name): (u8, &&str)| Host {

@@ -12,14 +12,14 @@ const NAMED_MAX: usize = 16;
 /// Most characters of a reason that are kept.
 const REASON_CHARS_MAX: usize = 1000;
 
-/// The nodes of one reason.
+/// The nodes that can't take part for one reason.
 #[derive(Debug, Default)]
 struct Nodes {
-    /// The first by name.
+    /// The names of the first nodes in alphabetical order, at most [`NAMED_MAX`].
     named: BTreeSet<String>,
-    /// How many there are beside them.
+    /// How many further nodes have this reason.
     more: u32,
-    /// Another try may have another result, for each of them.
+    /// Whether another try may have another result for each of the nodes.
     may_pass: bool,
 }
 
@@ -27,7 +27,7 @@ struct Nodes {
 #[derive(Debug, Default)]
 pub(crate) struct Unready {
     by_reason: BTreeMap<String, Nodes>,
-    /// Nodes of reasons that aren't kept.
+    /// How many nodes have reasons that aren't kept.
     left_out: u32,
 }
 
@@ -36,12 +36,12 @@ impl Unready {
         self.by_reason.is_empty() && self.left_out == 0
     }
 
-    /// Takes in a node; whether another try may have another result.
+    /// Adds a node that can't take part. `may_pass` is whether another try may have another result.
     pub(crate) fn add(&mut self, node: String, reason: &str, may_pass: bool) {
         self.put([node], 0, (reason, may_pass));
     }
 
-    /// Takes in what another node has found. Another agent made it, so it is bounded anew.
+    /// Adds the nodes that another agent has found. Its message is bounded anew.
     pub(crate) fn merge(&mut self, other: proto::Unready) {
         self.left_out = self.left_out.saturating_add(other.left_out);
         for proto::Unfit { nodes, more, reason, may_pass } in other.unfit {
@@ -70,7 +70,7 @@ impl Unready {
         }
     }
 
-    /// The reasons of most nodes first.
+    /// The message for the head, with the reasons of most nodes first.
     pub(crate) fn message(self) -> proto::Unready {
         let mut unfit: Vec<_> = self
             .by_reason

@@ -10,12 +10,12 @@ use tracing::warn;
 
 use crate::jobs::node::Node;
 
-/// Time between two checks. An agent is due for the last five days of its certificate.
+/// Time between two checks. An agent's certificate is due for its last five days.
 const CHECK: Duration = Duration::from_secs(600);
 
-/// Makes a full handshake with each agent whose last certificate ends soon, and with
-/// which this one has connections of a job. Both agents then have each other's renewed
-/// certificate, and these connections go on. Never returns.
+/// Makes a full handshake with each agent whose last certificate ends soon, and with which this one
+/// has connections of a job. By it both agents get each other's renewed certificate, and those
+/// connections go on. Never returns.
 pub(crate) async fn keep_verified(node: &Arc<Node>, peers: &Peers) {
     let tls = node.tls().grpc.without_resumption();
     loop {

@@ -25,20 +25,20 @@ use crate::trunks::registry::Standing;
 /// A kind of connections from this node, which are counted together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Joint {
-    /// The other node.
+    /// The node of the acceptor.
     pub acceptor: GridName,
-    /// Which parties dialed.
+    /// The route: which parties dialed which.
     pub route: proto::Route,
     /// How the socket was opened.
     pub dial: proto::Dial,
-    /// The relay on the way, empty for none.
+    /// The relay on the way; empty if there is none.
     pub relay: String,
-    /// Who encrypts it.
+    /// Who encrypts the connections.
     pub encryption: Encryption,
 }
 
 impl Joint {
-    /// Whether the gateways of both sites carry it, to this node.
+    /// Whether these are connections to this node that the gateways of both sites carry.
     fn is_by_gateways_to(&self, acceptor: &GridName) -> bool {
         self.encryption == Encryption::Gateways && self.acceptor == *acceptor
     }
@@ -47,13 +47,13 @@ impl Joint {
 /// Bytes that were carried for a program.
 #[derive(Debug, Default)]
 pub(crate) struct Bytes {
-    /// From the initiator's program.
+    /// Bytes from the initiator's program.
     pub sent: AtomicU64,
-    /// To the initiator's program.
+    /// Bytes to the initiator's program.
     pub received: AtomicU64,
-    /// Whether they are told by what has carried them: the gateway or the kernel.
+    /// Whether the counts come from what has carried the bytes: the gateway or the kernel.
     told: AtomicBool,
-    /// Raw connections of which the kernel has yet to tell.
+    /// How many raw connections go on, whose bytes the kernel has yet to tell.
     open: AtomicU64,
     carried: Option<Carried>,
 }
@@ -63,12 +63,12 @@ impl Bytes {
         Self { carried: Carried::by(way), ..Self::default() }
     }
 
-    /// A raw connection begins.
+    /// Notes that a raw connection begins.
     pub(crate) fn raw_begins(&self) {
         self.open.fetch_add(1, Relaxed);
     }
 
-    /// What was sent is to be sent again by another way.
+    /// Subtracts bytes that were counted as sent, and are to be sent again by another way.
     fn taken_back(&self, bytes: u64) {
         // What agents had said first isn't counted, and may be part of it.
         let less = |sent: u64| Some(sent.saturating_sub(bytes));
@@ -79,25 +79,26 @@ impl Bytes {
         self.sent.load(Relaxed) > 0 || self.received.load(Relaxed) > 0
     }
 
-    /// The kernel tells of raw connections.
+    /// Notes that the kernel tells what raw connections have carried.
     pub(crate) fn tell(&self) {
         self.told.store(true, Relaxed);
     }
 
-    /// A raw connection has ended.
+    /// Adds what a raw connection has carried that has ended: bytes sent and received.
     pub(crate) fn raw_ended(&self, carried: (u64, u64)) {
         self.raw_so_far(carried);
         self.open.fetch_sub(1, Relaxed);
     }
 
-    /// What a raw connection has carried so far, which will not be told again.
+    /// Adds what a raw connection has carried so far: bytes sent and received. They must not be
+    /// added again at its end.
     pub(crate) fn raw_so_far(&self, (sent, received): (u64, u64)) {
         self.sent.fetch_add(sent, Relaxed);
         self.received.fetch_add(received, Relaxed);
     }
 }
 
-/// Counts at the initiator's end.
+/// Counts at the initiator's end, so that sent bytes are those of the initiator's program.
 impl Traffic for Bytes {
     fn sent(&self, bytes: u64) {
         self.sent.fetch_add(bytes, Relaxed);
@@ -140,7 +141,7 @@ pub(crate) struct Account {
     under_way: watch::Sender<usize>,
 }
 
-/// A connection is being set up, from or to here, until this is dropped.
+/// A connection that is being set up, from or to here, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct UnderWay<'a>(&'a watch::Sender<usize>);
 
@@ -192,7 +193,8 @@ impl Account {
         bytes
     }
 
-    /// Counts what goes over a trunk for a connection that was counted so.
+    /// Makes a counter of the bytes that a trunk carries for a connection that was counted under
+    /// `joint`.
     pub(crate) fn over_trunk(&self, joint: Joint, standing: Arc<Standing>) -> OverTrunk {
         OverTrunk::new(self.totals.clone(), joint, standing)
     }
@@ -202,18 +204,19 @@ impl Account {
         lock(&self.totals).keys().any(|joint| joint.is_by_gateways_to(acceptor))
     }
 
-    /// This node's gateway at this address carries and encrypts some of the connections.
+    /// Notes that this node's gateway at this address carries and encrypts some of the connections.
     pub(crate) fn by_gateway(&self, address: Arc<str>) {
         lock(&self.gateways).insert(address);
     }
 
-    /// The address of the gateway that has carried and encrypted connections, if it is one.
+    /// The address of the gateway that has carried and encrypted connections; `None` if there are
+    /// several or none.
     pub(crate) fn only_gateway(&self) -> Option<Arc<str>> {
         let gateways = lock(&self.gateways);
         gateways.first().filter(|_| gateways.len() == 1).cloned()
     }
 
-    /// This node's gateway has told what it carried to a node.
+    /// Sets what this node's gateway has told that it carried to a node: bytes sent and received.
     pub(crate) fn told(&self, acceptor: &GridName, (sent, received): (u64, u64)) {
         let totals = lock(&self.totals);
         for (_, totals) in totals.iter().filter(|(joint, _)| joint.is_by_gateways_to(acceptor)) {
@@ -223,17 +226,18 @@ impl Account {
         }
     }
 
-    /// Changes whenever a connection is counted.
+    /// A counter that changes whenever a connection is counted.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// Everything so far.
+    /// The account so far: an entry for each kind of connections.
     pub(crate) fn joined(&self) -> Vec<proto::Joined> {
         let totals = lock(&self.totals);
         let mut joined: Vec<_> = totals
             .iter()
-            // All was taken back that was given to a carrier which nothing has come over.
+            // A carrier over which nothing has come has no entry: all that was given to it was
+            // taken back.
             .filter(|(_, totals)| totals.connections > 0 || totals.bytes.are_some())
             .map(|(joint, totals)| proto::Joined {
                 initiator: self.initiator.to_string(),

@@ -12,29 +12,29 @@ use isthmus_wire::Label;
 use isthmus_wire::proto;
 use isthmus_wire::topology::REPORTS;
 
-/// Files of one node that are read.
+/// Most files of one node that are read.
 const FILES_MAX: usize = 4096;
-/// Bytes of one file.
+/// Most bytes that are read of one file.
 const BYTES_MAX: u64 = 256 * 1024;
-/// Operations with their algorithms that are told.
+/// Most pairs of an operation and an algorithm that are told.
 const TAKEN_MAX: usize = 256;
-/// Pairs of sites that are told.
+/// Most pairs of sites that are told.
 const CROSSINGS_MAX: usize = 10_000;
-/// Bytes of a name.
+/// Most bytes of the name of an operation, an algorithm or a site.
 const NAME_MAX: usize = 32;
 
-/// The sums over ranks.
+/// What the MPI library has done, summed over ranks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Collectives {
     processes: u32,
     taken: BTreeMap<(String, String), u64>,
-    /// Messages and bytes.
+    /// Messages and bytes from one site to another, by their names.
     crossings: BTreeMap<(String, String), (u64, u64)>,
     /// Messages and bytes that any algorithm would have had to send.
     least: (u64, u64),
     /// Topologies for which there is a better order of ranks, which the job doesn't ask for.
     reorderable: proto::Reordering,
-    /// Those that got it.
+    /// Topologies for which the ranks got a better order.
     reordered: proto::Reordering,
 }
 
@@ -61,7 +61,7 @@ impl Collectives {
     }
 
     fn add_report(&mut self, text: &str) {
-        // A rank that was killed meanwhile has written half of it.
+        // A rank that was killed meanwhile may have written half of its report.
         if !text.starts_with("isthmus mpi report 1\n") || !text.ends_with("\nend\n") {
             return;
         }
@@ -137,7 +137,7 @@ impl Collectives {
         }
     }
 
-    /// What the head is told.
+    /// The message by which the head is told of these sums.
     pub(crate) fn message(self) -> proto::Collectives {
         let taken = self.taken.into_iter();
         let crossings = self.crossings.into_iter();

@@ -26,38 +26,42 @@ use crate::jobs::job::Job;
 /// How long the processes of an ended job may take to end by themselves: the supervisor of
 /// `isthmus run` is not this agent's child, and has its own grace period.
 const ALONE: Duration = Duration::from_secs(3);
-/// How long they may take in all.
+/// How long the processes of an ended job may take to end in all. Processes that are left after
+/// [`ALONE`] are killed.
 const GONE: Duration = Duration::from_secs(6);
 /// Pause between two looks for processes.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long the processes of a former agent's jobs are waited for, and the pause between two
-/// looks.
+/// How long the processes of a former agent's jobs are waited for.
 const FORMER: Duration = Duration::from_secs(30);
+/// Pause between two looks for what processes of a former agent's jobs use.
 const PAUSE_FORMER: Duration = Duration::from_secs(1);
 /// Most files and directories that are noted for one job.
 const NOTED_MAX: usize = 1 << 14;
 
-/// Files in /dev/shm that MPIs make: Open MPI 4 and 5, MPICH 5 and 4, UCX.
+/// How the names of files in /dev/shm begin that MPIs make: Open MPI 4 and 5, MPICH 5 and 4, UCX.
 const SHARED: [&str; 5] = ["vader_segment.", "sm_segment.", "mpich_shm_", "mpich_shar_tmp", "ucx_shm_posix_"];
-/// The beginning of a session directory's name: one of a host and user, with a part for each
-/// launcher or daemon (Open MPI 4), or one for each of these by its process id (Open MPI 5).
+/// How a session directory's name begins. Open MPI 4 makes one for each host and user, with a part
+/// for each launcher or daemon. Open MPI 5 makes one for each launcher or daemon, named by its
+/// process id.
 const SESSIONS: [&str; 4] = ["ompi.", "prted.", "prterun.", "prte."];
-/// The beginning of the name of a launcher's or daemon's part.
+/// How the name of a launcher's or daemon's part of a session directory begins.
 const PARTS: [&str; 2] = ["pid.", "jf."];
 
-/// A file or directory, whatever its name.
+/// What identifies a file or directory, whatever its name is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity {
     device: u64,
     inode: u64,
 }
 
-/// What a job's processes had mapped or open, to be removed after its end.
+/// The files and directories of MPIs that a job's processes had mapped or open, to be removed after
+/// the job's end.
 #[derive(Debug, Default)]
 pub(crate) struct Leftovers(Mutex<BTreeMap<PathBuf, Identity>>);
 
 impl Leftovers {
-    /// Notes what these processes of the job use, in its directory as well.
+    /// Notes which files of MPIs these processes of the job use. Also writes the note to a file in
+    /// the job's directory.
     pub(crate) fn note(&self, processes: &[Process], directory: &Path) {
         let used = processes.iter().flat_map(used).filter_map(|path| trace(&path));
         // Before the lock: reading what a stuck process has may take for ever.
@@ -84,8 +88,8 @@ impl Leftovers {
         lock(&self.0).extend(kept::read(directory));
     }
 
-    /// Removes what is still there and used by nobody, and keeps the note of what is used.
-    /// Returns whether there is any.
+    /// Removes the noted files that are still there and that nobody uses. Keeps the note of those
+    /// that are used; returns whether there are any.
     fn remove(&self) -> bool {
         let mut noted = lock(&self.0);
         noted.retain(|path, identity| own(path) == Some(*identity));
@@ -122,7 +126,7 @@ pub(crate) async fn remove_former(leftovers: Leftovers) {
     }
 }
 
-/// The paths that a process has mapped or open. Of one that has just ended there are none.
+/// The paths that a process has mapped or open; none if the process has just ended.
 fn used(process: &Process) -> Vec<PathBuf> {
     let maps = process.maps().into_iter().flatten();
     let mapped = maps.filter_map(|map| match map.pathname {
@@ -136,7 +140,7 @@ fn used(process: &Process) -> Vec<PathBuf> {
     mapped.chain(open).collect()
 }
 
-/// The file or directory to remove after a job that uses this path, if an MPI has made it.
+/// The file or directory to remove after a job that uses this path; `None` if no MPI has made it.
 fn trace(path: &Path) -> Option<PathBuf> {
     let name = path.file_name()?.to_str()?;
     if name.ends_with(" (deleted)") {
@@ -151,7 +155,7 @@ fn trace(path: &Path) -> Option<PathBuf> {
         let name = name.to_str()?;
         SESSIONS.iter().find_map(|prefix| name.strip_prefix(prefix).map(str::to_owned))
     };
-    // The file itself may have such a name.
+    // The last part is skipped: the file itself may have a name like a session's.
     let at = path.iter().rev().skip(1).position(|name| of_session(name).is_some())?;
     let above = |count: usize| path.ancestors().nth(count).map(Path::to_owned);
     let session = above(at + 1)?;
@@ -166,7 +170,8 @@ fn trace(path: &Path) -> Option<PathBuf> {
     (part != path && PARTS.iter().any(|prefix| name.starts_with(prefix))).then_some(part)
 }
 
-/// The identity of this user's own file or directory, where no other user can replace it.
+/// The identity of a file or directory of this user that no other user can replace; `None` for any
+/// other.
 fn own(path: &Path) -> Option<Identity> {
     let user = nix::unistd::geteuid().as_raw();
     let found = fs::symlink_metadata(path).ok()?;
@@ -176,7 +181,7 @@ fn own(path: &Path) -> Option<Identity> {
     (is_made && is_safe).then(|| Identity { device: found.dev(), inode: found.ino() })
 }
 
-/// Whether only the owners of what is in a directory, this user, and root can replace it.
+/// Whether a file in this directory can be replaced by nobody but its owner, `user` and root.
 fn is_kept(directory: &Metadata, user: u32) -> bool {
     let is_trusted = directory.is_dir() && [0, user].contains(&directory.uid());
     is_trusted && (directory.mode() & 0o022 == 0 || directory.mode() & 0o1000 != 0)
@@ -187,7 +192,7 @@ fn remove(path: &Path) -> io::Result<()> {
         return fs::remove_file(path);
     }
     fs::remove_dir_all(path)?;
-    // That of a host and user: it stays if another launcher has a part.
+    // The session directory of a host and user stays if another launcher has a part in it.
     if let Some(above) = path.parent()
         && above.file_name().is_some_and(|name| name.to_string_lossy().starts_with(SESSIONS[0]))
     {
@@ -196,7 +201,7 @@ fn remove(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Notes what the job's processes use before they are ended.
+/// Notes which files of MPIs the job's processes use. To be called before they are ended.
 pub(crate) async fn look(job: &Arc<Job>) {
     let looking = Arc::clone(job);
     // Hundreds of small reads, which would delay other tasks. A process that is stuck in the
@@ -228,7 +233,7 @@ pub(crate) async fn clear(job: &Arc<Job>) -> u32 {
         }
         if started.elapsed() >= ALONE {
             for process in &left {
-                // Another one may have its number otherwise.
+                // If the process has ended, another one may have its number.
                 if process.is_alive() && kill(Pid::from_raw(process.pid), Signal::SIGKILL).is_ok() {
                     killed.insert(process.pid);
                 }
@@ -243,7 +248,7 @@ pub(crate) async fn clear(job: &Arc<Job>) -> u32 {
     u32::try_from(killed.len()).unwrap_or(u32::MAX)
 }
 
-/// Removes what the MPI has left and nobody uses; returns whether there is more.
+/// Removes the files that the MPI has left and that nobody uses. Returns whether some are used.
 pub(crate) async fn are_in_use(job: &Arc<Job>) -> bool {
     let removing = Arc::clone(job);
     tokio::task::spawn_blocking(move || removing.leftovers.remove()).await.unwrap_or(true)
@@ -282,8 +287,8 @@ mod tests {
         }
     }
 
-    /// Directories as MPIs make them, of which this process has a file open. One test: what
-    /// another one has open would be this process's as well.
+    /// The test uses directories as MPIs make them, of which this process has a file open. It is
+    /// one test: a file that another test has open would be this process's as well.
     #[test]
     fn what_is_noted_is_removed_once_nobody_uses_it() {
         let base = tempfile::tempdir().unwrap();
@@ -301,7 +306,7 @@ mod tests {
         drop(file);
         assert!(!successor.remove());
         assert!(!part.exists() && other.exists());
-        // Another one of the same name stays.
+        // Another directory of the same name stays.
         let (session, moved) = (base.path().join("ompi.7"), base.path().join("former"));
         fs::create_dir(&session).unwrap();
         let file = fs::File::create(session.join("hwloc.sm")).unwrap();
@@ -311,7 +316,7 @@ mod tests {
         fs::create_dir(&session).unwrap();
         leftovers.remove();
         assert!(session.exists() && moved.exists());
-        // Nor does a link lead anywhere.
+        // Links aren't followed.
         let link = base.path().join("ompi.8");
         std::os::unix::fs::symlink(&moved, &link).unwrap();
         assert_eq!(own(&link), None);

@@ -17,19 +17,19 @@ use crate::accepting::past;
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
 
-/// Time without a new connection before a look, which would delay a job that is
-/// connecting its ranks. Also the first pause between two looks; it doubles each time.
+/// Time without a new connection before a look: a look would delay a job that is connecting its
+/// ranks. Also the first pause between two looks; the pause doubles each time.
 const CALM: Duration = Duration::from_secs(5);
 /// Longest time between two looks.
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
 /// Most links of one kind that are kept: one suffices for a warning.
 const ENTRIES_MAX: usize = 256;
-/// RDMA devices that are opened for data.
+/// How the paths of RDMA devices begin that are opened for data.
 const RDMA: &str = "/dev/infiniband/uverbs";
-/// Mappings that share no memory with other nodes.
+/// How the paths of mappings begin that share no memory with other nodes.
 const NOT_MEMORY: &[&str] = &["/dev/zero", "/dev/infiniband", "anon_inode:", "socket:"];
 
-/// The links that were seen, each once.
+/// The links that were seen at this node, each once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Seen {
     connections: BTreeSet<(String, String, String)>,
@@ -94,8 +94,8 @@ impl Seen {
     }
 }
 
-/// Adds what is seen. Returns the processes whose connects have passed the library: it lets
-/// none go to a virtual address.
+/// Adds the links that are seen now. Returns the processes that connect past the preloaded library:
+/// it lets no connect go to a virtual address.
 fn look(job: &Job, began: u64, seen: &mut Seen) -> BTreeSet<u32> {
     let mut strays = BTreeSet::new();
     let processes = processes_of(job, began);
@@ -105,7 +105,7 @@ fn look(job: &Job, began: u64, seen: &mut Seen) -> BTreeSet<u32> {
     let (connections, connects) = (connections(), connects());
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     for process in &processes {
-        // If it has just ended, nothing of it can be read.
+        // Nothing can be read of a process that has just ended.
         let name = process.stat().map(|stat| stat.comm).unwrap_or_default();
         let name = format!("{name} ({})", process.pid);
         for target in process.fd().into_iter().flatten().flatten().map(|open| open.target) {
@@ -189,7 +189,7 @@ fn sockets() -> impl Iterator<Item = TcpNetEntry> {
     tables.into_iter().flatten().flatten()
 }
 
-/// Those that connect to a virtual address, by inode.
+/// The inodes of this node's TCP sockets that are connecting to a virtual address.
 fn connects() -> HashSet<u64> {
     sockets().filter(|entry| is_stray(&entry.state, entry.remote_address)).map(|entry| entry.inode).collect()
 }
@@ -199,7 +199,7 @@ fn is_stray(state: &TcpState, remote: SocketAddr) -> bool {
     *state == TcpState::SynSent && is_virtual(plain(remote).ip())
 }
 
-/// The node's connections to other nodes, by inode.
+/// The node's TCP connections to other nodes, by inode: local and remote address.
 fn connections() -> HashMap<u64, (SocketAddr, SocketAddr)> {
     sockets()
         .filter(|entry| entry.state == TcpState::Established)

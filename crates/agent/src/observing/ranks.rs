@@ -24,19 +24,19 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// How long ranks are expected: a look costs some milliseconds of a processor, and many
 /// nodes never get a rank.
 const EXPECTED: Duration = Duration::from_secs(60);
-/// Bytes of a process's environment that are read.
+/// Most bytes that are read of a process's environment.
 const ENVIRONMENT_MAX: u64 = 1 << 20;
-/// Worlds that are counted: a script may start one launcher after another.
+/// Most worlds that are counted: a script may start one launcher after another.
 const WORLDS_MAX: usize = 8;
-/// Ranks of one world that are counted.
+/// Most ranks of one world that are counted.
 const RANKS_MAX: usize = 1 << 16;
-/// Ranks whose processes are known.
+/// Most ranks whose processes are known.
 const PROCESSES_MAX: usize = RANKS_MAX;
-/// Bytes of a world's name that are kept.
+/// Most bytes of a world's name that are kept.
 const NAME_MAX: usize = 64;
 
-/// The variables of each launcher: rank, number of ranks (empty: none), in the order in
-/// which they count. Open MPI's ranks have those of PMIx, too.
+/// The environment variables of each launcher, in the order in which they count: of the rank, and
+/// of the number of ranks (empty if none). Open MPI's ranks have those of PMIx, too.
 const VARIABLES: [(RankSource, &str, &str); 3] = [
     (RankSource::OpenMpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     (RankSource::Pmix, "PMIX_RANK", ""),
@@ -46,9 +46,9 @@ const VARIABLES: [(RankSource, &str, &str); 3] = [
 /// Ranks that were started together.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct World {
-    /// Empty if the launcher gives none.
+    /// The end of the namespace's name; empty if the launcher gives none.
     name: String,
-    /// 0 if it isn't known.
+    /// The number of the world's ranks; 0 if it isn't known.
     size: u32,
     source: RankSource,
 }
@@ -57,7 +57,7 @@ struct World {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Counted {
     worlds: BTreeMap<World, BTreeSet<u32>>,
-    /// There were more than are counted.
+    /// Whether there were more ranks or worlds than are counted.
     incomplete: bool,
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct Ranks {
 }
 
 impl Ranks {
-    /// What the head is told at the end.
+    /// The message by which the head is told of these ranks at the job's end.
     pub(crate) fn message(&self, node: &GridName) -> proto::NodeRanks {
         let counted = lock(&self.counted);
         let world = |(world, ranks): (&World, &BTreeSet<u32>)| proto::RankWorld {
@@ -107,8 +107,8 @@ impl Ranks {
         }
     }
 
-    /// A process is this rank. `tell` is told whether any runs, if that changes: under the
-    /// lock, so in the right order.
+    /// Notes that a process is this rank. If it is the first, calls `tell` with true, under the
+    /// lock, so that calls come in the right order.
     pub(crate) fn introduced(&self, pid: u32, rank: u32, tell: impl FnOnce(bool)) {
         let mut processes = lock(&self.processes);
         if processes.is_empty() {
@@ -119,7 +119,8 @@ impl Ranks {
         }
     }
 
-    /// A process was collected. Returns its rank, if it was one.
+    /// Notes that a process was collected. Returns its rank, if it was one. If no other rank runs,
+    /// calls `tell` with false.
     pub(crate) fn collected(&self, pid: u32, tell: impl FnOnce(bool)) -> Option<u32> {
         let mut processes = lock(&self.processes);
         let rank = processes.remove(&pid)?;
@@ -129,8 +130,8 @@ impl Ranks {
         Some(rank)
     }
 
-    /// A process has ended, with this wait status. Returns what the head is told, if it was
-    /// a rank and ended badly.
+    /// Notes that a process has ended, with this wait status. Returns what the head is told, if the
+    /// process was a rank and ended badly.
     pub(crate) fn ended(
         &self,
         node: &GridName,
@@ -150,8 +151,8 @@ impl Ranks {
         })
     }
 
-    /// A process ends with status 0 and hasn't finished with MPI. Returns what the head is
-    /// told, if it is a rank, and not a child of one.
+    /// Notes that a process ends with status 0 without having finished with MPI. Returns what the
+    /// head is told, if the process itself is a rank, not the child of one.
     pub(crate) fn unfinished(&self, node: &GridName, pid: u32) -> Option<proto::RankEnded> {
         let rank = *lock(&self.processes).get(&pid)?;
         let node = node.to_string();
@@ -170,7 +171,7 @@ impl Ranks {
     }
 }
 
-/// Looks until the job ends.
+/// Looks for ranks until the job ends.
 pub(crate) async fn follow(job: Arc<Job>) {
     let began = links::ticks_since_boot();
     let started = Instant::now();
@@ -206,7 +207,7 @@ fn look(job: &Job, began: u64, is_early: bool) -> Vec<(World, u32)> {
     }
     processes
         .iter()
-        // If one has just ended, nothing of it can be read.
+        // Nothing can be read of a process that has just ended.
         .filter(|process| process.stat().is_ok_and(|stat| !starts_ranks(&stat.comm)))
         .filter_map(|process| rank_of(&environment(process.pid)?))
         .collect()
@@ -287,7 +288,7 @@ mod tests {
     fn each_rank_counts_once_and_no_number_is_unbounded() {
         let of = |name: &str| world(name, 4, RankSource::OpenMpi);
         let mut counted = Counted::default();
-        // A rank's child has its environment.
+        // A rank's child has the rank's environment, and isn't counted again.
         assert_eq!([0, 1, 1, 0].map(|rank| counted.add(of("a"), rank)), [true, true, false, false]);
         assert!(counted.add(of("b"), 0));
         assert_eq!((counted.ranks(), counted.incomplete), (3, false));

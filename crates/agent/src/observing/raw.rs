@@ -31,7 +31,7 @@ const SETTLE: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 struct Open {
     ends: (SocketAddr, SocketAddr),
-    /// The agents' own messages on it.
+    /// What the kernel had counted before the program got the socket: the agents' own messages.
     before: TcpInfo,
     bytes: Arc<Bytes>,
 }
@@ -50,20 +50,20 @@ impl Open {
 /// The raw connections of one job that began here.
 #[derive(Debug)]
 pub(crate) struct Raw {
-    /// By cookie.
+    /// The sockets that aren't counted yet, by `SO_COOKIE`.
     open: watch::Sender<HashMap<u64, Open>>,
-    /// Whether the kernel tells; it is asked at the first connection.
+    /// Whether the kernel tells of destroyed sockets; empty before the first connection.
     told: OnceLock<bool>,
     ended: CancellationToken,
 }
 
 impl Raw {
-    /// Those of a job; once `ended` is cancelled, no more is heard.
+    /// Makes the record for a job. Once `ended` is cancelled, it hears no more of the kernel.
     pub(crate) fn new(ended: CancellationToken) -> Arc<Self> {
         Arc::new(Self { open: watch::Sender::new(HashMap::new()), told: OnceLock::new(), ended })
     }
 
-    /// Counts a connection that is about to be handed over, to the bytes of its kind.
+    /// Watches a connection that is about to be handed over. What it carries is added to `bytes`.
     pub(crate) fn watch(self: &Arc<Self>, socket: &TcpStream, bytes: Arc<Bytes>) {
         bytes.raw_begins();
         if !*self.told.get_or_init(|| self.hear()) {
@@ -112,7 +112,7 @@ impl Raw {
         loop {
             match destroyed.async_io(Interest::READABLE, Destroyed::next).await {
                 Ok(told) => self.destroyed(told.cookie, &told.tcp_info),
-                // The sockets that it misses stay open until the end.
+                // Sockets of which the kernel's news were lost stay open until the job's end.
                 Err(error) => debug!(%error, "the kernel's news of closed connections are incomplete"),
             }
         }
@@ -127,8 +127,8 @@ impl Raw {
         });
     }
 
-    /// The job's processes have ended: waits for the last sockets to go, but not for long.
-    /// Of those that stay, counts what they have carried so far.
+    /// To be called once the job's processes have ended: waits for the last sockets to go, but not
+    /// for long. Of sockets that stay, adds what they have carried so far.
     pub(crate) async fn settle(&self) {
         let mut open = self.open.subscribe();
         let gone = tokio::time::timeout(SETTLE, open.wait_for(HashMap::is_empty)).await.is_ok();
@@ -168,7 +168,8 @@ mod tests {
         (Account::new("n1.alpha".parse().unwrap()), joint)
     }
 
-    /// Known, a lower bound, sent, received.
+    /// The account's only entry: whether its bytes are known, whether they are a lower bound, bytes
+    /// sent, bytes received.
     fn so_far(account: &Account) -> (bool, bool, u64, u64) {
         let only = account.joined().remove(0);
         (only.bytes_known, only.bytes_least, only.bytes_sent, only.bytes_received)
@@ -199,7 +200,7 @@ mod tests {
         raw.settle().await;
         let (known, least, sent, received) = so_far(&account);
         assert!(known && !least, "{known} {least}");
-        // Each end of a direction counts as one.
+        // The kernel may count the end of a direction as one byte.
         assert!((10_000..=10_001).contains(&sent) && (333..=334).contains(&received), "{sent} {received}");
     }
 

@@ -13,22 +13,22 @@ use isthmus_wire::proto::CommandKilled;
 
 use crate::starting::processes::LAUNCH;
 
-/// Processes that are known: two per node of a large job.
+/// Most processes that are known: two per node of a large job.
 const PROCESSES_MAX: usize = 1 << 16;
 /// The name of isthmus's own processes, such as a supervisor.
 const OWN: &str = "isthmus";
 
-/// These processes of one job, with their names in messages.
+/// The processes by which one job's launchers start ranks, with their names in messages.
 #[derive(Debug, Default)]
 pub(crate) struct Starters(Mutex<HashMap<u32, String>>);
 
 impl Starters {
-    /// A process is `isthmus launch` for a node.
+    /// Notes that a process is `isthmus launch` for a node.
     pub(crate) fn launches(&self, pid: u32, node: &str) {
         self.insert(pid, format!("{LAUNCH}{node}`"));
     }
 
-    /// A process is a daemon, by its place among them.
+    /// Notes that a process is a daemon; `daemon` is its place in [`DAEMONS`].
     pub(crate) fn is_daemon(&self, pid: u32, daemon: u32) {
         if let Some(name) = usize::try_from(daemon).ok().and_then(|place| DAEMONS.get(place)) {
             self.insert(pid, (*name).to_owned());
@@ -42,8 +42,8 @@ impl Starters {
         }
     }
 
-    /// A process has ended, with this wait status, and not by its launcher. Returns what the
-    /// head is told, if it was one of these and a signal ended it.
+    /// Notes that a process has ended, with this wait status, and not by its launcher. Returns what
+    /// the head is told, if the process starts ranks and a signal has ended it.
     pub(crate) fn ended(&self, node: &GridName, pid: u32, status: i32) -> Option<CommandKilled> {
         let command = lock(&self.0).remove(&pid)?;
         let node = node.to_string();
@@ -51,9 +51,9 @@ impl Starters {
     }
 }
 
-/// A launcher or daemon got a signal that ends it. Returns what the head is told, unless
-/// isthmus has sent it, or what starts ranks, or a terminal, whose signals `isthmus run` gets
-/// as well.
+/// What the head is told of a signal that ends a launcher or daemon. Returns `None` if isthmus, a
+/// process that starts ranks, or a terminal has sent it. `isthmus run` gets a terminal's signals as
+/// well.
 pub(crate) fn signalled(node: &GridName, pid: u32, signal: u32, sender: u32) -> Option<CommandKilled> {
     let signal = i32::try_from(signal).ok()?;
     let is_told = sender != 0 && !name_of(sender).is_some_and(|name| is_own(&name));
@@ -61,12 +61,12 @@ pub(crate) fn signalled(node: &GridName, pid: u32, signal: u32, sender: u32) -> 
     Some(CommandKilled { node: node.to_string(), command, signal })
 }
 
-/// Whether a process of this name passes signals on.
+/// Whether a process of this name passes signals on: isthmus's own, or one that starts ranks.
 fn is_own(name: &str) -> bool {
     name == OWN || starts_ranks(name)
 }
 
-/// A process's name; none if it has ended, as kill(1) mostly has.
+/// A process's name; `None` if the process has ended, as kill(1) mostly has.
 fn name_of(pid: u32) -> Option<String> {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(name.trim_end().to_owned())

@@ -23,21 +23,20 @@ use crate::starting::processes::{Control, Running};
 use crate::starting::supervise::handle::{self, BY_LIBC, Launch, clean_environment};
 use crate::starting::supervise::{Outcome, Supervised};
 
-/// Chunks of output that may wait for the launcher.
+/// Most chunks of output that wait for the launcher.
 const OUTPUT_QUEUE: usize = 16;
-/// Size of a chunk of output.
+/// Size of a chunk of output in bytes.
 const CHUNK: usize = 32 * 1024;
 /// How long output is forwarded after the command has ended: a daemonised descendant
 /// may hold the pipe open for ever.
 const DRAIN: Duration = Duration::from_secs(1);
-/// Pause before a descendant's end is reported. It may be caused by the command's own
-/// end, which is reported instead.
+/// Pause before a descendant's end is reported: the command's own end may be its cause, and is
+/// reported instead.
 const TOGETHER: Duration = Duration::from_millis(500);
 
-/// Runs a command; `up` is the rest of its launcher's stream.
+/// Runs a command of a job on this node; `up` is the rest of its launcher's stream.
 ///
-/// # Errors
-/// If the job is ending.
+/// # Errors If the job is ending, or the supervisor can't be started.
 pub(crate) fn run(
     node: &Node,
     job: &Arc<Job>,
@@ -76,7 +75,7 @@ pub(crate) fn run(
     })?;
     let (stdin, stdout, stderr) =
         (supervised.stdin.take(), supervised.stdout.take(), supervised.stderr.take());
-    // The queue is empty.
+    // Sending succeeds: the queue is empty.
     let _ = down_tx.try_send(Ok(proto::ExecDown { kind: Some(exec_down::Kind::Started(true)) }));
     let program = program_of(&command.shell_command);
     let (key, running) = job.processes.add(supervised, program.to_owned());
@@ -102,14 +101,14 @@ pub(crate) fn run(
         let exit = exec_down::Kind::Exit(proto::Exit { status, reason: String::new() });
         let _ = down_tx.send(Ok(proto::ExecDown { kind: Some(exit) })).await;
         drop(down_tx);
-        // Until it is reported, the job's end finds it here.
+        // Until the command's end is reported, the job's end finds the command here.
         let _ = reporting.await;
         job.processes.remove(key);
     });
     Ok(ReceiverStream::new(down_rx))
 }
 
-/// Reports if the command, or a process that it left, is ended by a signal that neither the
+/// Reports an end of the command, or of a process that it left, by a signal that neither the
 /// launcher nor this agent sent. Returns once no process is left.
 async fn report_killed(job: Arc<Job>, node: String, mut running: Running) {
     let mut known = None;
@@ -128,9 +127,9 @@ async fn report_killed(job: Arc<Job>, node: String, mut running: Running) {
     }
 }
 
-/// A launcher's command with the path of the job's directory on this node in place of
-/// that on the launcher's node. Daemons of a launcher get the path of the launch script
-/// in their arguments, and start further daemons by it.
+/// A launcher's command that names the job's directory on this node (`own`) in place of that on the
+/// launcher's node (`theirs`). A launcher's daemons get the path of the launch script in their
+/// arguments, and start further daemons by it.
 fn here(shell_command: &str, theirs: &str, own: &str) -> String {
     if theirs.is_empty() || theirs == own {
         return shell_command.to_owned();
@@ -138,8 +137,8 @@ fn here(shell_command: &str, theirs: &str, own: &str) -> String {
     shell_command.replace(&format!("{theirs}/"), &format!("{own}/"))
 }
 
-/// The program of a shell command: a launcher's daemon, or the first word that is no
-/// variable, whose value may be a secret.
+/// The program's name in a shell command: a launcher's daemon, else the first word that sets no
+/// variable. A variable's value may be a secret.
 pub(crate) fn program_of(shell_command: &str) -> &str {
     let mut names = shell_command
         .split_whitespace()

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// The limits before they were raised, soft and hard.
+/// The soft and the hard limit of descriptors before they were raised.
 static ORIGINAL: OnceLock<(u64, u64)> = OnceLock::new();
 
 /// Raises the number of descriptors to the hard limit.
@@ -35,7 +35,7 @@ pub(crate) fn restore_descriptors() -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// It changes the limits of the whole process.
+    /// A module of its own: its tests change the limits of the whole process.
     mod alone {
         use super::*;
 

@@ -41,7 +41,7 @@ const LOADERS: &[&str] = &[
     "/lib64/ld64.so.2",
     "/lib/ld-linux-riscv64-lp64d.so.1",
 ];
-/// Libraries whose version must be the same on every node.
+/// Names of libraries whose version must be the same on every node.
 const MPI_LIBRARIES: &[&str] = &["libmpi", "libmpich", "libmpi_abi"];
 
 /// This machine's time, in microseconds since 1970.
@@ -62,7 +62,7 @@ pub(crate) fn set_skews(reports: &mut [proto::NodeReport], asked: &str, asked_at
     }
 }
 
-/// All checks, in parallel; none unless the request asks for them.
+/// Makes all checks of this node, in parallel. Returns `None` unless the request asks for them.
 pub(crate) async fn report(
     node: &Arc<Node>,
     job: &Job,
@@ -110,7 +110,7 @@ async fn launcher_version(check: Option<&proto::ProgramCheck>, launcher: &str) -
     version(&output).unwrap_or_else(|| "unknown version".to_owned())
 }
 
-/// The MPI and its version in a launcher's output.
+/// The name of the MPI and its version, as a launcher prints them.
 fn version(output: &str) -> Option<String> {
     if let Some((_, rest)) = output.split_once("(Open MPI) ") {
         return Some(format!("Open MPI {}", rest.split_whitespace().next()?));
@@ -154,7 +154,8 @@ fn loader(program: &Path) -> Option<&'static str> {
     LOADERS.iter().copied().find(|known| known.as_bytes() == named)
 }
 
-/// Reads the loader's list: missing libraries, and the paths of the MPI's.
+/// Reads the loader's list of a program's libraries. Returns the names of missing ones, and the
+/// paths of the MPI's.
 fn read_listing(listing: &str) -> (Vec<String>, Vec<String>) {
     let (mut missing, mut mpi) = (Vec::new(), Vec::new());
     for (name, place) in listing.lines().filter_map(|line| line.split_once(" => ")) {
@@ -173,7 +174,7 @@ fn read_listing(listing: &str) -> (Vec<String>, Vec<String>) {
     (missing, mpi)
 }
 
-/// The file name behind all links: `libmpi.so.40` is `libmpi.so.40.30.4`.
+/// The file name that all links of a path lead to: `libmpi.so.40` is `libmpi.so.40.30.4`.
 fn real_name(path: &str) -> String {
     let real = Path::new(path).canonicalize().unwrap_or_else(|_| path.into());
     real.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()

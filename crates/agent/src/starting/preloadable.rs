@@ -25,7 +25,7 @@ const GO_NOTE: &[u8] = b"Go";
 pub struct Hindrance {
     /// The kind of reason.
     pub kind: Kind,
-    /// What was found, such as the program's loader or machine.
+    /// What was found: for example the program's loader, or the machine that it is for.
     pub detail: String,
 }
 
@@ -38,23 +38,24 @@ impl Hindrance {
 /// A program's rights in the file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Rights {
-    /// Its mode, as in stat(2).
+    /// The mode bits of the program's file, as in stat(2).
     pub mode: u32,
-    /// The user id of its owner.
+    /// The user id of the file's owner.
     pub user: u32,
-    /// Its group id.
+    /// The group id of the file.
     pub group: u32,
-    /// Whether it has the attribute `security.capability`.
+    /// Whether the file has the attribute `security.capability`.
     pub capabilities: bool,
     /// Whether the file system is mounted `nosuid`, which makes these rights void.
     pub void: bool,
 }
 
-/// Whether the kernel starts a program with rights that its caller lacks. The dynamic
-/// linker then ignores `LD_PRELOAD`. `user` and `group` are the caller's.
+/// Which of these rights gives a program more rights than its caller has; `None` if none does. The
+/// dynamic linker then ignores `LD_PRELOAD`. `user` and `group` are the caller's ids.
 pub(crate) fn raised(rights: Rights, user: u32, group: u32) -> Option<Hindrance> {
     const SET_USER: u32 = 0o4000;
-    /// Without the group's execute bit setgid meant mandatory locking.
+    /// Setgid counts only with the group's execute bit. Without that bit it once meant mandatory
+    /// locking.
     const SET_GROUP: u32 = 0o2010;
     if rights.void {
         return None;
@@ -69,8 +70,7 @@ pub(crate) fn raised(rights: Rights, user: u32, group: u32) -> Option<Hindrance>
     (rights.capabilities && user != 0).then(|| Hindrance::new(Kind::SetId, "file capabilities"))
 }
 
-/// Why an executable can't be carried, by its bytes; `None` if it can, or if it is no
-/// ELF file.
+/// Why an executable can't be carried, by its bytes; `None` if it can be, or is no ELF file.
 pub(crate) fn hindrance<'data, R: ReadRef<'data>>(data: R) -> Option<Hindrance> {
     match FileKind::parse(data).ok()? {
         FileKind::Elf64 => of_elf(FileHeader64::<Endianness>::parse(data).ok()?, data),
@@ -197,7 +197,7 @@ mod tests {
     const INTERP: u32 = 3;
     const NOTE: u32 = 4;
     const GLIBC: (u32, &[u8]) = (INTERP, b"/lib64/ld-linux-x86-64.so.2\0");
-    /// name size, description size, type, name, description
+    /// A Go program's note: name size, description size, type, name, description.
     const GO: (u32, &[u8]) = (NOTE, b"\x04\0\0\0\x04\0\0\0\x04\0\0\0Go\0\0abcd");
     const GNU: (u32, &[u8]) = (NOTE, b"\x04\0\0\0\x04\0\0\0\x03\0\0\0GNU\0abcd");
 

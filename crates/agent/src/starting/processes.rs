@@ -12,16 +12,18 @@ use tokio::sync::{mpsc, watch};
 use crate::starting::supervise::handle;
 use crate::starting::supervise::{GRACE, Outcome, Supervised};
 
-/// Signals that may wait for a command's task.
+/// Most signals that wait for a command's task.
 const CONTROL_QUEUE: usize = 16;
 /// How long processes may take to end: the supervisor's grace period and a margin for
 /// a loaded machine.
 const GONE_DEADLINE: Duration = GRACE.saturating_add(Duration::from_secs(5));
 
-/// Before a command's name in messages: its supervisor was killed, and the command with it.
+/// In messages, stands before the name of a command whose supervisor was killed, and the command
+/// with it.
 pub const SUPERVISOR: &str = "the supervisor of ";
 
-/// Before a node's name in messages: what a launcher starts in place of ssh was killed.
+/// In messages, stands before the name of a node: the process that a launcher starts for it in
+/// place of ssh was killed.
 pub const LAUNCH: &str = "`isthmus launch ";
 
 /// The commands of one job that run, or have left processes behind.
@@ -34,7 +36,7 @@ pub struct Processes {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Running {
-    /// → the command's task
+    /// The way of signals to the command's task.
     pub(crate) control_tx: mpsc::Sender<Control>,
     pub(crate) outcome: watch::Receiver<Outcome>,
     /// The program's name in messages.
@@ -42,9 +44,9 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// The process that was ended by a signal of neither the launcher nor this agent,
-    /// if one is known by now: signal and name. While a job is ending, daemons kill
-    /// their ranks, so only a daemon counts.
+    /// The signal that ended a process and the process's name, if neither the launcher nor this
+    /// agent sent the signal. `None` if no such end is known by now. While a job is `ending`,
+    /// daemons kill their ranks, so only a daemon's end counts.
     pub(crate) fn killed(&self, ending: bool) -> Option<(i32, String)> {
         let outcome = *self.outcome.borrow();
         let (signal, name) = outcome.killed()?;
@@ -67,9 +69,9 @@ impl Processes {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Lets no further command start, ends all with their descendants, and waits for
-    /// that. Returns the number of processes that had to be killed, and the commands
-    /// that other parties' signals ended: signal and command.
+    /// Lets no further command start, ends all commands with their descendants, and waits for that.
+    /// Returns the number of processes that had to be killed. Also returns each command that
+    /// another party's signal ended, with the signal.
     pub(crate) async fn end_all(&self) -> (u32, Vec<(i32, String)>) {
         self.closed.store(true, Ordering::SeqCst);
         let running: Vec<_> = lock(&self.running).values().cloned().collect();

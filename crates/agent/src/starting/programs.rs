@@ -31,7 +31,7 @@ pub struct Uncarried {
     pub program: String,
     /// The executable: the program itself, or the interpreter of a script.
     pub file: PathBuf,
-    /// Why.
+    /// Why the executable can't be carried.
     pub hindrance: Hindrance,
 }
 
@@ -45,8 +45,9 @@ pub fn uncarried(check: &ProgramCheck, own_path: &str) -> Vec<Uncarried> {
     check.programs.iter().filter_map(examine).collect()
 }
 
-/// The executable that can't be carried, and why. The executable of a script is its
-/// interpreter; if that is env(1), the result of `find` for env's program.
+/// The executable that can't be carried when the program at `path` is started, and why; `None` if
+/// there is none. The executable of a script is its interpreter. If that is env(1), it is the
+/// result of `find` for env's program.
 pub fn inspect(path: PathBuf, find: impl Fn(&str) -> Option<PathBuf>) -> Option<(PathBuf, Hindrance)> {
     let mut path = path;
     for _ in 0..SCRIPTS_MAX {
@@ -70,14 +71,13 @@ pub fn inspect(path: PathBuf, find: impl Fn(&str) -> Option<PathBuf>) -> Option<
 
 /// Opens a program. Does not block if the path is a FIFO.
 ///
-/// # Errors
-/// If it is no file; as open(2).
+/// # Errors As open(2); also if the path is no regular file.
 pub fn open(path: &Path) -> io::Result<File> {
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
-/// Why the program in an open file can't be carried.
+/// Why the program in an open file can't be carried; `None` if it can be.
 pub fn hindrance(file: File) -> Option<Hindrance> {
     let (user, group) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
     let raised = rights(&file).ok().and_then(|rights| preloadable::raised(rights, user, group));
@@ -99,7 +99,7 @@ fn rights(file: &File) -> io::Result<Rights> {
     })
 }
 
-/// The path of a program of the check.
+/// The path of one of the check's programs on this node; `None` if the node doesn't have it.
 pub(crate) fn locate(program: &str, check: &ProgramCheck, own_path: &str) -> Option<PathBuf> {
     let path = Path::new(program);
     if path.components().count() > 1 || path.is_absolute() {

@@ -37,7 +37,9 @@ pub(crate) async fn carrier(node: &Arc<Node>, mut tls: Secured) -> io::Result<()
     open::start(node, &name, tls, first, made).await.map(drop).map_err(io::Error::other)
 }
 
-/// Who is at the other end: an agent of the same owner.
+/// The agent at the other end of a carrier.
+///
+/// # Errors If it is no agent of the same owner; the text is for the other end.
 fn other_end(node: &Node, identity: Option<&Identity>) -> Result<(Identity, GridName), String> {
     let denied = || format!("{} has trunks with agents of user {} only", node.name(), node.owner());
     let identity = identity

@@ -19,7 +19,8 @@ use crate::jobs::node::Node;
 /// Interval of looking at the peer's record, which the gateway replaces once it changes.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Of an agent that starts now: the time, and random bits. That of a later start is greater.
+/// The incarnation of an agent that starts now: the time, and random bits. A later start's is
+/// greater.
 pub(crate) fn incarnation() -> Incarnation {
     let mut bytes: [u8; 16] = random();
     bytes[..8].copy_from_slice(&unix_ms().to_be_bytes());
@@ -32,8 +33,8 @@ fn is_later(known: Option<contact::Incarnation>, of_trunk: Option<Incarnation>) 
     known.zip(of_trunk).is_some_and(|(known, of_trunk)| known > of_trunk.0)
 }
 
-/// Returns once the peer of a trunk has registered as one that was started after it, by its own
-/// signature: a gateway's word ends no trunk.
+/// Returns once an agent that was started after the trunk's peer has registered in its place, by
+/// its own signature. A gateway's word ends no trunk.
 pub(super) async fn registered(node: &Node, standing: &Standing, peer: Ipv4Addr) {
     loop {
         let started = node.dialer().started(peer, &standing.kept.peer).await;
@@ -45,8 +46,8 @@ pub(super) async fn registered(node: &Node, standing: &Standing, peer: Ipv4Addr)
 }
 
 impl Registry {
-    /// A trunk with a node works: those with the agents that were there before end, if they are
-    /// cut.
+    /// To be called once the trunk `working` works: ends the trunks with former agents of the same
+    /// node that are cut.
     pub(super) fn end_former(&self, peer: &GridName, working: &Standing) {
         let Some(current) = working.kept.peers_incarnation() else { return };
         for (_, standing) in self.all().into_iter().filter(|(name, _)| name == peer) {

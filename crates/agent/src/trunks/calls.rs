@@ -19,7 +19,7 @@ use super::registry::Standing;
 use crate::carrying::link::TrunkStream;
 use crate::jobs::node::Node;
 
-/// A connection for calls to the agent of another site; `None` if it has no trunks.
+/// Opens a connection for calls to the agent of another site; `None` if that agent has no trunks.
 ///
 /// # Errors
 /// [`ReachError`].
@@ -38,10 +38,9 @@ pub(crate) async fn connect(
     Ok(Some((socket, standing)))
 }
 
-/// Answers the calls of an agent of another site.
+/// Passes a stream to this node's gRPC server, which answers the calls of an agent of another site.
 ///
-/// # Errors
-/// If there is no socket for them, or the agent is ending.
+/// # Errors If no pair of sockets can be made, or the agent is ending.
 pub(super) async fn serve(node: &Node, trunk: TrunkId, stream: TrunkStream) -> io::Result<()> {
     let TrunkStream { stream, peer: identity, ends } = stream;
     let address = ends.rsplit(' ').next().and_then(|address| address.parse().ok());
@@ -50,7 +49,7 @@ pub(super) async fn serve(node: &Node, trunk: TrunkId, stream: TrunkStream) -> i
     node.calls_tx().send(served).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
 }
 
-/// A socket to the stream.
+/// Makes a socket whose bytes the trunk's stream carries.
 async fn joined(node: &Node, stream: trunk::Stream) -> io::Result<TcpStream> {
     let pair = node.pairs().pair(Buffers::default()).await?;
     stream.attach(pair.agent.into_std()?, Arc::new(Uncounted))?;

@@ -27,10 +27,10 @@ use crate::jobs::node::Node;
 /// How long a connect to another agent's address on a rail may take, with TLS.
 const CONNECT: Duration = Duration::from_secs(4);
 
-/// A trunk of this agent.
+/// A trunk of this agent, as its carriers are kept.
 pub(super) struct Embedded {
     pub node: Arc<Node>,
-    /// The peer.
+    /// The grid name of the node at the other end.
     pub name: GridName,
     pub standing: Arc<Standing>,
 }
@@ -63,19 +63,23 @@ impl Embedded {
         dialed(reached.map_err(|error| Undialed::Failed(error.to_string()))?)
     }
 
-    /// Where this end dials along the plan.
+    /// Where this end dials carriers along the plan.
+    ///
+    /// # Errors If only the other end dials.
     fn destination(&self) -> Result<Ipv4Addr, Undialed> {
         self.standing.destination().ok_or_else(|| Undialed::Failed("the other end dials it".to_owned()))
     }
 }
 
-/// A carrier that was dialed along the plan.
+/// Takes a connection that was dialed along the plan as a carrier.
 fn dialed(reached: Reached) -> Result<Dialed<Last>, Undialed> {
     let (way, segment) = (open::last(&reached), reached.segment);
     Ok(Dialed { tls: trunk_carrier(reached.carrier)?, way, segment })
 }
 
-/// A connection that the other agent has taken as a trunk's carrier.
+/// The TLS of a connection that was dialed as a carrier.
+///
+/// # Errors If the other agent hasn't taken it as a trunk's carrier.
 fn trunk_carrier(carrier: Carrier) -> Result<Secured, Undialed> {
     match carrier {
         Carrier::Tls(tls) if tls.get_ref().1.alpn_protocol() == Some(TRUNK_PROTOCOL) => Ok(*tls),
@@ -98,7 +102,7 @@ impl Embedding for Embedded {
         self.node.rails()
     }
 
-    /// At its address on the rail, or else along the whole plan.
+    /// Dials a carrier: at the peer's address on the rail, or else along the whole plan.
     async fn dial(self: Arc<Self>, by: By) -> Result<Dialed<Last>, Undialed> {
         let Some(peer) = self.standing.destination() else { return self.dial_once(by).await };
         tokio::select! {
@@ -109,8 +113,8 @@ impl Embedding for Embedded {
         }
     }
 
-    /// By a step of the plan that comes before theirs, and has not failed of late. Those that
-    /// have are tried again in the background.
+    /// Dials a carrier by a step of the plan that comes before those of `than`, and that has not
+    /// failed of late. Steps that have failed are tried again in the background.
     async fn dial_better(
         self: Arc<Self>,
         than: Vec<Last>,
@@ -167,7 +171,7 @@ impl Embedding for Embedded {
     }
 }
 
-/// Tells the other end how a carrier was dialed, by that end's number of it.
+/// Tells the other end how a carrier was dialed, by the number that the other end has for it.
 async fn tell_way(standing: Arc<Standing>, id: CarrierId, way: Way) {
     let Some(snapshot) = standing.kept.trunk.status().await else { return };
     let carrier = snapshot.carriers.iter().find(|carrier| carrier.id == id);
@@ -177,7 +181,7 @@ async fn tell_way(standing: Arc<Standing>, id: CarrierId, way: Way) {
     }
 }
 
-/// Takes a stream that the peer has opened: the way of its carrier, or a program's
+/// Takes a stream that the peer has opened: for the way of a carrier, for calls, or for a program's
 /// connection.
 async fn take(node: Arc<Node>, standing: Arc<Standing>, stream: TrunkStream) {
     let mut link = Link::Stream(stream);

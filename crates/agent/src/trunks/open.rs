@@ -24,16 +24,17 @@ use crate::carrying::link::{Link, Messages as _, TrunkStream};
 use crate::jobs::node::Node;
 use crate::uplink::upstream::Planned;
 
-/// How long the lookup of a plan may take,
+/// How long the lookup of a plan may take if no trunk to the node works.
 const LOOKUP: Duration = Duration::from_secs(15);
-/// and if there is a trunk already: while this site's gateway is away, it does without.
+/// How long the lookup of a plan may take if a trunk to the node works. While this site's gateway
+/// is away, the trunk goes on without the plan.
 const LOOKUP_BESIDE_A_TRUNK: Duration = Duration::from_secs(1);
 /// How long another agent may take to answer over a trunk that stands.
 const ANSWER: Duration = Duration::from_secs(2);
 /// How long the first HELLO of the other end may take.
 const ESTABLISHED: Duration = Duration::from_secs(10);
 
-/// A stream, or what there is instead.
+/// A stream to a node, or what there is instead.
 #[derive(Debug)]
 pub(crate) enum Opened {
     /// A stream of a trunk.
@@ -41,12 +42,12 @@ pub(crate) enum Opened {
         stream: TrunkStream,
         standing: Arc<Standing>,
         way: Way,
-        /// Ways that failed before, each with its reason.
+        /// The ways that were tried before and have failed, each with its reason.
         failures: Vec<String>,
     },
-    /// The other agent has no trunks: a connection of its own to it.
+    /// A connection to the other agent, which has no trunks.
     Connection(Box<Reached>),
-    /// The plan has no trunk: data isn't encrypted, or the other agent has none.
+    /// No trunk is used: data isn't encrypted by the agents, or the other agent has no trunks.
     NoTrunk,
 }
 
@@ -70,22 +71,23 @@ pub(crate) async fn for_program(
     let security = match planned.map(|planned| planned.shares) {
         Some(false) => return Ok(Opened::NoTrunk),
         Some(true) => Security::Tls(&node.tls().trunk),
-        // The trunk that stands, or else dialing tells.
+        // The plan isn't known: a trunk that stands is used, or dialing tells.
         None => Security::AsPlanned(&node.tls().trunk),
     };
     stream(node, peer, destination, (security, Cut::Waits)).await
 }
 
-/// What is done if the trunk to a node is cut.
+/// What to do if the trunk to a node is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cut {
-    /// The stream waits until it is healed, as a kernel's connect would.
+    /// The stream waits until the trunk is healed, as a kernel's connect would.
     Waits,
-    /// Another one is dialed, so that the caller learns why that fails.
+    /// Another trunk is dialed, so that the caller learns why dialing fails.
     Dials,
 }
 
-/// Opens a stream to a node. If there is no trunk, one is dialed with this security.
+/// Opens a stream to a node. If there is no trunk, this dials one with the security of the last
+/// argument.
 ///
 /// # Errors
 /// [`ReachError`].
@@ -137,7 +139,7 @@ pub(super) async fn stream(
     };
     let failures = std::mem::take(&mut reached.failures);
     let no_way = |reason: String| ReachError::NoWay(vec![format!("a trunk to {peer}: {reason}")]);
-    // Whoever waits for it may give up. The trunk is kept all the same.
+    // A task of its own: the caller may give up, and the trunk is kept all the same.
     let making = tokio::spawn(make(node.clone(), peer.clone(), destination, *tls, (last, segment)));
     let made = making.await.unwrap_or_else(|error| Err(error.to_string()));
     let standing = made.map_err(no_way)?;
@@ -181,7 +183,7 @@ pub(crate) async fn answers(node: &Node, peer: &GridName, destination: Ipv4Addr)
     answer.is_ok_and(|answer| answer.is_ok_and(|answer| Answer::decode(&answer).is_ok()))
 }
 
-/// Opens a stream of a trunk that stands. If the trunk ends meanwhile, there is none.
+/// Opens a stream of this trunk, if there is one. Returns `None` if the trunk ends meanwhile.
 async fn over(standing: Option<Arc<Standing>>) -> Option<Opened> {
     let standing = standing?;
     let stream = timeout(ESTABLISHED, standing.kept.trunk.open()).await.ok()?.ok()?;
@@ -201,7 +203,7 @@ pub(super) async fn dial(
     node.dialer().reach(destination, purpose(node, security, by)).await
 }
 
-/// A carrier that is dialed so.
+/// What the dialing of a carrier is told, for a carrier on this rail.
 pub(super) fn purpose<'a>(node: &'a Node, security: Security<'a>, by: By) -> Purpose<'a> {
     let options = SocketOptions { source: by.rail.source, segment: by.segment, ..SocketOptions::default() };
     Purpose { security, options, ..Purpose::tls(&node.tls().trunk, Some(node.owner())) }
@@ -216,7 +218,7 @@ pub(super) fn last(reached: &Reached) -> Last {
     Last { way: Some(way(reached)), ends: reached.carrier.ends().into() }
 }
 
-/// Makes a trunk of its first carrier.
+/// Makes a trunk of a first carrier that this end has dialed.
 async fn make(
     node: Arc<Node>,
     name: GridName,
@@ -232,19 +234,19 @@ async fn make(
     start(&node, &name, tls, Vec::new(), made).await
 }
 
-/// A trunk without carriers.
+/// A trunk that has no carrier yet.
 pub(super) struct Made {
     pub id: TrunkId,
     pub trunk: isthmus_carry::trunk::Trunk,
     pub notices: Notices,
     pub peer: Identity,
     pub last: Last,
-    /// Where this end dials it anew, and the longest segment of the first carrier; `None` if
-    /// the other end has dialed it.
+    /// Where this end dials further carriers, and the longest segment of the first carrier; `None`
+    /// if the other end has dialed the first.
     pub redial: Option<(Ipv4Addr, Option<u16>)>,
 }
 
-/// The bounds of a trunk between agents. They account for what carriers carry.
+/// The configuration of a trunk between agents. The trunk tells what each carrier carries.
 pub(super) fn own_config(node: &Node, role: Role, id: TrunkId) -> Config {
     let incarnation = Some(node.facilities().incarnation);
     Config { notes_moved: true, incarnation, ..config(role, id, node.rails()) }

@@ -16,23 +16,25 @@ use tokio::time::{sleep, sleep_until, timeout};
 use super::registry::Standing;
 use crate::jobs::node::Node;
 
-/// A cut of this length is told to the user.
+/// How long a cut lasts before the user is told of it.
 const TOLD: Duration = Duration::from_secs(3);
-/// So much longer a cut lasts before the job is lost to it, if it isn't one of those that hold
-/// the job together: longer than one of these may take to be noticed.
+/// By how much longer a trunk may be cut before the job is lost, if the trunk isn't one that holds
+/// the job together. This is longer than a cut of a trunk that does may take to be noticed.
 const BESIDE: Duration = Duration::from_secs(6);
-/// First and longest pause between questions whether the node is gone: they double. An agent
-/// that has ended is known as such at once.
+/// First and longest pause between questions whether the node is gone; the pauses double. For an
+/// agent that has ended, the gateway knows that at once.
 const ASK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
 
 /// Why a job must not wait any longer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Lost {
-    /// The node's agent is gone, its gateway says.
+    /// The node's agent is gone, as its gateway says.
     Gone,
-    /// The cut has lasted too long, and how the last connection broke, if it did.
+    /// The cut has lasted too long, for this time. The text tells how the last connection broke, if
+    /// it did.
     Silent(Duration, Option<String>),
-    /// For so long, carriers have opened and what was sent over them has vanished.
+    /// Carriers have opened for too long, for this time, while what was sent over them has
+    /// vanished.
     Swallowed(Duration),
     /// The trunk has ended.
     Ended,
@@ -56,12 +58,12 @@ impl std::fmt::Display for Lost {
     }
 }
 
-/// What is known of a way on which carriers open and fall silent.
+/// What the user reads of a way on which carriers open and fall silent.
 const SWALLOWED: &str = "connections open, and what is sent over them vanishes, as where large packets \
                          are dropped on the way (a PMTU black hole); `isthmus doctor pair` looks for that";
 
-/// Waits until a node at the other end of a trunk is lost to a job that waits for
-/// `outlive`. Tells of silence, and of its end.
+/// Waits until the node at a trunk's other end is lost to a job that outlives cuts of `outlive`.
+/// Tells of silence, and of the end of silence.
 pub(crate) async fn lost(
     node: &Arc<Node>,
     (standing, host): (&Standing, &Host),
@@ -71,8 +73,11 @@ pub(crate) async fn lost(
     silent((standing, host), (outlive, Duration::ZERO), tell, || gone(node, host)).await
 }
 
-/// The same of a trunk beside that to the node: it may not work where that does. Whether the
-/// node is gone, those know who hold it. They judge first, if nothing is heard of a whole site.
+/// Waits until a trunk is cut for too long that doesn't hold the job together. Such a trunk may not
+/// work where those that do work.
+///
+/// Whether the node is gone, the nodes that hold it know. They judge first, if nothing is heard of
+/// a whole site.
 pub(crate) async fn stalled(
     (standing, host): (&Standing, &Host),
     outlive: Duration,
@@ -139,7 +144,7 @@ async fn silent<G: Future<Output = ()>>(
     }
 }
 
-/// How the trunk's last carrier broke, and which way that went.
+/// How the trunk's last carrier broke, and by which way it went; `None` if it didn't break.
 fn broken(standing: &Standing) -> Option<String> {
     let why = standing.kept.broken()?;
     Some(match standing.last().way {
@@ -149,8 +154,8 @@ fn broken(standing: &Standing) -> Option<String> {
     })
 }
 
-/// Returns once the node's gateway says that its agent is gone: the contact that this
-/// agent has is replaced then. Whoever can't be asked says nothing.
+/// Returns once the node's gateway says that the node's agent is gone: then the contact that this
+/// agent has is replaced. A gateway that can't be asked says nothing.
 pub(crate) async fn gone(node: &Node, host: &Host) {
     let upstream = node.upstream();
     let (mut pause, longest) = ASK;

@@ -1,4 +1,4 @@
-//! Which trunks stand.
+//! The trunks of this node that stand, and which node is being dialed.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -18,7 +18,7 @@ use super::ways::Ways;
 
 /// How long a peer counts as one without trunks.
 const WITHOUT: Duration = Duration::from_secs(600);
-/// Trunks that one peer may make: each of its agent's processes one, and some that are
+/// Most trunks that one peer may make: one for each of its agent's processes, and some that are
 /// about to end.
 const PER_PEER: usize = 8;
 
@@ -27,7 +27,7 @@ const PER_PEER: usize = 8;
 pub(crate) struct Way {
     pub route: proto::Route,
     pub dial: proto::Dial,
-    /// Empty for none.
+    /// The relay on the way; empty if there is none.
     pub relay: String,
 }
 
@@ -37,34 +37,38 @@ pub(crate) struct Standing {
     pub kept: Arc<Kept>,
     last: Mutex<Last>,
     ways: Mutex<Ways>,
-    /// Where this end dials it anew; `None` if only the other end does.
+    /// Where this end dials the trunk's carriers; `None` if only the other end does.
     destination: Mutex<Option<Ipv4Addr>>,
 }
 
 /// A trunk's last carrier.
 #[derive(Debug, Clone)]
 pub(crate) struct Last {
-    /// `None` if the other end has dialed it and hasn't told the way yet.
+    /// How the carrier was dialed; `None` if the other end has dialed it and hasn't told the way
+    /// yet.
     pub way: Option<Way>,
-    /// Its addresses, for messages.
+    /// The carrier's addresses, for messages.
     pub ends: Arc<str>,
 }
 
 impl Way {
-    /// As a plan has it; `None` if this version doesn't know it.
+    /// The route and the dial as a plan has them; `None` if this version doesn't know one of them.
     pub(super) fn planned(&self) -> Option<(Route, Dial)> {
         route_from_wire(self.route).zip(dial_from_wire(self.dial))
     }
 
-    /// As it is told to the other end, with its number of the carrier.
+    /// The message that tells the other end of this way. `carrier` is the number that the other end
+    /// has for the carrier.
     pub(crate) fn encode(&self, carrier: Option<u32>) -> [u8; WAY_LEN] {
-        // Both have few values.
+        // Route and dial have few values.
         let number = |value: i32| u8::try_from(value).unwrap_or(0);
         let (route, dial) = (number(self.route.into()), number(self.dial.into()));
         way::Way { route, dial, relay: self.relay.parse().ok(), carrier }.encode()
     }
 
-    /// As the other end has told it, with this end's number of the carrier.
+    /// Reads the other end's message of a way, with this end's number of the carrier.
+    ///
+    /// # Errors If this version doesn't know the route or the dial.
     pub(crate) fn decode(bytes: &[u8; WAY_LEN]) -> Result<(Self, Option<CarrierId>), String> {
         let told = way::Way::decode(bytes).map_err(|error| error.to_string())?;
         let unknown = |what: &str, number: u8| format!("there is no {what} {number}");
@@ -78,17 +82,18 @@ impl Way {
 }
 
 impl Standing {
-    /// `destination`: where this end dials it anew.
+    /// Makes the record of a trunk. `destination` is where this end dials its carriers; `None` if
+    /// only the other end does.
     pub(crate) fn new(kept: Arc<Kept>, last: Last, destination: Option<Ipv4Addr>) -> Self {
         Self { kept, last: Mutex::new(last), ways: Mutex::default(), destination: Mutex::new(destination) }
     }
 
-    /// Where this end dials it anew.
+    /// Where this end dials the trunk's carriers; `None` if only the other end does.
     pub(super) fn destination(&self) -> Option<Ipv4Addr> {
         *lock(&self.destination)
     }
 
-    /// Has this end dial it anew, too.
+    /// Has this end dial the trunk's carriers, too.
     pub(crate) fn dial_at(&self, destination: Ipv4Addr) {
         lock(&self.destination).get_or_insert(destination);
     }
@@ -97,53 +102,54 @@ impl Standing {
         lock(&self.last).clone()
     }
 
-    /// A carrier that this end has dialed in this way is about to join.
+    /// Notes that a carrier that this end has dialed in this way is about to join.
     pub(crate) fn joins(&self, way: Option<Way>) {
         lock(&self.ways).joins(way);
     }
 
-    /// It has joined.
+    /// Notes that a carrier that this end has dialed has joined.
     pub(crate) fn joined(&self, carrier: CarrierId, last: Last) {
         lock(&self.ways).joined(carrier, last.way.clone());
         *lock(&self.last) = last;
     }
 
-    /// The other end has told how it has dialed a carrier.
+    /// Notes the way of a carrier that the other end has told.
     pub(crate) fn told(&self, carrier: Option<CarrierId>, way: Way) {
         if lock(&self.ways).told(carrier, &way) {
             lock(&self.last).way = Some(way);
         }
     }
 
-    /// A carrier has ended.
+    /// Drops the way of a carrier that has ended.
     pub(crate) fn forget(&self, carrier: CarrierId) {
         if let Some(way) = lock(&self.ways).ended(carrier) {
             lock(&self.last).way = Some(way);
         }
     }
 
-    /// How a carrier was dialed, if that is known.
+    /// How a carrier was dialed; `None` if that isn't known.
     pub(crate) fn way_of(&self, carrier: CarrierId) -> Option<Way> {
         lock(&self.ways).of(carrier)
     }
 
-    /// How a carrier was probably dialed of which nothing is known yet.
+    /// How a carrier of which nothing is known yet was probably dialed.
     pub(crate) fn likely_way(&self) -> Option<Way> {
         let joining = lock(&self.ways).joining();
         joining.or_else(|| self.last().way)
     }
 }
 
-/// Who holds it dials a trunk to one node. It has the last failure, and when that was.
+/// A lock for one node: its holder dials a trunk to that node. It has the last failure, and when
+/// that was.
 pub(crate) type Dialing = Arc<AsyncMutex<Option<(Instant, String)>>>;
 
 /// What is known of one peer.
 #[derive(Debug, Default)]
 struct Peer {
     standing: Vec<Arc<Standing>>,
-    /// Held while a trunk is dialed.
+    /// The lock that is held while a trunk to the peer is dialed.
     dialing: Dialing,
-    /// Until when its agent counts as one without trunks.
+    /// Until when the peer counts as a node without trunks; `None` if it doesn't.
     without: Option<Instant>,
 }
 
@@ -152,13 +158,14 @@ struct Peer {
 pub(crate) struct Registry(Mutex<HashMap<GridName, Peer>>);
 
 impl Registry {
-    /// A trunk to a node that this node has made, by its own plan; the newest.
+    /// The newest trunk to a node that this node has made, by its own plan.
     pub(crate) fn own(&self, peer: &GridName) -> Option<Arc<Standing>> {
         let peers = lock(&self.0);
         peers.get(peer)?.standing.iter().rfind(|standing| standing.kept.is_own).cloned()
     }
 
-    /// A trunk that the other node has made, whose way is known and which isn't cut.
+    /// The newest trunk to a node that the other node has made, whose way is known and which isn't
+    /// cut.
     pub(crate) fn other(&self, peer: &GridName) -> Option<Arc<Standing>> {
         let usable = |standing: &&Arc<Standing>| {
             !standing.kept.is_own && standing.last().way.is_some() && !standing.kept.is_cut()
@@ -166,7 +173,7 @@ impl Registry {
         lock(&self.0).get(peer)?.standing.iter().rfind(usable).cloned()
     }
 
-    /// Whether all trunks with a node are cut, whoever made them; `None` if there is none.
+    /// Whether all trunks with a node are cut, whichever end made them; `None` if there is none.
     pub(crate) fn are_cut(&self, peer: &GridName) -> Option<bool> {
         let peers = lock(&self.0);
         let standing = &peers.get(peer)?.standing;
@@ -181,7 +188,7 @@ impl Registry {
         since?.into_iter().max().map(|last| last.elapsed())
     }
 
-    /// All trunks, by their peers' names.
+    /// All trunks with the names of their peers, in the order of the names.
     pub(super) fn all(&self) -> Vec<(GridName, Arc<Standing>)> {
         let peers = lock(&self.0);
         let each =
@@ -191,22 +198,21 @@ impl Registry {
         all
     }
 
-    /// The trunk with this id that this identity made.
+    /// The trunk of this id whose other end is this identity.
     pub(crate) fn find(&self, peer: &Identity, id: TrunkId) -> Option<Arc<Standing>> {
         let peers = lock(&self.0);
         let standing = &peers.get(&peer.grid_name()?)?.standing;
         standing.iter().find(|standing| standing.kept.id == id && *standing.kept.peer == *peer).cloned()
     }
 
-    /// Who holds this dials a trunk to the node.
+    /// The lock whose holder dials a trunk to the node.
     pub(crate) fn dialing(&self, peer: &GridName) -> Dialing {
         lock(&self.0).entry(peer.clone()).or_default().dialing.clone()
     }
 
-    /// Adds a trunk.
+    /// Adds a trunk. If the peer has the most trunks allowed, one that is cut ends for it.
     ///
-    /// # Errors
-    /// If the peer has too many.
+    /// # Errors If the peer has too many trunks, and none is cut.
     pub(crate) fn add(&self, name: GridName, standing: Arc<Standing>) -> Result<(), String> {
         let mut peers = lock(&self.0);
         let peer = peers.entry(name.clone()).or_default();

@@ -9,12 +9,12 @@ use isthmus_wire::{GridName, proto};
 use super::registry::{Registry, Standing};
 
 impl Registry {
-    /// All trunks, by their peers' names.
+    /// What a user sees of all trunks, in the order of their peers' names.
     pub(crate) async fn seen(&self) -> proto::TrunksReply {
         seen(self.all().iter().map(shown).collect()).await
     }
 
-    /// The same with the sites at their other ends.
+    /// All trunks, each with the site at its other end.
     pub(crate) fn by_site(&self) -> Vec<(String, Arc<Kept>)> {
         let all = self.all().into_iter();
         all.map(|(peer, standing)| (peer.site.to_string(), standing.kept.clone())).collect()

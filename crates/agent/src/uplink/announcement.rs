@@ -7,8 +7,8 @@ use isthmus_net::signed::contact::{Incarnation, is_current, sign_contact};
 use isthmus_net::{Credentials, Identity};
 use isthmus_wire::proto;
 
-/// The announcement, signed for this gateway with the number of the attachment. `incarnation` is
-/// of this agent.
+/// This node's announcement, signed for a gateway with the number of the attachment and this
+/// agent's incarnation.
 ///
 /// # Errors
 /// If the key can't sign.
@@ -22,14 +22,15 @@ pub(super) fn signed(
     Ok(proto::NodeUp { attachment, signed: Some(signed), ..node_up.clone() })
 }
 
-/// Whether what was signed is of a former certificate, or lacks an address.
+/// Whether the signed part of the last announcement is of a former certificate, or lacks an
+/// address.
 pub(super) fn is_outdated(node_up: &proto::NodeUp, credentials: &Credentials) -> bool {
     let current = |signed| is_current(signed, credentials, &addresses(node_up));
     !node_up.signed.as_ref().is_some_and(current)
 }
 
-/// Where the agent is reached: as its site sees it, where it is let in by declaration, and where
-/// a relay has reached it from outside.
+/// The addresses at which the agent is reached, at most three: its own, a declared one, and one at
+/// which a relay has reached it. A declared address is that at which its ports are let in.
 fn addresses(node_up: &proto::NodeUp) -> Vec<String> {
     let found = node_up.seen.as_ref().and_then(|seen| seen.outside.as_ref());
     let found = found.filter(|found| found.result() == proto::Reachability::Reachable);

@@ -14,12 +14,12 @@ pub(crate) type Contacts = Arc<Mutex<HashMap<Ipv4Addr, Arc<proto::LookupReply>>>
 
 #[derive(Debug, Clone)]
 pub(crate) struct Attached {
-    /// Counts attachments.
+    /// The number of this attachment, counted from 1 in the order in which they began.
     pub(crate) number: u64,
     pub(crate) address: VirtualAddress,
     /// The gateway's address, `HOST:PORT`.
     pub(crate) gateway: Arc<str>,
     pub(crate) client: RegistryClient<Channel>,
-    /// For what the gateway itself answers.
+    /// The client for calls that the gateway itself answers.
     pub(crate) own_gateway: OwnGatewayClient<Channel>,
 }

@@ -19,9 +19,9 @@ use crate::uplink::opener::{Change, Opener, Session, broken};
 /// First and longest pause between attempts to attach, once all gateways have
 /// been tried.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
-/// How often the agent looks whether its certificate was renewed, and how often it announces its
-/// node anew at most because its gateway asks for it.
+/// How often the agent looks whether its certificate was renewed.
 const LOOK: Duration = Duration::from_secs(30);
+/// Shortest time between two announcements of the node for which its gateway asks.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Why an attachment ended.
@@ -44,7 +44,7 @@ pub(crate) struct Attachment {
     /// Why the last attempt to attach failed.
     failure: Arc<Mutex<String>>,
     up_rx: mpsc::Receiver<attach_up::Kind>,
-    /// The last report of each running job; another gateway is sent them again.
+    /// The last report of each running job, to be sent to another gateway again.
     jobs: BTreeMap<String, proto::JobReport>,
     /// The number of attachments so far.
     number: u64,
@@ -97,8 +97,8 @@ impl Attachment {
         }
     }
 
-    /// Serves an attachment, and those that follow without a gap. Returns the gateway
-    /// that was lost in the end, and why.
+    /// Serves an attachment, and those that follow it without a gap. Returns the index of the
+    /// gateway that was lost in the end, and why.
     async fn serve(&mut self, mut session: Session) -> (usize, AttachError) {
         loop {
             self.publish(&session);
@@ -167,12 +167,12 @@ impl Attachment {
         }));
     }
 
-    /// Keeps the messages that the next gateway needs.
+    /// Keeps what the next gateway needs of a message.
     fn note(&mut self, kind: &attach_up::Kind) {
         match kind {
             attach_up::Kind::Seen(seen) => {
                 let former = lock(&self.opener.node_up).seen.replace(seen.clone());
-                // Plans depend on it.
+                // Plans depend on what is seen of this node.
                 if for_plans(former.as_ref()) != for_plans(Some(seen)) {
                     lock(&self.opener.contacts).clear();
                 }

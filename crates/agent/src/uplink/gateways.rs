@@ -9,17 +9,16 @@ use serde::Deserialize;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "expected \"HOST:PORT\" or a list of these")]
 pub enum Gateways {
-    /// One.
+    /// The address of the only gateway.
     One(String),
-    /// Several, in any order.
+    /// The addresses of several gateways, in any order.
     Several(Vec<String>),
 }
 
 impl Gateways {
     /// The addresses of all gateways.
     ///
-    /// # Errors
-    /// If there is none, or one isn't `HOST:PORT`.
+    /// # Errors If there is no gateway, or an address isn't `HOST:PORT`.
     pub fn addresses(&self) -> Result<Vec<String>, String> {
         let addresses = match self {
             Self::One(address) => vec![address.clone()],
@@ -45,7 +44,7 @@ pub(crate) fn in_order(mut gateways: Vec<String>, node: &str) -> Vec<String> {
     gateways.dedup();
     let count = gateways.len();
     if let Some(turn) = turn(node).checked_rem(count as u64) {
-        // Less than the number of gateways.
+        // The turn is less than the number of gateways.
         gateways.rotate_left(usize::try_from(turn).unwrap_or_default());
     }
     gateways

@@ -11,20 +11,22 @@ use tracing::{info, warn};
 use crate::config::AgentConfig;
 use crate::uplink::gateways::{in_order, is_address};
 
-/// In the order of the agent's preference. All clones are one list.
+/// The addresses of the gateways, in the order of the agent's preference. All clones share one
+/// list.
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
-    /// An address keeps its place while there is room: attachments name it by that.
+    /// The addresses, of which each keeps its place while there is room: attachments name a gateway
+    /// by its place.
     list: Arc<Mutex<Vec<Arc<str>>>>,
-    /// Whether the list is that of the configuration, and stays.
+    /// Whether the list comes from the configuration, and so never changes.
     is_configured: bool,
-    /// Where those that were heard of outlive the agent.
+    /// The file in which gateways that were heard of outlive the agent.
     file: Option<PathBuf>,
 }
 
 impl Known {
-    /// Those of the configuration, or the one at which the agent of this `node` `joined`, then
-    /// those that it has heard of.
+    /// The gateways of the configuration. Without these, the gateway at which the agent of this
+    /// `node` `joined`, then those that it has heard of.
     ///
     /// # Errors
     /// If a configured address is invalid.
@@ -53,7 +55,8 @@ impl Known {
         lock(&self.list).len()
     }
 
-    /// A gateway has told the places of all gateways of the site.
+    /// Adds gateways of which a gateway has told, and keeps them for the next start. Does nothing
+    /// if the list is configured.
     pub(super) fn heard(&self, told: &[String]) {
         if self.is_configured {
             return;
@@ -74,9 +77,9 @@ impl Known {
     }
 }
 
-/// Adds a gateway, unless it is known or there is no room. In a full list it takes the place of
-/// one that was heard of before and isn't `told` any more: else a gateway that was captured once
-/// could leave no room for the others for good.
+/// Adds a gateway, unless it is known or there is no room. In a full list it takes the place of a
+/// gateway that isn't `told` of any more. Otherwise a gateway that was captured once could leave no
+/// room for the others for good.
 fn add(list: &mut Vec<Arc<str>>, gateway: &str, told: &[String]) -> Option<Arc<str>> {
     if list.iter().any(|known| **known == *gateway) {
         return None;
@@ -91,7 +94,7 @@ fn add(list: &mut Vec<Arc<str>>, gateway: &str, told: &[String]) -> Option<Arc<s
     Some(fresh)
 }
 
-/// What was heard of before; nothing if that can't be read.
+/// The gateways that the agent had heard of before; none if the file can't be read.
 pub(crate) fn read(file: Option<&Path>) -> Vec<String> {
     let Some(opened) = file.and_then(|file| std::fs::File::open(file).ok()) else { return Vec::new() };
     let limit = u64::try_from(GATEWAYS_PER_SITE * (TEXT + 1)).unwrap_or(u64::MAX);
@@ -108,7 +111,7 @@ pub(crate) fn first_of(joined: &str, heard: Vec<String>) -> Vec<String> {
     std::iter::once(joined.to_owned()).chain(others).collect()
 }
 
-/// Those that may be addresses, and no more than a site has gateways.
+/// The first of these that may be addresses, as many as a site may have gateways.
 fn sound<'a>(addresses: impl Iterator<Item = &'a str>) -> Vec<String> {
     let addresses = addresses.filter(|address| address.len() <= TEXT && is_address(address));
     addresses.take(GATEWAYS_PER_SITE).map(str::to_owned).collect()
@@ -132,11 +135,11 @@ mod tests {
         known.heard(&told(&["b:1", "a:1", "no address", "c:0"]));
         known.heard(&told(&["a:1", "b:1"]));
         assert_eq!(known.clone().all(), ["a:1", "b:1"]);
-        // The one that is left for another comes after it.
+        // The gateway at which the agent had joined comes after the new one.
         let again = Known::new(&config, "b:1", "n1").unwrap();
         assert_eq!(again.all(), ["b:1", "a:1"]);
         assert_eq!(config.gateways("b:1").unwrap(), ["b:1", "a:1"]);
-        // An address keeps its place, also where the site has others now.
+        // An address keeps its place, even when the site has other gateways now.
         again.heard(&told(&["c:1", "b:1"]));
         assert_eq!(again.all(), ["b:1", "a:1", "c:1"]);
         assert_eq!(config.gateways("b:1").unwrap(), ["b:1", "c:1"]);

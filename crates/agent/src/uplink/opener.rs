@@ -33,25 +33,25 @@ const CHECK_DEADLINE: Duration = Duration::from_secs(15);
 /// How long the agent still handles messages of a gateway that it leaves: they may
 /// have been sent before the gateway knew.
 const LINGER: Duration = Duration::from_secs(2);
-/// Messages waiting to be sent.
+/// Most messages that wait to be sent to the gateway.
 const QUEUE: usize = 64;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Opener {
     pub(crate) credentials: Credentials,
     pub(crate) gateways: Known,
-    /// Time between attempts to return to the first of them.
+    /// Time between attempts to return to the first of the gateways.
     pub(crate) return_interval: Duration,
-    /// The announcement of this node.
+    /// The last announcement of this node.
     pub(crate) node_up: Arc<Mutex<proto::NodeUp>>,
-    /// Of this agent.
+    /// The time and random bits of this agent's start.
     pub(crate) incarnation: Incarnation,
     pub(crate) contacts: Contacts,
     /// The last directory that a gateway sent.
     pub(crate) directory_tx: Arc<watch::Sender<Option<proto::Directory>>>,
-    /// gateway → agent: orders to dial out.
+    /// The way of the gateway's orders to dial for other nodes.
     pub(crate) dials_tx: mpsc::Sender<Order>,
-    /// gateway → agent: orders to measure the way to another node.
+    /// The way of the gateway's orders to measure the way to another node.
     pub(crate) measures_tx: mpsc::Sender<proto::MeasureOrder>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Opener {
 pub(super) struct Session {
     pub(super) index: usize,
     pub(super) gateway: Arc<str>,
-    /// Which of the site's gateways it is.
+    /// The gateway's identity, by its certificate.
     identity: Identity,
     pub(super) address: VirtualAddress,
     pub(super) client: RegistryClient<Channel>,
@@ -78,7 +78,7 @@ pub(super) enum Change {
 }
 
 impl Opener {
-    /// Attaches to one of the gateways.
+    /// Attaches to the gateway at this place of the list.
     pub(super) async fn open(&self, index: usize) -> Result<Session, AttachError> {
         let connected = self.connect(index).await?;
         self.attach(index, connected).await
@@ -125,7 +125,8 @@ impl Opener {
         }
     }
 
-    /// The announcement of this node, signed for a gateway, with a number of its own.
+    /// Makes and keeps the announcement of this node, signed for a gateway, with a number of its
+    /// own.
     fn announcement(&self, gateway: &Identity) -> Result<proto::NodeUp, AttachError> {
         let mut node_up = lock(&self.node_up);
         let attachment = unix_micros().max(node_up.attachment + 1);
@@ -135,12 +136,12 @@ impl Opener {
         Ok(node_up.clone())
     }
 
-    /// Whether the last announcement has another certificate or address than this agent has now.
+    /// Whether this agent now has another certificate or address than it last announced.
     pub(super) fn is_outdated(&self) -> bool {
         announcement::is_outdated(&lock(&self.node_up), &self.credentials)
     }
 
-    /// Announces this node anew over an attachment.
+    /// Announces this node anew over an open attachment.
     pub(super) async fn announce(&self, session: &Session) -> Result<(), AttachError> {
         session.send(attach_up::Kind::NodeUp(self.announcement(&session.identity)?)).await
     }
@@ -190,8 +191,8 @@ impl Opener {
         Ok(Change::Nothing)
     }
 
-    /// Waits for a gateway that is better than the one attached to: the first choice,
-    /// or any other one if the present one has been `cut_off` from the broker.
+    /// Waits for a better gateway than that at `index`, and attaches to it. The first choice is
+    /// better. If the present gateway is `cut_off` from the broker, any other is better.
     pub(super) async fn better(self, index: usize, mut cut_off: watch::Receiver<bool>) -> Session {
         loop {
             let is_cut_off = *cut_off.borrow_and_update();
@@ -212,7 +213,7 @@ impl Opener {
         }
     }
 
-    /// Attaches to a gateway, if the broker answers by way of it.
+    /// Attaches to the gateway at this place of the list, if the broker answers by way of it.
     async fn open_checked(&self, index: usize) -> Result<Session, AttachError> {
         let (channel, identity) = self.connect(index).await?;
         let mut client = RegistryClient::new(channel.clone());
@@ -232,7 +233,7 @@ impl Session {
         self.up_tx.send(message).await.map_err(|_| AttachError::Broken("the connection broke".to_owned()))
     }
 
-    /// Handles the late messages of a gateway that the agent has left.
+    /// Handles the late messages of a gateway that the agent has left, for a while.
     pub(super) async fn linger(mut self, opener: Opener) {
         let handling = async {
             while let Ok(Some(message)) = self.down.message().await {
@@ -245,7 +246,7 @@ impl Session {
     }
 }
 
-/// Increases over restarts of the agent, too.
+/// Microseconds since 1970. They increase over restarts of the agent, too.
 fn unix_micros() -> u64 {
     u64::try_from(since_1970().as_micros()).unwrap_or(u64::MAX / 2)
 }
@@ -258,7 +259,8 @@ pub(super) fn broken(status: &Status) -> AttachError {
     }
 }
 
-/// Adds up to half, so that the nodes of a gateway don't return all at once.
+/// The pause and up to half of it at random, so that the nodes of a gateway don't return all at
+/// once.
 fn jittered(pause: Duration) -> Duration {
     let [random] = mac::random::<1>();
     pause + pause * u32::from(random) / 512

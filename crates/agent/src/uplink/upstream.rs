@@ -26,25 +26,25 @@ use crate::uplink::opener::Opener;
 
 /// The budget of a call to the gateway that has no deadline of its own.
 const CALL: Duration = Duration::from_secs(15);
-/// How long an answer is awaited after its gateway has been replaced.
+/// How long a gateway's answer is awaited after the gateway has been replaced.
 const GRACE: Duration = Duration::from_millis(100);
 /// How long the first directory may take, after the agent has attached.
 const DIRECTORY_DEADLINE: Duration = Duration::from_secs(5);
-/// Messages waiting to be sent.
+/// Most messages that wait to be sent to the gateway.
 const QUEUE: usize = 64;
 
-/// The attachment, for the rest of the agent.
+/// The agent's attachment, as the rest of the agent uses it.
 #[derive(Debug, Clone)]
 pub(crate) struct Upstream {
     attached: watch::Receiver<Option<Attached>>,
-    /// This node's address, from the first attachment on.
+    /// This node's virtual address, from the first attachment on.
     own_address: Arc<Mutex<Option<VirtualAddress>>>,
     /// Why the last attempt to attach failed.
     failure: Arc<Mutex<String>>,
     contacts: Contacts,
-    /// None until a gateway has sent one.
+    /// The last directory that a gateway sent; `None` until one has.
     directory: watch::Receiver<Option<proto::Directory>>,
-    /// the rest of the agent → gateway
+    /// The way of messages from the rest of the agent to the gateway.
     up_tx: mpsc::Sender<attach_up::Kind>,
     site: Arc<str>,
 }
@@ -52,11 +52,13 @@ pub(crate) struct Upstream {
 /// How data with another node is encrypted, by the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Planned {
-    /// Whether it is.
+    /// Whether the data is encrypted at all.
     pub encrypted: bool,
-    /// Whether the gateways of the two sites may do it, in place of the agents.
+    /// Whether the gateways of the two sites may encrypt connections that this node opens, in place
+    /// of the agents.
     pub by_gateways: bool,
-    /// The same for connections that the other node opens.
+    /// Whether the gateways of the two sites may encrypt connections that the other node opens, in
+    /// place of the agents.
     pub taken_by_gateways: bool,
     /// Whether connections share a trunk of the agents.
     pub shares: bool,
@@ -73,8 +75,8 @@ impl From<Plan> for Planned {
     }
 }
 
-/// Makes both ends. The agent tries to return to the first of the `gateways` every
-/// `return_interval`.
+/// Makes the attachment's task, and the interface to it for the rest of the agent. The task tries
+/// to return to the first of the `gateways` every `return_interval`.
 pub(crate) fn upstream(
     credentials: Credentials,
     (gateways, return_interval): (Known, Duration),
@@ -144,13 +146,13 @@ impl Upstream {
         idempotent(limit.into()).send(self, proto::PacketsRequest {}, ask).await
     }
 
-    /// The address of the gateway that this agent is attached to.
+    /// The address of the gateway that this agent is attached to; `None` if it isn't attached.
     pub(crate) fn gateway(&self) -> Option<Arc<str>> {
         self.attached.borrow().as_ref().map(|attached| attached.gateway.clone())
     }
 
-    /// What the gateway has carried over them for a job that has ended, from this node. It
-    /// tells that once.
+    /// What the gateway has carried from this node over its trunks, for a job that has ended. A
+    /// gateway tells that only once.
     ///
     /// # Errors
     /// The gateway's status; `UNAVAILABLE` if the agent isn't attached to this gateway.
@@ -211,19 +213,19 @@ impl Upstream {
         tokio::time::timeout(limit, self.list(anything)).await.is_ok_and(|answer| answer.is_ok())
     }
 
-    /// Shows the gateway that this agent isn't frozen. While the agent isn't attached, reports
-    /// get the room that is left.
+    /// Shows the gateway that the head of a job, this agent, isn't frozen. While the agent isn't
+    /// attached, job reports need the room, so this sends nothing if the queue is half full.
     pub(crate) fn head_lives(&self, life: proto::HeadLives) {
         if self.up_tx.capacity() > QUEUE / 2 {
             let _ = self.up_tx.try_send(attach_up::Kind::HeadLives(life));
         }
     }
 
-    /// Reports the state of a job. Lists that are too long are cut.
+    /// Reports the state of a job to the gateway. Lists that are too long are cut.
     pub(crate) fn report(&self, mut report: proto::JobReport) {
         bounds::cut_job(&mut report);
         if report.ended {
-            // Nothing replaces the last one, which must wait for room.
+            // Nothing replaces a job's last report, so it must wait for room.
             let up_tx = self.up_tx.clone();
             tokio::spawn(async move {
                 // It fails only when the agent ends.
@@ -236,8 +238,8 @@ impl Upstream {
     }
 }
 
-/// A call that may be sent twice: if the gateway is lost before it has answered, the
-/// next one gets the call.
+/// How a call is made that may be sent twice: if the gateway is lost before it has answered, the
+/// next gateway gets the call.
 fn idempotent(deadline: Deadline) -> Call<'static> {
     Call { server: "the gateway", deadline, repeat: Repeat::IfBroken }
 }
@@ -317,7 +319,7 @@ impl ControlPlane for Upstream {
             let reply = Reply::read(reply.into_inner(), &attached.gateway);
             reply.map(Response::new).map_err(|error| Status::internal(error.to_string()))
         };
-        // Sent twice, it makes two rendezvous, one of which expires.
+        // A request that is sent twice makes two rendezvous, one of which expires.
         idempotent(deadline).send(self, request, rendezvous).await
     }
 

@@ -10,12 +10,12 @@ use isthmus_trunk::CarrierId;
 use super::{Bytes, Joint, Totals};
 use crate::trunks::registry::{Standing, Way};
 
-/// Counts what goes over a trunk at the initiator's end, by what has carried it: a trunk's
-/// carriers come and go, and each was dialed in its own way.
+/// Counts what a trunk carries for one connection, at the initiator's end, by the way of each
+/// carrier. A trunk's carriers come and go, and each was dialed in its own way.
 #[derive(Debug)]
 pub(crate) struct OverTrunk {
     totals: Arc<Mutex<HashMap<Joint, Totals>>>,
-    /// With the way by which the connection began.
+    /// The kind of the connection, with the way by which it began.
     joint: Joint,
     standing: Arc<Standing>,
     by_carrier: Mutex<Vec<(CarrierId, Arc<Bytes>)>>,
@@ -112,14 +112,14 @@ mod tests {
         let [first, second, third] = [CarrierId(1), CarrierId(2), CarrierId(3)];
         standing.joined(first, last(relay));
         traffic.moved(first, 100, 7);
-        // It carries before its number is known.
+        // The second carrier carries before its number is known.
         standing.joins(Some(punch.clone()));
         traffic.moved(second, 20, 1);
         standing.joined(second, last(punch));
-        // The first is cut: what isn't acknowledged goes over the second.
+        // The first carrier is cut: what isn't acknowledged goes over the second.
         traffic.moved(first, -40, 0);
         traffic.moved(second, 40, 2);
-        // The other end has dialed it, and has yet to tell how.
+        // The other end has dialed the third carrier, and has yet to tell how.
         traffic.moved(third, 5, 0);
         standing.told(Some(third), way(proto::Dial::Direct, ""));
         traffic.moved(third, 1000, 0);

@@ -13,21 +13,21 @@ use tokio::sync::oneshot;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-/// Length of a heartbeat.
+/// Length of a heartbeat in bytes.
 const HEARTBEAT_LEN: usize = 4;
 
 /// The thread that serves all heartbeat connections of an agent.
 #[derive(Debug)]
 pub(crate) struct Heartbeats {
     runtime: Handle,
-    /// Ends the thread when dropped.
+    /// The thread ends when this is dropped.
     _alive_tx: oneshot::Sender<()>,
 }
 
 /// How a heartbeat connection ended.
 #[derive(Debug)]
 pub(crate) enum Ended {
-    /// The other side has been silent for too long.
+    /// The other side has been silent for too long, for this time.
     Silent(Duration),
     /// The connection broke; the other side may be well.
     Broken,
@@ -43,15 +43,15 @@ impl Heartbeats {
         let handle = runtime.handle().clone();
         let (alive_tx, alive_rx) = oneshot::channel::<()>();
         let beat = move || {
-            // Its sender is never used, only dropped.
+            // The channel's sender is never used, only dropped.
             let _ = runtime.block_on(alive_rx);
         };
         std::thread::Builder::new().name("isthmus-heartbeat".to_owned()).spawn(beat)?;
         Ok(Self { runtime: handle, _alive_tx: alive_tx })
     }
 
-    /// Exchanges heartbeats over a connection until it ends or `stop`. The silence lasts
-    /// over the connections of one other side.
+    /// Exchanges heartbeats over a connection until it ends, or `stop` is cancelled. `silence`
+    /// belongs to the other side, and lasts over all connections with it.
     pub(crate) async fn beat(
         &self,
         stream: TcpStream,
@@ -104,7 +104,8 @@ async fn exchange(stream: std::net::TcpStream, silence: &Mutex<Silence>) -> Ende
     }
 }
 
-/// Time has passed; returns that of the silence, if it is too long.
+/// Notes that `time` has passed. Returns how long the other side has been silent, if that is too
+/// long.
 fn pass(silence: &Mutex<Silence>, time: Duration) -> Option<Duration> {
     let mut silence = lock(silence);
     silence.passed(time);

@@ -8,22 +8,22 @@ use isthmus_net::lock;
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
 
-/// How long the gateway may take to answer. A job that is to end waits for it.
+/// How long the gateway may take to answer. A job that is to end waits for the answer.
 const ANSWER: Duration = Duration::from_millis(500);
 
-/// What is heard of this node's gateway.
+/// What this node hears of its gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Gateway {
     Answers,
-    /// It doesn't answer, or this agent isn't attached to one.
+    /// The gateway doesn't answer, or this agent isn't attached to one.
     Silent,
-    /// It is on this node or on one that is silent, so neither answer nor silence means
-    /// anything.
+    /// The gateway is on this node or at the address of a node that this one exchanges heartbeats
+    /// with. So neither its answer nor its silence means anything.
     NotApart,
 }
 
-/// Whether a node is cut off that hears of so many other nodes, and of so many no more. If
-/// it hears of one only, and nobody else can be asked, either end may be at fault.
+/// Whether this node is cut off: `heard` and `silent` are how many other nodes it hears and doesn't
+/// hear. If it doesn't hear one node, and nobody else can be asked, either end may be at fault.
 fn is_cut_off(heard: usize, silent: usize, gateway: Gateway) -> bool {
     heard == 0
         && match gateway {
@@ -33,8 +33,8 @@ fn is_cut_off(heard: usize, silent: usize, gateway: Gateway) -> bool {
         }
 }
 
-/// At a node that holds others of a job, when one of them is silent: the names of all of
-/// them if it is this node that is cut off, else none.
+/// At a node that holds others of a job, when one of them is silent. Returns the names of all
+/// silent ones if this node itself is cut off, else none.
 pub(crate) async fn from_held(node: &Node, job: &Job) -> Vec<String> {
     let (mut silent, mut heard) = (Vec::new(), 0_usize);
     for (name, silence) in &*lock(&job.holding.held) {
@@ -74,7 +74,7 @@ async fn gateway(node: &Node, job: &Job) -> Gateway {
     }
 }
 
-/// Only an address of this machine can be bound.
+/// Whether an address is of this machine: no other address can be bound.
 fn is_of_this_node(address: SocketAddr) -> bool {
     std::net::UdpSocket::bind((address.ip(), 0)).is_ok()
 }

@@ -49,13 +49,14 @@ use crate::jobs::{told, tree};
 pub(crate) const PORT: u16 = 0;
 /// Pause before a heartbeat connection that broke is made again.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How long an attempt to make another one beside a silent one may take, and how many
-/// there are at once. After a cut a new attempt is there sooner than one from within it.
+/// How long an attempt to make another connection beside a silent one may take. After a cut, a new
+/// attempt succeeds sooner than one that began within the cut.
 const ATTEMPT: Duration = Duration::from_secs(4);
+/// Most attempts to make another connection that go on at once.
 const ATTEMPTS: usize = 16;
 
-/// At the agent that holds a node: returns when the node has been silent for too
-/// long, with the time; never otherwise.
+/// At the agent that holds a node: returns once the node has been silent for too long, with the
+/// time of its silence.
 pub(crate) async fn watch(node: &Arc<Node>, job: &Arc<Job>, host: &Host) -> Duration {
     let silence = job.holding.silence_of(&host.name, job.patience);
     let mut made = None;
@@ -85,8 +86,8 @@ pub(crate) async fn watch(node: &Arc<Node>, job: &Arc<Job>, host: &Host) -> Dura
     }
 }
 
-/// While a node is silent, or hears nothing, tries to make another connection: TCP may only
-/// wait to send again what was lost in a cut. Returns the first that is made.
+/// While a node is silent, or hears nothing, tries to make another connection to it: TCP may only
+/// wait to send again what was lost in a cut. Returns the first connection that is made.
 async fn another(node: &Arc<Node>, job: &Arc<Job>, host: &Host, silence: &Mutex<Silence>) -> TcpStream {
     let mut attempts = JoinSet::new();
     loop {

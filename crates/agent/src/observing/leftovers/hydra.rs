@@ -1,5 +1,5 @@
-//! The picture of the machine that Hydra's proxy writes for its ranks, and removes at its
-//! end. Nobody keeps it open: it is known by when it was written.
+//! The picture of the machine that Hydra's proxy writes for its ranks, and removes at its end.
+//! Nobody keeps the file open, so it is found by the time at which it was written.
 
 use std::collections::HashSet;
 use std::fs;
@@ -10,17 +10,20 @@ use nix::unistd::geteuid;
 use procfs::Current as _;
 use procfs::process::Process;
 
-/// The proxy writes it first of all. The kernel tells starts in hundredths of a second.
+/// How long before its proxy's start a picture may have been written. The proxy writes the picture
+/// first of all, and the kernel tells starts in hundredths of a second only.
 const BEFORE: Duration = Duration::from_millis(100);
+/// How long after its proxy's start a picture may have been written.
 const AFTER: Duration = Duration::from_secs(2);
-/// Where, and the beginning of its name.
+/// The directory in which proxies write pictures.
 const DIRECTORY: &str = "/tmp";
+/// How the name of a picture begins.
 pub(super) const NAME: &str = "hydra_hwloc_xmlfile_";
-/// A proxy's name, as the kernel has it.
+/// The name of a proxy's process, as the kernel has it.
 const PROXY: &str = "hydra_pmi_proxy";
 
-/// The files of the proxies among these processes of a job. Where another proxy of this user
-/// started at that time, nobody can tell whose they are: none.
+/// The pictures of the proxies among these processes of a job. Leaves out those that another proxy
+/// of this user, started at that time, may have written.
 pub(super) fn pictures(processes: &[Process]) -> Vec<PathBuf> {
     let own: HashSet<i32> = processes.iter().filter(|it| is_proxy(it)).map(|it| it.pid).collect();
     if own.is_empty() {
@@ -42,8 +45,8 @@ pub(super) fn pictures(processes: &[Process]) -> Vec<PathBuf> {
     written.filter(|(_, time)| is_written_by(*time, &ours, &others)).map(|(path, _)| path).collect()
 }
 
-/// Whether a file of this time was written by one of these proxies, which started then, and
-/// by none of the others.
+/// Whether a file of this time was written by a proxy that started at a time of `ours`, and by none
+/// of `others`.
 fn is_written_by(time: SystemTime, ours: &[SystemTime], others: &[SystemTime]) -> bool {
     let fits = |started: &SystemTime| *started - BEFORE <= time && time <= *started + AFTER;
     ours.iter().any(fits) && !others.iter().any(fits)
@@ -64,7 +67,7 @@ fn started(boot: SystemTime, process: &Process) -> Option<SystemTime> {
     boot.checked_add(Duration::from_millis(ticks * 1000 / procfs::ticks_per_second()))
 }
 
-/// Whether a path is that of such a file.
+/// Whether a path is that of a picture.
 pub(super) fn is_picture(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     path.parent() == Some(Path::new(DIRECTORY)) && name.is_some_and(|name| name.starts_with(NAME))

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 
 use super::{Identity, NOTED_MAX};
 
-/// The file's name.
+/// Name of the file within the job's directory.
 const NAME: &str = "leftovers";
-/// Most bytes that are read of it.
+/// Most bytes that are read of the file.
 const BYTES_MAX: u64 = 4 << 20;
 
-/// Writes lines `DEVICE INODE PATH`.
+/// Writes what is noted for a job, in lines `DEVICE INODE PATH`.
 pub(super) fn write(directory: &Path, noted: &BTreeMap<PathBuf, Identity>) -> io::Result<()> {
     let line = |(path, Identity { device, inode }): (&PathBuf, &Identity)| {
         let path = path.to_str().filter(|path| !path.contains('\n'))?;
@@ -26,8 +26,8 @@ pub(super) fn write(directory: &Path, noted: &BTreeMap<PathBuf, Identity>) -> io
     options.open(directory.join(NAME))?.write_all(text.as_bytes())
 }
 
-/// Reads them. A line that was not written whole stands for nothing: its path is no file of
-/// that number.
+/// Reads what is noted for a job; nothing if there is no such file. A line that was not written
+/// whole does no harm: the file at its path has another identity.
 pub(super) fn read(directory: &Path) -> BTreeMap<PathBuf, Identity> {
     let mut text = String::new();
     let read =

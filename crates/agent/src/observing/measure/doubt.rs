@@ -18,11 +18,12 @@ use isthmus_wire::{GridName, proto};
 
 use crate::jobs::node::Node;
 
-/// As `direct` in a plan, and its connect.
+/// How long the whole attempt may take, as for the dial `direct` of a plan.
 const DEADLINE: Duration = Duration::from_secs(10);
+/// How long the TCP connect may take, as for the dial `direct` of a plan.
 const CONNECT: Duration = Duration::from_secs(4);
 
-/// Tries to reach a node directly; it must prove to be that node.
+/// Tries to reach a node directly. Whoever answers must prove to be that node.
 pub(super) async fn try_directly(node: &Node, destination: Ipv4Addr) -> proto::Reach {
     let own = node;
     let node = match own.upstream().lookup(destination, DEADLINE.into()).await {
@@ -37,7 +38,7 @@ pub(super) async fn try_directly(node: &Node, destination: Ipv4Addr) -> proto::R
     reach_to_wire(&Reach { result, address: node.address, ..Reach::default() })
 }
 
-/// Whether the node was reached; none if it must not be tried.
+/// Whether the node was reached; `None` if its address is unknown or must not be dialed.
 async fn attempt(own: &Node, node: &proto::Node) -> Option<bool> {
     let name: GridName = node.name.parse().ok()?;
     let address = dial::resolve(&node.address).await.ok()?;

@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 use isthmus_net::clock::micros;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-/// Bytes of one frame.
+/// Length of one frame in bytes.
 const FRAME: usize = 64 * 1024;
 /// Most bytes of one transfer: somewhat less than 8 MB.
 const MOST: usize = 122 * FRAME;
-/// Limit for sending one transfer.
+/// How long the sending of one transfer may take.
 const TRANSFER: Duration = Duration::from_secs(1);
 /// Number of round trips; the shortest counts.
 const ROUND_TRIPS: usize = 10;
@@ -29,7 +29,7 @@ const ROUND_TRIPS: usize = 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Measured {
     pub(super) round_trip: Duration,
-    /// None if nothing was transferred.
+    /// `None` if nothing was transferred.
     pub(super) bandwidth: Option<Bandwidth>,
 }
 
@@ -53,8 +53,8 @@ impl Arrived {
     }
 }
 
-/// The initiator's side; `transfers`: whether the bandwidth is to be measured, if the other
-/// end allows it.
+/// Measures at the initiator's side. `transfers` says whether to measure the bandwidth, if the
+/// other end allows it.
 pub(super) async fn measure<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     transfers: bool,
@@ -88,8 +88,8 @@ async fn bandwidth<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> io::Res
     })
 }
 
-/// The acceptor's side, until the initiator closes; `allows`: whether transfers may be made
-/// now.
+/// Serves a measurement at the acceptor's side, until the initiator closes. `allows` says whether
+/// transfers may be made now.
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     allows: impl Fn() -> bool,
@@ -107,7 +107,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
                 write(&mut stream, if allowed { b"Y" } else { b"N" }).await?;
             }
             b'U' | b'D' if !allowed => return Err(io::Error::other("a transfer that was not allowed")),
-            // One of each is enough.
+            // One transfer in each direction is enough.
             b'U' | b'D' if transfers >= 2 => return Err(io::Error::other("too many transfers")),
             b'U' => {
                 transfers += 1;

@@ -15,15 +15,15 @@ use tonic::Status;
 
 use crate::jobs::node::Node;
 
-/// How long this may take upwards: a user waits.
+/// How long the search between agent, gateway and broker may take: a user waits.
 const UPWARDS: Duration = Duration::from_secs(9);
 /// Most holes that the gateway may name.
 const MOST: usize = 8;
 
-/// Tries the ways between this agent, its gateway and the broker.
+/// Searches black holes between this agent, its gateway and the broker.
 ///
-/// # Errors
-/// The agent isn't attached.
+/// # Errors If the gateway doesn't answer, for example as the agent isn't attached, unless a black
+/// hole on the way to it was found.
 pub(crate) async fn upwards(node: &Node) -> Result<PacketsReply, Status> {
     let upstream = node.upstream();
     let to_gateway = async {
@@ -40,7 +40,7 @@ pub(crate) async fn upwards(node: &Node) -> Result<PacketsReply, Status> {
         Err(_) if hole.is_some() => PacketsReply::default(),
         Err(status) => return Err(status),
     };
-    // Another party has made it.
+    // The gateway has made the list, so its length is bounded here.
     reply.holes.truncate(MOST);
     reply.holes.extend(hole);
     Ok(reply)
@@ -56,7 +56,7 @@ pub(super) async fn find(node: &Node, destination: Ipv4Addr) -> packets::Hole {
             let reached = dialer.reach(destination, purpose).await;
             let reached = reached.map_err(|error| io::Error::other(error.to_string()))?;
             if segment.is_none() && reached.segment.is_some() {
-                // Its handshake hung until segments were shortened.
+                // The connection's handshake hung until segments were shortened.
                 return pending().await;
             }
             match reached.carrier {

@@ -31,20 +31,20 @@ use tokio::sync::{Mutex, mpsc};
 
 use crate::jobs::node::Node;
 
-/// How long a measurement may take over an open connection, over a way of usual length;
-/// the other side's limit, too.
+/// How long a measurement may take over an open connection, on a way of usual length. The other
+/// side has the same limit.
 const DEADLINE: Duration = Duration::from_secs(15);
-/// Round trips that it takes at least to open one: TCP's and TLS's.
+/// How many round trips the opening of a connection takes at least: TCP's and TLS's.
 const OPENING: u32 = 2;
-/// How long it may take to open the connection, over every step of a plan.
+/// How long the opening of the connection may take, over every step of a plan.
 const REACH_DEADLINE: Duration = Duration::from_secs(40);
-/// Orders to measure that wait for the present one to end.
+/// Most orders to measure that wait for the present measurement to end.
 const WAITING: usize = 256;
-/// Most characters of a failure that are sent.
+/// Most characters of a failure's text that are sent.
 const MOST_TEXT: usize = 1000;
 
-/// Measures as the broker orders, and notes what it orders of this node; never returns. A new
-/// order replaces a measurement in the background.
+/// Measures as the broker orders, and notes the broker's orders that let others measure this node.
+/// A new order replaces a measurement in the background. Never returns.
 pub(crate) async fn carry_out(node: &Arc<Node>, orders: &Mutex<mpsc::Receiver<proto::MeasureOrder>>) {
     let mut orders = orders.lock().await;
     let mut waiting = VecDeque::new();
@@ -72,7 +72,8 @@ pub(crate) async fn carry_out(node: &Arc<Node>, orders: &Mutex<mpsc::Receiver<pr
     }
 }
 
-/// The next order to measure. Orders to be measured are noted.
+/// The next order to measure. Notes the orders that come before it and let others measure this
+/// node.
 async fn next(node: &Node, orders: &mut mpsc::Receiver<proto::MeasureOrder>) -> proto::MeasureOrder {
     loop {
         match orders.recv().await {
@@ -84,7 +85,8 @@ async fn next(node: &Node, orders: &mut mpsc::Receiver<proto::MeasureOrder>) -> 
     }
 }
 
-/// Measures. If a user waits and large packets vanish on the way, it reports that instead.
+/// Measures as ordered, and reports. If a user waits and large packets vanish on the way, reports
+/// that instead.
 async fn report_or_hole(node: &Node, order: &proto::MeasureOrder) -> proto::PathReport {
     let destination = Ipv4Addr::from(order.destination);
     let measured = tokio::select! {
@@ -99,7 +101,7 @@ async fn report_or_hole(node: &Node, order: &proto::MeasureOrder) -> proto::Path
     report
 }
 
-/// A report without measurements.
+/// A report with the names of both ends, and without measurements.
 async fn begun(node: &Node, order: &proto::MeasureOrder) -> proto::PathReport {
     let name = node.upstream().lookup(order.destination.into(), REACH_DEADLINE.into()).await;
     let to = name.ok().and_then(|found| found.node.as_ref().map(|node| node.name.clone()));
@@ -123,13 +125,13 @@ async fn report(node: &Node, order: &proto::MeasureOrder) -> proto::PathReport {
             report.relay = reached.relay;
             report.failed = reached.failures.iter().map(|reason| shortened(reason)).collect();
             report.setup_us = micros(reached.setup);
-            // The other end decides for itself.
+            // The other end decides for itself whether it allows transfers.
             let transfers = !order.background || order.transfer && node.jobs().is_empty();
             let measuring = async {
                 match reached.carrier {
                     Carrier::Tls(mut stream) => {
                         let measured = measure(&mut *stream, transfers).await?;
-                        // The socket is one of TCP.
+                        // The socket is a TCP socket.
                         let tcp = TcpInfo::of(stream.get_ref().0).unwrap_or_default();
                         Ok((measured, tcp))
                     }

@@ -17,14 +17,15 @@ use tokio::time::timeout_at;
 
 use super::exchange::serve;
 
-/// How long a measurement may take over a way of usual length, and how long it may wait for another one to end.
+/// How long a measurement may take over a way of usual length. Also how long it may wait for
+/// another measurement to end.
 const DEADLINE: Duration = Duration::from_secs(15);
-/// How much later than the node's connection the broker's order may arrive.
+/// How much later than the connection of the node that measures the broker's order may arrive.
 const ORDER_LAG: Duration = Duration::from_secs(5);
-/// How long an order is good: until the other node has measured what it was ordered before,
-/// and has tried each step of its plan.
+/// How long an order is good. In that time the node that measures carries out its former orders,
+/// and tries each step of its plan.
 const GOOD: Duration = Duration::from_secs(120);
-/// Orders that are kept. Beyond it further ones are dropped.
+/// Most orders that are kept; further ones are dropped.
 const ORDERS: usize = 1024;
 
 /// Serves each measurement that the broker has ordered, one at a time, because they take
@@ -33,7 +34,7 @@ const ORDERS: usize = 1024;
 pub(crate) struct Measuring {
     one: Semaphore,
     ordered: Mutex<Ordered>,
-    /// Sent whenever another one is ordered.
+    /// Sent whenever the broker orders another measurement.
     further: watch::Sender<()>,
 }
 
@@ -43,7 +44,7 @@ impl Default for Measuring {
     }
 }
 
-/// What the broker orders of the node that is measured.
+/// What the broker tells the measured node of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Order {
     /// Whether a user waits for the result.
@@ -53,13 +54,14 @@ struct Order {
 }
 
 impl Order {
-    /// Whether a transfer may be made now. Beside a job only for a user of the own owner.
+    /// Whether a transfer may be made now. While a job runs here (`busy`), only a user of this
+    /// node's owner gets one.
     fn allows(self, busy: bool, same_owner: bool) -> bool {
         if self.asked { !busy || same_owner } else { self.transfer && !busy }
     }
 }
 
-/// The orders, by the grid name of the node that measures. Plain data.
+/// The orders that are good, by the grid name of the node that measures.
 #[derive(Debug, Default)]
 struct Ordered(HashMap<String, (Instant, Order)>);
 
@@ -71,7 +73,7 @@ impl Ordered {
         }
     }
 
-    /// The order for a node, which is used up.
+    /// Takes out the order of the node with this name; `None` if there is none that is still good.
     fn take(&mut self, initiator: &str, now: Instant) -> Option<Order> {
         let (since, order) = self.0.remove(initiator)?;
         (now.saturating_duration_since(since) < GOOD).then_some(order)
@@ -79,19 +81,18 @@ impl Ordered {
 }
 
 impl Measuring {
-    /// The broker has another node measure this one.
+    /// Notes that the broker has another node measure this one.
     pub(crate) fn ordered(&self, order: &proto::MeasureOrder) {
         let what = Order { asked: !order.background, transfer: order.transfer };
         lock(&self.ordered).add(&order.initiator, what, Instant::now());
         self.further.send_replace(());
     }
 
-    /// The acceptor's side of one measurement; `busy`: whether a job runs here. `place` is held
-    /// until it is clear that the broker has ordered it.
+    /// Serves one measurement at the acceptor's side. `busy` says whether a job runs here. `place`
+    /// is held until it is clear that the broker has ordered the measurement.
     ///
-    /// # Errors
-    /// The connection's; if the broker has ordered none by this peer, or if other
-    /// measurements take too long.
+    /// # Errors The connection's error. Also if the broker has ordered no measurement by this peer,
+    /// or other measurements take too long.
     pub(crate) async fn serve(
         &self,
         stream: Secured,
@@ -109,14 +110,15 @@ impl Measuring {
         let permit = tokio::time::timeout(DEADLINE, self.one.acquire()).await;
         let _permit =
             permit.map_err(|_| io::Error::other("other nodes measure"))?.map_err(io::Error::other)?;
-        // Its round trip was measured while it opened.
+        // The connection's round trip was measured while it opened.
         let round_trip = TcpInfo::of(stream.get_ref().0).map(|info| info.rtt).ok();
         let deadline = limits::grown(DEADLINE, round_trip);
         let serving = serve(stream, || order.allows(busy(), same_owner));
         tokio::time::timeout(deadline, serving).await.map_err(|_| io::ErrorKind::TimedOut)?
     }
 
-    /// The broker's order, which has another way and may arrive later than the connection.
+    /// Waits for the broker's order to be measured by this node: it comes another way, and may
+    /// arrive later than the connection. Returns `None` if it doesn't come in time.
     async fn wait_for_order(&self, initiator: &str) -> Option<Order> {
         let (until, mut further) = (tokio::time::Instant::now() + ORDER_LAG, self.further.subscribe());
         loop {

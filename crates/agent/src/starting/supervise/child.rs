@@ -26,7 +26,7 @@ use super::tree;
 pub struct Options {
     /// Descriptor number of the control socket.
     pub control: RawFd,
-    /// Start a session of its own, as a remote login does.
+    /// Whether the command gets a session of its own, as by a remote login.
     pub session: bool,
     /// The command and its arguments.
     pub command: Vec<OsString>,
@@ -77,7 +77,7 @@ pub fn run(options: Options) -> io::Result<ExitCode> {
         // After the reaping: a launcher may notice the loss of its daemon before this
         // process does, and have a signal passed on.
         supervisor.read_signals();
-        // One that has ended since then: nothing else tells of it.
+        // A child may have ended since then: nothing else tells of it.
         if supervisor.is_unreaped {
             continue;
         }
@@ -98,7 +98,7 @@ pub fn run(options: Options) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Why a program could not be started, for the user.
+/// The text for the user of why a program could not be started.
 fn unstarted(program: &Path, error: &io::Error) -> String {
     let name = program.display();
     match error.raw_os_error().map(Errno::from_raw) {
@@ -116,8 +116,8 @@ fn unstarted(program: &Path, error: &io::Error) -> String {
     }
 }
 
-/// A child that has ended. It isn't collected: until then its name can be read, and no
-/// end goes unnoticed.
+/// The status of a child that has ended. The child isn't collected: until it is, its name can be
+/// read, and no end goes unnoticed.
 fn ended_child() -> nix::Result<WaitStatus> {
     waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT)
 }
@@ -125,20 +125,20 @@ fn ended_child() -> nix::Result<WaitStatus> {
 struct Supervisor {
     control: UnixStream,
     signal_fd: SignalFd,
-    /// The command itself, while it runs.
+    /// The process id of the command itself, while it runs.
     command: Option<Pid>,
-    /// The terminal's signals, which the command has as well: how many of each the parent
-    /// hasn't told of yet.
+    /// How often the terminal has sent each signal, less those of which the parent has told. The
+    /// command has these signals as well.
     from_terminal: HashMap<Signal, u32>,
     killed: HashSet<i32>,
-    /// The signals that the parent had passed on, once each.
+    /// The signals that the parent has had this process pass on, each once.
     passed_on: Vec<Signal>,
-    /// Another party has sent SIGTERM to this process: to its group, or to all of a session
-    /// or a machine, so the command has it as well.
+    /// Whether another party has sent SIGTERM to this process. It was sent to this process's group,
+    /// or to all of a session or a machine, so the command has it as well.
     is_told: bool,
-    /// The kernel has told of a child's end since the last reaping.
+    /// Whether the kernel has told of a child's end since the last reaping.
     is_unreaped: bool,
-    /// When the end of the command was ordered.
+    /// When the end of the command was ordered; `None` before that.
     ending: Option<Instant>,
     /// Whether descendants have been sent SIGKILL after the grace period.
     killing: bool,
@@ -176,7 +176,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Collects the children that have ended, adopted descendants too.
+    /// Collects the children that have ended, adopted descendants too, and reports ends by signals.
     fn reap(&mut self) {
         self.is_unreaped = false;
         loop {
@@ -195,7 +195,7 @@ impl Supervisor {
                 }
                 Ok(_) | Err(_) => return,
             };
-            // Nobody else collects it.
+            // Nobody else collects the child.
             let _ = waitpid(pid, Some(WaitPidFlag::WNOHANG));
             if self.command == Some(pid) {
                 self.command = None;
@@ -215,9 +215,11 @@ impl Supervisor {
             || (self.ending.is_some() && signal == Signal::SIGTERM)
     }
 
-    /// Reports an end by a signal that neither this process nor the command sent. A
-    /// launcher may notice the loss of its daemon, and have the job ended, before the loss
-    /// is read here. The name is empty for the command itself.
+    /// Reports a process's end by a signal that neither this process nor the command sent. `name`
+    /// is the process's name, empty for the command itself.
+    ///
+    /// A launcher may notice the loss of its daemon, and have the job ended, before the report is
+    /// read.
     fn report_killed(&self, signal: Signal, name: &[u8]) {
         // A command that was signalled may kill what it has started, but no daemon.
         let is_daemon = name.is_empty() || DAEMONS.iter().any(|daemon| daemon.as_bytes() == name);
@@ -248,7 +250,7 @@ impl Supervisor {
         }
     }
 
-    /// Whether the command has a signal of the terminal that the parent tells of.
+    /// Whether the command already has a signal of the terminal of which the parent tells.
     fn has(&mut self, signal: Signal) -> bool {
         let had = self.from_terminal.get_mut(&signal).filter(|count| **count > 0);
         had.map(|count| *count -= 1).is_some()
@@ -306,19 +308,19 @@ impl Supervisor {
         }
     }
 
-    /// Whether the command has got SIGTERM, if it runs.
+    /// Whether the command has got SIGTERM.
     fn has_term(&self) -> bool {
         self.is_told || self.ending.is_some() || self.passed_on.contains(&Signal::SIGTERM)
     }
 
-    /// Kills the descendants that are left after the grace period; returns how long to
-    /// wait for the next event.
+    /// Kills the descendants that are left after the grace period. Returns how long to wait for the
+    /// next event.
     fn kill_step(&mut self) -> PollTimeout {
         let Some(since) = self.ending else { return PollTimeout::NONE };
         let left = GRACE.saturating_sub(since.elapsed());
         if left.is_zero() {
             self.killing = true;
-            // One that ends takes a while, and is signalled again.
+            // A process that ends takes a while, and is signalled again.
             self.killed.extend(self.signal_descendants(Signal::SIGKILL, None));
             // Repeated soon: a process may have forked meanwhile.
             return PollTimeout::from(50u8);
@@ -326,7 +328,7 @@ impl Supervisor {
         PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO)
     }
 
-    /// Signals all but one. Returns those that could be signalled.
+    /// Sends all descendants a signal, but not to `spared`. Returns those that could be signalled.
     fn signal_descendants(&self, signal: Signal, spared: Option<Pid>) -> Vec<i32> {
         let mut descendants = tree::descendants(getpid().as_raw(), &tree::snapshot());
         descendants.retain(|pid| {
@@ -340,7 +342,7 @@ impl Supervisor {
         let mut message = [0; MESSAGE_LEN];
         message[0] = kind;
         message[1..].copy_from_slice(&value.to_ne_bytes());
-        // It fails if the parent is gone; the supervisor's work goes on.
+        // Writing fails if the parent is gone; the supervisor's work goes on.
         let _ = (&self.control).write_all(&message);
     }
 }

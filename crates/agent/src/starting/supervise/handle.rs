@@ -19,29 +19,30 @@ use tokio::sync::watch;
 use super::message::{END, FROM_TERMINAL, GONE, KILLED, MESSAGE_LEN, NAME_LEN, SIGNALLED, STATUS};
 use crate::starting::limits;
 
-/// The name of the command itself in reports of killed processes.
+/// The name that stands for the command itself in reports of killed processes.
 const COMMAND: [u8; NAME_LEN] = [0; NAME_LEN];
 
-/// The state of a supervised command.
+/// What is known of a supervised command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outcome {
     /// The command's exit status, or 128 + signal, once it has ended.
     pub status: Option<i32>,
-    /// A process that another party's signal ended: the signal and its name. It is the
-    /// command, which has an empty name, or else the first daemon, or else the first
-    /// descendant.
+    /// A process that another party's signal ended: the signal, and the process's name padded with
+    /// zeroes. The command, which has an empty name, counts before a daemon, and a daemon before
+    /// other descendants.
     pub killed: Option<(i32, [u8; NAME_LEN])>,
-    /// The signal of another party that ended the command itself, no shell's program.
+    /// The signal of another party that ended the command's own process. A signal that ended a
+    /// shell's program doesn't count.
     pub signalled: Option<i32>,
-    /// The supervisor itself was killed, and the command with it.
+    /// Whether the supervisor itself was killed, and the command with it.
     pub supervisor_killed: bool,
     /// The number of descendants that had to be killed, once none is left.
     pub gone: Option<u32>,
 }
 
 impl Outcome {
-    /// The process that another party's signal ended: the signal and its name; the
-    /// command's name is empty.
+    /// The signal of another party that ended a process, and the process's name. The command's name
+    /// is empty.
     pub fn killed(&self) -> Option<(i32, String)> {
         let (signal, name) = self.killed?;
         let name = String::from_utf8_lossy(&name);
@@ -49,46 +50,46 @@ impl Outcome {
     }
 }
 
-/// Has libraries that read name servers and hosts files by themselves ask the C library,
-/// which knows the nodes' names. A user's setting goes before.
+/// An environment variable, with its value, for the command. It has libraries that read name
+/// servers and hosts files by themselves ask the C library, which knows the nodes' names. A user's
+/// setting goes before.
 pub const BY_LIBC: [(&str, &str); 1] = [("GRPC_DNS_RESOLVER", "native")];
 
-/// A command to run.
+/// What a supervised command is started with.
 #[derive(Debug)]
 pub struct Launch<'a> {
     /// The `isthmus` binary, whose `supervise` subcommand is the supervisor.
     pub isthmus: &'a Path,
     /// The command and its arguments.
     pub command: Vec<OsString>,
-    /// Its whole environment.
+    /// The command's whole environment.
     pub environment: Vec<(OsString, OsString)>,
-    /// Its working directory.
+    /// The command's working directory.
     pub working_directory: &'a Path,
-    /// With pipes and a session of its own (a remote command); otherwise it has the
-    /// parent's terminal and process group.
+    /// Whether the command gets pipes and a session of its own, as a remote command does. Otherwise
+    /// it has the parent's terminal and process group.
     pub detached: bool,
 }
 
-/// A running command. Dropping it ends the command with all its descendants.
+/// A running command. Dropping this ends the command with all its descendants.
 #[derive(Debug)]
 pub struct Supervised {
     control: OwnedWriteHalf,
     supervisor: Option<Pid>,
     outcome: watch::Receiver<Outcome>,
-    /// Its standard input, if it is a pipe.
+    /// The command's standard input, if it is a pipe.
     pub stdin: Option<ChildStdin>,
-    /// Its standard output, if it is a pipe.
+    /// The command's standard output, if it is a pipe.
     pub stdout: Option<ChildStdout>,
-    /// Its standard error, if it is a pipe.
+    /// The command's standard error, if it is a pipe.
     pub stderr: Option<ChildStderr>,
 }
 
 impl Supervised {
     /// Starts a command.
     ///
-    /// # Errors
-    /// If the supervisor can't be started. If the command can't, the [`Outcome`] has
-    /// status 126 or 127.
+    /// # Errors If the supervisor can't be started. If only the command can't be started, the
+    /// [`Outcome`] gets status 126 or 127.
     pub fn start(launch: Launch<'_>) -> io::Result<Self> {
         let (own, theirs) = StdUnixStream::pair()?;
         let mut command = Command::new(launch.isthmus);
@@ -119,14 +120,15 @@ impl Supervised {
         Ok(Self { control, supervisor, outcome, stdin, stdout, stderr })
     }
 
-    /// Passes a signal to the command itself, unless the command has it `from_terminal`.
+    /// Passes a signal to the command itself. `from_terminal` says that the parent has the signal
+    /// from its terminal: then the supervisor passes it on only if the command doesn't have it.
     pub async fn signal(&mut self, signal: i32, from_terminal: bool) {
         if let Ok(byte) = u8::try_from(signal)
             && byte != END
             && byte < FROM_TERMINAL
         {
             let flag = if from_terminal { FROM_TERMINAL } else { 0 };
-            // It fails if the supervisor is gone, and the command with it.
+            // Writing fails if the supervisor is gone, and the command with it.
             let _ = self.control.write_all(&[byte | flag]).await;
         }
     }
@@ -134,20 +136,21 @@ impl Supervised {
     /// Ends the command with all its descendants.
     pub async fn end(&mut self) {
         let _ = self.control.write_all(&[END]).await;
-        // A stopped one goes on. Until none is left the id stands for no other process.
+        // A stopped supervisor goes on. Until no descendant is left, the id stands for no other
+        // process.
         if let Some(supervisor) = self.supervisor.filter(|_| self.outcome.borrow().gone.is_none()) {
             let _ = kill(supervisor, Signal::SIGCONT);
         }
     }
 
-    /// Follows its state.
+    /// A receiver that follows what is known of the command.
     pub fn outcome(&self) -> watch::Receiver<Outcome> {
         self.outcome.clone()
     }
 }
 
-/// The exit status, once the command has ended. A supervisor that was killed
-/// itself counts as 137.
+/// Waits until the command has ended, and returns its exit status: 137 if the supervisor was
+/// killed.
 pub async fn status(outcome: &mut watch::Receiver<Outcome>) -> i32 {
     outcome
         .wait_for(|outcome| outcome.status.is_some())
@@ -157,7 +160,7 @@ pub async fn status(outcome: &mut watch::Receiver<Outcome>) -> i32 {
         .unwrap_or(137)
 }
 
-/// The number of processes killed, once none is left.
+/// Waits until no descendant is left, and returns how many had to be killed.
 pub async fn gone(outcome: &mut watch::Receiver<Outcome>) -> u32 {
     outcome
         .wait_for(|outcome| outcome.gone.is_some())
@@ -195,8 +198,8 @@ async fn follow(mut child: Child, mut control: OwnedReadHalf, outcome_tx: watch:
     });
 }
 
-/// Whether a killed process is to be told in place of the one that was reported before. A
-/// descendant may end because of the command's end, and be reported first. So may a rank
+/// Whether the killed process of this name is to be told in place of `known`, which was reported
+/// before. A descendant may end because of the command's end, and be reported first. So may a rank
 /// beside its daemon: the kernel gives ended children in no order of time.
 fn counts_more(name: &[u8; NAME_LEN], known: Option<&(i32, [u8; NAME_LEN])>) -> bool {
     let weight = |name: &[u8; NAME_LEN]| {
@@ -206,7 +209,7 @@ fn counts_more(name: &[u8; NAME_LEN], known: Option<&(i32, [u8; NAME_LEN])>) -> 
     known.is_none_or(|(_, known)| weight(name) > weight(known) || *name == COMMAND)
 }
 
-/// Whether nothing but padding follows.
+/// Whether nothing but padding follows a name's beginning.
 fn is_end(rest: &[u8]) -> bool {
     rest.iter().all(|byte| *byte == 0)
 }

@@ -10,10 +10,11 @@ pub(crate) const FROM_TERMINAL: u8 = 0x80;
 /// Time from SIGTERM to SIGKILL when a job ends.
 pub(crate) const GRACE: std::time::Duration = std::time::Duration::from_millis(1500);
 
-/// Supervisor to parent: one `STATUS` message when the command has ended, then
-/// one `GONE` message when no descendant is left.
+/// Supervisor to parent, once the command has ended: its status as a shell returns it. One [`GONE`]
+/// message follows when no descendant is left.
 pub(crate) const STATUS: u8 = 1;
-/// See [`STATUS`].
+/// Supervisor to parent: no descendant is left. The value is the number of processes that had to be
+/// killed.
 pub(crate) const GONE: u8 = 2;
 /// Supervisor to parent: another party's signal ended the command, or a descendant that
 /// had lost its parent. The first [`NAME_LEN`] bytes of its name follow, padded with

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-/// A process id.
+/// A process id as the kernel has it, in this process's PID namespace.
 pub type Pid = i32;
 
-/// All descendants of `root`, without itself.
+/// All descendants of `root`, without itself. `parents` are pairs of a process and its parent.
 pub fn descendants(root: Pid, parents: &[(Pid, Pid)]) -> Vec<Pid> {
     let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
     for &(pid, parent) in parents {
@@ -14,7 +14,8 @@ pub fn descendants(root: Pid, parents: &[(Pid, Pid)]) -> Vec<Pid> {
     let mut found = Vec::new();
     let mut open = vec![root];
     while let Some(pid) = open.pop() {
-        // Removed, because a snapshot of a changing process table may have a cycle.
+        // The children are removed, because a snapshot of a changing process table may have a
+        // cycle.
         for child in children.remove(&pid).unwrap_or_default() {
             found.push(child);
             open.push(child);
