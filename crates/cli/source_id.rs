@@ -23,7 +23,8 @@ pub(crate) fn of(workspace: &Path) -> io::Result<String> {
     Ok(format!("{hash:016x}"))
 }
 
-/// Those files, and the directories that hold them.
+/// The manifests, the lock file, the build scripts, and the directories `src` and `proto` of each
+/// crate, as far as they exist.
 pub(crate) fn parts(workspace: &Path) -> io::Result<Vec<PathBuf>> {
     let mut parts = vec![workspace.join("Cargo.toml"), workspace.join("Cargo.lock")];
     for entry in std::fs::read_dir(workspace.join("crates"))? {

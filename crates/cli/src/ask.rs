@@ -22,11 +22,11 @@ use crate::config::StateArgs;
 use crate::output::message;
 use crate::{local, pages};
 
-/// Sites that the message about an unknown site names.
+/// Most sites that the message about an unknown site names.
 const NAMED: usize = 32;
 /// The budget of one call: a gateway may have to wait for its broker.
 const BUDGET: Duration = Duration::from_secs(20);
-/// How long this machine tries large packets itself.
+/// How long this machine may take to try large packets itself.
 const PACKETS: Duration = Duration::from_secs(9);
 /// How long the renewal of an administrator's certificate may delay a command.
 const RENEWAL: Duration = Duration::from_secs(5);
@@ -37,7 +37,7 @@ const RETRY: Duration = Duration::from_millis(250);
 pub(crate) struct Grid {
     client: Client,
     place: Place,
-    /// While the broker is away, a gateway's own answers are taken.
+    /// Whether a gateway's own answers are taken while the broker is away.
     without_broker: bool,
 }
 
@@ -51,22 +51,24 @@ pub(crate) enum Client {
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
 pub(crate) struct Failure {
-    /// The caller may not ask for this.
+    /// Whether the reason is that the caller may not ask for this.
     pub refused: bool,
-    /// The same call may have another answer some time later.
+    /// Whether the same call may have another answer some time later.
     pub may_pass: bool,
     text: String,
 }
 
 enum Place {
-    /// The broker or a gateway. Its channel connects again by itself.
+    /// The broker or a gateway, under its name in its certificate. The channel to it connects again
+    /// by itself.
     Upstream { name: String, credentials: Credentials },
     /// This node's agent, at this socket.
     Agent(PathBuf),
 }
 
 impl Grid {
-    /// Connects to the server.
+    /// Connects to the broker or a gateway with the identity of the state directory, or else to
+    /// this node's agent.
     ///
     /// # Errors
     /// If there is neither an identity nor an agent, or the server isn't reached.
@@ -101,8 +103,8 @@ impl Grid {
         Self { client: Client::Agent(client), place: Place::Agent(socket), without_broker: false }
     }
 
-    /// Also takes what a gateway knows while it doesn't reach the broker. Such answers say
-    /// so, which is for the caller to tell.
+    /// Also takes what a gateway knows while it doesn't reach the broker. The answers say so, and
+    /// the caller must tell the user.
     #[must_use]
     pub(crate) fn or_without_broker(self) -> Self {
         Self { without_broker: true, ..self }
@@ -205,7 +207,7 @@ impl Grid {
         F: Future<Output = Result<Response<T>, Status>>,
     {
         let server = match self.place {
-            // Its name is before the message.
+            // The message begins with the server's name.
             Place::Upstream { .. } => "it",
             Place::Agent(_) => "this node's agent",
         };
@@ -266,7 +268,8 @@ pub(crate) async fn administrator(directory: &Path) -> anyhow::Result<Channel> {
     Ok(upstream(directory).await?.0)
 }
 
-/// Connects to the broker or gateway; with the server's name, and the identity.
+/// Connects to the broker or gateway of a state directory's identity. Returns the channel, the
+/// server's name, and the identity.
 async fn upstream(directory: &Path) -> anyhow::Result<(Channel, String, Credentials)> {
     let mut directory = directory.to_owned();
     let mut credentials = Credentials::load(&directory)?;
@@ -283,8 +286,8 @@ async fn upstream(directory: &Path) -> anyhow::Result<(Channel, String, Credenti
     Ok((channel, server_name, credentials))
 }
 
-/// Renews an administrator's certificate if that is due. Services renew theirs by
-/// themselves; an administrator has no service. The command goes on if it fails.
+/// Renews an administrator's certificate if that is due. Services renew theirs by themselves; an
+/// administrator has no service. The command goes on if the renewal fails.
 async fn renew_if_due(credentials: &Credentials, directory: &Path) {
     let now = SystemTime::now();
     if now < credentials.renewal_due() || credentials.check(now).is_err() {

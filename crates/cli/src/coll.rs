@@ -108,8 +108,8 @@ fn explain(program: &Path, topology: &Path, ranks: Option<u32>, args: &ExplainAr
     Ok(())
 }
 
-/// The topology file with the node of each rank: they fill the slots of one node after the
-/// other, and begin again if there are more.
+/// The text of the topology file, with the node of each rank. Ranks fill the slots of one node
+/// after the other, and begin again if there are more ranks than slots.
 fn file(topology: &Topology, nodes: &[JobNode], ranks: Option<u32>) -> anyhow::Result<String> {
     let host = |node: &JobNode| {
         Host::read(&node.name, node.virtual_address)
@@ -124,7 +124,7 @@ fn file(topology: &Topology, nodes: &[JobNode], ranks: Option<u32>) -> anyhow::R
     ensure!((1..=RANKS_MAX).contains(&ranks), "give 1 to {RANKS_MAX} ranks, not {ranks}");
     let own = &hosts.first().context("there is no node")?.name;
     let mut text = topology.file(&hosts, own);
-    // Not as one process sees it.
+    // The line of a process's own place is left out.
     text.truncate(text.rfind("self ").unwrap_or(text.len()));
     let places = nodes.iter().flat_map(|node| std::iter::repeat_n(&node.name, node.slots as usize)).cycle();
     for (rank, node) in (0..ranks).zip(places) {

@@ -18,32 +18,31 @@ pub(crate) const CONFIG_FILE: &str = "isthmus.toml";
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Config {
-    /// `isthmus broker`
+    /// Section `[broker]`, for `isthmus broker`.
     pub broker: BrokerConfig,
-    /// `isthmus gateway`
+    /// Section `[gateway]`, for `isthmus gateway`.
     pub gateway: GatewayConfig,
-    /// `isthmus agent`
+    /// Section `[agent]`, for `isthmus agent`.
     pub agent: AgentConfig,
-    /// `[metrics]`
+    /// Section `[metrics]`, for every service.
     pub metrics: MetricsConfig,
-    /// `isthmus relay`
+    /// Section `[relay]`, for `isthmus relay`.
     pub relay: RelayConfig,
 }
 
-/// The `[metrics]` section.
+/// The `[metrics]` section: where services write their counters.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct MetricsConfig {
-    /// Directory for a file of counters per service; without one nothing is counted.
+    /// Directory for a file of counters per service; if not set, nothing is counted.
     pub(crate) directory: Option<PathBuf>,
 }
 
 impl Config {
-    /// Reads a configuration file; without one, that of the state directory if
-    /// there is any.
+    /// Reads a configuration file. Without `file`, reads that of the state directory, if there is
+    /// one.
     ///
-    /// # Errors
-    /// If it can't be read; the message names the line.
+    /// # Errors If the file can't be read; the message names the line.
     pub(crate) fn load(file: Option<&Path>, state: &Path) -> anyhow::Result<Self> {
         let in_state = state.join(CONFIG_FILE);
         let path = match file {
@@ -57,7 +56,7 @@ impl Config {
     }
 }
 
-/// `HOST:PORT`; the port is this one where the text has none.
+/// An address as `HOST:PORT`; a text without a port gets this one.
 pub(crate) fn with_port(address: &str, port: u16) -> String {
     // An IPv6 address has colons of its own, and brackets where a port follows.
     let has_port = match address.rsplit_once(':') {
@@ -67,10 +66,9 @@ pub(crate) fn with_port(address: &str, port: u16) -> String {
     if has_port { address.to_owned() } else { format!("{address}:{port}") }
 }
 
-/// The first label of the machine's own name.
+/// The first label of this machine's host name.
 ///
-/// # Errors
-/// If it is no name that a node may have.
+/// # Errors If a node may not have that name.
 pub(crate) fn host_label() -> anyhow::Result<Label> {
     let name = nix::unistd::gethostname().context("cannot read the host name")?;
     let name = name.to_string_lossy();
@@ -78,7 +76,7 @@ pub(crate) fn host_label() -> anyhow::Result<Label> {
     first.parse().with_context(|| format!("the host name {name} is no node name; give one with --name"))
 }
 
-/// Variable that names the state directory.
+/// Environment variable that names the state directory.
 const VARIABLE: &str = "ISTHMUS_STATE";
 
 /// The state directory of a command without `--state`.
@@ -86,8 +84,8 @@ pub(crate) fn state_without_option() -> PathBuf {
     std::env::var_os(VARIABLE).map_or_else(default_state, PathBuf::from)
 }
 
-/// The state directory by default. Below a home, which machines of a cluster may share,
-/// each has its own.
+/// The state directory by default. Machines of a cluster may share a home, so each has a state
+/// directory of its own below it.
 pub(crate) fn default_state() -> PathBuf {
     if nix::unistd::geteuid().is_root() {
         return "/var/lib/isthmus".into();
@@ -101,21 +99,21 @@ pub(crate) fn default_state() -> PathBuf {
     shared.join(host_directory(&nix::unistd::gethostname().unwrap_or_default().to_string_lossy()))
 }
 
-/// The name of a host's directory among those of other hosts: its label, or where it has
-/// none another name that no other host has.
+/// The name of a host's directory among those of other hosts. It is the host name's first label, or
+/// if that is invalid, a name that no other host has.
 pub(crate) fn host_directory(host: &str) -> String {
     let first = host.split('.').next().unwrap_or_default();
     first.parse::<Label>().map_or_else(|_| runtime_directory::file_name(host), |label| label.to_string())
 }
 
-/// The directory of lasting records of all programs of an ordinary user, if it has one.
+/// The directory of lasting records of all programs of this user; `None` for a user without a home.
 fn state_home() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let below_home = || Some(variable("HOME").or_else(home)?.join(".local/state"));
     variable("XDG_STATE_HOME").or_else(below_home)
 }
 
-/// The home in the user database.
+/// This user's home in the user database; `None` if it has no entry.
 fn home() -> Option<PathBuf> {
     Some(nix::unistd::User::from_uid(nix::unistd::geteuid()).ok()??.dir)
 }
@@ -130,15 +128,14 @@ pub(crate) struct StateArgs {
 }
 
 impl StateArgs {
-    /// The state directory.
+    /// The state directory: the given one, or the default.
     pub(crate) fn directory(&self) -> PathBuf {
         self.state.clone().unwrap_or_else(default_state)
     }
 
-    /// The same, for a command that makes it.
+    /// The state directory, for a command that makes it.
     ///
-    /// # Errors
-    /// If there is no place for it.
+    /// # Errors If none is given, and this user has no home.
     pub(crate) fn directory_to_make(&self) -> anyhow::Result<PathBuf> {
         let user = nix::unistd::geteuid();
         if self.state.is_none() && !user.is_root() && state_home().is_none() {
@@ -149,12 +146,12 @@ impl StateArgs {
         Ok(self.directory())
     }
 
-    /// ` --state DIR` for a command that is to use the same one; empty for the default.
+    /// ` --state DIR` for the command lines that a message names; empty if the default is used.
     pub(crate) fn option(&self) -> String {
         self.state.as_ref().map_or_else(String::new, |directory| format!(" --state {}", directory.display()))
     }
 
-    /// Whether the command line or the environment names it.
+    /// Whether the command line or the environment names the state directory.
     pub(crate) fn is_given(&self) -> bool {
         self.state.is_some()
     }

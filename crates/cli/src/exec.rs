@@ -33,7 +33,7 @@ pub(crate) struct ExecArgs {
     command: Vec<String>,
 }
 
-/// Runs `isthmus exec`.
+/// Runs `isthmus exec`, and returns the exit status of this process.
 pub(crate) fn main(args: ExecArgs) -> ExitCode {
     let Some(job) = args.job else {
         output::write(
@@ -55,11 +55,12 @@ pub(crate) fn main(args: ExecArgs) -> ExitCode {
     ))
 }
 
-/// What the user sets for all ranks of a job. Agents leave all variables of isthmus out, and some
-/// launchers pass none on.
+/// A variable that the user sets for all ranks of a job. Agents pass no variables of isthmus on,
+/// and some launchers pass none at all.
 const OF_ALL_RANKS: &str = "ISTHMUS_COLL";
 
-/// The variables for a command on another node.
+/// The variables for a command on another node: the job's id, [`OF_ALL_RANKS`], and the wanted
+/// ones. A wanted one is `NAME=VALUE`, or a name whose value here is taken.
 pub(crate) fn variables(job: &str, wanted: &[String]) -> Vec<isthmus_wire::proto::Variable> {
     let own = ("ISTHMUS_JOB".to_owned(), job.to_owned());
     let of_all = OF_ALL_RANKS.to_owned();

@@ -14,17 +14,19 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-/// Lines of one kind that one party causes within [`WINDOW`].
+/// Most lines of one kind that are written for one party within [`WINDOW`].
 const LINES: u32 = 200;
+/// The time over which a party's lines are counted.
 const WINDOW: Duration = Duration::from_secs(60);
-/// Kinds and parties that are counted apart.
+/// Most pairs of a kind and a party that are counted apart.
 const COUNTED: usize = 4096;
-/// The fields that name a party, by its certificate.
+/// The fields of an event that name a party, by its certificate.
 const PARTIES: [&str; 2] = ["caller", "identity"];
-/// Bytes of a party's name that count.
+/// How many bytes of a party's name count.
 const NAME: usize = 128;
 
-/// The bound. Lines of debugging have none: who asks for them wants all.
+/// A layer that bounds the lines of a log for each party. Lines of debugging have no bound: a user
+/// who asks for them wants all.
 pub(crate) struct Bound(Mutex<FewLines<(Identifier, String)>>);
 
 impl Default for Bound {
@@ -49,27 +51,27 @@ impl<S: Subscriber> Layer<S> for Bound {
                  written for each party\n",
                 metadata.target()
             );
-            // A line that finds no room is counted there.
+            // A line for which the log has no room is counted there.
             let _ = log::Lines.write_all(text.as_bytes());
         }
         passed
     }
 }
 
-/// The party that an event names.
+/// The name of the party that an event names; empty if it names none.
 #[derive(Default)]
 struct Party(String);
 
 impl Visit for Party {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         if PARTIES.contains(&field.name()) && self.0.is_empty() {
-            // It ends where there is no more room.
+            // Formatting fails where the name has no more room.
             let _ = fmt::Write::write_fmt(&mut Cut(&mut self.0), format_args!("{value:?}"));
         }
     }
 }
 
-/// Takes a text up to [`NAME`] bytes.
+/// A writer that takes the first [`NAME`] bytes of a text, and then fails.
 struct Cut<'a>(&'a mut String);
 
 impl fmt::Write for Cut<'_> {
@@ -93,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts the lines that are written.
+    /// A layer that counts the lines that are written.
     struct Count(Arc<AtomicUsize>);
 
     impl<S: Subscriber> Layer<S> for Count {

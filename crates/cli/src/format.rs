@@ -9,7 +9,7 @@ pub(crate) fn site(grid_name: &str) -> &str {
     grid_name.split_once('.').map_or(grid_name, |(_, site)| site)
 }
 
-/// "1 node", "2 nodes".
+/// A number of things in words: "1 node", "2 nodes".
 pub(crate) fn count(number: u64, what: &str) -> String {
     let plural = match what {
         _ if number == 1 => "",
@@ -46,8 +46,7 @@ pub(crate) fn milliseconds(micros: u64) -> f64 {
 
 /// Reads a number of things.
 ///
-/// # Errors
-/// If it isn't at least one.
+/// # Errors If the text isn't a whole number from 1 on.
 pub(crate) fn number(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(0) | Err(_) => Err("give a whole number from 1 on".to_owned()),

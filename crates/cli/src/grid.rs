@@ -21,7 +21,7 @@ use crate::{output, own_address};
 
 /// Validity of a site's token by default.
 const SITE_VALIDITY: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Longer ones are worth a word.
+/// A token that is good for longer than this gets a warning.
 const LONG: Duration = Duration::from_secs(31 * 24 * 3600);
 
 /// Make a grid, and join tokens for it; list and revoke its members.
@@ -104,7 +104,7 @@ pub(crate) struct InviteArgs {
     out: Option<PathBuf>,
 }
 
-/// Reads a token's validity.
+/// Reads for how long a token is to be good.
 fn validity(text: &str) -> Result<Duration, String> {
     const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
     const SHORTEST: Duration = Duration::from_secs(1);
@@ -228,7 +228,7 @@ fn invite(args: InviteArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a token is good for, and how it is used.
+/// The lines that tell what a token is good for, and how it is used.
 fn usage(invitation: &Invitation, good: Duration, file: Option<&Path>) -> String {
     let until = humantime::format_rfc3339_seconds(invitation.expires);
     let text = |part: &Option<_>| part.as_ref().map(Label::to_string).unwrap_or_default();
@@ -270,7 +270,7 @@ fn usage(invitation: &Invitation, good: Duration, file: Option<&Path>) -> String
     lines
 }
 
-/// The service that a token for one makes.
+/// What a member becomes that joins with a token for one service.
 fn service(invitation: &Invitation, site: &str) -> String {
     let owner = invitation.owner.as_ref().map(Owner::as_str).unwrap_or_default();
     match invitation.role {

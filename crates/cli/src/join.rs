@@ -15,7 +15,7 @@ use isthmus_wire::Label;
 use crate::config::{StateArgs, host_label, with_port};
 use crate::output;
 
-/// Longest token that is read.
+/// Longest token that is read, in bytes.
 const MAX_TOKEN: u64 = 64 * 1024;
 
 /// Join a grid: exchange a join token for an identity.
@@ -62,14 +62,14 @@ pub(crate) async fn run(args: JoinArgs) -> anyhow::Result<()> {
     output::print(&(), &format!("Joined grid {grid} as {}; {next}\n", credentials.identity()), false)
 }
 
-/// How to join.
+/// What a machine joins as, and how.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Wanted {
-    /// Name of the node, relay or gateway; by default the host's for a node or relay.
+    /// The wanted name of the node, relay or gateway. By default a node or relay gets the host's.
     pub(crate) name: Option<Label>,
-    /// The gateway's address.
+    /// The address of the gateway to enrol at and to attach to; `None` to use the token's.
     pub(crate) via: Option<String>,
-    /// Replace another identity in the directory.
+    /// Whether to replace another identity in the directory.
     pub(crate) force: bool,
 }
 
@@ -85,7 +85,7 @@ pub(crate) async fn join(text: &str, directory: &Path, wanted: Wanted) -> anyhow
         (None, None, Role::Agent | Role::Relay) if !gateway => Some(host_label()?),
         _ => wanted.name,
     };
-    // Before the token is spent.
+    // This is checked before the token is spent.
     let identity = token.identity(name.clone(), gateway)?;
     check_directory(directory, &identity, wanted.force)?;
     let via = wanted.via.map(|via| with_port(&via, isthmus_gateway::DEFAULT_PORT));
@@ -106,7 +106,8 @@ pub(crate) async fn join(text: &str, directory: &Path, wanted: Wanted) -> anyhow
     Ok(credentials)
 }
 
-/// The name of a node of this user on a host whose name a node of another one has.
+/// A name for this owner's node on a host whose name is taken by a node of another owner; `None` if
+/// none can be made.
 fn name_of_user(host: &Label, owner: &Owner) -> Option<Label> {
     const LONGEST: usize = 63;
     let allowed = |character: char| if character.is_ascii_alphanumeric() { character } else { '-' };
@@ -116,10 +117,9 @@ fn name_of_user(host: &Label, owner: &Owner) -> Option<Label> {
     format!("{}-{owner}", host.trim_end_matches('-')).parse().ok()
 }
 
-/// Reads a token from a file, or with `-` from stdin.
+/// Reads a token from a file, or from stdin if the path is `-`.
 ///
-/// # Errors
-/// If it can't be read, or is longer than a token.
+/// # Errors If it can't be read, or is too long for a token.
 pub(crate) fn read_token(path: &Path) -> anyhow::Result<String> {
     let mut text = String::new();
     if path != Path::new("-") {

@@ -13,31 +13,33 @@ use crate::format::{bytes, count, milliseconds, site};
 /// One way by which two sites, or two nodes, were joined.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Pair {
-    /// Their names, in alphabetical order.
+    /// The names of the two sites or nodes, in alphabetical order.
     pub ends: [String; 2],
-    /// The dial's name.
+    /// The name of the dial by which they were joined.
     pub dial: String,
-    /// The route's name.
+    /// The name of the route: which parties dialed which.
     pub route: String,
-    /// The sites whose gateways stand between, the initiator's first.
+    /// The sites whose gateways stand between the nodes, the initiator's first.
     pub gateways: Vec<String>,
-    /// The relay, if there was one.
+    /// The relay that spliced the connections; `None` if there was none.
     pub relay: Option<String>,
-    /// Whether it was encrypted.
+    /// Whether the data was encrypted.
     pub encrypted: bool,
-    /// By whom: "agents" of the nodes, "gateways" of the sites, which saw the plaintext, or
-    /// "none".
+    /// Who encrypted the data: "agents" of the nodes, "gateways" of the sites, which saw the
+    /// plaintext, or "none".
     pub encryption: &'static str,
-    /// How many were made by it. A trunk's connections may have gone on by another way.
+    /// How many connections were made by this way. A trunk's connections may have gone on by
+    /// another way.
     pub connections: u64,
-    /// Mean time to set one up, in microseconds.
+    /// Mean time to set up a connection, in microseconds.
     pub setup_mean_us: u64,
-    /// Longest time to set one up, in microseconds.
+    /// Longest time to set up a connection, in microseconds.
     pub setup_max_us: u64,
-    /// Bytes from the first end to the second, and back; none if whoever carried them has
+    /// Bytes from the first end to the second, and back; `None` if the party that carried them has
     /// not told.
     pub bytes: Option<[u64; 2]>,
-    /// There may have been more: raw connections that are not over, or were missed.
+    /// Whether there may have been more bytes: those of raw connections that are not over, or were
+    /// missed.
     pub bytes_least: bool,
 }
 
@@ -54,7 +56,7 @@ impl Pair {
         [Some(way), setup, Some(volume(self))].into_iter().flatten().collect()
     }
 
-    /// How they were joined: "relay r1, end-to-end, encrypted".
+    /// The way in words: "relay r1, end-to-end, encrypted".
     pub(crate) fn way(&self) -> String {
         let relay = self.relay.as_ref().map_or_else(String::new, |relay| format!(" {relay}"));
         let secrecy = match self.encryption {
@@ -85,7 +87,7 @@ pub(crate) fn pairs(joined: &[&Joined], name: fn(&str) -> &str) -> Vec<Pair> {
         total.setup_max_us = total.setup_max_us.max(entry.setup_max_us);
         total.unknown |= !entry.bytes_known;
         total.least |= entry.bytes_least;
-        // Gateways of other owners tell some of them.
+        // Gateways of other owners tell only some of the bytes.
         for (way, bytes) in [(!forward, entry.bytes_sent), (forward, entry.bytes_received)] {
             let sum = &mut total.bytes[usize::from(way)];
             *sum = sum.saturating_add(bytes);
@@ -118,7 +120,7 @@ fn encryption(by: Encryption) -> &'static str {
     }
 }
 
-/// The sites whose gateways stand between.
+/// The sites whose gateways stand between the ends of these connections, the initiator's first.
 fn gateways(joined: &Joined) -> Vec<String> {
     let (near, far) = (site(&joined.initiator).to_owned(), site(&joined.acceptor).to_owned());
     match joined.route() {
@@ -139,7 +141,7 @@ pub(crate) fn table(what: &str, pairs: &[Pair]) -> String {
     table.set_header([what, "joined by", "connections", "set-up mean / max", "bytes → / ←"]);
     for pair in pairs {
         let (mean, most) = (milliseconds(pair.setup_mean_us), milliseconds(pair.setup_max_us));
-        // A trunk that stood has gone on by another way.
+        // A trunk that stood before has gone on by another way, and made no connection by this one.
         let (connections, setup) = match pair.connections {
             0 => ("–".to_owned(), "–".to_owned()),
             number => (number.to_string(), format!("{mean:.1} ms / {most:.1} ms")),
@@ -154,11 +156,11 @@ pub(crate) fn table(what: &str, pairs: &[Pair]) -> String {
     table.lines().map(|line| format!(" {}\n", line.trim_end())).collect()
 }
 
-/// "4.0 MB / 7 B", as far as it is known.
+/// The bytes there and back, "4.0 MB / 7 B", as far as they are known.
 fn volume(pair: &Pair) -> String {
     let least = if pair.bytes_least { "at least " } else { "" };
     match pair.bytes {
-        // The kernel tells at the end of a connection.
+        // The kernel tells the bytes at the end of a connection.
         Some([0, 0]) if pair.bytes_least => "not counted yet (raw socket)".to_owned(),
         Some([there, back]) => format!("{least}{} / {}", bytes(there), bytes(back)),
         None if pair.encryption == "gateways" => "not counted (by gateways)".to_owned(),

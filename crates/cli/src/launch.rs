@@ -35,7 +35,7 @@ pub(crate) struct LaunchArgs {
     words: Vec<String>,
 }
 
-/// Runs `isthmus launch`.
+/// Runs `isthmus launch`, and returns the exit status of this process.
 pub(crate) fn main(args: LaunchArgs) -> ExitCode {
     block_on(async {
         let wanted = parse(&args.words).context("expected HOST COMMAND...")?;
@@ -51,7 +51,7 @@ pub(crate) fn main(args: LaunchArgs) -> ExitCode {
     })
 }
 
-/// Runs a remote command to its end, and gives its status.
+/// Runs a remote command to its end, and returns its exit status.
 pub(crate) fn block_on(command: impl Future<Output = anyhow::Result<i32>>) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = runtime.context("cannot start").and_then(|runtime| {
@@ -74,16 +74,17 @@ pub(crate) fn working_directory() -> String {
     std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// The request to ssh.
+/// What a launcher asks of ssh.
 #[derive(Debug, PartialEq, Eq)]
 struct Wanted {
     host: String,
     command: String,
-    /// `-n`: no standard input.
+    /// Whether `-n` was given: the command gets no standard input.
     no_input: bool,
 }
 
-/// Reads arguments as ssh(1) has them; options change nothing here.
+/// Reads arguments as ssh(1) has them; `None` without a command. Of the options only `-n` has an
+/// effect.
 fn parse(words: &[String]) -> Option<Wanted> {
     let mut no_input = false;
     let mut index = 0;
@@ -102,8 +103,7 @@ fn parse(words: &[String]) -> Option<Wanted> {
 /// Runs a command on another node with this process's input, output and
 /// signals.
 ///
-/// # Errors
-/// If it can't be run, or the connection ends before it.
+/// # Errors If the command can't be run, or the connection ends before it.
 pub(crate) async fn run(socket: PathBuf, command: Command, no_input: bool) -> anyhow::Result<i32> {
     let mut agent = local::connect(&socket).await?;
     let remote = Remote::new(command);

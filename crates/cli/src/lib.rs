@@ -209,7 +209,7 @@ fn run_in<T>(runtime: Runtime, command: impl Future<Output = anyhow::Result<T>>)
     result
 }
 
-/// Prints an error on one line.
+/// Prints an error on one line, and returns the exit status.
 fn finish(what: &str, result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,

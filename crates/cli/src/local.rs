@@ -39,26 +39,26 @@ pub(crate) fn socket() -> PathBuf {
     chosen.cloned().unwrap_or_else(|| LOCAL_SOCKET.into())
 }
 
-/// Whether an agent of this user listens there.
+/// Whether an agent of this user listens at this path.
 fn is_served(path: &Path) -> bool {
     private::check_socket(path).is_ok_and(|path| std::os::unix::net::UnixStream::connect(path).is_ok())
 }
 
-/// No agent listens at its socket.
+/// The error that no agent listens at its socket.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
 pub(crate) struct Absent {
-    /// For the user, with the remedy.
+    /// The message for the user, with the remedy.
     pub text: String,
-    /// It has left its socket: it was killed, and may be started again at once.
+    /// Whether the socket is still there: then the agent was killed, and may be started again at
+    /// once.
     pub was_killed: bool,
 }
 
-/// Connects to the agent. Nothing is sent before it is known that the socket, its
-/// directory and the agent belong to this user or to root.
+/// Connects to this node's agent. Nothing is sent before it is known that the socket, its directory
+/// and the agent belong to this user or to root.
 ///
-/// # Errors
-/// If there is none, or another user's; the message names the remedy.
+/// # Errors If no agent listens, or it is another user's; the message names the remedy.
 pub(crate) async fn connect(socket: &Path) -> anyhow::Result<LocalClient<Channel>> {
     let connecting = async {
         let path = private::check_socket(socket)?;
@@ -81,7 +81,7 @@ pub(crate) async fn connect(socket: &Path) -> anyhow::Result<LocalClient<Channel
     }
 }
 
-/// How an agent is started on a machine with this state directory.
+/// The advice on how an agent is started on a machine with this state directory.
 fn remedy(directory: &Path) -> &'static str {
     let role = Credentials::load(directory).map(|credentials| credentials.identity().role());
     if role.is_ok_and(|role| role == Role::Gateway) && !directory.join(NODE_DIRECTORY).exists() {
@@ -94,7 +94,7 @@ fn remedy(directory: &Path) -> &'static str {
     "start it with `isthmus up`"
 }
 
-/// The kernel's word that nothing listens at a socket, if that is the error.
+/// The kernel's word that nothing listens at a socket; `None` if the error is another one.
 fn absence(error: &anyhow::Error) -> Option<ErrorKind> {
     let of_kernel = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
     let mut kinds = of_kernel.map(io::Error::kind);

@@ -5,11 +5,12 @@
 
 use std::time::Duration;
 
-/// How often it is looked at, and how often if that has brought nothing: a service may have
-/// grown because it has more to do.
+/// How often the service's memory is looked at.
 const LOOK: Duration = Duration::from_secs(10);
+/// How often the service's memory is looked at if giving it back has brought nothing. The service
+/// may have grown because it has more to do.
 const SELDOM: Duration = Duration::from_secs(60);
-/// Growth that is worth it.
+/// By how many bytes a service must have grown before memory is given back.
 const GROWTH: u64 = 16 << 20;
 
 /// Gives memory back whenever the service has grown; never ends.
@@ -26,18 +27,18 @@ pub(crate) async fn keep_small() {
     }
 }
 
-/// What the service has had. Pure.
+/// How much memory the service has had. Reads no memory itself.
 #[derive(Debug)]
 struct Size {
-    /// The least bytes so far. They are not raised by what is in use for a while: the
-    /// allocator keeps that once it is freed.
+    /// The least bytes so far. Memory that is in use for a while doesn't raise this: the allocator
+    /// keeps it once it is freed.
     least: u64,
-    /// Until it is looked at again.
+    /// Time until the next look.
     pause: Duration,
 }
 
 impl Size {
-    /// Whether to give memory back.
+    /// Whether to give memory back, by the bytes in use `now`.
     fn has_grown(&mut self, now: u64) -> bool {
         self.least = self.least.min(now);
         let has_grown = now > self.least.saturating_add(GROWTH);
@@ -47,7 +48,7 @@ impl Size {
         has_grown
     }
 
-    /// Notes how much there was before and after memory was given back.
+    /// Notes the bytes in use before and after memory was given back.
     fn trimmed(&mut self, before: u64, after: u64) {
         self.least = self.least.min(after);
         let brought = before.saturating_sub(after) > GROWTH;
@@ -64,7 +65,7 @@ fn trim() {
 #[cfg(not(target_env = "gnu"))]
 fn trim() {}
 
-/// Bytes of this process in memory, 0 where the kernel doesn't say.
+/// Bytes of this process in memory; 0 if the kernel doesn't say.
 fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: Option<u64> = statm.split_ascii_whitespace().nth(1).and_then(|pages| pages.parse().ok());
@@ -76,7 +77,7 @@ fn resident_bytes() -> u64 {
 mod tests {
     use super::*;
 
-    /// Memory was given back while it was in use, and never again once it was free.
+    /// Memory was once given back while it was in use, and never again after it was free.
     #[test]
     fn memory_that_was_in_use_for_a_while_goes_back_after_it() {
         let mib = |count: u64| count << 20;
@@ -105,7 +106,7 @@ mod tests {
         assert_eq!(size.least, mib(40));
     }
 
-    /// It counts what the whole process has.
+    /// A module of its own: its test counts the memory of the whole process.
     mod alone {
         use super::*;
 

@@ -13,8 +13,7 @@ use serde::Serialize;
 /// Writes the text, or with `json` the view, to stdout. Texts in the grid come from
 /// other users' agents, so control characters are escaped: a terminal would obey them.
 ///
-/// # Errors
-/// If stdout can't be written. A pipe that its reader closed is no error.
+/// # Errors If stdout can't be written. A pipe whose reader has closed it is no error.
 pub(crate) fn print(view: &impl Serialize, text: &str, json: bool) -> anyhow::Result<()> {
     match io::stdout().write_all(printed(view, text, json)?.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

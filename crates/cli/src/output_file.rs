@@ -7,17 +7,17 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 
-/// A file that is known to be writable. It stays as it was until it is written: a
-/// run that ends before leaves no empty file, and keeps an older one.
+/// A file that is known to be writable. It stays as it was until it is written: a run that ends
+/// before then leaves no empty file, and keeps an older file.
 pub(crate) struct OutputFile<'a> {
     path: &'a Path,
     file: File,
-    /// It was not there before, and is empty.
+    /// Whether the file was not there before, and is empty.
     fresh: bool,
 }
 
 impl<'a> OutputFile<'a> {
-    /// Opens or makes it.
+    /// Opens the file, or makes it.
     ///
     /// # Errors
     /// If it can't be written, or is another user's symbolic link.
@@ -43,7 +43,7 @@ impl<'a> OutputFile<'a> {
         Ok(Self { path, file, fresh })
     }
 
-    /// Replaces its content.
+    /// Replaces the file's content.
     ///
     /// # Errors
     /// If writing fails.
@@ -60,7 +60,7 @@ impl<'a> OutputFile<'a> {
     }
 }
 
-/// Whether a link of this user is followed.
+/// Whether a link of this owner is followed: root's and this user's are.
 fn is_trusted(owner: u32) -> bool {
     owner == 0 || owner == nix::unistd::geteuid().as_raw()
 }

@@ -8,12 +8,12 @@ use isthmus_net::grpc;
 use tokio::net::lookup_host;
 use tokio::time::timeout;
 
-/// How long an answer is waited for.
+/// How long to wait for an answer.
 const ANSWER: Duration = Duration::from_secs(5);
 /// The broker's name in its certificate.
 const BROKER: &str = "broker";
 
-/// Says if the address's name is known to no name server, of a grid that is just made.
+/// A warning if no name server knows the address of a grid that is just made; else `None`.
 pub(crate) async fn unknown(address: &str) -> Option<String> {
     match timeout(ANSWER, lookup_host(address)).await {
         Ok(Ok(_)) | Err(_) => None,
@@ -24,7 +24,7 @@ pub(crate) async fn unknown(address: &str) -> Option<String> {
     }
 }
 
-/// Says if the running broker isn't reached at its own address.
+/// A warning if the running broker isn't reached at its own address; else `None`.
 pub(crate) async fn doubt(state: &State) -> Option<String> {
     let address = &state.grid.address;
     let connecting = grpc::connect_unidentified(address, BROKER, state.authority.certificate().clone());

@@ -42,7 +42,7 @@ where
     Ok(all)
 }
 
-/// Splits a request with many names.
+/// Splits a request with many names into several requests.
 fn in_requests(records: Records) -> Vec<Records> {
     match records {
         // The agent may add its own name to the first.

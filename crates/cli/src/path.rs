@@ -16,8 +16,9 @@ pub(crate) struct Path {
     relay: String,
     failure: String,
     round_trip_ms: f64,
-    /// Absent if no transfer was measured.
+    /// Bandwidth from `from` to `to`; absent if no transfer was measured.
     sent_bytes_per_second: Option<u64>,
+    /// Bandwidth from `to` to `from`; absent if no transfer was measured.
     received_bytes_per_second: Option<u64>,
     /// The result of a direct connection to an address that a relay could not
     /// reach: "reachable", "filtered", or "unknown" for private addresses. Absent
@@ -47,7 +48,7 @@ impl Path {
         }
     }
 
-    /// The sites of its two ends.
+    /// The sites of the path's two ends.
     pub(crate) fn sites(&self) -> [&str; 2] {
         [site(&self.from), site(&self.to)]
     }
@@ -65,7 +66,7 @@ impl Path {
         lines
     }
 
-    /// In one line.
+    /// The measured path in one line.
     pub(crate) fn text(&self) -> String {
         let Self { from, to, failure, .. } = self;
         if !failure.is_empty() {
@@ -84,7 +85,7 @@ impl Path {
         )
     }
 
-    /// Dial, relay and route: "relay hub", "direct one-gateway".
+    /// The dial, the relay and the route in words: "relay hub", "direct one-gateway".
     fn way(&self) -> String {
         let mut words = vec![self.dial.as_str(), self.relay.as_str()];
         if self.route != "end-to-end" {

@@ -18,14 +18,15 @@ pub(crate) struct Site {
 pub(crate) struct Link {
     pub(crate) ends: [usize; 2],
     pub(crate) lines: Vec<String>,
-    /// The bytes that it carried, where they are known: it is drawn the wider.
+    /// The bytes that the link carried, if they are known: the more, the wider is its line.
     pub(crate) bytes: Option<u64>,
 }
 
 const STYLE: &str = "text{font-family:system-ui,'DejaVu Sans',sans-serif}";
 const INK: &str = "#1a1a1a";
 const FAINT: &str = "#555555";
-/// Of the colours that people with any colour vision distinguish (Okabe and Ito, 2008).
+/// Line and filling of a site that is up. People with any colour vision distinguish these colours
+/// (Okabe and Ito, 2008).
 const UP: [&str; 2] = ["#0072b2", "#e6f1f8"];
 const DOWN: [&str; 2] = ["#c04a00", "#fbeee6"];
 const BOX_HEIGHT: f64 = 84.0;
@@ -34,14 +35,14 @@ const SIZE: f64 = 13.0;
 const PADDING: f64 = 12.0;
 const MARGIN: f64 = 24.0;
 const TITLE_HEIGHT: f64 = 36.0;
-/// Of a letter, of its height: browsers differ, so it errs to the wide side.
+/// The width of a letter, as a share of its height. Browsers differ, so this errs to the wide side.
 const LETTER: f64 = 0.58;
 
 fn width_of(text: &str) -> f64 {
     text.chars().count() as f64 * SIZE * LETTER
 }
 
-/// Draws the sites on a circle, or two beside each other, with straight lines between.
+/// Draws the sites on a circle, or two sites beside each other, with straight lines between them.
 pub(crate) fn draw(title: &str, sites: &[Site], links: &[Link]) -> String {
     let longest =
         |lines: &mut dyn Iterator<Item = &String>| lines.map(|line| width_of(line)).fold(0.0, f64::max);
@@ -147,7 +148,8 @@ fn places(count: usize, box_width: f64, label_width: f64) -> Vec<(f64, f64)> {
     }
 }
 
-/// From 1.5 for nothing or unknown to 9 for a terabyte.
+/// The width of a link's line: from 1.5 for nothing or an unknown number of bytes to 9 for a
+/// terabyte.
 fn stroke(bytes: Option<u64>) -> f64 {
     let digits = bytes.filter(|bytes| *bytes > 0).map_or(0.0, |bytes| (bytes as f64).log10());
     1.5 + digits.clamp(0.0, 12.0) * 0.625

@@ -35,7 +35,7 @@ pub(crate) struct PlanArgs {
     json: bool,
 }
 
-/// The output of `--json`.
+/// The output of `isthmus plan --json`.
 #[derive(Debug, Serialize)]
 struct View {
     encrypted: bool,
@@ -44,7 +44,7 @@ struct View {
     left_out: Vec<LeftOut>,
     from: End,
     to: End,
-    /// Relays that are up.
+    /// How many relays are up.
     relays: u32,
     /// Set if a gateway answered by itself: steps that need the broker are left out.
     without_broker: Option<without_broker::View>,
@@ -61,7 +61,7 @@ struct Trunk {
 struct Step {
     dial: String,
     route: String,
-    /// Who encrypts: "agents" of the nodes, "gateways" of the sites, which see the
+    /// Who encrypts the data: "agents" of the nodes, "gateways" of the sites, which see the
     /// plaintext, or "none".
     encryption: &'static str,
     deadline_seconds: f64,
@@ -75,34 +75,32 @@ struct LeftOut {
     reason: String,
 }
 
-/// Facts about one end.
+/// Facts about one of the two nodes.
 #[derive(Debug, Serialize)]
 struct End {
     node: String,
-    /// What its site lets in, declared by its gateway: "open", "closed" or "auto".
+    /// What the node's site lets in, declared by its gateway: "open", "closed" or "auto".
     inbound: &'static str,
-    /// The address that is let in for its agent, if there is one.
+    /// The address that is let in for the node's agent, if there is one.
     outside_address: Option<String>,
-    /// How its ports are mapped on the way out, seen by relays (RFC 4787 section
-    /// 4.1).
+    /// How the node's ports are mapped on the way out, as relays have seen (RFC 4787 section 4.1).
     mapping: String,
-    /// What its site lets in to a port that it connects from (RFC 4787 section
-    /// 5).
+    /// What the node's site lets in to a port that the node connects from (RFC 4787 section 5).
     filtering: String,
-    /// Whether a relay reached its agent: at its address in the site, and at the one
+    /// Whether a relay reached the node's agent: at its address in the site, and at the address
     /// that is let in for it.
     reached: [String; 2],
-    /// The address that relays see, if known.
+    /// The node's address as relays see it, if known.
     seen_as: Option<String>,
-    /// Whether its site's gateway is attached to the broker.
+    /// Whether the gateway of the node's site is attached to the broker.
     attached: bool,
-    /// Whether its agent has the right to raw packets.
+    /// Whether the node's agent has the right to raw packets.
     can_traverse: bool,
-    /// Whether the node itself reaches the outside; none if not tried.
+    /// Whether the node itself reaches the outside; absent if not tried.
     way_out: Option<bool>,
-    /// The address at which other sites reach its site's gateway, if there is one.
+    /// The address at which other sites reach the gateway of the node's site, if there is one.
     gateway_outside: Option<String>,
-    /// Whether relays failed to reach that.
+    /// Whether relays failed to reach the gateway at that address.
     gateway_failed: bool,
 }
 
@@ -161,7 +159,7 @@ impl View {
             let deadline = format!("up to {} s", step.deadline_seconds);
             table.add_row([&format!("{}.", number + 1), &step.dial, &step.route, &deadline, &step.reason]);
         }
-        // Without a step, these are the reasons.
+        // Without a step, what is left out gives the reasons.
         let shown = if all || self.steps.is_empty() { &self.left_out[..] } else { &[] };
         for left in shown {
             table.add_row(["–", &left.dial, &left.route, "left out", &left.reason]);

@@ -14,9 +14,9 @@ const NICE: i32 = -10;
 /// The scheduling of threads and processes that a thread starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Children {
-    /// The same as that of the thread.
+    /// They are scheduled like the thread itself.
     Same,
-    /// The usual one: they may be programs.
+    /// They are scheduled as usual: they may be programs.
     Usual,
 }
 
@@ -51,9 +51,9 @@ pub(crate) fn run_soon_after_waking(children: Children) {
     }
 }
 
-/// Asks the same for the process's session: the kernel divides processors among
-/// sessions first (sched(7), autogroup). Does so only if the process leads its
-/// session, which it then shares with no shell. Jobs have sessions of their own.
+/// Asks the kernel for the low nice value for this process's session: processors are divided among
+/// sessions first (sched(7), autogroup). Does so only if the process leads its session, which it
+/// then shares with no shell. Jobs have sessions of their own.
 pub(crate) fn raise_own_session() {
     if nix::unistd::getsid(None) != Ok(nix::unistd::getpid()) {
         return;

@@ -20,24 +20,24 @@ use tokio::sync::watch;
 use crate::config::Config;
 use crate::standing::Writer;
 
-/// Its state directory, within the broker's.
+/// Name of the relay's state directory, within the broker's.
 pub(crate) const DIRECTORY: &str = "relay";
-/// Its name in the grid.
+/// The relay's name in the grid.
 const NAME: &str = "main";
-/// How long the token is good that it joins with at once.
+/// How long the token is good with which the relay joins at once.
 const TOKEN: Duration = Duration::from_secs(60);
-/// Pause after it has failed.
+/// Pause before the relay is started again after it has failed.
 pub(crate) const AGAIN: Duration = Duration::from_secs(30);
 
 /// Whether broker and relay listen at the same port, by their configuration.
 pub(crate) fn shares_port(Config { broker, relay, .. }: &Config) -> bool {
-    // Port 0 stands for any, another one for each.
+    // Port 0 stands for any port, a different one for each service.
     broker.listen == relay.listen && relay.listen.port() != 0
 }
 
-/// Runs the relay; never ends. Where it fails, the broker goes on without it. `begun` is called
-/// once it is ready or has failed. `broker` is where the broker listens, with the relay's share
-/// in that port, if it has one.
+/// Runs the relay; never ends. If the relay fails, the broker goes on without it. `begun` is called
+/// once the relay is ready or has failed. `broker` is where the broker listens, with the relay's
+/// share in that port, if it has one.
 pub(crate) async fn of_broker(
     state: State,
     config: &Config,
@@ -109,7 +109,8 @@ async fn run(
     }
 }
 
-/// The relay's identity, by a token of the broker's own.
+/// Joins the relay to the grid by a token that the broker makes for it. Returns the relay's
+/// identity.
 async fn join(state: &State, near: &str, directory: &Path) -> anyhow::Result<Credentials> {
     let invitation = Invitation {
         grid: state.grid.name.clone(),
@@ -128,12 +129,12 @@ async fn join(state: &State, near: &str, directory: &Path) -> anyhow::Result<Cre
     Ok(credentials)
 }
 
-/// The broker's address from its own machine.
+/// The broker's address as programs on the broker's own machine reach it.
 fn near(broker: SocketAddr) -> String {
     if broker.ip().is_unspecified() { format!("127.0.0.1:{}", broker.port()) } else { broker.to_string() }
 }
 
-/// Where nodes reach it at a port of its own: at the broker's host, and that port.
+/// Where nodes reach a relay with a port of its own: at the broker's host, and that port.
 fn address(grid: &str, relay: &RelayConfig) -> Option<String> {
     let (host, _) = grid.rsplit_once(':')?;
     Some(format!("{host}:{}", relay.listen.port()))

@@ -16,10 +16,10 @@ use anyhow::Context as _;
 use crate::local;
 use crate::output::{self, one_line};
 
-/// Input and signals that may wait for the network.
+/// How many messages with input and signals may wait for the network.
 const QUEUE: usize = 16;
 
-/// Which of a command's outputs.
+/// Which of its outputs a command has written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stream {
     Output,
@@ -45,16 +45,15 @@ impl Remote {
         Self { command, up_tx, up_rx }
     }
 
-    /// A sender of input and signals to it.
+    /// A sender of input and signals to the command.
     pub(crate) fn hand(&self) -> Hand {
         Hand(self.up_tx.clone())
     }
 
-    /// Runs it to its end; gives its exit status, or 128 + signal, or none if the
+    /// Runs the command to its end. Returns its exit status, or 128 + signal, or `None` if the
     /// connection broke. Dropping the future ends the command with all that it started.
     ///
-    /// # Errors
-    /// If it can't be run, or `sink` fails.
+    /// # Errors If the command can't be run, or `sink` fails.
     pub(crate) async fn run(
         self,
         agent: &mut LocalClient<Channel>,
@@ -67,7 +66,7 @@ impl Remote {
         let first = tokio_stream::once(ExecUp { kind: Some(Up::Command(command)) });
         let up = tokio_stream::StreamExt::chain(first, ReceiverStream::new(up_rx));
         let mut down = agent.exec(up).await.map_err(failed)?.into_inner();
-        // Held to the end: signals go over the same stream.
+        // The sender is held to the end: signals go over the same stream.
         let _up_tx = up_tx;
         loop {
             let message = match down.message().await {
@@ -99,12 +98,12 @@ impl Remote {
 }
 
 impl Hand {
-    /// Sends it input; `false` if the command has ended.
+    /// Sends the command input; `false` if it has ended.
     pub(crate) async fn input(&self, bytes: &[u8]) -> bool {
         self.give(Up::Stdin(bytes.to_vec())).await
     }
 
-    /// Ends its input.
+    /// Ends the command's input; `false` if the command has ended.
     pub(crate) async fn end_input(&self) -> bool {
         self.give(Up::StdinEnd(true)).await
     }
@@ -118,7 +117,7 @@ impl Hand {
     }
 }
 
-/// Words as one command line of the shell, with `exec`.
+/// The command line by which a shell runs these words as one command, with `exec`.
 pub(crate) fn shell_command(words: &[String]) -> String {
     let quoted = words.iter().map(|word| format!(" '{}'", word.replace('\'', r"'\''")));
     std::iter::once("exec".to_owned()).chain(quoted).collect()

@@ -60,11 +60,11 @@ pub(crate) struct BrokerArgs {
     pub(crate) with_relay: bool,
 }
 
-/// What a service has read before it serves.
+/// What a service has read before it begins to serve.
 pub(crate) struct Prepared {
     pub(crate) directory: PathBuf,
     pub(crate) config: Config,
-    /// None for a broker, whose state has them.
+    /// The service's identity; `None` for a broker, whose state has it.
     pub(crate) credentials: Option<Credentials>,
 }
 
@@ -95,26 +95,26 @@ impl Prepared {
     }
 }
 
-/// Which service to run.
+/// The services that this program can run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Service {
     /// The grid's central service.
     Broker,
     /// A site's front-end.
     Gateway,
-    /// A node.
+    /// The service on a node.
     Agent,
-    /// Splices connections of two sites.
+    /// The service that splices connections of two sites.
     Relay,
 }
 
 impl Service {
-    /// Name of its command and of its section in the configuration.
+    /// Name of the service's command and of its section in the configuration.
     pub(crate) fn name(self) -> &'static str {
         self.role().as_str()
     }
 
-    /// The service of a role; none of an administrator's.
+    /// The service that serves for members of a role; `None` for an administrator.
     pub(crate) fn of(role: Role) -> Option<Self> {
         match role {
             Role::Broker => Some(Self::Broker),
@@ -125,7 +125,7 @@ impl Service {
         }
     }
 
-    /// The options with which `isthmus up` starts it.
+    /// The options with which `isthmus up` starts the service.
     pub(crate) fn options(self) -> &'static [&'static str] {
         match self {
             Self::Broker => &["--with-relay"],
@@ -169,7 +169,7 @@ pub(crate) async fn run(
     let label = identity.grid_name().map_or_else(|| identity.name().to_string(), |name| name.to_string());
     let joined = credentials.upstream().to_owned();
     let agent = config.agent.clone();
-    // An agent hears of further gateways.
+    // An agent may hear of further gateways.
     let upstreams = move || match service {
         Service::Agent => agent.gateways(&joined).unwrap_or_default(),
         Service::Broker | Service::Gateway | Service::Relay => vec![joined.clone()],
@@ -294,13 +294,13 @@ fn start_logging() -> anyhow::Result<log::Flushed> {
         Err(_) => EnvFilter::new("info"),
     };
     let flushed = log::begin(output::Log).context("cannot start the log")?;
-    // It would escape the colours.
+    // The log would escape the control characters of colours.
     let lines = tracing_subscriber::fmt::layer().with_writer(|| log::Lines).with_ansi(false);
     tracing_subscriber::registry().with(filter).with(few_lines::Bound::default()).with(lines).init();
     Ok(flushed)
 }
 
-/// Ends with the first SIGTERM or SIGINT.
+/// A future that ends with the first SIGTERM or SIGINT.
 fn shutdown() -> anyhow::Result<impl Future<Output = ()> + Send> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot take signals")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot take signals")?;
@@ -320,7 +320,7 @@ fn ready() {
     notify(NotifyState::Ready);
 }
 
-/// Does nothing where there is no service manager.
+/// Tells the service manager a state; does nothing where there is none.
 fn notify(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
         tracing::warn!(%error, "cannot notify the service manager");

@@ -14,29 +14,30 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 const FILE: &str = "standing.json";
-/// Longest file that is read.
+/// Longest file that is read, in bytes.
 const LONGEST: u64 = 16 << 10;
-/// Of a reason, in characters.
+/// Most characters of a reason.
 const REASON: usize = 600;
 
-/// A service that has been cut off for so long has tried several times to attach again.
+/// A service that has been cut off for this time has tried several times to attach again.
 const LASTS: Duration = Duration::from_secs(3);
 
-/// How a service is.
+/// How a service is, by its own word.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Standing {
-    /// The process that has written it.
+    /// The id of the process that has written this.
     pub(crate) pid: u32,
-    /// The service serves.
+    /// Whether the service serves.
     pub(crate) ready: bool,
-    /// It is attached to the next one. A broker is when it is ready.
+    /// Whether the service is attached: an agent to its gateway, others to the broker. A broker is
+    /// attached once it is ready.
     pub(crate) attached: bool,
-    /// Since when it is attached, or isn't, in seconds since 1970.
+    /// Since when the service is attached, or isn't, in seconds since 1970.
     pub(crate) since: u64,
-    /// Why it isn't attached; empty as long as nothing has failed.
+    /// Why the service isn't attached; empty as long as nothing has failed.
     pub(crate) reason: String,
-    /// Its certificate is revoked.
+    /// Whether the service's certificate is revoked.
     pub(crate) revoked: bool,
 }
 
@@ -50,7 +51,7 @@ impl Standing {
         Ok(serde_json::from_str(&text).ok())
     }
 
-    /// What this process has written.
+    /// What the process of this id has written; `None` if another one wrote last, or none.
     ///
     /// # Errors
     /// As [`Standing::read`].
@@ -58,14 +59,14 @@ impl Standing {
         Ok(Self::read(directory)?.filter(|standing| standing.pid == pid))
     }
 
-    /// It is attached, or it is known why not: an attempt that fails just after the loss of an
-    /// attachment says little.
+    /// Whether the service is attached, or it is known why it isn't. An attempt that fails just
+    /// after the loss of an attachment says little.
     pub(crate) fn is_settled(&self, now: SystemTime) -> bool {
         let lasts = unix_seconds(now).saturating_sub(self.since) >= LASTS.as_secs();
         self.attached || self.revoked || (lasts && !self.reason.is_empty())
     }
 
-    /// "for 3m 2s: cannot reach …".
+    /// For how long the service hasn't been attached, and why: "for 3m 2s: cannot reach …".
     pub(crate) fn why_not(&self, now: SystemTime) -> String {
         let length = Duration::from_secs(unix_seconds(now).saturating_sub(self.since));
         let reason = if self.reason.is_empty() { "it is still trying" } else { &self.reason };
@@ -86,11 +87,10 @@ pub(crate) fn forget(directory: &Path) {
     let _ = std::fs::remove_file(directory.join(FILE));
 }
 
-/// A text file that this user has written, as far as `longest`; nothing else is followed,
-/// waited for or believed. None if there is none.
+/// The text of a file that this user has written, as far as `longest` bytes; `None` if there is no
+/// such file. Links aren't followed, and nothing is waited for.
 ///
-/// # Errors
-/// If it can't be read, or isn't this user's.
+/// # Errors If the file can't be read, or isn't this user's.
 pub(crate) fn own_file(path: &Path, longest: u64) -> anyhow::Result<Option<String>> {
     let mut options = std::fs::OpenOptions::new();
     let opened = options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
@@ -108,7 +108,7 @@ pub(crate) fn own_file(path: &Path, longest: u64) -> anyhow::Result<Option<Strin
     Ok(Some(String::from_utf8_lossy(&text).into_owned()))
 }
 
-/// Writes the file of one service.
+/// Writes the file in which a service tells how it is.
 pub(crate) struct Writer {
     path: PathBuf,
     standing: Standing,
@@ -120,7 +120,7 @@ impl Writer {
         Self { path: directory.join(FILE), standing }
     }
 
-    /// Writes how it is now, if that is new. A directory that can't be written is no
+    /// Writes how the service is now, if that is new. A directory that can't be written is no
     /// reason for a service to end.
     pub(crate) fn write(&mut self, state: &State, ready: bool) {
         let former = self.standing.clone();
@@ -134,7 +134,7 @@ impl Writer {
         }
     }
 
-    /// Writes each change; never returns.
+    /// Writes each change of the service; never returns.
     pub(crate) async fn keep(&mut self, attachment: &Attachment, mut ready: watch::Receiver<bool>) {
         let mut attached = attachment.watch();
         loop {

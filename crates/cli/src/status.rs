@@ -50,7 +50,7 @@ pub(crate) struct StatusArgs {
     watch: bool,
 }
 
-/// Nodes of a grid that are listed by default.
+/// The most nodes of a grid that are listed by default.
 const FEW_NODES: u64 = 64;
 
 /// Runs `isthmus status`.

@@ -31,34 +31,34 @@ pub(crate) struct TrunksArgs {
     json: bool,
 }
 
-/// The output of `--json`.
+/// The output of `isthmus trunks --json`.
 #[derive(Debug, Serialize)]
 struct View {
     trunks: Vec<Trunk>,
-    /// Trunks beyond those that are shown, and those that didn't answer in time.
+    /// How many trunks aren't shown: those beyond the most, and those that didn't answer in time.
     left_out: u32,
-    /// Those of this node's gateway with gateways of other sites.
+    /// The trunks of this node's gateway with gateways of other sites.
     site_trunks: Vec<Trunk>,
     site_left_out: u32,
-    /// Why the gateway hasn't told of its trunks; none if it has.
+    /// Why the gateway hasn't told of its trunks; absent if it has.
     site_failure: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
 struct Trunk {
     peer: String,
-    /// Whether this end dials it.
+    /// Whether this end made the trunk, and so dials its carriers.
     made_here: bool,
     route: String,
     dial: String,
     relay: String,
     age_seconds: f64,
-    /// For how long no carrier works; none while one does.
+    /// For how many seconds no carrier has worked; absent while one does.
     cut_seconds: Option<f64>,
     pauses: u32,
     paused_seconds: f64,
     streams: u32,
-    /// Bytes taken from programs and not acknowledged.
+    /// Bytes that were taken from programs and are not acknowledged.
     held_bytes: u64,
     /// Bytes that have come and were not read.
     unread_bytes: u64,
@@ -67,20 +67,21 @@ struct Trunk {
 
 #[derive(Debug, Serialize)]
 struct Carrier {
-    /// Whether it is for small frames alone.
+    /// Whether the carrier is for small frames alone.
     small: bool,
-    /// Whether its other end is heard.
+    /// Whether the carrier's other end is heard.
     live: bool,
     round_trip_ms: f64,
     congestion_window_bytes: u64,
     bytes_per_second: u64,
-    /// Bytes queued in the socket.
+    /// Bytes that wait in the carrier's socket.
     unsent_bytes: u64,
     data_segments: u64,
     retransmitted_segments: u64,
-    /// Retransmission timeouts; none where the kernel doesn't tell (before Linux 6.7).
+    /// How many retransmission timeouts the carrier had; absent where the kernel doesn't tell
+    /// (before Linux 6.7).
     timeouts: Option<u64>,
-    /// This end's address, and the other one's.
+    /// The addresses of this end and of the other one.
     ends: String,
 }
 

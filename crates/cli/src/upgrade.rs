@@ -11,7 +11,7 @@ use isthmus_wire::upgrade;
 use crate::config::Config;
 use crate::services::{Prepared, Service, ServiceArgs};
 
-/// Addresses with commas between them.
+/// Addresses with commas between them, as on the command line.
 #[derive(Debug, Clone)]
 pub(crate) struct Addresses(pub(crate) Vec<SocketAddr>);
 
@@ -20,7 +20,8 @@ pub(crate) fn addresses(text: &str) -> Result<Addresses, AddrParseError> {
     text.split(',').filter(|word| !word.is_empty()).map(str::parse).collect::<Result<_, _>>().map(Addresses)
 }
 
-/// What a process has before it begins to serve.
+/// What a service that can be replaced knows before it begins to serve: its program, and what a
+/// former program has left to it.
 #[derive(Debug)]
 pub(crate) struct Before {
     service: upgrade::Service,
@@ -28,12 +29,11 @@ pub(crate) struct Before {
     inherited: Option<Inherited>,
 }
 
-/// What a service may be replaced by, and has from a former program; none if it can't be
-/// replaced. One that was started in a terminal ends by SIGHUP, as the terminal's end
-/// sends that.
+/// What a service that can be replaced knows before it begins to serve; `None` if it can't be
+/// replaced. A service that was started in a terminal can't: it ends by SIGHUP, which the
+/// terminal's end sends.
 ///
-/// # Errors
-/// If the former program isn't one, or was another service.
+/// # Errors If what a former program has left can't be used, or that was another service.
 ///
 /// # Safety
 /// The process must have no other thread, and own no descriptor but standard input,
@@ -55,13 +55,13 @@ pub(crate) unsafe fn before(service: Service) -> anyhow::Result<Option<Before>> 
         return Ok(None);
     }
     if service != upgrade::Service::Agent {
-        // What an agent starts would begin with it blocked.
+        // Programs that an agent starts would begin with SIGHUP blocked.
         Hangups::block().context("cannot block SIGHUP")?;
     }
     Ok(Some(Before { service, program, inherited }))
 }
 
-/// The same, once the configuration is known.
+/// Whether and how the service can be upgraded, once the configuration is known.
 pub(crate) fn upgrades(before: Option<Before>, service: Service, config: &Config) -> Arc<Upgrades> {
     let Some(Before { service: kind, program, inherited }) = before else {
         return Arc::new(Upgrades::none());
@@ -73,7 +73,7 @@ pub(crate) fn upgrades(before: Option<Before>, service: Service, config: &Config
     Arc::new(Upgrades::new(kind, program, inherited, &wanted(service, config)))
 }
 
-/// Where a service listens that can be replaced.
+/// The addresses at which a service listens that can be replaced.
 fn wanted(service: Service, config: &Config) -> Vec<SocketAddr> {
     match service {
         Service::Gateway => config.gateway.listening().collect(),
@@ -82,11 +82,10 @@ fn wanted(service: Service, config: &Config) -> Vec<SocketAddr> {
     }
 }
 
-/// Tells the program whose place this one is to take that it can. That one has listeners
-/// at these addresses.
+/// Checks that this program can take the place of a running service, and tells that service so. The
+/// service has listeners at the addresses `held`.
 ///
-/// # Errors
-/// What would keep this one from serving.
+/// # Errors What would keep this program from serving.
 pub(crate) async fn check(service: Service, args: &ServiceArgs, held: &[SocketAddr]) -> anyhow::Result<()> {
     let Prepared { config, credentials, .. } = Prepared::load(service, args)?;
     match (service, credentials) {
@@ -105,7 +104,7 @@ pub(crate) async fn check(service: Service, args: &ServiceArgs, held: &[SocketAd
     Ok(())
 }
 
-/// Whether a listener can be opened at an address, once these are closed.
+/// Checks that a listener can be opened at an address, once those at `closed` are closed.
 fn check_free(address: SocketAddr, closed: &[SocketAddr]) -> anyhow::Result<()> {
     match TcpListener::bind(address) {
         Ok(_) => Ok(()),

@@ -9,14 +9,15 @@ use serde::Serialize;
 
 use crate::output::one_line;
 
-/// The same as JSON shows it.
+/// The JSON form of a gateway's word that it has answered by itself.
 #[derive(Debug, Serialize)]
 pub(crate) struct View {
-    /// Grid name of the gateway that answered.
+    /// The grid name of the gateway that answered.
     gateway: String,
-    /// For how long it hasn't reached the broker.
+    /// For how many seconds the gateway hasn't reached the broker.
     away_seconds: f64,
-    /// Age of what it answered of other sites, the oldest part; none if it had none.
+    /// Age in seconds of the oldest part of what the gateway answered of other sites; absent if it
+    /// had nothing of them.
     told_seconds: Option<f64>,
 }
 
@@ -31,7 +32,7 @@ impl View {
     }
 }
 
-/// One line about it.
+/// One line for the user about an answer that a gateway gave by itself.
 pub(crate) fn line(answer: &WithoutBroker) -> String {
     let time = |ms| humane(Duration::from_millis(ms));
     let (away, gateway) = (time(answer.away_ms), one_line(&answer.gateway));
@@ -42,7 +43,8 @@ pub(crate) fn line(answer: &WithoutBroker) -> String {
     line
 }
 
-/// Joins what is known of several answers: the latest one, with the oldest part of all.
+/// Joins what gateways told of themselves with several answers: the latest, with the oldest part of
+/// all.
 pub(crate) fn join(all: &mut Option<WithoutBroker>, answer: Option<WithoutBroker>) {
     if let Some(mut answer) = answer {
         let before = all.as_ref().and_then(|before| before.told_ms);

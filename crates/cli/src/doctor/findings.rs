@@ -10,9 +10,9 @@ use serde::Serialize;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
-    /// A problem; otherwise a hint.
+    /// Whether this is a problem; otherwise it is a hint.
     pub problem: bool,
-    /// The fact, and the remedy.
+    /// The fact, and what to do about it.
     pub text: String,
 }
 
@@ -24,7 +24,7 @@ fn hint(text: String) -> Finding {
     Finding { problem: false, text }
 }
 
-/// Findings about a site; `nodes` are those that are up.
+/// Findings about a site; `nodes` are its nodes that are up.
 pub(crate) fn of_site(site: &proto::Site, nodes: &[&proto::Node], relays: &[proto::Relay]) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !site.up {
@@ -61,7 +61,8 @@ pub(crate) fn of_site(site: &proto::Site, nodes: &[&proto::Node], relays: &[prot
     findings
 }
 
-/// A finding about the ports that a node is let out to.
+/// A finding about the ports outside that a node is let out to; `None` if nothing is wrong with
+/// them.
 pub(crate) fn of_egress(node: &str, egress: &Egress) -> Option<Finding> {
     let dropped = egress.dropped.contains(&AGENTS);
     dropped.then(|| {
@@ -230,7 +231,7 @@ mod tests {
         node
     }
 
-    /// First words of each finding, problems with an exclamation mark.
+    /// The texts of the findings, problems with an exclamation mark before.
     fn found(inbound: Inbound, words: &str) -> Vec<String> {
         let findings = of_node(inbound, &node(words));
         findings.iter().map(|f| format!("{}{}", if f.problem { "!" } else { "" }, f.text)).collect()

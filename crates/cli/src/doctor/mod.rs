@@ -40,7 +40,7 @@ enum DoctorCommand {
 enum Outcome {
     Healthy,
     Ill,
-    /// The command line names nothing in the grid; the message.
+    /// The command line names nothing in the grid. The text is the message for the user.
     Unknown(String),
 }
 

@@ -22,14 +22,14 @@ pub(crate) struct OverallArgs {
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Verdict {
-    /// Whether there is no problem.
+    /// Whether there is no problem in the grid.
     healthy: bool,
     sites: usize,
-    /// Those that are up.
+    /// How many nodes are up.
     nodes: usize,
-    /// Each once, with its remedy.
+    /// All problems, each once, with its remedy.
     problems: Vec<String>,
-    /// What would make better connections.
+    /// How many hints there are, by which connections would be better.
     hints: usize,
 }
 
@@ -45,7 +45,7 @@ impl Verdict {
     fn new(views: &[View]) -> Self {
         let mut problems: Vec<String> = Vec::new();
         for problem in views.iter().flat_map(View::problems) {
-            // Some are of the grid, and every site has them.
+            // Some problems are of the grid, and every site has them.
             if !problems.iter().any(|known| known == problem) {
                 problems.push(problem.to_owned());
             }

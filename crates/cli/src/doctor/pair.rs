@@ -18,9 +18,9 @@ use crate::path::Path;
 
 /// How long one measurement may take: every step of a plan, and the transfers.
 const DEADLINE: Duration = Duration::from_secs(70);
-/// How long the first direction is measured alone.
+/// How long the first direction is measured alone, if it takes so long.
 const ALONE: Duration = Duration::from_secs(3);
-/// Pause between two requests for the result.
+/// Pause between two requests for a measurement's result.
 const PAUSE: Duration = Duration::from_millis(300);
 
 /// Open a test connection between two sites or nodes in both directions, and
@@ -47,7 +47,7 @@ pub(crate) struct PairArgs {
     json: bool,
 }
 
-/// The output of `--json`.
+/// The output of `isthmus doctor pair --json`.
 #[derive(Debug, Serialize)]
 struct View {
     healthy: bool,
@@ -62,10 +62,10 @@ struct Direction {
     left_out: Vec<Step>,
     /// Steps that failed before the one that worked, with their errors.
     failed: Vec<String>,
-    /// Absent if there is no measurement.
+    /// The last measurement; absent if there is none.
     measured: Option<Path>,
     findings: Vec<Finding>,
-    /// Why the caller may not have it measured.
+    /// Why the caller may not have this direction measured; `None` if it may.
     #[serde(skip)]
     refused: Option<String>,
 }
@@ -91,8 +91,9 @@ pub(super) async fn run(args: PairArgs) -> anyhow::Result<Outcome> {
     Ok(if healthy { Outcome::Healthy } else { Outcome::Ill })
 }
 
-/// Both directions, one after the other, for each takes bandwidth; but the second doesn't
-/// wait for one that hangs. Or that there is no such pair.
+/// Tries both directions, one after the other, for each takes bandwidth. But the second direction
+/// doesn't wait longer than [`ALONE`] for the first. The inner error tells that there is no such
+/// pair.
 async fn directions(grid: &Grid, args: &PairArgs) -> anyhow::Result<Result<[Direction; 2], String>> {
     let (a, b) = match (node(grid, &args.a).await?, node(grid, &args.b).await?) {
         (Ok(a), Ok(b)) if a == b => return Ok(Err(format!("both are {a}"))),
@@ -101,12 +102,12 @@ async fn directions(grid: &Grid, args: &PairArgs) -> anyhow::Result<Result<[Dire
     };
     let (done_tx, done_rx) = oneshot::channel::<()>();
     let there = async {
-        // Dropped when it is done.
+        // Dropped when the first direction is done.
         let _done_tx = done_tx;
         direction(grid, args.dry_run, &a, &b).await
     };
     let back = async {
-        // Late or done, it is this one's turn.
+        // The first direction is done or takes long: it is the second one's turn.
         let _ = tokio::time::timeout(ALONE, done_rx).await;
         direction(grid, args.dry_run, &b, &a).await
     };
@@ -114,7 +115,8 @@ async fn directions(grid: &Grid, args: &PairArgs) -> anyhow::Result<Result<[Dire
     Ok(Ok([there, back]))
 }
 
-/// The node that the command line names.
+/// The grid name of the node that a text of the command line names, itself or by its site. The
+/// inner error tells that there is no such node.
 async fn node(grid: &Grid, text: &str) -> anyhow::Result<Result<String, String>> {
     let found = grid.list(Records::Nodes(filter(text))).await?.nodes;
     // The first node of its site.
@@ -127,7 +129,7 @@ async fn node(grid: &Grid, text: &str) -> anyhow::Result<Result<String, String>>
     }))
 }
 
-/// The node, or the site's nodes that are up.
+/// The filter for a node, or for the nodes of a site that are up.
 fn filter(text: &str) -> NodeFilter {
     let text = text.to_owned();
     match text.contains('.') {
@@ -145,7 +147,7 @@ async fn direction(grid: &Grid, dry_run: bool, from: &str, to: &str) -> anyhow::
     let (measured, refused) = match measured(grid, request).await {
         Ok(measured) => (measured, None),
         Err(error) => match error.downcast::<Failure>() {
-            // It starts at another owner's node.
+            // This direction starts at another owner's node.
             Ok(failure) if failure.refused => (None, Some(failure.to_string())),
             Ok(failure) => return Err(failure.into()),
             Err(error) => return Err(error),
@@ -166,7 +168,8 @@ async fn direction(grid: &Grid, dry_run: bool, from: &str, to: &str) -> anyhow::
     })
 }
 
-/// A refusal is a note if the other direction was measured; else nothing was.
+/// Makes findings of refusals. A refusal is a hint if the other direction was measured, and a
+/// problem if both were refused.
 fn note_refusals(directions: &mut [Direction]) {
     let problem = directions.iter().all(|direction| direction.refused.is_some());
     for direction in directions {
@@ -174,7 +177,8 @@ fn note_refusals(directions: &mut [Direction]) {
     }
 }
 
-/// Has it measured, if the request starts that, and waits for the result.
+/// Has a way measured, if the request starts that, and waits for the result. Returns the last
+/// measurement, if there is one.
 async fn measured(grid: &Grid, request: MeasureRequest) -> anyhow::Result<Option<proto::PathReport>> {
     let started = Instant::now();
     let mut reply = grid.measure(request.clone()).await?;
@@ -192,7 +196,7 @@ async fn measured(grid: &Grid, request: MeasureRequest) -> anyhow::Result<Option
     Ok(reply.last)
 }
 
-/// Problems of a way, and hints.
+/// Problems of a way, and hints, by its plan and its last measurement.
 fn findings(plan: &proto::Plan, measured: Option<&proto::PathReport>, dry_run: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut add = |problem, text: String| findings.push(Finding { problem, text });
@@ -222,7 +226,7 @@ fn findings(plan: &proto::Plan, measured: Option<&proto::PathReport>, dry_run: b
 }
 
 impl Direction {
-    /// `verbose`: with the reasons of the plan.
+    /// The text for people; with `verbose`, it has the reasons of the plan's steps.
     fn text(&self, verbose: bool) -> String {
         let mut text = format!("{} to {}\n", self.from, self.to);
         if verbose {

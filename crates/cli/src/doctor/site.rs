@@ -32,22 +32,22 @@ pub(crate) struct SiteArgs {
     json: bool,
 }
 
-/// The output of `--json`, one for each site.
+/// The output of `isthmus doctor site --json` for one site.
 #[derive(Debug, Serialize)]
 pub(crate) struct View {
     site: String,
-    /// Whether its gateway is attached.
+    /// Whether the site's gateway is attached to the broker.
     up: bool,
-    /// Declared by its gateway: "open", "closed" or "auto".
+    /// What the site lets in, declared by its gateway: "open", "closed" or "auto".
     inbound: &'static str,
-    /// Whether there is no problem.
+    /// Whether the site has no problem.
     healthy: bool,
     findings: Vec<Finding>,
     nodes: Vec<Node>,
-    /// The address at which other sites reach its gateway, and whether a relay
-    /// reaches it; absent if the gateway has no port outside.
+    /// The address at which other sites reach the site's gateway, and whether a relay reaches it.
+    /// Absent if the gateway has no port outside.
     gateway_outside: Option<Reached>,
-    /// Measurements on a user's request.
+    /// Measurements of ways that users have asked for.
     paths: Vec<Path>,
     /// The last background measurement to each other site.
     to_sites: Vec<Path>,
@@ -58,28 +58,29 @@ pub(crate) struct View {
 #[derive(Debug, Serialize)]
 struct Node {
     node: String,
-    /// Its agent's address in the site.
+    /// The address of the node's agent in the site.
     address: String,
-    /// The address that relays see.
+    /// The node's address as relays see it; absent if no relay has seen it.
     seen_as: Option<String>,
-    /// RFC 4787 section 4.1.
+    /// How the node's ports are mapped on the way out (RFC 4787 section 4.1).
     mapping: String,
-    /// RFC 4787 section 5.
+    /// What is let in to a port that the node connects from (RFC 4787 section 5).
     filtering: String,
     /// What happens to packets that aren't let in: "dropped", "reset".
     unsolicited: String,
-    /// Whether it gets out: "yes", "no", "unknown".
+    /// Whether the node gets out: "yes", "no", "unknown".
     way_out: String,
-    /// Of the ports that are tried, those that are let out, and those that aren't,
-    /// as far as known; 61001 stands for all others.
+    /// Of the ports outside that are tried: those that the node is let out to, as far as known.
+    /// Port 61001 stands for all others.
     let_out: Vec<u16>,
+    /// Of the ports outside that are tried: those that the node isn't let out to, as far as known.
     dropped: Vec<u16>,
-    /// Whether a relay reached its agent at the address in the site.
+    /// Whether a relay reached the node's agent at its address in the site.
     own: Reached,
-    /// Whether a relay reached it at the address that is let in or forwarded.
+    /// Whether a relay reached the node's agent at the address that is let in or forwarded.
     outside: Reached,
     relays: Vec<Relay>,
-    /// Gateways of other sites, in the same form.
+    /// Gateways of other sites, in the same form as relays.
     gateways: Vec<Relay>,
     found_out_unix_ms: u64,
 }
@@ -113,12 +114,13 @@ pub(super) async fn run(args: SiteArgs) -> anyhow::Result<Outcome> {
     Ok(if healthy { Outcome::Healthy } else { Outcome::Ill })
 }
 
-/// All sites.
+/// The views of all sites of the grid.
 pub(super) async fn all(grid: &Grid) -> anyhow::Result<Vec<View>> {
     views(grid, None).await?.map_err(anyhow::Error::msg)
 }
 
-/// The site, or all of them; or that there is none of this name.
+/// The view of the wanted site, or those of all sites. The inner error tells that there is no site
+/// of this name.
 async fn views(grid: &Grid, wanted: Option<&str>) -> anyhow::Result<Result<Vec<View>, String>> {
     let names = wanted.into_iter().map(str::to_owned).collect();
     let sites = grid.list(Records::Sites(SiteFilter { names })).await?.sites;
@@ -132,11 +134,11 @@ async fn views(grid: &Grid, wanted: Option<&str>) -> anyhow::Result<Result<Vec<V
     Ok(Ok(views))
 }
 
-/// The records of a site.
+/// The broker's records from which a site's view is made.
 struct Known {
-    /// Those that are up, with their findings.
+    /// The site's nodes that are up, with what they have found out.
     nodes: Vec<proto::Node>,
-    /// With the ports of their hosts that have answered nodes of other sites.
+    /// All relays, with the ports of their hosts that have answered nodes of other sites.
     relays: Vec<proto::Relay>,
     paths: Vec<proto::PathReport>,
     to_sites: Vec<proto::PathReport>,
@@ -228,7 +230,7 @@ impl View {
                 text.push_str(&format!(" {} to gateways: {}\n", node.node, list(&node.gateways)));
             }
         }
-        // One measurement may be both.
+        // One measurement may be in both lists.
         let mut paths: Vec<_> = self.to_sites.iter().chain(&self.paths).map(Path::text).collect();
         paths.sort();
         paths.dedup();
@@ -250,7 +252,7 @@ fn answered_others(relay: &proto::Relay) -> Answers {
     Answers { relay: relay.name.clone(), answered: answered.collect(), silent: Vec::new() }
 }
 
-/// The ports outside that answered a node.
+/// The ports outside that have answered a node, and those that haven't.
 fn answers(node: &proto::Node) -> Vec<Answers> {
     seen::answers_from_wire(node.seen.as_ref().map_or(&[], |seen| &seen.egress))
 }
@@ -281,7 +283,7 @@ impl Node {
         Egress { let_out: self.let_out.clone(), dropped: self.dropped.clone() }
     }
 
-    /// The addresses at which it was reached, or the failures.
+    /// The addresses at which the node was reached, or the failures; "-" if none was tried.
     fn reached(&self) -> String {
         let tried = [&self.own, &self.outside].into_iter().filter(|reached| !reached.address.is_empty());
         let texts: Vec<_> = tried

@@ -19,9 +19,9 @@ use crate::config::StateArgs;
 use crate::output::print;
 use crate::status::table;
 
-/// The budget of one call.
+/// How long the broker may take to answer one call.
 const BUDGET: Duration = Duration::from_secs(20);
-/// Most pages of one list, if a faulty broker never ends it.
+/// Most pages of one list: a faulty broker may never end it.
 const MOST_PAGES: usize = 4096;
 
 /// List the grid's members with their certificates.
@@ -75,12 +75,12 @@ struct Line {
     ends: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     revoked: Option<u64>,
-    /// Of one that was just revoked: what became of the site's token by which it joined.
+    /// For a member that was just revoked: what became of the site's token by which it joined.
     #[serde(flatten)]
     token: Option<Token>,
 }
 
-/// A site's token by which a member joined that is revoked.
+/// A site's token by which a revoked member had joined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 struct Token {
     #[serde(rename = "token_closed")]
@@ -90,7 +90,7 @@ struct Token {
 }
 
 impl Token {
-    /// What became of it, and what to do.
+    /// What became of the token, and what to do. `members` are those that had joined by it.
     fn told(self, members: &str) -> String {
         if self.closed {
             return format!(
@@ -147,7 +147,7 @@ fn date(time: Option<u64>) -> String {
     humantime::format_rfc3339_seconds(time).to_string()
 }
 
-/// Members, and of those that were revoked what became of their tokens.
+/// Prints members, and what became of the tokens by which revoked ones had joined.
 fn show(members: Vec<(Member, Option<Token>)>, json: bool) -> anyhow::Result<()> {
     let now = unix_seconds(SystemTime::now());
     let lines = || members.iter().cloned().map(|(member, token)| Line { token, ..Line::new(member) });

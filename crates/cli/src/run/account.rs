@@ -21,34 +21,35 @@ pub(crate) struct Account {
     pub job: String,
     /// The command's exit status.
     pub status: i32,
-    /// From the start of the command to its end.
+    /// Seconds from the start of the command to its end.
     pub seconds: f64,
-    /// From the start of the command to the last connection of the start; none if
-    /// there was no connection.
+    /// Seconds from the start of the command to the last connection of the start; absent if there
+    /// was no connection.
     pub wire_up_seconds: Option<f64>,
-    /// Ranks: those that ran, or else those asked for; none if the command line doesn't
-    /// give their number either.
+    /// How many ranks ran, or else how many were asked for; absent if the command line doesn't give
+    /// their number either.
     pub ranks: Option<u64>,
-    /// The ranks that ran on each node; none unless all are known.
+    /// How many ranks ran on each node; absent unless all are known.
     pub ranks_by_node: Option<Vec<NodeRanks>>,
-    /// What to tell of nodes without ranks.
+    /// What to tell the user of nodes without ranks.
     #[serde(skip)]
     idle: Option<String>,
-    /// Nodes that ranks could run on.
+    /// How many nodes ranks could run on.
     pub nodes: usize,
-    /// Their sites.
+    /// The sites of these nodes.
     pub sites: Vec<String>,
-    /// Processes that had to be killed at the end.
+    /// How many processes had to be killed at the end.
     pub processes_killed: u32,
     /// How sites were joined; without connections within one site.
     pub pairs: Vec<Pair>,
     /// How each two nodes of different sites were joined.
     pub node_pairs: Vec<Pair>,
-    /// Connections within sites.
+    /// How many connections there were within sites.
     pub connections_within_sites: u64,
-    /// Their bytes, both ways together; none if the kernel has not told.
+    /// Bytes of the connections within sites, both ways together; absent if the kernel has not
+    /// told.
     pub bytes_within_sites: Option<u64>,
-    /// There may have been more.
+    /// Whether there may have been more bytes within sites than are counted.
     pub bytes_within_sites_least: bool,
     /// What ended the job, if it wasn't the command itself.
     pub ended_by: Option<String>,
@@ -56,9 +57,9 @@ pub(crate) struct Account {
     pub bypasses: Vec<Bypass>,
     /// Sites that were cut off for a while.
     pub pauses: Vec<Pauses>,
-    /// What the MPI library has done; none without it.
+    /// What the MPI library has done; absent for a job without it.
     pub collectives: Option<Collectives>,
-    /// How long each phase took.
+    /// How long each phase of the job's start took.
     pub timing: Timing,
 }
 
@@ -68,19 +69,20 @@ pub(crate) struct Outcome<'a> {
     pub job: String,
     /// The command's exit status.
     pub status: i32,
-    /// From start to end.
+    /// Time from the start of the command to its end.
     pub took: Duration,
-    /// From the start of the command to the last connection of the start.
+    /// Time from the start of the command to the last connection of the start; `None` if there was
+    /// no connection.
     pub wire_up: Option<Duration>,
-    /// Ranks asked for.
+    /// How many ranks the command line asks for, if it gives their number.
     pub ranks: Option<u64>,
-    /// Where they ran, if that is known.
+    /// Where the ranks ran, if that is known.
     pub placement: Option<Placement>,
-    /// The user has named the launcher's nodes: those without ranks are meant to have none.
+    /// Whether the user has named the launcher's nodes: those without ranks are meant to have none.
     pub is_placed: bool,
-    /// The job's nodes.
+    /// The job's nodes, the head first.
     pub nodes: &'a [JobNode],
-    /// Processes killed at the end.
+    /// How many processes had to be killed at the end.
     pub processes_killed: u32,
     /// What ended the job, if it wasn't the command itself.
     pub ended_by: Option<String>,
@@ -88,7 +90,7 @@ pub(crate) struct Outcome<'a> {
     pub bypasses: Vec<Bypass>,
     /// Sites that were cut off for a while.
     pub pauses: Vec<Pauses>,
-    /// What the MPI library has done; none without it.
+    /// What the MPI library has done; `None` for a job without it.
     pub collectives: Option<Collectives>,
 }
 
@@ -126,7 +128,7 @@ impl Account {
         }
     }
 
-    /// A picture of the sites and of how each two were joined.
+    /// A picture (SVG) of the sites, and of how each two of them were joined.
     pub(crate) fn picture(&self, title: &str) -> String {
         let at = |name: &str| self.sites.iter().position(|site| site == name);
         let ranks = |name: &str| -> Option<u64> {
@@ -155,13 +157,13 @@ impl Account {
         picture::draw(title, &self.sites.iter().map(drawn).collect::<Vec<_>>(), &links)
     }
 
-    /// The account for people; `verbose` with every pair of nodes.
+    /// The account for people; with `verbose`, it has every pair of nodes.
     pub(crate) fn text(&self, verbose: bool) -> String {
         let all = (self.nodes as u64, self.sites.len() as u64);
         let (nodes, sites) = self.ranks_by_node.as_deref().map_or(all, spread_over);
         let ranks = match (&self.ranks_by_node, self.ranks) {
             (Some(_), Some(ranks)) => format!("{} on ", count(ranks, "rank")),
-            // The launcher may have started them anywhere.
+            // The launcher may have started ranks anywhere.
             (None, Some(ranks)) => format!("{} asked for; ", count(ranks, "rank")),
             (_, None) => String::new(),
         };

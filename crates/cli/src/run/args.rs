@@ -114,8 +114,8 @@ pub(crate) struct RunArgs {
     pub(super) command: Vec<String>,
 }
 
-/// Says of an option that `isthmus run` doesn't have where one of the launcher belongs. clap's
-/// own tip would have the option be the command.
+/// Adds a tip to clap's error for an unknown option, which may be one of the launcher. clap's own
+/// tip would take the option for the command.
 pub(crate) fn explain(error: &mut clap::Error) {
     if error.kind() != ErrorKind::UnknownArgument {
         return;

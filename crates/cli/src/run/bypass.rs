@@ -8,21 +8,21 @@ use serde::Serialize;
 
 use crate::format::site;
 
-/// Two nodes, or one and something unknown, joined past isthmus.
+/// A connection past isthmus, between two nodes or of one node with an unknown other end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Bypass {
     /// The nodes' grid names; only one if the other is unknown.
     pub nodes: Vec<String>,
-    /// "TCP", "RDMA" or "shared memory".
+    /// By what the nodes are joined: "TCP", "RDMA" or "shared memory".
     pub means: &'static str,
-    /// Addresses, a device, or a file.
+    /// What was seen: two addresses, a device, or a file.
     pub seen: String,
-    /// A process that uses it, "name (pid)".
+    /// A process that uses the connection, "name (pid)".
     pub process: String,
 }
 
-/// Connections past isthmus, one of each kind per pair of nodes. Others, such as
-/// one to a licence server, don't count.
+/// Connections past isthmus, one of each kind per pair of nodes. Connections to other machines,
+/// such as a licence server, don't count.
 pub(super) fn bypasses(links: &[Links], nodes: &[Node]) -> Vec<Bypass> {
     let mut found: Vec<Bypass> = Vec::new();
     let mut add = |mut nodes: Vec<String>, means, seen: String, process: &str| {
@@ -62,7 +62,7 @@ pub(super) fn bypasses(links: &[Links], nodes: &[Node]) -> Vec<Bypass> {
     found
 }
 
-/// The other node of the same site that has this address.
+/// The grid name of the other node of the same site that has this address.
 fn at(remote: &str, own: &str, nodes: &[Node]) -> Option<String> {
     let remote: IpAddr = remote.parse::<SocketAddr>().ok()?.ip();
     let has = |node: &&Node| {

@@ -12,12 +12,13 @@ use crate::without_broker::join;
 pub(super) struct Candidates {
     /// Grid name of the agent's own node.
     pub own: String,
-    /// The agent's own node, those named, and those of the sites named; of all
-    /// sites if nothing is named. In the order of their virtual addresses.
+    /// The nodes to choose from: the agent's own, those named, and those of the sites named; of all
+    /// sites if nothing is named. They are in the order of their virtual addresses.
     pub nodes: Vec<Node>,
-    /// Those of the named sites that exist.
+    /// The names of the named sites that exist.
     pub sites: Vec<String>,
-    /// Set if the gateway answered by itself.
+    /// What a gateway told of itself if it answered in the broker's place; `None` if the broker
+    /// answered.
     pub without_broker: Option<WithoutBroker>,
 }
 
@@ -25,8 +26,7 @@ impl Candidates {
     /// Fetches the records: nodes that are named, and those of sites that have the own
     /// node's owner.
     ///
-    /// # Errors
-    /// That of `list`, which fetches all records of one kind.
+    /// # Errors The error of `list`, which fetches all records of one kind.
     pub(super) async fn of<F, E>(wanted: &[String], list: impl Fn(Records) -> F) -> Result<Self, E>
     where
         F: Future<Output = Result<ListReply, E>>,
@@ -40,7 +40,7 @@ impl Candidates {
             join(&mut without_broker, found.without_broker);
             sites.extend(found.sites.into_iter().map(|site| site.name));
         }
-        // What is no site may be a node of the own one.
+        // A name of no site may be that of a node of the own site.
         let beside: Vec<_> =
             bare.iter().filter(|name| !sites.contains(name)).map(|name| beside(name, &own)).collect();
         if !beside.is_empty() {
@@ -71,7 +71,7 @@ impl Candidates {
     }
 }
 
-/// The grid name of a node in the site of another one.
+/// The grid name of the node with this name in the own node's site.
 fn beside(node: &str, own: &str) -> String {
     format!("{node}.{}", site(own))
 }

@@ -7,35 +7,36 @@ use serde::Serialize;
 
 use crate::format::{bytes, count};
 
-/// Operations and pairs of sites on one line.
+/// Most operations, or pairs of sites, on one line.
 const NAMED_MAX: usize = 16;
 
 /// What the MPI library has done in the ranks that have ended in order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Collectives {
-    /// Ranks that have told.
+    /// How many ranks have reported.
     pub ranks: u32,
     /// Calls of each operation with each algorithm, of all ranks together.
     pub calls: Vec<Calls>,
-    /// Messages of the library itself between sites. Those of native collectives aren't
+    /// Messages of the library itself between sites. Messages of the MPI's own collectives aren't
     /// among them.
     pub between_sites: Vec<Crossing>,
-    /// What any algorithm would have had to send between sites for the same calls.
+    /// Messages that any algorithm would have had to send between sites for the same calls.
     pub least_messages: u64,
+    /// Bytes that any algorithm would have had to send between sites for the same calls.
     pub least_bytes: u64,
-    /// Topologies whose ranks could have been put into a better order; none if there are none.
+    /// Topologies whose ranks could have been put into a better order; absent if there are none.
     pub reorderable: Option<Reordering>,
-    /// Those whose ranks were.
+    /// Topologies whose ranks were put into a better order; absent if there are none.
     pub reordered: Option<Reordering>,
 }
 
-/// Topologies of the program's with `reorder`.
+/// Topologies that the program has made with `reorder`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Reordering {
     pub topologies: u64,
-    /// Of their edges between sites, as ranks come.
+    /// Weight of their edges between sites, with the ranks as the program has them.
     pub weight: u64,
-    /// The same in the better order.
+    /// Weight of their edges between sites, with the ranks in the better order.
     pub weight_reordered: u64,
 }
 
@@ -49,7 +50,7 @@ impl From<proto::Reordering> for Reordering {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Calls {
     pub operation: String,
-    /// `native`: the MPI's own.
+    /// The algorithm's name; `native` for the MPI's own.
     pub algorithm: String,
     pub calls: u64,
 }
@@ -86,7 +87,7 @@ impl Collectives {
         }
     }
 
-    /// Lines on topologies of the program's.
+    /// Lines on the program's topologies with `reorder`.
     fn reordering(&self) -> String {
         let whose = |of: &Reordering| match of.topologies {
             1 => "1 topology with `reorder`: its edges between sites weigh".to_owned(),
@@ -107,7 +108,8 @@ impl Collectives {
         text
     }
 
-    /// Lines of the account; `expected` if ranks have run to their ends, at several sites.
+    /// The account's lines on collectives. `expected` says that ranks have run to their ends, at
+    /// several sites.
     pub(super) fn text(&self, expected: bool) -> String {
         if self.ranks == 0 {
             let line = "  collectives: no rank has used MPI through isthmus' library; if the program links its MPI \

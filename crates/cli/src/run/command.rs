@@ -17,7 +17,7 @@ use isthmus_wire::sanitizer;
 use super::mpi::{self, Launcher};
 use super::programs::Wanted;
 
-/// Which MPI's launcher the command is; none for any other command.
+/// Which MPI's launcher the command is; `None` for any other command.
 ///
 /// # Errors
 /// If its name is that of a launcher, and it is missing or not supported.
@@ -76,7 +76,7 @@ pub(crate) fn program_check(wanted: &[Wanted]) -> ProgramCheck {
     }
 }
 
-/// The command itself, if it can't be carried on this node.
+/// The command itself, if it can't be carried on this node; else nothing.
 pub(super) fn uncarried(command: &[String], node: &str) -> Vec<UncarriedProgram> {
     let check =
         ProgramCheck { programs: command.first().cloned().into_iter().collect(), ..program_check(&[]) };

@@ -16,36 +16,37 @@ use nix::sys::signal::Signal;
 use super::signals::Received;
 use crate::format::site;
 
-/// One blow hits processes one after another within this time: a batch system that ends
-/// them, or a machine that goes down.
+/// Within this time one blow hits processes one after another: a batch system that ends them, or a
+/// machine that goes down.
 const BLOW: Duration = Duration::from_secs(2);
-/// A call may wait so long for what has run out: as long as a kernel tries to connect.
+/// How long a call may wait for a resource that has run out: as long as a kernel tries to connect.
 const SHORTAGE: Duration = Duration::from_secs(127);
-/// As many lost nodes are named one by one.
+/// Most lost nodes that are named one by one.
 const NAMED: usize = 2;
-/// Events that are kept: the culprit is among the first. Lost nodes are counted for the user.
+/// Most events that are kept: the culprit is among the first. Lost nodes are counted for the user.
 const EVENTS_MAX: usize = 4096;
-/// The same of one class but lost nodes: thousands of ranks may end because of one node,
-/// whose silence takes seconds.
+/// Most events of one class that are kept, apart from lost nodes. Thousands of ranks may end
+/// because of one node, whose silence takes seconds.
 const ALIKE_MAX: usize = 64;
-/// A launcher that starts a daemon so long after an event wasn't ended by it: a script may
+/// A launcher that starts a daemon so long after an event wasn't ended by that event. A script may
 /// start one launcher after another.
 const SURVIVED: Duration = Duration::from_secs(5);
-/// What ends so long after an interrupt wasn't ended by it: the command decided to go on.
+/// A command that ends so long after an interrupt wasn't ended by it: the command decided to go on.
 const INTERRUPT: Duration = Duration::from_secs(60);
 /// Signals by which a program ends itself, mostly since something else is amiss.
 const OWN: [i32; 5] = [libc::SIGABRT, libc::SIGPIPE, libc::SIGTERM, libc::SIGHUP, libc::SIGINT];
-/// Signals of a program's own fault. What starts ranks may fail so when its job ends.
+/// Signals of a program's own fault. A process that starts ranks may fail by them when its job
+/// ends.
 const FAULTS: [i32; 5] = [libc::SIGABRT, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
 
 /// Something that may have ended a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Event {
-    /// A signal to `isthmus run`.
+    /// `isthmus run` got a signal.
     Signal(Received),
-    /// A node was lost.
+    /// An agent reported that a node was lost.
     NodeLost(NodeLost),
-    /// This node's agent was lost, or nodes were cut off, in words.
+    /// This node's agent was lost, or nodes were cut off; the text tells which.
     Lost(String),
     /// A rank ended badly, not by its launcher.
     Rank(RankEnded),
@@ -53,17 +54,18 @@ pub(super) enum Event {
     Command(CommandKilled),
     /// A launcher was killed, or told to end.
     Launcher(CommandKilled),
-    /// A node lacks something, in words. That alone ends no job.
+    /// A node lacks a resource; the text tells which. That alone ends no job.
     Short(String),
-    /// A connection couldn't be made, in words.
+    /// A connection couldn't be made; the text tells why.
     Unconnected(String),
-    /// The command on one of several nodes failed, in words.
+    /// With `--each`, the command on one of several nodes failed; the text tells how.
     Each(String),
-    /// Nothing is heard of this node, which stands for a site, as the command ends.
+    /// As the command ends, nothing is heard of this node, which stands for a site.
     Silent(String),
 }
 
-/// How much an event explains: one of a later class may follow from one of an earlier.
+/// The class of an event. An event may follow from one of an earlier class, never from one of a
+/// later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
     Signal,
@@ -73,12 +75,12 @@ enum Class {
     Launcher,
     Short,
     Unconnected,
-    /// A launcher, or its daemon, failed by a fault of its own.
+    /// A launcher, or its daemon, ended by a signal of a fault of its own.
     StarterFailed,
     RankAborted,
     RankExited,
     Each,
-    /// What a launcher's cleanup kills is among these.
+    /// Another command was killed: perhaps by a launcher's cleanup.
     Command,
     Silent,
 }
@@ -111,7 +113,7 @@ impl Event {
         }
     }
 
-    /// The node at which it happened, of processes.
+    /// The node at which the event happened; `None` unless it is a process's end.
     fn node(&self) -> Option<&str> {
         match self {
             Self::Rank(ended) => Some(&ended.node),
@@ -120,7 +122,7 @@ impl Event {
         }
     }
 
-    /// Whether a job can go on after it.
+    /// Whether a job can go on after the event.
     fn may_be_survived(&self) -> bool {
         matches!(self, Self::Rank(_) | Self::Command(_) | Self::Launcher(_) | Self::Short(_))
     }
@@ -142,38 +144,39 @@ pub(super) fn is_daemon(command: &str) -> bool {
 /// An event, with times since the command began.
 #[derive(Debug)]
 struct Entry {
-    /// When it happened.
+    /// When the event happened.
     began: Duration,
-    /// When it was told last.
+    /// When the event was last told.
     last: Duration,
     event: Event,
-    /// The job went on: another event has ended it.
+    /// Whether the job went on after the event, so that another one has ended it.
     survived: bool,
 }
 
 impl Entry {
-    /// Whether it is an interrupt after which the command has gone on.
+    /// Whether the event is an interrupt after which the command, which ended at `ended`, has gone
+    /// on.
     fn is_ignored(&self, ended: Duration) -> bool {
         matches!(self.event, Event::Signal(signal) if !signal.is_final()) && ended > self.last + INTERRUPT
     }
 }
 
-/// What ended a job.
+/// The event that ended a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Culprit {
-    /// In words.
+    /// The event in words, for the user.
     pub words: String,
-    /// The signal to `isthmus run`, if it was one.
+    /// The signal that `isthmus run` got, if the event is one.
     pub signal: Option<Received>,
 }
 
-/// What went wrong so far, in the order in which it was told.
+/// What went wrong so far, in the order in which it was told first.
 #[derive(Debug, Default)]
 pub(super) struct Events(Vec<Entry>);
 
 impl Events {
-    /// Adds an event that happened so long `ago`. The same may come as news and in the answer
-    /// at the end.
+    /// Adds an event that happened so long `ago`. One event may come twice: as news, and in the
+    /// answer at the job's end.
     pub(super) fn add(&mut self, now: Duration, ago: Duration, event: Event) {
         if let Some(known) = self.0.iter_mut().find(|entry| entry.event.same(&event)) {
             known.last = now;
@@ -187,7 +190,8 @@ impl Events {
         }
     }
 
-    /// A launcher starts a daemon: the job has survived what was long before.
+    /// Notes that a launcher starts a daemon: the job has survived the events that were told long
+    /// before.
     pub(super) fn goes_on(&mut self, at: Duration) {
         for entry in &mut self.0 {
             let is_long_ago = at.saturating_sub(entry.last) >= SURVIVED;
@@ -195,8 +199,8 @@ impl Events {
         }
     }
 
-    /// What ended the job, whose command ended at this time; none if only its command is to
-    /// blame. Of events that don't follow from others it is the first.
+    /// The event that ended the job, whose command ended at this time: the first of those that
+    /// don't follow from others. `None` if only the command itself is to blame.
     pub(super) fn culprit(&self, ended: Duration) -> Option<Culprit> {
         let has_survived = |entry: &Entry| entry.survived || entry.is_ignored(ended);
         let entries: Vec<&Entry> = self.0.iter().filter(|entry| !has_survived(entry)).collect();
@@ -232,7 +236,7 @@ impl Events {
         }
     }
 
-    /// A lost node with the others that were lost in the same way.
+    /// A lost node in words, with the others that were lost for the same reason.
     fn lost_words(&self, lost: &NodeLost) -> String {
         let together: Vec<&str> = self
             .0
@@ -269,7 +273,7 @@ fn explains(cause: &Entry, effect: &Entry) -> bool {
     }
 }
 
-/// Whether both are the same blow, of which the effect was hit first.
+/// Whether one blow explains both events, although the effect was hit first.
 fn is_one_blow(cause: &Entry, effect: &Entry) -> bool {
     let hits_both = match &cause.event {
         Event::Signal(signal) => !signal.from_terminal,
@@ -279,7 +283,7 @@ fn is_one_blow(cause: &Entry, effect: &Entry) -> bool {
     hits_both && cause.began.saturating_sub(effect.began) <= BLOW
 }
 
-/// How a rank has ended.
+/// How a rank has ended, in words for the user.
 pub(super) fn rank_words(ended: &RankEnded) -> String {
     let RankEnded { node, rank, signal, status, .. } = ended;
     match signal {

@@ -15,7 +15,7 @@ use tonic::transport::Channel;
 use crate::remote::{self, Hand, Remote, Stream};
 use crate::{exec, launch};
 
-/// Longest line that is held back to be written whole.
+/// Longest line, in bytes, that is held back to be written whole.
 const LINE_MAX: usize = 64 * 1024;
 
 /// The command as it runs on every node.
@@ -23,28 +23,28 @@ const LINE_MAX: usize = 64 * 1024;
 pub(super) struct Each {
     hands: Vec<Hand>,
     outcome: watch::Receiver<Outcome>,
-    /// The first failure, in words: the user reads of it once its cause is known.
+    /// The first failure in words: the user reads of it once its cause is known.
     failure: Arc<OnceLock<String>>,
-    /// Dropped to end all.
+    /// The task that runs the commands. Ending it ends them all; `None` once that is done.
     tasks: Option<tokio::task::JoinHandle<()>>,
 }
 
 #[derive(Debug)]
 pub(super) struct Wanted<'a> {
-    /// The job's id.
+    /// The id of the job.
     pub job: &'a str,
-    /// Its nodes; those without slots run nothing.
+    /// The job's nodes; those without slots run nothing.
     pub nodes: &'a [JobNode],
     /// The command and its arguments.
     pub command: &'a [String],
-    /// Variables for it, `NAME=VALUE` or `NAME`.
+    /// Variables for the command, `NAME=VALUE` or `NAME`.
     pub environment: &'a [String],
     /// Whether lines of output begin with the node's name.
     pub prefix: bool,
 }
 
 impl Each {
-    /// Starts the command everywhere.
+    /// Starts the command on every node with slots.
     pub(super) fn start(agent: &LocalClient<Channel>, wanted: &Wanted<'_>) -> Self {
         let nodes: Vec<&str> =
             wanted.nodes.iter().filter(|node| node.slots > 0).map(|node| node.name.as_str()).collect();
@@ -89,18 +89,18 @@ impl Each {
         Self { hands, outcome, failure, tasks: Some(tasks) }
     }
 
-    /// Follows its outcome: the status of the first that failed, or 0 once all have
-    /// ended.
+    /// A receiver that follows the outcome: the status of the first command that failed, or 0 once
+    /// all have ended.
     pub(super) fn outcome(&self) -> watch::Receiver<Outcome> {
         self.outcome.clone()
     }
 
-    /// Why the first that failed has done so, in words.
+    /// Why the first command that failed has done so, in words; `None` if none has.
     pub(super) fn failure(&self) -> Option<String> {
         self.failure.get().cloned()
     }
 
-    /// Passes a signal to all.
+    /// Passes a signal to the commands on all nodes.
     pub(super) async fn signal(&self, number: i32) {
         for hand in &self.hands {
             hand.signal(number).await;
@@ -114,8 +114,8 @@ impl Each {
     }
 }
 
-/// Waits until all have ended, or one has failed. Returns the status and, of a failure,
-/// which it was.
+/// Waits until all commands have ended, or one has failed. Returns the status, and the failure in
+/// words.
 async fn until_end(mut running: JoinSet<(String, anyhow::Result<Option<i32>>)>) -> (i32, Option<String>) {
     let own_failure = i32::from(super::OWN_FAILURE);
     while let Some(ended) = running.join_next().await {
@@ -132,8 +132,8 @@ async fn until_end(mut running: JoinSet<(String, anyhow::Result<Option<i32>>)>) 
     (0, None)
 }
 
-/// How the command on a node has failed. By its status alone an end by a signal can't be
-/// told from a program that gives the status of such an end.
+/// How the command on a node has failed, in words. A program may end with the status that stands
+/// for an end by a signal, and the status alone doesn't tell the two apart.
 fn failed(node: &str, status: i32) -> String {
     match Signal::try_from(status - 128) {
         Ok(signal) => format!("the command on {node} ended with status {status}, as by {signal}"),
@@ -171,7 +171,7 @@ fn write(
     }
 }
 
-/// Output cut into lines, so that those of several nodes don't mix.
+/// Output that is cut into lines, so that lines of several nodes don't mix.
 #[derive(Debug)]
 struct Lines {
     prefix: String,
@@ -195,7 +195,7 @@ impl Lines {
         out
     }
 
-    /// Returns what is held back, as a line.
+    /// Returns the part of a line that is held back, as a line.
     fn rest(&mut self) -> Vec<u8> {
         if self.held.is_empty() {
             return Vec::new();

@@ -23,7 +23,7 @@ use crate::output_file::OutputFile;
 
 /// How long the nodes may take to end the job.
 const END_DEADLINE: Duration = Duration::from_secs(30);
-/// The same if this node's agent has been silent for too long.
+/// How long the nodes may take to end the job if this node's agent has been silent for too long.
 const SILENT_DEADLINE: Duration = Duration::from_secs(1);
 /// How long to wait for news that were on their way when the job ended.
 const LAST_NEWS: Duration = Duration::from_millis(50);
@@ -36,11 +36,9 @@ pub(super) struct Files<'a> {
 }
 
 impl<'a> Files<'a> {
-    /// Opens them, so that a file that can't be written ends the run before
-    /// anything starts.
+    /// Opens the files, so that a file that can't be written ends the run before anything starts.
     ///
-    /// # Errors
-    /// If one can't be written.
+    /// # Errors If a file can't be written.
     pub(super) fn create(args: &'a RunArgs) -> anyhow::Result<Self> {
         let timing = args.timing.as_ref().and_then(Option::as_deref);
         Ok(Self {
@@ -72,7 +70,7 @@ pub(super) struct Finished<'a> {
     pub ready: Ready,
     pub watch: Watch,
     pub ended: Ended,
-    /// From the command's start to its end.
+    /// Time from the command's start to its end.
     pub took: Duration,
 }
 
@@ -99,7 +97,7 @@ impl Finished<'_> {
         let signal = culprit.as_ref().and_then(|culprit| culprit.signal).filter(|_| !self.args.each);
         let status = signal.map_or(status, Received::status);
         let ended_by = culprit.map(|culprit| culprit.words);
-        // Before all else that is to be said of the end.
+        // This is printed before all else on the job's end.
         if let Some(culprit) = &ended_by {
             message(culprit);
         }
@@ -162,8 +160,8 @@ impl Finished<'_> {
     }
 }
 
-/// Has the agents end the job. If they don't confirm it, the answer is empty, and the text
-/// says so.
+/// Has the agents end the job. If they don't confirm that, the answer is empty, and the text tells
+/// the user so.
 async fn end_job(watch: &mut Watch) -> (EndReply, Option<String>) {
     let is_silent = watch.pulses.is_lost();
     let limit = if is_silent { SILENT_DEADLINE } else { END_DEADLINE };
@@ -188,14 +186,14 @@ async fn end_job(watch: &mut Watch) -> (EndReply, Option<String>) {
     (EndReply::default(), Some(text))
 }
 
-/// Takes in the last news, which may explain why the command ended. Returns
-/// whether a node was lost by them.
+/// Takes in the last news, which may explain why the command ended. Returns whether they tell that
+/// a node was lost.
 async fn last_news(watch: &mut Watch, mut news: Streaming<JobNews>, reply: &EndReply) -> bool {
     let mut any_lost = false;
     while let Ok(Ok(Some(message))) = tokio::time::timeout(LAST_NEWS, news.message()).await {
         any_lost |= watch.take_news(message.kind);
     }
-    // Those among them that have arrived count once.
+    // News of the answer that have arrived before count once.
     for message in &reply.news {
         watch.take_news(message.kind.clone());
     }
@@ -205,7 +203,8 @@ async fn last_news(watch: &mut Watch, mut news: Streaming<JobNews>, reply: &EndR
     any_lost
 }
 
-/// The exit status of `isthmus run`.
+/// The exit status of `isthmus run`, by how the command ended. `broken` says that a node, a
+/// launcher's daemon or this node's agent was lost.
 fn status(ended: Ended, broken: bool) -> i32 {
     match ended {
         // Open MPI 5's launcher ends with 0 although it has noticed; others may not

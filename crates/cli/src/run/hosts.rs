@@ -12,12 +12,13 @@ use super::preflight::{Finding, Weight};
 use super::programs::{self, Given};
 use crate::format::site;
 
-/// Names that are found in one place and named at most.
+/// Most names of one place that a message names.
 const NAMED: usize = 8;
-/// Every launcher takes it for this node.
+/// Names that every launcher takes for this node.
 const LOCAL: [&str; 2] = ["localhost", "127.0.0.1"];
 
-/// The names that the launcher wouldn't find. `read` gives a file's text, if it can be read.
+/// Findings on names that the launcher wouldn't find. `read` gives a file's text, if it can be
+/// read.
 pub(super) fn findings(
     launcher: Launcher,
     arguments: &[String],
@@ -31,7 +32,7 @@ pub(super) fn findings(
         let (mut short, mut unknown) = (BTreeSet::new(), BTreeSet::new());
         for name in names.iter().filter(|name| !is_known(name, nodes)) {
             match nodes.iter().find(|node| node.name.eq_ignore_ascii_case(&format!("{name}.{own}"))) {
-                // Its launch is passed on by that name.
+                // Hydra's launch for the node is passed on by that name.
                 Some(_) if launcher == Launcher::Mpich => {}
                 Some(node) => drop(short.insert(format!("{name} is {}", node.name))),
                 None => drop(unknown.insert(name.clone())),
@@ -55,7 +56,7 @@ pub(super) fn findings(
     found
 }
 
-/// The hosts that an option names, itself or by a file.
+/// The hosts that an option names, itself or by a file; `None` if it names none.
 fn names(option: &Given<'_>, read: impl Fn(&str) -> Option<String>) -> Option<Vec<String>> {
     if option.names_hosts() {
         return Some(option.value(0).split(',').filter_map(host).collect());
@@ -68,7 +69,8 @@ fn names(option: &Given<'_>, read: impl Fn(&str) -> Option<String>) -> Option<Ve
     Some(lines.filter_map(|line| host(line.split_whitespace().next()?)).collect())
 }
 
-/// A host without its slots and user; none of what Open MPI takes by its place, such as `+n0`.
+/// A host without its slots and user; `None` for a word by which Open MPI means a node by its
+/// place, such as `+n0`.
 fn host(word: &str) -> Option<String> {
     let word = word.rsplit_once('@').map_or(word, |(_, host)| host);
     let name = word.split(':').next().unwrap_or_default();

@@ -61,7 +61,7 @@ pub(crate) use topology::of as job_topology;
 /// Exit status where isthmus itself failed, as env(1) and timeout(1) have it.
 const OWN_FAILURE: u8 = 125;
 
-/// Runs `isthmus run`.
+/// Runs `isthmus run`, and returns the exit status of this process.
 pub(crate) fn main(args: RunArgs) -> ExitCode {
     // Before any thread exists, so that all of them leave signals to this one.
     let signals = match Signals::block() {
@@ -100,11 +100,11 @@ struct Held<'a> {
     prepared: Prepared<'a>,
     ready: Ready,
     news: Streaming<JobNews>,
-    /// Programs to warn of.
+    /// Programs that can't be carried, of which the user is to be warned.
     warnings: Vec<UncarriedProgram>,
 }
 
-/// Tries once to have the agents of a job's nodes hold it.
+/// Tries once to have the agents of a job's nodes hold the job.
 async fn hold<'a>(
     args: &'a RunArgs,
     tries: &mut Tries,

@@ -7,14 +7,14 @@ use std::path::Path;
 use isthmus_agent::jobs::job_directory::{HOSTS, HYDRA_HOSTS, LAUNCHER};
 use isthmus_wire::proto::JobNode;
 
-/// A launcher that works.
+/// An MPI's launcher that isthmus supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Launcher {
-    /// ORTE.
+    /// Open MPI 4.1, whose launcher is ORTE's.
     OpenMpi4,
-    /// PRRTE.
+    /// Open MPI 5, whose launcher is PRRTE's.
     OpenMpi5,
-    /// Hydra.
+    /// MPICH 4 or 5, whose launcher is Hydra.
     Mpich,
 }
 
@@ -31,16 +31,16 @@ impl fmt::Display for Launcher {
 /// Why a launcher can't be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LauncherError {
-    /// A launcher that doesn't work yet.
+    /// A launcher that isthmus doesn't support yet.
     #[error("{0} is not supported yet: use the mpirun or mpiexec of Open MPI 4.1 or 5, or of MPICH 4 or 5")]
     Unsupported(String),
-    /// Its name is that of a launcher, its version unknown.
+    /// The program's name is that of a launcher, and its version is unknown.
     #[error(
         "the MPI of {program} is unknown: `{program} --version` prints {version:?}; Open MPI 4.1 and 5, and MPICH 4 and 5 are supported"
     )]
     Unknown {
         program: String,
-        /// The first line of its `--version`.
+        /// The first line that `--version` prints.
         version: String,
     },
 }
@@ -53,10 +53,9 @@ pub(crate) fn looks_like_launcher(program: &str) -> bool {
     matches!(stem, "mpirun" | "mpiexec" | "orterun" | "prterun" | "srun")
 }
 
-/// Which launcher it is, by the output of `--version`.
+/// Which MPI's launcher a program is, by the output of `--version`.
 ///
-/// # Errors
-/// If it is none that works.
+/// # Errors If isthmus supports no launcher of this version.
 pub(crate) fn identify(program: &str, version: &str) -> Result<Launcher, LauncherError> {
     let first = version.lines().next().unwrap_or_default().trim();
     if version.contains("HYDRA") {
@@ -99,8 +98,8 @@ pub(super) fn environment(job_directory: &Path) -> Vec<Variable> {
         Variable::default("PRTE_MCA_ras", "^slurm"),
         Variable::fixed("PRTE_MCA_prte_keep_fqdn_hostnames", "1"),
         Variable::fixed("PMIX_MCA_pmix_keep_fqdn_hostnames", "1"),
-        // Both: sockets between nodes, shared memory within one ("vader" is
-        // an old name of "sm" that both know).
+        // Both versions of Open MPI: sockets between nodes, shared memory within one ("vader" is an
+        // old name of "sm" that both know).
         Variable::default("OMPI_MCA_pml", "ob1"),
         Variable::default("OMPI_MCA_btl", "self,vader,tcp"),
         // Open MPI 4's osc/rdma, which it prefers, can't make windows over btl
@@ -131,7 +130,7 @@ pub(crate) fn hydra_hosts(nodes: &[JobNode]) -> String {
 pub(crate) struct Variable {
     pub name: &'static str,
     pub value: String,
-    /// Whether a value that the user has set stays.
+    /// Whether the user's own value goes before this one.
     pub yields: bool,
 }
 
@@ -145,9 +144,9 @@ impl Variable {
     }
 }
 
-/// The number of ranks on a command line, summed over its contexts
-/// (`-n 2 a : -n 4 b`); none if it isn't given. The first one of a context counts: a
-/// program may have an option `-n` of its own.
+/// The number of ranks on a command line, summed over its contexts (`-n 2 a : -n 4 b`); `None` if
+/// it isn't given. Only a context's first number counts: a program may have an option `-n` of its
+/// own.
 pub(super) fn ranks(arguments: &[String]) -> Option<u64> {
     let (mut total, mut given) = (None, false);
     let mut words = arguments.iter();

@@ -28,7 +28,8 @@ pub(crate) enum ChoiceError {
          `isthmus status SITE` the nodes of one"
     )]
     NoSuch { name: String },
-    /// The same while only a gateway was asked, which doesn't know the whole grid.
+    /// A name on the command line that the asked gateway doesn't know. Only it was asked, as the
+    /// broker is away, and it doesn't know the whole grid.
     #[error(
         "{name:?} is not known here: the broker can't be reached, and {gateway} knows only its own site's nodes \
          and those that it heard of before"
@@ -37,11 +38,11 @@ pub(crate) enum ChoiceError {
     /// A node on the command line can't take part.
     #[error("{node} cannot take part: {reason}")]
     Unfit { node: String, reason: Reason },
-    /// Too few are left.
+    /// Fewer nodes than wanted can take part.
     #[error("not started: {text}")]
     TooFew {
         text: String,
-        /// One of them was just lost, perhaps.
+        /// Whether another try may have another result: one of the nodes may have just been lost.
         may_pass: bool,
     },
     /// The agent's own node isn't in the grid's list.
@@ -77,8 +78,7 @@ impl std::fmt::Display for Reason {
 
 /// The nodes of the job that `isthmus run` would start with these names.
 ///
-/// # Errors
-/// That of `list`, or [`ChoiceError`].
+/// # Errors The error of `list`, or [`ChoiceError`].
 pub(crate) async fn chosen<F, E>(
     wanted: &[String],
     list: impl Fn(Records) -> F,
@@ -152,7 +152,8 @@ pub(super) fn choose(
     Ok(chosen)
 }
 
-/// What a job can't start without, and why it isn't there.
+/// A message about a job that can't start: how many nodes there are, and why the others can't take
+/// part.
 fn too_few(grid: &Candidates, chosen: &[JobNode], least: u32) -> String {
     let there = match chosen.len() as u64 {
         0 => "no node can take part".to_owned(),
@@ -168,8 +169,8 @@ fn too_few(grid: &Candidates, chosen: &[JobNode], least: u32) -> String {
     }
 }
 
-/// The line about nodes that a job goes without, and would have if they were fit; none if
-/// there are none.
+/// The line about nodes that a job goes without and would have if they were fit; `None` if there
+/// are none.
 pub(super) fn left_out(grid: &Candidates, chosen: &[JobNode]) -> Option<String> {
     let each = lacking(grid, chosen);
     let each = each.iter().map(|(names, reason)| format!("without {names}: {}", reason.what));
@@ -177,7 +178,8 @@ pub(super) fn left_out(grid: &Candidates, chosen: &[JobNode]) -> Option<String> 
     (!all.is_empty()).then(|| format!("goes {all}"))
 }
 
-/// Nodes that can't take part, and sites of which nothing is left: a text for each reason.
+/// Nodes that can't take part, in words, for each reason. Sites without any node that can are named
+/// as well.
 fn lacking(grid: &Candidates, chosen: &[JobNode]) -> Vec<(String, Reason)> {
     let Some(head) = grid.nodes.iter().find(|node| node.name == grid.own) else { return Vec::new() };
     let is_chosen = |name: &str| chosen.iter().any(|node| node.name == name);

@@ -14,9 +14,9 @@ use crate::output::one_line;
 pub(crate) struct Pauses {
     /// The node that stands for the site.
     pub node: String,
-    /// How often it was cut off.
+    /// How often the site was cut off.
     pub pauses: u32,
-    /// For how long in all. Two sites may be cut off at the same time.
+    /// For how many seconds in all. Two sites may be cut off at the same time.
     pub seconds: f64,
 }
 
@@ -33,7 +33,7 @@ pub(super) fn note(all: &mut Vec<Pauses>, node: &str, silent: Duration) {
     }
 }
 
-/// For instance `waited 21.4 s for n1.beta, which was cut off once`.
+/// In words, for instance `waited 21.4 s for n1.beta, which was cut off once`.
 impl fmt::Display for Pauses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let often = match self.pauses {

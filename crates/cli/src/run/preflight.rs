@@ -21,48 +21,48 @@ const NO_DIRECTORY: &str =
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Needs<'a> {
-    /// The launcher, as on the command line; none for any other command.
+    /// The launcher, as on the command line; `None` for any other command.
     pub launcher: Option<&'a str>,
-    /// The programs that it starts.
+    /// The programs that the nodes must have.
     pub wanted: &'a [Wanted],
     /// The job's nodes, the head first.
     pub nodes: &'a [JobNode],
-    /// Free memory that each node must have.
+    /// Bytes of free memory that each node must have, if the user asks for that.
     pub memory_bytes: Option<u64>,
 }
 
-/// A fault.
+/// A fault that was found before a job's start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Finding {
     /// The node at fault; empty if it isn't a single one.
     pub node: String,
-    /// What is wrong.
+    /// What is wrong, in words for the user.
     pub what: String,
-    /// What to do.
+    /// What the user can do about the fault.
     pub remedy: &'static str,
-    /// What it means for the job.
+    /// What the fault means for the job.
     pub weight: Weight,
 }
 
 /// What a fault means for the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Weight {
-    /// It would run all the same.
+    /// The job would run all the same.
     Light,
-    /// It would fail now. Another try may have another result.
+    /// The job would fail now. Another try may have another result.
     Passing,
-    /// It would fail.
+    /// The job would fail at every try.
     Fatal,
 }
 
 impl Finding {
-    /// Whether the job would fail.
+    /// Whether the job would fail because of this fault.
     pub(super) fn is_fatal(&self) -> bool {
         self.weight != Weight::Light
     }
 }
 
-/// All faults, in the nodes' order.
+/// All faults that the nodes' reports show, in the nodes' order.
 pub(super) fn findings(
     needs: &Needs<'_>,
     missing: &[MissingProgram],
@@ -216,7 +216,7 @@ mod tests {
     struct Case {
         name: &'static str,
         missing: Vec<MissingProgram>,
-        /// Of n1.b; n1.a is without fault.
+        /// The report of n1.b. The one of n1.a shows no fault.
         report: NodeReport,
         memory_bytes: Option<u64>,
         want: &'static str,

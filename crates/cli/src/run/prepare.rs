@@ -37,14 +37,14 @@ const START_DEADLINE: Duration = Duration::from_secs(60);
 /// Longest host file that is looked at: 10,000 nodes take a third of it.
 const HOST_FILE_BYTES: u64 = 1 << 20;
 
-/// Where execvp(3) looks without `PATH`.
+/// The directories in which execvp(3) looks without `PATH`.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
 /// A job before its command starts.
 pub(super) struct Prepared<'a> {
     args: &'a RunArgs,
     socket: PathBuf,
-    /// This node's agent.
+    /// The client of this node's agent.
     pub agent: LocalClient<Channel>,
     /// The job's id.
     pub job: String,
@@ -52,11 +52,11 @@ pub(super) struct Prepared<'a> {
     pub candidates: Candidates,
     /// The job's nodes, the head first.
     pub nodes: Vec<JobNode>,
-    /// The MPI whose launcher the command is; none for any other command.
+    /// The MPI whose launcher the command is; `None` for any other command.
     launcher: Option<Launcher>,
     /// The programs that each node must have.
     wanted: Vec<Wanted>,
-    /// What the MPI library is told; none without it.
+    /// What the MPI library is told; `None` for a job without it.
     topology: Option<Topology>,
 }
 
@@ -107,12 +107,13 @@ impl<'a> Prepared<'a> {
         Ok(Self { args, socket, agent, job, candidates, nodes, launcher, wanted, topology })
     }
 
-    /// The launcher, as on the command line; none for any other command.
+    /// The launcher, as on the command line; `None` for any other command.
     fn launcher(&self) -> Option<&str> {
         self.args.command.first().filter(|_| self.launcher.is_some()).map(String::as_str)
     }
 
-    /// The number of ranks on the launcher's command line.
+    /// The number of ranks on the launcher's command line; `None` if it isn't given, or for any
+    /// other command.
     pub(super) fn ranks(&self) -> Option<u64> {
         self.launcher.and_then(|_| mpi::ranks(arguments(self.args)))
     }
@@ -141,9 +142,8 @@ impl<'a> Prepared<'a> {
 
     /// Warnings about the command itself, on this node.
     ///
-    /// # Errors
-    /// If the command can't be carried and the job is pointless without, or can't start ranks
-    /// on other nodes.
+    /// # Errors If the command can't be carried and the job is pointless without that, or the
+    /// command can't start ranks on other nodes.
     pub(super) fn check_command(&self) -> anyhow::Result<Vec<UncarriedProgram>> {
         if self.args.no_check || self.args.each {
             return Ok(Vec::new());
@@ -163,8 +163,7 @@ impl<'a> Prepared<'a> {
 
     /// Has the agents of all nodes hold the job.
     ///
-    /// # Errors
-    /// If one can't, a deadline passes, or a signal comes first.
+    /// # Errors If a node can't take part, a deadline passes, or a signal comes first.
     pub(super) async fn hold(
         &mut self,
         signals: &mut Signals,
@@ -277,7 +276,8 @@ fn not_started(findings: &str) -> String {
     format!("not started:\n{findings}To start in spite of that, give --no-check")
 }
 
-/// The text of a host file, which may be a pipe or huge: then it isn't looked at.
+/// The text of a host file. Returns `None` if it can't be read, or is huge or a pipe: such a file
+/// isn't looked at.
 fn read_hosts(path: &str) -> Option<String> {
     let found = std::fs::metadata(path).ok()?;
     if !found.is_file() || found.len() > HOST_FILE_BYTES {
@@ -290,7 +290,7 @@ fn arguments(args: &RunArgs) -> &[String] {
     args.command.get(1..).unwrap_or_default()
 }
 
-/// Refuses programs that make the job pointless; returns those to warn of.
+/// Refuses programs that make the job pointless. Returns the programs of which to warn the user.
 fn judge(part: Part, programs: Vec<UncarriedProgram>) -> anyhow::Result<Vec<UncarriedProgram>> {
     let (fatal, warnings) = uncarried::sort(part, programs);
     if let Some(reason) = uncarried::describe(&fatal) {

@@ -9,13 +9,13 @@ use isthmus_wire::proto::Group;
 use isthmus_wire::topology::GROUPS_MAX;
 use serde::Deserialize;
 
-/// Bytes of a profile.
+/// Longest profile in bytes.
 const PROFILE_MAX: u64 = 1 << 20;
 
-/// What a user asks for.
+/// What a user asks for by a profile.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Profile {
-    /// In the order of ranks.
+    /// The groups of ranks, in the order of ranks.
     pub(super) groups: Vec<Group>,
     /// Whether topologies of the program may have their ranks in another order.
     pub(super) reorder: bool,

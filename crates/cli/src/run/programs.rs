@@ -5,8 +5,8 @@ use std::fmt;
 
 use isthmus_wire::proto::{JobNode, MissingProgram};
 
-/// Options of Open MPI's and Hydra's launchers that take one value. Those that aren't known
-/// count as having none: a word taken for a program does no harm, see [`lacking`].
+/// Options of Open MPI's and Hydra's launchers that take one value. Options that aren't known count
+/// as having none. A word that is taken for a program by mistake does no harm, see [`lacking`].
 const ONE_VALUE: &[&str] = &[
     "n",
     "np",
@@ -53,7 +53,7 @@ const ONE_VALUE: &[&str] = &[
 ];
 /// Options that take the name of a parameter of Open MPI and a value.
 const PARAMETERS: &[&str] = &["mca", "gmca", "omca", "pmca", "pmixmca", "prtemca"];
-/// The same of a variable.
+/// Options that take the name of a variable and a value.
 const VARIABLES: &[&str] = &["env", "genv"];
 /// Options without a value.
 const FLAGS: &[&str] = &[
@@ -102,35 +102,35 @@ const FLAGS: &[&str] = &[
 const ELSEWHERE: &[&str] = &["wd", "wdir", "dir", "path", "prefix"];
 /// Options that name the nodes of one context.
 const HOSTS: &[&str] = &["host", "hosts", "H"];
-/// Options that place ranks by a file, by which isthmus doesn't tell where each rank is.
+/// Options that place ranks by a file. isthmus doesn't tell from such a file where each rank is.
 const PLACED: &[&str] = &["hostfile", "machinefile", "machine", "f", "rankfile", "rf", "configfile", "app"];
-/// Those of a file with a host in each line.
+/// Options that name a file with a host in each line.
 const HOST_FILES: &[&str] = &["hostfile", "machinefile", "f"];
 
 /// A program, and the nodes that it runs on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wanted {
-    /// The word on the command line.
+    /// The program, as the command line names it.
     pub program: String,
-    /// Their names, if the command line has them; all nodes otherwise.
+    /// The names of the nodes, if the command line has them; `None` for all nodes.
     pub nodes: Option<Vec<String>>,
-    /// The word can be nothing else, such as the value of an option that isn't known here, and
-    /// is looked for where it is checked.
+    /// Whether the word can only be a program, and is looked for where the check looks. Otherwise
+    /// it may be the value of an option that isn't known here.
     pub is_certain: bool,
 }
 
 /// A program that nodes lack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Lacking<'a> {
-    /// The word on the command line.
+    /// The program, as the command line names it.
     pub program: &'a str,
-    /// They all lack it.
+    /// Whether all nodes that are to run the program lack it.
     pub everywhere: bool,
     pub by: Vec<&'a MissingProgram>,
 }
 
-/// The programs of a launcher's command line, one per context
-/// (`-n 2 a : -n 4 b`). Ends before a context that is placed by a file.
+/// The programs of a launcher's command line, one per context (`-n 2 a : -n 4 b`). Ends before a
+/// context whose ranks are placed by a file.
 pub(super) fn wanted(arguments: &[String]) -> Vec<Wanted> {
     arguments.split(|word| word == ":").map_while(context).collect()
 }
@@ -150,16 +150,16 @@ pub(super) fn everywhere(command: &[String]) -> Vec<Wanted> {
 /// `--launcher=ssh`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Given<'a> {
-    /// Without its hyphens.
+    /// The option's name without its hyphens.
     pub name: &'a str,
-    /// The value within the same word.
+    /// The value within the same word, as in `--launcher=ssh`.
     within: Option<&'a str>,
-    /// The option with its values.
+    /// The words of the option and its values.
     words: &'a [String],
 }
 
 impl Given<'_> {
-    /// One of its values, empty if there are fewer.
+    /// The value at this place, counted from 0; empty if there are fewer.
     pub(super) fn value(&self, place: usize) -> &str {
         match self.within {
             Some(value) if place == 0 => value,
@@ -168,12 +168,12 @@ impl Given<'_> {
         }
     }
 
-    /// Whether it names the nodes of a context.
+    /// Whether the option names the nodes of a context.
     pub(super) fn names_hosts(&self) -> bool {
         HOSTS.contains(&self.name)
     }
 
-    /// Whether it names a file with a host in each line.
+    /// Whether the option names a file with a host in each line.
     pub(super) fn names_host_file(&self) -> bool {
         HOST_FILES.contains(&self.name)
     }
@@ -182,7 +182,7 @@ impl Given<'_> {
         self.within.is_some() || self.words.len() > 1
     }
 
-    /// Whether its first value is the name of a parameter of Open MPI.
+    /// Whether the option's first value is the name of a parameter of Open MPI.
     pub(super) fn names_parameter(&self) -> bool {
         PARAMETERS.contains(&self.name)
     }
@@ -238,8 +238,8 @@ fn context(words: &[String]) -> Option<Wanted> {
     Some(Wanted { program: program?.clone(), nodes, is_certain })
 }
 
-/// Programs that some of their nodes lack, or all of them. A word that is a program on no
-/// node may not be a program at all, if it isn't certain; the launcher reports that itself.
+/// Programs that all or some of their nodes lack. A word that isn't certain to be a program, and is
+/// one on no node, is left out. If it is one, the launcher reports that.
 pub(super) fn lacking<'a>(
     wanted: &'a [Wanted],
     nodes: &[JobNode],

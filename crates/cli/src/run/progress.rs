@@ -14,11 +14,11 @@ use crate::output::{message, one_line};
 
 /// How long a launcher may take to start its daemons before the line tells of it.
 const LONG: Duration = Duration::from_secs(1);
-/// Nodes or sites that the line names: it must not be longer than a terminal is wide.
+/// Most nodes or sites that the line names: it must not be longer than a terminal is wide.
 const NAMES_MAX: usize = 2;
 
-/// A progress line, if standard error is a terminal; messages appear as plain
-/// lines in any case.
+/// A progress line on standard error, if that is a terminal. Messages appear as plain lines in any
+/// case.
 #[derive(Debug)]
 pub(crate) struct Progress {
     is_visible: bool,
@@ -26,7 +26,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// No line yet.
+    /// Makes a progress that shows no line yet; with `quiet` it never shows one.
     pub(super) fn new(quiet: bool) -> Self {
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
         Self { is_visible: !quiet && !is_dumb && std::io::stderr().is_terminal(), line: None }
@@ -53,7 +53,7 @@ impl Progress {
         }
     }
 
-    /// The nodes are asked to take part.
+    /// Shows that the nodes are asked to take part.
     pub(super) fn asking(&mut self, nodes: &[JobNode]) {
         let sites: BTreeSet<&str> = nodes.iter().map(|node| site(&node.name)).collect();
         let (nodes, sites) = (count(nodes.len() as u64, "node"), first(sites.iter(), 0, NAMES_MAX));
@@ -82,35 +82,36 @@ impl Drop for Progress {
     }
 }
 
-/// Daemons of a launcher that starts no rank before all of them run: until then nothing
-/// but its own errors can come from it.
+/// The daemons of a launcher that starts no rank before all of them run. Until then nothing but the
+/// launcher's own errors can come from it.
 #[derive(Debug)]
 pub(super) struct Daemons {
     began: Instant,
     all: usize,
-    /// Nodes without a daemon.
+    /// Names of the nodes on which no daemon runs yet.
     missing: BTreeSet<String>,
 }
 
 impl Daemons {
-    /// One on each node with slots but the head; `awaited` is false for other launchers.
+    /// Awaits a daemon on each node with slots but the head; with `awaited` false, for other
+    /// launchers, none.
     pub(super) fn new(nodes: &[JobNode], awaited: bool, began: Instant) -> Self {
         let others = nodes.iter().skip(1).filter(|node| awaited && node.slots > 0);
         let missing: BTreeSet<String> = others.map(|node| node.name.clone()).collect();
         Self { began, all: missing.len(), missing }
     }
 
-    /// One runs on this node.
+    /// Notes that a daemon runs on this node.
     pub(super) fn started(&mut self, node: &str) {
         self.missing.remove(node);
     }
 
-    /// Ranks run, or the launcher needs no more daemons.
+    /// Awaits no daemons any more: ranks run, or the launcher needs no more daemons.
     pub(super) fn over(&mut self) {
         self.missing.clear();
     }
 
-    /// What is waited for, if that takes long.
+    /// Which daemons are awaited, in words; `None` before that takes long.
     pub(super) fn text(&self, now: Instant) -> Option<String> {
         if self.missing.is_empty() || now.duration_since(self.began) < LONG {
             return None;

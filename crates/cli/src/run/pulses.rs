@@ -8,16 +8,16 @@ use isthmus_wire::text::first;
 
 use crate::format::site;
 
-/// As many nodes are named one by one.
+/// Most nodes that are named one by one.
 const NAMED: usize = 8;
 
-/// The signs of life of this node's agent.
+/// What is known of the life of this node's agent, by its pulses.
 #[derive(Debug)]
 pub(super) struct Pulses {
     patience: Duration,
     /// None before the first.
     silence: Option<Silence>,
-    /// When time was last taken.
+    /// When [`passed`](Self::passed) was last called.
     last: Instant,
     is_lost: bool,
 }
@@ -27,14 +27,14 @@ impl Pulses {
         Self { patience, silence: None, last: now, is_lost: false }
     }
 
-    /// The agent has given one, so much late.
+    /// Notes a pulse of the agent, which came so many milliseconds late.
     pub(super) fn heard(&mut self, late_ms: u32) {
         let late = Duration::from_millis(late_ms.into());
         self.silence.get_or_insert_with(|| Silence::new(self.patience)).received(late);
     }
 
-    /// Time has passed; returns once for how long the agent has been silent, if that is too
-    /// long, and why it is lost.
+    /// Notes the time that has passed. If the agent has been silent for too long, returns for how
+    /// long, and why it is lost; only once.
     pub(super) fn passed(&mut self, now: Instant) -> Option<(Duration, String)> {
         let time = now.saturating_duration_since(self.last);
         self.last = now;
@@ -46,7 +46,7 @@ impl Pulses {
         Some((silent, format!("this node's agent gives no sign of life for {seconds:.1} s: it is frozen")))
     }
 
-    /// The agent's news have ended: it needn't give any more.
+    /// Notes that the agent's news have ended: it needn't give any more pulses.
     pub(super) fn end(&mut self) {
         self.silence = None;
     }
@@ -57,7 +57,7 @@ impl Pulses {
     }
 }
 
-/// The reason for which a job ends at whose node `head` `isthmus run` is.
+/// Why a job ends when a node is cut off, in words. `head` is the node of `isthmus run`.
 pub(super) fn cut_off(cut: &NodeCutOff, head: &str) -> String {
     let from = first(cut.from.iter(), 0, NAMED);
     let seconds = Duration::from_millis(cut.silent_ms).as_secs_f64();

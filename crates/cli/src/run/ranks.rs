@@ -9,29 +9,29 @@ use serde::Serialize;
 
 use crate::format::site;
 
-/// Nodes without ranks that are named.
+/// Most nodes without ranks that are named.
 const NAMES_MAX: usize = 16;
 
-/// The ranks of one node.
+/// How many ranks ran on one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct NodeRanks {
-    /// Its grid name.
+    /// The node's grid name.
     pub node: String,
-    /// Distinct ranks that ran there.
+    /// How many distinct ranks ran there.
     pub ranks: u64,
 }
 
 /// Where all ranks of a job ran.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Placement {
-    /// Of each node with slots or ranks, in the job's order.
+    /// The ranks of each node with slots or ranks, in the job's order.
     pub by_node: Vec<NodeRanks>,
     /// The launcher's option that gives each node a rank before any gets a second one.
     spread: &'static str,
 }
 
-/// Where the ranks ran. None if that isn't known of all of them: a node has not told it,
-/// or the job was shorter than the time between two looks of its agents.
+/// Where the ranks ran; `None` if that isn't known of all of them. A node may not have told it, or
+/// the job was shorter than the time between two looks of its agents.
 pub(super) fn placement(
     nodes: &[JobNode],
     seen: &[proto::NodeRanks],
@@ -52,7 +52,7 @@ pub(super) fn placement(
     }
     let all: u64 = worlds.values().sum();
     let is_whole = |(key, ranks): (&(&str, u32, i32), &u64)| match key.1 {
-        // The launcher doesn't tell its ranks how many they are.
+        // The launcher doesn't tell its ranks how many there are.
         0 => asked == Some(all),
         size => u64::from(size) == *ranks,
     };
@@ -73,12 +73,13 @@ pub(super) fn placement(
 }
 
 impl Placement {
-    /// All ranks.
+    /// How many ranks ran in all.
     pub(super) fn ranks(&self) -> u64 {
         self.by_node.iter().map(|node| node.ranks).sum()
     }
 
-    /// What to tell of nodes that could have had ranks and had none.
+    /// What to tell the user of nodes that could have had ranks and had none; `None` if there are
+    /// none.
     pub(super) fn idle(&self) -> Option<String> {
         let idle: Vec<&str> =
             self.by_node.iter().filter(|node| node.ranks == 0).map(|node| node.node.as_str()).collect();
@@ -105,7 +106,7 @@ mod tests {
 
     const OPEN_MPI: RankSource = RankSource::OpenMpi;
 
-    /// A report: of each world the name, the size and the ranks here.
+    /// A node's report: for each world its name, its size, and how many of its ranks ran here.
     fn report(node: &str, source: RankSource, worlds: &[(&str, u32, u32)]) -> proto::NodeRanks {
         let world = |&(name, size, ranks): &(&str, u32, u32)| proto::RankWorld {
             name: name.to_owned(),
@@ -117,7 +118,7 @@ mod tests {
         proto::NodeRanks { node: node.to_owned(), worlds, incomplete: false }
     }
 
-    /// The head has no slots.
+    /// The nodes of a job, whose head has no slots.
     fn nodes() -> Vec<JobNode> {
         [("fe.alpha", 0), ("n1.alpha", 2), ("n1.beta", 2)]
             .map(|(name, slots)| JobNode { name: name.to_owned(), virtual_address: 0, slots })

@@ -1,20 +1,24 @@
 //! Options of a launcher by which it would start its daemons past the agents, as by ssh: a pure
-//! decision. isthmus sets all of that by variables, and options go before them.
+//! decision. isthmus sets variables that name what starts daemons. A launcher's options go before
+//! its variables.
 
 use super::mpi::Launcher;
 use super::preflight::{Finding, Weight};
 use super::programs;
 
-/// Parameters of Open MPI: which component starts daemons, and what that has in place of ssh.
+/// Parameters of Open MPI that name the component that starts daemons.
 const COMPONENTS: [&str; 1] = ["plm"];
+/// Parameters of Open MPI that name what the component has in place of ssh.
 const AGENTS: [&str; 4] = ["plm_rsh_agent", "plm_ssh_agent", "orte_rsh_agent", "pls_rsh_agent"];
-/// The components that isthmus sets.
+/// The components of Open MPI that isthmus sets, under both of their names.
 const RSH: [&str; 2] = ["rsh", "ssh"];
-/// The same of Hydra, of which the second ones are names of before.
+/// Options of Hydra that name what starts proxies. The second name is a former one.
 const LAUNCHERS: [&str; 2] = ["launcher", "bootstrap"];
+/// Options of Hydra that name what it has in place of ssh. The second name is a former one.
 const PROGRAMS: [&str; 2] = ["launcher-exec", "bootstrap-exec"];
 
-/// What keeps the launcher from starting ranks on other nodes, of which there are any.
+/// Findings on options that keep the launcher from starting ranks on other nodes. To be called only
+/// if there are other nodes.
 pub(super) fn findings(launcher: Launcher, arguments: &[String]) -> Vec<Finding> {
     let given = programs::options(arguments);
     let replaces = given.iter().filter(|option| match launcher {

@@ -7,7 +7,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use tokio::io::unix::AsyncFd;
 
-/// The blocked signals, to be read one by one.
+/// The signals that this process blocks, and reads one by one.
 #[derive(Debug)]
 pub(super) struct Signals {
     set: SigSet,
@@ -16,18 +16,18 @@ pub(super) struct Signals {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Received {
-    /// Its number.
+    /// The signal's number.
     pub number: i32,
-    /// Whether the terminal sent it to the whole process group.
+    /// Whether the terminal sent the signal to the whole process group.
     pub from_terminal: bool,
 }
 
-/// Why nothing was started.
+/// The error of a run that a signal has ended before the command started.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("interrupted by {} before anything was started", .0.name())]
 pub(super) struct Interrupted(pub Received);
 
-/// For instance `SIGTERM to `isthmus run``.
+/// In words, for instance `SIGTERM to `isthmus run``.
 impl fmt::Display for Received {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let from = if self.from_terminal { "from the terminal" } else { "to `isthmus run`" };
@@ -40,20 +40,20 @@ impl Received {
         Signal::try_from(self.number).map_or("a signal", Signal::as_str)
     }
 
-    /// The exit status that shells have for a process that it ends.
+    /// The exit status that shells have for a process that the signal ends.
     pub(super) fn status(self) -> i32 {
         128 + self.number
     }
 
-    /// Whether isthmus ends a command that goes on after it. After Ctrl-C the
-    /// command decides.
+    /// Whether isthmus ends a command that goes on after the signal. After Ctrl-C the command
+    /// decides.
     pub(crate) fn is_final(self) -> bool {
         self.number != Signal::SIGINT as i32
     }
 }
 
 impl Signals {
-    /// Blocks the signals in this thread and those that it starts.
+    /// Blocks the signals in this thread and in the threads that it starts.
     ///
     /// # Errors
     /// As `pthread_sigmask(3)`.
@@ -64,7 +64,7 @@ impl Signals {
         Ok(Self { set, source: None })
     }
 
-    /// Waits for the next one; never returns if signals can't be read.
+    /// Waits for the next signal. Never returns if signals can't be read.
     pub(super) async fn next(&mut self) -> Received {
         loop {
             if self.source.is_none() {

@@ -8,16 +8,17 @@ use isthmus_wire::proto::{SiteBack, SiteSilent};
 use crate::format::site;
 use crate::output::one_line;
 
-/// Where no reason is known.
+/// What the user reads if no other reason is known.
 const CUT: &str = "the network between is cut, or it is frozen";
 
-/// Those at the moment, since when: by the node, and by whichever node's connections don't
-/// arrive there; empty: the job's own calls.
+/// The nodes of which nothing is heard at the moment, and since when. The key has the node, and the
+/// node whose connections don't arrive there. The second is empty for the job's own calls.
 #[derive(Debug, Default)]
 pub(super) struct Silent(HashMap<(String, String), Instant>);
 
 impl Silent {
-    /// One begins; what the user reads of it. A whole site's tells enough of its nodes.
+    /// Notes that a silence begins. Returns what the user reads of it: nothing if a silence of the
+    /// node's site is known.
     pub(super) fn begun(&mut self, silent: &SiteSilent, now: Instant) -> Option<String> {
         let SiteSilent { node, outlive_seconds, broken, reason, from } = silent;
         let known = |(other, _): &(String, String)| site(other) == site(node);
@@ -43,13 +44,13 @@ impl Silent {
         Some(one_line(&format!("{what}; the job outlives a cut of up to {longest} (Ctrl-C ends it)")))
     }
 
-    /// One is over; whether the user has read of it.
+    /// Notes that a silence is over. Returns whether the user has read of it.
     pub(super) fn over(&mut self, back: &SiteBack) -> bool {
         let was_told = self.0.remove(&(back.node.clone(), back.from.clone())).is_some();
         was_told || back.from.is_empty()
     }
 
-    /// The nodes, each once.
+    /// The nodes of which nothing is heard, each once.
     pub(super) fn nodes(&self) -> Vec<String> {
         let mut nodes: Vec<_> = self.0.keys().map(|(node, _)| node.clone()).collect();
         nodes.sort();
@@ -57,7 +58,7 @@ impl Silent {
         nodes
     }
 
-    /// Since when each lasts.
+    /// When each silence that lasts began.
     pub(super) fn since(&self) -> impl Iterator<Item = &Instant> {
         self.0.values()
     }

@@ -13,9 +13,9 @@ enum Excess {
     ShareCores,
 }
 
-/// The finding, if there are more ranks than slots. None if the user has named the nodes
-/// of the launcher: it then counts slots that isthmus doesn't know. `variable` looks up a
-/// variable of the environment.
+/// The finding, if there are more ranks than slots. `None` if the user has named the launcher's
+/// nodes: the launcher then counts slots that isthmus doesn't know. `variable` looks up an
+/// environment variable.
 pub(super) fn finding(
     launcher: Launcher,
     arguments: &[String],
@@ -24,7 +24,7 @@ pub(super) fn finding(
 ) -> Option<Finding> {
     let ranks = ranks.filter(|ranks| *ranks > slots && !programs::is_placed(arguments))?;
     let (does, remedy) = match excess(launcher, arguments, variable) {
-        // Files of its own settings may allow it, so it has the last word.
+        // The launcher's own settings in files may allow it, so the launcher has the last word.
         Excess::Refused => (
             format!("{launcher} refuses more ranks than slots"),
             "`--oversubscribe` lets some share a core; or start fewer, or give more nodes with --nodes",
@@ -59,7 +59,8 @@ fn excess(launcher: Launcher, arguments: &[String], variable: impl Fn(&str) -> O
     if allowed { Excess::ShareCores } else { Excess::Refused }
 }
 
-/// Whether a mapping has the modifier: `node:OVERSUBSCRIBE`, or what begins like it.
+/// Whether a mapping lets ranks share slots: by the modifier in `node:OVERSUBSCRIBE`, or a shorter
+/// form of it.
 fn shares(mapping: &str) -> bool {
     let is_modifier = |word: &str| {
         let word = word.to_ascii_lowercase();
@@ -68,7 +69,7 @@ fn shares(mapping: &str) -> bool {
     mapping.split([':', ',']).skip(1).any(is_modifier)
 }
 
-/// What Open MPI takes for true.
+/// Whether Open MPI takes a variable's value for true.
 fn is_true(value: &str) -> bool {
     value.parse::<i64>().is_ok_and(|number| number != 0)
         || ["true", "t", "enabled", "yes", "y"].contains(&value.to_ascii_lowercase().as_str())

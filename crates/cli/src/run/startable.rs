@@ -5,28 +5,28 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, access};
 
-/// Why it can't.
+/// Why the user's command can't be started here.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unstartable {
-    /// No file of this name, where one was named.
+    /// The command names a file by its path, and there is none.
     #[error("{0}: there is no such file on this node")]
     NoFile(String),
-    /// A bare name that no directory of `PATH` has.
+    /// No directory of `PATH` has a program of this name.
     #[error("{0}: command not found on this node")]
     NotFound(String),
-    /// The same, but the working directory has it.
+    /// No directory of `PATH` has a program of this name, but the working directory has it.
     #[error("{0}: command not found on this node; the program in this directory is ./{0}")]
     Here(String),
-    /// It may not be executed.
+    /// The file may not be executed.
     #[error("{0} is not executable: chmod +x {0} makes it so")]
     NotExecutable(String),
-    /// No program at all.
+    /// The command names a directory.
     #[error("{0} is a directory, not a program")]
     Directory(String),
 }
 
 impl Unstartable {
-    /// The exit status that shells and env(1) have for it.
+    /// The exit status that shells and env(1) have for this failure.
     pub(super) fn status(&self) -> u8 {
         match self {
             Self::NoFile(_) | Self::NotFound(_) | Self::Here(_) => 127,

@@ -13,13 +13,12 @@ use isthmus_wire::topology::PATHS_MAX;
 
 use crate::format::site;
 
-/// Nodes that an error names.
+/// Most nodes that an error names.
 const NAMED_MAX: usize = 8;
 
 /// Fetches what is known of the sites of a job.
 ///
-/// # Errors
-/// That of `list`.
+/// # Errors The error of `list`.
 pub(crate) async fn of<F, E>(
     nodes: &[JobNode],
     groups: Vec<Group>,
@@ -38,7 +37,7 @@ where
     Ok(Topology { groups, paths: measured(&names, &paths.paths), ..places(&sites.sites) })
 }
 
-/// The levels that sites name, and where each site is.
+/// The levels of places that sites name, and the place of each site at each level.
 fn places(sites: &[Site]) -> Topology {
     // All sites that name levels name the same ones.
     let levels: Vec<String> = sites
@@ -54,7 +53,7 @@ fn places(sites: &[Site]) -> Topology {
     Topology { sites: placed.map(place).collect(), levels, ..Topology::default() }
 }
 
-/// What was measured between these sites, the two ways of a pair together.
+/// What was measured between these sites. Measurements in both directions make one entry.
 fn measured(sites: &BTreeSet<String>, paths: &[PathReport]) -> Vec<SitePath> {
     let mut pairs: BTreeMap<(String, String), SitePath> = BTreeMap::new();
     for report in paths.iter().filter(|report| report.failure.is_empty() && report.round_trip_us > 0) {
@@ -82,8 +81,8 @@ fn measured(sites: &BTreeSet<String>, paths: &[PathReport]) -> Vec<SitePath> {
     pairs.into_values().take(PATHS_MAX).collect()
 }
 
-/// Why a job can't go with the MPI library: an agent of before doesn't give it to its ranks,
-/// and those of others would wait for them.
+/// Why a job can't go with the MPI library; `None` if it can. An agent of an earlier version
+/// doesn't give the library to its ranks, and ranks of other nodes would wait for them.
 pub(super) fn without_library(ready: &Ready, head: &str) -> Option<String> {
     let lacks = |node: &&HeldNode| !node.has_topology;
     let own = (!ready.has_topology).then_some(head);

@@ -14,29 +14,29 @@ use crate::{ask, local};
 
 /// Between two tries.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How messages about jobs begin that aren't started.
+/// How messages begin about jobs that aren't started.
 const NOT_STARTED: &str = "not started: ";
 
 /// Why a job isn't started.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
 pub(super) struct NotStarted {
-    /// For the user; perhaps several lines.
+    /// The message for the user, perhaps of several lines.
     pub text: String,
-    /// The lines with reasons among them.
+    /// The lines of `text` that tell reasons.
     pub reasons: String,
-    /// Another try may have another result.
+    /// Whether another try may have another result.
     pub may_pass: bool,
 }
 
-/// The tries so far.
+/// What is known of the tries to start a job so far.
 #[derive(Debug)]
 pub(super) struct Tries {
     began: Instant,
     /// How long after the first one began another follows.
     lasting: Duration,
     is_told: bool,
-    /// The user has read that a gateway answers for the broker.
+    /// Whether the user has read that a gateway answers for the broker.
     pub without_broker_is_told: bool,
 }
 
@@ -46,10 +46,9 @@ impl Tries {
         Self { began: Instant::now(), lasting, is_told: false, without_broker_is_told: false }
     }
 
-    /// Waits until the next try, after one that has failed.
+    /// Waits until the next try, after one that has failed with `error`.
     ///
-    /// # Errors
-    /// The failure, if it won't pass, or time is over; or a signal.
+    /// # Errors The failure, if it won't pass or time is over; [`Interrupted`] if a signal comes.
     pub(super) async fn again(
         &mut self,
         error: anyhow::Error,

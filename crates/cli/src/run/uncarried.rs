@@ -30,7 +30,7 @@ pub(super) fn describe(programs: &[UncarriedProgram]) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join("; "))
 }
 
-/// Those that make the job pointless, and those to warn of.
+/// Splits programs into those that make the job pointless and those of which to warn the user.
 pub(super) fn sort(
     part: Part,
     programs: Vec<UncarriedProgram>,
@@ -40,9 +40,9 @@ pub(super) fn sort(
 
 fn is_fatal(part: Part, program: &UncarriedProgram) -> bool {
     match (part, program.hindrance()) {
-        // Its loader fails on the preloaded library.
+        // The program's loader fails on the preloaded library.
         (_, Hindrance::OtherLibc) => true,
-        // Its C code is carried, such as an MPI library.
+        // The program's C code is carried, such as an MPI library.
         (Part::Rank, Hindrance::Go) => program.detail != "dynamic",
         (Part::Launcher | Part::Rank, _) => true,
         (Part::Command, _) => false,

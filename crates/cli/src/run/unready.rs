@@ -10,7 +10,7 @@ use crate::output::one_line;
 /// Most nodes that a line names.
 const NAMED_MAX: usize = 3;
 
-/// The lines, without a line feed at the end.
+/// The lines for the user, without a line feed at the end.
 pub(super) fn text(unready: &Unready) -> String {
     let mut lines: Vec<String> = unready.unfit.iter().map(line).collect();
     if unready.left_out > 0 {
@@ -19,7 +19,7 @@ pub(super) fn text(unready: &Unready) -> String {
     lines.join("\n")
 }
 
-/// Whether another try may have another result.
+/// Whether another try may have another result for all nodes.
 pub(super) fn may_pass(unready: &Unready) -> bool {
     unready.left_out == 0 && unready.unfit.iter().all(|unfit| unfit.may_pass)
 }

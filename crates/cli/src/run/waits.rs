@@ -8,21 +8,22 @@ use isthmus_wire::proto::{ConnectWaits, ConnectedLate};
 use crate::format::site;
 use crate::output::one_line;
 
-/// Connections that are being made, by the sites of initiator and acceptor.
+/// What the user has read of connections that are being made, by the sites of initiator and
+/// acceptor.
 #[derive(Debug, Default)]
 pub(super) struct Waits(HashMap<[String; 2], Told>);
 
-/// What the user has read of two sites.
+/// What the user has read of connections between two sites.
 #[derive(Debug, Default)]
 struct Told {
-    /// Connections that wait.
+    /// How many of their connections wait.
     waiting: usize,
-    /// Whether the user has read that all are there.
+    /// Whether the user has read that all of them are made.
     all_there: bool,
 }
 
 impl Waits {
-    /// A connection waits; returns what the user reads of it.
+    /// Notes that a connection waits. Returns what the user reads of it.
     pub(super) fn begun(&mut self, waits: &ConnectWaits) -> Option<String> {
         let ConnectWaits { initiator, acceptor, reason, limit_seconds } = waits;
         let told = self.0.entry(sites(initiator, acceptor));
@@ -35,7 +36,7 @@ impl Waits {
         })
     }
 
-    /// A connection that had waited is there; returns what the user reads of it.
+    /// Notes that a connection that had waited is made. Returns what the user reads of it.
     pub(super) fn over(&mut self, late: &ConnectedLate) -> Option<String> {
         let ConnectedLate { initiator, acceptor, waited_ms } = late;
         let told = self.0.get_mut(&sites(initiator, acceptor))?;
@@ -49,7 +50,7 @@ impl Waits {
     }
 }
 
-/// The sites of two nodes.
+/// The sites of the initiator's and the acceptor's node.
 fn sites(initiator: &str, acceptor: &str) -> [String; 2] {
     [initiator, acceptor].map(|node| site(node).to_owned())
 }

@@ -31,77 +31,77 @@ use crate::output::one_line;
 
 /// How long a command may take to end by itself after a signal to do so.
 const TERM_GRACE: Duration = Duration::from_secs(4);
-/// The same after a node was lost: by then seconds have passed, and the
-/// launcher may wait for that node for ever.
+/// How long the command may take to end by itself after a node was lost. By then seconds have
+/// passed, and the launcher may wait for that node for ever.
 const LOST_GRACE: Duration = Duration::from_secs(1);
 /// How long a launcher may take to end its job when a rank has ended badly.
 const RANK_GRACE: Duration = Duration::from_secs(5);
-/// The same after one of the launcher's daemons was killed: the launcher mostly
-/// notices, and its own message has more detail.
+/// How long a launcher may take to end its job when one of its daemons was killed. The launcher
+/// mostly notices, and its own message has more detail.
 const DAEMON_GRACE: Duration = Duration::from_secs(3);
 
-/// How the command came to its end.
+/// How the command came to its end, with its exit status.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Ended {
-    /// By itself, or by a signal.
+    /// The command ended by itself, or by a signal.
     Command(i32),
-    /// Because a node or the agent was lost.
+    /// The command was ended because a node or the agent was lost.
     Lost(i32),
 }
 
-/// The job's end at its agents.
+/// The task that has the agents end the job, and its result.
 pub(super) type Ending = JoinHandle<Result<proto::EndReply, Status>>;
 
 /// A job whose command has begun.
 pub(super) struct Begun {
-    /// The command.
+    /// The command, or the commands of all nodes.
     pub work: Work,
-    /// Print errors only.
+    /// Whether to print errors only.
     pub quiet: bool,
-    /// Go on when a connection can't be made.
+    /// Whether the job goes on when a connection can't be made.
     pub keep_going: bool,
-    /// The command is a launcher.
+    /// Whether the command is an MPI's launcher.
     pub is_launcher: bool,
-    /// Signals to this process.
+    /// The signals that this process gets.
     pub signals: Signals,
-    /// What the user sees meanwhile.
+    /// The line that the user sees meanwhile.
     pub progress: Progress,
-    /// What the launcher waits for.
+    /// The daemons that the launcher waits for.
     pub daemons: Daemons,
-    /// When what happened.
+    /// Records when each phase of the start was over.
     pub stopwatch: Stopwatch,
-    /// The agent.
+    /// The client of this node's agent.
     pub agent: LocalClient<Channel>,
-    /// The job's id.
+    /// The id of the job.
     pub job: String,
-    /// This node.
+    /// The grid name of this node.
     pub head: String,
-    /// Signs of life of the agent.
+    /// What is known of the agent's life.
     pub pulses: Pulses,
 }
 
-/// What has come of a job so far.
+/// What the user has read of a job so far, and what has happened to it.
 #[derive(Debug, Default)]
 pub(super) struct Observed {
-    /// Nodes and files of programs that the user was warned of.
+    /// Programs that the user was warned of, by node and file.
     warned: HashSet<(String, PathBuf)>,
-    /// Connections that could not be made, of which the user hasn't read yet.
+    /// The connections that could not be made, of which the user hasn't read yet.
     pub failures: Vec<String>,
-    /// What has run out, at which nodes.
+    /// The texts on resources that have run out, of which the user has read.
     short: HashSet<String>,
-    /// Pairs of nodes that had to take another way, and the dial of it.
+    /// Pairs of nodes that had to take another way, with the dial of that way.
     ways: HashSet<(String, String, i32)>,
-    /// Connections that aren't there yet.
+    /// The connections that are still being made.
     waits: Waits,
     /// Sites that are cut off at the moment, and nodes at which nothing arrives.
     silent: Silent,
-    /// The last rank that ended badly, and when, if no launcher has started a daemon since.
+    /// When a rank last ended badly, and how; `None` if a launcher has started a daemon since.
     rank_ended: Option<(Instant, RankEnded)>,
     /// Whether the user has read that a rank has ended.
     rank_told: bool,
-    /// Where ranks run.
+    /// The nodes on which ranks run.
     ranks_left: RanksLeft,
-    /// Nodes from which another one is cut off: the fault isn't theirs.
+    /// Nodes from which another node is cut off: the fault isn't theirs.
     cut_off: HashSet<String>,
     /// Sites that were cut off for a while.
     pub pauses: Vec<Pauses>,
@@ -123,7 +123,7 @@ pub(super) struct Watch {
     signals: Signals,
     pub progress: Progress,
     daemons: Daemons,
-    /// How far the start is.
+    /// How far the connections of the start are made.
     pub wire_up: WireUp,
     pub stopwatch: Stopwatch,
     pub observed: Observed,
@@ -131,13 +131,13 @@ pub(super) struct Watch {
     job: String,
     head: String,
     started: Instant,
-    /// Signs of life of the agent.
+    /// What is known of the agent's life.
     pub pulses: Pulses,
-    /// The job's end at its agents, once it was asked for.
+    /// The task that has the agents end the job; `None` before the job is to end.
     ending: Option<Ending>,
-    /// The command has ended.
+    /// Whether the command has ended.
     is_over: bool,
-    /// Interrupts from the keyboard so far.
+    /// How many interrupts came from the keyboard so far.
     interrupts: u32,
 }
 
@@ -231,7 +231,7 @@ impl Watch {
                 () = grace => {
                     deadline = None;
                     self.work.end().await;
-                    // Everywhere at once: what is left of the time counts.
+                    // The job ends on all nodes at once: what is left of the time counts.
                     self.end();
                 }
             }
@@ -251,8 +251,8 @@ impl Watch {
         }
     }
 
-    /// Tells of a rank that has ended if the command goes on: not every launcher ends its job
-    /// then.
+    /// Tells the user of a rank that has ended badly, if the command goes on: not every launcher
+    /// ends its job then.
     fn show_rank(&mut self, is_ending: bool) {
         if let Some((at, ended)) = &self.observed.rank_ended
             && at.elapsed() >= RANK_GRACE
@@ -264,8 +264,8 @@ impl Watch {
         }
     }
 
-    /// Whether the launcher goes on though no rank is left, of which one ended badly: it may
-    /// wait for ever.
+    /// Whether the launcher goes on though no rank is left, and one has ended badly: the launcher
+    /// may wait for ever.
     fn outlives_its_ranks(&mut self) -> bool {
         let since = self.observed.ranks_left.none_since().filter(|_| self.is_launcher);
         let (Some(since), Some((at, ended))) = (since, &self.observed.rank_ended) else { return false };
@@ -289,8 +289,8 @@ impl Watch {
         }
     }
 
-    /// The command, of this name, has ended: what can't be connected may explain it, and ends
-    /// nothing any more.
+    /// Notes that the command, of this name, has ended. From then on a connection that can't be
+    /// made may explain that end, and ends nothing any more.
     pub(super) fn command_ended(&mut self, command: &str) {
         self.is_over = true;
         let outcome = *self.work.outcome().borrow();
@@ -311,23 +311,24 @@ impl Watch {
         }
     }
 
-    /// The connection to this node's agent broke.
+    /// Notes that the connection to this node's agent broke.
     pub(super) fn agent_gone(&mut self) {
         self.observed.agent_gone = true;
         self.note(Event::Lost(format!("this node's agent is gone ({})", self.head)));
     }
 
-    /// Takes in something that may have ended the job.
+    /// Notes an event of just now that may have ended the job.
     pub(super) fn note(&mut self, event: Event) {
         self.note_ago(Duration::ZERO, event);
     }
 
-    /// The same if it happened some time ago.
+    /// Notes an event that happened so long `ago` and may have ended the job.
     pub(super) fn note_ago(&mut self, ago: Duration, event: Event) {
         self.observed.events.add(self.started.elapsed(), ago, event);
     }
 
-    /// What ended the job, whose command has ended after this time.
+    /// The event that ended the job, whose command has run for this time; `None` if only the
+    /// command is to blame.
     pub(super) fn culprit(&self, took: Duration) -> Option<Culprit> {
         self.observed.events.culprit(took)
     }
@@ -342,7 +343,7 @@ impl Watch {
         })
     }
 
-    /// Passes a signal on; returns whether the command must end by it.
+    /// Passes a signal on to the command. Returns whether the command must end by it.
     async fn take(&mut self, signal: Received) -> bool {
         self.work.signal(signal.number, signal.from_terminal).await;
         self.note(Event::Signal(signal));
@@ -350,8 +351,8 @@ impl Watch {
         signal.is_final() || self.interrupts > 1
     }
 
-    /// Whether the command is to end, by an interrupt or since a rank was killed, and waits
-    /// for a site that is cut off.
+    /// Whether the command waits for a site that is cut off, though it is to end: by an interrupt,
+    /// or since a rank was killed.
     fn waits_in_vain(&self) -> bool {
         let observed = &self.observed;
         let is_killed = |since: &Instant| {

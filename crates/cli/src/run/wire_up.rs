@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use isthmus_wire::proto::Joined;
 
-/// When the connections of the start stood: at the first second in which no
-/// new one came, or more if only daemons were joined to their launcher by then.
+/// Finds out when the connections of the start were all made: when no new one has come for
+/// [`QUIET`](Self::QUIET). It waits longer while only daemons are joined to their launcher.
 #[derive(Debug)]
 pub(super) struct WireUp {
     started: Instant,
@@ -18,15 +18,15 @@ pub(super) struct WireUp {
 impl WireUp {
     /// Quiet time after which the start is over.
     const QUIET: Duration = Duration::from_secs(1);
-    /// The same while there are no more connections than commands on nodes: those
-    /// have yet to start the ranks.
+    /// Quiet time after which the start is over while there are no more connections than commands
+    /// on nodes: those have yet to start the ranks.
     const RANKS: Duration = Duration::from_secs(10);
 
     pub(super) fn new(started: Instant) -> Self {
         Self { started, first: None, latest: None, done: false, pairs: Vec::new() }
     }
 
-    /// Takes in the connections of a pair of nodes so far.
+    /// Takes in how many connections a pair of nodes has made so far.
     pub(super) fn joined(&mut self, joined: Joined, now: Instant) {
         let same = |old: &Joined| {
             (&old.initiator, &old.acceptor, (old.route, old.dial), &old.relay)
@@ -47,7 +47,7 @@ impl WireUp {
         }
     }
 
-    /// Decides whether the start is over, called every 200 ms; `commands` have been
+    /// Decides whether the start is over; called every 200 ms. `commands` is how many commands were
     /// started on nodes so far.
     pub(super) fn tick(&mut self, now: Instant, commands: usize) {
         let quiet = if self.ranks_joined(commands) { Self::QUIET } else { Self::RANKS };
@@ -59,7 +59,7 @@ impl WireUp {
         self.connections() > commands as u64
     }
 
-    /// Connections so far.
+    /// How many connections were made so far.
     fn connections(&self) -> u64 {
         self.pairs.iter().map(|joined| joined.connections).sum()
     }
@@ -74,7 +74,8 @@ impl WireUp {
         self.first.zip(self.latest)
     }
 
-    /// Time from the start to the last connection of it.
+    /// Time from the command's start to the last connection of the job's start; `None` if there was
+    /// none.
     pub(super) fn result(&self) -> Option<Duration> {
         self.latest.map(|latest| latest.duration_since(self.started))
     }

@@ -1,4 +1,4 @@
-//! A job's command: one here, or one on every node.
+//! A job's command: one on this node, or one on every node.
 
 use isthmus_agent::starting::supervise::{Outcome, Supervised};
 use tokio::sync::watch;
@@ -12,7 +12,7 @@ pub(crate) enum Work {
 }
 
 impl Work {
-    /// Follows its outcome.
+    /// A receiver that follows the command's outcome.
     pub(super) fn outcome(&self) -> watch::Receiver<Outcome> {
         match self {
             Self::Here(supervised) => supervised.outcome(),
@@ -20,7 +20,7 @@ impl Work {
         }
     }
 
-    /// Why it has failed on one of several nodes, in words.
+    /// Why the command has failed on one of several nodes, in words; `None` if it hasn't.
     pub(super) fn failure(&self) -> Option<String> {
         match self {
             Self::Here(_) => None,
@@ -28,7 +28,7 @@ impl Work {
         }
     }
 
-    /// Passes a signal on, unless the command has it from the terminal.
+    /// Passes a signal on to the command, unless the command has it from the terminal.
     pub(super) async fn signal(&mut self, number: i32, from_terminal: bool) {
         match self {
             Self::Here(supervised) => supervised.signal(number, from_terminal).await,
@@ -36,7 +36,7 @@ impl Work {
         }
     }
 
-    /// Ends it, with all processes that it started.
+    /// Ends the command, with all processes that it started.
     pub(super) async fn end(&mut self) {
         match self {
             Self::Here(supervised) => supervised.end().await,

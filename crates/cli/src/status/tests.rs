@@ -104,7 +104,7 @@ fn tables_for_people() {
     assert!(View::new(&reply).text(&reply, true).contains("n1.alpha – n2.alpha"));
 }
 
-/// They are other users' texts.
+/// The control characters are in texts of other users.
 #[test]
 fn control_characters_reach_no_terminal() {
     let mut reply = reply();

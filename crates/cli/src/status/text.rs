@@ -13,11 +13,11 @@ use crate::output::one_line;
 use crate::path::Path;
 use crate::without_broker;
 
-/// Pairs of sites that are listed without `--verbose`.
+/// The most pairs of sites that are listed without `--verbose`.
 const FEW_PATHS: usize = 64;
 
 impl View {
-    /// All tables; `verbose` with nodes that are down and each pair of nodes.
+    /// All tables; with `verbose`, they have nodes that are down and each pair of nodes.
     pub(super) fn text(&self, reply: &ListReply, verbose: bool) -> String {
         let sum = |of: fn(&Site) -> u32| self.sites.iter().map(|site| u64::from(of(site))).sum::<u64>();
         let (up, down) = (sum(|site| site.nodes_up), sum(|site| site.nodes_down));
@@ -85,7 +85,7 @@ impl View {
         table(&header, &[3, 4, 5, 6], rows)
     }
 
-    /// The gateways of sites that have several.
+    /// The table of gateways, for sites that have several.
     fn gateways_table(&self) -> String {
         let several = self.sites.iter().filter(|site| site.gateways.len() > 1);
         let gateways = several.flat_map(|site| site.gateways.iter().map(move |gateway| (site, gateway)));

@@ -19,53 +19,53 @@ pub(super) struct View {
     pub(super) nodes: Vec<Node>,
     pub(super) relays: Vec<Relay>,
     pub(super) jobs: Vec<Job>,
-    /// The last measurement between each two sites.
+    /// The last measurement between each two of the sites.
     pub(super) site_paths: Vec<Path>,
-    /// Set if a gateway answered by itself, because it doesn't reach the broker.
+    /// What a gateway told of itself if it answered, because it doesn't reach the broker.
     pub(super) without_broker: Option<without_broker::View>,
 }
 
 #[derive(Debug, Serialize)]
 pub(super) struct Site {
     pub(super) name: String,
-    /// Whether one of its gateways is attached to the broker.
+    /// Whether one of the site's gateways is attached to the broker.
     pub(super) up: bool,
     pub(super) gateways: Vec<Gateway>,
-    /// Declared by its gateways: "open", "closed", or "auto" for as measured.
+    /// What the site lets in, declared by its gateways: "open", "closed", or "auto" for as
+    /// measured.
     pub(super) inbound: &'static str,
-    /// Sites that it exchanges unencrypted data with.
+    /// Sites that this one exchanges unencrypted data with.
     pub(super) trusted: Vec<String>,
     pub(super) nodes_up: u32,
-    /// Not attached.
+    /// How many of the site's nodes are not attached.
     pub(super) nodes_down: u32,
-    /// Of the nodes that are up.
+    /// The slots of the site's nodes that are up.
     pub(super) slots: u64,
-    /// Running jobs whose head is there.
+    /// How many running jobs have their head at the site.
     pub(super) jobs: u32,
-    /// Addresses at which other sites reach its gateways, joined by ", "; may be
-    /// empty.
+    /// Addresses at which other sites reach the site's gateways, joined by ", "; may be empty.
     pub(super) outside_address: String,
     pub(super) version: String,
 }
 
 #[derive(Debug, Serialize)]
 pub(super) struct Gateway {
-    /// "gateway" if the site has only one.
+    /// The gateway's name; "gateway" if the site has only one.
     pub(super) name: String,
-    /// Whether it is attached to the broker.
+    /// Whether the gateway is attached to the broker.
     pub(super) up: bool,
-    /// Declared by it; the strictest of a site's gateways holds.
+    /// What the gateway declares that its site lets in. The strictest of a site's gateways holds.
     pub(super) inbound: &'static str,
-    /// Nodes that are attached to it.
+    /// How many nodes are attached to the gateway.
     pub(super) nodes_up: u32,
-    /// Address at which other sites reach it; may be empty.
+    /// Address at which other sites reach the gateway; may be empty.
     pub(super) outside_address: String,
     pub(super) version: String,
 }
 
 #[derive(Debug, Serialize)]
 pub(super) struct Node {
-    /// Grid name, `node.site`.
+    /// The node's grid name, `node.site`.
     pub(super) name: String,
     pub(super) up: bool,
     pub(super) virtual_address: Ipv4Addr,
@@ -82,9 +82,9 @@ pub(super) struct Relay {
     pub(super) name: String,
     pub(super) up: bool,
     pub(super) address: String,
-    /// Spliced since it started.
+    /// Connections that the relay has spliced since it started.
     pub(super) connections: u64,
-    /// Carried since it started, in both directions.
+    /// Bytes that the relay has carried since it started, in both directions.
     pub(super) bytes: u64,
     pub(super) version: String,
 }
@@ -94,14 +94,14 @@ pub(super) struct Job {
     pub(super) id: String,
     pub(super) owner: String,
     pub(super) program: String,
-    /// Grid names, the head first; the broker cuts a very long list.
+    /// Grid names of the job's nodes, the head first; the broker cuts a very long list.
     pub(super) nodes: Vec<String>,
-    /// All, also those that are cut.
+    /// How many nodes the job has, also those that the list lacks.
     pub(super) node_count: u32,
     pub(super) started_unix_ms: u64,
-    /// How each pair of nodes is joined; the broker cuts a very long list.
+    /// How each pair of the job's nodes is joined; the broker cuts a very long list.
     pub(super) joined: Vec<Pair>,
-    /// Number of those that are cut.
+    /// How many pairs the list lacks.
     pub(super) joined_left_out: u32,
 }
 
@@ -119,7 +119,7 @@ impl Gateway {
 }
 
 impl View {
-    /// The sites, and what was measured between each two (SVG).
+    /// A picture (SVG) of the sites, and of what was measured between each two.
     pub(super) fn picture(&self) -> String {
         let at = |name: &str| self.sites.iter().position(|site| site.name == name);
         let sites: Vec<_> = self

@@ -1,4 +1,4 @@
-//! `isthmus status --watch`: the same again and again, on a screen of its own.
+//! `isthmus status --watch`: shows the status again and again, on a screen of its own.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -7,14 +7,17 @@ use anyhow::{Context as _, ensure};
 use isthmus_wire::text;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How often it is asked anew.
+/// Time between two questions to the grid.
 const EVERY: Duration = Duration::from_secs(2);
-/// The terminal's other screen, without a cursor; what was there before comes back.
+/// Has the terminal show its other screen, without a cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
+/// Has the terminal show its usual screen again, as it was before.
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
-/// To the upper left, and the rest of a line, or of the screen, is empty.
+/// Moves the terminal's cursor to the upper left.
 const HOME: &str = "\x1b[H";
+/// Clears the rest of a line, and goes to the next one.
 const REST_OF_LINE: &str = "\x1b[K\r\n";
+/// Clears the rest of the screen.
 const REST: &str = "\x1b[J";
 
 /// Shows what `ask` gives until ctrl-C, or another signal that ends programs: the screen is
@@ -46,7 +49,7 @@ pub(super) async fn watch(ask: impl AsyncFn() -> anyhow::Result<String>) -> anyh
     }
 }
 
-/// Ends with the first signal that would end this process.
+/// A future that ends with the first signal that would end this process.
 fn end() -> anyhow::Result<impl Future<Output = ()>> {
     let take = |kind| signal(kind).context("cannot take signals");
     let (mut interrupt, mut terminate) = (take(SignalKind::interrupt())?, take(SignalKind::terminate())?);
@@ -61,7 +64,7 @@ fn end() -> anyhow::Result<impl Future<Output = ()>> {
     })
 }
 
-/// The terminal's other screen, until it is dropped.
+/// The terminal's other screen. When this is dropped, the former screen comes back.
 struct Screen;
 
 impl Screen {
@@ -82,7 +85,7 @@ fn show(seen: &str) -> anyhow::Result<()> {
     put(&frame(seen, usize::from(rows), usize::from(columns)))
 }
 
-/// A screen of so many lines: the first ones of the text, and how many more there are.
+/// What fills a screen of so many lines: the first lines of the text, and how many more there are.
 fn frame(seen: &str, rows: usize, columns: usize) -> String {
     // Texts of other parties: a terminal would obey their control characters.
     let escaped = text::lines(seen);

@@ -13,8 +13,8 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 use crate::services::Service;
 
-/// What systemd tells a service: this one isn't meant (systemd.exec(5), "Environment
-/// Variables Set or Propagated by the Service Manager").
+/// Variables by which systemd tells a service of itself. The new service isn't meant
+/// (systemd.exec(5), "Environment Variables Set or Propagated by the Service Manager").
 const OF_A_MANAGER: [&str; 16] = [
     "NOTIFY_SOCKET",
     "LISTEN_FDS",
@@ -34,10 +34,9 @@ const OF_A_MANAGER: [&str; 16] = [
     "MEMORY_PRESSURE_WRITE",
 ];
 
-/// Starts a service with this log.
+/// Starts a service that writes to this log.
 ///
-/// # Errors
-/// If it can't be started.
+/// # Errors If the service can't be started.
 pub(super) fn spawn(service: Service, directory: &Path, log: File) -> anyhow::Result<Child> {
     let itself = Program::of_this_process().context("cannot find this program")?;
     let itself = std::path::absolute(itself.path()).context("cannot find this program")?;
@@ -48,14 +47,14 @@ pub(super) fn spawn(service: Service, directory: &Path, log: File) -> anyhow::Re
     command.spawn().context("cannot start the service")
 }
 
-/// Leaves a command nothing of this process's surroundings.
+/// Has a command keep nothing of this process's surroundings.
 fn detach(command: &mut Command) -> std::io::Result<()> {
-    // It would keep the file system from being unmounted.
+    // A working directory would keep its file system from being unmounted.
     command.current_dir("/");
     for name in OF_A_MANAGER.iter().chain(&[VARIABLE]) {
         command.env_remove(name);
     }
-    // Those of this program's own have the flag already; the caller's don't.
+    // Descriptors that this program has opened have the flag already; those of the caller don't.
     for entry in std::fs::read_dir("/proc/self/fd")? {
         let number = entry?.file_name().to_str().and_then(|name| name.parse().ok());
         if let Some(number) = number.filter(|number| *number > 2) {

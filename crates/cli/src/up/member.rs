@@ -18,13 +18,13 @@ use super::start;
 /// What a state directory holds.
 #[derive(Debug)]
 pub(super) enum Member {
-    /// The grid of this name.
+    /// The state of the broker of the grid of this name.
     Grid(String),
     Joined(Credentials),
 }
 
 impl Member {
-    /// What a directory holds; none if nothing yet.
+    /// What a directory holds; `None` if nothing yet.
     ///
     /// # Errors
     /// If it can't be read.
@@ -41,11 +41,10 @@ impl Member {
         }
     }
 
-    /// What a directory holds, or after a join by the token. None without either. A member
-    /// whose certificate has ended joins again by the token.
+    /// What a directory holds, or what it holds after a join by the token; `None` without either. A
+    /// member whose certificate has ended joins again by the token.
     ///
-    /// # Errors
-    /// If it can't join, or the token is for another member than the one that it is.
+    /// # Errors If joining fails, or the token is for another member than the one that is there.
     pub(super) async fn of_or_joined(
         directory: &Path,
         token: Option<&str>,
@@ -102,7 +101,7 @@ impl Member {
         Ok(())
     }
 
-    /// The service that it runs.
+    /// The service that the member runs.
     ///
     /// # Errors
     /// If it runs none.
@@ -117,7 +116,7 @@ impl Member {
         }
     }
 
-    /// Where its service attaches, in words; none for a broker.
+    /// Where the member's service attaches, in words; `None` for a broker.
     pub(super) fn upstream(&self) -> Option<String> {
         let Self::Joined(credentials) = self else { return None };
         let name = if credentials.identity().role() == Role::Agent { "its gateway" } else { "the broker" };
@@ -125,8 +124,8 @@ impl Member {
     }
 }
 
-/// The member of a directory, which is to attach to another front-end from now on, if one is
-/// given. Its service is ended: it is to be started anew.
+/// Has the member of a directory attach to another front-end from now on, if `via` names one. Its
+/// service is ended, to be started anew.
 ///
 /// # Errors
 /// If its record can't be written, or its service can't be ended.
@@ -163,7 +162,7 @@ fn is_for(token: &JoinToken, identity: &Identity) -> bool {
     token.identity(name, gateway).is_ok_and(|made| made == *identity)
 }
 
-/// Joins again as who the directory's member is, by a token that is for it.
+/// Joins again as the member that the directory holds, by a token that is for it.
 ///
 /// # Errors
 /// The grid's refusal.

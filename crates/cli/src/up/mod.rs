@@ -32,11 +32,11 @@ use running::Stopped;
 use start::{Running, Started};
 use systemd::Manager;
 
-/// Of a front-end that is a node as well, the node's state within the front-end's.
+/// Name of the directory of a front-end's node, within the front-end's state directory.
 pub(crate) const NODE_DIRECTORY: &str = "node";
-/// How long a service that was just started may take to attach, and one that ran before: that
-/// one may be between two attempts.
+/// How long a service that was just started may take to attach.
 const ATTACH: Duration = Duration::from_secs(15);
+/// How long a service that ran before may take to attach: it may be between two attempts.
 const ATTACH_AGAIN: Duration = Duration::from_secs(5);
 
 /// Join a grid if need be, and start this machine's services.
@@ -81,13 +81,13 @@ pub(crate) struct DownArgs {
 }
 
 impl UpArgs {
-    /// What to join as in the machine's own directory.
+    /// What the machine's own directory is to join as.
     fn wanted(&self) -> Wanted {
         let name = if self.node { None } else { self.name.clone() };
         Wanted { name: self.gateway.clone().or(name), via: self.via.clone(), force: false }
     }
 
-    /// Refuses what can't be, before a token is spent.
+    /// Refuses options that don't fit the token, before it is spent.
     fn check(&self, token: Option<&Invitation>) -> anyhow::Result<()> {
         let Some(token) = token else { return Ok(()) };
         let of_site = token.nodes.is_some();
@@ -104,11 +104,11 @@ impl UpArgs {
     }
 }
 
-/// One state directory, and how its service is to run.
+/// A state directory, and how its service is to run.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     directory: &'a Path,
-    /// ` --state DIR` for the commands that are named.
+    /// ` --state DIR` for the command lines that messages name; empty for the default.
     option: &'a str,
     token: Option<&'a str>,
     manager: Option<&'a Manager>,
@@ -173,7 +173,7 @@ pub(crate) async fn up(args: UpArgs) -> anyhow::Result<()> {
     output::print(&(), &text, false)
 }
 
-/// The state directory of the agent that will run here, if one will.
+/// The state directory of the agent that will run on this machine; `None` if none will.
 fn agents_place<'a>(
     args: &UpArgs,
     (own, node): (&'a Path, &'a Path),
@@ -188,7 +188,7 @@ fn agents_place<'a>(
     if is_agent { Some(own) } else { (args.node || node.exists()).then_some(node) }
 }
 
-/// Refuses names of another member than the one that is here.
+/// Refuses options that name another member than the one that is here.
 fn check_named(args: &UpArgs, member: &Member, directory: &Path) -> anyhow::Result<()> {
     let is_gateway = member.service()? == Service::Gateway;
     for (given, option) in [(args.node, "--node"), (args.gateway.is_some(), "--gateway")] {
@@ -214,8 +214,8 @@ fn check_named(args: &UpArgs, member: &Member, directory: &Path) -> anyhow::Resu
 }
 
 impl Place<'_> {
-    /// Starts the service unless it runs, waits until it is attached, and says so. One that
-    /// is revoked joins again by the token.
+    /// Starts the service unless it runs, waits until it is attached, and tells the user how it is.
+    /// A revoked member joins again by the token.
     async fn run(&self, member: &Member) -> anyhow::Result<()> {
         let service = member.service()?;
         let mut begun = self.begin(member).await?;
@@ -243,8 +243,8 @@ impl Place<'_> {
         output::print(&(), &format!("{member}{with} {how}; its log is {}\n{more}", log.display()), false)
     }
 
-    /// Starts the service unless it runs, and waits until it is known whether it is attached;
-    /// none if its certificate is revoked.
+    /// Starts the service unless it runs, and waits until it is known whether it is attached.
+    /// Returns `None` if its certificate is revoked.
     async fn begin(&self, member: &Member) -> anyhow::Result<Option<(Running, Option<Standing>)>> {
         let service = member.service()?;
         let Started::Runs(running) = start::start(service, self.directory, self.manager).await? else {
@@ -264,7 +264,7 @@ impl Place<'_> {
     }
 }
 
-/// How long it may take until it is known whether a service is attached.
+/// How long to wait until it is known whether a service is attached.
 fn patience(running: &Running) -> Duration {
     if running.already { ATTACH_AGAIN } else { ATTACH }
 }
@@ -277,8 +277,8 @@ fn how(running: &Running) -> String {
     }
 }
 
-/// Where this machine's gateway listens, for an agent of the same machine: not on
-/// loopback, since other nodes reach the agent at the address from which it attaches.
+/// Where an agent of this machine reaches this machine's gateway. The address isn't on loopback,
+/// since other nodes reach the agent at the address from which it attaches.
 fn gateway_from_here(directory: &Path) -> anyhow::Result<SocketAddr> {
     let listen = Config::load(None, directory)?.gateway.listen;
     if !listen.ip().is_unspecified() {
@@ -302,7 +302,7 @@ fn gateway_from_here(directory: &Path) -> anyhow::Result<SocketAddr> {
 pub(crate) async fn down(args: DownArgs) -> anyhow::Result<()> {
     let directory = std::path::absolute(args.state.directory()).context("no working directory")?;
     let lock = if directory.exists() { Some(running::lock(&directory)?) } else { None };
-    // A node takes leave through its gateway.
+    // The node's agent ends first: it takes leave through its gateway.
     let mut all = Vec::new();
     for place in [directory.join(NODE_DIRECTORY), directory.clone()] {
         all.extend(running::stop(&place).await?);

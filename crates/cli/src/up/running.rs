@@ -21,7 +21,7 @@ use crate::standing::own_file;
 
 /// How long a service may take to end: an agent ends its part of running jobs.
 const END: Duration = Duration::from_secs(20);
-/// A note has two numbers.
+/// Longest note of a service's process, in bytes: a note has two numbers.
 const LONGEST: u64 = 64;
 
 /// How a service ended.
@@ -34,7 +34,7 @@ fn path(directory: &Path, service: Service) -> PathBuf {
     directory.join(format!("{}.pid", service.name()))
 }
 
-/// The process of a service, if it runs.
+/// The process of a service, if it was started here and runs.
 fn process(directory: &Path, service: Service) -> anyhow::Result<Option<ProcessId>> {
     let Some(text) = own_file(&path(directory, service), LONGEST)? else { return Ok(None) };
     Ok(noted(&text).filter(|process| process.pid > 1 && process.is_alive()))
@@ -45,7 +45,7 @@ fn noted(text: &str) -> Option<ProcessId> {
     Some(ProcessId { pid: words.next()?.parse().ok()?, started: words.next()?.parse().ok()? })
 }
 
-/// Keeps other `isthmus up` and `down` of this state directory waiting until it is dropped.
+/// Takes a lock on a state directory: other `isthmus up` and `down` wait until it is dropped.
 ///
 /// # Errors
 /// If the directory isn't this user's alone, or can't be written.
@@ -64,12 +64,12 @@ pub(super) fn lock(directory: &Path) -> anyhow::Result<Flock<File>> {
         .context("cannot lock the state directory")
 }
 
-/// The process of a service that was started here and runs.
+/// The process id of a service that was started here and runs.
 pub(super) fn pid(directory: &Path, service: Service) -> anyhow::Result<Option<u32>> {
     Ok(process(directory, service)?.and_then(|process| process.pid.try_into().ok()))
 }
 
-/// Whether a process is stopped, as by SIGSTOP: what it has written of itself is of before.
+/// Whether a process is stopped, as by SIGSTOP: what it has written of itself is out of date.
 pub(super) fn is_stopped(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| says_stopped(&stat))
 }
@@ -81,24 +81,23 @@ fn says_stopped(stat: &str) -> bool {
     matches!(state, Some("T" | "t"))
 }
 
-/// Notes the process of a service.
+/// Notes the process of a service in the state directory.
 pub(super) fn note(directory: &Path, service: Service, pid: u32) -> anyhow::Result<()> {
     let found = i32::try_from(pid).ok().and_then(|pid| ProcessId::of(Pid::from_raw(pid)).ok());
-    // One that has ended already started at no time that counts.
+    // A process that has ended already gets a start that no other process can have.
     let started = found.map_or(0, |process| process.started);
     files::write(&path(directory, service), format!("{pid} {started}\n").as_bytes(), 0o600)?;
     Ok(())
 }
 
-/// Forgets the process of a service.
+/// Removes the note of a service's process.
 pub(super) fn forget(directory: &Path, service: Service) {
     let _ = fs::remove_file(path(directory, service));
 }
 
 /// Stops the services of a state directory, and removes their units.
 ///
-/// # Errors
-/// If one can't be told to end.
+/// # Errors If a service can't be told to end.
 pub(super) async fn stop(directory: &Path) -> anyhow::Result<Vec<(&'static str, Stopped)>> {
     let mut stopped = Vec::new();
     for service in [Service::Agent, Service::Gateway, Service::Relay, Service::Broker] {
@@ -114,7 +113,7 @@ pub(super) async fn stop(directory: &Path) -> anyhow::Result<Vec<(&'static str, 
     Ok(stopped)
 }
 
-/// Stops the process of one service.
+/// Stops the process of one service. Returns how it ended; `None` if it doesn't run.
 ///
 /// # Errors
 /// If it can't be told to end.
@@ -129,7 +128,7 @@ fn end(process: ProcessId) -> anyhow::Result<Stopped> {
     for (signal, how) in [(Signal::SIGTERM, Stopped::InOrder), (Signal::SIGKILL, Stopped::Killed)] {
         match process.signal(signal) {
             Err(error) if process.is_alive() => return Err(error).context("cannot stop it"),
-            // Without it, it has ended meanwhile.
+            // If the signal couldn't be sent, the process has ended meanwhile.
             Ok(()) | Err(_) if process.wait_ended(END)? => return Ok(how),
             Ok(()) | Err(_) => {}
         }

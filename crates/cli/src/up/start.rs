@@ -18,25 +18,25 @@ use super::{detached, running};
 use crate::services::Service;
 use crate::standing::{self, Standing};
 
-/// The log of a service that was started here, in its state directory.
+/// Name of the log of a service that was started here, in its state directory.
 pub(super) const LOG_FILE: &str = "log";
-/// A longer log is put aside when the service is started.
+/// A log that is longer than this, in bytes, is put aside when the service is started.
 const LOG_BYTES: u64 = 16 << 20;
-/// How long a service may take: an agent is ready once it is attached to its gateway, and
-/// that to the broker.
+/// How long a service may take to be ready. An agent is ready once it is attached to its gateway,
+/// and the gateway to the broker.
 const READY: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(100);
-/// Of the log of one that fails.
+/// How many last lines of the log a message shows if a service fails.
 const LAST_LINES: usize = 5;
 
 /// A service that runs.
 #[derive(Debug)]
 pub(super) struct Running {
-    /// It ran before.
+    /// Whether the service ran before.
     pub(super) already: bool,
-    /// Its process.
+    /// The id of the service's process.
     pub(super) pid: u32,
-    /// The unit that it runs as.
+    /// The unit as which the service runs; `None` without one.
     pub(super) unit: Option<String>,
 }
 
@@ -44,16 +44,15 @@ pub(super) struct Running {
 #[derive(Debug)]
 pub(super) enum Started {
     Runs(Running),
-    /// Its certificate is revoked, so it serves for nothing. It was ended, unless it ran
+    /// The service's certificate is revoked, so it serves for nothing. It was ended, unless it ran
     /// before.
     Revoked,
 }
 
-/// Starts a service unless it runs; as a unit of `manager`, or of the user's systemd if it
-/// has one already.
+/// Starts a service unless it runs. It becomes a unit of `manager`, or of the user's systemd if it
+/// has a unit already.
 ///
-/// # Errors
-/// If it ends or isn't ready in time; with the end of its log.
+/// # Errors If it ends or isn't ready in time; the error has the end of its log.
 pub(super) async fn start(
     service: Service,
     directory: &Path,
@@ -81,7 +80,7 @@ pub(super) async fn start(
     as_unit(service, directory, manager, noted).await
 }
 
-/// One that runs already.
+/// What there is to say of a service that runs already.
 fn before(directory: &Path, pid: u32, unit: Option<String>) -> anyhow::Result<Started> {
     if Standing::of(directory, pid)?.is_some_and(|standing| standing.revoked) {
         return Ok(Started::Revoked);
@@ -95,14 +94,14 @@ async fn in_background(service: Service, directory: &Path) -> anyhow::Result<Sta
     standing::forget(directory);
     let mut child = detached::spawn(service, directory, log)?;
     if let Err(error) = running::note(directory, service, child.id()) {
-        // Nobody could stop it.
+        // Without the note nobody could stop the service.
         let _ = child.kill();
         let _ = child.wait();
         return Err(error);
     }
     let ends = Instant::now() + READY;
     loop {
-        // Looked at first: what it has written before its end counts less.
+        // The end is looked for first: what the service has written before it counts less.
         if let Some(status) = child.try_wait()? {
             running::forget(directory, service);
             bail!("the {} has ended ({status}):\n{}", service.name(), last_lines(directory, from));
@@ -122,7 +121,7 @@ async fn in_background(service: Service, directory: &Path) -> anyhow::Result<Sta
     }
 }
 
-/// Its end was waited for; without this it would stay a zombie while this command runs.
+/// Collects a service that has ended. Otherwise it would stay a zombie while this command runs.
 fn reap(mut child: Child) {
     let _ = child.wait();
 }
@@ -144,7 +143,8 @@ async fn as_unit(
         systemd::note(directory, service, &name)?;
         return before(directory, found.pid, Some(name));
     }
-    // With its rights; systemd would make one that others may read.
+    // The log is made here, with rights for this user alone; others might read one that systemd
+    // makes.
     let from = open_log(directory)?.metadata()?.len();
     standing::forget(directory);
     systemd::note(directory, service, &name)?;
@@ -182,7 +182,7 @@ pub(super) async fn halt(service: Service, directory: &Path) -> anyhow::Result<(
     running::stop_process(directory, service).map(drop)
 }
 
-/// Ends when the service finds that its certificate is revoked.
+/// Waits until the service has found that its certificate is revoked.
 async fn revoked(directory: &Path) {
     while !Standing::read(directory).ok().flatten().is_some_and(|standing| standing.revoked) {
         sleep(LOOK).await;
@@ -198,8 +198,8 @@ fn late(service: Service, directory: &Path, from: u64) -> anyhow::Error {
     )
 }
 
-/// How a running service is, once that is known or `patience` is over. None of one that
-/// doesn't say it.
+/// How a running service is, once that is known or `patience` is over; `None` if the service
+/// doesn't tell.
 ///
 /// # Errors
 /// If another user's file is there.
@@ -235,7 +235,7 @@ fn open_log(directory: &Path) -> anyhow::Result<File> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// What the service said last.
+/// The last lines of a service's log, of those that begin at `from` bytes.
 fn last_lines(directory: &Path, from: u64) -> String {
     let read = || -> std::io::Result<String> {
         let mut file = File::open(directory.join(LOG_FILE))?;

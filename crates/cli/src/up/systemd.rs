@@ -15,34 +15,33 @@ use super::unit;
 use crate::services::Service;
 use crate::standing::own_file;
 
-/// How long systemctl may take; to start or stop a service it takes longer.
+/// How long systemctl may take to answer; starting and stopping a service take longer.
 const ANSWER: Duration = Duration::from_secs(20);
-/// The unit's TimeoutStopSec, and some more.
+/// How long systemctl may take to stop a service: the unit's TimeoutStopSec, and some more.
 const STOP: Duration = Duration::from_secs(40);
-/// Longest unit and note that are read.
+/// Longest unit and note that are read, in bytes.
 const LONGEST: u64 = 64 << 10;
 
 /// A user's systemd that answers.
 #[derive(Debug)]
 pub(super) struct Manager {
-    /// Where its units are.
+    /// The directory of the user's units.
     units: PathBuf,
 }
 
 /// How a unit is, as `systemctl show` tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
-    /// It is started, or being started or replaced.
+    /// Whether the unit is started, or being started or replaced.
     pub(super) active: bool,
-    /// Its process; 0 if there is none.
+    /// The id of the unit's main process; 0 if there is none.
     pub(super) pid: u32,
 }
 
 impl Manager {
-    /// This user's systemd.
+    /// Finds this user's systemd.
     ///
-    /// # Errors
-    /// If there is none that answers, with what to do.
+    /// # Errors If no systemd answers; the error tells what to do.
     pub(super) async fn find() -> anyhow::Result<Self> {
         let environment = systemctl(&["show-environment"], ANSWER).await.map_err(|error| {
             anyhow::anyhow!(
@@ -58,8 +57,7 @@ impl Manager {
 
     /// Writes a unit, and has it started with the user's systemd from now on.
     ///
-    /// # Errors
-    /// If a unit of the same name is another program's, or systemd takes it not.
+    /// # Errors If a unit of the same name is another program's, or systemd refuses the unit.
     pub(super) async fn install(&self, name: &str, text: &str) -> anyhow::Result<()> {
         let path = self.units.join(name);
         self.check_own(&path)?;
@@ -121,7 +119,7 @@ impl Manager {
     }
 }
 
-/// Runs systemctl for this user; what it prints.
+/// Runs systemctl for this user. Returns what it prints.
 async fn systemctl(words: &[&str], deadline: Duration) -> anyhow::Result<String> {
     let mut command = Command::new("systemctl");
     command.args(["--user", "--no-pager", "--no-ask-password"]).args(words);
@@ -140,7 +138,7 @@ async fn systemctl(words: &[&str], deadline: Duration) -> anyhow::Result<String>
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Where a systemd with this environment has its user's units (systemd.unit(5)).
+/// The directory of its user's units for a systemd with this environment (systemd.unit(5)).
 fn units(environment: &str) -> Option<PathBuf> {
     let of = |name: &str| {
         let value = environment.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;
@@ -151,7 +149,7 @@ fn units(environment: &str) -> Option<PathBuf> {
     Some(base.join("systemd/user"))
 }
 
-/// Reads what `systemctl show` prints.
+/// Reads what `systemctl show` prints of a unit.
 fn found(text: &str) -> Found {
     let of = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
     let active =
@@ -163,7 +161,7 @@ fn note_path(directory: &Path, service: Service) -> PathBuf {
     directory.join(format!("{}.unit", service.name()))
 }
 
-/// The unit that was written for a service of a state directory.
+/// The name of the unit that was written for a service of a state directory, by the note there.
 ///
 /// # Errors
 /// If the note isn't this user's.
@@ -172,12 +170,12 @@ pub(super) fn noted(directory: &Path, service: Service) -> anyhow::Result<Option
     Ok(text.map(|text| text.trim().to_owned()).filter(|name| unit::is_name(name)))
 }
 
-/// Notes the unit of a service.
+/// Notes the name of a service's unit in its state directory.
 pub(super) fn note(directory: &Path, service: Service, name: &str) -> anyhow::Result<()> {
     Ok(files::write(&note_path(directory, service), format!("{name}\n").as_bytes(), 0o600)?)
 }
 
-/// Forgets it.
+/// Removes the note of a service's unit.
 pub(super) fn forget(directory: &Path, service: Service) {
     let _ = fs::remove_file(note_path(directory, service));
 }

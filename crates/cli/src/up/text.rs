@@ -10,8 +10,8 @@ use crate::relay::AGAIN;
 use crate::services::Service;
 use crate::standing::Standing;
 
-/// How a broker's relay is, in the line that says that the broker runs, and a line more if
-/// it has none: why, and how it gets another port.
+/// How a broker's relay is: words for the line that says that the broker runs, and a further line
+/// if there is no relay. The further line tells why, and how the relay gets another port.
 pub(super) fn relay(relay: Option<&Standing>, directory: &Path) -> (&'static str, String) {
     match relay {
         Some(relay) if relay.attached => (", with a relay,", String::new()),
@@ -30,7 +30,7 @@ pub(super) fn relay(relay: Option<&Standing>, directory: &Path) -> (&'static str
     }
 }
 
-/// That a service is not attached, to what, for how long and why.
+/// A message that a service is not attached: to what, for how long and why.
 pub(super) fn not_attached(who: &str, upstream: &str, standing: &Standing, log: &Path) -> String {
     format!(
         "{who} runs, but is not attached to {upstream} {}. It goes on trying; its log is {}, and isthmus down stops it",
@@ -39,12 +39,12 @@ pub(super) fn not_attached(who: &str, upstream: &str, standing: &Standing, log: 
     )
 }
 
-/// That a service's process is stopped, and what to do.
+/// A message that a service's process is stopped, and what to do.
 pub(super) fn stopped(who: &str, pid: u32) -> String {
     format!("{who} is stopped (process {pid}, as by SIGSTOP): kill -CONT {pid}")
 }
 
-/// That a member is revoked, and what to do.
+/// A message that a member is revoked, and what to do.
 pub(super) fn revoked(who: &str, option: &str) -> String {
     format!(
         "{who} is revoked: an administrator of the grid has had its certificate refused everywhere. With a new token \
@@ -52,7 +52,7 @@ pub(super) fn revoked(who: &str, option: &str) -> String {
     )
 }
 
-/// How to have a unit run without a login.
+/// The line that tells how to have a unit run without a login.
 pub(super) fn linger(lingers: bool) -> &'static str {
     if lingers {
         return "";
@@ -61,7 +61,7 @@ pub(super) fn linger(lingers: bool) -> &'static str {
      next one)\n"
 }
 
-/// What to do next.
+/// The lines that tell what to do next.
 pub(super) fn next(service: Service, directory: &Path, option: &str, is_node: bool) -> String {
     let stop = format!("  stop                  isthmus down{option}\n");
     let here = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());

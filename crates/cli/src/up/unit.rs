@@ -11,23 +11,23 @@ use crate::services::Service;
 /// First line of a unit that is this program's to replace and to remove.
 pub(super) const MARK: &str = "# Written by `isthmus up --user-unit`; `isthmus down` removes it.";
 
-/// What a unit starts, and where.
+/// What a unit is made of: what it starts, and where.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Unit<'a> {
     pub(super) service: Service,
-    /// The `isthmus` to run.
+    /// Path of the `isthmus` that the unit runs.
     pub(super) program: &'a Path,
-    /// The state directory.
+    /// The service's state directory.
     pub(super) directory: &'a Path,
-    /// This machine's host name.
+    /// The host name of this machine.
     pub(super) host: &'a str,
-    /// Where the service logs to.
+    /// Path of the service's log.
     pub(super) log: &'a Path,
 }
 
 impl Unit<'_> {
-    /// The unit's name. Hosts may share a home, and with it the directory of units; so each
-    /// has units of its own, and each state directory that isn't the host's usual one.
+    /// The unit's name. Hosts may share a home, and with it the directory of units. So the name has
+    /// the host's, and that of a state directory which isn't the host's usual one.
     pub(super) fn name(&self) -> String {
         name(self.service, self.host, self.directory, &default_state())
     }
@@ -69,7 +69,7 @@ impl Unit<'_> {
     }
 }
 
-/// What the units of packaging/systemd have for a service.
+/// The settings that the units of packaging/systemd have for a service.
 fn of_service(service: Service) -> &'static str {
     match service {
         Service::Broker => "LimitNOFILE=65536\nMemoryMax=50%\nTasksMax=2048\n",
@@ -93,7 +93,7 @@ fn name(service: Service, host: &str, directory: &Path, usual: &Path) -> String 
     format!("isthmus-{service}-{host}-{:08x}.service", hasher.finish() >> 32)
 }
 
-/// Whether a text is the name of such a unit, and nothing else.
+/// Whether a text is the name of a unit as [`Unit::name`] makes it, and nothing else.
 pub(super) fn is_name(text: &str) -> bool {
     let safe = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     text.starts_with("isthmus-") && text.ends_with(".service") && text.bytes().all(safe)
@@ -106,15 +106,15 @@ fn text_of(path: &Path) -> anyhow::Result<&str> {
     Ok(text)
 }
 
-/// One word of a command line (systemd.service(5)). Variables are replaced in arguments, and
-/// not in the path of the program.
+/// A word quoted for the command line of a unit (systemd.service(5)). Variables are replaced in
+/// arguments, and not in the path of the program.
 fn word(text: &str, is_argument: bool) -> String {
     let escaped = specifiers(text).replace('\\', "\\\\").replace('"', "\\\"");
     let escaped = if is_argument { escaped.replace('$', "$$") } else { escaped };
     format!("\"{escaped}\"")
 }
 
-/// A text in which systemd replaces nothing (systemd.unit(5), "Specifiers").
+/// A text quoted so that systemd replaces nothing in it (systemd.unit(5), "Specifiers").
 fn specifiers(text: &str) -> String {
     text.replace('%', "%%")
 }
@@ -149,7 +149,7 @@ mod tests {
         }
     }
 
-    /// What the packaged units say of a service, those of users say as well.
+    /// The settings that the packaged units have for a service are in the users' units as well.
     #[test]
     fn units_agree_with_the_packaged_ones() {
         for service in [Service::Agent, Service::Gateway, Service::Relay, Service::Broker] {

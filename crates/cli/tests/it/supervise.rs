@@ -28,7 +28,7 @@ fn runs(pid: &str) -> bool {
     Path::new("/proc").join(pid).join("stat").exists()
 }
 
-/// Nothing here takes long; what hangs fails.
+/// Fails if a future isn't ready within the longest time: nothing here takes long.
 async fn in_time<T>(awaited: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), awaited)
         .await
@@ -82,7 +82,8 @@ async fn a_signal_reaches_the_command() {
 /// Open MPI's launcher exits at once on a second SIGTERM, and doesn't clean up.
 #[tokio::test]
 async fn sigterm_reaches_the_command_once() {
-    /// Prints its supervisor's id, and a line at each SIGTERM; ends with their number.
+    /// A command that prints its supervisor's id, and a line at each SIGTERM; it ends with their
+    /// number.
     const COUNTS: &str = "count=0; trap 'count=$((count + 1)); echo told' TERM; echo $PPID; \
                           while [ $count -eq 0 ]; do sleep 0.05; done; sleep 0.5; exit $count";
     for (name, is_of_a_group) in [("by its parent", false), ("as one of a group", true)] {
@@ -103,7 +104,7 @@ async fn sigterm_reaches_the_command_once() {
     }
 }
 
-/// A key that was pressed before there was a command.
+/// The signal is of a key that was pressed before there was a command.
 #[tokio::test]
 async fn a_terminal_s_signal_that_the_command_has_missed_reaches_it() {
     // A shell can't trap what it finds ignored, as in what another shell has started with `&`.
@@ -115,7 +116,7 @@ async fn a_terminal_s_signal_that_the_command_has_missed_reaches_it() {
     assert_eq!(in_time(handle::status(&mut supervised.outcome())).await, 6);
 }
 
-/// A launcher that has lost its daemon signals what it has started.
+/// The command is a launcher that has lost its daemon, and signals what it has started.
 #[tokio::test]
 async fn a_killed_daemon_is_reported_though_its_launcher_signals_the_command() {
     let directory = tempfile::tempdir().unwrap();
@@ -177,7 +178,7 @@ async fn dropping_the_handle_is_the_end() {
     assert!(!runs(&daemon));
 }
 
-/// The parent is a process that is killed, so it can send nothing before its end.
+/// The parent is a process that is killed, so it sends nothing before its end.
 #[test]
 fn a_killed_parent_is_the_end() {
     let test = std::env::current_exe().unwrap();

@@ -10,7 +10,7 @@ use isthmus_wire::reflect;
 
 use crate::playground::{Playground, read_to_string};
 
-/// In which a service has noticed what became of others, on a busy machine.
+/// Within this time a service has noticed what became of others, on a busy machine.
 const NOTICED: Duration = Duration::from_secs(60);
 
 /// A grid, and the services that `isthmus up` has started in it.
@@ -31,13 +31,13 @@ impl Grid {
         Self { playground, started: Vec::new() }
     }
 
-    /// `isthmus up --state STATE WORDS`; what it says.
+    /// Runs `isthmus up --state STATE WORDS`, which must succeed. Returns what it prints.
     fn up(&mut self, state: &'static str, words: &str) -> String {
         self.started.insert(0, state);
         self.playground.good(&format!("up --state {state} {words}"))
     }
 
-    /// The same, which must fail with this.
+    /// Runs `isthmus up --state STATE WORDS`, which must fail with `want`. Returns what it prints.
     fn no_up(&mut self, state: &'static str, words: &str, want: &str) -> String {
         self.started.insert(0, state);
         let output = self.playground.isthmus(&format!("up --state {state} {words}"));
@@ -46,8 +46,8 @@ impl Grid {
         said
     }
 
-    /// What `isthmus up --state STATE` says once that has this: services notice a little later
-    /// what has become of others.
+    /// Runs `isthmus up --state STATE` until it prints `want`, and returns what it prints. Services
+    /// notice a little later what has become of others.
     fn until(&self, state: &str, want: &str) -> String {
         let mut said = String::new();
         let deadline = Instant::now() + NOTICED;
@@ -62,7 +62,7 @@ impl Grid {
         panic!("{state} doesn't say {want:?}: {said}")
     }
 
-    /// A front-end's state directory, whose gateway takes any port.
+    /// Makes a front-end's state directory, whose gateway takes any port.
     fn front_end(&self, state: &str) {
         std::fs::create_dir(self.playground.path(state)).unwrap();
         let listen = "[gateway]\nlisten = \"127.0.0.1:0\"\n";
@@ -117,7 +117,7 @@ fn a_broker_says_whether_its_relay_runs() {
     assert!(said.starts_with("The broker of grid demo, with a relay, runs; its log is /"), "{said}");
 }
 
-/// The relay joined at the former port.
+/// The relay has joined at the broker's former port.
 #[test]
 fn the_relay_follows_its_broker_to_another_port() {
     let relay_port = free_port();
@@ -134,7 +134,7 @@ fn the_relay_follows_its_broker_to_another_port() {
     assert!(said.starts_with("The broker of grid demo, with a relay, runs;"), "{said}");
 }
 
-/// Sites need let out no other port. A relay that is a service of its own can't have it.
+/// With one port, sites need let out no other. A relay that is a service of its own can't have it.
 #[test]
 fn broker_and_relay_share_one_port() {
     let mut grid = Grid::new(free_port());
@@ -276,7 +276,7 @@ fn a_service_keeps_nothing_of_who_started_it() {
     assert_eq!(inherited.count(), 1, "its standard input");
 }
 
-/// What a user's systemd does for one unit, by a shell.
+/// A shell script that does what a user's systemd does for one unit.
 const SYSTEMCTL: &str = r#"#!/bin/sh
 [ "$1 $2 $3" = "--user --no-pager --no-ask-password" ] || exit 9
 shift 3

@@ -22,7 +22,7 @@ fn number(descriptor: &impl AsRawFd) -> u32 {
     descriptor.as_raw_fd().unsigned_abs()
 }
 
-/// A memory file; the sealed one is what a former program would hand over.
+/// A memory file with these bytes. What a former program hands over is sealed.
 fn memory(bytes: &[u8], sealed: bool) -> OwnedFd {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     let mut file = File::from(memfd_create(c"test", flags).unwrap());
@@ -48,7 +48,7 @@ fn keep(command: &mut Command, descriptors: Vec<RawFd>) {
     unsafe { command.pre_exec(keep) };
 }
 
-/// Two connected sockets.
+/// The two ends of a new connection.
 fn connected() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let connected = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -64,7 +64,7 @@ fn pair(ends: [u32; 2]) -> Pair {
     Pair { ends: [one, other], ..Pair::default() }
 }
 
-/// What a relay says that gets this variable and these descriptors.
+/// What a relay prints that gets this variable and these descriptors. It must refuse them.
 fn refused(value: &str, descriptors: Vec<RawFd>) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_isthmus"));
     command.args(["relay", "--state", "nowhere"]).env(VARIABLE, value).stdin(Stdio::null());
@@ -168,7 +168,7 @@ fn passes(from: &mut TcpStream, to: &mut TcpStream, bytes: &[u8]) {
     assert_eq!(got, bytes);
 }
 
-/// It gets a listener and a pair that holds bytes; then it is upgraded itself, with another
+/// The relay gets a listener and a pair that holds bytes. Then it is upgraded itself, with another
 /// address to listen on.
 #[test]
 fn a_relay_takes_over_and_is_upgraded() {

@@ -28,8 +28,8 @@ fn signal(number: i32, from_terminal: bool) -> Event {
     Event::Signal(Received { number, from_terminal })
 }
 
-/// The culprit of events that come so many milliseconds after the command's start; what
-/// takes time to be noticed says for how long nothing was heard.
+/// The culprit of events, each with the milliseconds since the command's start at which it is told.
+/// A lost node tells for how long nothing was heard of it.
 fn culprit(events: Vec<(u64, Event)>) -> Option<String> {
     let mut all = Events::default();
     let mut now = Duration::ZERO;
@@ -41,7 +41,7 @@ fn culprit(events: Vec<(u64, Event)>) -> Option<String> {
     all.culprit(now).map(|culprit| culprit.words)
 }
 
-/// A name, what came when, and who is to blame.
+/// A name, the events with the milliseconds at which each is told, and the culprit in words.
 type Case = (&'static str, Vec<(u64, Event)>, &'static str);
 
 fn check(cases: Vec<Case>) {
@@ -284,7 +284,7 @@ fn what_a_job_has_survived_has_not_ended_it() {
     events.goes_on(at(60));
     assert_eq!(words(&events, 60), None);
     events.add(at(70), Duration::ZERO, rank(5, 0, 2));
-    // Told again in the answer at the end.
+    // The rank's end is told again in the answer at the job's end.
     events.add(at(71), Duration::ZERO, rank(3, libc::SIGKILL, 0));
     assert_eq!(words(&events, 71).as_deref(), Some("rank 5 on n2.beta ended with status 2"));
     // No job goes on without a node.

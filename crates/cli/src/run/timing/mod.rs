@@ -17,7 +17,7 @@ pub(super) use picture::draw;
 /// Times of a run, in seconds since `isthmus run` was called.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Timing {
-    /// In order; connections begin while commands are still being started.
+    /// The phases in their order; connections begin while commands are still being started.
     pub phases: Vec<Phase>,
     /// All nodes but the head, in alphabetical order.
     pub nodes: Vec<NodeTimes>,
@@ -25,9 +25,9 @@ pub(crate) struct Timing {
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Phase {
-    /// One word, for scripts.
+    /// The phase's name in one word, for scripts.
     pub name: &'static str,
-    /// A description for people.
+    /// A description of the phase for people.
     pub what: String,
     pub from_seconds: f64,
     pub to_seconds: f64,
@@ -36,20 +36,20 @@ pub(crate) struct Phase {
 /// How one node joined the job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct NodeTimes {
-    /// Its grid name.
+    /// The node's grid name.
     pub node: String,
-    /// The connection to its agent: from the request for it until it stood.
+    /// When the connection to the node's agent was asked for, and when it stood.
     pub reached_seconds: [f64; 2],
-    /// From then until the node was ready, with its programs checked.
+    /// When that connection stood, and when the node was ready, with its programs checked.
     pub ready_seconds: [f64; 2],
-    /// Commands that the launcher started there.
+    /// The commands that the launcher started on the node.
     pub commands: Vec<CommandTimes>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct CommandTimes {
     pub command: String,
-    /// From the launcher's request until it ran.
+    /// When the launcher asked for the command, and when it ran.
     pub started_seconds: [f64; 2],
 }
 
@@ -62,9 +62,9 @@ pub(crate) struct Stopwatch {
     held: Vec<HeldNode>,
     ready: Option<Instant>,
     command: Option<Instant>,
-    /// Commands on nodes, with when each ran.
+    /// The commands that were started on nodes, each with when it ran.
     commands: Vec<(CommandStarted, Instant)>,
-    /// First and last connection of the start.
+    /// When the first and the last connection of the start were made.
     connections: Option<(Instant, Instant)>,
     ended: Option<Instant>,
 }
@@ -83,7 +83,7 @@ impl Stopwatch {
         }
     }
 
-    /// The nodes are asked to take part.
+    /// Notes that the nodes are asked to take part.
     pub(super) fn asked(&mut self) {
         self.asked = Some(Instant::now());
     }
@@ -97,7 +97,7 @@ impl Stopwatch {
         self.command = Some(now);
     }
 
-    /// A command runs on a node.
+    /// Notes that a command runs on a node.
     pub(crate) fn command_started(&mut self, started: CommandStarted) {
         self.commands.push((started, Instant::now()));
     }
@@ -161,7 +161,7 @@ impl Stopwatch {
 }
 
 impl Timing {
-    /// When the start was over, and the program's own time began.
+    /// Seconds until the start was over, and the program's own time began.
     pub(crate) fn start_seconds(&self) -> f64 {
         let own = |phase: &&Phase| !matches!(phase.name, "program" | "end");
         self.phases.iter().filter(own).map(|phase| phase.to_seconds).fold(0.0, f64::max)
@@ -205,7 +205,7 @@ impl Timing {
 pub(super) mod tests {
     use super::*;
 
-    /// A start of two nodes.
+    /// The times of a start of two nodes, as an example.
     pub(crate) fn example() -> Timing {
         let origin = Instant::now();
         let at = |millis| origin + Duration::from_millis(millis);

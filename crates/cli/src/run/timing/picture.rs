@@ -8,7 +8,7 @@ use svg::node::element::{Line, Rectangle, Style, Text, Title};
 use super::Timing;
 
 const WIDTH: f64 = 960.0;
-/// Width of the names.
+/// Width of the names at the left.
 const LEFT: f64 = 250.0;
 const RIGHT: f64 = 30.0;
 const TOP: f64 = 64.0;
@@ -24,10 +24,10 @@ const REACHED: &str = "#56b4e9";
 const READY: &str = "#0072b2";
 const COMMAND: &str = "#d55e00";
 
-/// One line.
+/// One line of the picture.
 struct Row {
     name: String,
-    /// Colour, from and to, tooltip.
+    /// Each bar's colour, its beginning and end in seconds, and its tooltip.
     bars: Vec<(&'static str, [f64; 2], String)>,
 }
 
@@ -124,7 +124,8 @@ mod tests {
         let picture = draw(&super::super::tests::example(), "mpirun on 3 nodes");
         let document = svg::read(&picture).unwrap();
         let titles = document.filter(|event| matches!(event, svg::parser::Event::Tag("title", ..))).count();
-        // Both ends of the title's own, five phases, and three steps of two nodes.
+        // Each title has two tags: the picture's own, five of phases, and three steps of each of
+        // two nodes.
         assert_eq!(titles, 2 * (1 + 5 + 6));
         for name in ["n1.beta", "n2.beta", "connections made", "0.05 s", "0.4 s"] {
             assert!(picture.contains(name), "{name} in {picture}");

@@ -9,12 +9,12 @@ use isthmus_wire::proto::RanksLive;
 #[derive(Debug, Default)]
 pub(super) struct RanksLeft {
     nodes: HashSet<String>,
-    /// Since when there are none, after there were some.
+    /// When the last rank ended; `None` while ranks run, or before any did.
     none: Option<Instant>,
 }
 
 impl RanksLeft {
-    /// A node tells that it has ranks, or none any more.
+    /// Notes a node's word that it has ranks, or has none any more.
     pub(super) fn told(&mut self, RanksLive { node, any }: RanksLive, now: Instant) {
         if any {
             self.nodes.insert(node);
@@ -24,7 +24,7 @@ impl RanksLeft {
         }
     }
 
-    /// Since when no rank is left; none while there are some, or before there were any.
+    /// When the last rank ended; `None` while ranks run, or before any did.
     pub(super) fn none_since(&self) -> Option<Instant> {
         self.none
     }

@@ -14,7 +14,7 @@ use crate::run::culprit::{self, Event};
 use crate::run::{pauses, pulses, uncarried};
 
 impl Watch {
-    /// Warns of programs that aren't carried, once of each.
+    /// Warns the user of programs that can't be carried, once of each.
     pub(in crate::run) fn warn(&mut self, mut programs: Vec<UncarriedProgram>) {
         // The same file may be named with and without `./`.
         let key = |program: &UncarriedProgram| {
@@ -28,7 +28,7 @@ impl Watch {
     }
 
     /// Takes in a piece of news. Returns whether the job must end by it: a node is lost, or a
-    /// connection that isthmus was to make.
+    /// connection that isthmus was to make has failed.
     pub(in crate::run) fn take_news(&mut self, kind: Option<Kind>) -> bool {
         match kind {
             Some(Kind::Joined(joined)) => self.wire_up.joined(joined, Instant::now()),
@@ -95,7 +95,7 @@ impl Watch {
                     self.observed.events.goes_on(self.started.elapsed());
                     self.observed.rank_ended = None;
                 }
-                // Later ones belong to processes that the program spawns.
+                // Later commands belong to processes that the program spawns.
                 if !self.wire_up.is_done() {
                     self.stopwatch.command_started(started);
                 }
@@ -106,7 +106,8 @@ impl Watch {
         false
     }
 
-    /// A node was found lost when the job was to end. Returns whether the fault is the node's.
+    /// Notes a node that was found lost when the job was to end. Returns whether the fault is the
+    /// node's.
     pub(in crate::run) fn lost_late(&mut self, lost: proto::NodeLost) -> bool {
         let is_its_own = !self.observed.cut_off.contains(&lost.node);
         if is_its_own {
@@ -115,7 +116,7 @@ impl Watch {
         is_its_own
     }
 
-    /// A node lacks something.
+    /// Notes that a node lacks a resource, and tells the user.
     fn short(&mut self, short: &proto::NodeShort) {
         let text = one_line(&format!("{} {}", short.node, short.reason));
         if self.observed.short.insert(text.clone()) {
@@ -124,7 +125,7 @@ impl Watch {
         self.note(Event::Short(text));
     }
 
-    /// A launcher, or something that it started, was ended by a signal.
+    /// Notes that a signal ended a launcher, or a process that it started.
     fn killed(&mut self, killed: proto::CommandKilled) {
         let is_daemon = culprit::is_daemon(&killed.command);
         self.observed.daemon_killed |= is_daemon;
@@ -136,14 +137,15 @@ impl Watch {
         self.note_ago(Duration::from_millis(lost.ago_ms), Event::NodeLost(lost));
     }
 
-    /// Nothing is heard of a site, or nothing arrives there, and the job waits for it.
+    /// Tells the user of a site of which nothing is heard, or at which nothing arrives, and that
+    /// the job waits for it.
     fn site_silent(&mut self, silent: &SiteSilent) {
         if let Some(text) = self.observed.silent.begun(silent, Instant::now()) {
             self.progress.message(&text);
         }
     }
 
-    /// It is heard again.
+    /// Tells the user that a silent site is heard again, and counts the pause.
     fn site_back(&mut self, back: &SiteBack) {
         if !self.observed.silent.over(back) {
             return;

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-/// Longest wait.
+/// The longest wait for anything.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// A directory with a grid in it.
@@ -36,14 +36,14 @@ impl Playground {
         command.env_remove("ISTHMUS_STATE").stdin(Stdio::null()).output().unwrap()
     }
 
-    /// The same, which must succeed.
+    /// Runs `isthmus`, which must succeed. Returns its output.
     pub(crate) fn good(&self, words: &str) -> String {
         let output = self.isthmus(words);
         assert!(output.status.success(), "isthmus {words}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The same, which must fail with a message of one line.
+    /// Runs `isthmus`, which must fail with a message of one line that has `want`.
     pub(crate) fn bad(&self, words: &str, want: &str) {
         let output = self.isthmus(words);
         let message = String::from_utf8_lossy(&output.stderr);
@@ -63,7 +63,8 @@ impl Playground {
         self.start_by(Command::new("setpriv"), service, state)
     }
 
-    /// The same by a command for setpriv(1) that has something of its own.
+    /// Starts a service by a command for setpriv(1) that has something of its own, and waits until
+    /// it reports that it is ready.
     pub(crate) fn start_by(&self, mut command: Command, service: &str, state: &str) -> Service {
         let socket_path = self.path(&format!("{state}.notify"));
         let notifications = UnixDatagram::bind(&socket_path).unwrap();
@@ -82,7 +83,7 @@ impl Playground {
     }
 }
 
-/// A running service.
+/// A running service of the grid, as a process.
 pub(crate) struct Service {
     pub(crate) child: Child,
     notifications: UnixDatagram,
@@ -101,7 +102,7 @@ impl Service {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
     }
 
-    /// Ends it with a signal; it must end well.
+    /// Ends the service with a signal; it must end well.
     pub(crate) fn stop(mut self, signal: Signal) {
         self.signal(signal);
         self.expect_notification("STOPPING=1");
