@@ -78,7 +78,7 @@ fn allow_descriptors(needed: u64) {
     }
 }
 
-/// Memory of this process.
+/// Bytes of this process that are in memory.
 fn resident_bytes() -> i64 {
     let status = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: i64 = status.split(' ').nth(1).unwrap().parse().unwrap();

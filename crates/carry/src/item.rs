@@ -13,7 +13,7 @@ use crate::turn::Turn;
 use crate::worker::token;
 use crate::{sealed, splice, trunk};
 
-/// Something that is carried.
+/// A thing that a worker carries.
 #[derive(Debug)]
 pub(crate) enum Item {
     /// Two sockets whose bytes go to each other.
@@ -24,11 +24,12 @@ pub(crate) enum Item {
     Trunk(Box<trunk::Ends>),
 }
 
-/// What a turn may use.
+/// What an item may use in a turn.
 #[derive(Debug)]
 pub(crate) struct Round<'a> {
     pub(crate) tools: &'a mut Tools,
-    /// Gets the bytes that programs or spliced sockets wrote or got.
+    /// Counts the bytes that are carried: those that programs wrote or got, and those that spliced
+    /// sockets got.
     pub(crate) carried: &'a mut u64,
     pub(crate) epoll: &'a Epoll,
     pub(crate) key: usize,
@@ -36,7 +37,7 @@ pub(crate) struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// Has the item get a socket's events by a number of its own.
+    /// Has the worker get a socket's events. `number` tells the item's sockets apart.
     pub(crate) fn watch(&self, number: u32, socket: &Socket) -> io::Result<()> {
         Ok(self.epoll.add(socket, EpollEvent::new(EVENTS, token(self.key, number)))?)
     }
@@ -48,12 +49,13 @@ impl Item {
         match self {
             Self::Spliced(pair) => pair.sockets().try_for_each(watch),
             Self::Sealed(pair, _) => pair.sockets().try_for_each(watch),
-            // It has none at its beginning.
+            // A trunk has no sockets at its beginning.
             Self::Trunk(_) => Ok(()),
         }
     }
 
-    /// Where other threads find it.
+    /// The address by which other threads name the item; `None` for spliced pairs, which no other
+    /// thread names.
     pub(crate) fn address(&self) -> Option<&Arc<Address>> {
         match self {
             Self::Spliced(_) => None,
@@ -78,7 +80,7 @@ impl Item {
         }
     }
 
-    /// When it wants a turn without an event.
+    /// When the item wants a turn without an event.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self {
             Self::Spliced(_) => None,
@@ -87,8 +89,8 @@ impl Item {
         }
     }
 
-    /// Decides how programs' sockets end if the process is replaced: those of what can't
-    /// be handed over must not look as if their peers had ended in order.
+    /// Decides how programs' sockets end if the process is replaced. The sockets of an item that
+    /// can't be handed over must not look as if their peers had ended in order.
     pub(crate) fn end_by_reset(&mut self, by_reset: bool) {
         match self {
             Self::Spliced(_) => {}
@@ -97,7 +99,7 @@ impl Item {
         }
     }
 
-    /// Has its sockets be reset when it is dropped.
+    /// Has the item's sockets be reset when the item is dropped.
     pub(crate) fn reset(&mut self, round: &mut Round<'_>) {
         match self {
             Self::Spliced(pair) => pair.reset(),

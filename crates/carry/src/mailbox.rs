@@ -10,7 +10,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use crate::item::Item;
 use crate::released::Collection;
 
-/// Where something is at its worker.
+/// The place of an item at its worker.
 #[derive(Debug)]
 pub(crate) struct Address(AtomicUsize);
 
@@ -21,12 +21,13 @@ impl Default for Address {
 }
 
 impl Address {
-    /// For the worker alone; `None` once it has ended.
+    /// Sets the item's key; `None` once the item has ended. For the worker alone.
     pub(crate) fn set(&self, key: Option<usize>) {
         self.0.store(key.unwrap_or(usize::MAX), Relaxed);
     }
 
-    /// For the worker alone: others might see a key that another thing has by now.
+    /// The item's key; `None` once the item has ended. For the worker alone: another thread might
+    /// see a key that is another item's by now.
     pub(crate) fn key(&self) -> Option<usize> {
         Some(self.0.load(Relaxed)).filter(|key| *key != usize::MAX)
     }
@@ -35,15 +36,15 @@ impl Address {
 /// A message to a worker.
 #[derive(Debug)]
 pub(crate) enum Mail {
-    /// Something to carry; its sockets must be non-blocking.
+    /// A new item to carry; its sockets must be non-blocking.
     New(Item),
-    /// Something has work to do without an event.
+    /// The item at this address has work to do without an event.
     Nudge(Arc<Address>),
-    /// Something is to end at once, by a reset of its sockets.
+    /// The item at this address is to end at once, by a reset of its sockets.
     Reset(Arc<Address>),
-    /// The spliced pairs are wanted elsewhere.
+    /// The worker is to give its spliced pairs to this collection.
     Release(Arc<Collection>),
-    /// The process goes on as it was.
+    /// The process isn't replaced: all goes on as before.
     Resume,
 }
 
@@ -55,9 +56,9 @@ pub(crate) struct Mailbox {
     arrivals: Mutex<Vec<Mail>>,
     stop: AtomicBool,
     pub(crate) wake: EventFd,
-    /// What was handed over and has not ended yet.
+    /// How many items were handed over and have not ended yet.
     pub(crate) running: AtomicUsize,
-    /// Bytes carried, both directions.
+    /// Bytes carried, in both directions together.
     pub(crate) bytes: AtomicU64,
 }
 
@@ -72,19 +73,21 @@ impl Mailbox {
         })
     }
 
-    /// Hands over something to carry.
+    /// Hands over an item to carry.
+    ///
+    /// # Errors If the worker can't be woken.
     pub(crate) fn carry(&self, item: Item) -> io::Result<()> {
         self.running.fetch_add(1, Relaxed);
         self.send(Mail::New(item))
     }
 
-    /// Has something get a turn.
+    /// Has the item at this address get a turn.
     pub(crate) fn nudge(&self, address: &Arc<Address>) {
         // The counter of an eventfd overflows after 2^64 wake-ups.
         let _ = self.send(Mail::Nudge(Arc::clone(address)));
     }
 
-    /// Ends something by a reset.
+    /// Ends the item at this address by a reset of its sockets.
     pub(crate) fn reset(&self, address: &Arc<Address>) {
         let _ = self.send(Mail::Reset(Arc::clone(address)));
     }
@@ -95,16 +98,16 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Has the worker reset what it carries and end.
+    /// Has the worker reset all items and end.
     pub(crate) fn stop(&self) -> io::Result<()> {
         self.stop.store(true, Relaxed);
         self.wake.write(1)?;
         Ok(())
     }
 
-    /// What has arrived, and whether to stop. For the worker alone.
+    /// Takes the messages that have arrived, and whether to stop. For the worker alone.
     pub(crate) fn take(&self) -> (Vec<Mail>, bool) {
-        // Its value isn't used.
+        // The eventfd's value isn't used.
         let _ = self.wake.read();
         let arrivals = std::mem::take(&mut *lock(&self.arrivals));
         (arrivals, self.stop.load(Relaxed))

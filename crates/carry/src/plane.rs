@@ -30,13 +30,13 @@ pub struct Sealed {
 }
 
 impl Sealed {
-    /// Waits until it has ended.
+    /// Waits until the connection has ended.
     pub async fn ended(&mut self) {
         // The worker only drops the other end.
         let _ = (&mut self.ended).await;
     }
 
-    /// Ends it at once, by a reset of both sockets.
+    /// Ends the connection at once, by a reset of both sockets.
     pub fn reset(&self) {
         self.mailbox.reset(&self.address);
     }
@@ -45,33 +45,32 @@ impl Sealed {
 /// Counters since the start, those of former programs of the same process included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Connections carried.
+    /// How many connections were carried: spliced pairs, sealed connections and trunks.
     pub connections: u64,
-    /// Those that still run.
+    /// How many of these connections still run.
     pub running: u64,
-    /// Bytes carried, both directions.
+    /// Bytes that were carried, in both directions together.
     pub bytes: u64,
 }
 
-/// The threads that carry connections. Dropping it resets the connections
-/// that still run, and waits for the threads to end.
+/// The threads that carry connections. Dropping this resets the connections that still run, and
+/// waits for the threads to end.
 #[derive(Debug)]
 pub struct Plane {
     mailboxes: Vec<Arc<Mailbox>>,
     threads: Vec<JoinHandle<()>>,
     connections: AtomicU64,
-    /// Bytes that a former program carried.
+    /// Bytes that former programs of this process carried.
     former_bytes: AtomicU64,
-    /// Held for writing while the pairs are released.
+    /// A lock that is held for writing while the spliced pairs are released.
     splicing: RwLock<()>,
 }
 
 impl Plane {
-    /// Starts the workers. One that can't go on reports on the channel; its
-    /// connections are lost.
+    /// Starts the workers. A worker that can't go on reports on the channel; its connections are
+    /// lost.
     ///
-    /// # Errors
-    /// Where descriptors or threads run out.
+    /// # Errors If descriptors or threads run out.
     pub fn start(workers: NonZeroUsize) -> io::Result<(Self, mpsc::Receiver<io::Error>)> {
         let (failure_tx, failure_rx) = mpsc::channel(workers.get());
         let mut plane = Self {
@@ -101,8 +100,7 @@ impl Plane {
     /// Splices two connected sockets. Bytes flow between them until both directions
     /// have ended in order, or one socket breaks, which resets the other.
     ///
-    /// # Errors
-    /// Where the sockets can't be made non-blocking; both are closed then.
+    /// # Errors If a socket can't be made non-blocking; both are closed then.
     pub fn splice(&self, initiator: std::net::TcpStream, acceptor: std::net::TcpStream) -> io::Result<()> {
         for socket in [&initiator, &acceptor] {
             socket.set_nonblocking(true)?;
@@ -118,8 +116,7 @@ impl Plane {
     /// Carries a program's bytes over a TLS connection to another agent, until both
     /// directions have ended or one socket breaks.
     ///
-    /// # Errors
-    /// Where the sockets can't be made non-blocking; both are closed then.
+    /// # Errors If a socket can't be made non-blocking; both are closed then.
     pub fn seal(
         &self,
         program: std::net::TcpStream,
@@ -138,8 +135,7 @@ impl Plane {
 
     /// Makes one end of a trunk. It has no carriers yet.
     ///
-    /// # Errors
-    /// Where there is no worker.
+    /// # Errors If there is no worker.
     pub fn trunk(&self, config: isthmus_trunk::Config) -> io::Result<(Trunk, Notices)> {
         let (notices_tx, notices_rx) = mpsc::unbounded_channel();
         let mut made = None;
@@ -151,7 +147,7 @@ impl Plane {
         Ok((made.ok_or(io::ErrorKind::NotConnected)?, notices_rx))
     }
 
-    /// Hands something new over to the worker that has the least.
+    /// Hands a new item over to the worker that has the fewest.
     fn send(&self, make: impl FnOnce(&Arc<Mailbox>) -> Item) -> io::Result<Arc<Mailbox>> {
         let mailbox = self.least()?;
         self.connections.fetch_add(1, Relaxed);
@@ -168,17 +164,17 @@ impl Plane {
         &self.mailboxes
     }
 
-    /// Nobody splices as long as this exists.
+    /// A guard that keeps all others from splicing as long as it exists.
     pub(crate) fn alone(&self) -> RwLockWriteGuard<'_, ()> {
         self.splicing.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands something over that was counted before.
+    /// Hands over an item that was counted before.
     pub(crate) fn put(&self, item: Item) -> io::Result<()> {
         self.least()?.carry(item)
     }
 
-    /// Begins with these counters.
+    /// Begins with the counters of a former program.
     pub(crate) fn count_on_from(&self, connections: u64, bytes: u64) {
         self.connections.store(connections, Relaxed);
         self.former_bytes.store(bytes, Relaxed);

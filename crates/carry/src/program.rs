@@ -8,12 +8,12 @@ use std::io::{self, ErrorKind, IoSlice};
 
 use crate::socket::{Received, Socket};
 
-/// What a program's socket gives.
+/// The result of reading from a program's socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Said {
-    /// So many bytes, at least one.
+    /// The program wrote so many bytes, at least one.
     Bytes(usize),
-    /// Nothing until the next event.
+    /// There is nothing to read until the next event.
     Nothing,
     /// The program has ended its direction.
     End,
@@ -21,12 +21,12 @@ pub(crate) enum Said {
     Failed,
 }
 
-/// A program's socket.
+/// The agent's socket to a program.
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) socket: Socket,
-    /// Why nothing more can be written to it. Data that it had received before can still
-    /// be read.
+    /// The error by which nothing more can be written to the program. Data that the socket had
+    /// received before can still be read.
     lost: Option<ErrorKind>,
 }
 
@@ -45,7 +45,7 @@ impl Program {
         self.lost.get_or_insert(error.kind());
     }
 
-    /// Reads once.
+    /// Reads from the program once.
     pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Said {
         match self.socket.receive(buffer) {
             Ok(Received::Bytes(count)) => Said::Bytes(count),
@@ -61,7 +61,7 @@ impl Program {
         }
     }
 
-    /// Writes once; returns how many bytes it took. Data for a program that is gone
+    /// Writes to the program once; returns how many bytes it took. Data for a program that is gone
     /// counts as taken.
     pub(crate) fn send(&mut self, pieces: &[IoSlice<'_>]) -> usize {
         if !self.is_lost() {
@@ -73,9 +73,9 @@ impl Program {
         pieces.iter().map(|piece| piece.len()).sum()
     }
 
-    /// Passes the other program's end on.
+    /// Passes the other program's end on to this one.
     pub(crate) fn finish(&self) {
-        // It fails if the program is gone.
+        // The call fails if the program is gone.
         let _ = self.socket.finish();
     }
 }

@@ -15,10 +15,11 @@ use crate::mailbox::Mail;
 use crate::plane::{Plane, Totals};
 use crate::splice::Pair;
 
-/// How long the workers may take. A turn takes some 200 µs.
+/// How long the workers may take to give their pairs. A turn takes some 200 µs.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Gets the pairs of all workers, or is given up. A pair is never in neither place.
+/// Gets the spliced pairs of all workers, until it is given up. Each pair is always here or at its
+/// worker.
 #[derive(Debug, Default)]
 pub(crate) struct Collection {
     collected: Mutex<Collected>,
@@ -33,7 +34,7 @@ struct Collected {
 }
 
 impl Collection {
-    /// For a worker: gives its pairs, or gets them back if nobody wants them any more.
+    /// For a worker: gives its pairs. Returns them if the collection is given up.
     pub(crate) fn give(&self, pairs: Vec<Pair>) -> Vec<Pair> {
         let mut collected = lock(&self.collected);
         if collected.given_up {
@@ -45,7 +46,8 @@ impl Collection {
         Vec::new()
     }
 
-    /// What so many workers gave, and whether all of them did in time.
+    /// Waits for the pairs of so many workers. Returns what was given, and whether all of them gave
+    /// in time.
     fn wait(&self, workers: usize, within: Duration) -> (Vec<Pair>, bool) {
         let until = Instant::now() + within;
         let mut collected = lock(&self.collected);
@@ -64,8 +66,8 @@ impl Collection {
     }
 }
 
-/// All spliced pairs of a plane, which stand still. Whoever wants to splice waits as long
-/// as this exists. Dropping it closes them.
+/// All spliced pairs of a plane, which stand still. A thread that wants to splice waits as long as
+/// this exists. Dropping this closes the pairs.
 pub struct Released<'a> {
     plane: &'a Plane,
     pairs: Vec<Pair>,
@@ -110,10 +112,10 @@ impl<'a> Released<'a> {
         self.totals
     }
 
-    /// Has the plane carry on.
+    /// Has the plane carry the pairs on.
     pub fn resume(self) {
         for mailbox in self.plane.mailboxes() {
-            // It fails only after 2^64 wake-ups.
+            // Sending fails only after 2^64 wake-ups.
             let _ = mailbox.send(Mail::Resume);
         }
         for pair in self.pairs {
@@ -125,7 +127,7 @@ impl<'a> Released<'a> {
 }
 
 impl Plane {
-    /// Takes all spliced pairs out of the workers. What else they carry goes on, but its
+    /// Takes all spliced pairs out of the workers. All else that they carry goes on, but its
     /// programs' connections end by a reset if the process is replaced.
     ///
     /// # Errors
@@ -134,10 +136,9 @@ impl Plane {
         Released::take(self, self.alone())
     }
 
-    /// Carries pairs that another program had, from where it stopped.
+    /// Carries pairs of another program on, from where it stopped.
     ///
-    /// # Errors
-    /// If the descriptors aren't what they should be.
+    /// # Errors If a descriptor isn't of the kind that it should be.
     pub fn adopt(&self, pairs: Vec<upgrade::Pair<OwnedFd>>, connections: u64, bytes: u64) -> io::Result<()> {
         self.count_on_from(connections, bytes);
         for pair in pairs {

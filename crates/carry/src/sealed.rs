@@ -25,51 +25,51 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 const PROGRAM: u32 = 0;
 const NETWORK: u32 = 1;
 
-/// From the program to the network.
+/// The state of the direction from the program to the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outgoing {
     /// The program may write.
     Open,
-    /// The program has ended its direction, or is gone; the rest is being sent.
+    /// The program has ended its direction, or is gone. What it wrote before is being sent.
     Ending,
-    /// All has been sent.
+    /// All has been sent, with an end of TLS or without.
     Ended,
 }
 
-/// From the network to the program.
+/// The state of the direction from the network to the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Incoming {
     /// The other side may write.
     Open,
-    /// It has ended its direction; the rest is being passed on.
+    /// The other side has ended its direction. What it wrote before is being passed on.
     Ending,
-    /// So has the socket to the program.
+    /// All data has been passed on, and then the end.
     Ended,
-    /// It was cut off; all data before that is passed on.
+    /// The connection was cut off, and all data before that is passed on.
     CutOff,
 }
 
-/// What is carried between a program and another agent.
+/// A program's socket and a TLS connection to another agent, whose bytes go to each other.
 #[derive(Debug)]
 pub(crate) struct Pair {
     program: Program,
     network: Tls,
     outgoing: Outgoing,
     incoming: Incoming,
-    /// Nothing more can be written to the network.
+    /// Whether nothing more can be written to the network.
     network_lost: bool,
     /// Plaintext that the program didn't take, from `start` on.
     held: Vec<u8>,
     start: usize,
-    /// When a broken connection is closed at the latest.
+    /// When a broken connection is closed at the latest; `None` while it isn't broken.
     deadline: Option<Instant>,
     traffic: Arc<dyn Traffic>,
-    /// Dropped with the pair: the connection has ended.
+    /// Dropped with the pair, which tells that the connection has ended.
     _ended: oneshot::Sender<()>,
 }
 
 impl Pair {
-    /// `plain` and what `network` has read already go to the program first.
+    /// Begins with `plain` and what `network` has read already: both go to the program first.
     pub(crate) fn new(
         program: Socket,
         network: Tls,
@@ -107,7 +107,7 @@ impl Pair {
         }
     }
 
-    /// When it wants a turn without an event.
+    /// When the pair wants a turn without an event.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
@@ -134,7 +134,7 @@ impl Pair {
         if unfinished { Turn::Unfinished } else { Turn::Waits }
     }
 
-    /// From the network to the program; returns whether there is more to do.
+    /// Moves bytes from the network to the program; returns whether there is more to do.
     fn turn_incoming(&mut self, tools: &mut Tools, carried: &mut u64) -> bool {
         let mut left = TURN_BYTES;
         loop {
@@ -165,7 +165,7 @@ impl Pair {
         }
     }
 
-    /// Takes note of what a read from the network gave.
+    /// Notes what a read from the network gave.
     fn came(&mut self, received: &std::io::Result<Received>) {
         match received {
             Ok(Received::End) => self.incoming = Incoming::Ending,
@@ -196,7 +196,7 @@ impl Pair {
         taken
     }
 
-    /// Writes what is held for the program; returns whether none is left.
+    /// Writes the held plaintext to the program; returns whether none is left.
     fn flush_program(&mut self, carried: &mut u64) -> bool {
         if !self.held.is_empty() {
             let held = std::mem::take(&mut self.held);
@@ -210,7 +210,7 @@ impl Pair {
         true
     }
 
-    /// From the program to the network; returns whether there is more to do.
+    /// Moves bytes from the program to the network; returns whether there is more to do.
     fn turn_outgoing(&mut self, tools: &mut Tools, carried: &mut u64) -> bool {
         let mut left = TURN_BYTES;
         loop {
@@ -272,10 +272,9 @@ impl Pair {
         true
     }
 
-    /// Decides how both sockets are closed; `settled`: nothing was left to do.
+    /// Decides how both sockets are closed. `settled` says that nothing was left to do.
     fn close(&self, settled: bool) {
-        // After an end in order a plain close suffices: it answers later data with a
-        // reset.
+        // After an end in order a plain close suffices: the kernel answers later data with a reset.
         if self.network_lost && self.incoming != Incoming::Ended || !settled {
             self.program.socket.reset();
         }
@@ -284,7 +283,7 @@ impl Pair {
         }
     }
 
-    /// Has both sockets be reset when it is dropped.
+    /// Has both sockets be reset when the pair is dropped.
     pub(crate) fn reset(&self) {
         self.program.socket.reset();
         self.network.socket.reset();

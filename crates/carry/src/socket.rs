@@ -24,12 +24,12 @@ pub(crate) const EVENTS: EpollFlags = EpollFlags::EPOLLIN
 
 const CLOSING: EpollFlags = EpollFlags::EPOLLRDHUP.union(EpollFlags::EPOLLHUP).union(EpollFlags::EPOLLERR);
 
-/// What a read gives.
+/// The result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Received {
-    /// So many bytes, at least one.
+    /// So many bytes were read, at least one.
     Bytes(usize),
-    /// Nothing until the next event.
+    /// There is nothing to read until the next event.
     Nothing,
     /// The other side has ended its direction.
     End,
@@ -41,33 +41,33 @@ pub(crate) struct Socket {
     stream: TcpStream,
     readable: bool,
     writable: bool,
-    /// A short read doesn't show that nothing is left. Its end may have been reported
-    /// already, or urgent data: a read stops at that (tcp(7)), and no event tells of
-    /// what follows.
+    /// Whether a short read doesn't show that nothing is left. The socket's end may have been
+    /// reported already. Or urgent data has come: a read stops at that (tcp(7)), and no event tells
+    /// of what follows.
     thorough: bool,
-    /// Urgent data has come. splice(2) doesn't get past it.
+    /// Whether urgent data has come, which splice(2) doesn't get past.
     urgent: bool,
     failed: bool,
 }
 
 impl Socket {
-    /// `stream` must be non-blocking.
+    /// Takes over a stream, which must be non-blocking.
     pub(crate) fn new(stream: TcpStream) -> Self {
         Self { stream, readable: true, writable: true, thorough: false, urgent: false, failed: false }
     }
 
-    /// A socket that another program had: see [`marks`](Self::marks).
+    /// Takes over a socket that another program had, with its [`marks`](Self::marks) there.
     pub(crate) fn adopt(stream: TcpStream, urgent: bool, failed: bool) -> Self {
         Self { urgent, failed, thorough: urgent, ..Self::new(stream) }
     }
 
-    /// Whether urgent data has come, and whether it has failed. Its readiness need not be
-    /// known: epoll(7) reports it anew to whoever registers it.
+    /// Whether urgent data has come, and whether the socket has failed. Its readiness need not be
+    /// known: epoll(7) reports it anew to whoever registers the socket.
     pub(crate) fn marks(&self) -> (bool, bool) {
         (self.urgent, self.failed)
     }
 
-    /// Takes note of an event.
+    /// Notes an event of the socket.
     pub(crate) fn on_event(&mut self, events: EpollFlags) {
         self.urgent |= events.contains(EpollFlags::EPOLLPRI);
         self.thorough |= events.intersects(CLOSING | EpollFlags::EPOLLPRI);
@@ -85,7 +85,7 @@ impl Socket {
         self.writable
     }
 
-    /// Whether splice(2) may read from it.
+    /// Whether splice(2) may read from the socket.
     pub(crate) fn may_be_spliced(&self) -> bool {
         !self.urgent
     }
@@ -96,7 +96,7 @@ impl Socket {
         self.failed
     }
 
-    /// Reads once, and only if it may give something.
+    /// Reads once, and only if the socket may have something.
     pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
         if !self.readable {
             return Ok(Received::Nothing);
@@ -117,17 +117,17 @@ impl Socket {
         }
     }
 
-    /// Writes what it takes at once; returns the number of bytes.
+    /// Writes as much as the socket takes at once; returns the number of bytes.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_with(bytes.len(), |stream, written| (&mut &*stream).write(&bytes[written..]))
     }
 
-    /// Writes once, out of several buffers.
+    /// Writes once, out of several buffers; returns the number of bytes that the socket took.
     pub(crate) fn send_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
         self.write_once(|stream| (&mut &*stream).write_vectored(buffers))
     }
 
-    /// Moves bytes into an empty pipe.
+    /// Moves bytes from the socket into an empty pipe.
     pub(crate) fn splice_into(&mut self, pipe: &Pipe) -> io::Result<Received> {
         match retry(|| Ok(splice(&self.stream, None, &pipe.write, None, pipe.capacity, FLAGS)?)) {
             Ok(0) => Ok(Received::End),
@@ -140,7 +140,7 @@ impl Socket {
         }
     }
 
-    /// Moves bytes out of a pipe; returns their number.
+    /// Moves bytes from a pipe to the socket; returns their number.
     pub(crate) fn splice_from(&mut self, pipe: &Pipe, length: usize) -> io::Result<usize> {
         self.write_with(length, |stream, written| {
             Ok(splice(&pipe.read, None, stream, None, length - written, FLAGS)?)
@@ -181,19 +181,19 @@ impl Socket {
         self.stream.shutdown(Shutdown::Write)
     }
 
-    /// Decides how it is closed.
+    /// Decides whether the socket is closed by a reset or in order.
     pub(crate) fn end_by_reset(&self, by_reset: bool) {
         if by_reset { self.reset() } else { self.close_in_order() }
     }
 
-    /// Takes [`reset`](Self::reset) back.
+    /// Has the socket be closed in order after all, in spite of an earlier [`reset`](Self::reset).
     pub(crate) fn close_in_order(&self) {
         let _ = SockRef::from(&self.stream).set_linger(None);
     }
 
-    /// Has the socket be reset when it is closed, so that it is no orderly end.
+    /// Has the socket be reset when it is closed, so that the other side sees no orderly end.
     pub(crate) fn reset(&self) {
-        // It fails if the socket is gone already.
+        // The call fails if the socket is gone already.
         let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
     }
 }
@@ -206,7 +206,7 @@ impl AsFd for Socket {
 
 const FLAGS: SpliceFFlags = SpliceFFlags::SPLICE_F_MOVE.union(SpliceFFlags::SPLICE_F_NONBLOCK);
 
-/// Repeats a call that a signal interrupted.
+/// Repeats a call as long as a signal interrupts it.
 fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     loop {
         match call() {

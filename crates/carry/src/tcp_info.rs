@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nix::libc;
 
-/// More than `struct tcp_info` has in any kernel so far.
+/// Room for `struct tcp_info` in bytes, more than it takes in any kernel so far.
 const MOST: usize = 512;
 
 /// A connection's figures so far, as this end's kernel has them.
@@ -18,13 +18,13 @@ pub struct TcpInfo {
     pub retransmission_timeout: Duration,
     /// The smoothed round trip; zero before the first.
     pub rtt: Duration,
-    /// The least of the last minutes; zero before the first.
+    /// The shortest round trip of the last minutes; zero before the first.
     pub min_rtt: Duration,
-    /// Bytes that may be under way.
+    /// Bytes that may be under way at once.
     pub congestion_window_bytes: u64,
-    /// Bytes per second that arrived at the peer of late; 0 if not known.
+    /// Bytes per second that arrived at the peer of late; 0 if that isn't known.
     pub bytes_per_second: u64,
-    /// There was no more to deliver when that was measured.
+    /// Whether there was no more to send when `bytes_per_second` was measured.
     pub app_limited: bool,
     /// Bytes that the other end has acknowledged. Its first and last segment (SYN, FIN)
     /// count as one each.
@@ -37,12 +37,12 @@ pub struct TcpInfo {
     pub data_segments: u64,
     /// Segments that were sent again.
     pub retransmitted_segments: u64,
-    /// Retransmission timeouts; nothing before Linux 6.7.
+    /// How many retransmission timeouts there were; `None` before Linux 6.7.
     pub timeouts: Option<u64>,
 }
 
 impl TcpInfo {
-    /// Asks the kernel.
+    /// Asks the kernel for a socket's figures.
     ///
     /// # Errors
     /// If it is no TCP socket.
@@ -63,7 +63,7 @@ impl TcpInfo {
         Ok(Self::decode(bytes.get(..length as usize).unwrap_or_default()))
     }
 
-    /// Segments that were sent again, per million; nothing if none was sent.
+    /// Segments that were sent again, per million; `None` if none was sent.
     pub fn loss_ppm(&self) -> Option<u32> {
         let ppm = (self.retransmitted_segments * 1_000_000).checked_div(self.data_segments)?;
         u32::try_from(ppm).ok()
@@ -109,7 +109,7 @@ pub fn unacknowledged_bytes(socket: &impl AsFd) -> io::Result<usize> {
     Ok(usize::try_from(count).unwrap_or_default())
 }
 
-/// The bytes of a field, if the kernel has given them.
+/// The bytes of a field of `struct tcp_info`, if the kernel has given them.
 fn field<const N: usize>(info: &[u8], at: usize) -> Option<[u8; N]> {
     info.get(at..)?.first_chunk().copied()
 }

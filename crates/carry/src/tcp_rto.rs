@@ -9,13 +9,12 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::libc;
 
-/// As in linux/tcp.h, since Linux 6.15.
+/// The socket option's number, as in linux/tcp.h since Linux 6.15.
 const TCP_RTO_MIN_US: libc::c_int = 45;
 
-/// Sets the least retransmission timeout of a connection.
+/// Sets the shortest retransmission timeout of a connection.
 ///
-/// # Errors
-/// If the kernel is older than Linux 6.15 (`ENOPROTOOPT`), or takes no such time.
+/// # Errors If the kernel is older than Linux 6.15 (`ENOPROTOOPT`), or doesn't take this time.
 pub(crate) fn set_least(socket: &impl AsFd, time: Duration) -> io::Result<()> {
     let microseconds = libc::c_int::try_from(time.as_micros()).map_err(|_| Errno::EINVAL)?;
     // SAFETY: the value is readable for its size.

@@ -9,17 +9,17 @@ use crate::socket::{Received, Socket};
 
 /// Plaintext bytes in one record (RFC 8446 section 5.1).
 pub(crate) const RECORD: usize = 16 << 10;
-/// Ciphertext is written once there is so much of it.
+/// Ciphertext is written once there are so many bytes of it.
 const WRITE: usize = 4 * RECORD;
 
-/// A socket and the state of TLS.
+/// A socket, and the state of its TLS.
 #[derive(Debug)]
 pub(crate) struct Tls {
     pub(crate) socket: Socket,
     session: Session,
-    /// The beginning of a record.
+    /// The beginning of a record that has not come whole yet.
     partial: Vec<u8>,
-    /// Ciphertext that the socket didn't take is from `start` to `end`. The rest is room
+    /// Ciphertext that the socket didn't take: the bytes from `start` to `end`. The rest is room
     /// for more.
     pending: Vec<u8>,
     start: usize,
@@ -27,7 +27,7 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// Takes a connection over. Also gives the plaintext that was read from it.
+    /// Takes a connection over. Returns also the plaintext that was read from it before.
     ///
     /// # Errors
     /// If the socket can't be set up.
@@ -40,7 +40,7 @@ impl Tls {
         Ok((Self { socket, session, partial: unopened, pending: unsent, start: 0, end }, unread))
     }
 
-    /// Opens what was read before it came to this worker.
+    /// Opens the ciphertext that was read before the connection came to this worker.
     pub(crate) fn open_rest(&mut self, each: impl FnMut(&[u8])) -> io::Result<Received> {
         let mut read = std::mem::take(&mut self.partial);
         self.open(&mut read, each)
@@ -81,7 +81,7 @@ impl Tls {
         Ok(Received::Bytes(bytes.len()))
     }
 
-    /// Adds ciphertext that TLS itself sends.
+    /// Adds ciphertext that TLS itself has to send.
     fn append(&mut self, bytes: &[u8]) {
         if !bytes.is_empty() {
             self.pending.truncate(self.end);
@@ -95,8 +95,7 @@ impl Tls {
         self.socket.is_writable()
     }
 
-    /// Seals bytes. They are sent by [`flush`](Self::flush), or before that if much has
-    /// gathered.
+    /// Seals bytes. [`flush`](Self::flush) sends them; they are sent before if many have gathered.
     pub(crate) fn seal(&mut self, plain: &[u8]) -> io::Result<()> {
         let room = self.end + sealed_len(plain.len());
         if self.pending.len() < room {
@@ -110,14 +109,14 @@ impl Tls {
         Ok(())
     }
 
-    /// Adds `close_notify`.
+    /// Seals the end of the direction to the peer (`close_notify`).
     pub(crate) fn seal_end(&mut self) {
         let mut alert = Vec::new();
         self.session.seal_end(&mut alert);
         self.append(&alert);
     }
 
-    /// Sends what is sealed; returns whether nothing is left.
+    /// Sends what is sealed; returns whether none of it is left.
     pub(crate) fn flush(&mut self) -> io::Result<bool> {
         self.start += self.socket.send(&self.pending[self.start..self.end])?;
         if self.start < self.end {
@@ -134,8 +133,8 @@ impl Tls {
         }
     }
 
-    /// Gives it back at the end of the turn, if it is empty: a connection at rest holds
-    /// none. The worker keeps one.
+    /// Gives the worker's buffer back at the end of the turn, if no ciphertext is left: a
+    /// connection at rest holds no buffer. The worker keeps one.
     pub(crate) fn give_back(&mut self, spare: &mut Vec<u8>) {
         if self.end == 0 {
             let pending = std::mem::take(&mut self.pending);

@@ -5,13 +5,13 @@ use crate::splice::PipePool;
 /// Size of the shared buffer: four TLS records, or many small messages.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Buffers, which hold nothing between turns, and pipes.
+/// The buffers and pipes of a worker. The buffers hold nothing between turns.
 #[derive(Debug)]
 pub(crate) struct Tools {
     pub(crate) buffer: Box<[u8]>,
-    /// For sealed bytes.
+    /// The buffer for sealed bytes.
     pub(crate) sealed: Vec<u8>,
-    /// For opened bytes.
+    /// The buffer for opened bytes.
     pub(crate) opened: Vec<u8>,
     pub(crate) pipes: PipePool,
 }

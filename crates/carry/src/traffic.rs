@@ -2,15 +2,15 @@
 
 use isthmus_trunk::CarrierId;
 
-/// Gets the counts of one connection, or of several.
+/// Gets the byte counts of one connection, or of several.
 pub trait Traffic: Send + Sync + std::fmt::Debug {
-    /// Bytes that the program here wrote.
+    /// The program here wrote so many bytes.
     fn sent(&self, bytes: u64);
-    /// Bytes that were written to the program here.
+    /// So many bytes were written to the program here.
     fn received(&self, bytes: u64);
-    /// The same bytes by the carriers of a trunk that moved them, if the trunk notes that:
-    /// what a carrier was given of the one, less what was taken back from it to be sent again,
-    /// and what came over it of the other. By default nobody needs it.
+    /// A carrier of a trunk moved bytes of the connection. `sent` is what the carrier was given,
+    /// less what was taken back to be sent by another. `received` is what came over it. Only trunks
+    /// that note it call this. By default it does nothing.
     fn moved(&self, _carrier: CarrierId, _sent: i64, _received: u64) {}
 }
 

@@ -1,6 +1,6 @@
-//! A turn: the share of work that one worker does at once for one of many.
+//! A turn: the work that a worker does at once for one of the items that it carries.
 
-/// Bytes that may be moved in one turn: some 200 µs of work.
+/// Most bytes that are moved in one turn: some 200 µs of work.
 pub(crate) const TURN_BYTES: usize = 1 << 20;
 
 /// The result of a turn.
@@ -10,6 +10,6 @@ pub(crate) enum Turn {
     Waits,
     /// There is more to do, but others are due.
     Unfinished,
-    /// It is over.
+    /// The item has ended.
     Ended,
 }

@@ -17,21 +17,21 @@ use crate::splice::Pair;
 use crate::tools::Tools;
 use crate::turn::Turn;
 
-/// Marks the event of the worker's mailbox among those of its sockets.
+/// The epoll data of the worker's mailbox, which no socket has.
 const MAILBOX: u64 = u64::MAX;
-/// Events taken from the kernel at once.
+/// Most events that are taken from the kernel at once.
 const BATCH: usize = 256;
 
 #[derive(Debug)]
 struct Carried {
     item: Item,
-    /// Stands in the queue of those that are due.
+    /// Whether the item stands in the queue of those that are due.
     queued: bool,
-    /// Its entry in the queue of timers.
+    /// When the item is queued without an event: its entry in the queue of timers.
     timer: Option<Instant>,
 }
 
-/// State of one worker thread.
+/// The state of one worker thread.
 #[derive(Debug)]
 pub(crate) struct Worker {
     mailbox: Arc<Mailbox>,
@@ -58,7 +58,7 @@ impl Worker {
         Ok((worker, mailbox))
     }
 
-    /// Carries until [`Mailbox::stop`].
+    /// Carries items until [`Mailbox::stop`].
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = [EpollEvent::empty(); BATCH];
         loop {
@@ -81,7 +81,7 @@ impl Worker {
                     self.turn(key, now);
                 }
             }
-            // Last, so that no key of this round's events is given to something new.
+            // Messages come last, so that no key of this round's events is given to a new item.
             if woken && !self.on_mail(now) {
                 return Ok(());
             }
@@ -93,7 +93,7 @@ impl Worker {
             return EpollTimeout::ZERO;
         }
         let Some((next, _)) = self.timers.first() else { return EpollTimeout::NONE };
-        // Rounded up, lest it wake too early and find nothing due.
+        // The time is rounded up, lest the worker wake too early and find nothing due.
         let milliseconds = next.saturating_duration_since(Instant::now()).as_micros().div_ceil(1000);
         i32::try_from(milliseconds)
             .ok()
@@ -101,7 +101,7 @@ impl Worker {
             .unwrap_or(EpollTimeout::MAX)
     }
 
-    /// Has everything get a turn whose deadline has come.
+    /// Queues each item whose deadline has come.
     fn queue_timers(&mut self, now: Instant) {
         while let Some(&(deadline, key)) = self.timers.first()
             && deadline <= now
@@ -114,7 +114,7 @@ impl Worker {
         }
     }
 
-    /// Takes what is new; returns whether to go on.
+    /// Takes the messages that have come; returns whether to go on.
     fn on_mail(&mut self, now: Instant) -> bool {
         let (arrivals, stop) = self.mailbox.take();
         for mail in arrivals {
@@ -159,7 +159,7 @@ impl Worker {
         }
     }
 
-    /// Gives all spliced pairs away.
+    /// Gives all spliced pairs to a collection.
     fn release(&mut self, collection: &Collection, now: Instant) {
         let keys: Vec<_> = self.carried.iter().map(|(key, _)| key).collect();
         let pairs = keys.into_iter().filter_map(|key| self.take_pair(key)).collect();
@@ -190,7 +190,7 @@ impl Worker {
         }
     }
 
-    /// Has something get a turn.
+    /// Has the item with this key get a turn.
     fn queue(&mut self, key: usize) {
         if let Some(carried) = self.carried.get_mut(key)
             && !std::mem::replace(&mut carried.queued, true)
@@ -243,7 +243,7 @@ impl Worker {
     }
 }
 
-/// The epoll data of one socket.
+/// The epoll data of one socket of the item with this key.
 pub(crate) fn token(key: usize, socket: u32) -> u64 {
     (key as u64) << 32 | u64::from(socket)
 }

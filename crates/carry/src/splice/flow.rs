@@ -16,10 +16,10 @@ use crate::socket::{Received, Socket};
 use crate::tools::Tools;
 use crate::turn::{TURN_BYTES, Turn};
 
-/// A read of at least this much makes a flow change to splicing; a splice of
-/// less is a small one, …
+/// A read of at least so many bytes makes a flow change to splicing. A splice of fewer bytes counts
+/// as small.
 const LARGE: usize = 16 << 10;
-/// … and after so many in a row the flow goes back to copying.
+/// After so many small splices in a row a flow goes back to copying.
 const SMALL_IN_A_ROW: u8 = 4;
 
 /// The socket at which a flow broke.
@@ -37,7 +37,7 @@ enum Held {
     Piped { pipe: Pipe, length: usize },
 }
 
-/// One direction of a pair.
+/// One direction of a spliced pair.
 #[derive(Debug)]
 pub(crate) struct Flow {
     held: Held,
@@ -52,7 +52,7 @@ impl Flow {
         Self { held: Held::Nothing, source_ended: false, ended: false, splices: false, small_in_a_row: 0 }
     }
 
-    /// A flow that another program had. It begins by copying.
+    /// Takes over a flow that another program had. It begins by copying.
     pub(crate) fn adopt(flow: upgrade::Flow<OwnedFd>) -> io::Result<Self> {
         let held = match flow.held {
             upgrade::Held::Nothing => Held::Nothing,
@@ -65,7 +65,7 @@ impl Flow {
         Ok(Self { held, source_ended: flow.source_ended, ended: flow.ended, ..Self::new() })
     }
 
-    /// The flow as it is handed over.
+    /// The flow as the next program gets it.
     pub(crate) fn describe(&self) -> upgrade::Flow {
         let held = match &self.held {
             Held::Nothing => upgrade::Held::Nothing,
@@ -80,7 +80,7 @@ impl Flow {
         upgrade::Flow { source_ended: self.source_ended, ended: self.ended, held }
     }
 
-    /// The pipe that it holds bytes in.
+    /// The ends of the pipe in which the flow holds bytes; none without a pipe.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let pipe = match &self.held {
             Held::Piped { pipe, .. } => Some([pipe.read.as_fd(), pipe.write.as_fd()]),
@@ -135,7 +135,7 @@ impl Flow {
         }
     }
 
-    /// Reads once and writes the bytes.
+    /// Reads from the source once, and writes the bytes to the sink.
     fn copy(
         &mut self,
         source: &mut Socket,
@@ -160,7 +160,7 @@ impl Flow {
         let pipe = match tools.pipes.take() {
             Ok(pipe) => pipe,
             Err(error) => {
-                // Out of descriptors, most likely. Copying needs none.
+                // Most likely descriptors have run out. Copying needs none.
                 tracing::debug!(%error, "no pipe to splice through");
                 self.splices = false;
                 return Ok(Received::Nothing);
@@ -180,7 +180,7 @@ impl Flow {
         Ok(Received::Bytes(length))
     }
 
-    /// Writes the bytes that are held; returns whether none is left.
+    /// Writes the held bytes to the sink; returns whether none is left.
     fn flush(&mut self, sink: &mut Socket, tools: &mut Tools, carried: &mut u64) -> io::Result<bool> {
         let (moved, left) = match &mut self.held {
             Held::Nothing => return Ok(true),

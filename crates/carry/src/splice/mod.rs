@@ -18,7 +18,7 @@ use crate::tools::Tools;
 use crate::turn::Turn;
 use flow::{Broken, Flow};
 
-/// Two sockets. Flow `i` goes from end `i` to the other.
+/// Two sockets, the ends of the pair. Flow `i` goes from end `i` to the other.
 #[derive(Debug)]
 pub(crate) struct Pair {
     ends: [Socket; 2],
@@ -30,7 +30,7 @@ impl Pair {
         Self { ends, flows: [Flow::new(), Flow::new()] }
     }
 
-    /// A pair that another program had.
+    /// Takes over a pair that another program had.
     pub(crate) fn adopt(pair: upgrade::Pair<OwnedFd>) -> io::Result<Self> {
         let ends = pair.ends.map(|upgrade::End { descriptor, urgent, failed }| {
             Socket::adopt(TcpStream::from(descriptor), urgent, failed)
@@ -39,14 +39,14 @@ impl Pair {
         Ok(Self { ends, flows: [Flow::adopt(there)?, Flow::adopt(back)?] })
     }
 
-    /// The pair as it is handed over.
+    /// The pair as the next program gets it.
     pub(crate) fn describe(&self) -> upgrade::Pair {
         let [one, other] = &self.ends;
         let [there, back] = &self.flows;
         upgrade::Pair { ends: [one.describe(), other.describe()], flows: [there.describe(), back.describe()] }
     }
 
-    /// The descriptors that it is handed over by.
+    /// The descriptors of the pair, which the next program gets.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.ends.iter().map(Socket::as_fd).chain(self.flows.iter().flat_map(Flow::descriptors))
     }

@@ -11,7 +11,7 @@ use nix::unistd::pipe2;
 /// 256 KiB. Unprivileged users get at most 1 MiB per pipe and 64 MiB in all
 /// (`pipe-max-size` and `pipe-user-pages-soft`, pipe(7)), hence the second choice.
 const PIPE_BYTES: [i32; 2] = [1 << 20, 256 << 10];
-/// Idle pipes that are kept. A flow holds one only while its receiver is slow.
+/// Most idle pipes that are kept. A flow holds a pipe only while its receiver is slow.
 const IDLE_PIPES: usize = 64;
 
 /// A pipe. It is empty whenever no flow holds it.
@@ -19,15 +19,15 @@ const IDLE_PIPES: usize = 64;
 pub(crate) struct Pipe {
     pub(crate) read: OwnedFd,
     pub(crate) write: OwnedFd,
-    /// Bytes it takes at most.
+    /// The most bytes that the pipe takes.
     pub(crate) capacity: usize,
 }
 
 impl Pipe {
     fn new() -> io::Result<Self> {
         let (read, write) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
-        // The kernel refuses it once the user's share of pipe memory is used up. A
-        // small pipe is only slower.
+        // The kernel refuses the size once the user's share of pipe memory is used up. A small pipe
+        // is only slower.
         let sized = PIPE_BYTES.iter().find_map(|size| fcntl(&write, FcntlArg::F_SETPIPE_SZ(*size)).ok());
         let capacity = match sized {
             Some(size) => size,
@@ -36,14 +36,14 @@ impl Pipe {
         Ok(Self { read, write, capacity: usize::try_from(capacity).unwrap_or(0) })
     }
 
-    /// A pipe that another program had.
+    /// Takes over a pipe that another program had.
     pub(crate) fn adopt(read: OwnedFd, write: OwnedFd) -> io::Result<Self> {
         let capacity = fcntl(&write, FcntlArg::F_GETPIPE_SZ)?;
         Ok(Self { read, write, capacity: usize::try_from(capacity).unwrap_or(0) })
     }
 }
 
-/// Empty pipes of one worker.
+/// The empty pipes of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct PipePool {
     idle: Vec<Pipe>,

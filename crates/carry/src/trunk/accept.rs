@@ -8,9 +8,9 @@ use isthmus_trunk::{Frame, Hello, Reason, Scope};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
-/// How long the first HELLO may take.
+/// How long a carrier's first HELLO may take.
 const HELLO: Duration = Duration::from_secs(10);
-/// More than the longest HELLO.
+/// Most bytes that are read for the first HELLO, more than the longest has.
 const HELLO_BYTES: usize = 512;
 
 /// The first HELLO of a carrier, and all bytes that were read.

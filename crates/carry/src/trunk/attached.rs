@@ -13,17 +13,17 @@ use crate::socket::Socket;
 use crate::traffic::Traffic;
 use crate::turn::Turn;
 
-/// The program at the sender is gone: what it wrote may be incomplete.
+/// A stream's code of reset: the program at the sender is gone, so what it wrote may be incomplete.
 pub(super) const FAILED: u32 = 1;
-/// The program at the receiver is gone.
+/// A stream's code of reset: the program at the receiver is gone.
 const GONE: u32 = 2;
 
-/// Bytes that one stream may move in a turn of its trunk.
+/// Most bytes that one stream moves in a turn of its trunk.
 const TURN_BYTES: usize = 256 << 10;
-/// Pieces that are written at once.
+/// Most pieces that are written to a program at once.
 const PIECES: usize = 32;
 
-/// From the program to the peer.
+/// The state of the direction from the program to the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outgoing {
     /// The program may write.
@@ -31,23 +31,23 @@ enum Outgoing {
     /// The peer takes no more. The program's writes are discarded while it reads what
     /// is left: a program that writes before it reads would block otherwise.
     Discarded,
-    /// The program has ended it.
+    /// The program has ended the direction.
     Over,
     /// The program is gone. The direction is reset behind what it wrote.
     Failed,
 }
 
-/// From the peer to the program.
+/// The state of the direction from the peer to the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Incoming {
     Open,
-    /// In order, or because the program here is gone.
+    /// The direction has ended in order, or the program here is gone.
     Over,
-    /// The peer's program, or the trunk, has failed.
+    /// The direction has failed at the peer's program, or with the trunk.
     Failed,
 }
 
-/// A stream that is carried.
+/// A stream that has a program's socket.
 #[derive(Debug)]
 pub(super) struct Attached {
     program: Program,
@@ -59,12 +59,13 @@ pub(super) struct Attached {
     /// The peer's end, if it came before the socket was there.
     early_end: Option<Read>,
     traffic: Arc<dyn Traffic>,
-    /// Tells [`Running`](super::Running) that it hasn't ended.
+    /// Shows [`Running`](super::Running), as long as it exists, that the stream hasn't ended.
     _alive: Arc<()>,
 }
 
 impl Attached {
-    /// `first` and `early_end` are what was read of the stream before.
+    /// Begins a stream with its program's socket. `first` and `early_end` are what was read of the
+    /// stream before.
     pub(super) fn new(
         socket: Socket,
         first: Vec<u8>,
@@ -83,7 +84,7 @@ impl Attached {
         }
     }
 
-    /// Whether the direction to the peer is to be reset behind what was written.
+    /// Whether the direction to the peer is to be reset behind what the program wrote.
     pub(super) fn has_failed(&self) -> bool {
         self.outgoing == Outgoing::Failed
     }
@@ -92,7 +93,7 @@ impl Attached {
         &mut self.program.socket
     }
 
-    /// Gives both directions a turn. [`Turn::Ended`]: the socket may be closed.
+    /// Gives both directions a turn. [`Turn::Ended`] means that the socket may be closed.
     pub(super) fn turn(
         &mut self,
         core: &mut Trunk,
@@ -112,7 +113,7 @@ impl Attached {
         if unfinished { Turn::Unfinished } else { Turn::Waits }
     }
 
-    /// Whether there is more to do.
+    /// Moves bytes from the peer to the program; returns whether there is more to do.
     fn turn_incoming(&mut self, core: &mut Trunk, id: StreamId, now: Instant, moved: &mut u64) -> bool {
         let mut left = TURN_BYTES;
         while self.incoming == Incoming::Open {
@@ -166,7 +167,7 @@ impl Attached {
         Some(taken)
     }
 
-    /// Passes on how the direction has ended, if it has.
+    /// Passes the direction's end on to the program, if there is one.
     fn end_incoming(&mut self, core: &mut Trunk, id: StreamId, now: Instant) {
         match self.early_end.take().map_or_else(|| core.read(id, 0, now), Ok) {
             Ok(Read::Blocked | Read::Data(_)) => {}
@@ -184,7 +185,7 @@ impl Attached {
         }
     }
 
-    /// Whether there is more to do.
+    /// Moves bytes from the program to the peer; returns whether there is more to do.
     fn turn_outgoing(&mut self, core: &mut Trunk, id: StreamId, buffer: &mut [u8], moved: &mut u64) -> bool {
         let mut left = TURN_BYTES;
         while matches!(self.outgoing, Outgoing::Open | Outgoing::Discarded) {

@@ -2,16 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-/// The first pause after a dial that failed; it doubles with each further one,
+/// The pause after the first dial that failed. It doubles with each further failure, up to
+/// [`LONGEST_PAUSE`].
 const PAUSE: Duration = Duration::from_secs(10);
-/// up to this.
+/// The longest pause after a dial that failed.
 const LONGEST_PAUSE: Duration = Duration::from_secs(320);
 
-/// Pauses after dials that failed.
+/// Pauses between dials that fail, doubling.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Backoff {
     failures: u32,
-    /// No dial before this.
+    /// When the pause ends; `None` if no dial has failed.
     until: Option<Instant>,
 }
 
@@ -25,7 +26,8 @@ impl Backoff {
         self.until.is_some_and(|until| now < until)
     }
 
-    /// A dial has failed. Several at once fail for one cause: they make one pause.
+    /// Notes that a dial has failed. Several dials that fail at once have one cause, and make one
+    /// pause.
     pub(super) fn failed(&mut self, now: Instant) {
         if !self.lasts(now) {
             self.until = Some(now + pause(self.failures));

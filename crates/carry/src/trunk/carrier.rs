@@ -15,29 +15,30 @@ use crate::tls::{RECORD, Tls};
 use crate::tools::Tools;
 use crate::turn::Turn;
 
-/// Bytes that one carrier may move each way in a turn of its trunk.
+/// Most bytes that one carrier moves each way in a turn of its trunk.
 const TURN_BYTES: usize = 512 << 10;
 
 /// How long the last frames of a carrier that is closed may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A busy carrier is measured each round trip, within these bounds.
+/// Shortest time between two measurements of a busy carrier. It is measured once a round trip.
 const LEAST_INTERVAL: Duration = Duration::from_millis(5);
+/// Longest time between two measurements of a busy carrier.
 const MOST_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A carrier of this end.
+/// A carrier at this end of its trunk.
 #[derive(Debug)]
 pub(super) struct Carrier {
     pub(super) id: CarrierId,
     tls: Tls,
-    /// When it is to be measured again.
+    /// When the carrier is to be measured again.
     measure: Instant,
-    /// What its socket may queue.
+    /// Most bytes that the carrier's socket may queue unsent.
     unsent_bytes: u32,
-    /// The core has given it up: it is closed when the rest has been sent and the peer has
-    /// closed it, too, or then.
+    /// When the carrier is closed at the latest; `None` until the core gives it up. It is closed
+    /// before that once the rest is sent, and the peer has closed it, too.
     closing: Option<Instant>,
-    /// The end of TLS is sealed: nothing more is sent.
+    /// Whether the end of TLS is sealed, so that nothing more is sent.
     is_sealed: bool,
 }
 
@@ -61,18 +62,18 @@ impl Carrier {
         &mut self.tls.socket
     }
 
-    /// As the kernel sees it.
+    /// The carrier's figures as the kernel has them.
     pub(super) fn tcp_info(&self) -> TcpInfo {
         // The socket is one.
         TcpInfo::of(&self.tls.socket).unwrap_or_default()
     }
 
-    /// Its two addresses, for messages.
+    /// The carrier's two addresses, for messages.
     pub(super) fn ends(&self) -> String {
         isthmus_net::dial::ends(&self.tls.socket)
     }
 
-    /// Reports what the kernel has measured, if that is due.
+    /// Reports what the kernel has measured to the core, if that is due.
     pub(super) fn measure(&mut self, core: &mut Trunk, now: Instant) {
         if now < self.measure {
             return;
@@ -97,17 +98,18 @@ impl Carrier {
         }
     }
 
-    /// Has it be closed when the rest is sent, and the peer has closed it.
+    /// Has the carrier be closed once the rest is sent, and the peer has closed it.
     pub(super) fn close(&mut self, now: Instant) {
         self.closing.get_or_insert(now + CLOSE_TIMEOUT);
     }
 
-    /// When it wants a turn without an event.
+    /// When the carrier wants a turn without an event.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.closing
     }
 
-    /// Takes frames in. [`Turn::Ended`]: it was to be closed, and the peer has closed it.
+    /// Takes frames in. [`Turn::Ended`] means that the carrier was to be closed, and the peer has
+    /// closed it.
     ///
     /// # Errors
     /// If the connection has ended or is broken.
@@ -127,8 +129,8 @@ impl Carrier {
         Ok(Turn::Unfinished)
     }
 
-    /// Sends frames as long as the socket takes them. [`Turn::Ended`]: it was to be
-    /// closed by now.
+    /// Sends frames as long as the socket takes them. [`Turn::Ended`] means that the carrier was to
+    /// be closed by now.
     ///
     /// # Errors
     /// If the connection is broken.

@@ -9,18 +9,18 @@ use socket2::{Domain, SockRef, Socket, Type};
 use crate::tcp_info::TcpInfo;
 use crate::tcp_rto;
 
-/// Its name (`TCP_CONGESTION`, tcp(7)).
+/// The name of BBR for the kernel (`TCP_CONGESTION`, tcp(7)).
 const BBR: &[u8] = b"bbr";
 
-/// What a carrier's socket may queue that isn't sent yet, in bytes: what is queued there
-/// waits in front of small frames. Less than the link sends until a busy worker looks
-/// again would leave the link idle.
+/// Bounds of the bytes that a carrier's socket may queue unsent. Queued bytes wait in front of
+/// small frames. But the link would be idle with less than it sends until a busy worker looks
+/// again.
 const UNSENT: std::ops::RangeInclusive<u64> = (128 << 10)..=(1 << 20);
-/// The same for a carrier of small frames alone.
+/// Most bytes that the socket of a carrier for small frames alone may queue unsent.
 const UNSENT_SMALL: u32 = 32 << 10;
 
-/// What this process may have. The kernel refuses BBR to ordinary users, unless
-/// `net.ipv4.tcp_allowed_congestion_control` lists it.
+/// The congestion control that this process may have. The kernel refuses BBR to ordinary users,
+/// unless `net.ipv4.tcp_allowed_congestion_control` lists it.
 pub(super) fn congestion() -> Congestion {
     static FOUND: OnceLock<Congestion> = OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -40,14 +40,14 @@ pub(super) fn congestion() -> Congestion {
     })
 }
 
-/// The least time before a lost segment of a carrier for small frames is sent again: one
-/// is under way at a time, so no later one tells of the loss. The kernel's default of 200
-/// ms is made for peers that acknowledge as late as that.
+/// The least time before a lost segment of a carrier for small frames is sent again. One segment is
+/// under way at a time, so no later one tells of its loss. The kernel's default of 200 ms is made
+/// for peers that acknowledge as late as that.
 const RETRANSMISSION: Duration = Duration::from_millis(20);
 
-/// Has a carrier's socket be such as its purpose needs. For bulk it uses what the trunk
-/// has. For small frames it isn't paced: BBR would space out frames of many streams that
-/// come at once, by a rate that it has measured while there were few.
+/// Sets a carrier's socket up for its purpose. A carrier for bulk gets the trunk's congestion
+/// control. A carrier for small frames isn't paced. BBR would space out frames of many streams that
+/// come at once, by a rate measured while there were few.
 pub(super) fn set(socket: SockRef<'_>, purpose: Purpose, congestion: Congestion) {
     match purpose {
         Purpose::Small => {
@@ -64,7 +64,7 @@ pub(super) fn set(socket: SockRef<'_>, purpose: Purpose, congestion: Congestion)
     }
 }
 
-/// How much a carrier's socket may queue: half of what is under way at its full rate.
+/// How many bytes a carrier's socket may queue unsent: half of what is under way at its full rate.
 pub(super) fn unsent_bytes(purpose: Purpose, info: &TcpInfo) -> u32 {
     match purpose {
         Purpose::Small => UNSENT_SMALL,

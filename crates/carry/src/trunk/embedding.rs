@@ -11,58 +11,58 @@ use super::stream::Stream;
 /// Why a carrier was not dialed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Undialed {
-    /// It is tried again.
+    /// Dialing has failed this time, and is tried again. The text tells why.
     Failed(String),
-    /// The other end has no trunks any more: the trunk ends.
+    /// The other end has no trunks any more, so the trunk ends. The text tells why.
     Never(String),
 }
 
 /// How a carrier is to be dialed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct By {
-    /// The rail.
+    /// The rail on which to dial.
     pub rail: RailWay,
-    /// The longest segment on the whole way, in bytes, where longer ones seem to vanish;
-    /// `None`: as each kernel has it.
+    /// The longest segment on the whole way, in bytes, where longer ones seem to vanish; `None`
+    /// leaves that to each kernel.
     pub segment: Option<u16>,
 }
 
 /// A carrier that was dialed.
 #[derive(Debug)]
 pub struct Dialed<W> {
-    /// Its connection.
+    /// The carrier's connection.
     pub tls: Secured,
-    /// How it was dialed.
+    /// The way by which the carrier was dialed.
     pub way: W,
-    /// The longest segment on its way: no longer than was asked for.
+    /// The longest segment on the carrier's way, in bytes: no longer than was asked for.
     pub segment: Option<u16>,
 }
 
 /// A carrier by a better way than others.
 #[derive(Debug)]
 pub struct Better<W> {
-    /// The carrier.
+    /// The carrier that was dialed.
     pub dialed: Dialed<W>,
-    /// Those that it is better than, by their places among the others.
+    /// The ways that it is better than, by their places among those that were given.
     pub outdone: Vec<usize>,
 }
 
 /// A carrier that a trunk has when it begins to be kept.
 #[derive(Debug)]
 pub struct First<W> {
-    /// The carrier.
+    /// The carrier's number at this end.
     pub id: CarrierId,
-    /// How it was dialed, and with which longest segment; `None` if the other end has dialed
-    /// it.
+    /// How the carrier was dialed, and with which longest segment; `None` if the other end has
+    /// dialed it.
     pub dialed: Option<(W, Option<u16>)>,
 }
 
 /// The service whose trunk is kept.
 pub trait Embedding: Send + Sync + 'static {
-    /// How a carrier was dialed.
+    /// The way by which a carrier was dialed.
     type Way: Clone + Send + Sync + 'static;
 
-    /// The other end, for messages.
+    /// The name of the other end, for messages.
     fn peer(&self) -> String;
 
     /// Whether this end can dial carriers.
@@ -73,13 +73,13 @@ pub trait Embedding: Send + Sync + 'static {
         &[]
     }
 
-    /// Dials a carrier once on a rail, along all ways that take it; several at once if asked
-    /// again. It verifies the other end.
+    /// Dials a carrier once on a rail, along all ways that take the rail. It verifies the other
+    /// end. Several dials may go on at once.
     fn dial(self: Arc<Self>, by: By) -> impl Future<Output = Result<Dialed<Self::Way>, Undialed>> + Send;
 
-    /// Dials a carrier on the first rail by a way that is better than at least one of these;
-    /// `None` if there is none, or it is known to fail now. By default no way is better than
-    /// another.
+    /// Dials a carrier on the first rail by a way that is better than at least one of these.
+    /// Returns `None` if there is no such way, or it is known to fail now. By default no way is
+    /// better than another.
     fn dial_better(
         self: Arc<Self>,
         _than: Vec<Self::Way>,
@@ -88,24 +88,24 @@ pub trait Embedding: Send + Sync + 'static {
         std::future::ready(None)
     }
 
-    /// A carrier that was dialed in this way is about to join.
+    /// Called when a carrier that was dialed by this way is about to join.
     fn joins(&self, _way: &Self::Way) {}
 
-    /// It has joined, under this number.
+    /// Called when a carrier that was dialed by this way has joined, under this number.
     fn joined(&self, _id: CarrierId, _way: &Self::Way) {}
 
-    /// A carrier has ended.
+    /// Called when a carrier has ended.
     fn carrier_ended(&self, _id: CarrierId) {}
 
-    /// A carrier works; how it was dialed, if this end did.
+    /// Called when a carrier works. It has the carrier's way, if this end has dialed it.
     fn works(&self, _id: CarrierId, _way: Option<&Self::Way>) {}
 
-    /// The trunk works, which was cut.
+    /// Called when the trunk works again, after a cut.
     fn healed(&self) {}
 
-    /// The other end has opened a stream.
+    /// Called when the other end has opened a stream.
     fn opened(&self, stream: Stream);
 
-    /// The trunk has ended.
+    /// Called once the trunk has ended.
     fn ended(&self);
 }

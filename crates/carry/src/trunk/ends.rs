@@ -26,22 +26,22 @@ use crate::item::Round;
 use crate::socket::Socket;
 use crate::turn::Turn;
 
-/// A stream's code of reset: nobody here takes it.
+/// A stream's code of reset: nobody at this end takes the stream.
 const UNWANTED: u32 = 3;
 
 /// A stream at this end.
 #[derive(Debug)]
 struct Entry {
     state: State,
-    /// Stands in the queue of those that are due.
+    /// Whether the stream stands in the queue of those that are due.
     queued: bool,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Two agents introduce it: what comes goes to this one, up to a limit.
+    /// Two agents introduce the stream. What comes goes to the agent at this end, up to a limit.
     Introduced(Introduced),
-    /// A program's socket, with its number.
+    /// The stream has a program's socket, of this number.
     Attached(Box<Attached>, u32),
 }
 
@@ -49,20 +49,20 @@ enum State {
 #[derive(Debug)]
 struct Introduced {
     notes: mpsc::UnboundedSender<Note>,
-    /// Bytes that went to the agent here.
+    /// Bytes that the agent at this end was given.
     given: usize,
-    /// It has learnt of the end.
+    /// Whether the agent at this end was told of the direction's end.
     is_over: bool,
 }
 
-/// Whose socket it is.
+/// What a socket belongs to.
 #[derive(Debug, Clone, Copy)]
 enum Whose {
     Carrier(CarrierId),
     Stream(StreamId),
 }
 
-/// One end of a trunk.
+/// One end of a trunk, as its worker carries it.
 #[derive(Debug)]
 pub(crate) struct Ends {
     core: Trunk,
@@ -70,21 +70,21 @@ pub(crate) struct Ends {
     notices: mpsc::UnboundedSender<Notice>,
     carriers: Vec<(Carrier, u32)>,
     streams: HashMap<StreamId, Entry>,
-    /// `None`: nobody asks which carrier has carried what.
+    /// Which carriers have carried what; `None` if nobody asks.
     accounts: Option<Accounts>,
     due: VecDeque<StreamId>,
-    /// Streams that are to be reset behind what is written.
+    /// Streams that are to be reset behind what their programs wrote.
     failing: Vec<StreamId>,
-    /// By a number that is given once.
+    /// What each socket belongs to, by a number that is given only once.
     sockets: HashMap<u32, Whose>,
     next_socket: u32,
-    /// Streams that wait until they may be opened.
+    /// Waiting callers, each of whom gets a stream once it may be opened.
     opening: VecDeque<oneshot::Sender<Stream>>,
-    /// How many carriers this end keeps, if it dials them.
+    /// How many carriers this end keeps; `None` if it dials none.
     wanted: Option<Wanted>,
-    /// When it asks again whether it still needs as many.
+    /// When this end asks again whether it still needs as many carriers.
     reconsider: Option<Instant>,
-    /// What was told of what waits to be acknowledged.
+    /// What the keeper was last told of what waits to be acknowledged.
     waits: Option<Waits>,
     ended: bool,
 }
@@ -132,7 +132,7 @@ impl Ends {
         }
     }
 
-    /// When it wants a turn without an event.
+    /// When this end of the trunk wants a turn without an event.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let closing = self.carriers.iter().filter_map(|(carrier, _)| carrier.deadline());
         closing.chain(self.core.next_deadline()).chain(self.reconsider).chain(self.too_late()).min()
@@ -172,7 +172,7 @@ impl Ends {
     fn command(&mut self, command: Command, round: &mut Round<'_>) {
         match command {
             Command::Join(carrier, joining, joined_tx) => {
-                // Whoever asked may be gone.
+                // The caller may be gone.
                 let _ = joined_tx.send(self.join(*carrier, joining, round));
             }
             Command::EndCarrier(id) => self.end_carrier(id, "no longer needed", round.now),
@@ -192,7 +192,7 @@ impl Ends {
                 if let Some(accounts) = &mut self.accounts {
                     accounts.said(id, message.len());
                 }
-                // It fails if the peer has reset it: then the agents learn of that.
+                // Writing fails if the peer has reset the stream: then the agents learn of that.
                 let _ = self.core.write(id, &mut Bytes::from(message));
             }
             Command::Attach(id, attach) => self.attach(id, attach, round),
@@ -243,9 +243,10 @@ impl Ends {
         Ok(number)
     }
 
-    /// Closes a carrier that the core has given up, or gives it up.
+    /// Drops a carrier that has ended, or that the core has given up. Tells the core and the keeper
+    /// of its end.
     fn end_carrier(&mut self, id: CarrierId, why: &str, now: Instant) {
-        // What is known of it is told first: its end is the last that is heard of it.
+        // What is known of the carrier is told first: its end is the last that is heard of it.
         self.take_events(now);
         let Some(place) = self.carriers.iter().position(|(carrier, _)| carrier.id == id) else { return };
         let (_, number) = self.carriers.swap_remove(place);
@@ -260,11 +261,11 @@ impl Ends {
     }
 
     fn tell(&self, notice: Notice) {
-        // Whoever listened may be gone: then the trunk is about to end.
+        // The keeper may be gone: then the trunk is about to end.
         let _ = self.notices.send(notice);
     }
 
-    /// Opens streams for those who wait, as many as the peer allows.
+    /// Opens streams for the callers that wait, as many as the peer allows.
     fn open(&mut self) {
         while let Some(opened_tx) = self.opening.pop_front() {
             if opened_tx.is_closed() {
@@ -274,12 +275,12 @@ impl Ends {
                 self.opening.push_front(opened_tx);
                 return;
             };
-            // If nobody waits any more, it is dropped, which ends it.
+            // If the caller doesn't wait any more, the stream is dropped, which ends it.
             let _ = opened_tx.send(self.introduce(id));
         }
     }
 
-    /// A new stream, for two agents to introduce.
+    /// Makes a new stream, which two agents are to introduce.
     fn introduce(&mut self, id: StreamId) -> Stream {
         let (notes_tx, notes_rx) = mpsc::unbounded_channel();
         let state = State::Introduced(Introduced { notes: notes_tx, given: 0, is_over: false });
@@ -490,7 +491,7 @@ impl Ends {
         }
     }
 
-    /// Has its sockets be reset when it is dropped.
+    /// Has all sockets be reset when this end is dropped.
     pub(crate) fn reset(&mut self, round: &mut Round<'_>) {
         for entry in self.streams.values_mut() {
             if let State::Attached(attached, _) = &mut entry.state {
@@ -499,20 +500,20 @@ impl Ends {
         }
         self.core.close(Reason::Done, "");
         self.inbox.close();
-        // The peer learns of it, unless the socket is full.
+        // The peer learns of the end, unless the socket is full.
         self.transmit(round);
     }
 }
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        // Whoever waits for an answer learns that none comes.
+        // A caller that waits for an answer learns that none comes.
         self.inbox.close();
     }
 }
 
 impl Introduced {
-    /// Hands out what has come.
+    /// Gives the agent at this end what has come on the stream.
     fn turn(&mut self, core: &mut Trunk, id: StreamId, now: Instant) -> Turn {
         while self.given < INTRODUCTION && !self.is_over {
             let note = match core.read(id, INTRODUCTION - self.given, now) {
@@ -526,15 +527,15 @@ impl Introduced {
                     Note::End(end.unwrap_or(Read::Reset(UNWANTED)))
                 }
             };
-            // It fails if the stream is being attached or dropped: the receiver goes with
-            // that command.
+            // Sending fails if the stream is being attached or dropped: the receiver goes with that
+            // command.
             let _ = self.notes.send(note);
         }
         Turn::Waits
     }
 }
 
-/// For a person. The peer's text is escaped by whoever prints it.
+/// Why a trunk or carrier has ended, for a person. The peer's text is escaped.
 fn text(why: &Ended) -> String {
     match why {
         Ended::Here(reason) => reason.to_string(),

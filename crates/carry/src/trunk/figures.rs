@@ -15,34 +15,34 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use super::handle::ANSWER;
 use super::{Kept, Pauses, Snapshot};
 
-/// How often the trunks are asked: a carrier that ends in between takes what it sent since
-/// then with it.
+/// Interval between questions to the trunks. The figures of a carrier that ends in between lack
+/// what it sent since the last question.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// A trunk as it was when it was asked.
+/// A trunk as it was when its worker was asked.
 #[derive(Debug, Clone)]
 struct Seen {
     site: String,
     id: TrunkId,
     is_cut: bool,
     pauses: Pauses,
-    /// `None` if its worker hasn't answered.
+    /// What the worker answered; `None` if it hasn't.
     snapshot: Option<Snapshot>,
 }
 
-/// The peer of a trunk may have chosen its id.
+/// The site and the id of a trunk. The peer may have chosen the id, so it alone names no trunk.
 type Key = (String, TrunkId);
 
-/// What a trunk had counted when it was asked last.
+/// What a trunk had counted when it was last asked.
 #[derive(Debug, Clone, Default)]
 struct Counted {
     pauses: Pauses,
-    /// Of each carrier: segments with data, those sent again, timeouts.
+    /// For each carrier: segments with data, segments sent again, retransmission timeouts.
     carriers: HashMap<CarrierId, [u64; 3]>,
 }
 
-/// What was counted so far. A carrier's counters are the kernel's and end with it; those
-/// of a service never fall.
+/// What was counted so far. A carrier's counters are the kernel's and end with it. A service's
+/// counters never fall.
 #[derive(Debug, Default)]
 struct Figures {
     by_trunk: HashMap<Key, Counted>,
@@ -50,7 +50,7 @@ struct Figures {
 }
 
 impl Figures {
-    /// The figures of each site that has had a trunk, by the trunks that stand.
+    /// Takes in the trunks that stand now. Returns the figures of each site that has had a trunk.
     fn take(&mut self, all: &[Seen]) -> &BTreeMap<String, (Now, Added)> {
         for figures in self.by_site.values_mut() {
             *figures = Default::default();
@@ -86,7 +86,7 @@ fn add(now: &mut Now, seen: &Seen) {
     }
 }
 
-/// Adds what a trunk has counted since; returns what it has counted in all.
+/// Adds what a trunk has counted since it was last asked. Returns what it has counted in all.
 fn grown(added: &mut Added, former: Counted, seen: &Seen) -> Counted {
     added.pauses += u64::from(seen.pauses.count.saturating_sub(former.pauses.count));
     added.paused += seen.pauses.total.saturating_sub(former.pauses.total);
@@ -107,8 +107,8 @@ fn grown(added: &mut Added, former: Counted, seen: &Seen) -> Counted {
     counted
 }
 
-/// Sets the counters of trunks again and again, as long as it is polled. `all` returns the
-/// trunks that stand, each with the site at its other end.
+/// Sets the counters of trunks again and again, as long as this is polled. `all` returns the trunks
+/// that stand, each with the site at its other end.
 pub async fn keep_counted(all: impl Fn() -> Vec<(String, Arc<Kept>)>) -> Infallible {
     if !counters::are_started() {
         return std::future::pending().await;

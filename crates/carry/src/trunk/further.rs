@@ -9,15 +9,15 @@ use tokio::task::JoinSet;
 use super::backoff::Backoff;
 use super::embedding::{By, Dialed, Embedding, Undialed};
 
-/// Dials at once.
+/// Most dials that go on at once.
 const DIALS: usize = 4;
 
-/// The carriers of a rail, those that are being dialed included.
+/// How many carriers a rail has, those that are being dialed included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct There {
     bulk: usize,
     small: usize,
-    /// Whether one can be dialed on it now.
+    /// Whether a carrier can be dialed on the rail now.
     usable: bool,
 }
 
@@ -30,11 +30,10 @@ impl There {
     }
 }
 
-/// The next carrier to dial, and the rail for it, if there are fewer than are wanted. The one
-/// for small frames comes first: it helps whatever else is there. Those for bulk are spread
-/// over the rails, and a busy trunk has one on each.
+/// The next carrier to dial, and the rail for it, if there are fewer than are wanted.
 ///
-/// `rails`: what each has.
+/// The carrier for small frames comes first: it helps whatever else is there. Carriers for bulk are
+/// spread over the rails, and a busy trunk has one on each. `rails` tells what each rail has.
 fn missing(wanted: Wanted, rails: &[There]) -> Option<(Purpose, usize)> {
     let usable = || rails.iter().enumerate().filter(|(_, there)| there.usable);
     if wanted.small && rails.iter().all(|there| there.small == 0) {
@@ -48,13 +47,13 @@ fn missing(wanted: Wanted, rails: &[There]) -> Option<(Purpose, usize)> {
 
 type Done<W> = ((Purpose, usize), Result<Dialed<W>, Undialed>);
 
-/// Dials carriers while the trunk works.
+/// Dials further carriers while the trunk works.
 pub(super) struct Further<E: Embedding> {
     wanted: Wanted,
     dials: JoinSet<Done<E::Way>>,
-    /// Purposes and rails.
+    /// The carriers that are being dialed: their purposes and rails.
     dialing: Vec<(Purpose, usize)>,
-    /// Of each rail.
+    /// The pause of each rail after failed dials.
     pauses: Vec<Backoff>,
 }
 
@@ -67,8 +66,7 @@ impl<E: Embedding> Further<E> {
         self.wanted = wanted;
     }
 
-    /// Dials what is missing beside the carriers, with their purposes and rails, that are
-    /// there.
+    /// Dials what is missing beside the carriers that are there, given by their purposes and rails.
     pub(super) fn dial(
         &mut self,
         embedding: &Arc<E>,
@@ -94,17 +92,17 @@ impl<E: Embedding> Further<E> {
         }
     }
 
-    /// Whether any is being dialed.
+    /// Whether a further carrier is being dialed.
     pub(super) fn is_dialing(&self) -> bool {
         !self.dialing.is_empty()
     }
 
-    /// What has failed while the trunk was cut says nothing of what works now.
+    /// Forgets what has failed while the trunk was cut: it says nothing of what works now.
     pub(super) fn healed(&mut self) {
         self.pauses.fill(Backoff::default());
     }
 
-    /// A carrier has ended. If it fell silent while it was `young`, its rail has failed.
+    /// Notes that a carrier has ended. If it was `young` and hadn't worked, its rail has failed.
     pub(super) fn ended(&mut self, rail: usize, young: bool, worked: bool) {
         if young && !worked {
             self.failed(rail, "its carrier fell silent");
@@ -113,8 +111,8 @@ impl<E: Embedding> Further<E> {
         }
     }
 
-    /// The next that is dialed, with its purpose and rail; waits for ever if none is being dialed.
-    /// May be cancelled.
+    /// Waits for the next carrier that is dialed; returns it with its purpose and rail. Waits for
+    /// ever if none is being dialed. May be cancelled.
     pub(super) async fn dialed(&mut self) -> ((Purpose, usize), Dialed<E::Way>) {
         loop {
             let Some(done) = self.dials.join_next().await else { std::future::pending().await };
@@ -124,7 +122,7 @@ impl<E: Embedding> Further<E> {
                     return (at, dialed);
                 }
                 Ok((at, Err(Undialed::Failed(error) | Undialed::Never(error)))) => (Some(at), error),
-                // Which one it was isn't known.
+                // Which dial it was isn't known.
                 Err(error) => (self.dialing.last().copied(), error.to_string()),
             };
             tracing::debug!(error = failed, carrier = ?at, "a further carrier was not dialed");
@@ -143,7 +141,7 @@ impl<E: Embedding> Further<E> {
         }
     }
 
-    /// A rail has failed.
+    /// Notes that a rail has failed, which then has a pause.
     fn failed(&mut self, rail: usize, why: &str) {
         let Some(pauses) = self.pauses.get_mut(rail) else { return };
         if rail > 0 && pauses.is_new() {

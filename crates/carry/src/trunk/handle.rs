@@ -19,47 +19,48 @@ use crate::traffic::Traffic;
 /// How long a trunk's worker may take to tell how the trunk is.
 pub(super) const ANSWER: Duration = Duration::from_secs(2);
 
-/// What was sent and isn't acknowledged.
+/// What is known of sent data that isn't acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waits {
-    /// Since when the oldest of it waits, or has been the oldest.
+    /// Since when the oldest of the data waits, or has been the oldest.
     pub since: Instant,
-    /// Whether that is longer than it takes to find that a carrier is silent.
+    /// Whether it has waited for longer than it takes to find that a carrier is silent.
     pub too_long: bool,
 }
 
 /// What happens to a trunk.
 #[derive(Debug)]
 pub enum Notice {
-    /// The peer's first HELLO has come; since which start it has been there, and where it is
-    /// reached on its further rails, if it tells.
+    /// The peer's first HELLO has come. It tells when the peer was started, and where it is reached
+    /// on its further rails, as far as it tells these.
     Established(Option<Incarnation>, Addresses),
     /// The peer has opened a stream.
     Opened(Stream),
-    /// What was sent and waits to be acknowledged. It is told once that takes too long, before
-    /// news of a carrier, and whenever what was told has changed.
+    /// Sent data waits to be acknowledged, or none does (`None`). This is told once that takes too
+    /// long, before news of a carrier, and whenever what was told has changed.
     Waits(Option<Waits>),
     /// A carrier works: the peer has answered over it, for the first time or after silence.
     Live(CarrierId),
-    /// A large frame has come over a carrier; whether one has arrived at the peer, too.
+    /// A large frame has come over a carrier. The flag tells whether one has arrived at the peer,
+    /// too.
     Large(CarrierId, bool),
-    /// Nothing is heard over a carrier; since when an answer is waited for.
+    /// Nothing is heard over a carrier. An answer is waited for since this time.
     Silent(CarrierId, Instant),
     /// The end that dials should keep so many carriers from now on.
     Wanted(Wanted),
-    /// A carrier has ended; why.
+    /// A carrier has ended, for this reason.
     CarrierEnded(CarrierId, String),
-    /// The trunk has ended with all its streams; why. The last notice.
+    /// The trunk has ended with all its streams, for this reason. This is the last notice.
     Closed(String),
 }
 
-/// What a trunk tells.
+/// The receiver of what a trunk tells its keeper.
 pub type Notices = mpsc::UnboundedReceiver<Notice>;
 
 /// Why a stream can't be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// The trunk has ended.
+    /// The trunk has ended, so no more streams can be opened.
     #[error("the trunk has ended")]
     Ended,
 }
@@ -67,22 +68,22 @@ pub enum OpenError {
 /// A trunk and its carriers at one moment.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// The trunk.
+    /// What the trunk itself knows.
     pub trunk: Status,
-    /// Its carriers.
+    /// The trunk's carriers at this end.
     pub carriers: Vec<CarrierSnapshot>,
 }
 
 /// A carrier at one moment.
 #[derive(Debug, Clone)]
 pub struct CarrierSnapshot {
-    /// Its number at this end.
+    /// The carrier's number at this end.
     pub id: CarrierId,
-    /// As the trunk sees it.
+    /// The carrier as the trunk sees it.
     pub status: CarrierStatus,
-    /// As the kernel sees it: now, not when it was measured last.
+    /// The carrier's connection as the kernel sees it now, not when it was measured last.
     pub tcp: TcpInfo,
-    /// Its two addresses, for messages.
+    /// The carrier's two addresses, for messages.
     pub ends: String,
 }
 
@@ -90,23 +91,23 @@ pub struct CarrierSnapshot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Joining {
     pub(crate) purpose: Purpose,
-    /// It is primed while there is nothing to send.
+    /// Whether the carrier is primed while there is nothing to send.
     pub(crate) primes: bool,
 }
 
-/// What other threads want of a trunk.
+/// What other threads ask of a trunk's worker.
 #[derive(Debug)]
 pub(crate) enum Command {
     Join(Box<Parts>, Joining, oneshot::Sender<Result<CarrierId, String>>),
     EndCarrier(CarrierId),
     Leave(CarrierId),
     Open(oneshot::Sender<Stream>),
-    /// The same, if it need not wait.
+    /// Opens a stream if that need not wait; otherwise the sender is dropped.
     OpenNow(oneshot::Sender<Stream>),
     Send(StreamId, Vec<u8>),
     Attach(StreamId, Attach),
     Drop(StreamId),
-    /// Ends an attached one at once, and resets its socket.
+    /// Ends an attached stream at once, and resets its socket.
     Reset(StreamId),
     Status(oneshot::Sender<Snapshot>),
     Close(Reason),
@@ -116,12 +117,12 @@ pub(crate) enum Command {
 #[derive(Debug)]
 pub(crate) struct Attach {
     pub(crate) socket: TcpStream,
-    /// What was received and not used.
+    /// Bytes that the agent has received and not used.
     pub(crate) unread: Vec<u8>,
-    /// The same, if more is under way.
+    /// What comes on the stream until it is attached.
     pub(crate) notes: mpsc::UnboundedReceiver<Note>,
     pub(crate) traffic: Arc<dyn Traffic>,
-    /// Dropped when the stream has ended.
+    /// Dropped by the worker when the stream has ended.
     pub(crate) alive: Arc<()>,
 }
 
@@ -136,7 +137,7 @@ pub(crate) struct Inbox {
 #[derive(Debug, Default)]
 struct Commands {
     waiting: Vec<Command>,
-    /// No worker takes them any more.
+    /// Whether no worker takes commands any more.
     closed: bool,
 }
 
@@ -157,13 +158,13 @@ impl Inbox {
         }
     }
 
-    /// For the worker alone.
+    /// Takes the commands that wait. For the worker alone.
     pub(crate) fn take(&self) -> Vec<Command> {
         std::mem::take(&mut lock(&self.commands).waiting)
     }
 
-    /// Drops the commands that wait, and all later ones. Whoever waits for an answer
-    /// learns that none comes.
+    /// Drops the commands that wait, and all later ones. A caller that waits for an answer learns
+    /// that none comes.
     pub(crate) fn close(&self) {
         let mut commands = lock(&self.commands);
         commands.closed = true;
@@ -205,7 +206,8 @@ impl Trunk {
         self.join_for(carrier, Purpose::Bulk).await
     }
 
-    /// The same for a carrier that this end has dialed for a purpose.
+    /// Adds a carrier that this end has dialed for a purpose, and that leads to the trunk's other
+    /// end. Returns its id.
     ///
     /// # Errors
     /// As of [`join`](Self::join).
@@ -219,13 +221,13 @@ impl Trunk {
         joined_rx.await.unwrap_or_else(|_| Err(OpenError::Ended.to_string()))
     }
 
-    /// Has a carrier get no more frames, and end once those under way are acknowledged, or
-    /// after some seconds.
+    /// Has a carrier get no more frames. It ends once those under way are acknowledged, or after
+    /// some seconds.
     pub fn let_leave(&self, id: CarrierId) {
         self.inbox().send(Command::Leave(id));
     }
 
-    /// Closes a carrier at once. What was under way on it goes over others.
+    /// Closes a carrier at once. Frames that were under way on it go over others.
     pub fn end_carrier(&self, id: CarrierId) {
         self.inbox().send(Command::EndCarrier(id));
     }
@@ -240,15 +242,15 @@ impl Trunk {
         opened_rx.await.map_err(|_| OpenError::Ended)
     }
 
-    /// Opens a stream. `None` if the trunk isn't established or has ended, or the peer allows
-    /// no more streams.
+    /// Opens a stream, if that need not wait. Returns `None` if the trunk isn't established or has
+    /// ended, or the peer allows no more streams.
     pub async fn open_now(&self) -> Option<Stream> {
         let (opened_tx, opened_rx) = oneshot::channel();
         self.inbox().send(Command::OpenNow(opened_tx));
         opened_rx.await.ok()
     }
 
-    /// The trunk as it is; `None` once it has ended.
+    /// What is known of the trunk and its carriers now; `None` once it has ended.
     pub async fn status(&self) -> Option<Snapshot> {
         let (status_tx, status_rx) = oneshot::channel();
         self.inbox().send(Command::Status(status_tx));

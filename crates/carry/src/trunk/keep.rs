@@ -36,14 +36,14 @@ use redial::{AGAIN, Redialed, Redialing, redial};
 
 /// How long a trunk whose carriers are all cut is kept, unless a job wants it longer.
 const OUTLIVE: Duration = Duration::from_secs(15 * 60);
-/// How long such a trunk is kept that has no streams.
+/// How long a trunk without streams is kept whose carriers are all cut.
 const OUTLIVE_UNUSED: Duration = Duration::from_secs(60);
-/// How long a trunk without streams is kept warm.
+/// How long a trunk that works is kept without streams, for those that may be opened soon.
 const WARM: Duration = Duration::from_secs(300);
-/// Interval of looking whether the trunk is used.
+/// Interval between looks whether the trunk is used.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// The state of one trunk.
+/// The state of one trunk that is kept.
 struct Keeper<E: Embedding> {
     embedding: Arc<E>,
     kept: Arc<Kept>,
@@ -51,23 +51,23 @@ struct Keeper<E: Embedding> {
     further: Further<E>,
     betters: Betters<E>,
     lengths: Lengths,
-    /// What was sent and hasn't arrived, as far as it was told.
+    /// What is known of sent data that hasn't arrived; `None` as far as nothing was told.
     waits: Option<Waits>,
-    /// Since when it doesn't work.
+    /// Since when the trunk is cut; `None` while it works.
     cut: Option<Instant>,
-    /// The last carrier to fall silent since then had brought nothing large.
+    /// Whether the last carrier that fell silent during the cut had brought nothing large.
     vain: bool,
-    /// Since when it has no streams.
+    /// Since when the trunk has no streams; `None` while it has some.
     unused: Option<Instant>,
     redialing: Option<Redialing<E::Way>>,
-    /// When it was dialed last.
+    /// When the trunk was last dialed after a cut.
     dialed: Option<Instant>,
-    /// When a carrier that had ended was replaced last.
+    /// When a carrier that had ended was last replaced.
     replaced: Option<Instant>,
 }
 
-/// Tells that a trunk has ended. If its keeper has panicked, the trunk ends as well: nobody
-/// would dial it anew, and its streams would wait for ever.
+/// Tells the service, when dropped, that a trunk has ended. If the trunk's keeper has panicked,
+/// this ends the trunk. Otherwise nobody would dial it anew, and its streams would wait for ever.
 struct End<E: Embedding>(Arc<E>, Arc<Kept>);
 
 impl<E: Embedding> Drop for End<E> {
@@ -85,7 +85,7 @@ impl<E: Embedding> Drop for End<E> {
     }
 }
 
-/// Keeps a trunk until it has ended, or until the certificate of its other end has.
+/// Keeps a trunk until it has ended, or until the certificate of its other end has ended.
 pub async fn keep<E: Embedding>(
     embedding: Arc<E>,
     kept: Arc<Kept>,
@@ -209,7 +209,8 @@ impl<E: Embedding> Keeper<E> {
         self.let_outdone_leave();
     }
 
-    /// A large frame has come over a carrier; whether they pass in both directions.
+    /// Notes that a large frame has come over a carrier. `both` says that large frames pass in both
+    /// directions.
     fn large(&mut self, id: CarrierId, both: bool) {
         if let Some(carrier) = self.carriers.get_mut(&id) {
             (carrier.large_came, carrier.large) = (true, both);
@@ -221,7 +222,7 @@ impl<E: Embedding> Keeper<E> {
         self.judge(LATE, Instant::now());
     }
 
-    /// Nothing is heard over a carrier, and since then an answer is waited for.
+    /// Notes that nothing is heard over a carrier, though an answer is waited for since `since`.
     fn silent(&mut self, id: CarrierId, since: Instant) {
         self.set(id, State::Silent);
         self.betters.fails(id);
@@ -242,7 +243,7 @@ impl<E: Embedding> Keeper<E> {
     }
 
     fn set(&mut self, id: CarrierId, state: State) {
-        // What the other end dials, this end doesn't add to.
+        // This end dials no further carriers to a trunk that the other end dials.
         let new = || Joined::new(Purpose::Bulk, 0, None);
         self.carriers.entry(id).or_insert_with(new).state = state;
     }
@@ -251,7 +252,8 @@ impl<E: Embedding> Keeper<E> {
         self.carriers.values().any(Joined::is_live)
     }
 
-    /// When the next carrier will have shown that the trunk works, if that is in doubt.
+    /// While it is in doubt whether the trunk works: when the next carrier will have shown that it
+    /// does.
     fn lasts_at(&self) -> Option<Instant> {
         let in_doubt = self.cut.is_some() && self.vain;
         self.carriers.values().filter_map(Joined::lasts_at).min().filter(|_| in_doubt)
@@ -265,8 +267,8 @@ impl<E: Embedding> Keeper<E> {
         if in_doubt { Carriers::Open } else { Carriers::Live }
     }
 
-    /// Finds out whether the trunk works, and tells those who wait. `unheard`: since when
-    /// nothing is heard of the last carrier, if it doesn't.
+    /// Finds out whether the trunk works, and tells those who wait. If it doesn't, `unheard` is
+    /// since when nothing is heard of the last carrier.
     fn judge(&mut self, why: Why<'_>, unheard: Instant) {
         let cut = cut::cut(self.cut, self.carriers_show(), self.waits, unheard);
         let before = std::mem::replace(&mut self.cut, cut);
@@ -301,8 +303,8 @@ impl<E: Embedding> Keeper<E> {
         self.further.dial(&self.embedding, &self.ways(), carriers);
     }
 
-    /// Lets carriers leave that others outdo, unless further ones are being dialed in their
-    /// place: the trunk never has fewer than it needs.
+    /// Lets carriers leave that others outdo, unless further ones are being dialed in their place.
+    /// So the trunk never has fewer than it needs.
     fn let_outdone_leave(&mut self) {
         let is_replaced = |carrier: &Joined<E::Way>| carrier.is_live() && !carrier.outdone;
         if self.further.is_dialing() || !self.carriers.values().any(is_replaced) {
@@ -313,7 +315,7 @@ impl<E: Embedding> Keeper<E> {
         }
     }
 
-    /// How carriers are dialed on each rail between the two ends.
+    /// How carriers are dialed now, for each rail between the two ends.
     fn ways(&self) -> Vec<By> {
         let now = Instant::now();
         let ways = rails::ways(self.embedding.rails(), &self.kept.peers_addresses()).into_iter();
@@ -321,8 +323,8 @@ impl<E: Embedding> Keeper<E> {
         ways.enumerate().map(by).collect()
     }
 
-    /// Dials another for a carrier that has ended. If carriers end as soon as they have
-    /// joined, the next look is soon enough.
+    /// Dials another carrier for one that has ended. If carriers end as soon as they have joined,
+    /// the next look is soon enough.
     fn replace(&mut self) {
         if self.replaced.is_none_or(|replaced| replaced.elapsed() >= AGAIN) {
             self.replaced = Some(Instant::now());
@@ -330,7 +332,8 @@ impl<E: Embedding> Keeper<E> {
         }
     }
 
-    /// Begins to dial if no carrier works.
+    /// Finds out whether the trunk works, as [`judge`](Self::judge) does. Begins to dial if no
+    /// carrier works or is joining.
     fn check(&mut self, why: Why<'_>, unheard: Instant) {
         self.judge(why, unheard);
         let joining = self.carriers.values().any(|carrier| carrier.state == State::Joining);
@@ -355,7 +358,7 @@ impl<E: Embedding> Keeper<E> {
         }
     }
 
-    /// Joins a carrier; returns its number, if it does.
+    /// Joins a carrier; returns its number, or `None` if it can't join.
     async fn join(
         &mut self,
         Dialed { tls, way, segment }: Dialed<E::Way>,

@@ -18,7 +18,7 @@ use super::handle::{Joining, Trunk};
 // What the configuration allows, HELLO has room for.
 const _: () = assert!(rails::MOST == MAX_RAILS);
 
-/// The bounds of a trunk whose carriers are TCP connections, of an end with these further
+/// The configuration of a trunk whose carriers are TCP connections, for an end with these further
 /// rails.
 pub fn config(role: Role, id: TrunkId, rails: &[Rail]) -> Config {
     let addresses = rails::addresses(rails).collect();
@@ -28,46 +28,48 @@ pub fn config(role: Role, id: TrunkId, rails: &[Rail]) -> Config {
 /// A trunk, for those who use it and for [`keep`](super::keep).
 #[derive(Debug)]
 pub struct Kept {
-    /// Its id.
+    /// The trunk's id, which the end that made it has chosen.
     pub id: TrunkId,
-    /// Whether this end has made it.
+    /// Whether this end has made the trunk.
     pub is_own: bool,
-    /// The trunk.
+    /// The handle of the trunk at its worker.
     pub trunk: Trunk,
-    /// Who is at the other end; every carrier has shown the same identity.
+    /// The identity of the other end; every carrier has shown the same.
     pub peer: Arc<Identity>,
-    /// Since which start the other end has been there, once it works, if it tells.
+    /// The other end's incarnation, which tells when it was started. Empty before the trunk works,
+    /// or if the other end doesn't tell.
     peers_incarnation: OnceLock<Incarnation>,
-    /// Where the other end is reached on its further rails, once it works.
+    /// Where the other end is reached on its further rails. Empty before the trunk works.
     peers_addresses: OnceLock<Addresses>,
-    /// Cancelled when it has ended.
+    /// Cancelled when the trunk has ended.
     pub ended: CancellationToken,
-    /// Since when it doesn't work: no carrier does, or what is sent doesn't arrive.
+    /// Since when the trunk is cut: no carrier works, or what is sent doesn't arrive. `None` while
+    /// it works.
     cut: watch::Sender<Option<Instant>>,
-    /// How the last carrier broke, if that is why the trunk was cut; it may also fall silent.
+    /// How the last carrier broke, if the trunk was cut by that. `None` if it fell silent.
     broken: Mutex<Option<String>>,
-    /// It doesn't work, though carriers open.
+    /// Whether the trunk is cut though carriers open.
     swallows: AtomicBool,
-    /// New carriers are primed.
+    /// Whether new carriers are primed.
     primes: AtomicBool,
-    /// How long it is kept while it is cut.
+    /// How long the trunk is kept at least while it is cut.
     outlives: Mutex<Duration>,
-    /// When it was made.
+    /// When this end's part of the trunk was made.
     pub made: Instant,
     pauses: Mutex<Pauses>,
 }
 
-/// How often a trunk that had worked was cut.
+/// The cuts of a trunk that had worked before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pauses {
-    /// How often. A cut that lasts counts.
+    /// How many cuts there were. A cut that lasts counts.
     pub count: u32,
-    /// For how long in all, so far.
+    /// How long the cuts have lasted in all, so far.
     pub total: Duration,
 }
 
 impl Kept {
-    /// A trunk without carriers. `is_own`: this end has made it.
+    /// A trunk without carriers. `is_own` says that this end has made it.
     pub fn new((id, is_own): (TrunkId, bool), trunk: Trunk, peer: Identity) -> Self {
         Self {
             id,
@@ -87,17 +89,18 @@ impl Kept {
         }
     }
 
-    /// Since which start the other end has been there, once it works, if it tells.
+    /// The other end's incarnation, which tells when it was started. `None` before the trunk works,
+    /// or if the other end doesn't tell.
     pub fn peers_incarnation(&self) -> Option<Incarnation> {
         self.peers_incarnation.get().copied()
     }
 
-    /// Where the other end is reached on its further rails, once it works.
+    /// Where the other end is reached on its further rails; nothing before the trunk works.
     pub(super) fn peers_addresses(&self) -> Vec<SocketAddrV4> {
         self.peers_addresses.get().map_or_else(Vec::new, |addresses| addresses.iter().collect())
     }
 
-    /// The other end has told of itself. It does so once.
+    /// Notes what the other end has told of itself. It does so once.
     pub(super) fn set_told(&self, incarnation: Option<Incarnation>, addresses: Addresses) {
         if let Some(incarnation) = incarnation {
             let _ = self.peers_incarnation.set(incarnation);
@@ -105,18 +108,18 @@ impl Kept {
         let _ = self.peers_addresses.set(addresses);
     }
 
-    /// Since when it doesn't work: no carrier does, or what is sent doesn't arrive; `None` while
-    /// it works.
+    /// Follows since when the trunk is cut: no carrier works, or what is sent doesn't arrive.
+    /// `None` while it works.
     pub fn cut(&self) -> watch::Receiver<Option<Instant>> {
         self.cut.subscribe()
     }
 
-    /// Whether it doesn't work.
+    /// Whether the trunk is cut now.
     pub fn is_cut(&self) -> bool {
         self.cut.borrow().is_some()
     }
 
-    /// How the last carrier broke, if the last cut began so and not by silence.
+    /// How the last carrier broke, if the last cut began so; `None` if it began by silence.
     pub fn broken(&self) -> Option<String> {
         lock(&self.broken).clone()
     }
@@ -125,7 +128,7 @@ impl Kept {
         *lock(&self.broken) = why;
     }
 
-    /// Whether, while it doesn't work, carriers open and what is sent over them seems to vanish.
+    /// Whether the trunk is cut though carriers open, and what is sent over them seems to vanish.
     pub fn swallows(&self) -> bool {
         self.swallows.load(Relaxed)
     }
@@ -141,18 +144,18 @@ impl Kept {
     }
 
     pub(super) fn set_cut(&self, cut: Option<Instant>) {
-        // Held meanwhile, so that no cut is counted twice, or not at all.
+        // The lock is held meanwhile, so that no cut is counted twice, or not at all.
         let mut pauses = lock(&self.pauses);
         let before = self.cut.send_replace(cut);
         match (before, cut) {
             (None, Some(_)) => pauses.count += 1,
-            // Its beginning is no pause.
+            // The time before the trunk first worked is no pause.
             (Some(since), None) if pauses.count > 0 => pauses.total += since.elapsed(),
             _ => {}
         }
     }
 
-    /// How often it was cut so far.
+    /// The cuts of the trunk so far.
     pub fn pauses(&self) -> Pauses {
         let pauses = lock(&self.pauses);
         let (Pauses { count, total }, cut) = (*pauses, *self.cut.borrow());
@@ -161,7 +164,7 @@ impl Kept {
         Pauses { count, total: total + lasting }
     }
 
-    /// Has it kept at least so long while it is cut.
+    /// Has the trunk be kept at least for this time while it is cut.
     pub fn outlive(&self, time: Duration) {
         let mut outlives = lock(&self.outlives);
         *outlives = time.max(*outlives);
@@ -171,8 +174,8 @@ impl Kept {
         *lock(&self.outlives)
     }
 
-    /// Joins a carrier, whose other end must be the trunk's; returns its id, and the check
-    /// of the peer's certificate. `first` is plaintext that was read from the carrier.
+    /// Joins a carrier, whose other end must be the trunk's. Returns its id, and the check of the
+    /// peer's certificate. `first` is plaintext that was read from the carrier.
     ///
     /// # Errors
     /// If another party is at the other end, or the trunk takes no carrier.
@@ -184,7 +187,7 @@ impl Kept {
         self.join_for(Purpose::Bulk, tls, first).await
     }
 
-    /// The same for a carrier that this end has dialed for a purpose.
+    /// Joins a carrier as [`join`](Self::join) does, for this purpose.
     pub(super) async fn join_for(
         &self,
         purpose: Purpose,

@@ -10,26 +10,26 @@ use tokio::time::timeout;
 use super::handle::ANSWER;
 use super::{CarrierSnapshot, Kept};
 
-/// Trunks that are shown at once: all of them fit into a message.
+/// Most trunks that are shown at once: all of them fit into a message.
 pub const MOST: usize = 256;
 
-/// A trunk that is to be shown.
+/// A trunk that a user is to see.
 #[derive(Debug)]
 pub struct Shown {
-    /// Grid name of the other end.
+    /// Grid name of the trunk's other end.
     pub peer: String,
-    /// The trunk.
+    /// What is known of the trunk.
     pub kept: Arc<Kept>,
-    /// The route of its last carrier.
+    /// The route of the trunk's last carrier.
     pub route: proto::Route,
-    /// How that was dialed.
+    /// The dial of the trunk's last carrier.
     pub dial: proto::Dial,
-    /// The relay on the way, empty for none.
+    /// The relay on the last carrier's way; empty if there is none.
     pub relay: String,
 }
 
-/// The trunks in this order. They are asked at once, so that some which don't answer cost
-/// no more time than one.
+/// The message that shows these trunks, in this order. All are asked at once, so that several which
+/// don't answer cost no more time than one.
 pub async fn seen(mut all: Vec<Shown>) -> proto::TrunksReply {
     let left_out = all.len().saturating_sub(MOST);
     all.truncate(MOST);
@@ -45,7 +45,7 @@ pub async fn seen(mut all: Vec<Shown>) -> proto::TrunksReply {
     reply
 }
 
-/// `None` if it has ended.
+/// What a user sees of a trunk; `None` if it has ended.
 async fn trunk(shown: Shown) -> Option<proto::Trunk> {
     let Shown { peer, kept, route, dial, relay } = shown;
     let snapshot = kept.trunk.status().await?;

@@ -12,22 +12,22 @@ use tokio::sync::mpsc;
 use super::handle::{Attach, Command, Inbox};
 use crate::traffic::Traffic;
 
-/// Bytes of a stream that are handed out before it is attached.
+/// Most bytes of a stream that are handed out before it has a program's socket.
 pub(super) const INTRODUCTION: usize = 4 << 10;
 
-/// Something that came on a stream.
+/// What came on a stream that has no program's socket yet.
 #[derive(Debug)]
 pub(crate) enum Note {
     Data(Vec<u8>),
-    /// [`Read::End`] or [`Read::Reset`].
+    /// The direction's end: [`Read::End`] or [`Read::Reset`].
     End(Read),
 }
 
-/// A stream without a program's socket. Dropped, it ends in order towards the peer and
-/// takes no more.
+/// A stream without a program's socket. Dropping this ends it in order towards the peer, and takes
+/// no more.
 #[derive(Debug)]
 pub struct Stream {
-    /// `None` once it is attached.
+    /// The way of commands to the worker; `None` once the stream is attached.
     inbox: Option<Arc<Inbox>>,
     id: StreamId,
     notes: mpsc::UnboundedReceiver<Note>,
@@ -65,8 +65,8 @@ impl Stream {
         }
     }
 
-    /// Gives the stream a program's socket. From here on all bytes of the one go to the
-    /// other, and `traffic` counts them.
+    /// Gives the stream a program's socket. From here on the bytes of each go to the other, and
+    /// `traffic` counts them.
     ///
     /// # Errors
     /// If the socket's options can't be set.
@@ -90,7 +90,7 @@ impl Stream {
     }
 }
 
-/// A stream that has a program's socket. It goes on when this is dropped.
+/// A stream that has a program's socket. The stream goes on when this is dropped.
 #[derive(Debug)]
 pub struct Running {
     inbox: Weak<Inbox>,
@@ -99,12 +99,12 @@ pub struct Running {
 }
 
 impl Running {
-    /// Whether it has ended.
+    /// Whether the stream has ended.
     pub fn is_over(&self) -> bool {
         self.alive.strong_count() == 0
     }
 
-    /// Ends it at once, and resets the program's socket, whether the trunk is cut or not.
+    /// Ends the stream at once, and resets the program's socket, whether the trunk is cut or not.
     pub fn reset(&self) {
         if let Some(inbox) = self.inbox.upgrade() {
             inbox.send(Command::Reset(self.id));

@@ -16,13 +16,14 @@ use crate::common::{Agents, PATIENCE, counts, pair, plane};
 
 const ID: TrunkId = TrunkId([5; 16]);
 
-/// Dials carriers to a trunk in the same process, as if by ways: the smaller, the better.
+/// Dials carriers to a trunk in the same process, as if by ways with numbers: the smaller the
+/// number, the better the way.
 struct Near {
     agents: Agents,
     far: Trunk,
-    /// The best way that works.
+    /// The number of the best way that works.
     best: Mutex<u32>,
-    /// What carriers of these ways have begun to do.
+    /// What carriers have begun to do, each with the number of its way.
     seen: Mutex<Vec<(&'static str, u32)>>,
     ids: Mutex<Vec<(CarrierId, u32)>>,
 }

@@ -35,7 +35,7 @@ struct Near {
     rails: Vec<Rail>,
     /// The rail of each dial.
     dialed: Mutex<Vec<RailWay>>,
-    /// Answers to dials, before any works.
+    /// Answers to the first dials, before any dial works.
     failures: Mutex<Vec<Undialed>>,
     /// Copies of the sockets of the last carrier.
     last: Mutex<Vec<std::net::TcpStream>>,
@@ -92,7 +92,7 @@ impl Embedding for Near {
     fn ended(&self) {}
 }
 
-/// A kept trunk with one carrier, the streams that its far end opens, and that end.
+/// A kept trunk with one carrier, its far end, and the streams that the far end opens.
 struct Trunks {
     near: Arc<Near>,
     kept: Arc<Kept>,
@@ -132,8 +132,8 @@ impl Trunks {
 }
 
 impl Trunks {
-    /// Waits until so many carriers were dialed, and there are three for bulk, and one for
-    /// small frames.
+    /// Waits until so many carriers were dialed, of which three carry bulk, and one carries small
+    /// frames.
     async fn has_dialed(&self, dials: usize) {
         let there = async {
             loop {

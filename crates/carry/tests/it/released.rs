@@ -42,7 +42,8 @@ fn inherit(released: &Released<'_>) -> Vec<Pair<OwnedFd>> {
     pairs.map(|pair| pair.try_map(|number, _| copies.remove(&number).ok_or(())).unwrap()).collect()
 }
 
-/// All pairs of a plane in a new one, and what was held.
+/// Moves all pairs of a plane to a new one. Returns the new plane, and the pairs as they were
+/// handed over.
 fn moved(former: &Plane) -> (Plane, Vec<Pair>) {
     let released = former.release().unwrap();
     let (pairs, totals, held) = (inherit(&released), released.totals(), released.pairs());
@@ -143,7 +144,7 @@ async fn the_end_of_one_direction_is_kept() {
     drop(plane);
 }
 
-/// What happens to the sockets while no plane has them is noticed afterwards.
+/// The new plane notices what happened to the sockets while no plane had them.
 #[tokio::test]
 async fn ends_and_resets_in_between_are_noticed() {
     let former = plane();
@@ -184,7 +185,7 @@ async fn urgent_data_holds_nothing_back_afterwards() {
     assert!(got == large && &first == b"after");
 }
 
-/// If no program takes over, all goes on, and whoever wanted to splice meanwhile may.
+/// If no program takes over, all goes on. A thread that wanted to splice meanwhile may.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_goes_on_if_nobody_takes_over() {
     let plane = std::sync::Arc::new(plane());

@@ -21,21 +21,22 @@ use tokio::time::{sleep, timeout};
 use crate::common::{Agents, PATIENCE, counts, filled, pair, plane};
 
 const ID: TrunkId = TrunkId([4; 16]);
-/// A way that swallows brings less than a large frame, and more than what opens a trunk.
+/// How many bytes a way that swallows brings: less than a large frame, and more than what opens a
+/// trunk.
 const BRINGS: usize = 4 << 10;
 
 /// Which directions of the way swallow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Swallows {
     Both,
-    /// From the end that the other one dials.
+    /// The direction from the end that the other one dials swallows.
     Back,
-    /// Both, and what is small as well.
+    /// Both directions swallow, and what is small as well.
     All,
 }
 
 impl Swallows {
-    /// Bytes that a direction brings which swallows.
+    /// How many bytes a direction that swallows brings.
     fn brings(self) -> usize {
         if self == Self::All { 0 } else { BRINGS }
     }
@@ -46,9 +47,9 @@ struct Near {
     agents: Agents,
     far: Trunk,
     swallows: Swallows,
-    /// Longer segments vanish.
+    /// The longest segment that passes, in bytes: packets with longer ones vanish.
     passes: AtomicU16,
-    /// Carriers that have swallowed.
+    /// How many carriers have swallowed.
     vain: AtomicUsize,
     /// How often a carrier was found to work.
     works: AtomicUsize,
@@ -79,8 +80,8 @@ impl Near {
     }
 }
 
-/// Joins a carrier once its HELLO has come, as agents and gateways do: the PING with it is
-/// answered before anything large is sent.
+/// Joins a carrier once its HELLO has come, as agents and gateways do. So the PING with the HELLO
+/// is answered before anything large is sent.
 async fn accept(trunk: Trunk, mut tls: Secured) {
     let Ok((_, first)) = hello(&mut tls).await else { return };
     let (mut parts, _) = tls.into_parts();
@@ -88,8 +89,8 @@ async fn accept(trunk: Trunk, mut tls: Secured) {
     trunk.join(parts).await.unwrap();
 }
 
-/// Passes bytes on; once it swallows, only so many more, since TCP brings nothing behind a
-/// packet that vanishes.
+/// Passes bytes on. Once the way swallows, passes only so many more, since TCP brings nothing
+/// behind a packet that vanishes.
 async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, swallows: Option<(Arc<AtomicBool>, usize)>) {
     let (mut chunk, mut brought) = ([0; BRINGS], 0);
     while let Ok(count) = from.read(&mut chunk).await
@@ -183,7 +184,7 @@ impl Trunks {
     }
 }
 
-/// Gives a stream a program.
+/// Gives a stream a program's socket, and returns the program's end.
 async fn program(stream: Stream) -> TcpStream {
     let (program, agent) = pair().await;
     stream.attach(agent.into_std().unwrap(), counts()).unwrap();
@@ -225,7 +226,7 @@ impl Trunks {
         assert!(self.kept.swallows(), "{swallows:?}");
     }
 
-    /// The way swallows no more, and the trunk works again.
+    /// Has the way swallow no more, after which the trunk works again.
     async fn heals(&self) {
         self.near.passes.store(u16::MAX, SeqCst);
         timeout(PATIENCE, self.kept.cut().wait_for(Option::is_none)).await.unwrap().unwrap();
@@ -237,7 +238,7 @@ async fn a_trunk_stays_cut_while_carriers_open_and_swallow() {
     tokio::join!(stays_cut(Swallows::Both), stays_cut(Swallows::Back));
 }
 
-/// Only the far end sends.
+/// While only the far end sends, the trunk stays cut.
 async fn stays_cut(swallows: Swallows) {
     let trunks = Trunks::new(swallows, 0).await;
     let stream = timeout(PATIENCE, trunks.far.open()).await.unwrap().unwrap();

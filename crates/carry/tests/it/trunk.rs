@@ -132,7 +132,7 @@ async fn a_cut_of_every_carrier_is_outlived() {
     both.unused().await;
 }
 
-/// The trunk asks for more, and uses them.
+/// The trunk asks for more carriers, and uses them.
 #[tokio::test]
 async fn a_busy_trunk_has_several_carriers_and_lets_go_of_those_it_does_not_want() {
     let mut both = Both::new().await;
@@ -218,7 +218,7 @@ async fn a_trunk_that_ends_resets_its_programs() {
     assert!(both.near.trunk.status().await.is_none());
 }
 
-/// The end reaches the peer, too, when it comes while much is under way to who ends it: a
+/// The end reaches the peer, too, when it comes while much is under way to the end that closes. A
 /// connection that is closed with something unread is reset, and its last bytes may be lost.
 #[tokio::test]
 async fn a_trunk_that_ends_amid_data_ends_at_both_ends() {
@@ -241,7 +241,7 @@ async fn a_trunk_that_ends_amid_data_ends_at_both_ends() {
     }
 }
 
-/// Whoever counts the carriers that work must not count one that has ended.
+/// A party that counts the carriers that work must not count one that has ended.
 #[tokio::test]
 async fn the_end_of_a_carrier_is_the_last_that_is_heard_of_it() {
     let agents = Agents::new();

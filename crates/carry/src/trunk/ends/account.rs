@@ -1,5 +1,5 @@
-//! Tells those who count a program's bytes which carriers have carried them. What agents say
-//! to each other first on a stream isn't the program's.
+//! Tells the [`Traffic`] of each stream which carriers have carried its program's bytes. What
+//! agents say to each other first on a stream isn't the program's.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,24 +8,24 @@ use isthmus_trunk::{CarrierId, Moved, StreamId, Trunk};
 
 use crate::traffic::Traffic;
 
-/// Streams that are over and still known, beyond those that are in use.
+/// How many streams that are over may be known beyond those in use, before they are forgotten.
 const LINGERING: usize = 64;
 
 /// What one stream's carriers have carried.
 #[derive(Debug, Default)]
 struct Counts {
-    /// `None` before the program's socket is there.
+    /// Gets the stream's counts; `None` before the program's socket is there.
     traffic: Option<Arc<dyn Traffic>>,
-    /// What was carried before it was.
+    /// What each carrier carried before the program's socket was there: bytes sent and received.
     early: Vec<(CarrierId, i64, u64)>,
-    /// Bytes that the agent here has said, and that aren't carried yet.
+    /// Bytes that the agent here has said on the stream, and that aren't carried yet.
     said: u64,
-    /// The same of what the other one has said.
+    /// Bytes that the other agent has said on the stream, and that aren't counted out yet.
     heard: u64,
 }
 
 impl Counts {
-    /// Passes on what is the program's.
+    /// Passes on what a carrier has carried, less what the agents have said.
     fn pass(&mut self, carrier: CarrierId, sent: i64, received: u64) {
         let Some(traffic) = &self.traffic else {
             match self.early.iter_mut().find(|(by, _, _)| *by == carrier) {
@@ -39,7 +39,7 @@ impl Counts {
         };
         let heard = self.heard.min(received);
         self.heard -= heard;
-        // What is taken back to be sent elsewhere was counted before.
+        // Bytes that are taken back to be sent elsewhere were counted before.
         let said = self.said.min(u64::try_from(sent).unwrap_or(0));
         self.said -= said;
         let (sent, received) = (sent - said as i64, received - heard);
@@ -49,17 +49,18 @@ impl Counts {
     }
 }
 
-/// The same of all streams.
+/// What the carriers have carried of all streams.
 #[derive(Debug, Default)]
 pub(super) struct Accounts(HashMap<StreamId, Counts>);
 
 impl Accounts {
-    /// The agent here has said so many bytes on a stream.
+    /// Notes that the agent here has said so many bytes on a stream.
     pub(super) fn said(&mut self, id: StreamId, bytes: usize) {
         self.0.entry(id).or_default().said += bytes as u64;
     }
 
-    /// From here on a stream is a program's; the agent here has read so many bytes before.
+    /// Notes that a stream has its program's socket from here on. The agent here has read `heard`
+    /// bytes before.
     pub(super) fn attached(&mut self, id: StreamId, heard: usize, traffic: Arc<dyn Traffic>) {
         let counts = self.0.entry(id).or_default();
         (counts.heard, counts.traffic) = (heard as u64, Some(traffic));
@@ -68,12 +69,12 @@ impl Accounts {
         }
     }
 
-    /// Passes on what carriers have carried. `used`: streams that are in use.
+    /// Passes on what carriers have carried. `used` is how many streams are in use.
     pub(super) fn pass(&mut self, core: &mut Trunk, used: usize) {
         for Moved { stream, carrier, sent, received } in core.take_moved() {
             self.0.entry(stream).or_default().pass(carrier, sent, received);
         }
-        // What its program has written may be under way when a stream isn't in use any more.
+        // A stream that isn't in use any more may have bytes of its program under way.
         if self.0.len() > 2 * used + LINGERING {
             self.0.retain(|id, _| core.is_open(*id));
         }

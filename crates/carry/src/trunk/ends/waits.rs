@@ -1,4 +1,4 @@
-//! Tells the keeper since when what was sent waits to be acknowledged.
+//! Tells the keeper since when sent data waits to be acknowledged.
 
 use std::time::Instant;
 
@@ -6,14 +6,15 @@ use super::Ends;
 use crate::trunk::{Notice, Waits};
 
 impl Ends {
-    /// When what waits has waited for too long, if that isn't told yet.
+    /// When waiting data will have waited for too long; `None` if that is told already, or nothing
+    /// waits.
     pub(super) fn too_late(&self) -> Option<Instant> {
         let is_told = self.waits.is_some_and(|told| told.too_long);
         self.core.waits_since().filter(|_| !is_told).map(|since| since + self.core.patience())
     }
 
-    /// Tells it once it takes too long, or before something is told of a carrier (`at_once`),
-    /// and once what was told has changed.
+    /// Tells the keeper of waiting data: once it takes too long, and whenever what was told has
+    /// changed. With `at_once`, tells it in any case, before news of a carrier.
     pub(super) fn tell_waits(&mut self, at_once: bool, now: Instant) {
         let (told, patience) = (self.waits, self.core.patience());
         let matters = self.core.waits_since().and_then(|since| {

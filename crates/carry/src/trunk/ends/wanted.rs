@@ -7,12 +7,12 @@ use isthmus_trunk::{CarrierState, Purpose, Wanted};
 use super::Ends;
 use crate::trunk::Notice;
 
-/// Interval of asking whether as many carriers are needed as there are.
+/// Interval between questions whether as many carriers are needed as there are.
 const RECONSIDER: Duration = Duration::from_secs(5);
 
 impl Ends {
-    /// Tells how many carriers are wanted, if that has changed, and lets those leave that
-    /// aren't any more.
+    /// Tells the keeper how many carriers are wanted, if that has changed. Lets those leave that
+    /// aren't wanted any more.
     pub(super) fn keep_wanted(&mut self, now: Instant) {
         let (Some(before), false) = (self.wanted, self.ended) else {
             self.reconsider = None;
@@ -33,8 +33,9 @@ impl Ends {
         }
     }
 
-    /// The oldest leave first: the end that has dialed the latest may have noticed a cut of
-    /// them. Those that aren't live don't count: they may never be.
+    /// Lets carriers leave that aren't wanted, the oldest first: the end that has dialed the latest
+    /// may have noticed a cut of the others. Carriers that aren't live don't count: they may never
+    /// be.
     fn leave_surplus(&mut self, wanted: Wanted, now: Instant) {
         let live = |purpose: Purpose| {
             let core = &self.core;

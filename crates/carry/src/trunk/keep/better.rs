@@ -15,10 +15,10 @@ type Looking<W> = Pin<Box<dyn Future<Output = Option<Result<Better<W>, Undialed>
 
 /// Looks for better ways while the trunk works.
 pub(super) struct Betters<E: Embedding> {
-    /// With the carriers that are to be outdone.
+    /// The search that goes on, with the carriers that are to be outdone.
     looking: Option<(Looking<E::Way>, Vec<CarrierId>)>,
     backoff: Backoff,
-    /// Carriers by better ways that don't work yet, with those that each outdoes.
+    /// Carriers by better ways that don't work yet, each with those that it outdoes.
     joined: HashMap<CarrierId, Vec<CarrierId>>,
 }
 
@@ -27,8 +27,8 @@ impl<E: Embedding> Betters<E> {
         Self { looking: None, backoff: Backoff::default(), joined: HashMap::new() }
     }
 
-    /// Looks for a way that is better than those of these carriers, unless it does so already
-    /// or such a way has just failed.
+    /// Looks for a way that is better than those of these carriers. Does nothing while it looks
+    /// already, or if a better way has just failed.
     pub(super) fn look(
         &mut self,
         embedding: &Arc<E>,
@@ -44,8 +44,8 @@ impl<E: Embedding> Betters<E> {
         self.looking = Some((Box::pin(looking), ids));
     }
 
-    /// The next carrier that was dialed by a better way, and those that it outdoes. May be
-    /// cancelled.
+    /// Waits for the next carrier that was dialed by a better way; returns it with those that it
+    /// outdoes. May be cancelled.
     pub(super) async fn found(&mut self) -> (Dialed<E::Way>, Vec<CarrierId>) {
         loop {
             let Some((looking, than)) = &mut self.looking else { std::future::pending().await };
@@ -66,12 +66,12 @@ impl<E: Embedding> Betters<E> {
         }
     }
 
-    /// A carrier by a better way has joined.
+    /// Notes that a carrier by a better way has joined, which outdoes these.
     pub(super) fn joined(&mut self, id: CarrierId, outdone: Vec<CarrierId>) {
         self.joined.insert(id, outdone);
     }
 
-    /// A carrier works; those that it outdoes.
+    /// Notes that a carrier works. Returns those that it outdoes.
     pub(super) fn works(&mut self, id: CarrierId) -> Vec<CarrierId> {
         let outdone = self.joined.remove(&id);
         if outdone.is_some() {
@@ -80,14 +80,14 @@ impl<E: Embedding> Betters<E> {
         outdone.unwrap_or_default()
     }
 
-    /// A carrier has ended, or fell silent.
+    /// Notes that a carrier has ended, or fell silent.
     pub(super) fn fails(&mut self, id: CarrierId) {
         if self.joined.remove(&id).is_some() {
             self.backoff.failed(Instant::now());
         }
     }
 
-    /// What has failed while the trunk was cut says nothing of what works now.
+    /// Forgets what has failed while the trunk was cut: it says nothing of what works now.
     pub(super) fn healed(&mut self) {
         self.backoff = Backoff::default();
     }

@@ -6,27 +6,27 @@ use std::time::Instant;
 
 use crate::trunk::Waits;
 
-/// What carriers show.
+/// What the carriers of a trunk show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Carriers {
-    /// None works.
+    /// No carrier works.
     Dead,
-    /// One opens, as did others that carried nothing.
+    /// A carrier has opened, as did others before that carried nothing.
     Open,
-    /// One works.
+    /// A carrier works.
     Live,
 }
 
 /// What may cut a trunk.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Why<'a> {
-    /// Its last carrier broke, or can't join.
+    /// The trunk's last carrier broke, or can't join.
     Broken(&'a str),
-    /// It carries nothing, and no carrier says why.
+    /// The trunk carries nothing, and no carrier says why.
     Silent(&'static str),
 }
 
-/// What was sent waits.
+/// The reason of a trunk on which sent data waits for too long.
 pub(super) const LATE: Why<'_> = Why::Silent("what was sent doesn't arrive");
 
 impl<'a> Why<'a> {
@@ -35,7 +35,7 @@ impl<'a> Why<'a> {
         why
     }
 
-    /// How a carrier broke, if one did.
+    /// How the last carrier broke; `None` if it didn't.
     pub(super) fn broken(self) -> Option<String> {
         match self {
             Self::Broken(why) => Some(why.to_owned()),
@@ -44,8 +44,10 @@ impl<'a> Why<'a> {
     }
 }
 
-/// Since when the trunk is cut, if it is. `before`: the same so far. `waits`: what was sent and
-/// hasn't arrived. `unheard`: since when nothing is heard of the last carrier.
+/// Since when the trunk is cut; `None` if it works.
+///
+/// `before` is what this returned last. `waits` is what is known of sent data that hasn't arrived.
+/// `unheard` is since when nothing is heard of the last carrier.
 pub(super) fn cut(
     before: Option<Instant>,
     carriers: Carriers,

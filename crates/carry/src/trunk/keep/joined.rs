@@ -4,37 +4,39 @@ use std::time::{Duration, Instant};
 
 use isthmus_trunk::{PING_IDLE, Purpose, SILENCE};
 
-/// A carrier that falls silent sooner than this shows that its rail carries nothing.
+/// A carrier that falls silent within this time shows that its rail carries nothing.
 const YOUNG: Duration = Duration::from_secs(30);
-/// Where carriers have opened and fallen silent, another one shows that the trunk works once
-/// it has lasted longer than it takes to find that an idle one is silent.
+/// Where carriers have opened and fallen silent, a new carrier that lasts for this time shows that
+/// the trunk works. It is longer than it takes to find that an idle carrier is silent.
 const LASTS: Duration = Duration::from_secs(8);
 const _: () = assert!(LASTS.as_secs() > PING_IDLE.as_secs() + SILENCE.as_secs());
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Joining,
-    /// It works, since then.
+    /// The carrier works, since this time.
     Live(Instant),
     Silent,
 }
 
-/// A carrier.
+/// A carrier that has joined its trunk.
 #[derive(Debug, Clone)]
 pub(super) struct Joined<W> {
     pub(super) state: State,
     pub(super) purpose: Purpose,
-    /// The place of its rail among the ways.
+    /// The place of the carrier's rail among the ways.
     pub(super) rail: usize,
-    /// How this end has dialed it, and with which longest segment.
+    /// How this end has dialed the carrier, and with which longest segment; `None` if the other end
+    /// has.
     pub(super) dialed: Option<(W, Option<u16>)>,
-    /// Large frames have come over it,
+    /// Whether large frames have come over the carrier.
     pub(super) large_came: bool,
-    /// and have passed in both directions.
+    /// Whether large frames have passed over the carrier in both directions.
     pub(super) large: bool,
-    /// Large packets seem to vanish on its way, and shorter ones are tried.
+    /// Whether large packets seem to vanish on the carrier's way, and shorter ones are tried.
     pub(super) swallows: bool,
-    /// One by a better way works: it leaves when that has the company that it needs.
+    /// Whether a carrier by a better way works. This one leaves when no further carriers are being
+    /// dialed in its place.
     pub(super) outdone: bool,
     since: Instant,
 }
@@ -58,8 +60,9 @@ impl<W> Joined<W> {
         matches!(self.state, State::Live(_))
     }
 
-    /// When it will have shown that it brings more than what opens it: now, if a large frame has
-    /// come. What this end sends shows by itself whether it arrives.
+    /// When the carrier will have shown that it brings more than what opens it. That is at once if
+    /// a large frame has come. Whether this end's own data arrives is found by its
+    /// acknowledgements.
     pub(super) fn lasts_at(&self) -> Option<Instant> {
         match self.state {
             State::Live(since) if self.large_came => Some(since),
@@ -68,12 +71,13 @@ impl<W> Joined<W> {
         }
     }
 
-    /// Its longest segment, if this end has dialed it.
+    /// The longest segment with which this end has dialed the carrier; `None` if the other end has
+    /// dialed it.
     pub(super) fn segment(&self) -> Option<Option<u16>> {
         self.dialed.as_ref().map(|(_, segment)| *segment)
     }
 
-    /// Whether, if it ends now, its rail carries nothing.
+    /// Whether an end of the carrier now would show that its rail carries nothing.
     pub(super) fn ends_young(&self) -> bool {
         self.since.elapsed() < YOUNG && !self.swallows
     }

@@ -5,28 +5,29 @@
 
 use std::time::{Duration, Instant};
 
-/// What is tried one after another, in bytes: the kernel's choice, then IPv4 packets of 1280
-/// and 540 bytes.
+/// The longest segments that are tried one after another, in bytes: the kernel's choice, then those
+/// of IPv4 packets of 1280 and 540 bytes.
 const SEGMENTS: [Option<u16>; 3] = [None, Some(1240), Some(500)];
-/// How long shorter ones are taken before the longest are tried again; twice as long each
-/// further time,
+/// For how long shorter segments are used before the longest are tried again, the first time. It
+/// doubles each further time, up to [`HOLDS_MOST`].
 const HOLDS: Duration = Duration::from_secs(600);
-/// up to this.
+/// The longest time for which shorter segments are used before the longest are tried again.
 const HOLDS_MOST: Duration = Duration::from_secs(86_400);
 
-/// The lengths on each rail.
+/// The longest segments to dial with, by rail.
 #[derive(Debug, Default)]
 pub(super) struct Lengths(Vec<Length>);
 
 #[derive(Debug, Clone, Default)]
 struct Length {
-    /// The place in [`SEGMENTS`] of what is dialed next,
+    /// The place in [`SEGMENTS`] of what the next carrier is dialed with.
     at: usize,
-    /// and until when, if it isn't the first.
+    /// Until when `at` holds; `None` if no shorter segments are used.
     until: Option<Instant>,
-    /// How often the longest have vanished.
+    /// How often the longest segments have vanished.
     found: u32,
-    /// Carriers in a row on which no large frame has passed, whoever dialed them.
+    /// How many carriers in a row have fallen silent before large frames had passed, whichever end
+    /// dialed them.
     vain: usize,
 }
 
@@ -44,13 +45,14 @@ impl Lengths {
         &mut self.0[rail]
     }
 
-    /// The longest segment of a carrier that is dialed now.
+    /// The longest segment for a carrier that is dialed on this rail now; `None` leaves that to the
+    /// kernel.
     pub(super) fn next(&self, rail: usize, now: Instant) -> Option<u16> {
         self.0.get(rail).and_then(|length| SEGMENTS[length.place(now)])
     }
 
-    /// A carrier has fallen silent before large frames had passed. `dialed`: its longest
-    /// segment, if this end has dialed it. Returns whether a shorter one is tried next.
+    /// Notes that a carrier has fallen silent before large frames had passed. `dialed` is its
+    /// longest segment, if this end has dialed it. Returns whether a shorter one is tried next.
     pub(super) fn swallowed(&mut self, rail: usize, dialed: Option<Option<u16>>, now: Instant) -> bool {
         let length = self.of(rail);
         length.vain = length.vain.saturating_add(1);
@@ -68,7 +70,8 @@ impl Lengths {
         length.at > 0
     }
 
-    /// Large frames have passed over a carrier.
+    /// Notes that large frames have passed over a carrier. `dialed` is its longest segment, if this
+    /// end has dialed it.
     pub(super) fn passed(&mut self, rail: usize, dialed: Option<Option<u16>>) {
         let length = self.of(rail);
         length.vain = 0;
@@ -87,12 +90,12 @@ impl Lengths {
 mod tests {
     use super::*;
 
-    /// What happens to the next carrier.
+    /// What happens to the next carrier, in a test.
     #[derive(Debug, Clone, Copy)]
     enum Fate {
-        /// It falls silent.
+        /// The carrier falls silent.
         Vain,
-        /// Large frames pass.
+        /// Large frames pass over the carrier.
         Passed,
         /// Seconds go by.
         Seconds(u64),

@@ -10,23 +10,24 @@ use tokio::time::{sleep_until, timeout};
 
 use crate::trunk::{By, Dialed, Embedding, Undialed};
 
-/// Time between new attempts to dial. A network may heal at any time, and an attempt from
-/// before that may wait for long.
+/// Time between the beginnings of two attempts to dial. A network may heal at any time, and an
+/// attempt that began before that may wait for long.
 pub(super) const AGAIN: Duration = Duration::from_secs(1);
-/// The same once the cut has lasted for [`LONG`].
+/// Time between the beginnings of two attempts to dial, once the cut has lasted for [`LONG`].
 const AGAIN_LONG: Duration = Duration::from_secs(2);
+/// How long a cut lasts before carriers are dialed less often.
 const LONG: Duration = Duration::from_secs(10);
-/// Attempts at once: more than may begin while one that waits in vain lasts. The first rail
-/// never has all of them while there are others, nor have these.
+/// Most attempts at once: more than begin while one waits in vain. Where there are further rails,
+/// the first one never has all attempts, nor have the further ones.
 const ATTEMPTS: usize = 10;
-/// How long an attempt over a further rail may take: the next one has its turn then.
+/// How long an attempt over a further rail may take. After that, the next rail has its turn.
 const FURTHER: Duration = Duration::from_secs(10);
 
-/// A carrier and the rail that it was dialed on, or why none is ever dialed.
+/// A carrier that was dialed and its rail, or the reason why none will ever be.
 pub(super) type Redialed<W> = Result<(usize, Dialed<W>), String>;
 pub(super) type Redialing<W> = Pin<Box<dyn Future<Output = Redialed<W>> + Send>>;
 
-/// Dials over each rail in turn, until that works.
+/// Dials a carrier over each rail in turn, until an attempt works.
 ///
 /// # Errors
 /// If the other end has no trunks any more.
@@ -37,7 +38,7 @@ pub(super) async fn redial<E: Embedding>(
 ) -> Redialed<E::Way> {
     let mut turns = (0..ways.len()).cycle();
     let mut attempts = JoinSet::new();
-    // The rails of those under way.
+    // The rails of the attempts that are under way.
     let mut running = HashMap::new();
     let mut next = begin;
     loop {
@@ -66,8 +67,8 @@ pub(super) async fn redial<E: Embedding>(
     }
 }
 
-/// The rail whose turn it is, while so many attempts over the first rail and over further
-/// ones are under way.
+/// The rail whose turn it is. `first` and `further` are how many attempts over the first rail and
+/// over further ones are under way.
 fn turn(turns: &mut impl Iterator<Item = usize>, first: usize, further: usize) -> usize {
     let next = turns.next().unwrap_or_default();
     match next {

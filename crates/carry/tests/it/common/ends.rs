@@ -12,11 +12,11 @@ use tokio::time::timeout;
 
 use super::{Agents, Counts, PATIENCE, counts, pair, plane};
 
-/// One end of a trunk.
+/// One end of a trunk, with what it tells.
 pub(crate) struct End {
     pub(crate) trunk: Trunk,
     pub(crate) notices: Notices,
-    /// Dropped last: it waits for the worker threads.
+    /// Dropped last, because that waits for the worker threads.
     _plane: Plane,
 }
 
@@ -47,7 +47,7 @@ impl End {
         .await
     }
 
-    /// Waits until the carriers are such.
+    /// Waits until the carriers fulfil a condition.
     pub(crate) async fn carriers(&self, such: impl Fn(&[CarrierSnapshot]) -> bool) {
         let waiting = async {
             while !such(&self.trunk.status().await.unwrap().carriers) {
@@ -66,7 +66,7 @@ impl End {
     }
 }
 
-/// Both ends of a trunk.
+/// Both ends of a trunk in one process.
 pub(crate) struct Both {
     pub(crate) agents: Agents,
     pub(crate) near: End,
@@ -74,7 +74,7 @@ pub(crate) struct Both {
 }
 
 impl Both {
-    /// With one carrier.
+    /// Makes both ends of a trunk, with one carrier.
     pub(crate) async fn new() -> Self {
         let (near, far) = (End::new(Role::Initiator), End::new(Role::Acceptor));
         let both = Self { agents: Agents::new(), near, far };
@@ -101,7 +101,7 @@ impl Both {
         (near.unwrap(), copies)
     }
 
-    /// A stream that both agents have introduced.
+    /// The two ends of a stream that both agents have introduced.
     pub(crate) async fn stream(&mut self) -> (Stream, Stream) {
         let mut near = timeout(PATIENCE, self.near.trunk.open()).await.expect("opens in time").unwrap();
         near.send(b"preamble");

@@ -56,7 +56,7 @@ fn credentials(authority: &Authority, name: &str) -> Credentials {
     Credentials::new(&request, &certificate, authority.certificate_pem(), "127.0.0.1:1").unwrap()
 }
 
-/// Two connected sockets.
+/// The two ends of a new TCP connection.
 pub(crate) async fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let connecting = TcpStream::connect(listener.local_addr().unwrap());

@@ -13,8 +13,8 @@ use tokio::time::timeout;
 
 use super::{PATIENCE, filled};
 
-/// Fits into a socket's receive buffer: data that a sender hasn't sent when it is reset
-/// is lost on any network.
+/// How many bytes fit into a socket's receive buffer. Data that a sender hasn't sent when it is
+/// reset is lost on any network.
 const HELD: usize = 40_000;
 
 pub(crate) async fn everything_arrives_both_ways_at_once((near, far): (TcpStream, TcpStream), size: usize) {
@@ -42,22 +42,22 @@ const BLOCK: usize = 64 << 10;
 pub(crate) struct Exchanges {
     running: JoinSet<()>,
     stopped: Arc<AtomicBool>,
-    /// After each block.
+    /// The pause after each block.
     pause: Duration,
 }
 
 impl Exchanges {
-    /// They send without a pause: data is under way at every moment.
+    /// Programs that send without a pause: data is under way at every moment.
     pub(crate) fn steady() -> Self {
         Self::default()
     }
 
-    /// They send often enough to be busy, and not much.
+    /// Programs that send often enough to be busy, and not much.
     pub(crate) fn in_bursts() -> Self {
         Self { pause: Duration::from_millis(1), ..Self::default() }
     }
 
-    /// Begins one between two programs.
+    /// Begins an exchange between two programs.
     pub(crate) fn add(&mut self, (near, far): (TcpStream, TcpStream)) {
         let (stopped, pause) = (self.stopped.clone(), self.pause);
         self.running.spawn(async move {
@@ -67,14 +67,14 @@ impl Exchanges {
         });
     }
 
-    /// Ends them. All that was sent arrives, and nothing else.
+    /// Ends the exchanges. All that was sent arrives, and nothing else.
     pub(crate) async fn stop(self) {
         self.stopped.store(true, Relaxed);
         timeout(PATIENCE, self.running.join_all()).await.expect("arrives in time");
     }
 }
 
-/// Sends blocks until it is stopped, and receives those of the other end; how many of both.
+/// Sends blocks until it is stopped, and receives those of the other end. Returns how many of both.
 async fn exchange_blocks(
     stream: TcpStream,
     [own, other]: [u8; 2],
@@ -137,7 +137,7 @@ pub(crate) async fn a_reset_stays_a_reset((near, mut far): (TcpStream, TcpStream
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
 }
 
-/// Programs that answer and close while the other one still sends.
+/// One program answers and closes while the other still sends.
 pub(crate) async fn data_before_a_close_arrives_though_the_closed_end_had_unread_data(
     (mut near, far): (TcpStream, TcpStream),
 ) {
