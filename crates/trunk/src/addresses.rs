@@ -4,13 +4,13 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 
-/// An end has no more rails.
+/// The most rails that an end may have.
 pub const MAX_RAILS: usize = 8;
-/// Bytes of one address: IPv4 and port.
+/// Length in bytes of one address: IPv4 and port.
 const ADDRESS: usize = 6;
 
-/// Addresses at which an end is reached by TCP, at most [`MAX_RAILS`]. An end with one
-/// address, known to those who dial it, tells none. The core only passes them on.
+/// Addresses at which an end is reached by TCP, at most [`MAX_RAILS`]. An end whose only address is
+/// known to those who dial it tells none. The core only passes them on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Addresses([Option<SocketAddrV4>; MAX_RAILS]);
 
@@ -20,12 +20,13 @@ impl Addresses {
         self.0.iter().copied().flatten()
     }
 
-    /// As they stand in HELLO: their number and each address with its port. Nothing for none.
+    /// The addresses as they stand in HELLO: their number, and each with its port. Without
+    /// addresses, nothing.
     pub(crate) fn encode(&self) -> Bytes {
         let mut out = BytesMut::new();
         let count = self.iter().count();
         if count > 0 {
-            // There are eight at most.
+            // There are eight addresses at most.
             out.put_u8(count as u8);
         }
         for address in self.iter() {
@@ -35,8 +36,8 @@ impl Addresses {
         out.freeze()
     }
 
-    /// Reads them from the end of HELLO. What follows them is of a later version. `None` if
-    /// there are too many, or fewer than it says.
+    /// Reads the addresses from the end of HELLO. Bytes behind them are of a later version. Returns
+    /// `None` if there are too many addresses, or fewer than their number says.
     pub(crate) fn decode(mut body: Bytes) -> Option<Self> {
         if body.is_empty() {
             return Some(Self::default());
@@ -51,7 +52,7 @@ impl Addresses {
 }
 
 impl FromIterator<SocketAddrV4> for Addresses {
-    /// Takes the first [`MAX_RAILS`].
+    /// Takes the first [`MAX_RAILS`] of the addresses.
     fn from_iter<T: IntoIterator<Item = SocketAddrV4>>(addresses: T) -> Self {
         let mut all = [None; MAX_RAILS];
         all.iter_mut().zip(addresses).for_each(|(place, address)| *place = Some(address));

@@ -12,27 +12,27 @@ use crate::rtt::{Rtt, UNKNOWN};
 use crate::sending::Piece;
 use crate::{Purpose, StreamId};
 
-/// The peer's HELLO must come within this time, or the carrier ends.
+/// Within this time the peer's HELLO must come, or the carrier ends.
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between two PINGs while counted frames are under way on the carrier.
+/// Time between two PINGs while counted frames are under way on the carrier.
 pub const PING_BUSY: Duration = Duration::from_secs(1);
-/// Between two PINGs otherwise. It keeps NATs' entries.
+/// Time between two PINGs while no counted frame is under way. The PINGs keep NATs' entries.
 pub const PING_IDLE: Duration = Duration::from_secs(5);
 /// A carrier is silent if a PING is out and nothing has been heard for this time and
 /// two round trips.
 pub const SILENCE: Duration = Duration::from_secs(1);
-/// While bytes come, the answer to a PING may be stuck behind them, but not longer than
-/// this: a pipe may work in one direction alone.
+/// Longest wait for the answer to a PING while other bytes come. The answer may be stuck behind
+/// them. But a pipe may also work in one direction alone.
 pub const ONE_WAY: Duration = Duration::from_secs(15);
 /// A carrier that leaves waits this long for acknowledgements.
 pub const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Counted frames are acknowledged at the latest after this time,
+/// Counted frames are acknowledged at the latest after this time.
 pub const ACK_DELAY: Duration = Duration::from_millis(20);
-/// or after this many frames,
+/// Counted frames are acknowledged once so many have come.
 pub const ACK_FRAMES: u64 = 32;
-/// or after this many bytes of them.
+/// Counted frames are acknowledged once they have so many bytes.
 pub const ACK_BYTES: usize = 128 << 10;
-/// Bytes of a frame that takes several packets of full size on most networks.
+/// Length in bytes of a frame that takes several packets of full size on most networks.
 pub const LARGE: usize = 8 << 10;
 
 /// A carrier, as the program that embeds the trunk names it. Numbers are never used
@@ -40,18 +40,18 @@ pub const LARGE: usize = 8 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CarrierId(pub u32);
 
-/// How a carrier stands.
+/// The state of a carrier at this end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CarrierState {
     /// The peer's HELLO has not come.
     Joining,
-    /// It carries frames.
+    /// The carrier works, and gets frames.
     Live,
-    /// Nothing is heard: it gets no counted frames.
+    /// Nothing is heard over the carrier: it gets no counted frames.
     Silent,
-    /// It gets no counted frames and ends when those under way are acknowledged.
+    /// The carrier gets no counted frames, and ends once those under way are acknowledged.
     Leaving,
-    /// Nothing but a last CLOSE goes out, and nothing is taken in.
+    /// Nothing but a last CLOSE goes out on the carrier, and nothing is taken in.
     Done,
 }
 
@@ -63,18 +63,18 @@ pub(crate) enum Sent {
     Credit(StreamId),
     Streams,
     Reset(StreamId, bool),
-    /// Data that is to be sent again elsewhere, for the carrier was silent. An
+    /// Data that is to be sent again over another carrier, since this one was silent. An
     /// acknowledgement that comes after all makes that needless.
     Moved(StreamId, u64),
-    /// Another counted frame that is sent again elsewhere.
+    /// A counted frame without data that is to be sent again over another carrier.
     Forgotten,
 }
 
-/// What a counted frame without payload takes on the wire, about.
+/// How many bytes a counted frame without payload takes on the wire, about.
 const CONTROL: u64 = 24;
 
 impl Sent {
-    /// Bytes on the wire, as far as they are still under way.
+    /// How many bytes of the frame on the wire are still under way.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
             Self::Data(_, _, piece) => (DATA_HEAD + piece.payload.len()) as u64,
@@ -83,7 +83,7 @@ impl Sent {
         }
     }
 
-    /// Bytes of a stream.
+    /// How many bytes of a stream the frame has.
     pub(crate) fn payload(&self) -> u64 {
         match self {
             Self::Data(_, _, piece) => piece.payload.len() as u64,
@@ -92,13 +92,14 @@ impl Sent {
     }
 }
 
-/// Whether large frames have come to their end. A way may swallow large packets in one
-/// direction alone.
+/// Whether large frames have passed over a carrier in each direction. A way may swallow large
+/// packets in one direction alone.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Large {
     pub(crate) there: bool,
     pub(crate) back: bool,
-    /// The program was told that one has come, and whether both have by then.
+    /// Whether the program was told that a large frame has come, and if so, whether both directions
+    /// had passed one by then.
     pub(crate) told: Option<bool>,
 }
 
@@ -106,7 +107,8 @@ pub(crate) struct Large {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
     pub(crate) since: Instant,
-    /// Once it is in a frame: what the answer has, and when.
+    /// The number that the answer will have, and when the PING went out; `None` before it is in a
+    /// frame.
     pub(crate) sent: Option<(u64, Instant)>,
 }
 
@@ -117,12 +119,12 @@ pub(crate) struct Arrived {
     acknowledged: u64,
     bytes: usize,
     due: Option<Instant>,
-    /// An ACK is due at once.
+    /// Whether an ACK is due at once.
     pub(crate) now: bool,
 }
 
 impl Arrived {
-    /// One more has arrived.
+    /// Counts a frame that has arrived.
     pub(crate) fn count(&mut self, bytes: usize, now: Instant) {
         self.frames += 1;
         self.bytes += bytes;
@@ -134,7 +136,7 @@ impl Arrived {
         self.frames > self.acknowledged
     }
 
-    /// The count for an ACK that is sent.
+    /// The number of frames for an ACK, which counts as sent.
     pub(crate) fn acknowledge(&mut self) -> u64 {
         self.acknowledged = self.frames;
         self.bytes = 0;
@@ -151,33 +153,33 @@ pub(crate) struct Carrier {
     pub(crate) priming: Option<Priming>,
     pub(crate) state: CarrierState,
     pub(crate) input: Input,
-    /// The peer's number of it, from its HELLO.
+    /// The carrier's number at the peer; `None` before the peer's HELLO.
     pub(crate) peers_number: Option<u32>,
     pub(crate) hello_sent: bool,
     /// Counted frames under way, oldest first.
     pub(crate) sent: VecDeque<Sent>,
-    /// Bytes of streams in `sent`.
+    /// Bytes of streams in the frames of `sent`.
     pub(crate) payload: u64,
-    /// Counted frames that the peer has acknowledged.
+    /// How many counted frames the peer has acknowledged.
     pub(crate) acknowledged: u64,
     pub(crate) arrived: Arrived,
-    /// The answer to the peer's last PING.
+    /// The answer to the peer's last PING that is to be sent.
     pub(crate) answer: Option<u64>,
     pub(crate) asked: Option<Asked>,
     /// When the last PING became due.
     pinged: Option<Instant>,
-    /// When bytes came last: the direction from the peer works.
+    /// When bytes last came: the direction from the peer works.
     pub(crate) heard: Instant,
-    /// When an answer or an acknowledgement came last: both directions work.
+    /// When an answer or an acknowledgement last came: both directions work.
     proved: Instant,
     joined: Instant,
-    /// The program was told that it works.
+    /// Whether the program was told that the carrier works.
     told_live: bool,
     pub(crate) large: Large,
     pub(crate) rtt: Rtt,
-    /// When a carrier that leaves ends at the latest.
+    /// When a carrier that leaves ends at the latest; `None` if it doesn't leave.
     pub(crate) leaves: Option<Instant>,
-    /// The last frame, if this end closes it.
+    /// The last frame, if this end closes the carrier.
     pub(crate) close: Option<Frame>,
 }
 
@@ -209,19 +211,19 @@ impl Carrier {
         }
     }
 
-    /// Counted frames that were sent.
+    /// How many counted frames were sent.
     pub(crate) fn sent_frames(&self) -> u64 {
         self.acknowledged + self.sent.len() as u64
     }
 
-    /// A counted frame goes out.
+    /// Notes that a counted frame goes out.
     pub(crate) fn put(&mut self, sent: Sent, now: Instant) {
         self.estimate.sent(sent.bytes() as usize, &self.rtt, now);
         self.payload += sent.payload();
         self.sent.push_back(sent);
     }
 
-    /// The oldest counted frame under way is acknowledged.
+    /// Notes that the oldest counted frame under way is acknowledged, and returns it.
     pub(crate) fn take_acknowledged(&mut self) -> Option<Sent> {
         let sent = self.sent.pop_front()?;
         self.acknowledged += 1;
@@ -230,7 +232,7 @@ impl Carrier {
         Some(sent)
     }
 
-    /// What is under way goes over others.
+    /// Returns all counted frames under way, to be sent over other carriers.
     pub(crate) fn give_up(&mut self) -> VecDeque<Sent> {
         self.estimate.given_up();
         self.payload = 0;
@@ -247,8 +249,8 @@ impl Carrier {
         self.pinged.map_or(self.joined, |last| last + pause)
     }
 
-    /// When the carrier is silent, if nothing comes until then. `rtt` is that of the
-    /// trunk, for a carrier that has none.
+    /// When the carrier counts as silent, if nothing comes until then. `rtt` is the trunk's round
+    /// trip, for a carrier that has none of its own.
     pub(crate) fn silent_at(&self, rtt: Option<Duration>) -> Option<Instant> {
         let may = matches!(self.state, CarrierState::Joining | CarrierState::Live | CarrierState::Leaving);
         let asked = self.asked.filter(|_| may)?;
@@ -257,7 +259,7 @@ impl Carrier {
         Some((begun.max(self.heard) + SILENCE + 2 * rtt).min(begun + ONE_WAY))
     }
 
-    /// When something is to be done for it.
+    /// When something is to be done for the carrier by time.
     pub(crate) fn deadline(&self, rtt: Option<Duration>) -> Option<Instant> {
         if self.state == CarrierState::Done {
             return None;
@@ -268,7 +270,7 @@ impl Carrier {
         [ack, ping, hello, self.silent_at(rtt), self.leaves].into_iter().flatten().min()
     }
 
-    /// Marks what is due by time: ACK and PING.
+    /// Marks as due what is due by now: ACK and PING.
     pub(crate) fn mark_due(&mut self, now: Instant) {
         self.arrived.now |= self.arrived.due.is_some_and(|due| due <= now);
         if self.asked.is_none() && self.ping_at() <= now {
@@ -282,8 +284,8 @@ impl Carrier {
         self.peers_number.is_none() && self.state != CarrierState::Done && self.joined + HELLO_TIMEOUT <= now
     }
 
-    /// Something has come that shows that both directions work. `true` if that is news: it
-    /// was silent, or this is the first that shows it.
+    /// Notes a sign that both directions work. Returns whether that is news: the carrier was
+    /// silent, or this is its first such sign.
     pub(crate) fn prove(&mut self, now: Instant) -> bool {
         self.proved = now;
         let silent = self.state == CarrierState::Silent;
@@ -294,8 +296,8 @@ impl Carrier {
         silent || first
     }
 
-    /// Takes in the answer to a PING, which stands for all before it. `true` if one was
-    /// waited for.
+    /// Takes in the answer to a PING, which stands for all PINGs before it. Returns whether an
+    /// answer was waited for.
     pub(crate) fn answered(&mut self, nonce: u64, now: Instant) -> bool {
         let least = self.rtt.least();
         if let Some(priming) = &mut self.priming

@@ -4,12 +4,14 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-/// Pieces below this many bytes are copied. A piece may hold the whole buffer that it
-/// is a part of: of 16 KiB, if buffers are TLS records. So memory is at most twice the
-/// bytes that are queued, and what one byte costs doesn't depend on its frame.
+/// Pieces of fewer bytes are copied.
+///
+/// A piece may hold the whole buffer that it is a part of: of 16 KiB, if buffers are TLS records.
+/// By copying small ones, memory is at most twice the bytes that are queued. What one byte costs
+/// doesn't depend on its frame.
 pub(crate) const SMALL: usize = 8 << 10;
 
-/// Two neighbours together have at least [`SMALL`] bytes.
+/// Pieces of bytes in order. Two neighbours together have at least [`SMALL`] bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Chunks {
     pieces: VecDeque<Bytes>,
@@ -17,7 +19,7 @@ pub(crate) struct Chunks {
 }
 
 impl Chunks {
-    /// The number of bytes.
+    /// How many bytes all pieces have.
     pub(crate) fn len(&self) -> usize {
         self.length
     }
@@ -66,7 +68,7 @@ impl Chunks {
         }
     }
 
-    /// Takes up to `max` bytes off the front, all of one piece.
+    /// Takes up to `max` bytes off the front, all from the first piece.
     pub(crate) fn pop_front(&mut self, max: usize) -> Bytes {
         let Some(front) = self.pieces.front_mut() else { return Bytes::new() };
         let taken = if front.len() <= max {
@@ -79,7 +81,7 @@ impl Chunks {
         taken
     }
 
-    /// Drops `count` bytes off the front, or all there are.
+    /// Drops `count` bytes off the front, or all if there are fewer.
     pub(crate) fn skip(&mut self, count: usize) {
         let mut left = count.min(self.length);
         while left > 0 {
@@ -91,7 +93,7 @@ impl Chunks {
         *self = Self::default();
     }
 
-    /// An idle stream holds no memory.
+    /// Gives memory back if nothing is queued: an idle stream holds none.
     fn release_if_empty(&mut self) {
         if self.pieces.is_empty() {
             self.pieces = VecDeque::new();
@@ -99,12 +101,12 @@ impl Chunks {
     }
 }
 
-/// The piece, copied if it is small: else it would hold all of its buffer.
+/// The piece, copied if it is small: otherwise it would hold all of its buffer.
 fn own(piece: Bytes) -> Bytes {
     if piece.len() < SMALL { Bytes::copy_from_slice(&piece) } else { piece }
 }
 
-/// One piece after the other. Appends in place where nobody else holds the first.
+/// Joins two pieces to one. Appends in place if nobody else holds the first.
 fn join(first: Bytes, second: &[u8]) -> Bytes {
     let mut first = first.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
     first.extend_from_slice(second);

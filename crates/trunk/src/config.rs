@@ -2,17 +2,17 @@
 
 use crate::{Addresses, Congestion, Incarnation, TrunkId};
 
-/// Which end of the trunk.
+/// The two ends of a trunk, by which one made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// The one that made the trunk and chose its id. Either end may dial carriers.
+    /// The end that made the trunk and chose its id. Either end may dial carriers.
     Initiator,
-    /// The other.
+    /// The end that did not make the trunk.
     Acceptor,
 }
 
 impl Role {
-    /// The other end.
+    /// The role of the end at the other side.
     pub fn other(self) -> Self {
         match self {
             Self::Initiator => Self::Acceptor,
@@ -27,42 +27,42 @@ impl Role {
 /// `max_streams` of both ends at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// Which end this is.
+    /// Which end of the trunk this is.
     pub role: Role,
-    /// Which trunk.
+    /// The id of the trunk.
     pub trunk: TrunkId,
-    /// Since which start this end has been there, if the peer is to know.
+    /// The incarnation of this end's service, which the peer is told; `None` tells nothing.
     pub incarnation: Option<Incarnation>,
-    /// Where this end is reached on each of its rails, if it has several.
+    /// Where this end is reached on each of its rails; empty if it has one rail only.
     pub addresses: Addresses,
-    /// Further links of this end, beside the first one.
+    /// How many links this end has beside the first one.
     pub further_rails: usize,
     /// Bytes that the peer may send on each stream before it gets credit.
     pub initial_credit: u32,
-    /// Bytes of credit beyond the initial one, for all streams together.
+    /// Bytes of credit beyond the initial ones, for all streams together.
     pub receive_pool: u64,
-    /// The largest credit of one stream that isn't used up, in bytes.
+    /// The largest credit that one stream may have unused, in bytes.
     pub max_window: u64,
     /// Streams that the peer may have open at once, at most 2^20.
     pub max_streams: u32,
-    /// Carriers at once.
+    /// Most carriers that the trunk has at once.
     pub max_carriers: usize,
     /// How this end's sockets control congestion.
     pub congestion: Congestion,
-    /// Bytes accepted from programs and not acknowledged, of all streams together.
+    /// Most bytes of all streams together that are accepted from programs and not acknowledged.
     pub send_memory: u64,
     /// Bytes that each stream may hold even if `send_memory` is used up, so that small
     /// messages never wait for bulk.
     pub send_reserve: u64,
-    /// Bytes of one stream that are accepted and not in a frame yet.
+    /// Most bytes of one stream that are accepted and not in a frame yet.
     pub stream_queue: usize,
-    /// Whether it notes which carrier has carried what of each stream. The embedding takes
+    /// Whether the trunk notes which carrier has carried what of each stream. The embedding takes
     /// that after each call: see [`Trunk::take_moved`](crate::Trunk::take_moved).
     pub notes_moved: bool,
 }
 
 impl Config {
-    /// The bounds for a node.
+    /// The bounds that suit a trunk between nodes.
     pub fn new(role: Role, trunk: TrunkId) -> Self {
         Self {
             role,

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 /// A stream may take up to 1/SHARE of what the others leave of the pool.
 const SHARE: u64 = 4;
 
-/// What the first step of a stream that needs more than its initial credit makes of it,
-/// instead of doubling it: 256 KiB of 16 KiB. So the first megabyte takes no more round
+/// By how much the first step multiplies the credit of a stream that needs more than its initial
+/// one: 16 KiB become 256 KiB. Later steps double it. So the first megabyte takes no more round
 /// trips than over a TCP connection of its own.
 const FIRST_STEP: u64 = 16;
 
@@ -23,8 +23,8 @@ pub(crate) struct Pool {
     used: u64,
     initial: u64,
     max_window: u64,
-    /// An initial credit has come in two round trips without queues, on some stream: the
-    /// trunk's carriers are not slow.
+    /// Whether an initial credit has come in two round trips without queues, on some stream: then
+    /// the trunk's carriers are not slow.
     quick: bool,
 }
 
@@ -34,20 +34,20 @@ impl Pool {
         Self { total, used: 0, initial, max_window: max_window.max(initial), quick: false }
     }
 
-    /// Bytes of credit that are promised out of the pool.
+    /// How many bytes of credit are promised out of the pool.
     pub(crate) fn used(&self) -> u64 {
         self.used
     }
 
-    /// The window that a stream may have which takes `charged` bytes of the pool.
+    /// The largest window for a stream that already takes `charged` bytes of the pool.
     fn threshold(&self, charged: u64) -> u64 {
         let left = self.total.saturating_sub(self.used - charged);
         (left / SHARE + self.initial).min(self.max_window)
     }
 
-    /// Whether less than half is promised. Beyond that no stream takes the first step:
-    /// what idle streams hold of it leaves half of the pool to those that prove their
-    /// need by doubling.
+    /// Whether less than half of the pool is promised; otherwise no stream takes the first step.
+    /// Idle streams may hold what the first step gave them. So half of the pool is left to streams
+    /// that prove their need by doubling.
     fn is_mostly_free(&self) -> bool {
         self.used < self.total / 2
     }
@@ -56,22 +56,22 @@ impl Pool {
 /// Round trips of the trunk's carriers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rtts {
-    /// With queues, and as long as the longest carrier's without.
+    /// The round trip with queues, and at least the longest carrier's without.
     pub(crate) smoothed: Duration,
-    /// Of the shortest carrier, without queues.
+    /// The round trip of the shortest carrier, without queues.
     pub(crate) least: Duration,
 }
 
 /// The credit of one stream.
 #[derive(Debug)]
 pub(crate) struct Window {
-    /// Bytes since the beginning that the peer may send.
+    /// The offset up to which the peer may send.
     limit: u64,
-    /// How far the limit is to be beyond what the program has read.
+    /// How many bytes the limit is to be beyond what the program has read.
     window: u64,
-    /// When the limit was raised last, or the stream opened.
+    /// When the limit was last raised, or the stream opened.
     raised: Option<Instant>,
-    /// What the pool has promised to this stream.
+    /// How many bytes the pool has promised to this stream.
     charged: u64,
 }
 
@@ -80,22 +80,22 @@ impl Window {
         Self { limit: initial.into(), window: initial.into(), raised: now, charged: 0 }
     }
 
-    /// Bytes since the beginning that the peer may send.
+    /// The offset up to which the peer may send.
     pub(crate) fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Raises the limit, if the program has read half a window since it was raised last.
-    /// `true` if a CREDIT is due. `arrived` is the offset behind the last byte that came.
+    /// Raises the limit, if the program has read half a window since it was last raised. Returns
+    /// whether a CREDIT is due. `arrived` is the offset behind the last byte that came.
     ///
     /// The window doubles if that took less than two round trips: the sender is held up
     /// by its credit. So it grows to about four times rate times RTT, and follows a
     /// stream whose rate falls only by way of the pool.
     ///
     /// The initial window grows by [`FIRST_STEP`] instead, if it took two round trips
-    /// without queues: with queues, a slow link would seem fast. On a stream that was
-    /// idle before, it is enough that the sender has used three quarters of its credit,
-    /// if the trunk's carriers are not slow.
+    /// without queues: with queues, a slow link would seem fast. For a stream that was
+    /// idle before, three quarters of the credit used are enough, if the trunk's carriers
+    /// are not slow.
     pub(crate) fn raise(
         &mut self,
         read: u64,
@@ -132,20 +132,20 @@ impl Window {
         true
     }
 
-    /// Takes from the pool what the peer may still send up to `end`, beyond the initial
-    /// credit; gives back the rest.
+    /// Sets what the stream takes from the pool: what the peer may still send up to `end`, beyond
+    /// the initial credit. Gives back the rest.
     fn charge(&mut self, end: u64, read: u64, pool: &mut Pool) {
         let charged = end.saturating_sub(read).saturating_sub(pool.initial);
         pool.used = pool.used - self.charged + charged;
         self.charged = charged;
     }
 
-    /// Gives back what the stream won't use, once its end is known.
+    /// Gives back to the pool what the stream won't use, once its end is known.
     pub(crate) fn ends_at(&mut self, end: u64, read: u64, pool: &mut Pool) {
         self.charge(end.min(self.limit), read, pool);
     }
 
-    /// Gives all back.
+    /// Gives all back to the pool.
     pub(crate) fn close(&mut self, pool: &mut Pool) {
         self.charge(0, 0, pool);
     }

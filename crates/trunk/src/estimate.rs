@@ -8,37 +8,39 @@ use crate::carrier::ACK_DELAY;
 use crate::rails::Path;
 use crate::rtt::{Rtt, UNKNOWN};
 
-/// Before its rate is known, a carrier is taken to deliver what TCP sends in its first
-/// round trip, in each: ten segments (RFC 6928).
+/// How many bytes a carrier of unknown rate is taken to deliver in each round trip. It is what TCP
+/// sends in its first: ten segments (RFC 6928).
 const FIRST_FLIGHT: f64 = 14_600.0;
-/// Rates of so many round trips count.
+/// How many of the last measured rates count.
 const RATES: usize = 8;
-/// A rate is measured over this time at least, so that acknowledgements in bursts don't
-/// matter,
+/// A rate is measured over at least this time, so that acknowledgements in bursts don't matter. See
+/// [`SHORT_TIME`].
 const LEAST_TIME: Duration = Duration::from_millis(10);
-/// but over this time and so many bytes, if all is acknowledged before.
+/// If all is acknowledged before [`LEAST_TIME`], a rate is measured over at least this time and
+/// [`SHORT_BYTES`].
 const SHORT_TIME: Duration = Duration::from_millis(2);
+/// Least bytes over which a rate is measured in less than [`LEAST_TIME`].
 const SHORT_BYTES: u64 = 32 << 10;
 
-/// What an embedding has measured of a carrier, such as by `TCP_INFO`. All of it may be
-/// left out: then what the trunk measures itself counts.
+/// What an embedding has measured of a carrier, for example by `TCP_INFO`. Where it leaves a figure
+/// out, what the trunk measures itself counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Measured {
     /// The smoothed round trip (`tcpi_rtt`).
     pub rtt: Option<Duration>,
-    /// The least round trip (`tcpi_min_rtt`).
+    /// The shortest round trip (`tcpi_min_rtt`).
     pub min_rtt: Option<Duration>,
     /// The rate at which data was delivered of late (`tcpi_delivery_rate`).
     pub bytes_per_second: Option<u64>,
-    /// There was no more data to deliver (`tcpi_delivery_rate_app_limited`).
+    /// Whether there was no more data to deliver (`tcpi_delivery_rate_app_limited`).
     pub app_limited: bool,
     /// Bytes in the socket that the network doesn't have yet (`tcpi_notsent_bytes`).
     pub unsent: Option<u64>,
 }
 
-/// The best of the last rates, as in BBR (Cardwell et al., "BBR: Congestion-Based
-/// Congestion Control", ACM Queue 14(5), 2016). A rate at which the carrier was offered
-/// no more counts only if it is better.
+/// The last rates, of which the best counts, as in BBR (Cardwell et al., "BBR: Congestion-Based
+/// Congestion Control", ACM Queue 14(5), 2016). A rate at which the carrier was offered no more is
+/// kept only if it is better than the others.
 #[derive(Debug, Default)]
 struct Rates {
     last: [u64; RATES],
@@ -63,23 +65,24 @@ impl Rates {
 struct Sample {
     since: Instant,
     bytes: u64,
-    /// The carrier was offered no more.
+    /// Whether the carrier was offered no more meanwhile.
     limited: bool,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Estimate {
     rates: Rates,
-    /// The embedding reports rates: what is measured here doesn't count.
+    /// Whether the embedding reports rates: then those that are measured here don't count.
     reported: bool,
-    /// The reported round trip, the least one, and when it was reported.
+    /// The reported round trip, the shortest one, and when they were reported.
     rtt: Option<(Duration, Duration, Instant)>,
     sample: Option<Sample>,
-    /// Bytes at this end that wait for the link, and at which time.
+    /// How many bytes waited at this end for the link, and at which time.
     backlog: Option<(f64, Instant)>,
-    /// Bytes of counted frames under way.
+    /// Bytes of counted frames that are under way.
     under_way: u64,
-    /// When an acknowledgement came last while some are under way, or the first went out.
+    /// When an acknowledgement last came, or the first frame went out; `None` while no frames are
+    /// under way.
     progress: Option<Instant>,
 }
 
@@ -99,21 +102,21 @@ impl Estimate {
         }
     }
 
-    /// Bytes go into the carrier.
+    /// Notes that bytes go into the carrier.
     pub(crate) fn sent(&mut self, bytes: usize, rtt: &Rtt, now: Instant) {
         self.backlog = Some((self.queued(rtt, now) + bytes as f64, now));
         self.under_way += bytes as u64;
         self.progress.get_or_insert(now);
     }
 
-    /// The carrier had room, and was given nothing.
+    /// Notes that the carrier had room, and was given nothing.
     pub(crate) fn has_room(&mut self) {
         if let Some(sample) = &mut self.sample {
             sample.limited = true;
         }
     }
 
-    /// Bytes are acknowledged.
+    /// Notes that bytes are acknowledged.
     pub(crate) fn acknowledged(&mut self, bytes: u64, rtt: &Rtt, now: Instant) {
         self.under_way = self.under_way.saturating_sub(bytes);
         let empty = self.under_way == 0;
@@ -137,19 +140,19 @@ impl Estimate {
         }
     }
 
-    /// So much padding was answered in a round trip.
+    /// Notes that so many bytes of padding were answered, and in which time.
     pub(crate) fn primed(&mut self, bytes: usize, took: Duration) {
         if !self.reported {
             self.rates.add((bytes as f64 / took.as_secs_f64().max(1e-4)) as u64, true);
         }
     }
 
-    /// What is under way is sent again over others.
+    /// Notes that all frames under way are sent again over other carriers.
     pub(crate) fn given_up(&mut self) {
         (self.under_way, self.progress, self.sample, self.backlog) = (0, None, None, None);
     }
 
-    /// Bytes per second, if known.
+    /// The carrier's rate in bytes per second, if known.
     pub(crate) fn rate(&self) -> Option<u64> {
         self.rates.best()
     }
@@ -163,7 +166,7 @@ impl Estimate {
         self.rate().map_or_else(first, |rate| rate as f64)
     }
 
-    /// Bytes that still wait for the link. There are no more than are under way.
+    /// How many bytes still wait for the link, at most those under way.
     fn queued(&self, rtt: &Rtt, now: Instant) -> f64 {
         let left = self.backlog.map_or(0.0, |(bytes, at)| {
             bytes - now.saturating_duration_since(at).as_secs_f64() * self.rate_or_first(rtt)
@@ -171,7 +174,7 @@ impl Estimate {
         left.clamp(0.0, self.under_way as f64)
     }
 
-    /// By how much acknowledgements are overdue: the carrier is slower than it was.
+    /// By how many seconds acknowledgements are overdue: then the carrier is slower than it was.
     fn lateness(&self, rtt: &Rtt, now: Instant) -> f64 {
         let Some(progress) = self.progress else { return 0.0 };
         let waited = now.saturating_duration_since(progress).as_secs_f64();
@@ -179,7 +182,7 @@ impl Estimate {
         (waited - round_trip.as_secs_f64() - self.under_way as f64 / self.rate_or_first(rtt)).max(0.0)
     }
 
-    /// All that matters for what comes next.
+    /// What the choice of a carrier for the next frame needs to know of this one.
     pub(crate) fn path(&self, purpose: Purpose, rtt: &Rtt, now: Instant) -> Path {
         // A queue in the network drains if nothing follows.
         let queue = self.rtt.map_or(Duration::ZERO, |(rtt, least, at)| {
@@ -210,7 +213,7 @@ mod tests {
             rates.add(bytes_per_second, limited);
             assert_eq!(rates.best(), Some(best), "after {bytes_per_second}, limited {limited}");
         }
-        // Those before are forgotten after eight that count.
+        // The earlier rates are forgotten after eight that count.
         for _ in 0..7 {
             rates.add(6, false);
         }

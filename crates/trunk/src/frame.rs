@@ -18,9 +18,9 @@ pub use encode::Encoded;
 
 /// The longest frame, in bytes: the plaintext of one TLS record (RFC 8446 section 5.1).
 pub const MAX_FRAME: usize = 1 << 14;
-/// Type, flags and length of the body.
+/// Length in bytes of a frame's head: type, flags and length of the body.
 pub const HEAD: usize = 4;
-/// What a DATA frame has before its payload: head, stream, offset.
+/// Length in bytes of a DATA frame before its payload: head, stream, offset.
 pub const DATA_HEAD: usize = HEAD + 16;
 /// The longest payload of a DATA frame, in bytes.
 pub const MAX_PAYLOAD: usize = MAX_FRAME - DATA_HEAD;
@@ -50,9 +50,9 @@ pub(crate) const FLAG_BBR: u8 = 8;
 pub(crate) const FLAG_END: u8 = 1;
 /// CREDIT: the limit is one of streams, not of a stream's bytes.
 pub(crate) const FLAG_STREAMS: u8 = 1;
-/// RESET: of the direction towards the sender of the frame.
+/// RESET: it is for the direction towards the sender of the frame.
 pub(crate) const FLAG_STOP: u8 = 1;
-/// PING: the answer to one.
+/// PING: the frame is the answer to a PING.
 pub(crate) const FLAG_ANSWER: u8 = 1;
 /// CLOSE: the whole trunk ends.
 pub(crate) const FLAG_TRUNK: u8 = 1;
@@ -63,17 +63,17 @@ pub(crate) const FLAG_TRUNK: u8 = 1;
 pub struct StreamId(pub u64);
 
 impl StreamId {
-    /// The stream that an end opens as its `index`-th, from 0.
+    /// The id of the stream that an end opens as its `index`-th, from 0.
     pub fn new(opener: Role, index: u64) -> Self {
         Self(index << 1 | u64::from(opener == Role::Acceptor))
     }
 
-    /// The end that opened it.
+    /// The role of the end that opened the stream.
     pub fn opener(self) -> Role {
         if self.0 & 1 == 0 { Role::Initiator } else { Role::Acceptor }
     }
 
-    /// Its number among the streams of the same opener, from 0.
+    /// The stream's number among those of the same opener, from 0.
     pub fn index(self) -> u64 {
         self.0 >> 1
     }
@@ -85,80 +85,80 @@ impl fmt::Display for StreamId {
     }
 }
 
-/// One frame.
+/// A frame of version 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    /// The first of each end on each carrier.
+    /// The first frame of each end on each carrier.
     Hello(Hello),
     /// Opens a stream.
     Open {
-        /// Which.
+        /// The stream that is opened.
         stream: StreamId,
     },
-    /// Bytes of a stream.
+    /// Carries bytes of a stream.
     Data {
-        /// Of which.
+        /// The stream whose bytes these are.
         stream: StreamId,
         /// Number of bytes of this direction before the payload.
         offset: u64,
         /// Whether the direction ends behind the payload.
         end: bool,
-        /// The bytes; empty only with an end.
+        /// The bytes; empty only if the direction ends.
         payload: Bytes,
     },
     /// How many bytes of a stream's direction the receiver of the frame may have sent
     /// since its beginning.
     Credit {
-        /// Of which stream.
+        /// The stream that gets the credit.
         stream: StreamId,
-        /// Bytes since the beginning of the stream.
+        /// How many bytes may have been sent since the beginning of the stream.
         limit: u64,
     },
     /// How many streams the receiver of the frame may have opened since the trunk's
     /// beginning. On the wire it is a CREDIT with a flag.
     Streams {
-        /// Streams since the beginning of the trunk.
+        /// How many streams may have been opened since the beginning of the trunk.
         limit: u64,
     },
     /// Ends one direction of a stream early.
     Reset {
-        /// Of which.
+        /// The stream of which a direction ends.
         stream: StreamId,
-        /// Whether it is the direction towards the sender of the frame: it takes no
-        /// more data. Else the sender of the frame sends no more.
+        /// Whether it is the direction towards the sender of the frame, which takes no more data.
+        /// Otherwise the sender of the frame sends no more.
         stop: bool,
-        /// Chosen by the program that embeds the trunk.
+        /// A code that the program which embeds the trunk has chosen.
         code: u32,
         /// Where the direction ends, in bytes; 0 with `stop`.
         offset: u64,
     },
     /// How many counted frames have arrived over one carrier.
     Ack {
-        /// The number that the carrier has at the receiver of the frame.
+        /// The carrier's number at the receiver of the frame.
         carrier: u32,
-        /// Counted frames since the beginning of the carrier.
+        /// How many counted frames have arrived since the beginning of the carrier.
         frames: u64,
     },
-    /// Asks for an answer, or is one.
+    /// Asks for an answer, or is the answer.
     Ping {
-        /// Whether it is an answer.
+        /// Whether the frame is the answer.
         answer: bool,
-        /// The same in question and answer.
+        /// A number that question and answer share.
         nonce: u64,
     },
-    /// Ends the carrier or the trunk. The last frame on its carrier.
+    /// Ends the carrier or the trunk. It is the last frame on its carrier.
     Close {
-        /// What ends.
+        /// Whether the carrier or the whole trunk ends.
         scope: Scope,
-        /// Why.
+        /// The reason of the end.
         reason: Reason,
-        /// The same for a person; at most [`MAX_TEXT`] bytes.
+        /// The reason for a person; at most [`MAX_TEXT`] bytes.
         text: String,
     },
 }
 
 impl Frame {
-    /// The type on the wire.
+    /// The number of the frame's type on the wire.
     pub(crate) fn kind(&self) -> u8 {
         match self {
             Self::Hello(_) => HELLO,
@@ -172,7 +172,7 @@ impl Frame {
         }
     }
 
-    /// Whether it is counted, acknowledged, and sent again after a cut.
+    /// Whether the frame is counted, acknowledged, and sent again after a cut.
     pub fn is_counted(&self) -> bool {
         matches!(self.kind(), OPEN | DATA | CREDIT | RESET)
     }

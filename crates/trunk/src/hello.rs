@@ -8,20 +8,21 @@ use crate::{Addresses, Congestion, Frame, ProtocolError, Role};
 pub(crate) const MAGIC: [u8; 4] = *b"ISTK";
 /// The length of the body without the incarnation, which may be left out.
 pub(crate) const BODY: usize = 36;
-/// The length of the body with it. Addresses of rails may follow.
+/// The length of the body with the incarnation. Addresses of rails may follow.
 pub(crate) const BODY_WITH_INCARNATION: usize = BODY + 16;
-/// The longest body: what a later version appends is skipped.
+/// The longest body that is taken. What a later version appends is skipped.
 pub(crate) const LONGEST_BODY: usize = 256;
-/// No end may allow more streams.
+/// The most streams that an end may allow.
 pub(crate) const MAX_STREAMS: u32 = 1 << 20;
 /// The versions that this end speaks: lowest and highest.
 pub const VERSIONS: (u16, u16) = (1, 1);
 
-/// 128 random bits, chosen by the trunk's initiator.
+/// A trunk's id: 128 random bits that its initiator chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TrunkId(pub [u8; 16]);
 
-/// 128 random bits that a service chooses at its start. What it knew before is gone.
+/// What a service chooses at its start, 128 bits: by another value the peer learns that its former
+/// state is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Incarnation(pub [u8; 16]);
 
@@ -35,13 +36,13 @@ pub struct Hello {
     pub standing: bool,
     /// The lowest version that the sender speaks.
     pub lowest: u16,
-    /// The highest.
+    /// The highest version that the sender speaks.
     pub highest: u16,
-    /// Which trunk.
+    /// The id of the trunk that the carrier joins.
     pub trunk: TrunkId,
-    /// The number that the carrier has at the sender. ACKs of its frames name it.
+    /// The carrier's number at the sender. ACKs of the sender's frames name it.
     pub carrier: u32,
-    /// What the sender wants it for. It is for small frames if either end says so.
+    /// What the sender wants the carrier for. It is for small frames if either end says so.
     pub purpose: Purpose,
     /// How the sender's sockets control congestion.
     pub congestion: Congestion,
@@ -49,27 +50,26 @@ pub struct Hello {
     pub credit: u32,
     /// Streams that may be opened towards the sender before it allows more.
     pub streams: u32,
-    /// Since which start the sender has been there, if it tells.
+    /// The incarnation of the sender's service, if it tells.
     pub incarnation: Option<Incarnation>,
-    /// Where the sender is reached on each of its rails, if it has several.
+    /// Where the sender is reached on each of its rails; empty if it has one rail only.
     pub addresses: Addresses,
 }
 
 /// What a carrier is for. The end that dials it chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Purpose {
-    /// For all frames.
+    /// The carrier is for all frames.
     #[default]
     Bulk,
-    /// For small frames alone, so that they don't wait behind others in its buffers. It
-    /// carries others only while no carrier for them is live.
+    /// The carrier is for small frames alone, so that they don't wait behind others in its buffers.
+    /// It carries others only while no carrier for them is live.
     Small,
 }
 
 impl Hello {
-    /// The HELLO at the beginning of a carrier, which stays in `bytes`: by it, an end
-    /// finds the trunk that the carrier joins, or makes one. Gives nothing if more bytes
-    /// are needed.
+    /// Reads the HELLO at the beginning of a carrier, and leaves it in `bytes`. By it, an end finds
+    /// the trunk that the carrier joins, or makes one. Returns `None` if more bytes are needed.
     ///
     /// # Errors
     /// If the carrier doesn't begin with a HELLO.
@@ -85,10 +85,9 @@ impl Hello {
         }
     }
 
-    /// The version that both ends speak, the highest.
+    /// The highest version that both ends speak.
     ///
-    /// # Errors
-    /// If there is none.
+    /// # Errors If they have no version in common.
     pub(crate) fn version(&self) -> Result<u16, ProtocolError> {
         let version = self.highest.min(VERSIONS.1);
         if version < self.lowest.max(VERSIONS.0) {

@@ -13,8 +13,8 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// The next frame, taken off the front of `bytes`. A frame that `bytes` has as a
-    /// whole is not copied.
+    /// Takes the next frame off the front of `bytes`. A frame that `bytes` has as a whole is not
+    /// copied. Returns `None` if more bytes are needed.
     pub(crate) fn next(&mut self, bytes: &mut Bytes) -> Result<Option<Frame>, ProtocolError> {
         if self.partial.is_empty() {
             let frame = Frame::decode(bytes)?;
@@ -34,13 +34,13 @@ impl Input {
         Frame::decode(&mut std::mem::take(&mut self.partial).freeze())
     }
 
-    /// Copies up to `count` bytes off the front of `bytes`.
+    /// Moves up to `count` bytes off the front of `bytes`, by a copy.
     fn keep(&mut self, bytes: &mut Bytes, count: usize) {
         let kept = bytes.split_to(count.min(bytes.len()));
         self.partial.extend_from_slice(&kept);
     }
 
-    /// Bytes that wait for the rest of their frame.
+    /// How many bytes wait for the rest of their frame.
     #[cfg(test)]
     fn waiting(&self) -> usize {
         self.partial.len()

@@ -2,15 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-/// Carriers for bulk, if the process may set BBR. Each of several paces by the most that it
-/// ever had of the link. Together they send more than the link carries, and fill its queue.
+/// How many carriers for bulk a busy trunk needs if the process may set BBR. With several, each
+/// paces by the most that it ever had of the link. Together they would send more than the link
+/// carries, and fill its queue.
 const BBR_CARRIERS: usize = 1;
-/// Carriers for bulk otherwise: with fewer than one per busy stream, a trunk over a path
+/// Most carriers for bulk without BBR. With fewer than one per busy stream, a trunk over a path
 /// that loses packets is slower than connections of their own.
 pub(crate) const MOST_CARRIERS: usize = 16;
-/// A need that was is met this long.
+/// For how long a need that is over is still met.
 pub(crate) const NEED_TIME: Duration = Duration::from_secs(60);
-/// Streams with large frames within this time count as busy at once.
+/// Streams that have large frames within this time count as busy at once.
 const AT_ONCE: Duration = Duration::from_millis(100);
 /// A trunk that has carried fewer bytes is young: it may be over before another carrier
 /// is dialed.
@@ -19,9 +20,9 @@ pub(crate) const YOUNG: u64 = 256 << 10;
 /// How the kernel controls congestion of an end's sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Congestion {
-    /// BBR.
+    /// The kernel has BBR for the sockets.
     Bbr,
-    /// Another: loss slows it down.
+    /// The kernel has another congestion control, which loss slows down.
     #[default]
     Other,
 }
@@ -29,9 +30,9 @@ pub enum Congestion {
 /// The carriers that the dialing end should keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
-    /// For bulk: 1 to 16.
+    /// How many carriers for bulk: 1 to 16.
     pub bulk: usize,
-    /// Whether one more for small frames.
+    /// Whether there should be one more carrier, for small frames.
     pub small: bool,
 }
 
@@ -39,35 +40,35 @@ impl Wanted {
     /// What an idle trunk needs.
     pub const LEAST: Self = Self { bulk: 1, small: false };
 
-    /// At least one for bulk on each of so many rails, while the trunk is busy.
+    /// Wants at least one carrier for bulk on each of so many rails, while the trunk is busy.
     pub(crate) fn on_rails(self, rails: usize) -> Self {
         Self { bulk: if self.small { self.bulk.max(rails) } else { self.bulk }, ..self }
     }
 }
 
-/// How many streams were busy at once, and when.
+/// How many streams were busy at once, and when, from which follows what the trunk needs.
 #[derive(Debug, Default)]
 pub(crate) struct Need {
-    /// When so many were last, one more than the index.
+    /// When so many streams were last busy at once: one more than the index.
     last: [Option<Instant>; MOST_CARRIERS],
-    /// The streams over which large frames have come or gone in this interval, and since
-    /// when it lasts.
+    /// How many streams have had large frames in this interval, in either direction.
     at_once: usize,
+    /// When this interval began; `None` before the first.
     since: Option<Instant>,
-    /// Which interval it is.
+    /// The number of this interval, from 1.
     interval: u32,
 }
 
 impl Need {
-    /// So many streams have more data than fits into a frame.
+    /// Notes that so many streams have more data than fits into a frame.
     pub(crate) fn observe(&mut self, busy: usize, now: Instant) {
         if let Some(index) = busy.min(MOST_CARRIERS).checked_sub(1) {
             self.last[index] = Some(now);
         }
     }
 
-    /// A large frame of a stream has come, or gone out. `counted`: in which interval the stream was
-    /// counted last, 0 at first.
+    /// Notes that a large frame of a stream has come, or gone out. `counted` is the interval in
+    /// which the stream was last counted, at first 0.
     pub(crate) fn passed(&mut self, counted: &mut u32, now: Instant) {
         if self.since.is_none_or(|since| since + AT_ONCE <= now) {
             (self.at_once, self.since) = (0, Some(now));
@@ -80,13 +81,13 @@ impl Need {
         }
     }
 
-    /// The most that were busy at once of late.
+    /// The most streams that were busy at once within [`NEED_TIME`].
     fn most(&self, now: Instant) -> usize {
         let of_late = |last: &Option<Instant>| last.is_some_and(|last| now < last + NEED_TIME);
         self.last.iter().rposition(of_late).map_or(0, |index| index + 1)
     }
 
-    /// What a trunk needs that has carried so many bytes.
+    /// The carriers that a trunk needs which has carried so many bytes.
     pub(crate) fn wanted(&self, carried: u64, congestion: Congestion, now: Instant) -> Wanted {
         let busy = if carried < YOUNG { 0 } else { self.most(now) };
         let bulk = match (busy, congestion) {

@@ -9,15 +9,16 @@ use std::time::{Duration, Instant};
 
 use crate::frame::MAX_FRAME;
 
-/// Padding for one carrier at most, in bytes: 100 MB/s over 10 ms.
+/// Most padding for one carrier, in bytes: 100 MB/s over 10 ms.
 pub const MAX_PRIMING: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(crate) struct Priming {
     left: usize,
-    /// PINGs that may be under way.
+    /// How many PINGs may be under way at once.
     window: usize,
-    /// Those that are: what the answer has, when each went out, and as which of so many.
+    /// The PINGs that are under way. Each has the number of its answer, when it went out, and how
+    /// many were under way with it.
     out: VecDeque<(u64, Instant, usize)>,
 }
 
@@ -31,15 +32,17 @@ impl Priming {
         self.left >= MAX_FRAME && self.out.len() < self.window
     }
 
-    /// A PING of [`MAX_FRAME`] bytes goes out.
+    /// Notes that a PING of [`MAX_FRAME`] bytes goes out.
     pub(crate) fn sent(&mut self, nonce: u64, now: Instant) {
         self.left = self.left.saturating_sub(MAX_FRAME);
         self.out.push_back((nonce, now, self.out.len() + 1));
     }
 
-    /// An answer stands for all PINGs before it. Gives how many bytes were under way
-    /// with the last, and in which time it was answered: all of them arrived in that time. If that is more than two round trips without queues,
-    /// `least` each, the pipe is full, and no more is sent.
+    /// Takes in an answer, which stands for all PINGs before it.
+    ///
+    /// Returns how many bytes were under way with the last of them, and in which time it was
+    /// answered. All of these bytes arrived in that time. If it is more than two round trips
+    /// without queues, `least` each, the pipe is full, and no more is sent.
     pub(crate) fn answered(
         &mut self,
         nonce: u64,
@@ -61,7 +64,7 @@ impl Priming {
 mod tests {
     use super::*;
 
-    /// Sends all that may go; gives how many.
+    /// Sends all PINGs that may go; returns how many.
     fn send(priming: &mut Priming, nonce: &mut u64, now: Instant) -> usize {
         let before = *nonce;
         while priming.may_send() {

@@ -4,18 +4,18 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-/// The DATA frames that were sent and aren't acknowledged, by a number that each keeps when
+/// The DATA frames that were sent and aren't acknowledged. Each has a number, which it keeps when
 /// it is sent again.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     next: u64,
     waiting: BTreeSet<u64>,
-    /// Since when the oldest of them waits: since it was sent, or an older one arrived.
+    /// Since when the oldest of them waits: since it was sent, or became the oldest.
     since: Option<Instant>,
 }
 
 impl Progress {
-    /// A frame is sent for the first time; gives its number.
+    /// Notes that a frame is sent for the first time; returns its number.
     pub(crate) fn sent(&mut self, now: Option<Instant>) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -26,7 +26,7 @@ impl Progress {
         number
     }
 
-    /// A frame has arrived, or is of no use any more.
+    /// Notes that a frame has arrived, or is of no use any more.
     pub(crate) fn settled(&mut self, number: u64, now: Option<Instant>) {
         let was_oldest = self.waiting.first() == Some(&number);
         if self.waiting.remove(&number) && was_oldest {

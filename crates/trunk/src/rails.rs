@@ -9,30 +9,31 @@ use std::time::Duration;
 
 use crate::{Purpose, SILENCE};
 
-/// Frames, by how they are treated.
+/// The two kinds of frames, which are treated differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
     /// Control frames, and data of streams that have little of it.
     Small,
-    /// The rest.
+    /// Data of all other streams.
     Bulk,
 }
 
-/// A carrier that is waited for must be faster by this part of the time; while it is
-/// waited for, it need only be faster. So estimates that differ by little don't matter.
+/// The part of the time by which a carrier must be faster to be waited for. Once it is waited for,
+/// it need only be faster. So estimates that differ by little don't matter.
 const MARGIN: f64 = 0.1;
 
-/// A tiny frame waits for the carrier for small frames, unless another would deliver it
-/// in this part of its latency: estimates of busy carriers are too good now and then.
+/// A tiny frame waits for the carrier for small frames, unless another carrier would deliver it in
+/// this part of that one's latency. Estimates of busy carriers are too good now and then.
 const SMALL_FIRST: f64 = 0.5;
-/// Longer ones go over that carrier only if it is as much faster than the others: many
-/// of them at once would fill it, and be slower than over all others together.
+/// Length in bytes of the longest tiny frame. Longer frames go over the carrier for small frames
+/// only if it is faster than the others by the factor of [`SMALL_FIRST`]. Many of them at once
+/// would fill it, and be slower than over all others together.
 const TINY: usize = 2 << 10;
 
-/// What is known of a carrier.
+/// What is known of the way of one carrier.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Path {
-    /// From the end of its queue at this end to the peer, in seconds.
+    /// Seconds from the end of the carrier's queue at this end to the peer.
     pub(crate) latency: f64,
     pub(crate) bytes_per_second: f64,
     /// Bytes that are queued at this end.
@@ -41,55 +42,56 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// When it would begin to deliver more than its backlog, in seconds from now.
+    /// In how many seconds the carrier would begin to deliver more than its backlog.
     fn start(&self) -> f64 {
         self.latency + self.drained()
     }
 
-    /// When its backlog is gone, in seconds from now.
+    /// In how many seconds the carrier's backlog is gone.
     pub(crate) fn drained(&self) -> f64 {
         self.backlog / self.bytes_per_second
     }
 
-    /// When it would have delivered a frame, in seconds from now.
+    /// In how many seconds the carrier would have delivered a frame.
     pub(crate) fn delivers(&self, frame: usize) -> f64 {
         self.start() + frame as f64 / self.bytes_per_second
     }
 
-    /// Until when a frame waits for another carrier at most.
+    /// How long a frame waits at most for another carrier rather than take this one.
     pub(crate) fn patience(&self, frame: usize) -> Duration {
         seconds(self.delivers(frame)).min(SILENCE)
     }
 }
 
-/// What is to be sent.
+/// What is to be sent next.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Next {
     pub(crate) lane: Lane,
-    /// Bytes of the frame.
+    /// Length of the frame in bytes.
     pub(crate) frame: usize,
-    /// Bytes of all streams that wait for frames, this one's among them.
+    /// How many bytes of all streams wait for frames, this stream's among them.
     pub(crate) queued: u64,
-    /// A carrier was refused it before.
+    /// Whether a carrier was refused a frame of this lane before, since one went out last.
     pub(crate) waits: bool,
 }
 
-/// As a duration, however large.
+/// Seconds as a duration; the longest if they are too many.
 pub(crate) fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
-/// What a carrier does with what is next.
+/// Whether a carrier takes the next frame.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Verdict {
     Takes,
-    /// It leaves it to the carriers for bulk.
+    /// The carrier leaves the frame to the carriers for bulk.
     Reserved,
-    /// Others deliver it sooner. If more than so many bytes were queued, it would take it.
+    /// Other carriers deliver the frame sooner. If more than so many bytes were queued, this one
+    /// would take it.
     Waits(f64),
 }
 
-/// Whether a carrier takes what is next, beside the others that might.
+/// Decides whether a carrier takes the next frame, beside the others that might take it.
 pub(crate) fn judge(own: &Path, others: &[Path], next: Next) -> Verdict {
     let margin = if next.waits { 1.0 } else { 1.0 - MARGIN };
     match next.lane {
@@ -99,7 +101,7 @@ pub(crate) fn judge(own: &Path, others: &[Path], next: Next) -> Verdict {
                 Purpose::Small if next.frame <= TINY => SMALL_FIRST,
                 Purpose::Small => 1.0 / SMALL_FIRST,
             };
-            // What is queued takes its time on any of them.
+            // What is queued takes its time on any of the carriers.
             let time = |path: &Path| path.delivers(next.frame) + path.latency * (weight(path) - 1.0);
             match others.iter().all(|other| time(other) >= margin * time(own)) {
                 true => Verdict::Takes,

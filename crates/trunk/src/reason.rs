@@ -10,7 +10,7 @@ macro_rules! reasons {
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Reason {
             $(#[doc = $text] $name,)*
-            /// A code that this version doesn't know.
+            /// A reason whose code this version doesn't know.
             Other(u16),
         }
 
@@ -18,7 +18,7 @@ macro_rules! reasons {
             /// All reasons that have a name.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// The code in the frame.
+            /// The reason's code in the frame.
             pub fn code(self) -> u16 {
                 match self {
                     $(Self::$name => $code,)*
@@ -67,9 +67,9 @@ reasons! {
 /// What a [`Reason`] ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// One carrier. The trunk goes on over others.
+    /// One carrier ends. The trunk goes on over others.
     Carrier,
-    /// The trunk with all its streams.
+    /// The trunk ends with all its streams.
     Trunk,
 }
 
@@ -126,7 +126,7 @@ pub enum ProtocolError {
 }
 
 impl ProtocolError {
-    /// The code for CLOSE.
+    /// The reason for the CLOSE that tells the peer of its error.
     pub fn reason(&self) -> Reason {
         match self {
             Self::UnknownType(_)

@@ -11,11 +11,11 @@ use crate::chunks::Chunks;
 /// The bytes of one direction that have arrived.
 #[derive(Debug, Default)]
 pub(crate) struct Reassembly {
-    /// In order, not read yet.
+    /// Bytes that have arrived in order, and are not read yet.
     pub(crate) ready: Chunks,
     /// The offset behind `ready`.
     next: u64,
-    /// What has arrived behind a hole, by offset. No two touch.
+    /// Bytes that have arrived behind a hole, by offset. No two entries touch.
     beyond: BTreeMap<u64, Chunks>,
 }
 
@@ -30,28 +30,28 @@ impl Reassembly {
         self.beyond.last_key_value().map_or(self.next, |(start, run)| end(*start, run))
     }
 
-    /// The number of holes: each is at least one frame that has not arrived.
+    /// How many holes there are: each is at least one frame that has not arrived.
     pub(crate) fn holes(&self) -> usize {
         self.beyond.len()
     }
 
-    /// Bytes that have arrived and are not read.
+    /// How many bytes have arrived and are not read.
     pub(crate) fn unread(&self) -> usize {
         self.ready.len() + self.beyond.values().map(Chunks::len).sum::<usize>()
     }
 
-    /// Drops all, and takes no more.
+    /// Drops all bytes, and takes no more.
     pub(crate) fn clear(&mut self) {
         self.ready.clear();
         self.beyond.clear();
     }
 
-    /// Takes data at an offset; gives how many bytes of it are new. The caller has checked
-    /// that their sum is in range.
+    /// Takes data at an offset; returns how many bytes of it are new. The caller has checked that
+    /// offset and length together are in range.
     pub(crate) fn insert(&mut self, mut offset: u64, mut data: Bytes) -> u64 {
         let mut new = 0;
         loop {
-            // What is in order already is skipped; each piece may have added to it.
+            // Bytes that are in order already are skipped; each piece may have added to them.
             let known = self.next.saturating_sub(offset).min(data.len() as u64);
             data.advance(known as usize);
             offset += known;
@@ -64,7 +64,7 @@ impl Reassembly {
                 self.ready.push_back(data);
                 return new;
             }
-            // What a run before has already is skipped.
+            // Bytes that a run before has already are skipped.
             let before = self.beyond.range(..=offset).next_back();
             if let Some(known) = before.and_then(|(start, run)| end(*start, run).checked_sub(offset))
                 && known > 0

@@ -11,33 +11,33 @@ use crate::{ProtocolError, StreamId};
 /// Where and how a direction ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct End {
-    /// Its length in bytes.
+    /// The direction's length in bytes.
     pub(crate) offset: u64,
-    /// The code, if it was reset.
+    /// The code of the reset; `None` if the direction ends in order.
     pub(crate) reset: Option<u32>,
 }
 
-/// How far the program has got with it.
+/// How far the program here has got with the direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It reads.
+    /// The program reads.
     Open,
-    /// It has read the end, or the reset.
+    /// The program has read the end, or the reset.
     Finished,
-    /// It takes no more; the peer is told.
+    /// The program takes no more; the peer is told this code.
     Stopped(u32),
 }
 
-/// What has arrived, and what may.
+/// What has arrived of a direction, and how much more may come.
 #[derive(Debug)]
 pub(crate) struct Receiving {
     pub(crate) state: State,
     pub(crate) data: Reassembly,
     pub(crate) window: Window,
     pub(crate) end: Option<End>,
-    /// The program has found nothing to read and waits for an event.
+    /// Whether the program has found nothing to read, and waits for an event.
     pub(crate) waits: bool,
-    /// In which interval the stream was counted as busy last.
+    /// The interval in which the stream was last counted as busy.
     pub(crate) counted: u32,
 }
 
@@ -53,13 +53,13 @@ impl Receiving {
         }
     }
 
-    /// Bytes that the program has read.
+    /// How many bytes the program has read.
     pub(crate) fn read(&self) -> u64 {
         self.data.next() - self.data.ready.len() as u64
     }
 
-    /// Takes in a DATA frame; gives how many bytes are new. The caller has checked that the
-    /// sum of offset and length is in range.
+    /// Takes in a DATA frame; returns how many bytes are new. The caller has checked that the sum
+    /// of offset and length is in range.
     pub(crate) fn take(
         &mut self,
         stream: StreamId,
@@ -85,7 +85,7 @@ impl Receiving {
         Ok(self.data.insert(offset, payload))
     }
 
-    /// Takes in the end of the direction; the same again changes nothing.
+    /// Takes in the end of the direction. The same end again changes nothing.
     pub(crate) fn ends(&mut self, stream: StreamId, end: End) -> Result<(), ProtocolError> {
         if self.state != State::Open {
             return Ok(());
@@ -113,12 +113,12 @@ impl Receiving {
         self.state == State::Open && (!self.data.ready.is_empty() || self.at_end().is_some())
     }
 
-    /// The end, if all bytes before it are read.
+    /// The direction's end, if all bytes before it are read.
     pub(crate) fn at_end(&self) -> Option<End> {
         self.end.filter(|end| self.read() == end.offset)
     }
 
-    /// Whether the program is done with it.
+    /// Whether the program is done with the direction.
     pub(crate) fn is_over(&self) -> bool {
         self.state != State::Open
     }

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-/// Before the first measurement: long enough for any path on earth.
+/// The round trip before the first measurement: long enough for any path on earth.
 pub(crate) const UNKNOWN: Duration = Duration::from_millis(500);
 
-/// The least round trip is forgotten after this time: the path may have changed. In it,
-/// one PING at least finds the carrier without a queue, mostly.
+/// After this time the shortest round trip is forgotten: the path may have changed. Mostly at least
+/// one PING within it finds the carrier without a queue.
 const LEAST_AGE: Duration = Duration::from_secs(60);
 
-/// Round-trip times: smoothed (RFC 6298 section 2, SRTT), and the least of late.
+/// Round-trip times: smoothed (RFC 6298 section 2, SRTT), and the shortest of late.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rtt {
     smoothed: Option<Duration>,
@@ -30,7 +30,7 @@ impl Rtt {
         self.smoothed
     }
 
-    /// The round trip without queues, as far as is known.
+    /// The round trip without queues, as far as it is known.
     pub(crate) fn least(&self) -> Option<Duration> {
         self.least.map(|(least, _)| least)
     }

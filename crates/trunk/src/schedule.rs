@@ -15,48 +15,51 @@ use crate::rails::Lane;
 /// What a stream may send per round, in bytes of frames: one longest frame.
 pub(crate) const QUANTUM: i32 = MAX_FRAME as i32;
 
-/// A stream that has sent more than this within [`LOAD_TIME`] has no small frames: 10
-/// Mb/s. Else one that is drained as fast as it is filled would seem sparse.
+/// A stream that has sent more bytes than this within [`LOAD_TIME_MS`] has no small frames: 10
+/// Mb/s. Otherwise a stream that is drained as fast as it is filled would seem sparse.
 const MOST_LOAD: u32 = 128 << 10;
+/// The time, in ms, over which a stream's load counts.
 const LOAD_TIME_MS: u32 = 100;
 
-/// Where a stream waits.
+/// The list in which a stream waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum List {
-    /// Sparse ones with no more data than one frame.
+    /// Sparse streams with no more data than one frame.
     Small,
-    /// Other sparse ones: the first frames of bulk.
+    /// Other sparse streams: they send the first frames of bulk.
     New,
-    /// The rest, by turns.
+    /// All other streams, which send by turns.
     Old,
 }
 
 /// The place of one stream in the schedule.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Place {
-    /// Where it is among the sparse ones.
+    /// In which list of the sparse ones the stream waits; `None` if in neither.
     sparse: Option<Lane>,
-    /// It is among the others; an entry without data marks the end of its round.
+    /// Whether the stream has an entry among the others. An entry without data marks the end of the
+    /// stream's round.
     old: bool,
-    /// It had no data when its turn came, and none since.
+    /// Whether the stream had no data when its turn came, and has had none since.
     idle: bool,
-    /// Bytes that it may still send in this round.
+    /// How many bytes the stream may still send in this round.
     deficit: i32,
-    /// Bytes that it has sent of late, as of a time in ms.
+    /// Bytes that the stream has sent of late, as of `load_at`.
     load: u32,
+    /// The time of `load`, in ms.
     load_at: u32,
-    /// The slice of time in which it was counted as busy.
+    /// The slice of time in which the stream was counted as busy.
     counted: u32,
 }
 
 impl Place {
-    /// Bytes that it has sent of late: they drain like a leaky bucket.
+    /// Bytes that the stream has sent of late: they drain like a leaky bucket.
     fn load(&self, clock_ms: u32) -> u32 {
         let passed = clock_ms.saturating_sub(self.load_at);
         self.load.saturating_sub(passed.saturating_mul(MOST_LOAD / LOAD_TIME_MS))
     }
 
-    /// The lane for what a stream has, with so many bytes waiting.
+    /// The lane for a stream's data, of which so many bytes wait.
     pub(crate) fn lane(&self, waiting: usize, clock_ms: u32) -> Lane {
         let small = waiting <= MAX_PAYLOAD && self.load(clock_ms) < MOST_LOAD;
         if small { Lane::Small } else { Lane::Bulk }
@@ -69,16 +72,18 @@ pub(crate) struct Schedule {
     small: VecDeque<StreamId>,
     new: VecDeque<StreamId>,
     old: VecDeque<StreamId>,
-    /// Streams that have sent bulk in a slice of [`LOAD_TIME_MS`], counted from 1.
+    /// The last slice of [`LOAD_TIME_MS`], counted from 1, and how many streams have sent bulk in
+    /// it.
     busy: (u32, usize),
 }
 
 impl Schedule {
-    /// A stream has data for a lane. Call it each time that it may have become so.
+    /// Puts a stream that has data for a lane into the schedule. To be called each time that this
+    /// may have become so.
     pub(crate) fn add(&mut self, stream: StreamId, place: &mut Place, lane: Lane) {
         match (place.sparse, lane) {
             (Some(Lane::Small), Lane::Bulk) => {
-                // Its entry among the small ones is void.
+                // The stream's entry among the small ones is void.
                 place.sparse = Some(Lane::Bulk);
                 self.new.push_back(stream);
                 return;
@@ -100,8 +105,8 @@ impl Schedule {
         }
     }
 
-    /// The stream of a lane whose turn it is, if it has data, and where it waits. Call
-    /// [`Self::sent`], or else [`Self::had_none`], before the next.
+    /// The stream at the head of a lane and the list in which it waits; `None` if the lane is
+    /// empty. Call [`Self::sent`] or [`Self::had_none`] before the next call.
     pub(crate) fn head(&self, lane: Lane) -> Option<(List, StreamId)> {
         match lane {
             Lane::Small => self.small.front().map(|stream| (List::Small, *stream)),
@@ -112,7 +117,7 @@ impl Schedule {
         }
     }
 
-    /// Streams that have sent more than small frames of late.
+    /// How many streams have sent more than small frames of late.
     pub(crate) fn busy(&self) -> usize {
         self.busy.1
     }
@@ -125,8 +130,8 @@ impl Schedule {
         }
     }
 
-    /// Drops the entry at the head of a list if it is void, or if the stream has used up
-    /// its round. `true` if another's turn comes.
+    /// Drops the entry at the head of a list if it is void, or if the stream has used up its round.
+    /// Returns whether it is another stream's turn.
     pub(crate) fn turn(&mut self, list: List, place: &mut Place) -> bool {
         if list == List::Small && place.sparse != Some(Lane::Small) {
             self.pop(list);
@@ -149,7 +154,7 @@ impl Schedule {
         true
     }
 
-    /// The stream at the head of a list has sent a frame.
+    /// Notes that the stream at the head of a list has sent a frame.
     pub(crate) fn sent(&mut self, list: List, place: &mut Place, bytes: usize, clock_ms: u32) {
         let slice = clock_ms / LOAD_TIME_MS + 1;
         if self.busy.0 != slice {
@@ -165,7 +170,8 @@ impl Schedule {
         place.load_at = clock_ms;
     }
 
-    /// The stream at the head of a list has no data. `None` as its place: it is gone.
+    /// Notes that the stream at the head of a list has no data. `place` is `None` if the stream is
+    /// gone.
     pub(crate) fn had_none(&mut self, list: List, place: Option<&mut Place>) {
         let (Some(stream), Some(place)) = (self.pop(list), place) else { return };
         if list == List::Old {
@@ -186,7 +192,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Streams with this many bytes to send each.
+    /// Streams that have so many bytes to send each, by their schedule.
     struct Streams {
         schedule: Schedule,
         left: BTreeMap<StreamId, (Place, usize)>,

@@ -7,18 +7,18 @@ use bytes::{Buf as _, Bytes};
 use crate::chunks::Chunks;
 use crate::frame::MAX_PAYLOAD;
 
-/// How the direction stands.
+/// The state of the direction to the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It takes data.
+    /// The direction takes data from the program.
     Open,
-    /// The program has ended it; the end isn't in a frame yet.
+    /// The program has ended the direction; the end isn't in a frame yet.
     Finishing,
-    /// The end is in a frame.
+    /// The direction's end is in a frame.
     Ended,
-    /// This end has reset it, at the offset `next`.
+    /// This end has reset the direction with this code, at the offset `next`.
     Reset(u32),
-    /// The peer takes no more.
+    /// The peer takes no more, for this code.
     Stopped(u32),
 }
 
@@ -27,23 +27,24 @@ pub(crate) enum State {
 pub(crate) struct Piece {
     pub(crate) payload: Bytes,
     pub(crate) end: bool,
-    /// Its number among the frames that wait, once it is in one.
+    /// The piece's number among the frames that wait; `None` before it is in a frame.
     pub(crate) number: Option<u64>,
 }
 
-/// Data to be sent, and what to send again.
+/// The data of a direction that is to be sent, or to be sent again.
 #[derive(Debug)]
 pub(crate) struct Sending {
     pub(crate) state: State,
-    /// Accepted from the program, in no frame yet. All within the credit.
+    /// Bytes that were accepted from the program, and are in no frame yet. All are within the
+    /// credit.
     pub(crate) queue: Chunks,
     /// The offset of the first byte of `queue`.
     next: u64,
-    /// Credit: bytes since the beginning that the peer takes.
+    /// The offset up to which the peer takes bytes: its credit.
     limit: u64,
-    /// More credit follows when the peer's program has read up to here, about.
+    /// The offset up to which the peer's program has read, about, when more credit follows.
     half: u64,
-    /// Pieces of a carrier that was cut, by offset.
+    /// Pieces to be sent again, by offset: their carrier was cut.
     again: BTreeMap<u64, Piece>,
     /// Bytes in `queue`, in `again` and in frames under way.
     pub(crate) held: u64,
@@ -62,17 +63,17 @@ impl Sending {
         }
     }
 
-    /// The offset behind what is in frames.
+    /// The offset behind all bytes that are in frames.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    /// Bytes that the peer takes beyond what was accepted.
+    /// How many bytes the peer takes beyond those that were accepted.
     pub(crate) fn credit(&self) -> u64 {
         self.limit.saturating_sub(self.next + self.queue.len() as u64)
     }
 
-    /// Bytes that may come before the next piece without delay to the next credit.
+    /// How many bytes may go before the next piece without delaying the next credit.
     pub(crate) fn slack(&self) -> u64 {
         match self.half.checked_sub(self.next) {
             None | Some(0) => u64::MAX,
@@ -80,7 +81,7 @@ impl Sending {
         }
     }
 
-    /// Takes in a credit; an older one changes nothing. `true` if it is more.
+    /// Takes in a credit; an older one changes nothing. Returns whether it is more than before.
     pub(crate) fn raise(&mut self, limit: u64) -> bool {
         let more = limit > self.limit;
         if more {
@@ -99,13 +100,13 @@ impl Sending {
         taken
     }
 
-    /// Whether a piece waits.
+    /// Whether a piece waits to be sent.
     pub(crate) fn has_piece(&self) -> bool {
         !self.again.is_empty() || !self.queue.is_empty() || self.state == State::Finishing
     }
 
-    /// Bytes that wait for a frame, if no more than one piece is to be sent again; else
-    /// more than fit into one.
+    /// How many bytes wait for a frame. If more than one piece is to be sent again, returns more
+    /// than fit into a frame.
     pub(crate) fn waiting(&self) -> usize {
         let again = match self.again.len() {
             0 => 0,
@@ -120,8 +121,8 @@ impl Sending {
         !self.again.is_empty()
     }
 
-    /// The next piece of at most `room` bytes and its offset; those to be sent again
-    /// first, as they were.
+    /// Takes the next piece of at most `room` bytes, and its offset. Pieces that are to be sent
+    /// again come first, as they were.
     pub(crate) fn take_piece(&mut self, room: usize) -> Option<(u64, Piece)> {
         if let Some(first) = self.again.first_entry() {
             if first.get().payload.len() > room {
@@ -145,7 +146,7 @@ impl Sending {
         Some((offset, Piece { payload, end, number: None }))
     }
 
-    /// Takes back a piece whose carrier was cut. `false` if it isn't needed any more.
+    /// Takes back a piece whose carrier was cut. Returns `false` if it isn't needed any more.
     pub(crate) fn put_back(&mut self, offset: u64, piece: Piece) -> bool {
         if matches!(self.state, State::Stopped(_)) {
             return false;
@@ -159,15 +160,15 @@ impl Sending {
         self.again.remove(&offset)
     }
 
-    /// Drops what is in no frame: the program has reset the direction. Gives the number
-    /// of bytes. What is in frames still goes out, as TCP's does before a RST.
+    /// Resets the direction for the program: drops what is in no frame. Returns the number of bytes
+    /// dropped. What is in frames still goes out, as TCP's does before a RST.
     pub(crate) fn reset(&mut self, code: u32) -> u64 {
         self.state = State::Reset(code);
         self.drop_queue()
     }
 
-    /// Drops all that isn't under way: the peer takes no more. Gives the number of bytes,
-    /// and the pieces that were to be sent again.
+    /// Stops the direction for the peer, which takes no more: drops all that isn't under way.
+    /// Returns the number of bytes dropped, and the pieces that were to be sent again.
     pub(crate) fn stop(&mut self, code: u32) -> (u64, BTreeMap<u64, Piece>) {
         self.state = State::Stopped(code);
         let pieces = std::mem::take(&mut self.again);

@@ -11,9 +11,9 @@ use crate::sending::{self, Sending};
 pub(crate) struct Due {
     pub(crate) open: bool,
     pub(crate) credit: bool,
-    /// A RESET of the direction to the peer.
+    /// Whether a RESET of the direction to the peer is due.
     pub(crate) reset: bool,
-    /// A RESET of the direction from the peer.
+    /// Whether a RESET of the direction from the peer is due.
     pub(crate) stop: bool,
 }
 
@@ -28,17 +28,17 @@ pub(crate) struct Stream {
     pub(crate) sending: Sending,
     pub(crate) receiving: Receiving,
     pub(crate) due: Due,
-    /// Whether it is in the queue of streams with control frames.
+    /// Whether the stream is in the queue of those with control frames.
     pub(crate) queued: bool,
-    /// Its place among the streams with data.
+    /// The stream's place among those with data.
     pub(crate) place: Place,
-    /// Its frames that are under way: on a carrier and not acknowledged.
+    /// How many of the stream's frames are under way: on a carrier and not acknowledged.
     pub(crate) under_way: u32,
-    /// The program has been refused room, and waits for an event.
+    /// Whether the program was refused room, and waits for an event.
     pub(crate) blocked: bool,
-    /// It waits for memory of the trunk, in the queue for it.
+    /// Whether the stream waits for memory of the trunk, in the queue for it.
     pub(crate) waits_for_memory: bool,
-    /// Its data waits until fewer frames are under way.
+    /// Whether the stream's data waits until fewer frames are under way.
     pub(crate) stalled: bool,
 }
 
@@ -57,13 +57,13 @@ impl Stream {
         }
     }
 
-    /// Whether nothing of it matters to either end any more: later frames for it are
-    /// duplicates.
+    /// Whether the stream matters to neither end any more: later frames for it are duplicates.
     pub(crate) fn is_over(&self) -> bool {
         self.sending.is_over() && self.receiving.is_over() && !self.due.any() && self.under_way == 0
     }
 
-    /// The RESET of the direction to the peer, if it is still of use: code and offset.
+    /// Code and offset for the RESET of the direction to the peer; `None` if it is of no use any
+    /// more.
     pub(crate) fn reset(&self) -> Option<(u32, u64)> {
         match self.sending.state {
             sending::State::Reset(code) => Some((code, self.sending.next())),

@@ -6,34 +6,34 @@ use std::collections::{BTreeSet, HashMap};
 use crate::stream::Stream;
 use crate::{ProtocolError, Role, StreamId};
 
-/// What an id stands for.
+/// What a stream's id stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
     Open,
-    /// It was open; frames for it are duplicates.
+    /// The stream was open; frames for it are duplicates.
     Closed,
-    /// The peer opens it by this frame.
+    /// The peer opens the stream by this frame.
     New,
 }
 
-/// All streams that are open.
+/// All open streams of a trunk, and how many more may be opened.
 #[derive(Debug)]
 pub(crate) struct Table {
     role: Role,
     open: HashMap<StreamId, Box<Stream>>,
-    /// Streams that this end has opened since the beginning.
+    /// How many streams this end has opened since the beginning.
     own: u64,
-    /// Streams that this end may open since the beginning.
+    /// How many streams this end may open since the beginning.
     own_limit: u64,
-    /// Above every index of the peer's streams that was seen.
+    /// One more than the highest index of the peer's streams that was seen.
     peers: u64,
-    /// Below that, not seen: their frames are on another carrier.
+    /// Indices below `peers` that were not seen: their frames are on another carrier.
     missing: BTreeSet<u64>,
-    /// Streams that the peer may open since the beginning.
+    /// How many streams the peer may open since the beginning.
     peers_limit: u64,
-    /// Of the peer's streams, those that are closed.
+    /// How many of the peer's streams are closed.
     peers_closed: u64,
-    /// The peer's streams at once.
+    /// How many streams the peer may have open at once.
     max: u64,
 }
 
@@ -89,7 +89,7 @@ impl Table {
         Ok(if new { Known::New } else { Known::Closed })
     }
 
-    /// Takes in a stream that `find` has called new.
+    /// Adds a stream that [`find`](Self::find) has called new.
     pub(crate) fn insert(&mut self, stream: StreamId, state: Stream) {
         let index = stream.index();
         if index >= self.peers {
@@ -103,8 +103,7 @@ impl Table {
 
     /// Opens a stream of this end.
     ///
-    /// # Errors
-    /// The limit, if it is reached.
+    /// # Errors The number of streams that this end may open, if it is reached.
     pub(crate) fn open(&mut self, state: Stream) -> Result<StreamId, u64> {
         if self.own >= self.own_limit {
             return Err(self.own_limit);
@@ -115,15 +114,15 @@ impl Table {
         Ok(stream)
     }
 
-    /// Takes in how many streams this end may open. `true` if it is more.
+    /// Takes in how many streams this end may open. Returns whether that is more than before.
     pub(crate) fn allow(&mut self, limit: u64) -> bool {
         let more = limit > self.own_limit;
         self.own_limit = self.own_limit.max(limit);
         more
     }
 
-    /// Forgets a stream that is over. `true` if the peer is to be told that it may open
-    /// more: when half of its streams are used up.
+    /// Forgets a stream that is over. Returns whether the peer is to be told that it may open more,
+    /// which is due when half of its streams are used up.
     pub(crate) fn remove(&mut self, stream: StreamId) -> bool {
         if self.open.remove(&stream).is_none() || stream.opener() == self.role {
             return false;
@@ -137,12 +136,12 @@ impl Table {
         due
     }
 
-    /// Streams that the peer may open since the beginning.
+    /// How many streams the peer may open since the beginning.
     pub(crate) fn peers_limit(&self) -> u64 {
         self.peers_limit
     }
 
-    /// Forgets all.
+    /// Forgets all streams.
     pub(crate) fn clear(&mut self) {
         self.open = HashMap::new();
         self.missing.clear();

@@ -26,26 +26,27 @@ pub use commands::Direction;
 pub use moved::Moved;
 pub use status::{CarrierStatus, Status};
 
-/// DATA frames that an end may have under way at once: sent or to be sent again, and
-/// not acknowledged. So the peer has no more holes in the data of all streams.
+/// Most DATA frames that an end may have under way: sent or to be sent again, and not acknowledged.
+/// So the peer has no more holes in the data of all streams.
 pub const MAX_UNDER_WAY: usize = 1 << 15;
 
-/// Counted frames that a carrier may have under way. A peer that acknowledges none gets
-/// no more, so this end remembers no more.
+/// Most counted frames that a carrier may have under way. A peer that acknowledges none gets no
+/// more, so this end remembers no more.
 const MAX_COUNTED: usize = 2 * MAX_UNDER_WAY;
 
-/// Acknowledgements of carriers that have ended which wait for another carrier.
+/// Most acknowledgements for carriers that have ended which wait for another carrier.
 const MAX_LAST_ACKS: usize = 64;
 
-/// A queue that is empty keeps room for this many entries.
+/// For how many entries an empty queue keeps room.
 const KEPT: usize = 1 << 10;
 
-/// Carriers that had room, and were refused a frame, for others would deliver it sooner.
+/// What is known of carriers that had room and were refused a frame of a lane, since others would
+/// deliver it sooner.
 #[derive(Debug, Clone, Copy, Default)]
 struct Refused {
-    /// When the first was, since such a frame went out last.
+    /// When the first was refused since a frame of the lane last went out; `None` if none was.
     since: Option<Instant>,
-    /// When to ask one again.
+    /// When to ask a refused carrier again.
     again: Option<Instant>,
 }
 
@@ -82,40 +83,41 @@ pub struct Trunk {
     stalled: Vec<StreamId>,
     /// Streams with control frames to be sent.
     control: VecDeque<StreamId>,
-    /// The peer is to be told how many streams it may open.
+    /// Whether the peer is to be told how many streams it may open.
     streams_due: bool,
-    /// Streams that wait for memory, the longest first.
+    /// Streams that wait for memory, in the order in which they began to wait.
     waiting: VecDeque<StreamId>,
-    /// Bytes accepted from the program and not acknowledged.
+    /// Bytes that were accepted from the program and are not acknowledged.
     held: u64,
-    /// DATA frames under way or to be sent again.
+    /// How many DATA frames are under way or to be sent again.
     under_way: usize,
-    /// Holes in the data of all streams.
+    /// How many holes the data of all streams has.
     holes: usize,
-    /// Counts of carriers that have ended: (the peer's number, frames).
+    /// ACKs for carriers that have ended: their numbers at the peer, and their counts of frames.
     last_acks: VecDeque<(u32, u64)>,
     events: VecDeque<Event>,
-    /// The program was refused an open.
+    /// Whether the program was refused to open a stream.
     open_refused: bool,
     nonce: u64,
-    /// The latest time that any call has told.
+    /// The time that the latest call has told.
     seen: Option<Instant>,
-    /// The first of them.
+    /// The time that the first call has told.
     begun: Option<Instant>,
-    /// Frames of each lane that carriers with room were refused.
+    /// What is known of refused carriers, for each lane.
     refused: [Refused; 2],
-    /// What each stream may queue at least, so that all carriers are used.
+    /// How many bytes each stream may queue at least, so that all carriers are used.
     deep_queue: usize,
     need: Need,
-    /// Bytes of streams that were acknowledged, or have come.
+    /// Bytes of streams that were acknowledged, or have come, in all.
     carried: u64,
     progress: Progress,
-    /// What carriers have carried of streams since it was taken last.
+    /// What carriers have carried of streams since [`take_moved`](Self::take_moved) was last
+    /// called.
     moved: Vec<Moved>,
 }
 
 impl Trunk {
-    /// A trunk without carriers. Bounds that no HELLO may have are made such.
+    /// A trunk without carriers. Bounds that no HELLO may have are brought into range.
     pub fn new(mut config: Config) -> Self {
         config.initial_credit = config.initial_credit.max(1);
         config.max_streams = config.max_streams.min(crate::hello::MAX_STREAMS);
@@ -150,7 +152,7 @@ impl Trunk {
         }
     }
 
-    /// What has happened since, in order.
+    /// The next thing that has happened, in order; `None` if there is none.
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.events.pop_front();
         if event.is_none() {
@@ -172,8 +174,8 @@ impl Trunk {
         self.carriers.values().filter_map(|carrier| carrier.rtt.measured()).min()
     }
 
-    /// Since when the oldest data waits that was sent and isn't acknowledged, whatever else
-    /// has arrived meanwhile; `None` if there is none.
+    /// Since when the oldest data waits that was sent and isn't acknowledged, whatever else has
+    /// arrived meanwhile. `None` if no data waits.
     pub fn waits_since(&self) -> Option<Instant> {
         self.progress.since()
     }
@@ -184,7 +186,8 @@ impl Trunk {
         PING_BUSY + SILENCE + 2 * longest.unwrap_or(UNKNOWN)
     }
 
-    /// Data waits for what comes over the longest carrier, so windows follow that one.
+    /// The round trips by which windows grow. Data waits for what comes over the longest carrier,
+    /// so windows follow that one.
     fn rtts(&self) -> Rtts {
         let live = |carrier: &&Carrier| carrier.state == CarrierState::Live;
         let least = self.carriers.values().filter(live).filter_map(|carrier| carrier.rtt.least());
@@ -192,13 +195,13 @@ impl Trunk {
         Rtts { smoothed: smoothed.unwrap_or(UNKNOWN), least: least.min().unwrap_or(UNKNOWN) }
     }
 
-    /// Takes note of the time.
+    /// Notes the time that a call tells.
     fn see(&mut self, now: Instant) {
         self.begun.get_or_insert(now);
         self.seen = Some(now);
     }
 
-    /// Time since the first call, in ms; it wraps after 49 days, which does no harm.
+    /// Time since the first call, in ms. It wraps after 49 days, which does no harm.
     fn clock_ms(&self) -> u32 {
         match (self.begun, self.seen) {
             (Some(begun), Some(seen)) => seen.saturating_duration_since(begun).as_millis() as u32,
@@ -212,7 +215,7 @@ impl Trunk {
         Stream::new(peers_credit, self.config.initial_credit, self.seen)
     }
 
-    /// Puts a stream into the queue for control frames, if it has any.
+    /// Puts a stream into the queue for control frames, if any of its are due.
     fn queue_control(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get(id)
             && stream.due.any()
@@ -234,7 +237,8 @@ impl Trunk {
         }
     }
 
-    /// Bytes are acknowledged, or of no use any more: tells writers that were refused.
+    /// Notes that bytes and frames are acknowledged, or of no use any more. Tells writers that were
+    /// refused, if there is room by now.
     fn release(&mut self, bytes: u64, frames: usize) {
         self.held -= bytes;
         self.under_way -= frames;
@@ -262,12 +266,12 @@ impl Trunk {
         }
     }
 
-    /// What a stream may queue.
+    /// How many bytes a stream may queue.
     fn stream_queue(&self) -> usize {
         self.config.stream_queue.max(self.deep_queue)
     }
 
-    /// Tells a writer that was refused, if there is room by now.
+    /// Tells a writer that was refused, if the stream has room by now.
     fn wake_writer(&mut self, id: StreamId) {
         let half = self.stream_queue() / 2;
         if let Some(stream) = self.streams.get(id)
@@ -281,7 +285,7 @@ impl Trunk {
         }
     }
 
-    /// Tells a reader that has found nothing, if there is something by now.
+    /// Tells a reader that has found nothing, if the stream has something by now.
     fn wake_reader(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get(id)
             && stream.receiving.waits

@@ -18,7 +18,7 @@ const STREAMS: usize = 10_000;
 const MS: Duration = Duration::from_millis(1);
 
 thread_local! {
-    /// Bytes that this thread has allocated and not freed: tests run side by side.
+    /// How many bytes this thread has allocated and not freed: tests run side by side.
     static HELD: Cell<isize> = const { Cell::new(0) };
 }
 
@@ -125,8 +125,8 @@ fn receiver(credit: u32) -> (Trunk, isthmus_trunk::CarrierId, std::time::Instant
     (trunk, carrier, now)
 }
 
-/// Gives data to each stream, cut as a peer likes it, in records of 16 KiB of which each
-/// frame is a part; nothing is read. Gives memory per byte of credit.
+/// Gives data to each stream, cut as a peer likes it, in records of 16 KiB of which each frame is a
+/// part. Nothing is read. Returns memory per byte of credit.
 fn memory_per_byte(name: &str, streams: u64, credit: u32, offsets: impl Fn(u64) -> Vec<(u64, usize)>) -> f64 {
     let (mut trunk, carrier, now) = receiver(credit);
     let before = held();

@@ -13,8 +13,7 @@ use crate::{Congestion, Hello, ProtocolError, Purpose, Reason, Role, Scope};
 
 /// The whole length of the frame that begins with this head.
 ///
-/// # Errors
-/// If type, flags or length are none of version 1.
+/// # Errors If type, flags or length aren't those of a frame of version 1.
 pub(crate) fn frame_length(head: [u8; HEAD]) -> Result<usize, ProtocolError> {
     let [kind, flags, high, low] = head;
     let length = usize::from(u16::from_be_bytes([high, low]));
@@ -26,7 +25,7 @@ pub(crate) fn frame_length(head: [u8; HEAD]) -> Result<usize, ProtocolError> {
         CREDIT => (FLAG_STREAMS, 16..=16),
         RESET => (FLAG_STOP, 20..=20),
         ACK => (0, 12..=12),
-        // What follows the nonce is skipped: it is there to be sent.
+        // Padding follows the nonce and is skipped: it is there to be sent.
         PING => (FLAG_ANSWER, 8..=MAX_FRAME - HEAD),
         CLOSE => (FLAG_TRUNK, 2..=2 + MAX_TEXT),
         other => return Err(ProtocolError::UnknownType(other)),
@@ -41,11 +40,10 @@ pub(crate) fn frame_length(head: [u8; HEAD]) -> Result<usize, ProtocolError> {
 }
 
 impl Frame {
-    /// Takes the frame at the beginning of `bytes` off them. Gives nothing if more bytes
-    /// are needed. The payload of DATA is a part of `bytes`, not a copy.
+    /// Takes a frame off the beginning of `bytes`. Returns `None` if more bytes are needed. The
+    /// payload of DATA is a part of `bytes`, not a copy.
     ///
-    /// # Errors
-    /// If it is no frame of version 1.
+    /// # Errors If the bytes are no frame of version 1.
     pub fn decode(bytes: &mut Bytes) -> Result<Option<Self>, ProtocolError> {
         let Some(head) = bytes.first_chunk::<HEAD>() else { return Ok(None) };
         let [kind, flags, ..] = *head;

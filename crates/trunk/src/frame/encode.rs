@@ -9,11 +9,11 @@ use super::{
 use crate::hello::MAGIC;
 use crate::{Congestion, Hello, Purpose, Role, Scope};
 
-/// The longest frame without its payload: HELLO.
+/// Length in bytes of the longest frame without its payload: HELLO.
 const LONGEST: usize = HEAD + crate::hello::BODY_WITH_INCARNATION;
 
-/// A frame as bytes: what stands before the payload, and the payload itself, which is
-/// not copied. For vectored writing, or to be put into a buffer.
+/// A frame as bytes: what stands before the payload, and the payload itself, which is not copied.
+/// It can be written by vectored writing, or put into a buffer.
 #[derive(Debug, Clone)]
 pub struct Encoded {
     front: [u8; LONGEST],
@@ -34,7 +34,7 @@ impl Encoded {
         self
     }
 
-    /// Fills in the length of the body, which is below 2^14.
+    /// Fills in the length of the frame's body, which is below 2^14.
     fn finish(mut self, payload: Bytes) -> Self {
         self.payload = payload;
         debug_assert!(self.len() <= MAX_FRAME, "the payload is too long");
@@ -43,19 +43,19 @@ impl Encoded {
         self
     }
 
-    /// A PING with so much padding that the frame is as long as may be.
+    /// Gives a PING as much padding as makes its frame the longest.
     pub(crate) fn padded(self) -> Self {
         static PADDING: [u8; MAX_FRAME] = [0; MAX_FRAME];
         let padding = Bytes::from_static(&PADDING[..MAX_FRAME - self.length]);
         self.finish(padding)
     }
 
-    /// What stands before the payload.
+    /// The bytes of the frame that stand before the payload.
     pub fn front(&self) -> &[u8] {
         &self.front[..self.length]
     }
 
-    /// The payload of DATA, the text of CLOSE; else empty.
+    /// The payload of DATA, or the text of CLOSE; empty for other frames.
     pub fn payload(&self) -> &Bytes {
         &self.payload
     }
@@ -148,7 +148,7 @@ fn encode_hello(kind: u8, hello: &Hello) -> Encoded {
         .finish(addresses)
 }
 
-/// The text, cut to what CLOSE may have, at a character's end.
+/// The text, cut at a character's end to what CLOSE may have.
 fn cut(text: &str) -> &str {
     let mut end = text.len().min(MAX_TEXT);
     while !text.is_char_boundary(end) {

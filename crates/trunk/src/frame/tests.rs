@@ -33,7 +33,7 @@ fn addresses() -> Addresses {
     ["198.51.100.1:7740", "198.51.100.2:7741"].iter().map(|address| address.parse().unwrap()).collect()
 }
 
-/// Type, flags and length stand apart from the fields of the body.
+/// In the expected bytes, type, flags and length stand apart from the fields of the body.
 #[test]
 fn layouts() {
     let stream = StreamId(0x0102);

@@ -9,16 +9,16 @@ use crate::{CarrierId, CarrierState, Ended, Event, Frame, Purpose, Reason, Scope
 /// Why a carrier can't join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
-    /// There are as many as the configuration allows, and none of them is silent.
+    /// The trunk has as many carriers as its configuration allows, and none of them is silent.
     #[error("the trunk has {0} carriers, as many as it may")]
     TooMany(usize),
-    /// The trunk has ended.
+    /// The trunk has ended, so it takes no carriers.
     #[error("the trunk has ended")]
     Ended,
 }
 
 impl Trunk {
-    /// A carrier is connected. If there are as many as may be, the one that is silent
+    /// Adds a carrier that is connected. If there are as many as may be, the carrier that is silent
     /// longest is done.
     ///
     /// # Errors
@@ -27,11 +27,10 @@ impl Trunk {
         self.carrier_joined_for(Purpose::Bulk, now)
     }
 
-    /// The same for a carrier that this end has dialed for a purpose. The other end learns
-    /// of it by HELLO.
+    /// Adds a carrier that this end has dialed for a purpose. The other end learns the purpose by
+    /// HELLO.
     ///
-    /// # Errors
-    /// If there are too many, or the trunk has ended.
+    /// # Errors If there are too many carriers, or the trunk has ended.
     pub fn carrier_joined_for(&mut self, purpose: Purpose, now: Instant) -> Result<CarrierId, JoinError> {
         if self.ended.is_some() {
             return Err(JoinError::Ended);
@@ -55,15 +54,15 @@ impl Trunk {
         Ok(id)
     }
 
-    /// A carrier's pipe is closed at this end, or broken. What was under way on it goes
-    /// over others. The id is forgotten.
+    /// To be called when a carrier's pipe is closed at this end, or broken. What was under way on
+    /// it goes over others. The id is forgotten.
     pub fn carrier_ended(&mut self, id: CarrierId) {
         self.finish_carrier(id, None, None);
         self.carriers.remove(&id);
     }
 
-    /// A carrier is to end in order: it gets no more data and is done when the peer has
-    /// acknowledged what is under way, or after [`LEAVE_TIMEOUT`].
+    /// Has a carrier end in order. It gets no more data, and is done when the peer has acknowledged
+    /// what is under way, or after [`LEAVE_TIMEOUT`].
     pub fn leave(&mut self, id: CarrierId, now: Instant) {
         let Some(carrier) = self.carriers.get_mut(&id) else { return };
         match carrier.state {
@@ -112,8 +111,8 @@ impl Trunk {
         }
     }
 
-    /// Nothing is heard over a carrier: its frames go over others. They stay counted
-    /// here, in case that they are acknowledged after all.
+    /// Notes that nothing is heard over a carrier: its frames go over others. They stay counted on
+    /// it, in case that they are acknowledged after all.
     fn on_silent(&mut self, id: CarrierId) {
         let Some(carrier) = self.carriers.get_mut(&id) else { return };
         if carrier.state == CarrierState::Leaving {
@@ -128,7 +127,7 @@ impl Trunk {
         }
     }
 
-    /// A carrier is done: `why` is told to the program, `close` to the peer.
+    /// Has a carrier be done. The program is told `why`, the peer `close`.
     pub(super) fn finish_carrier(
         &mut self,
         id: CarrierId,
@@ -161,8 +160,8 @@ impl Trunk {
         }
     }
 
-    /// Marks a frame to be sent again over any carrier. Gives what stays counted on its
-    /// old one, should that live on.
+    /// Has a frame be sent again over any carrier. Returns what stays counted for it on its old
+    /// carrier, should that live on.
     fn send_again(&mut self, carrier: CarrierId, sent: Sent) -> Sent {
         if let Sent::Data(stream, _, piece) = &sent {
             self.note_moved((*stream, carrier), (-(piece.payload.len() as i64), 0));
@@ -207,8 +206,7 @@ impl Trunk {
         }
     }
 
-    /// Ends the trunk with all its streams. `close` is told to the peer, over every
-    /// carrier.
+    /// Ends the trunk with all its streams. The peer is told `close`, over every carrier.
     pub(super) fn end(&mut self, why: Ended, close: Option<(Reason, String)>) {
         if self.ended.is_some() {
             return;

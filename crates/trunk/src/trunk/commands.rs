@@ -1,4 +1,4 @@
-//! What the program that embeds the trunk wants.
+//! The commands of the program that embeds the trunk.
 
 use std::time::Instant;
 
@@ -10,12 +10,12 @@ use crate::sending;
 use crate::stream::Stream;
 use crate::{Ended, OpenError, Read, Reason, StreamError, StreamId};
 
-/// A direction of a stream.
+/// One of the two directions of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// From this end.
+    /// The direction from this end to the peer.
     ToPeer,
-    /// To this end.
+    /// The direction from the peer to this end.
     FromPeer,
 }
 
@@ -45,8 +45,8 @@ impl Trunk {
         }
     }
 
-    /// Bytes that [`write`](Self::write) would take: as far as the peer's credit, the
-    /// stream's queue and the trunk's memory allow. If there are none,
+    /// How many bytes [`write`](Self::write) would take: as far as the peer's credit, the stream's
+    /// queue and the trunk's memory allow. If it is none,
     /// [`Event::Writable`](crate::Event::Writable) follows.
     ///
     /// # Errors
@@ -73,9 +73,9 @@ impl Trunk {
         Ok(room as usize)
     }
 
-    /// Takes bytes off the front of `data`, as many as there is room for, and gives
-    /// their number. If any are left, [`Event::Writable`](crate::Event::Writable)
-    /// follows. Large pieces are not copied.
+    /// Takes bytes off the front of `data`, as many as there is room for, and returns their number.
+    /// If any are left, [`Event::Writable`](crate::Event::Writable) follows. Large pieces are not
+    /// copied.
     ///
     /// # Errors
     /// If the direction takes no data.
@@ -113,9 +113,11 @@ impl Trunk {
         Ok(())
     }
 
-    /// Ends a direction early. To the peer: what is in no frame yet is dropped, and
-    /// nothing happens if its end is in a frame. From the peer: what has come is
-    /// dropped, and the peer is told to send no more. The code is the program's own.
+    /// Ends a direction early, with a code of the program's own.
+    ///
+    /// To the peer: what is in no frame yet is dropped, and nothing happens if the direction's end
+    /// is in a frame. From the peer: what has come is dropped, and the peer is told to send no
+    /// more.
     ///
     /// # Errors
     /// If the stream is gone.
@@ -168,9 +170,9 @@ impl Trunk {
         Ok(reset.map_or(Read::End, Read::Reset))
     }
 
-    /// The bytes that have come and are not read, in pieces, for vectored writing;
-    /// [`consume`](Self::consume) takes them off. When there are none, call
-    /// [`read`](Self::read): it tells whether more follow.
+    /// The bytes that have come and are not read, in pieces, for vectored writing.
+    /// [`consume`](Self::consume) takes them off. When there are none, call [`read`](Self::read):
+    /// it tells whether more follow.
     pub fn peek(&self, id: StreamId) -> impl Iterator<Item = &Bytes> {
         self.streams.peek(id).into_iter().flat_map(|stream| stream.receiving.data.ready.iter())
     }
@@ -186,7 +188,7 @@ impl Trunk {
         Ok(())
     }
 
-    /// The program has read bytes: the peer may get credit for more.
+    /// Gives the peer credit for more after the program has read bytes, if that is due.
     fn on_read(&mut self, id: StreamId, now: Instant) {
         self.see(now);
         let rtts = self.rtts();

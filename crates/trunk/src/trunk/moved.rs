@@ -1,25 +1,25 @@
-//! Which carrier has carried what of each stream, for the account of those who use it.
+//! Which carrier has carried what of each stream, for the account of the embedding.
 
 use super::Trunk;
 use crate::sending::Piece;
 use crate::{CarrierId, StreamId};
 
-/// What a carrier has carried of a stream.
+/// What a carrier has carried of a stream since that was last taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moved {
-    /// The stream.
+    /// The stream whose bytes were carried.
     pub stream: StreamId,
-    /// The carrier.
+    /// The carrier that carried them.
     pub carrier: CarrierId,
-    /// Bytes that this end has put into it; less than 0 if it gave back more, to be sent
-    /// again elsewhere.
+    /// Bytes that this end has put into the carrier. Less than 0 if the carrier gave back more, to
+    /// be sent again over others.
     pub sent: i64,
-    /// Bytes that came over it for the first time.
+    /// Bytes that came over the carrier for the first time.
     pub received: u64,
 }
 
 impl Trunk {
-    /// What carriers have carried since this was called last, with
+    /// What carriers have carried since this was last called, with
     /// [`Config::notes_moved`](crate::Config::notes_moved).
     pub fn take_moved(&mut self) -> Vec<Moved> {
         std::mem::take(&mut self.moved)
@@ -43,7 +43,7 @@ impl Trunk {
         }
     }
 
-    /// A piece has arrived, or is of no use any more.
+    /// Notes that a piece has arrived, or is of no use any more.
     pub(super) fn settled(&mut self, piece: &Piece) {
         if let Some(number) = piece.number {
             self.progress.settled(number, self.seen);

@@ -8,19 +8,19 @@ use crate::priming::Priming;
 use crate::rails::{self, Lane, Path, Verdict};
 use crate::{CarrierId, CarrierState, Congestion, Encoded, Frame, Measured, SILENCE, Wanted};
 
-/// A carrier that is refused a frame for its backlog is asked again no sooner than this.
+/// Shortest time after which a carrier that was refused a frame for its backlog is asked again.
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
 
-/// A slow or far carrier is of use only for a message of some size, and nobody knows
-/// the size of a message but by what is queued of it. So streams may queue as much as
-/// would make that carrier take frames, and this part more,
+/// By which factor streams may queue more than would make a slow or far carrier take frames. Such a
+/// carrier is of use only for a message of some size. The size of a message is known only by how
+/// much of it is queued.
 const QUEUED_MORE: f64 = 1.5;
-/// but each no more than this.
+/// Most bytes that each stream may queue for that.
 const DEEPEST_QUEUE: usize = 4 << 20;
 
 impl Trunk {
-    /// Takes in what the embedding has measured of a carrier. Call it while the carrier is
-    /// busy, each round trip or each 50 ms. It changes which carrier gets the next frame.
+    /// Takes in what the embedding has measured of a carrier. Call this while the carrier is busy,
+    /// each round trip or each 50 ms. It changes which carrier gets the next frame.
     pub fn carrier_measured(&mut self, id: CarrierId, measured: Measured, now: Instant) {
         self.see(now);
         if let Some(carrier) = self.carriers.get_mut(&id) {
@@ -29,8 +29,8 @@ impl Trunk {
     }
 
     /// Lets the congestion window of a carrier grow, by padding of up to
-    /// [`MAX_PRIMING`](crate::MAX_PRIMING) bytes, while the trunk has nothing to send.
-    /// Call it when a carrier has joined, and before a burst after idle.
+    /// [`MAX_PRIMING`](crate::MAX_PRIMING) bytes, while the trunk has nothing to send. Call this
+    /// when a carrier has joined, and before a burst after idle.
     pub fn prime(&mut self, id: CarrierId) {
         if let Some(carrier) = self.carriers.get_mut(&id) {
             carrier.priming = Some(Priming::new());
@@ -52,8 +52,8 @@ impl Trunk {
         Some(Frame::Ping { answer: false, nonce: self.nonce }.encode().padded())
     }
 
-    /// How many carriers the end that dials should keep. More are wanted at once when
-    /// streams become busy in either direction, fewer after a minute of less need.
+    /// How many carriers the end that dials should keep. More are wanted at once when streams
+    /// become busy in either direction, and fewer after a minute of less need.
     pub fn wanted(&self, now: Instant) -> Wanted {
         let both = [Some(self.config.congestion), self.peer.map(|(hello, _)| hello.congestion)];
         let slowed = both.contains(&Some(Congestion::Other));
@@ -65,10 +65,11 @@ impl Trunk {
         Wanted { bulk: bulk.min(most), small }
     }
 
-    /// Whether a carrier takes the next frame of a lane. If not, there is another that
-    /// does, or a time at which this one is to be asked again. So many
-    /// bytes of its stream may come before the frame without harm: the stream gets no
-    /// credit before the frame has been read.
+    /// Whether a carrier takes the next frame of a lane. If not, there is another that does, or a
+    /// time at which this one is to be asked again.
+    ///
+    /// `slack` bytes of the frame's stream may come before the frame without harm: the stream gets
+    /// no credit before the frame has been read.
     pub(super) fn takes(
         &mut self,
         id: CarrierId,
@@ -118,7 +119,7 @@ impl Trunk {
         false
     }
 
-    /// A frame of a lane has gone out.
+    /// Notes that a frame of a lane has gone out.
     pub(super) fn went_out(&mut self, lane: Lane) {
         self.refused[lane as usize] = Refused { since: None, ..self.refused[lane as usize] };
     }

@@ -12,9 +12,11 @@ use crate::table::Known;
 use crate::{CarrierId, CarrierState, Ended, Event, Frame, Hello, ProtocolError, Purpose, Scope, StreamId};
 
 impl Trunk {
-    /// Takes in what a carrier has delivered, in whatever pieces. Whole frames are not
-    /// copied: a payload stays a part of `bytes`. Hand over buffers of 16 KiB at most,
-    /// such as TLS records: a payload of half that may hold all of its buffer.
+    /// Takes in what a carrier has delivered, in whatever pieces. Whole frames are not copied: a
+    /// payload stays a part of `bytes`.
+    ///
+    /// Hand over buffers of 16 KiB at most, such as TLS records: a payload of half a buffer's
+    /// length may hold all of the buffer.
     pub fn receive(&mut self, id: CarrierId, mut bytes: Bytes, now: Instant) {
         self.see(now);
         loop {
@@ -48,7 +50,8 @@ impl Trunk {
         }
     }
 
-    /// Before its HELLO, a carrier can't hurt the trunk.
+    /// Ends the trunk, since the peer has broken a rule over a carrier. Before its HELLO, a carrier
+    /// can't hurt the trunk, so only the carrier ends.
     fn on_broken(&mut self, id: CarrierId, error: ProtocolError) {
         let known = self.carriers.get(&id).is_some_and(|carrier| carrier.peers_number.is_some());
         let (reason, text) = (error.reason(), error.to_string());
@@ -156,8 +159,8 @@ impl Trunk {
         Ok(())
     }
 
-    /// Whether the stream is open, opened by this frame maybe. If not, it is closed, and
-    /// the frame a duplicate.
+    /// Whether the stream is open; this frame may open it. If not, it is closed, and the frame a
+    /// duplicate.
     fn find_or_insert(&mut self, id: StreamId) -> Result<bool, ProtocolError> {
         let known = self.streams.find(id)?;
         if known == Known::New {
@@ -200,7 +203,8 @@ impl Trunk {
         Ok(())
     }
 
-    /// Data or an end has arrived: no credit is due beyond the end.
+    /// Follows up on data or an end that has arrived: wakes the reader, and gives no credit beyond
+    /// the end.
     fn on_arrived(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get(id)
             && let Some(end) = stream.receiving.end
@@ -214,7 +218,7 @@ impl Trunk {
         self.wake_reader(id);
     }
 
-    /// The peer sends no more on a stream than what it had sent before.
+    /// Takes in a RESET by which the peer sends no more on a stream than it had sent before.
     fn on_reset(&mut self, id: StreamId, code: u32, offset: u64) -> Result<(), ProtocolError> {
         in_range(id, offset)?;
         if !self.find_or_insert(id)? {
@@ -230,7 +234,7 @@ impl Trunk {
         Ok(())
     }
 
-    /// The peer takes no more data on a stream.
+    /// Takes in a RESET by which the peer takes no more data on a stream.
     fn on_stop(&mut self, id: StreamId, code: u32) -> Result<(), ProtocolError> {
         if !self.find_or_insert(id)? {
             return Ok(());
@@ -256,7 +260,7 @@ impl Trunk {
         }
     }
 
-    /// A carrier is shown to work in both directions.
+    /// Notes that a carrier is shown to work in both directions.
     fn on_proof(&mut self, id: CarrierId, now: Instant) {
         if self.carriers.get_mut(&id).is_some_and(|carrier| carrier.prove(now)) {
             self.events.push_back(Event::CarrierLive(id));
@@ -298,7 +302,7 @@ impl Trunk {
         Ok(())
     }
 
-    /// One counted frame is in the peer's memory.
+    /// Notes that a counted frame is in the peer's memory.
     fn on_acknowledged(&mut self, sent: Sent) {
         let (id, arrived) = match sent {
             Sent::Streams | Sent::Forgotten => return,
@@ -310,7 +314,7 @@ impl Trunk {
             Sent::Moved(id, offset) => {
                 let Some(stream) = self.streams.get(id) else { return };
                 let Some(piece) = stream.sending.cancel(offset) else { return };
-                // It was to be sent again, and isn't under way.
+                // The frame was to be sent again, and isn't under way.
                 stream.under_way += 1;
                 self.settled(&piece);
                 (id, Some(piece))
@@ -328,7 +332,7 @@ impl Trunk {
     }
 }
 
-/// Offsets and limits are below 2^62.
+/// Checks that an offset or limit is below 2^62.
 fn in_range(stream: StreamId, value: u64) -> Result<(), ProtocolError> {
     if value < MAX_OFFSET { Ok(()) } else { Err(ProtocolError::TooLarge { stream, value }) }
 }

@@ -10,43 +10,43 @@ use crate::{Addresses, CarrierId, CarrierState, Congestion, Incarnation, Purpose
 pub struct Status {
     /// Streams that are open, or not over in both directions.
     pub streams: usize,
-    /// Bytes accepted from the program and not acknowledged.
+    /// Bytes that were accepted from the program and are not acknowledged.
     pub held: u64,
     /// Bytes that have come and are not read.
     pub unread: u64,
-    /// Bytes of credit beyond the initial ones.
+    /// Bytes of credit that are promised beyond the initial ones.
     pub promised: u64,
-    /// DATA frames under way or to be sent again.
+    /// How many DATA frames are under way or to be sent again.
     pub under_way: usize,
-    /// Holes in the data of all streams.
+    /// How many holes the data of all streams has.
     pub holes: usize,
-    /// Carriers that carry data.
+    /// How many carriers carry data.
     pub live: usize,
 }
 
 /// A carrier at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CarrierStatus {
-    /// How it stands.
+    /// The carrier's state at this end.
     pub state: CarrierState,
     /// The number by which the peer names it, once its HELLO has come.
     pub peers_number: Option<u32>,
-    /// What it is for.
+    /// What the carrier is for.
     pub purpose: Purpose,
-    /// Its smoothed round trip, if one was measured.
+    /// The carrier's smoothed round trip, if one was measured.
     pub rtt: Option<Duration>,
-    /// The rate at which it delivers, if one was measured.
+    /// The rate at which the carrier delivers, if one was measured.
     pub bytes_per_second: Option<u64>,
-    /// Counted frames that were sent and not acknowledged.
+    /// How many counted frames were sent and not acknowledged.
     pub under_way: usize,
-    /// Counted frames that were acknowledged.
+    /// How many counted frames were acknowledged.
     pub acknowledged: u64,
     /// Since when a PING waits for its answer, if one does.
     pub unanswered: Option<Instant>,
 }
 
 impl Trunk {
-    /// The trunk as it is. Takes time for each stream.
+    /// What is known of the trunk now. Takes time for each stream.
     pub fn status(&self) -> Status {
         let live = |carrier: &&crate::carrier::Carrier| carrier.state == CarrierState::Live;
         Status {
@@ -65,17 +65,19 @@ impl Trunk {
         self.config.congestion
     }
 
-    /// Since which start the peer has been there, once its HELLO has come, if that tells.
+    /// The incarnation of the peer's service; `None` before its HELLO has come, or if that doesn't
+    /// tell.
     pub fn peers_incarnation(&self) -> Option<Incarnation> {
         self.peer.as_ref().and_then(|(hello, _)| hello.incarnation)
     }
 
-    /// Where the peer is reached on each of its rails, once its HELLO has come, if that tells.
+    /// Where the peer is reached on each of its rails; empty before its HELLO has come, or if that
+    /// doesn't tell.
     pub fn peers_addresses(&self) -> Addresses {
         self.peer.as_ref().map_or_else(Addresses::default, |(hello, _)| hello.addresses)
     }
 
-    /// Bytes of a stream that were accepted and are in no frame yet.
+    /// How many bytes of a stream were accepted and are in no frame yet.
     pub fn unsent(&self, id: StreamId) -> usize {
         self.streams.peek(id).map_or(0, |stream| stream.sending.queue.len())
     }
@@ -85,7 +87,7 @@ impl Trunk {
         self.streams.peek(id).is_some()
     }
 
-    /// A carrier as it is.
+    /// What is known of a carrier now; `None` if it has ended.
     pub fn carrier(&self, id: CarrierId) -> Option<CarrierStatus> {
         self.carriers.get(&id).map(|carrier| CarrierStatus {
             state: carrier.state,

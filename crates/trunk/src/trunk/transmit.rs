@@ -10,12 +10,12 @@ use crate::receiving;
 use crate::schedule::List;
 use crate::{CarrierId, CarrierState, Encoded, Frame, Hello, Purpose, StreamId, VERSIONS};
 
-/// The longest frame but DATA.
+/// Length in bytes of the longest frame but DATA.
 const LONGEST_CONTROL: usize = HEAD + 2 + MAX_TEXT;
-/// `fill` puts no frame into less room, lest data be cut into slivers.
+/// Least room for a frame by [`fill`](Trunk::fill), lest data be cut into slivers.
 const LEAST_ROOM: usize = 1 << 10;
 
-/// What a carrier gets.
+/// What there is to send for a carrier.
 enum Next {
     Frame(Frame, Sent, Lane),
     NoRoom,
@@ -23,9 +23,9 @@ enum Next {
 }
 
 impl Trunk {
-    /// The next frame for a carrier whose socket takes `room` bytes. Gives nothing if
-    /// there is none, or not enough room. Ask again with [`MAX_FRAME`] at least, once the
-    /// socket has it: a frame that is sent again is as long as it was.
+    /// The next frame for a carrier whose socket takes `room` bytes. Returns `None` if there is no
+    /// frame, or not enough room. Ask again with [`MAX_FRAME`] at least, once the socket has that
+    /// room: a frame that is sent again is as long as it was.
     pub fn poll_transmit(&mut self, id: CarrierId, room: usize, now: Instant) -> Option<Encoded> {
         self.see(now);
         if room < LONGEST_CONTROL {
@@ -41,8 +41,8 @@ impl Trunk {
         Some(frame.encode())
     }
 
-    /// Appends frames for a carrier to a buffer, up to `room` bytes in all, and gives
-    /// their length: many small ones for one TLS record.
+    /// Appends frames for a carrier to a buffer, up to `room` bytes in all, and returns their
+    /// length. Many small frames fill one TLS record.
     pub fn fill(&mut self, id: CarrierId, buffer: &mut Vec<u8>, room: usize, now: Instant) -> usize {
         let before = buffer.len();
         loop {
@@ -58,7 +58,7 @@ impl Trunk {
         }
     }
 
-    /// A frame that belongs to the carrier itself. None of them is counted.
+    /// The next frame that belongs to the carrier itself. No such frame is counted.
     fn control_of_carrier(&mut self, id: CarrierId, now: Instant) -> Option<Frame> {
         let carrier = self.carriers.get_mut(&id)?;
         if carrier.state == CarrierState::Done {
@@ -107,8 +107,8 @@ impl Trunk {
         }
     }
 
-    /// Whether a carrier may get counted frames. On a trunk that stands, a new one needn't
-    /// wait for the peer's HELLO, unless another is known to work.
+    /// Whether a carrier may get counted frames. On a trunk that stands, a new carrier needn't wait
+    /// for the peer's HELLO, unless another is known to work.
     pub(super) fn may_carry(&self, carrier: &Carrier) -> bool {
         match carrier.state {
             CarrierState::Live => true,
@@ -120,7 +120,8 @@ impl Trunk {
         }
     }
 
-    /// Control frames of streams first, then small pieces of their data, then bulk.
+    /// The next counted frame for a carrier: control frames of streams first, then small pieces of
+    /// their data, then bulk.
     fn counted_frame(&mut self, id: CarrierId, room: usize, now: Instant) -> Option<Frame> {
         let carrier = self.carriers.get(&id)?;
         if !self.may_carry(carrier) || carrier.sent.len() >= MAX_COUNTED {
@@ -167,7 +168,7 @@ impl Trunk {
         found
     }
 
-    /// The length of the next small frame, about, if there seems to be one.
+    /// The length of the next small frame, about; `None` if there seems to be none.
     fn next_small(&mut self) -> Option<usize> {
         while let Some(stream) = self.control.front() {
             match self.streams.get(*stream) {
@@ -198,7 +199,7 @@ impl Trunk {
         None
     }
 
-    /// A control frame of a stream; if there is none, the stream is not in the queue.
+    /// The next control frame of a stream. If the stream has none, takes it off the queue.
     fn control_of_stream(&mut self, id: StreamId) -> Option<(Frame, Sent)> {
         let stream = self.streams.get(id)?;
         let found = if std::mem::take(&mut stream.due.open) {
@@ -222,8 +223,8 @@ impl Trunk {
         Some(found)
     }
 
-    /// The stream of a lane whose turn it is, and where it waits. It has a piece that may
-    /// go out.
+    /// The stream of a lane whose turn it is, and the list in which it waits. The stream has a
+    /// piece that may go out.
     fn ready(&mut self, lane: Lane) -> Option<(List, StreamId)> {
         loop {
             let (list, id) = self.schedule.head(lane)?;

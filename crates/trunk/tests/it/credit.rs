@@ -27,7 +27,7 @@ fn flood(pair: &mut Pair, stream: StreamId) {
     while pair.ends[A].write(stream, &mut data).unwrap() > 0 {}
 }
 
-/// Lets streams send and be read for some time; gives the bytes of each.
+/// Lets streams send and be read for some time; returns how many bytes each has moved.
 fn pump(pair: &mut Pair, streams: &[StreamId], steps: usize) -> Vec<usize> {
     let mut read = vec![0; streams.len()];
     for _ in 0..steps {

@@ -30,7 +30,7 @@ fn exchange() -> (Pair, [StreamId; 3]) {
     (pair, [own, theirs, broken])
 }
 
-/// What arrives in the end, after one more carrier has joined.
+/// Checks what arrives in the end, after one more carrier has joined.
 fn check(pair: &mut Pair, [own, theirs, broken]: [StreamId; 3], case: &str) {
     pair.join();
     pair.run(Duration::from_secs(8));

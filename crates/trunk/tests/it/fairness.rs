@@ -10,7 +10,7 @@ use crate::common::{A, Pair, config};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// With so much credit that nothing but the order of frames matters.
+/// Two ends with so much credit that nothing but the order of frames matters.
 fn rich() -> Pair {
     let rich = |role| Config {
         initial_credit: 64 << 20,
@@ -33,7 +33,7 @@ fn bulk(pair: &mut Pair, count: usize, bytes: usize) -> Vec<StreamId> {
     streams
 }
 
-/// The next DATA frame: stream and length of its payload.
+/// The next DATA frame's stream, and the length of its payload.
 fn next_data(pair: &mut Pair) -> Option<(StreamId, usize)> {
     let id = pair.pipes.last().unwrap().ids[A].unwrap();
     loop {

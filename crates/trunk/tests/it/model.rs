@@ -10,28 +10,28 @@ use proptest::prelude::*;
 use crate::common::ops::{Op, ROOMS, Small, op, small};
 use crate::common::{A, B, Pair, SIDES, bytes_of};
 
-/// One direction as it should be.
+/// What one direction of a stream should carry, and how it should end.
 #[derive(Debug, Default)]
 struct Plain {
     written: u64,
     finished: bool,
-    /// Reset by its sender.
+    /// Whether its sender has reset it.
     reset: bool,
-    /// Reset by its receiver.
+    /// Whether its receiver has reset it.
     stopped: bool,
     read: u64,
-    /// The receiver has got its end.
+    /// Whether the receiver has got its end.
     over: bool,
-    /// The sender has learned that it was stopped.
+    /// Whether the sender has learned that it was stopped.
     told: bool,
 }
 
 struct Model {
     pair: Pair,
     configs: [Config; 2],
-    /// By the sender of the direction.
+    /// What the directions of each stream should carry, by the end that sends.
     plain: BTreeMap<StreamId, [Plain; 2]>,
-    /// What each end knows of.
+    /// The streams that each end knows of.
     known: [Vec<StreamId>; 2],
 }
 
@@ -202,7 +202,7 @@ impl Model {
         self.look();
     }
 
-    /// What happens to carriers.
+    /// Does to carriers what an operation says.
     fn disturb(&mut self, op: &Op) {
         match *op {
             Op::Cut(pick, kept, notice) => {
@@ -243,8 +243,8 @@ impl Model {
         }
     }
 
-    /// The network heals: a new carrier works from here on. Everything written must
-    /// arrive, and every direction must end as it was ended.
+    /// Heals the network: a new carrier works from here on. All that was written must arrive, and
+    /// every direction must end as it was ended.
     fn heal(&mut self) {
         self.pair.join_for(if self.pair.pipes.len().is_multiple_of(2) {
             Purpose::Small

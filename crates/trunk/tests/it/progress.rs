@@ -10,7 +10,7 @@ use crate::common::{A, B, Pair, SIDES, bytes_of, config};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Large frames vanish in a pipe.
+/// Has large frames vanish in a pipe.
 fn swallows(pair: &mut Pair, pipe: usize) {
     for half in &mut pair.pipes[pipe].halves {
         half.passes = Some(2000);
@@ -23,8 +23,7 @@ fn stream(pair: &mut Pair) -> StreamId {
     stream
 }
 
-/// Nothing is heard over the last pipe any more, and another one takes its place, over which
-/// both ends say HELLO.
+/// Lets the last pipe fall silent, and another one take its place, over which both ends say HELLO.
 fn replace(pair: &mut Pair, last: usize) {
     pair.run(PING_BUSY + SILENCE + 100 * MS);
     for side in SIDES {
@@ -119,8 +118,8 @@ fn whether_large_frames_pass_is_known_once_they_have_in_both_directions() {
     }
 }
 
-/// Bytes that each carrier of an end has carried of a stream since this was called last: those
-/// that it has sent, and those that came.
+/// How many bytes each carrier of an end has carried of a stream since this was last called: sent
+/// and received.
 fn moved(pair: &mut Pair, side: usize, of: StreamId) -> Vec<(CarrierId, i64, u64)> {
     let mut sums: Vec<(CarrierId, i64, u64)> = Vec::new();
     for moved in pair.ends[side].take_moved().into_iter().filter(|moved| moved.stream == of) {

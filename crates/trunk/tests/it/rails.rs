@@ -10,7 +10,7 @@ use crate::common::links::{Link, Links};
 use crate::common::{A, B};
 
 const MS: Duration = Duration::from_millis(1);
-/// The rate of the best link.
+/// The rate of the best link in bytes per second.
 const FAST: f64 = 50e6;
 
 fn link(part: f64, rtt: Duration) -> Link {

@@ -8,7 +8,7 @@ use isthmus_trunk::{Event, StreamId};
 use crate::common::{A, B, Pair, SIDES, bytes_of};
 
 const MS: Duration = Duration::from_millis(1);
-/// What the kernel holds of a carrier.
+/// How many bytes of a carrier the kernel holds.
 const BUFFER: usize = 64 << 10;
 
 /// Writes as far as the kernel's buffer has room, and delivers `rate` bytes per 100 ms.
@@ -26,8 +26,8 @@ fn tick(pair: &mut Pair, rate: usize) -> usize {
     delivered
 }
 
-/// Sends bytes over a link of 8 kB/s; gives the bytes that went over it, and how often
-/// the carrier seemed silent.
+/// Sends bytes over a link of 8 kB/s. Returns how many bytes went over it, and how often the
+/// carrier seemed silent.
 fn over_slow_link(total: u64, both: bool) -> (usize, usize) {
     let mut pair = Pair::standing();
     let stream = pair.ends[A].open().unwrap();

@@ -10,7 +10,7 @@ use crate::common::{self, A, Pair, SIDES, bytes_of, config};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// xorshift64: the same numbers in each run.
+/// Random numbers by xorshift64: the same in each run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -22,7 +22,7 @@ impl Numbers {
     }
 }
 
-/// What one direction has still to carry, and has carried.
+/// What one direction of a stream has still to carry, and has carried.
 #[derive(Clone, Copy)]
 struct Direction {
     length: u64,
@@ -50,7 +50,7 @@ impl Life {
         life
     }
 
-    /// A new stream, short mostly.
+    /// Opens a new stream, mostly a short one.
     fn open(&mut self, side: usize) {
         let Ok(stream) = self.pair.ends[side].open() else { return };
         let longest = [100, 5000, 300_000][self.numbers.below(3) as usize];
@@ -105,7 +105,7 @@ impl Life {
         self.over += (before - self.streams.len()) as u64;
     }
 
-    /// The network cuts a carrier; who notices is chance.
+    /// Cuts a carrier in the network. Which ends notice is chance.
     fn cut(&mut self) {
         let pipe = self.pair.pipes.len() - 1;
         let kept = [self.numbers.below(40_000) as usize, self.numbers.below(40_000) as usize];
@@ -117,8 +117,8 @@ impl Life {
         }
     }
 
-    /// What an embedding does: it dials when a carrier is silent or gone, and ends the
-    /// silent one when the new one is live.
+    /// Does what an embedding does: dials when a carrier is silent or gone, and ends the silent one
+    /// when the new one is live.
     fn dial(&mut self) {
         let none = SIDES.iter().all(|side| self.pair.ends[*side].status().live == 0);
         if none && self.numbers.below(4) == 0 {

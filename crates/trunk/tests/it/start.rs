@@ -8,11 +8,11 @@ use isthmus_trunk::{Config, Role, StreamId};
 use crate::common::{A, B, Pair, config};
 
 const MS: Duration = Duration::from_millis(1);
-/// Ten segments, as RFC 6928 has it.
+/// How many bytes TCP sends in its first flight: ten segments, as RFC 6928 has it.
 const TCP_FIRST: usize = 10 * 1460;
 
-/// When so many bytes have arrived in slow start without loss, over a link of unlimited
-/// rate: each flight is twice the one before.
+/// When so many bytes have arrived in slow start without loss, over a link of unlimited rate. Each
+/// flight is twice the one before.
 fn tcp(bytes: usize, rtt: Duration) -> Duration {
     let (mut flight, mut sent, mut time) = (TCP_FIRST, TCP_FIRST, rtt / 2);
     while sent < bytes {

@@ -10,7 +10,7 @@ use isthmus_trunk::{CarrierId, Event, Measured, Purpose, Role, StreamId, Trunk};
 
 use super::{A, B, SIDES, config};
 
-/// What a socket holds of a carrier that the link has not taken (`TCP_NOTSENT_LOWAT`).
+/// How many bytes a socket holds of a carrier that the link has not taken (`TCP_NOTSENT_LOWAT`).
 pub const BUFFER: usize = 64 << 10;
 
 #[derive(Debug, Clone, Copy)]
@@ -23,7 +23,7 @@ pub struct Link {
 /// One direction of a carrier.
 #[derive(Debug)]
 struct Way {
-    /// When the link has taken all that is in the socket.
+    /// When the link will have taken all that is in the socket.
     free: Instant,
     flying: VecDeque<(Instant, Bytes)>,
     swallows: bool,
@@ -34,7 +34,7 @@ pub struct Rail {
     pub link: Link,
     pub ids: [Option<CarrierId>; 2],
     ways: [Way; 2],
-    /// Bytes that went in, by end.
+    /// Bytes that went into the rail, by end.
     pub bytes: [usize; 2],
 }
 
@@ -75,9 +75,9 @@ pub struct Links {
     pub ends: [Trunk; 2],
     pub rails: Vec<Rail>,
     pub now: Instant,
-    /// The order in which carriers are asked is turned around.
+    /// Whether carriers are asked in reverse order.
     pub reversed: bool,
-    /// The embedding reports what it measures.
+    /// Whether the embedding reports what it measures.
     pub reports: bool,
     reported: Instant,
     pub events: [Vec<Event>; 2],
@@ -105,7 +105,7 @@ impl Links {
         this
     }
 
-    /// End A dials.
+    /// Joins a carrier over a link, which end A has dialed.
     pub fn join(&mut self, link: Link) -> usize {
         let ids = [
             self.ends[A].carrier_joined_for(link.purpose, self.now).ok(),
@@ -116,7 +116,7 @@ impl Links {
         self.rails.len() - 1
     }
 
-    /// Nothing gets through a rail from here on, and nobody notices.
+    /// Lets nothing through a rail from here on, which nobody notices.
     pub fn silence(&mut self, rail: usize) {
         for way in &mut self.rails[rail].ways {
             way.swallows = true;
@@ -124,7 +124,7 @@ impl Links {
         }
     }
 
-    /// An end learns that a carrier is gone.
+    /// Tells an end that a carrier is gone.
     pub fn notice(&mut self, side: usize, rail: usize) {
         if let Some(id) = self.rails[rail].ids[side].take() {
             self.ends[side].carrier_ended(id);
@@ -155,7 +155,7 @@ impl Links {
         }
     }
 
-    /// Does all that can be done now, and goes to the next time at which something can;
+    /// Does all that can be done now, and goes to the next time at which something can. Returns
     /// `false` if that isn't before `until`.
     pub fn step(&mut self, until: Instant) -> bool {
         let mut rounds = 0;
@@ -233,7 +233,7 @@ impl Links {
         }
     }
 
-    /// Programs write what they have left and read what has come.
+    /// Has programs write what they have left and read what has come.
     fn programs(&mut self) -> bool {
         let mut moved = false;
         for message in self.messages.iter_mut().filter(|message| message.took.is_none()) {

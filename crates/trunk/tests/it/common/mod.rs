@@ -14,7 +14,7 @@ use bytes::Bytes;
 use isthmus_trunk::frame::MAX_FRAME;
 use isthmus_trunk::{CarrierId, Config, Ended, Event, Purpose, Role, StreamId, Trunk, TrunkId};
 
-/// The end that made the trunk, and the other.
+/// The end that made the trunk. `B` is the other.
 pub const A: usize = 0;
 pub const B: usize = 1;
 pub const SIDES: [usize; 2] = [A, B];
@@ -26,13 +26,13 @@ pub fn config(role: Role) -> Config {
 /// One direction of a pipe.
 #[derive(Debug, Default)]
 pub struct Half {
-    /// What is under way, and when it arrives.
+    /// Bytes under way, each piece with the time at which it arrives.
     pub queue: VecDeque<(Instant, Bytes)>,
-    /// What is written vanishes.
+    /// Whether what is written vanishes.
     pub swallows: bool,
-    /// What is written waits until this is taken back.
+    /// Whether what is written waits until this is taken back.
     pub stalls: bool,
-    /// A frame that is longer vanishes, and all that follows waits for it.
+    /// The longest frame that passes. A longer one vanishes, and all that is written behind it.
     pub passes: Option<usize>,
 }
 
@@ -44,12 +44,12 @@ impl Half {
         }
     }
 
-    /// Bytes under way.
+    /// How many bytes are under way.
     pub fn len(&self) -> usize {
         self.queue.iter().map(|(_, bytes)| bytes.len()).sum()
     }
 
-    /// Up to `count` bytes, in one piece.
+    /// Takes up to `count` bytes that are under way, in one piece.
     pub fn take(&mut self, count: usize) -> Bytes {
         let Some((_, front)) = self.queue.front_mut() else { return Bytes::new() };
         let taken = front.split_to(count.min(front.len()));
@@ -60,11 +60,11 @@ impl Half {
     }
 }
 
-/// A carrier with both ends; `None` where that end has ended it.
+/// A carrier's pipe with its ids at both ends; `None` for an end that has ended the carrier.
 #[derive(Debug)]
 pub struct Pipe {
     pub ids: [Option<CarrierId>; 2],
-    /// By the end that writes.
+    /// The pipe's directions, by the end that writes.
     pub halves: [Half; 2],
 }
 
@@ -76,7 +76,7 @@ pub struct Pair {
     pub latency: Duration,
     /// Events that no test has taken.
     pub events: [VecDeque<Event>; 2],
-    /// Frames of the largest size that a carrier takes per step.
+    /// How many frames of the largest size a carrier takes per step.
     pub burst: usize,
 }
 
@@ -108,7 +108,7 @@ impl Pair {
         self.join_for(Purpose::Bulk)
     }
 
-    /// End A dials for a purpose.
+    /// Joins a carrier that end A has dialed for a purpose.
     pub fn join_for(&mut self, purpose: Purpose) -> usize {
         let ids = [
             Some(self.ends[A].carrier_joined_for(purpose, self.now).unwrap()),
@@ -131,7 +131,7 @@ impl Pair {
         }
     }
 
-    /// What a carrier that is done still has to say.
+    /// Writes what a carrier that is done still has to say.
     fn last_words(&mut self, side: usize, id: CarrierId) {
         let (now, latency) = (self.now, self.latency);
         while let Some(frame) = self.ends[side].poll_transmit(id, MAX_FRAME, now) {
@@ -150,7 +150,7 @@ impl Pair {
         }
     }
 
-    /// One end notices that a pipe is gone.
+    /// Has one end notice that a pipe is gone.
     pub fn notice(&mut self, side: usize, pipe: usize) {
         if let Some(id) = self.pipes[pipe].ids[side].take() {
             self.ends[side].carrier_ended(id);
@@ -207,8 +207,8 @@ impl Pair {
         count - left
     }
 
-    /// Moves all that has arrived by now, lets both ends send what they can, and does
-    /// what is due. `false` if nothing happened.
+    /// Moves all that has arrived by now, lets both ends send what they can, and does what is due.
+    /// Returns `false` if nothing happened.
     pub fn step(&mut self) -> bool {
         let mut moved = false;
         for pipe in 0..self.pipes.len() {
@@ -236,7 +236,7 @@ impl Pair {
         moved
     }
 
-    /// When something happens next by itself.
+    /// When the next thing happens by itself.
     pub fn next(&self) -> Option<Instant> {
         let deadlines = self.ends.iter().filter_map(Trunk::next_deadline);
         let halves = self.pipes.iter().flat_map(|pipe| &pipe.halves).filter(|half| !half.stalls);
@@ -261,12 +261,12 @@ impl Pair {
         self.now = until;
     }
 
-    /// Writes all of `data`, as far as there is room.
+    /// Writes all of `data`, as far as there is room. Returns how much that was.
     pub fn write(&mut self, side: usize, stream: StreamId, data: impl Into<Bytes>) -> usize {
         self.ends[side].write(stream, &mut data.into()).unwrap()
     }
 
-    /// Reads all there is.
+    /// Reads all that a stream has.
     pub fn read(&mut self, side: usize, stream: StreamId) -> Vec<u8> {
         let mut out = Vec::new();
         while let Ok(isthmus_trunk::Read::Data(bytes)) = self.ends[side].read(stream, usize::MAX, self.now) {
@@ -275,7 +275,7 @@ impl Pair {
         out
     }
 
-    /// Whether an event has come, which is taken with all before it.
+    /// Whether an event has come. Takes it with all before it.
     pub fn saw(&mut self, side: usize, event: &Event) -> bool {
         let found = self.events[side].iter().position(|seen| seen == event);
         found.is_some_and(|index| self.events[side].drain(..=index).count() > 0)

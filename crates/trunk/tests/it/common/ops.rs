@@ -18,17 +18,17 @@ pub enum Op {
     Read(usize, usize, usize),
     /// An end writes frames into a carrier.
     Send(usize, usize, usize, usize),
-    /// Bytes of a carrier arrive, whether they are whole frames or not.
+    /// So many bytes of a carrier arrive, whether they are whole frames or not.
     Deliver(usize, usize, usize),
-    /// A carrier joins, for small frames maybe.
+    /// A carrier joins, which may be for small frames.
     Join(bool),
     /// An end is told a round trip in ms, a rate and what is unsent.
     Measure(usize, usize, u64, u64, u64),
-    /// Of each direction, some bytes still arrive. Which ends notice.
+    /// A carrier is cut: how many bytes of each direction still arrive, and which ends notice.
     Cut(usize, [usize; 2], [bool; 2]),
     /// A direction of a carrier swallows all from here on.
     Silence(usize, usize),
-    /// A carrier delivers nothing; then again.
+    /// A carrier delivers nothing from here on, until it resumes.
     Stall(usize),
     Resume(usize),
     Leave(usize, usize),
@@ -57,7 +57,7 @@ pub fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Small bounds, so that each is met.
+/// Small bounds of a trunk, so that each bound is met.
 #[derive(Debug, Clone)]
 pub struct Small {
     pub credit: u32,

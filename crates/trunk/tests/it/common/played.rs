@@ -41,7 +41,7 @@ impl Played {
         Self { trunk, carrier, now }
     }
 
-    /// With HELLO from both ends, and one stream that this end has opened: id 1.
+    /// A trunk with HELLO from both ends, and one stream that this end has opened: id 1.
     pub fn standing(config: Config) -> Self {
         let mut played = Self::fresh(config);
         played.send(Frame::Hello(hello()));
@@ -54,7 +54,7 @@ impl Played {
         self.trunk.receive(self.carrier, frame.encode().to_vec().into(), self.now);
     }
 
-    /// What the trunk sends.
+    /// The frames that the trunk sends now.
     pub fn sent(&mut self) -> Vec<Frame> {
         let mut frames = Vec::new();
         while let Some(frame) = self.trunk.poll_transmit(self.carrier, MAX_FRAME, self.now) {
@@ -72,9 +72,9 @@ pub fn small() -> Config {
     Config { initial_credit: 100, max_streams: 4, ..config(Role::Acceptor) }
 }
 
-/// A stream of the peer's.
+/// The id of a stream that the peer opens.
 pub const THEIRS: StreamId = StreamId(0);
-/// The one of this end.
+/// The id of the stream that this end has opened.
 pub const OWN: StreamId = StreamId(1);
 
 pub fn data(offset: u64, length: usize) -> Frame {
