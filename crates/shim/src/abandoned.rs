@@ -15,24 +15,24 @@ use crate::pending;
 use crate::sys::Fd;
 use crate::waiting;
 
-/// Waits that are noted at a time; one that isn't may be left open.
+/// Most waits that are noted at a time. A wait that isn't noted may be left open.
 const MOST: usize = 256;
-/// What the kernel puts on the stack for a handler is larger than this: registers, their
-/// state for floating point, and information on the signal. What leads from a hook to here is
-/// smaller.
+/// Bytes by which frames are told apart: the kernel puts more than that on the stack for a handler.
+/// It is registers, their state for floating point, and information on the signal. The calls from a
+/// hook to here need less.
 const HANDLERS_FRAME: usize = 1024;
 
-/// A thread that waits.
+/// A thread's wait in connect.
 #[derive(Clone, Copy)]
 struct Wait {
-    /// [`NO_CONNECT`] for none.
+    /// The wait's id; [`NO_CONNECT`] for an entry that is free.
     id: u64,
-    /// As `pthread_self(3)`.
+    /// The thread that waits, as `pthread_self(3)` has it.
     thread: usize,
-    /// Where its frame is.
+    /// The address of the frame in which the thread waits.
     frame: usize,
     asked: Asked,
-    /// The number that it called with.
+    /// The descriptor number that the program called connect with.
     fd: Fd,
 }
 
@@ -54,14 +54,15 @@ pub(crate) fn note(id: u64, asked: Asked, fd: Fd, frame: usize) {
     });
 }
 
-/// A wait has ended.
+/// Notes that a wait has ended.
 pub(crate) fn forget(id: u64) {
     if COUNT.load(Ordering::Relaxed) > 0 && id != NO_CONNECT {
         WAITS.with(|waits| waits.iter_mut().filter(|wait| wait.id == id).for_each(clear));
     }
 }
 
-/// Ends what this thread has abandoned. Not to be called with the list locked.
+/// Ends the waits that this thread has abandoned. Not to be called with the list of pending
+/// connects locked.
 pub(crate) fn end() {
     while COUNT.load(Ordering::Relaxed) > 0
         && !pending::elsewhere()
@@ -73,11 +74,12 @@ pub(crate) fn end() {
     }
 }
 
-/// Takes out a wait that the thread has abandoned, which has a frame `here`.
+/// Takes out a wait that the thread has abandoned. `here` is the address of a frame that the thread
+/// has now.
 fn take(thread: usize, here: usize) -> Option<Wait> {
     let candidate = |wait: &Wait| wait.id != NO_CONNECT && wait.thread == thread && is_dead(wait.frame, here);
     let has_some = WAITS.with(|waits| waits.iter().any(candidate));
-    // Where a stack of their own is says nothing of handlers' frames.
+    // A frame on a stack of signal handlers says nothing of where the other frames are.
     if !has_some || is_on_signal_stack() {
         return None;
     }
@@ -89,7 +91,7 @@ fn take(thread: usize, here: usize) -> Option<Wait> {
     })
 }
 
-/// Whether a frame is gone for who has one `here`: stacks grow downwards.
+/// Whether a frame is gone for a thread that has a frame at `here`: stacks grow downwards.
 fn is_dead(frame: usize, here: usize) -> bool {
     here.saturating_add(HANDLERS_FRAME) > frame
 }
@@ -99,8 +101,8 @@ fn clear(wait: &mut Wait) {
     COUNT.fetch_sub(1, Ordering::Relaxed);
 }
 
-/// In a forked child no other thread waits. Its copies of their requests would keep them
-/// alive at the agent.
+/// Drops all waits but this thread's in a forked child, where no other thread waits. The child's
+/// copies of their requests would keep them alive at the agent.
 pub(crate) fn after_fork_in_child() {
     let own = this_thread();
     WAITS.after_fork(|waits| {
@@ -111,12 +113,12 @@ pub(crate) fn after_fork_in_child() {
     });
 }
 
-/// Keeps the waits consistent over a fork.
+/// Takes the lock on the waits before a fork.
 pub(crate) fn before_fork() {
     WAITS.before_fork(|_| {});
 }
 
-/// Releases them after a fork in the parent.
+/// Releases the lock on the waits after a fork in the parent.
 pub(crate) fn after_fork_in_parent() {
     WAITS.after_fork(|_| {});
 }

@@ -10,16 +10,17 @@ use crate::lock;
 use crate::standing;
 use crate::sys::{self, Errno, Fd, Identity, OwnedFd, Result};
 
-/// Limit for requests that the agent answers from its own state.
+/// How long the agent may take to answer from its own state.
 const LOOKUP_DEADLINE: Duration = Duration::from_secs(10);
-/// Limit for what the agent is told, without which the program goes on as well.
+/// How long the agent may take to confirm what it is told, without which the program goes on as
+/// well.
 const TELL_DEADLINE: Duration = Duration::from_secs(1);
 
-/// A request that was sent and not yet answered. Dropping it cancels it.
+/// A request that was sent and not yet answered. Dropping this cancels it.
 #[derive(Debug)]
 pub(crate) struct Exchange(Kept);
 
-/// An exchange as plain data, without ownership.
+/// An exchange as plain data, which owns no descriptor.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
     fd: Fd,
@@ -32,7 +33,7 @@ impl Asked {
         self.fd
     }
 
-    /// Nothing.
+    /// No exchange: the descriptor is -1.
     pub(crate) const NONE: Self = Self { fd: -1, identity: Identity { device: 0, inode: 0, kind: 0 } };
 }
 
@@ -73,7 +74,7 @@ impl Exchange {
         }
     }
 
-    /// A connection to the agent's socket.
+    /// Connects to the agent's socket, or gets a socket over the connection that stays.
     fn connect(job: &Job, kind: i32) -> Result<OwnedFd> {
         let socket = sys::socket(libc::AF_UNIX, kind).map_err(out_of_descriptors)?;
         set_timeout(socket.raw(), libc::SO_SNDTIMEO, LOOKUP_DEADLINE);
@@ -90,7 +91,7 @@ impl Exchange {
         if sys::peer_is_trusted(socket.raw()) { Ok(socket) } else { Err(Errno(libc::ENETDOWN)) }
     }
 
-    /// The exchange as plain data, which closes nothing when it is dropped.
+    /// Turns the exchange into plain data, which closes nothing when it is dropped.
     pub(crate) fn into_asked(self) -> Asked {
         let Self(mut kept) = self;
         let asked = Asked { fd: kept.raw(), identity: kept.identity };
@@ -98,12 +99,12 @@ impl Exchange {
         asked
     }
 
-    /// The exchange again; not to be called twice.
+    /// Makes an exchange of its plain data again; not to be called twice.
     pub(crate) fn from_asked(asked: Asked) -> Self {
         Self(Kept { fd: Some(OwnedFd::from_raw(asked.fd)), identity: asked.identity })
     }
 
-    /// Waits for an answer from the agent's own state. Signals don't interrupt it.
+    /// Waits for an answer that the agent gives from its own state. Signals don't interrupt it.
     ///
     /// # Errors
     /// `ENETDOWN` if the agent went away, `ETIMEDOUT` if it took too long.
@@ -150,17 +151,17 @@ impl Exchange {
         self
     }
 
-    /// The same exchange on a descriptor out of the program's way.
+    /// Moves the exchange to a descriptor out of the program's way.
     pub(crate) fn raised(self) -> Self {
         Self(self.0.raised())
     }
 
-    /// The descriptor itself, to be kept.
+    /// The descriptor of the exchange, which is kept open.
     pub(crate) fn into_kept(self) -> Kept {
         self.0
     }
 
-    /// The descriptor itself, to be moved.
+    /// The descriptor of the exchange, to be moved.
     pub(crate) fn kept_mut(&mut self) -> &mut Kept {
         &mut self.0
     }
@@ -179,7 +180,7 @@ pub(crate) fn look_up(job: &Job, request: &Request) -> Result<(Reply, Option<Own
     uninterrupted(|| Exchange::begin(job, request)?.lookup())
 }
 
-/// Tells the agent something, and waits until it knows.
+/// Tells the agent something, and waits until it has confirmed that.
 ///
 /// # Errors
 /// As [`Exchange::begin`] and [`Exchange::lookup`].
@@ -188,7 +189,7 @@ pub(crate) fn tell(job: &Job, request: &Request) -> Result<()> {
 }
 
 /// Calls `action` with signals blocked: a handler that leaves by siglongjmp(3) would leave
-/// its descriptors open.
+/// descriptors of `action` open.
 fn uninterrupted<R>(action: impl FnOnce() -> R) -> R {
     let mask = lock::block_signals();
     let result = action();
@@ -209,13 +210,13 @@ impl Kept {
     /// Keeps a descriptor.
     ///
     /// # Errors
-    /// If it isn't open.
+    /// If the descriptor isn't open.
     pub(crate) fn new(fd: OwnedFd) -> Result<Self> {
         let identity = sys::identity(fd.raw())?;
         Ok(Self { fd: Some(fd), identity })
     }
 
-    /// Whether the number still stands for the same file.
+    /// Whether the number still stands for the same file, which the program may have closed.
     pub(crate) fn intact(&self) -> bool {
         sys::identity(self.raw()) == Ok(self.identity)
     }
@@ -228,7 +229,7 @@ impl Kept {
         self.identity.inode
     }
 
-    /// The same file under a number out of the program's way.
+    /// Moves the file to a number out of the program's way, and returns it.
     pub(crate) fn raised(mut self) -> Self {
         self.relocate();
         self

@@ -11,22 +11,22 @@ use crate::job::Job;
 use crate::next;
 use crate::resolve;
 
-/// `struct gaicb` of netdb.h.
+/// `struct gaicb` of netdb.h: one name that a program has resolved.
 #[repr(C)]
 pub(crate) struct Request {
     name: *const c_char,
     service: *const c_char,
     hints: *const addrinfo,
     found: *mut addrinfo,
-    /// What gai_error(3) gives.
+    /// The result, as gai_error(3) returns it.
     status: c_int,
 }
 
-/// netdb.h's.
+/// The mode of netdb.h by which getaddrinfo_a(3) waits.
 const GAI_WAIT: c_int = 0;
 const GAI_NOWAIT: c_int = 1;
 
-/// getaddrinfo_a.
+/// The replacement for getaddrinfo_a(3).
 ///
 /// # Safety
 /// As getaddrinfo_a(3).

@@ -9,22 +9,22 @@ const ARCHITECTURE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCHITECTURE: u32 = 0xc000_00b7;
 
-/// Length of `struct seccomp_data`.
+/// Length of `struct seccomp_data` in bytes.
 const DATA: usize = 64;
-/// Words of memory.
+/// How many words of memory a filter has.
 const MEMORY: usize = 16;
 
-/// What a filter says of a call.
+/// What a filter does with a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Allowed,
-    /// It fails.
+    /// The call fails.
     Refused,
-    /// It ends the process, or sends it a signal.
+    /// The call ends the process, or sends it a signal.
     Fatal,
 }
 
-/// A system call.
+/// A system call, with its first arguments.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call {
     pub(crate) number: libc::c_long,
@@ -49,7 +49,8 @@ impl Call {
     }
 }
 
-/// What a filter says of a call. What the kernel wouldn't take for a filter counts as fatal.
+/// What a filter does with a call. A program that the kernel wouldn't take for a filter counts as
+/// fatal.
 pub(crate) fn judge(filter: &[sock_filter], call: Call) -> Verdict {
     const ACTION: u32 = 0xffff_0000;
     match run(filter, &call.data()).map(|value| value & ACTION) {
@@ -60,7 +61,7 @@ pub(crate) fn judge(filter: &[sock_filter], call: Call) -> Verdict {
     }
 }
 
-/// The value that a filter returns.
+/// The value that a filter returns; `None` if the kernel wouldn't take the filter.
 fn run(filter: &[sock_filter], data: &[u8; DATA]) -> Option<u32> {
     let (mut a, mut x, mut memory) = (0_u32, 0_u32, [0_u32; MEMORY]);
     let mut at = 0;
@@ -98,7 +99,7 @@ fn run(filter: &[sock_filter], data: &[u8; DATA]) -> Option<u32> {
     }
 }
 
-/// Size and place of what is loaded: the only ones that the kernel takes.
+/// The size and the place of what a filter loads. The kernel takes no others.
 const LOAD_WORD: u32 = libc::BPF_W | libc::BPF_ABS;
 
 fn compute(operation: u32, a: u32, operand: u32) -> Option<u32> {

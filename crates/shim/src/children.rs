@@ -15,22 +15,23 @@ use crate::agent::{self, Exchange};
 use crate::job::{Job, job};
 use crate::sys;
 
-/// Processes that this one has signalled and that it hasn't collected yet.
+/// Most processes that are remembered which this one has signalled and not collected yet.
 const SIGNALLED_MAX: usize = 1024;
 /// Signals by which launchers end ranks.
 const ENDING: [c_int; 6] =
     [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGABRT, libc::SIGKILL, libc::SIGTERM];
-/// Flags of a process that ends, or that writes its core before (`PF_EXITING`,
+/// Flags of a process that ends, or that writes its core before it ends (`PF_EXITING`,
 /// `PF_DUMPCORE` of linux/sched.h).
 const ENDS: u64 = 0x4 | 0x200;
-/// The variables that give a rank its number, in the order in which they count.
+/// The environment variables that give a rank its number, in the order in which they count.
 const RANKS: [&str; 3] = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"];
 
 static SIGNALLED: [AtomicI32; SIGNALLED_MAX] = [const { AtomicI32::new(0) }; SIGNALLED_MAX];
-/// More processes were signalled than have room, or all at once.
+/// Whether any process may have been signalled: more were than have room, or all at once.
 static ALL: AtomicBool = AtomicBool::new(false);
 
-/// The rank that a variable gives, and how much the variable counts: less is more.
+/// The rank's number that an environment variable gives, and the variable's place in [`RANKS`], of
+/// which the lowest counts.
 pub(crate) fn rank(variable: &[u8]) -> Option<(usize, u32)> {
     RANKS.iter().enumerate().find_map(|(order, name)| {
         let value = variable.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
@@ -38,14 +39,14 @@ pub(crate) fn rank(variable: &[u8]) -> Option<(usize, u32)> {
     })
 }
 
-/// The place of a daemon of a launcher among them, by its name.
+/// The place in [`DAEMONS`] of a launcher's daemon with this name.
 pub(crate) fn daemon(name: &[u8]) -> Option<u32> {
     let place = DAEMONS.iter().position(|daemon| daemon.as_bytes() == name)?;
     u32::try_from(place).ok()
 }
 
-/// This process, which starts ranks, is about to become one, or a daemon that starts them:
-/// from now on it may end at any time, before the library is loaded again, too.
+/// Tells the agent that this process, which starts ranks, is about to become a rank, or a daemon
+/// that starts ranks. From now on it may end at any time, even before the library is loaded again.
 pub(crate) fn introduce(job: &Job, becomes: &Request) {
     let errno = sys::errno();
     let _ = agent::tell(job, becomes);
@@ -70,9 +71,9 @@ pub(crate) fn starts() -> bool {
     }
 }
 
-/// This process is about to signal another one, or a group by the id of its leader.
+/// Notes that this process is about to signal another one, or a group by the id of its leader.
 pub(crate) fn signals(pid: c_int, signal: c_int) {
-    // One that has left its job may have forbidden itself to look at others.
+    // A process that has left its job may have forbidden itself to look at others.
     if !ENDING.contains(&signal) || job().is_none() {
         return;
     }
@@ -87,7 +88,7 @@ pub(crate) fn signals(pid: c_int, signal: c_int) {
     sys::set_errno(errno);
 }
 
-/// This process has collected another one, which it started.
+/// Tells the agent that this process has collected a child, with this wait status.
 pub(crate) fn ended(pid: c_int, status: c_int) {
     let is_over = libc::WIFSIGNALED(status) || libc::WIFEXITED(status);
     if !is_over {
@@ -121,13 +122,14 @@ fn forget(pid: c_int) -> bool {
     SIGNALLED.iter().any(gives) || ALL.load(Ordering::Relaxed)
 }
 
-/// Whether a process ends already, or has ended.
+/// Whether a process is ending, or has ended.
 fn ends(pid: c_int) -> bool {
     let mut buffer = [0; 512];
     read(pid, b"stat", &mut buffer).and_then(flags).is_some_and(|flags| flags & ENDS != 0)
 }
 
-/// The ninth field of `/proc/PID/stat`, whose second one may hold anything (proc(5)).
+/// The flags of a process: the ninth field of `/proc/PID/stat`. The second field may hold anything
+/// (proc(5)).
 fn flags(stat: &[u8]) -> Option<u64> {
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;
     let field =
@@ -135,7 +137,7 @@ fn flags(stat: &[u8]) -> Option<u64> {
     std::str::from_utf8(field).ok()?.parse().ok()
 }
 
-/// The beginning of a file of `/proc/PID`.
+/// The beginning of a file of `/proc/PID`, as much as fits.
 fn read<'a>(pid: c_int, name: &[u8], buffer: &'a mut [u8]) -> Option<&'a [u8]> {
     let mut path = [0; 32];
     let mut rest = path.as_mut_slice();

@@ -25,7 +25,7 @@ use crate::sockaddr::{Family, Inet, Storage};
 use crate::sys::{self, Errno, Fd, Result};
 use crate::waiting::{self, Call, Waiting};
 
-/// The target of a connect call.
+/// Where a connect call leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Destination {
     /// An address that isthmus doesn't handle.
@@ -61,7 +61,7 @@ pub(crate) fn connect(job: &Job, fd: Fd, address: &Storage, mask: u64) -> Option
                 return Some(own_address::unbind(fd).map(|()| Native::Done));
             }
             pending::cancel(fd);
-            // A placeholder is what it was.
+            // A placeholder has stayed what it was.
             let was_exchanged = sys::tcp_state(fd).is_ok_and(|state| state != sys::SYN_SENT);
             let is_v6 = was_exchanged && ends::is_v6_to_program(job, fd);
             ends::forget(sys::cookie(fd));
@@ -76,7 +76,7 @@ pub(crate) fn connect(job: &Job, fd: Fd, address: &Storage, mask: u64) -> Option
                 Ok(libc::SOCK_STREAM) => {
                     bind_to_twin(job.virtual_address, fd, inet);
                 }
-                // What answers goes there, and not to 127.0.0.1.
+                // Answers go to the twin, and not to 127.0.0.1.
                 Ok(libc::SOCK_DGRAM) if bind_to_twin(job.virtual_address, fd, inet) => {
                     ends::lend(sys::cookie(fd));
                 }
@@ -102,13 +102,14 @@ pub(crate) fn connect(job: &Job, fd: Fd, address: &Storage, mask: u64) -> Option
     }
 }
 
-/// Whether a socket is one of this family to its program.
+/// Whether a socket is, to its program, one of this family.
 fn is_of(job: &Job, fd: Fd, family: Family) -> bool {
     sys::get_int(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(family.domain())
         || family == Family::Mapped && ends::is_v6_to_program(job, fd)
 }
 
-/// Waits for the agent's answer, or for another thread that does so for the same socket.
+/// Begins to wait for the agent's answer. If another thread waits for it for the same socket, waits
+/// for that thread.
 fn wait(job: &Job, call: Call, request: &Request, mask: u64) -> Result<Native> {
     if let Some(waiting) = Waiting::begin(job, call, request, mask)? {
         return Ok(Native::Wait(waiting));
@@ -128,7 +129,7 @@ fn unblocked<R>(mask: u64, action: impl FnOnce() -> R) -> R {
     result
 }
 
-/// What becomes of a blocking connect on a socket whose connect was begun before.
+/// Waits, as a blocking connect does, on a socket whose connect was begun before.
 fn end_of_wait(job: &Job, fd: Fd) -> Result<Native> {
     if sys::tcp_state(fd)? == sys::SYN_SENT {
         helper::wait_for(fd, waiting::limit(fd).unwrap_or(patience::longest(job)))?;
@@ -136,12 +137,12 @@ fn end_of_wait(job: &Job, fd: Fd) -> Result<Native> {
     outcome_of_wait(fd).map(|()| Native::Done)
 }
 
-/// The rest of a connect call.
+/// What is left to do of a connect call.
 pub(crate) enum Native {
     Done,
-    /// The kernel's own connect, to this address.
+    /// To call the kernel's own connect, with this address.
     Address(Storage),
-    /// To wait for the agent.
+    /// To wait for the agent's answer.
     Wait(Waiting),
 }
 
@@ -196,7 +197,7 @@ fn remote(job: &Job, fd: Fd, inet: Inet, mask: u64) -> Result<Native> {
     let request = Request::Connect { destination, port, source_port, send_buffer, receive_buffer, is_v6 };
     let call = Call { fd, cookie, inet, source_port, flags };
     if blocking {
-        // The pending error of an earlier non-blocking connect.
+        // An earlier non-blocking connect may have left an error.
         match sys::get_int(fd, libc::SOL_SOCKET, libc::SO_ERROR)? {
             // ECONNRESET is what unconnecting leaves, which connect ignores.
             0 | libc::ECONNRESET => wait(job, call, &request, mask),
@@ -235,7 +236,7 @@ fn outcome_of_wait(fd: Fd) -> Result<()> {
     }
 }
 
-/// connect(2).
+/// The replacement for connect(2).
 ///
 /// # Safety
 /// As connect(2): `address` is null or readable for `len` bytes.

@@ -19,13 +19,13 @@ use crate::own_address;
 use crate::sockaddr::{Inet, Storage};
 use crate::sys::{self, Fd};
 
-/// Where to send instead.
+/// Where a datagram is sent.
 pub(crate) enum Destination {
-    /// Where the program says.
+    /// To the address that the program gives.
     Itself,
-    /// The node's own programs are at its twin.
+    /// To the twin, where this node's own programs are.
     Twin(Storage),
-    /// Nowhere; `errno` says why.
+    /// To no address; `errno` says why.
     Refused,
 }
 
@@ -56,7 +56,7 @@ pub(crate) unsafe fn destination(
     match kind {
         // The kernel says what is wrong.
         Err(_) => Destination::Itself,
-        // The address of what is connected is ignored.
+        // A stream socket ignores the address, unless the call is to connect it.
         Ok(_) if is_stream && flags & libc::MSG_FASTOPEN == 0 => Destination::Itself,
         Ok(_) if node == job.virtual_address => Destination::Twin(inet.with_ip(node.twin()).encode()),
         Ok(_) => {
@@ -66,7 +66,7 @@ pub(crate) unsafe fn destination(
     }
 }
 
-/// The same of a message.
+/// Reads the destination of a message.
 ///
 /// # Safety
 /// As sendmsg(2).
@@ -155,8 +155,8 @@ pub(crate) unsafe fn plain(fd: Fd, messages: *const libc::mmsghdr, count: usize,
     plain
 }
 
-/// Whether to send again what `sent` says wasn't: from a socket that is bound to the twin, the
-/// kernel sends nothing to an address outside ([`own_address::leave_twin`]).
+/// Whether a send that has failed is to be made again, from another socket. From a socket that is
+/// bound to the twin, the kernel sends nothing to an address outside ([`own_address::leave_twin`]).
 ///
 /// # Safety
 /// As [`destination`].
@@ -171,7 +171,7 @@ pub(crate) unsafe fn again(sent: ssize_t, fd: Fd, address: *const c_void, len: s
     left
 }
 
-/// The same of a message.
+/// Whether the send of a message that has failed is to be made again, as [`again`] decides.
 ///
 /// # Safety
 /// As sendmsg(2).
@@ -185,9 +185,8 @@ pub(crate) unsafe fn again_of(sent: ssize_t, fd: Fd, message: *const msghdr) -> 
     unsafe { again(sent, fd, msg_name, msg_namelen) }
 }
 
-/// What a datagram socket that is to be connected to another node is connected to: an
-/// address that refuses. So programs that ask for their own address in this way are told
-/// it.
+/// The address that a datagram socket is connected to in place of another node's: it refuses all
+/// datagrams. So programs that learn their own address in this way are told the node's.
 pub(crate) fn connect(job: &Job, fd: Fd, inet: Inet) -> Storage {
     let peer = End { address: inet.ip, port: inet.port };
     let local = End { address: job.virtual_address.ip(), port: 0 };
@@ -195,8 +194,8 @@ pub(crate) fn connect(job: &Job, fd: Fd, inet: Inet) -> Storage {
     inet.with_ip(REFUSED).encode()
 }
 
-/// A socket is about to be connected elsewhere. From a datagram socket that was connected to
-/// a node, the kernel would reach no address but those of loopback, to which it has bound it.
+/// Prepares a socket for a connect to another address. The kernel has bound a datagram socket that
+/// was connected to a node to an address of loopback. From there it would reach no other addresses.
 pub(crate) fn leave(job: &Job, fd: Fd) {
     let leads_to_node = |name: Storage| {
         let peer = Inet::parse(name.bytes()).map(|peer| peer.ip);

@@ -16,7 +16,7 @@ use crate::watches::Watch;
 /// Number by number: that takes a tenth of what an entry of /proc/self/fd takes to list and
 /// read.
 pub(crate) fn each_socket(cookie: u64, mut action: impl FnMut(Fd)) {
-    // What isn't a socket has none.
+    // A descriptor that isn't a socket's has no cookie.
     if cookie != 0 {
         each_open(table_size(), |fd| {
             if sys::cookie(fd) == cookie {
@@ -57,9 +57,8 @@ fn kernels_device(device: u64) -> u64 {
     u64::from(libc::major(device)) << MINOR_BITS | u64::from(libc::minor(device))
 }
 
-/// Calls `action` with each number below `size` that may be open. Most of a
-/// table tends to be empty, and poll(2) skips what is for a tenth of the price
-/// of asking for each.
+/// Calls `action` with each number below `size` that may be open. Most of a table tends to be
+/// empty. poll(2) skips what is empty for a tenth of the price of asking for each number.
 fn each_open(size: Fd, mut action: impl FnMut(Fd)) {
     const AT_ONCE: usize = 256;
     let nothing = libc::pollfd { fd: -1, events: 0, revents: 0 };
@@ -72,8 +71,8 @@ fn each_open(size: Fd, mut action: impl FnMut(Fd)) {
             count += 1;
         }
         let Some(entries) = entries.get_mut(..count) else { return };
-        // Fails, for one, where the program may have fewer descriptors than are
-        // asked about; then all are looked at.
+        // The poll fails, for one, where the program may have fewer descriptors than are asked
+        // about. Then all are looked at.
         let asked = sys::poll(entries, Some(Duration::ZERO)).is_ok();
         for entry in entries {
             if !asked || entry.revents & libc::POLLNVAL == 0 {
@@ -85,7 +84,7 @@ fn each_open(size: Fd, mut action: impl FnMut(Fd)) {
 
 /// How many numbers the descriptor table has room for.
 fn table_size() -> Fd {
-    /// A common limit, where /proc is not there to ask.
+    /// A common size, where /proc is not there to ask.
     const GUESS: Fd = 1024;
     let mut buffer = [0; 512];
     let read = sys::open(c"/proc/self/status").and_then(|file| sys::read(file.raw(), &mut buffer));
@@ -104,7 +103,7 @@ fn is_epoll(fd: Fd) -> bool {
     })
 }
 
-/// One line of an epoll instance's fdinfo (proc_pid_fdinfo(5)).
+/// A registration with an epoll instance: one line of the instance's fdinfo (proc_pid_fdinfo(5)).
 #[derive(Debug, PartialEq, Eq)]
 struct Target {
     number: Fd,
@@ -134,7 +133,7 @@ fn each_line(fd: Fd, action: impl FnMut(&[u8])) {
     }
 }
 
-/// Calls `action` with each line of a file, as far as none is too long.
+/// Calls `action` with each line of a file that isn't too long.
 pub(crate) fn each_line_of(file: &OwnedFd, mut action: impl FnMut(&[u8])) {
     let mut buffer = [0; 4096];
     let mut kept = 0;

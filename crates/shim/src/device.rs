@@ -9,13 +9,13 @@ use crate::job::Job;
 use crate::sockaddr::Inet;
 use crate::sys;
 
-/// Its number; `None` if the node has no such interface.
+/// The interface's number; `None` if the node has no such interface.
 pub(crate) fn index(job: &Job) -> Option<c_int> {
     // SAFETY: the kernel has written a number there.
     ask(job, libc::SIOCGIFINDEX).map(|entry| unsafe { entry.ifr_ifru.ifru_ifindex })
 }
 
-/// Its first address in the site's network.
+/// The interface's first address in the site's network; `None` if there is none.
 pub(crate) fn address(job: &Job) -> Option<Ipv4Addr> {
     let entry = ask(job, libc::SIOCGIFADDR)?;
     // SAFETY: the kernel has written an address there; a union of plain bytes.

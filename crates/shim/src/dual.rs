@@ -18,7 +18,7 @@ use crate::sys::{self, Errno, Fd, OwnedFd, Result};
 
 use libc::{IPPROTO_IP, IPPROTO_IPV6, SOL_SOCKET};
 
-/// Options of IPv6, and of IPv4 that mean the same.
+/// Options of IPv6, each with the option of IPv4 that means the same.
 const SAME: [(c_int, c_int); 9] = [
     (libc::IPV6_TCLASS, libc::IP_TOS),
     (libc::IPV6_UNICAST_HOPS, libc::IP_TTL),
@@ -35,12 +35,12 @@ fn same(name: c_int) -> Option<c_int> {
     SAME.iter().find(|(v6, _)| *v6 == name).map(|(_, v4)| *v4)
 }
 
-/// Whether a call on an option has failed because the kernel's socket is one of IPv4.
+/// Whether a call on an option of IPv6 has failed because the kernel's socket is an IPv4 one.
 fn is_foreign(level: c_int, result: c_int) -> bool {
     level == IPPROTO_IPV6 && result != 0 && matches!(sys::errno(), libc::ENOPROTOOPT | libc::EOPNOTSUPP)
 }
 
-/// getsockopt(2), after the kernel's own with this result.
+/// Completes getsockopt(2), after the kernel's own call has returned `result`.
 ///
 /// # Safety
 /// As getsockopt(2).
@@ -69,7 +69,7 @@ pub(crate) unsafe fn read(
     same(name).map_or(result, |name| unsafe { next::getsockopt(fd, IPPROTO_IP, name, value, len) })
 }
 
-/// Writes an int, cut to the room there is.
+/// Writes an int for the program, cut to the room there is.
 ///
 /// # Safety
 /// `len` is valid, and `value` writable for as much as it says.
@@ -83,7 +83,7 @@ unsafe fn write(number: c_int, value: *mut c_void, len: *mut socklen_t) {
     unsafe { len.write_unaligned(count) };
 }
 
-/// setsockopt(2), after the kernel's own with this result.
+/// Completes setsockopt(2), after the kernel's own call has returned `result`.
 ///
 /// # Safety
 /// As setsockopt(2).
@@ -106,7 +106,7 @@ pub(crate) unsafe fn set(
             ends::becomes_v4(fd);
             0
         }
-        // It is bound; or the value is none.
+        // The socket is bound, or the value isn't valid.
         (libc::IPV6_V6ONLY | libc::IPV6_ADDRFORM, _) => {
             sys::set_errno(libc::EINVAL);
             -1
@@ -137,7 +137,7 @@ pub(crate) fn carry(from: Fd, to: Fd) {
     }
 }
 
-/// A new socket of this family, such as can be connected to IPv4 addresses.
+/// A new stream socket of this family that can be connected to IPv4 addresses.
 ///
 /// # Errors
 /// As socket(2).
@@ -149,8 +149,8 @@ pub(crate) fn socket(family: Family, flags: c_int) -> Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Dissolves the connection of a program's IPv6 socket that the kernel has as an IPv4 one:
-/// the program may connect it to any address then.
+/// Dissolves the connection of a program's IPv6 socket that the kernel has as an IPv4 one. The
+/// program may then connect it to any address.
 ///
 /// # Errors
 /// `ENOBUFS` if there is no descriptor left.

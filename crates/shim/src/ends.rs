@@ -32,16 +32,16 @@ pub(crate) enum Side {
     Local,
 }
 
-/// Meaning of the kernel's address of an end.
+/// What the kernel's address of an end means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {
-    /// The address as it is.
+    /// The address stands for itself.
     Itself,
-    /// The node's own virtual address.
+    /// The address stands for the node's own virtual address.
     Own,
-    /// A handed-over socket, if any: its ends are known by cookie.
+    /// The socket may be a handed-over one: its ends are known by cookie, here or at the agent.
     HandedOver,
-    /// Perhaps a handed-over socket, but not worth asking the agent.
+    /// The socket may be a handed-over one that is known here; asking the agent isn't worth it.
     Remembered,
 }
 
@@ -80,9 +80,9 @@ pub(crate) fn name(job: &Job, fd: Fd, side: Side, kernel: Inet) -> Inet {
     }
 }
 
-/// Whether the node's virtual address stands for the local end of a socket that nobody has
-/// handed over: it has been connected to what is no node. So programs that look there for
-/// their own address find that of the grid. One that a program has given to a datagram
+/// Whether the program sees the node's virtual address as the local end of a socket that was not
+/// handed over. It does if the socket is connected outside the grid. So programs that look there
+/// for their own address find that of the grid. An address that a program has given to a datagram
 /// socket itself stays.
 fn stands_for_node(fd: Fd, local: Ipv4Addr) -> bool {
     let is_unicast = !local.is_loopback() && !local.is_multicast() && !local.is_broadcast();
@@ -90,8 +90,8 @@ fn stands_for_node(fd: Fd, local: Ipv4Addr) -> bool {
     is_unicast && (sys::peer_name(fd).is_ok() || is_stream())
 }
 
-/// The local end of an IPv6 socket as the program sees it; `kernel` is no IPv4 address. A
-/// node has no other address in the grid than its IPv4 one.
+/// The local end of an IPv6 socket as the program sees it; `kernel` is no IPv4 address. The node's
+/// only address in the grid is an IPv4 one.
 pub(crate) fn v6_name(job: &Job, fd: Fd, kernel: &Storage) -> Storage {
     match kernel.socket_address() {
         Some(SocketAddr::V6(local)) if is_global(local.ip()) && sys::peer_name(fd).is_ok() => {
@@ -105,7 +105,8 @@ fn is_global(ip: &Ipv6Addr) -> bool {
     !ip.is_unspecified() && !ip.is_loopback() && !ip.is_multicast() && !ip.is_unicast_link_local()
 }
 
-/// Reads the kernel's name of one side; `other` gives its name of the other.
+/// What the kernel's address of one side means. `other` returns the kernel's address of the other
+/// side.
 fn meaning(
     own: VirtualAddress,
     side: Side,
@@ -136,7 +137,7 @@ fn meaning(
             Some(peer) if is_agents(peer) || !peer.is_loopback() => Meaning::HandedOver,
             Some(peer) if loopback && peer == own.twin() => Meaning::Own,
             Some(_) => Meaning::Itself,
-            // Bound only, or the connection has ended.
+            // The socket is only bound, or its connection has ended.
             None if loopback => Meaning::Remembered,
             None => Meaning::HandedOver,
         },
@@ -165,7 +166,7 @@ pub(crate) fn lend(cookie: u64) {
     TABLE.with(|table| table.insert(Entry { is_lent: true, ..Entry::new(cookie, None, false) }));
 }
 
-/// Whether the shim has bound a socket to the twin, which the program hasn't bound.
+/// Whether the shim has bound a socket to the twin that the program hasn't bound.
 pub(crate) fn is_lent(fd: Fd) -> bool {
     let cookie = sys::cookie(fd);
     TABLE.with(|table| table.find(cookie).is_some_and(|entry| entry.is_lent))
@@ -180,7 +181,7 @@ pub(crate) fn is_v6_to_program(job: &Job, fd: Fd) -> bool {
     found
 }
 
-/// A program has made its IPv6 socket an IPv4 one (`IPV6_ADDRFORM`).
+/// Notes that a program has made its IPv6 socket an IPv4 one (`IPV6_ADDRFORM`).
 pub(crate) fn becomes_v4(fd: Fd) {
     let cookie = sys::cookie(fd);
     TABLE.with(|table| {
@@ -190,7 +191,7 @@ pub(crate) fn becomes_v4(fd: Fd) {
     });
 }
 
-/// Notes whether the program sees a socket without `TCP_NODELAY`, though the kernel has it.
+/// Notes whether the program sees a socket without `TCP_NODELAY`, though the kernel has it. Returns
 /// `false` if the socket isn't known here.
 pub(crate) fn see_delays(cookie: u64, delays: bool) -> bool {
     TABLE.with(|table| table.find(cookie).map(|entry| entry.sees_delays = delays)).is_some()
@@ -201,12 +202,14 @@ pub(crate) fn sees_delays(cookie: u64) -> bool {
     TABLE.with(|table| table.find(cookie).is_some_and(|entry| entry.sees_delays))
 }
 
-/// Notes that a socket which the program has bound to the node's address is at any.
+/// Notes that the program has bound a socket to the node's address, which the kernel has at any
+/// address.
 pub(crate) fn bound(cookie: u64) {
     TABLE.with(|table| table.insert(Entry { is_bound: true, ..Entry::new(cookie, None, false) }));
 }
 
-/// Whether the program has bound a socket that is at any address to the node's.
+/// Whether the program has bound a socket to the node's address, which the kernel has at any
+/// address.
 pub(crate) fn is_bound(fd: Fd) -> bool {
     let cookie = sys::cookie(fd);
     TABLE.with(|table| table.find(cookie).is_some_and(|entry| entry.is_bound))
@@ -220,7 +223,7 @@ pub(crate) fn take_just_connected(cookie: u64) -> bool {
     })
 }
 
-/// Keeps the table consistent over a fork.
+/// Takes the lock on the table before a fork.
 pub(crate) fn before_fork() {
     TABLE.before_fork(|_| {});
 }
@@ -247,24 +250,26 @@ fn recall(job: &Job, fd: Fd) -> Option<Ends> {
 
 static TABLE: Lock<Table> = Lock::new(Table { entries: [Entry::NONE; CAPACITY] });
 
-/// 3 MiB, mapped only when used: an entry of none is all zero. The agent answers for
-/// entries that were evicted.
+/// How many sockets the table holds: 3 MiB, mapped only when used, since a free entry is all zero.
+/// The agent answers for entries that were evicted.
 const CAPACITY: usize = 1 << 16;
-/// Maximum distance of an entry from its hash slot.
+/// Most places that an entry is away from its hash slot.
 const REACH: u64 = 4;
 
 #[derive(Clone, Copy)]
 struct Entry {
-    /// 0 for none.
+    /// The socket's cookie; 0 for a free entry.
     cookie: u64,
     ends: Ends,
-    /// The agent handed the socket over; otherwise it has no such ends.
+    /// Whether the agent handed the socket over; otherwise `ends` means nothing.
     is_handed_over: bool,
     just_connected: bool,
     sees_delays: bool,
-    /// The program has bound it to the node's address, and the kernel has it at any.
+    /// Whether the program has bound the socket to the node's address, and the kernel has it at
+    /// any.
     is_bound: bool,
-    /// The shim has bound it to the twin, a datagram socket that the program hasn't bound.
+    /// Whether the shim has bound the socket to the twin: a datagram socket that the program hasn't
+    /// bound.
     is_lent: bool,
 }
 

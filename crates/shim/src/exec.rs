@@ -24,16 +24,16 @@ use crate::sys;
 /// A null-terminated list of strings, such as an environment.
 pub(crate) type List = *const *const c_char;
 
-/// Set, to any value, to start a program outside the job.
+/// The variable by which a program is started outside the job.
 const OPT_OUT: &[u8] = b"ISTHMUS_SHIM=off";
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
-/// The tool that valgrind's launcher starts is static; the program that the
-/// tool loads is carried all the same.
+/// A variable of valgrind's launcher. The tool that it starts is static; the program that the tool
+/// loads is carried all the same.
 const VALGRIND: &[u8] = b"VALGRIND_LAUNCHER=";
 
-/// Variables of an environment that is rewritten on the stack.
+/// Most variables of an environment that is rewritten on the stack.
 const FEW: usize = 250;
-/// Length of an `LD_PRELOAD` that is put together on the stack.
+/// Most bytes of an `LD_PRELOAD` that is put together on the stack.
 const SHORT: usize = 1024;
 
 unsafe extern "C" {
@@ -52,20 +52,20 @@ pub(crate) fn own_environment() -> List {
     unsafe { environ }
 }
 
-/// How an exec call identifies the program.
+/// How an exec call names the program.
 #[derive(Clone, Copy)]
 pub(crate) enum Named<'a> {
     Path(&'a CStr),
-    /// By a name that is looked for in `PATH`.
+    /// The program is named by a name that is looked for in `PATH`.
     Name(&'a CStr),
-    /// By an open file.
+    /// The program is named by the descriptor of an open file.
     File(sys::Fd),
-    /// Not at all: execve(2) fails.
+    /// The program is named by a null pointer: execve(2) fails.
     Not,
 }
 
 impl<'a> Named<'a> {
-    /// By a path.
+    /// Names a program by its path.
     ///
     /// # Safety
     /// `path` is null or a C string.
@@ -74,13 +74,14 @@ impl<'a> Named<'a> {
         if path.is_null() { Self::Not } else { Self::Path(unsafe { CStr::from_ptr(path) }) }
     }
 
-    /// The program's name, without its directory.
+    /// The program's name without its directory; `None` if it is named by a descriptor or not at
+    /// all.
     fn base(self) -> Option<&'a [u8]> {
         let (Self::Path(name) | Self::Name(name)) = self else { return None };
         name.to_bytes().rsplit(|byte| *byte == b'/').next()
     }
 
-    /// By a name.
+    /// Names a program by a name that is looked for in `PATH`.
     ///
     /// # Safety
     /// `name` is null or a C string.
@@ -90,10 +91,11 @@ impl<'a> Named<'a> {
     }
 }
 
-/// Starts a program in place of this one, as [`with_environment`].
+/// Starts a program in place of this one, as [`with_environment`] does. Tells the agent if it
+/// becomes a rank or a daemon.
 ///
 /// # Safety
-/// As that demands.
+/// As [`with_environment`].
 pub(crate) unsafe fn in_place(
     named: Named<'_>,
     environment: List,
@@ -144,8 +146,8 @@ pub(crate) unsafe fn with_environment(
     }
 }
 
-/// Has the agent look at a program that is about to start. It looks through
-/// this process's descriptor, and so is waited for.
+/// Has the agent look at a program that is about to start. The agent looks through this process's
+/// descriptor, so this waits for it.
 fn report(job: &Job, program: &Executable) {
     if let Ok(fd) = u32::try_from(program.raw()) {
         // Without an agent there is no job to report to.
@@ -156,14 +158,14 @@ fn report(job: &Job, program: &Executable) {
 /// The parts of an environment that the shim uses.
 struct Given<'a> {
     count: usize,
-    /// Which of them is `LD_PRELOAD`, and its value.
+    /// The place of `LD_PRELOAD` among the variables, and its value.
     preload: Option<(usize, &'a [u8])>,
-    /// The libraries that the job preloads: this one, and perhaps that for MPI.
+    /// The libraries that the job preloads: this one, and perhaps the one for MPI.
     libraries: &'a [u8],
     holds_libraries: bool,
-    /// It names one by the path that it has on another node of the job.
+    /// Whether `LD_PRELOAD` names one of them by its path on another node of the job.
     holds_other: bool,
-    /// Which of them has options of the address sanitizer, and its value.
+    /// The place of the address sanitizer's options among the variables, and their value.
     sanitizer: Option<(usize, &'a [u8])>,
     opted_out: bool,
     valgrind: bool,
@@ -172,11 +174,11 @@ struct Given<'a> {
 /// The variables of an environment.
 ///
 /// # Safety
-/// `environment` is one as execve(2) takes it, and lives as long as they are used.
+/// `environment` is as execve(2) takes it, and lives as long as the variables are used.
 unsafe fn entries<'a>(environment: List) -> impl Iterator<Item = &'a [u8]> {
     let mut next = environment;
     std::iter::from_fn(move || {
-        // execve(2) takes no environment for an empty one.
+        // execve(2) takes a null pointer for an empty environment.
         if next.is_null() {
             return None;
         }
@@ -209,14 +211,14 @@ impl<'a> Given<'a> {
         // SAFETY: the caller's promise.
         for entry in unsafe { entries(environment) } {
             if let Some(value) = entry.strip_prefix(PRELOAD) {
-                // The linker takes the last one.
+                // The dynamic linker takes the last of these variables.
                 given.preload = Some((given.count, value));
                 given.holds_libraries =
                     words(given.libraries).all(|own| words(value).any(|word| word == own));
                 given.holds_other = words(value).any(|word| given.is_other(word));
             }
             if let Some(value) = entry.strip_prefix(sanitizer::ASSIGNMENT) {
-                // It takes the first one, as getenv(3).
+                // The sanitizer takes the first of these variables, as getenv(3).
                 given.sanitizer = given.sanitizer.or(Some((given.count, value)));
             }
             given.opted_out |= entry == OPT_OUT;
@@ -226,14 +228,13 @@ impl<'a> Given<'a> {
         given
     }
 
-    /// Whether the address sanitizer is told, or has been told otherwise, that it needn't be
-    /// the first library.
+    /// Whether the address sanitizer's options say whether it must be the first library.
     fn has_order(&self) -> bool {
         self.sanitizer.is_some_and(|(_, value)| sanitizer::has_order(value))
     }
 
-    /// The sanitizer's options, with that one; gives the length with the variable's name and
-    /// the end.
+    /// Writes the sanitizer's options, with the one by which it needn't be the first library.
+    /// Returns the length with the variable's name and the final zero.
     fn compose_order(&self, out: &mut [u8]) -> usize {
         let mut text = Text { out, len: 0 };
         text.put(sanitizer::ASSIGNMENT);
@@ -257,8 +258,8 @@ impl<'a> Given<'a> {
         !self.is_own(word) && within_job(word).is_some_and(same)
     }
 
-    /// The value of `LD_PRELOAD` with `libraries` at its beginning, or without
-    /// the job's; gives its length with the variable's name and the end.
+    /// Writes `LD_PRELOAD` with `libraries` at its beginning, and without the job's other ones.
+    /// Returns the length with the variable's name and the final zero.
     fn compose(&self, libraries: Option<&CStr>, out: &mut [u8]) -> usize {
         let mut text = Text { out, len: 0 };
         text.put(PRELOAD);
@@ -277,7 +278,7 @@ impl<'a> Given<'a> {
     }
 }
 
-/// A text that is put together, and its length, also of what has no room.
+/// A text that is put together. Its length counts also what has no room.
 struct Text<'a> {
     out: &'a mut [u8],
     len: usize,
@@ -292,14 +293,14 @@ impl Text<'_> {
     }
 }
 
-/// A variable on the stack, or on pages of its own.
+/// A variable that is put together, on the stack or on pages of its own.
 struct Variable {
     short: [u8; SHORT],
     long: sys::Pages,
 }
 
 impl Variable {
-    /// `compose` gives the length that it needs.
+    /// Puts a variable together by `compose`, which returns the length that it needs.
     fn new(compose: impl Fn(&mut [u8]) -> usize) -> sys::Result<Self> {
         let mut short = [0; SHORT];
         let len = compose(&mut short);
@@ -404,7 +405,7 @@ macro_rules! found {
             pub(crate) mod $module {
                 use super::*;
                 pub(super) static FOUND: Found = Found::new($text);
-                /// The next definition of this function.
+                /// Calls the next definition of this function.
                 ///
                 /// # Safety
                 /// As the function itself demands.
@@ -422,7 +423,7 @@ macro_rules! found {
                 }
             }
         )*
-        /// Looks for all of them, while that can still wait for a lock.
+        /// Finds all these functions, while that can still wait for a lock.
         pub(crate) fn find_all() {
             $($module::FOUND.find();)*
         }

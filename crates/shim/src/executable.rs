@@ -7,12 +7,12 @@ use std::ffi::CStr;
 use crate::exec::Named;
 use crate::sys::{self, Fd, OwnedFd};
 
-/// Number of bytes of a program that are read. Its headers, the name of its loader and its
-/// notes are there in whatever linkers make.
+/// How many bytes of a program are read. Its headers, the name of its loader and its notes are in
+/// them in whatever linkers make.
 const START: usize = 4096;
-/// Interpreters of interpreters that Linux follows.
+/// How many interpreters of interpreters Linux follows.
 const SCRIPTS_MAX: usize = 5;
-/// The loader of the GNU C library, in whatever directory.
+/// How the file name of the GNU C library's loader begins, in whatever directory.
 const GNU_LOADERS: [&[u8]; 4] = [b"ld-linux", b"ld-2.", b"ld64.so", b"ld.so"];
 
 #[cfg(target_arch = "x86_64")]
@@ -26,7 +26,7 @@ const MACHINE: u16 = 243;
 
 pub(crate) enum Executable {
     Own(OwnedFd),
-    /// The program's own descriptor.
+    /// A descriptor of the program's own.
     Given(Fd),
 }
 
@@ -39,12 +39,12 @@ impl Executable {
     }
 }
 
-/// How to change the program's environment.
+/// What a look at a program tells for its environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Judgement {
-    /// The library is preloaded, or ignored.
+    /// The program preloads the library, or ignores it.
     Ordinary,
-    /// The program is for another C library and would not start with ours.
+    /// The program is for another C library, and would not start with the shim.
     Repels,
 }
 
@@ -91,12 +91,12 @@ pub(crate) fn judge(named: Named<'_>, doubt: impl FnOnce(&Executable)) -> Judgem
     Judgement::Ordinary
 }
 
-/// Opens what is to be executed. A FIFO has no writer to wait for.
+/// Opens a program's file. Doesn't wait for the writer of a FIFO.
 fn open(path: &CStr) -> sys::Result<OwnedFd> {
     sys::open_with(path, libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY)
 }
 
-/// The first program of a name in `PATH`, as execvp(3) would find it.
+/// The first program of this name in `PATH`, as execvp(3) would find it.
 fn search(name: &CStr) -> Option<OwnedFd> {
     if name.to_bytes().contains(&b'/') {
         return open(name).ok();
@@ -143,7 +143,7 @@ fn interpreter(start: &mut [u8], len: usize) -> Option<&CStr> {
 enum Loader {
     Gnu,
     Other,
-    /// None, or the agent must inspect the program.
+    /// The program has no loader, or the agent must inspect it.
     Unknown,
 }
 

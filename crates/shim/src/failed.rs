@@ -13,16 +13,16 @@ use libc::socklen_t;
 use crate::lock::Lock;
 use crate::sys::{self, Fd};
 
-/// Sockets whose errors are kept until the program asks: so many that were made one after
-/// the other. An older one's reads as a refusal. 1 MiB, mapped only when used.
+/// For how many sockets errors are kept until the program asks, counted over all that are made one
+/// after the other. The error of an older one reads as a refusal. 1 MiB, mapped only when used.
 const CAPACITY: usize = 1 << 16;
 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static FAILED: Lock<Failed> = Lock::new(Failed { entries: [(0, 0); CAPACITY] });
 
 struct Failed {
-    /// Cookie, 0 for none, and errno. Cookies count up, so a socket takes the place of
-    /// the one that was made CAPACITY sockets before.
+    /// The cookie, 0 for a free entry, and the errno. Cookies count up, so a socket takes the place
+    /// of the one that was made CAPACITY sockets before.
     entries: [(u64, c_int); CAPACITY],
 }
 
@@ -36,12 +36,12 @@ pub(crate) fn note(cookie: u64, errno: c_int) {
     });
 }
 
-/// Whether any error waits to be asked for: one load.
+/// Whether any error is noted that waits to be asked for. Costs one load.
 pub(crate) fn any() -> bool {
     COUNT.load(Ordering::Acquire) != 0
 }
 
-/// The error of the socket with this cookie, once.
+/// Takes out the noted error of the socket with this cookie; `None` if there is none.
 pub(crate) fn take(cookie: u64) -> Option<c_int> {
     if !any() || cookie == 0 {
         return None;
@@ -56,8 +56,8 @@ pub(crate) fn take(cookie: u64) -> Option<c_int> {
     })
 }
 
-/// Puts the noted error, if there is one, in the place of the one that
-/// `getsockopt(SO_ERROR)` has just written.
+/// Puts the noted error, if there is one, in the place of the error that `getsockopt(SO_ERROR)` has
+/// just written.
 ///
 /// # Safety
 /// `value` and `len` are as they were passed to a getsockopt that succeeded.
@@ -77,7 +77,7 @@ pub(crate) unsafe fn report(fd: Fd, value: *mut c_int, len: *mut socklen_t) {
     }
 }
 
-/// Keeps the list consistent over a fork.
+/// Takes the lock on the list before a fork.
 pub(crate) fn before_fork() {
     FAILED.before_fork(|_| {});
 }

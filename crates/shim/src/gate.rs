@@ -1,9 +1,9 @@
 //! Calls that change what descriptors stand for.
 //!
-//! On numbers that concern the shim ([`numbers`]) they wait while a socket is exchanged,
-//! and what they change is noted. They make their system calls by themselves: another
-//! preloaded library might wait for a lock of its own, or call a hooked function. None of
-//! them waits with the lock held. What closes a file may linger, so it comes after.
+//! On numbers that concern the shim ([`numbers`]), these calls wait while a socket is exchanged.
+//! What they change is noted. They make their system calls by themselves: another preloaded library
+//! might wait for a lock of its own, or call a hooked function. No call waits with the lock held.
+//! Closing the last descriptor of a file may linger, so it comes after the lock is released.
 
 use std::ffi::{c_int, c_long, c_uint, c_ulong};
 
@@ -16,17 +16,17 @@ use crate::owner;
 use crate::pending::{self, List};
 use crate::sys::{self, Errno, Fd, OwnedFd, Result};
 
-/// Calls `action` while no exchange is going on; without the list where it isn't about
-/// this process's descriptors.
+/// Calls `action` while no exchange is going on. It gets the list, or `None` where the call isn't
+/// about this process's descriptors.
 fn gated(action: impl FnOnce(Option<&mut List>) -> Result<c_int>) -> c_int {
     let before = sys::errno();
     let result = if pending::elsewhere() { action(None) } else { pending::with(|list| action(Some(list))) };
-    // What comes after the call may have changed it.
+    // What comes after the call may have changed `errno`.
     sys::set_errno(before);
     sys::plain(result)
 }
 
-/// The kernel has given out a number: it stands for something new.
+/// Notes that the kernel has given out a number, which stands for something new.
 pub(crate) fn renewed(fd: Fd) {
     if fd >= 0 && numbers::is_known(fd) && !pending::elsewhere() {
         let before = sys::errno();
@@ -35,7 +35,7 @@ pub(crate) fn renewed(fd: Fd) {
     }
 }
 
-/// The program has made a socket.
+/// Notes that the program has made a socket.
 pub(crate) fn made(fd: Fd, domain: c_int, kind: c_int, protocol: c_int) {
     let kind = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
     let is_tcp = kind == libc::SOCK_STREAM && matches!(domain, libc::AF_INET | libc::AF_INET6);
@@ -46,7 +46,7 @@ pub(crate) fn made(fd: Fd, domain: c_int, kind: c_int, protocol: c_int) {
         }
     } else if fd >= 0 && !pending::elsewhere() {
         let before = sys::errno();
-        // Another thread may have closed it and be giving the number to a copy.
+        // Another thread may have closed the socket and be giving its number to a copy.
         pending::with(|list| {
             list.left(fd);
             numbers::note_socket(fd);
@@ -55,7 +55,7 @@ pub(crate) fn made(fd: Fd, domain: c_int, kind: c_int, protocol: c_int) {
     }
 }
 
-/// An idle socket will never be connected to another node.
+/// Notes that an idle socket will never be connected to another node.
 pub(crate) fn settled(fd: Fd) {
     if numbers::state(fd) == State::Idle && !pending::elsewhere() {
         let before = sys::errno();
@@ -71,7 +71,7 @@ pub(crate) fn is_busy(fd: Fd) -> bool {
 
 /// Whether a request of ioctl(2) changes flags or the owner of a descriptor.
 pub(crate) fn changes_flags(request: c_ulong) -> bool {
-    /// Those of sockios.h that the libc crate lacks.
+    /// A request of sockios.h that the libc crate lacks, as is the next.
     const FIOSETOWN: c_ulong = 0x8901;
     const SIOCSPGRP: c_ulong = 0x8902;
     matches!(request, libc::FIONBIO | libc::FIOASYNC | libc::FIOCLEX | libc::FIONCLEX | FIOSETOWN | SIOCSPGRP)
@@ -82,7 +82,7 @@ pub(crate) fn plainly(action: impl FnOnce() -> Result<c_int>) -> c_int {
     gated(|_| action())
 }
 
-/// close(2) of a number that is known.
+/// Replacement for close(2), for a number that is known.
 pub(crate) fn close(fd: Fd) -> c_int {
     abandoned::end();
     ungated(|| {
@@ -98,7 +98,7 @@ pub(crate) fn close(fd: Fd) -> c_int {
     })
 }
 
-/// close_range(2); the shim's own numbers stay open.
+/// Replacement for close_range(2), which leaves the shim's own numbers open.
 pub(crate) fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     if flags != 0 || pending::elsewhere() {
         return ungated(|| sys::close_range(first, last, flags));
@@ -118,8 +118,8 @@ pub(crate) fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     })
 }
 
-/// Notes that numbers of a range are about to be closed, up to the first of the shim's own,
-/// which it returns.
+/// Notes that numbers of a range are about to be closed, up to the first of the shim's own. Returns
+/// that number; `None` if there is none.
 fn leave_until_own(list: &mut List, first: c_uint, last: c_uint) -> Option<c_uint> {
     for (fd, number) in numbers::known(first, last) {
         if list.owns(fd) {
@@ -130,7 +130,7 @@ fn leave_until_own(list: &mut List, first: c_uint, last: c_uint) -> Option<c_uin
     None
 }
 
-/// Makes a call that takes no lock.
+/// Makes a call that takes no lock, and keeps `errno` unless the call fails.
 fn ungated(call: impl FnOnce() -> Result<c_int>) -> c_int {
     let before = sys::errno();
     let result = call();
@@ -150,8 +150,9 @@ pub(crate) fn duplicate(fd: Fd, duplicate: impl FnOnce() -> Result<c_int>) -> c_
     })
 }
 
-/// `new` was made of `fd` while nothing was known of that. If the socket has been exchanged
-/// meanwhile, `new` stands for the one that it was; nobody waits for that any more.
+/// Puts right the number `new`, which the program made of `fd` while nothing was known of `fd`. If
+/// the socket of `fd` has been exchanged meanwhile, `new` stands for the old socket. Nobody waits
+/// for that socket any more, so `new` is made a copy of `fd` again.
 pub(crate) fn copied(fd: Fd, new: Fd) {
     let before = sys::errno();
     if !pending::elsewhere() {
@@ -168,7 +169,7 @@ pub(crate) fn copied(fd: Fd, new: Fd) {
     sys::set_errno(before);
 }
 
-/// Calls `duplicate`, which makes `to` stand for what `from` does.
+/// Calls `duplicate`, which makes `to` stand for what `from` stands for.
 pub(crate) fn duplicate_to(from: Fd, to: Fd, duplicate: impl FnOnce() -> Result<c_int>) -> c_int {
     let mut replaced = None;
     let result = gated(|list| match list {
@@ -183,7 +184,7 @@ pub(crate) fn duplicate_to(from: Fd, to: Fd, duplicate: impl FnOnce() -> Result<
         Some(_) | None => duplicate(),
     });
     let errno = sys::errno();
-    // The last one of its file may linger.
+    // The last descriptor of a file may linger when it is closed.
     drop(replaced);
     sys::set_errno(errno);
     result
@@ -208,7 +209,7 @@ pub(crate) fn with_room(mut open: impl FnMut() -> c_int) -> c_int {
     fd
 }
 
-/// The program is about to send a message, perhaps with sockets in it.
+/// Notes sockets in a message that the program is about to send.
 ///
 /// # Safety
 /// As sendmsg(2).
@@ -245,10 +246,10 @@ pub(crate) unsafe fn sends(message: *const msghdr) {
     }
 }
 
-/// Descriptors that the kernel takes in one message (`SCM_MAX_FD`).
+/// Most descriptors that the kernel takes in one message (`SCM_MAX_FD`).
 const MOST_SENT: usize = 253;
 
-/// fcntl(2); `next` hands it on.
+/// Replacement for fcntl(2); `next` makes the call as it is.
 pub(crate) fn fcntl(fd: Fd, command: c_int, argument: c_long, next: impl FnOnce() -> c_int) -> c_int {
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
@@ -272,7 +273,7 @@ pub(crate) fn fcntl(fd: Fd, command: c_int, argument: c_long, next: impl FnOnce(
     }
 }
 
-/// epoll_ctl(2) for a number that is known.
+/// Replacement for epoll_ctl(2), for a number that is known.
 ///
 /// # Safety
 /// As epoll_ctl(2).
@@ -289,8 +290,8 @@ pub(crate) unsafe fn epoll_ctl(epoll: Fd, operation: c_int, fd: Fd, event: *mut 
     })
 }
 
-/// What epoll_ctl(2) has done while nothing was known of a number. If the socket has been
-/// exchanged meanwhile, that was done to the one that it was; so it is done again.
+/// Repeats an epoll_ctl(2) that was made while nothing was known of the number. If the socket has
+/// been exchanged meanwhile, that call reached the old socket.
 ///
 /// # Safety
 /// As epoll_ctl(2).
@@ -303,12 +304,12 @@ pub(crate) unsafe fn watched(epoll: Fd, operation: c_int, fd: Fd, event: *mut li
     if !pending::elsewhere() {
         pending::with(|_| match operation {
             libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD => {
-                // What watches alone (EPOLLEXCLUSIVE) can't be modified.
+                // A registration that watches alone (EPOLLEXCLUSIVE) can't be modified.
                 again(libc::EPOLL_CTL_MOD).or_else(|_| again(libc::EPOLL_CTL_ADD))
             }
             other => again(other),
         })
-        // It may be as it should.
+        // An error may say that the registration was as it should be.
         .ok();
     }
     sys::set_errno(before);
@@ -318,7 +319,8 @@ pub(crate) unsafe fn watched(epoll: Fd, operation: c_int, fd: Fd, event: *mut li
 mod tests {
     use super::*;
 
-    /// A socket that connects, as long as a test needs.
+    /// A socket that stays in the middle of its connect, as long as a test needs, and the listener
+    /// whose queue is full.
     fn placeholder() -> (OwnedFd, OwnedFd) {
         let full = sys::socket(libc::AF_INET, libc::SOCK_STREAM).unwrap();
         let address = crate::sockaddr::Inet {

@@ -7,9 +7,9 @@ use crate::options;
 use crate::owner;
 use crate::sys::{self, Errno, Fd, OwnedFd, Result};
 
-/// Replaces the socket behind `fd`, whose cookie was `cookie`, by `new`, under
-/// every number by which the process holds it, with its options, flags and
-/// epoll registrations. Returns one of them.
+/// Replaces the socket behind `fd`, whose cookie was `cookie`, by `new`, under every number by
+/// which the process holds that socket. `new` gets its options, flags and epoll registrations.
+/// Returns one of the numbers.
 ///
 /// # Errors
 /// `EBADF` if the program has closed the socket meanwhile.
@@ -28,8 +28,8 @@ pub(crate) fn replace(numbers: &mut Numbers, fd: Fd, cookie: u64, new: Fd) -> Re
     replaced.map(|()| fd)
 }
 
-/// Puts `new` in the place of a connection just accepted, with what it would
-/// have from its listener and what the program asked accept4 for.
+/// Puts `new` in the place of a connection just accepted. `new` gets what that connection would
+/// have from its listener, and what the program asked accept4 for.
 ///
 /// # Errors
 /// If `accepted` is not open any more.
@@ -48,8 +48,8 @@ pub(crate) fn replace_accepted(listener: Fd, accepted: Fd, new: &OwnedFd, flags:
 }
 
 /// Has a connection that the program doesn't see, such as a knock, end by a reset when it is
-/// closed: as the end that closes first it would keep the listener's port for a minute
-/// (`TIME_WAIT`), and a server that is started anew may want that.
+/// closed. As the end that closes first, it would keep the listener's port for a minute
+/// (`TIME_WAIT`). A server that is started anew may want that port.
 pub(crate) fn leave_nothing(accepted: Fd) {
     let mut at_once = [0; 8];
     at_once[..4].copy_from_slice(&1_i32.to_ne_bytes());

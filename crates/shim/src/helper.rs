@@ -1,5 +1,5 @@
-//! The thread that exchanges placeholders for connections. It is there only
-//! while something is pending, and a tenth of a second more, takes no signals, and has a small stack.
+//! The thread that exchanges placeholders for connections. The thread is there only while something
+//! is pending, and a tenth of a second more. It takes no signals and has a small stack.
 
 use std::ffi::{c_int, c_void};
 use std::time::{Duration, Instant};
@@ -23,26 +23,26 @@ use crate::sys::{self, Errno, Fd, OwnedFd, Result};
 use crate::table;
 use crate::wakers::Wakers;
 
-/// How long to leave an agent alone that has too many requests to take.
+/// How long to leave an agent alone that has too many requests to take more.
 const RETRY: Duration = Duration::from_millis(5);
-/// How often to look whether the program has closed what the helper waits with.
+/// How often the helper looks whether the program has closed the descriptors that it waits with.
 const LOOK: Duration = Duration::from_secs(1);
-/// Requests that are sent before replies are looked at again.
+/// Most requests that are sent before replies are looked at again.
 const SENT_AT_ONCE: usize = 64;
-/// Replies that are read before the list is looked at again.
+/// Most replies that are read before the list is looked at again.
 const READ_AT_ONCE: usize = 64;
-/// Enough for the helper itself; a program's thread-local storage comes on top.
+/// Bytes of stack for the helper itself. A program's thread-local storage comes on top.
 const STACK: usize = 256 << 10;
 /// How long the kernel may take to refuse a connect over loopback.
 const REFUSAL: Duration = Duration::from_millis(500);
 
-/// Starts the helper unless it is there.
+/// Starts the helper unless it runs already.
 ///
 /// # Errors
 /// If the process may not have one more thread or descriptor.
 pub(crate) fn ensure(list: &mut List) -> Result<()> {
     if let Some(wakers) = &list.wakers {
-        // The program may have closed them; the helper looks again within LOOK.
+        // The program may have closed the descriptors. The helper looks again within LOOK.
         return if wakers.are_intact() { Ok(()) } else { renew_wakers(list).map(drop) };
     }
     table::make_room();
@@ -56,8 +56,8 @@ pub(crate) fn ensure(list: &mut List) -> Result<()> {
     Ok(())
 }
 
-/// Makes what the helper waits with, and has it wait for all replies. Gives the connects
-/// whose reply can't come any more.
+/// Makes anew the descriptors that the helper waits with, and has it wait for all replies. Returns
+/// the connects whose reply can't come any more.
 fn renew_wakers(list: &mut List) -> Result<Vec<(u64, Errno)>> {
     let mut wakers = Wakers::new()?;
     wakers.each_kept(&mut |kept| list.numbers.own(kept.raw()));
@@ -110,32 +110,32 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     std::ptr::null_mut()
 }
 
-/// A thread that enters poll or select in the very moment in which its socket is exchanged may
-/// have looked up the old one, and go to sleep on it after it was woken. So it is woken again,
-/// so long after the exchange.
+/// How long after an exchange the sleepers on the old socket are woken again. A thread that enters
+/// poll or select in that very moment may have looked up the old socket. It may then go to sleep on
+/// that socket after its sleepers were woken.
 const AGAIN: [Duration; 3] =
     [Duration::from_millis(1), Duration::from_millis(10), Duration::from_millis(100)];
-/// Old sockets that are kept for that. Who sleeps on an older one sleeps on others, too, or
-/// has been woken.
+/// Most old sockets that are kept to wake their sleepers again. A thread that sleeps on a still
+/// older socket sleeps on others, too, or has been woken.
 const MOST_OLD: usize = 16;
 
-/// A socket that has been exchanged.
+/// A socket that has been exchanged, kept to wake the threads that sleep on it.
 pub(crate) struct Old {
     socket: Kept,
     exchanged: Instant,
     /// How often its sleepers have been woken again.
     woken: usize,
-    /// How often they are to be.
+    /// How often its sleepers are to be woken again.
     times: usize,
 }
 
 impl Old {
-    /// The descriptor itself, to be moved.
+    /// The descriptor of the old socket, to be moved.
     pub(crate) fn kept_mut(&mut self) -> &mut Kept {
         &mut self.socket
     }
 
-    /// When they are woken next.
+    /// When the sleepers are woken next; `None` if they need no more of that.
     fn next(&self) -> Option<Instant> {
         AGAIN.get(self.woken).filter(|_| self.woken < self.times).map(|after| self.exchanged + *after)
     }
@@ -145,16 +145,16 @@ impl Old {
 #[derive(Default)]
 struct Round {
     epoll: Fd,
-    /// Ids of connects with a reply.
+    /// Ids of connects whose reply has come.
     replied: Vec<u64>,
-    /// Connects that failed before anything came of them.
+    /// Connects that failed before a reply came, by id, with their errors.
     failed: Vec<(u64, Errno)>,
     until: Option<Instant>,
 }
 
 impl Round {
-    /// Sends what is to be sent and notes what to wait for; `false` once
-    /// nothing is pending, and the thread must end.
+    /// Sends what is to be sent and notes what to wait for. `false` once nothing is pending: then
+    /// the thread must end.
     fn plan(&mut self, job: &Job) -> bool {
         self.failed.clear();
         self.until = None;
@@ -187,7 +187,7 @@ impl Round {
         })
     }
 
-    /// Sends requests that the agent had no room for.
+    /// Sends requests that the agent had no room for before.
     fn send(&mut self, job: &Job, list: &mut List, now: Instant) {
         for _ in 0..SENT_AT_ONCE {
             let Some(id) = list.later.front().copied() else { return };
@@ -217,7 +217,7 @@ impl Round {
         self.wake_at(now);
     }
 
-    /// Ends what takes too long.
+    /// Ends connects that take too long.
     fn expire(&mut self, list: &mut List, now: Instant) {
         if list.next_deadline.is_some_and(|next| next <= now) {
             let (late, others): (Vec<_>, Vec<_>) = list
@@ -233,7 +233,7 @@ impl Round {
         }
     }
 
-    /// Wakes who may have gone to sleep on a socket that is gone.
+    /// Wakes threads that may have gone to sleep on a socket that has been exchanged.
     fn wake_again(&mut self, list: &mut List, now: Instant) {
         for old in &mut list.old {
             if old.next().is_some_and(|next| next <= now) {
@@ -265,7 +265,7 @@ impl Round {
         let count = match sys::epoll_wait(self.epoll, &mut events, timeout) {
             Ok(count) => usize::try_from(count).unwrap_or(0),
             Err(Errno(libc::EINTR)) => 0,
-            // The program has closed it.
+            // The program has closed the epoll instance.
             Err(_) => {
                 let _ = sys::poll(&mut [], Some(RETRY));
                 0
@@ -296,21 +296,21 @@ fn drain_wakes() {
     });
 }
 
-/// Reads the reply to one request and does what it says.
+/// Reads the reply to the request of one connect and does what the reply says.
 fn collect(id: u64) {
     if let Some(outcome) = pending::with(|list| list.collect(id)) {
         finish(id, outcome);
     }
 }
 
-/// What a reply to a connect says.
+/// The socket that a reply to a connect brings, with the reply.
 ///
 /// # Errors
 /// The error that the program's connect is to report.
 pub(crate) fn connected(reply: Reply, socket: Option<OwnedFd>) -> Result<(Reply, OwnedFd)> {
     match (reply.errno, reply.handover, socket) {
         (0, Handover::Socket, Some(socket)) => Ok((reply, socket)),
-        // The kernel drops what finds no free descriptor.
+        // The kernel drops a socket for which it finds no free descriptor.
         (0, Handover::Socket, None) => Err(Errno(libc::ENOBUFS)),
         (0, _, _) => Err(Errno(libc::EPROTO)),
         (errno, _, _) => Err(Errno(errno)),
@@ -330,7 +330,7 @@ fn finish(id: u64, outcome: Result<Reply>) {
             Ask::Later(_) | Ask::Sent(_) | Ask::Parent(..) => None,
         };
         for channel in pending.child_channels.iter().filter(|channel| channel.intact()) {
-            // One that ended meanwhile needs nothing.
+            // A child that has ended meanwhile needs nothing.
             let _ = match (&outcome, &replacement) {
                 (Ok(reply), Some(socket)) => {
                     sys::send_with(channel.raw(), &reply.encode(), socket.raw(), 0).map(drop)
@@ -357,7 +357,8 @@ fn finish(id: u64, outcome: Result<Reply>) {
     });
 }
 
-/// Gives the placeholder, which may have sleepers.
+/// Puts `replacement` in the place of the placeholder. Returns the placeholder, which may have
+/// sleepers.
 fn exchange(
     list: &mut List,
     pending: &Pending,
@@ -385,7 +386,7 @@ fn exchange(
     if replaced.is_ok() {
         owner::signal(number, outcome.is_err());
     }
-    // Unless the program has set another one meanwhile.
+    // The count is set back, unless the program has set another one meanwhile.
     if let Some([raised, before]) = pending.syn_counts
         && sys::get_int(replacement.raw(), libc::IPPROTO_TCP, libc::TCP_SYNCNT) == Ok(raised)
     {
@@ -410,10 +411,9 @@ fn exchange(
     Some(Old { socket, exchanged: sys::now(), woken: 0, times })
 }
 
-/// Wakes threads that sleep in poll or select on the old socket, so that they
-/// look at the new one: setting this option, even to what it is, says that
-/// there is room to write. The old socket must stay as it is, because a
-/// forked process may still wait for its connection.
+/// Wakes threads that sleep in poll or select on the old socket, so that they look at the new one.
+/// Setting this option, even to the value that it has, says that there is room to write. The old
+/// socket must stay as it is, because a forked process may still wait for its connection.
 fn wake_sleepers(old: Fd) {
     if let Ok(value) = sys::get_int(old, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) {
         let _ = sys::set_int(old, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, value);
@@ -440,7 +440,7 @@ fn refuse(id: u64) {
 
 /// A socket that connects to where nothing listens.
 fn refused_socket(family: Family) -> Result<OwnedFd> {
-    /// Nothing listens on any port of the address.
+    /// Any port will do: nothing listens on a port of that address.
     const PORT: u16 = 1;
     let socket = dual::socket(family, libc::SOCK_NONBLOCK)?;
     let nowhere = Inet { family, ip: REFUSED, port: PORT }.encode();

@@ -32,7 +32,7 @@ mod names;
 mod processes;
 mod sockets;
 
-// What own_calls leads to.
+// The hooks that own_calls leads to.
 pub(crate) use descriptors::*;
 pub(crate) use messages::*;
 pub(crate) use names::uname;

@@ -1,4 +1,4 @@
-//! The job's nodes by name and by address.
+//! The job's nodes, which are found by name and by address.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -10,22 +10,22 @@ use crate::job::host_name;
 
 pub(crate) struct Host {
     pub(crate) name: CString,
-    /// Its virtual address in decimal notation.
+    /// The node's virtual address in decimal notation.
     pub(crate) numeric: CString,
 }
 
 /// All nodes of a job.
 pub(crate) struct Hosts {
     all: Vec<Host>,
-    /// Indices into `all` by lower-case name; two where a name is so long
-    /// that programs may see it cut.
+    /// Indices into `all` by lower-case name. A node has two names here if its name is so long that
+    /// programs may see it cut.
     by_name: HashMap<Vec<u8>, usize>,
-    /// Indices into `all`.
+    /// Indices into `all` by virtual address.
     by_address: HashMap<Ipv4Addr, usize>,
 }
 
 impl Hosts {
-    /// Indexes the nodes of the settings.
+    /// Indexes the nodes of the settings by name and by address.
     pub(crate) fn new(hosts: Vec<settings::Host>) -> Self {
         let mut out = Self {
             all: Vec::with_capacity(hosts.len()),
@@ -46,14 +46,14 @@ impl Hosts {
         out
     }
 
-    /// The node of a grid name, in any case and with or without the final dot.
+    /// The node that has a grid name, in any case and with or without the final dot.
     pub(crate) fn named(&self, name: &[u8]) -> Option<&Host> {
         let name = name.strip_suffix(b".").unwrap_or(name);
         self.all.get(*self.by_name.get(&name.to_ascii_lowercase())?)
     }
 
-    /// The node of a name without a site, in the site of the node with this address. A name
-    /// that inet_aton(3) takes for a number, and localhost, stand for no node.
+    /// The node that a name without a site stands for, in the site of the node with the address
+    /// `own`. A name that inet_aton(3) takes for a number, and localhost, stand for no node.
     pub(crate) fn beside(&self, own: Ipv4Addr, name: &[u8]) -> Option<&Host> {
         let number = match name {
             [b'0', b'x' | b'X', digits @ ..] => digits.iter().all(u8::is_ascii_hexdigit),
@@ -67,7 +67,7 @@ impl Hosts {
         self.named(&[name, own.get(dot..)?].concat())
     }
 
-    /// The node of a virtual address.
+    /// The node that has a virtual address.
     pub(crate) fn at(&self, address: Ipv4Addr) -> Option<&Host> {
         self.all.get(*self.by_address.get(&address)?)
     }

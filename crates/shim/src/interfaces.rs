@@ -1,6 +1,6 @@
-//! Network interfaces as programs see them: loopback, and the one that
-//! appears to hold the node's virtual address. All others are hidden, and so
-//! are the real addresses, which mean nothing at other sites.
+//! Network interfaces as programs see them: loopback, and the interface that appears to hold the
+//! node's virtual address. All others are hidden. So are the real addresses, which mean nothing at
+//! other sites.
 
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 use std::net::Ipv4Addr;
@@ -13,16 +13,17 @@ use crate::next;
 use crate::sockaddr::{Family, Inet};
 use crate::sys;
 
-/// Longest name of an interface, with its final zero (`IFNAMSIZ`).
+/// Bytes of an interface's longest name, with its final zero (`IFNAMSIZ`).
 const NAME: usize = 16;
-/// Room for an address of the families that interfaces have.
+/// Bytes for an address of the families that interfaces have.
 const ADDRESS: usize = 32;
 
 type Address = [u8; ADDRESS];
 
-/// One entry of the list and what its pointers lead to. The whole list is one
-/// block that starts with its first entry, as the C library's own is, so that
-/// either's freeifaddrs frees it.
+/// One entry of the list and what its pointers lead to.
+///
+/// The whole list is one block that starts with its first entry, as the C library's own list is. So
+/// freeifaddrs of either frees it.
 #[repr(C)]
 struct Entry {
     list: ifaddrs,
@@ -32,7 +33,7 @@ struct Entry {
     broadcast: Address,
 }
 
-/// getifaddrs.
+/// Replacement for getifaddrs(3).
 ///
 /// # Safety
 /// `list` is writable.
@@ -61,7 +62,7 @@ pub(crate) unsafe fn list(job: &Job, list: *mut *mut ifaddrs) -> c_int {
     unsafe { publish(entries, list) }
 }
 
-/// freeifaddrs, of a list of ours.
+/// Replacement for freeifaddrs(3), for a list that [`list`] has made.
 ///
 /// # Safety
 /// `list` is null or from getifaddrs and not freed yet.
@@ -70,11 +71,11 @@ pub(crate) unsafe fn free(list: *mut ifaddrs) {
     unsafe { libc::free(list.cast()) }
 }
 
-/// Flags of an interface that the node doesn't have.
+/// Flags that programs see of an interface that the node doesn't have.
 const INVENTED_FLAGS: u32 = (IFF_UP | IFF_RUNNING | IFF_BROADCAST) as u32;
 
-/// A copy of a real entry, if it is one to be shown: any of loopback, and the
-/// hardware address of the interface.
+/// A copy of a real entry; `None` if it is hidden. Shown are the entries of loopback and the
+/// hardware address of the job's interface.
 ///
 /// # Safety
 /// The pointers of `item` are null or valid.
@@ -99,7 +100,7 @@ unsafe fn shown(job: &Job, item: &ifaddrs) -> Option<Entry> {
     Some(entry)
 }
 
-/// The entry of the virtual address.
+/// The entry that shows the virtual address.
 fn own(job: &Job, flags: u32) -> Entry {
     let range = VirtualRange::DEFAULT;
     let mut entry = entry(&job.interface, flags);
@@ -167,7 +168,8 @@ fn family(address: &Address) -> c_int {
     c_int::from(u16::from_ne_bytes([address[0], address[1]]))
 }
 
-/// Copies an address of a family that interfaces have.
+/// Copies an address of a family that interfaces have. The copy is all zero for any other, and for
+/// null.
 ///
 /// # Safety
 /// `pointer` is null or leads to an address.
@@ -196,7 +198,7 @@ fn name_of(name: &CStr) -> [u8; NAME] {
     out
 }
 
-/// ioctl: the requests that ask for addresses of interfaces.
+/// Replacement for ioctl(2), which answers the requests for addresses of interfaces.
 ///
 /// # Safety
 /// As ioctl(2).
@@ -221,7 +223,7 @@ pub(crate) unsafe fn ioctl(job: &Job, fd: c_int, request: c_ulong, argument: *mu
     }
 }
 
-/// SIOCGIFADDR and its like.
+/// Answers a request about one interface, such as `SIOCGIFADDR`.
 ///
 /// # Safety
 /// `argument` leads to an `ifreq`.
@@ -267,7 +269,7 @@ unsafe fn one(job: &Job, fd: c_int, request: c_ulong, argument: *mut ifreq) -> c
 /// Whether the interface that an `ifreq` names is loopback.
 ///
 /// # Safety
-/// None beyond that of a system call with a valid argument.
+/// `fd` may be any number: the kernel checks it.
 unsafe fn is_loopback(fd: c_int, entry: &ifreq) -> bool {
     let mut flags = *entry;
     // SAFETY: `flags` is a valid `ifreq`.
@@ -276,12 +278,12 @@ unsafe fn is_loopback(fd: c_int, entry: &ifreq) -> bool {
     found && c_int::from(unsafe { flags.ifr_ifru.ifru_flags }) & IFF_LOOPBACK != 0
 }
 
-/// SIOCGIFCONF: the interfaces that have an IPv4 address.
+/// Answers `SIOCGIFCONF`, which asks for the interfaces that have an IPv4 address.
 ///
 /// # Safety
 /// `argument` leads to an `ifconf`.
 unsafe fn configuration(job: &Job, fd: c_int, argument: *mut ifconf) -> c_int {
-    /// Interfaces that are looked at; loopback comes first.
+    /// Most interfaces that are looked at; loopback comes first.
     const LIMIT: usize = 256;
     // SAFETY: all-zero is a valid `ifreq`.
     let mut real: Vec<ifreq> = vec![unsafe { std::mem::zeroed() }; LIMIT];

@@ -1,4 +1,4 @@
-//! What this process knows of its job: the settings file beside the shim.
+//! What this process knows of its job, from the settings file beside the shim.
 
 use std::ffi::{CStr, CString, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -12,14 +12,14 @@ use crate::peer::Connects;
 use crate::sockaddr::Storage;
 use crate::sys;
 
-/// Longest host name that Linux knows (`HOST_NAME_MAX`).
+/// Bytes of the longest host name that Linux knows (`HOST_NAME_MAX`).
 const HOST_NAME_MAX: usize = 64;
-/// No settings file is longer; 100,000 nodes fit.
+/// Most bytes of a settings file; 100,000 nodes fit.
 const TEXT_MAX: usize = 16 << 20;
 
-/// The job of this process and its node.
+/// What this process knows of its job and its node.
 pub(crate) struct Job {
-    /// The node's own address.
+    /// The virtual address of the node.
     pub(crate) virtual_address: VirtualAddress,
     /// The node's grid name as a host name, cut to what Linux allows.
     pub(crate) name: CString,
@@ -31,9 +31,10 @@ pub(crate) struct Job {
     pub(crate) connect_limits: ConnectLimits,
     /// The agent's Unix socket.
     pub(crate) agent: Storage,
-    /// What the job preloads, as in `LD_PRELOAD`: this library, and perhaps that for MPI.
+    /// What the job preloads, as in `LD_PRELOAD`: this library, and the library for MPI if the job
+    /// has it.
     pub(crate) preload: CString,
-    /// Connects of the job's processes over loopback.
+    /// The table of connects of the job's processes over loopback; `None` if it can't be opened.
     pub(crate) connects: Option<Connects>,
     text: String,
     hosts: AtomicPtr<Hosts>,
@@ -41,13 +42,13 @@ pub(crate) struct Job {
 
 static JOB: AtomicPtr<Job> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Stands for "there is no job".
+/// The pointer that stands for "there is no job".
 fn none() -> *mut Job {
     static NONE: u8 = 0;
     (&raw const NONE).cast_mut().cast()
 }
 
-/// The process's job; `None` if it has none and the shim keeps out of the way.
+/// The process's job. `None` if the process has none; then the shim hands every call on.
 pub(crate) fn job() -> Option<&'static Job> {
     let none = none();
     let mut current = JOB.load(Ordering::Acquire);
@@ -74,12 +75,12 @@ pub(crate) fn job() -> Option<&'static Job> {
     Some(unsafe { &*current })
 }
 
-/// From now on the process has no job.
+/// Has the process be without a job from now on.
 pub(crate) fn leave() {
     JOB.store(none(), Ordering::Release);
 }
 
-/// The process has this job after all.
+/// Gives the process back the job that it had left.
 pub(crate) fn come_back(job: &'static Job) {
     JOB.store(std::ptr::from_ref(job).cast_mut(), Ordering::Release);
 }
@@ -110,7 +111,7 @@ impl Job {
     }
 }
 
-/// A grid name as a host name.
+/// The host name that programs see for a grid name.
 pub(crate) fn host_name(name: &GridName) -> CString {
     let mut text = name.to_string();
     // Names are ASCII, so any length is at a character's end.
@@ -145,8 +146,7 @@ fn load() -> Option<Job> {
     })
 }
 
-/// Where the loader found this very library, as the loader was told it, so
-/// that a link in the path is not followed.
+/// The path of this library as the loader was told it. So a link in the path is not followed.
 fn library() -> Option<&'static CStr> {
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: the address is one of this library's own; `info` is writable.
@@ -160,7 +160,7 @@ fn library() -> Option<&'static CStr> {
     Some(unsafe { CStr::from_ptr(info.dli_fname) })
 }
 
-/// This library and, if it is there, that for MPI.
+/// What the job preloads: `library`, and `for_mpi` if that is there.
 fn preload(library: &CStr, for_mpi: &CStr) -> Option<CString> {
     if sys::open_with(for_mpi, libc::O_PATH).is_err() {
         return Some(library.to_owned());
@@ -175,8 +175,8 @@ fn directory(library: &'static CStr) -> Option<&'static [u8]> {
     path.get(..slash)
 }
 
-/// Whether a directory belongs to this process's user or to root, and no other user may
-/// write to it. Any other could hold another user's settings.
+/// Whether a directory belongs to this process's user or to root, and no other user may write to
+/// it. Any other directory could hold another user's settings.
 fn is_private(directory: &[u8]) -> bool {
     // Not opened for reading: descriptors of path only need no right to read.
     let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;

@@ -1,13 +1,13 @@
 //! Signs of life that the program doesn't notice.
 //!
-//! The agent sets keepalives on a socket that leaves the site
-//! ([`isthmus_wire::keepalive`]), because NATs forget idle connections. The program sees
-//! the options as it set them, or as they are on a new socket. What it sets is merged:
-//! idle connections show life as often as isthmus wants, and end when the program wants.
+//! The agent sets keepalives on a socket that leaves the site ([`isthmus_wire::keepalive`]),
+//! because NATs forget idle connections. The program sees the options as it set them, or as they
+//! are on a new socket. What the program sets is merged with what the agent sets. So idle
+//! connections show life as often as isthmus wants, and end when the program wants.
 //!
-//! A socket with exactly the agent's values is one whose program has set nothing. So the
-//! table has only sockets whose program has, and a socket that was passed on is known,
-//! too, as long as its program has set nothing.
+//! A socket that has exactly the agent's values is one for which the program has set nothing. So
+//! the table has only sockets for which the program has set something. A socket that was passed on
+//! is known, too, as long as its program has set nothing.
 
 use std::ffi::{c_int, c_void};
 
@@ -18,13 +18,13 @@ use crate::lock::Lock;
 use crate::sys::{self, Fd, Result};
 
 const INTERVAL: c_int = INTERVAL_SECONDS as c_int;
-/// The most that the kernel takes.
+/// The highest value of `TCP_KEEPCNT` that the kernel takes.
 const MOST_PROBES: c_int = PROBES as c_int;
 
-/// What a socket has set, or what its program sees.
+/// The options of keepalives that a socket has, or that its program sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Keepalive {
-    /// `SO_KEEPALIVE`.
+    /// `SO_KEEPALIVE`: whether the kernel sends signs of life.
     on: bool,
     /// `TCP_KEEPIDLE`: seconds without data until the first sign.
     idle_seconds: c_int,
@@ -34,12 +34,12 @@ struct Keepalive {
     probes: c_int,
 }
 
-/// What the agent sets.
+/// The values that the agent sets.
 const AGENTS: Keepalive =
     Keepalive { on: true, idle_seconds: INTERVAL, interval_seconds: INTERVAL, probes: MOST_PROBES };
 
 impl Keepalive {
-    /// What a socket has; `None` if it isn't TCP's.
+    /// The values that a socket has; `None` if it isn't a TCP socket.
     fn of(fd: Fd) -> Option<Self> {
         let tcp = |name| sys::get_int(fd, IPPROTO_TCP, name).ok();
         Some(Self {
@@ -50,17 +50,17 @@ impl Keepalive {
         })
     }
 
-    /// What a new socket has.
+    /// The values that a new socket has.
     fn of_new_socket() -> Option<Self> {
         let fresh = sys::socket(libc::AF_INET, libc::SOCK_STREAM).ok()?;
         Self::of(fresh.raw())
     }
 
-    /// What the kernel is to do for a program that sees this.
+    /// The values to give the kernel for a program that sees these values.
     ///
-    /// The connection ends as late as the program wants, but at most after the longest
-    /// time that the kernel can count. A limit by `TCP_USER_TIMEOUT` counts from the first
-    /// sign, so with one the program gets what it set and no more.
+    /// The connection ends as late as the program wants, but at most after the longest time that
+    /// the kernel can count. A limit by `TCP_USER_TIMEOUT` counts from the first sign. So a program
+    /// that has set that limit gets what it set and no more.
     fn merged(self, has_user_timeout: bool) -> Self {
         if has_user_timeout {
             return self;
@@ -76,7 +76,7 @@ impl Keepalive {
         Self { on: true, idle_seconds, interval_seconds, probes: probes.clamp(1, MOST_PROBES) }
     }
 
-    /// The value of one option.
+    /// The value of the option with this name.
     fn value(self, name: c_int) -> c_int {
         match name {
             libc::TCP_KEEPIDLE => self.idle_seconds,
@@ -86,7 +86,7 @@ impl Keepalive {
         }
     }
 
-    /// The same with another value of one option, which the kernel has taken.
+    /// These values with another value for one option, which the kernel has taken.
     fn with(self, (level, name): (c_int, c_int), value: c_int) -> Self {
         match (level, name) {
             (SOL_SOCKET, libc::SO_KEEPALIVE) => Self { on: value != 0, ..self },
@@ -97,7 +97,7 @@ impl Keepalive {
         }
     }
 
-    /// Sets it on a socket.
+    /// Sets these values on a socket.
     fn put(self, to: Fd) {
         let has = Self::of(to);
         let set = |level, name| {
@@ -112,7 +112,7 @@ impl Keepalive {
     }
 }
 
-/// Whether an option shows what keepalives a socket has.
+/// Whether an option is one of those of keepalives.
 pub(crate) fn shows(level: c_int, name: c_int) -> bool {
     matches!(
         (level, name),
@@ -121,13 +121,13 @@ pub(crate) fn shows(level: c_int, name: c_int) -> bool {
     )
 }
 
-/// Whether what isthmus sets depends on an option.
+/// Whether the values that isthmus sets depend on an option.
 pub(crate) fn depends_on(level: c_int, name: c_int) -> bool {
     shows(level, name) || (level, name) == (IPPROTO_TCP, libc::TCP_USER_TIMEOUT)
 }
 
-/// Gives `to` what `from` has, and lets it show life if the agent wants that.
-/// `TCP_USER_TIMEOUT` was given before.
+/// Gives `to` the values of `from`, and lets `to` show life if the agent wants that.
+/// `TCP_USER_TIMEOUT` must have been given to `to` before.
 pub(crate) fn carry(from: Fd, to: Fd) {
     let Some(wanted) = seen(from).or_else(|| Keepalive::of(from)) else { return };
     if Keepalive::of(to) == Some(AGENTS) {
@@ -137,7 +137,7 @@ pub(crate) fn carry(from: Fd, to: Fd) {
     }
 }
 
-/// setsockopt(2) of an option on which what isthmus sets depends.
+/// Replacement for setsockopt(2), for an option on which the values that isthmus sets depend.
 ///
 /// # Safety
 /// As setsockopt(2).
@@ -160,7 +160,7 @@ pub(crate) unsafe fn set(
     Ok(done)
 }
 
-/// Puts what the program sees in the place of what `getsockopt` has just written.
+/// Replaces what getsockopt(2) has just written by what the program is to see.
 ///
 /// # Safety
 /// `value` and `len` are as they were passed to a getsockopt that succeeded.
@@ -178,7 +178,8 @@ pub(crate) unsafe fn report(fd: Fd, name: c_int, value: *mut c_int, len: *mut so
     sys::set_errno(before);
 }
 
-/// What the program sees of a socket that isthmus has show life; `None` for any other.
+/// The values that the program sees of a socket whose signs of life isthmus sets; `None` for any
+/// other socket.
 fn seen(fd: Fd) -> Option<Keepalive> {
     let cookie = sys::cookie(fd);
     if cookie == 0 {
@@ -189,7 +190,7 @@ fn seen(fd: Fd) -> Option<Keepalive> {
         .or_else(|| if Keepalive::of(fd) == Some(AGENTS) { Keepalive::of_new_socket() } else { None })
 }
 
-/// Has a socket do what its program wants, and show life.
+/// Sets a socket to what its program wants, merged with the signs of life that isthmus needs.
 fn settle(fd: Fd, wanted: Keepalive) {
     let has_user_timeout = sys::get_int(fd, IPPROTO_TCP, libc::TCP_USER_TIMEOUT).is_ok_and(|time| time != 0);
     wanted.merged(has_user_timeout).put(fd);
@@ -198,26 +199,27 @@ fn settle(fd: Fd, wanted: Keepalive) {
     TABLE.with(|table| if is_default { table.remove(cookie) } else { table.insert(cookie, wanted) });
 }
 
-/// Keeps the table consistent over a fork.
+/// Takes the lock on the table before a fork.
 pub(crate) fn before_fork() {
     TABLE.before_fork(|_| {});
 }
 
-/// Releases the table after a fork, in parent and child.
+/// Releases the lock on the table after a fork, in parent and child.
 pub(crate) fn after_fork() {
     TABLE.after_fork(|_| {});
 }
 
 static TABLE: Lock<Table> = Lock::new(Table { entries: [NONE; CAPACITY] });
 
-/// Sockets whose program has set something; 2 MiB, mapped only when used. One that was
-/// evicted shows what the kernel has, and shows life as before.
+/// Most sockets in the table. It takes 2 MiB, mapped only when used. Of a socket that was evicted,
+/// the program sees the kernel's values; the socket shows life as before.
 const CAPACITY: usize = 1 << 16;
 
-/// All zero, so that the table takes memory only where it is used.
+/// A free entry. It is all zero, so that the table takes memory only where it is used.
 const NONE: (u64, Keepalive) = (0, Keepalive { on: false, idle_seconds: 0, interval_seconds: 0, probes: 0 });
 
-/// By cookie, which no other socket ever gets and which isn't 0.
+/// What programs have set, by the socket's cookie. No other socket ever gets that cookie, and it
+/// isn't 0.
 struct Table {
     entries: [(u64, Keepalive); CAPACITY],
 }

@@ -98,9 +98,9 @@ mod waiting;
 mod wakers;
 mod watches;
 
-/// Has a panic end the process before anything unwinds: frames of the program must
-/// not be unwound. Compiled with `panic = "abort"`, the hooks would end the program as
-/// well where the C library unwinds through them to cancel a thread.
+/// Has a panic end the process before anything unwinds: frames of the program must not be unwound.
+/// With `panic = "abort"`, the hooks would also end a program whose thread is cancelled. There the
+/// C library unwinds through them.
 fn abort_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
         eprintln!("isthmus: fault in the preloaded library: {panic}");
@@ -136,7 +136,7 @@ mod load {
 
     use crate::{abandoned, ends, exec, failed, job, keepalive, limit, next, pending, table, unfinished};
 
-    /// Called by the loader before the program starts.
+    /// The function that the loader calls before the program starts.
     #[used]
     #[unsafe(link_section = ".init_array")]
     static LOAD: extern "C" fn() = load;
@@ -157,7 +157,8 @@ mod load {
         unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
     }
 
-    /// A fork is under way for which all is locked. Not so in a process that has left its job.
+    /// Whether a fork is under way for which everything is locked. Never `true` in a process that
+    /// has left its job.
     static LOCKED: AtomicBool = AtomicBool::new(false);
 
     unsafe extern "C" fn before_fork() {

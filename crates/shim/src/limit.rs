@@ -1,7 +1,9 @@
-//! A program may use all descriptors of its limit. One that has reached it can still
-//! connect and accept: the kernel needs no further number for that, or one. The shim needs
-//! two more for a moment, and one for each request that waits for a reply. It takes them
-//! from between the program's soft limit and its hard one, as far as they are in the way.
+//! Descriptors beyond the program's limit.
+//!
+//! A program may use all descriptors of its limit. A program that has reached it can still connect:
+//! the kernel needs no further number for that. To accept, the kernel needs one. The shim needs two
+//! more for a moment, and one for each request that waits for a reply. It takes them from between
+//! the program's soft limit and its hard limit, as far as they are in the way.
 
 use std::ffi::{c_int, c_void};
 
@@ -9,14 +11,15 @@ use crate::lock::Lock;
 use crate::raw;
 use crate::sys::{Errno, Fd, Result};
 
-/// How far beyond, apart from requests.
+/// Descriptors by which the soft limit is raised, apart from those for requests.
 const HEADROOM: u64 = 64;
-/// Of the descriptors that the program may have, requests use at most one of so many, if
-/// they can give way.
+/// Requests use at most one in so many of the program's descriptors, if the hard limit lets them
+/// give way.
 const SHARE: u64 = 8;
-/// The same if they can't.
+/// Requests use at most one in so many of the program's descriptors, if the hard limit is too near
+/// to give way.
 const SMALL_SHARE: u64 = 64;
-/// They may always use so many.
+/// So many requests may always wait, however few descriptors the program may have.
 const LEAST: u64 = 16;
 
 /// Who is beyond the limit.
@@ -34,7 +37,7 @@ struct Raised {
     to: u64,
 }
 
-/// Calls `action`, and again beyond the limit if that was reached.
+/// Calls `action`, and calls it again with a raised limit if no descriptor was left.
 pub(crate) fn or_beyond(mut action: impl FnMut() -> Result<c_int>) -> Result<c_int> {
     match action() {
         Err(Errno(libc::EMFILE)) => beyond(action),
@@ -54,7 +57,7 @@ pub(crate) fn or_above(fd: Fd, mut action: impl FnMut() -> Result<c_int>) -> Res
     }
 }
 
-/// Calls `action` with the soft limit raised, as far as the hard one lets it.
+/// Calls `action` with the soft limit raised, as far as the hard limit allows.
 pub(crate) fn beyond<R>(action: impl FnOnce() -> R) -> R {
     raised(0, action)
 }
@@ -122,8 +125,8 @@ fn share_of(limit: &libc::rlimit) -> u64 {
     (limit.rlim_cur / if can_give_way { SHARE } else { SMALL_SHARE }).max(LEAST)
 }
 
-/// Whether descriptors may be kept that are only of use: there are enough, or the limit can be
-/// raised.
+/// Whether there are descriptors for what is useful but not needed: there are enough, or the limit
+/// can be raised.
 pub(crate) fn is_ample() -> bool {
     const ENOUGH: u64 = 4096;
     current().is_some_and(|limit| limit.rlim_cur >= ENOUGH || limit.rlim_max >= far_beyond(&limit))
@@ -140,7 +143,7 @@ pub(crate) fn of_program() -> Option<u64> {
     Some(raised.filter(|raised| raised.to == limit.rlim_cur).map_or(limit.rlim_cur, |raised| raised.from))
 }
 
-/// The limits as they are.
+/// The limits of descriptors that the process has now; `None` if the kernel doesn't tell.
 pub(crate) fn current() -> Option<libc::rlimit> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     let null = std::ptr::null::<libc::rlimit>();

@@ -1,4 +1,4 @@
-//! bind, listen, accept and the names of sockets.
+//! The hooks' work for bind, listen, accept and the names of sockets.
 
 use std::ffi::c_int;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -19,9 +19,9 @@ use crate::peer;
 use crate::sockaddr::{Family, Inet, Storage};
 use crate::sys::{self, Errno, Fd};
 
-/// bind: the node's own virtual address is its twin, the only one that the
-/// node has. So is an interface's address for a stream socket: the site's network must not
-/// reach a listener there.
+/// Replacement for bind(2). The node's own virtual address becomes its twin, the only address of it
+/// that the node has. So does an interface's address for a stream socket: the site's network must
+/// not reach a listener there.
 ///
 /// # Safety
 /// As bind(2): `address` is null or readable for `len` bytes.
@@ -42,13 +42,13 @@ pub(crate) unsafe fn bind(job: &Job, fd: Fd, address: *const libc::sockaddr, len
     unsafe { next::bind(fd, address, len) }
 }
 
-/// listen: a socket that listens on every address is confined to loopback,
-/// where the twin, the agent's knocks and the node's own processes come from.
+/// Confines a socket that is to listen on every address to loopback. The twin, the agent's knocks
+/// and the node's own processes come from there.
 ///
-/// By device rather than by address, because a bound socket can't be bound
-/// again and because its port may be shared with other wildcard sockets of the
-/// program. Kernels before 5.7 leave that to root; there the socket listens
-/// where the program asked it to, as it would without the shim.
+/// The socket is confined by device rather than by address. A bound socket can't be bound again,
+/// and its port may be shared with other wildcard sockets of the program. Kernels before 5.7 leave
+/// that to root. There the socket listens where the program asked it to, as it would without the
+/// shim.
 pub(crate) fn confine(fd: Fd) {
     let before = sys::errno();
     let everywhere = |name: Inet| name.ip == Ipv4Addr::UNSPECIFIED;
@@ -60,7 +60,7 @@ pub(crate) fn confine(fd: Fd) {
     sys::set_errno(before);
 }
 
-/// accept and accept4.
+/// Replacement for accept(2) and accept4(2).
 ///
 /// # Safety
 /// As accept4(2): each pointer is null or valid, `address` writable for `*len`.
@@ -101,9 +101,8 @@ pub(crate) unsafe fn accept(
     }
 }
 
-/// Replaces a knock by the real connection. Returns the address of the
-/// other end as the program sees it; `None` if there is no connection, or another
-/// user's.
+/// Replaces a knock by the real connection. Returns the address of the other end as the program
+/// sees it. `None` if there is no connection, or another user's.
 fn arrive(job: &Job, listener: Fd, fd: Fd, name: &Storage, flags: c_int) -> Option<Storage> {
     let peer = Inet::parse(name.bytes());
     let knocked = peer.is_some_and(|peer| is_agents(peer.ip));
@@ -143,8 +142,8 @@ fn arrive(job: &Job, listener: Fd, fd: Fd, name: &Storage, flags: c_int) -> Opti
     Some(Inet { family: peer.family, ip: reply.peer.address, port: reply.peer.port }.encode())
 }
 
-/// getsockname and getpeername, after the kernel's own has filled in `name`:
-/// replaces it by the address that the program sees.
+/// Completes getsockname(2) and getpeername(2), after the kernel has filled in `name`. Replaces the
+/// kernel's address by the address that the program sees.
 ///
 /// # Safety
 /// Each pointer is null or valid, `address` writable for `*len` bytes.

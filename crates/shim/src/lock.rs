@@ -1,7 +1,6 @@
-//! A lock for a library in a foreign process: it can be held
-//! across `fork`, and signals wait while it is held, so that a handler of the
-//! program may call hooked functions (`close` and its like are
-//! async-signal-safe, and must remain so).
+//! A lock for a library in a foreign process. It can be held across a fork. Signals wait while it
+//! is held, so that a handler of the program may call hooked functions. `close` and its like are
+//! async-signal-safe, and must remain so.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +12,7 @@ pub(crate) struct Lock<T> {
     mutex: UnsafeCell<libc::pthread_mutex_t>,
     /// The thread that holds the lock around a `fork`, or 0.
     forking: AtomicUsize,
-    /// Its signal mask.
+    /// The signal mask of the thread that holds the lock around a fork.
     forking_mask: UnsafeCell<u64>,
     value: UnsafeCell<T>,
 }
@@ -34,7 +33,7 @@ impl<T> Lock<T> {
     /// Calls `action` with the lock held. `action` must neither call a hooked
     /// function nor wait for anything outside this process.
     pub(crate) fn with<R>(&self, action: impl FnOnce(&mut T) -> R) -> R {
-        // Another library's handler of this fork.
+        // This thread is forking: another library's handler of the fork calls a hooked function.
         if self.forking.load(Ordering::Relaxed) == this_thread() {
             // SAFETY: this thread holds the mutex, and no `action` is going on.
             return action(unsafe { &mut *self.value.get() });
@@ -84,17 +83,18 @@ impl<T> Lock<T> {
     }
 }
 
-/// The calling thread, never 0. In a forked child it is the one that forked.
+/// A number of the calling thread, never 0. In a forked child it is the number of the thread that
+/// forked.
 fn this_thread() -> usize {
     // SAFETY: takes nothing.
     unsafe { libc::pthread_self() as usize }
 }
 
-/// All signals but the two that the C library keeps for itself (32 and 33:
-/// cancellation, and `setuid` in all threads).
+/// The signals that wait while the lock is held: all but the two that the C library keeps for
+/// itself. Those are 32 and 33, for cancellation and for `setuid` in all threads.
 const MASK: u64 = !(0b11 << 31);
 
-/// Blocks signals in the calling thread; gives the mask there was.
+/// Blocks signals in the calling thread. Returns the mask that it had.
 pub(crate) fn block_signals() -> u64 {
     set_mask(libc::SIG_BLOCK, MASK)
 }

@@ -1,5 +1,5 @@
-//! Options of groups (ip(7)) name an interface by its address. The virtual one, which
-//! programs have for the node's own, stands for the interface that appears to hold it.
+//! Options of multicast groups (ip(7)), which name an interface by its address. Programs have the
+//! virtual address for the node's own. It stands for the interface that appears to hold it.
 
 use std::ffi::{c_int, c_void};
 
@@ -22,7 +22,7 @@ impl Value {
     }
 }
 
-/// What to set instead of a value that names the virtual address.
+/// What to set instead of a value that names the virtual address. `None` for any other value.
 ///
 /// # Safety
 /// As setsockopt(2).
@@ -43,7 +43,7 @@ pub(crate) unsafe fn named(
     instead(bytes, place, name, job.virtual_address.ip().octets(), || device::index(job).unwrap_or(0))
 }
 
-/// Where an option's value has the interface's address.
+/// The offset of the interface's address in an option's value; `None` if the option has none.
 fn place(name: c_int, len: usize) -> Option<usize> {
     match name {
         libc::IP_MULTICAST_IF if len >= size_of::<in_addr>() && len < size_of::<ip_mreq>() => Some(0),
@@ -64,9 +64,9 @@ fn place(name: c_int, len: usize) -> Option<usize> {
     }
 }
 
-/// After the group's address.
+/// The offset of the interface's address where it follows the group's.
 const INTERFACE: usize = size_of::<in_addr>();
-/// Where `ip_mreqn` has the interface's number.
+/// The offset of the interface's number in `ip_mreqn`.
 const NUMBER: usize = 2 * size_of::<in_addr>();
 
 fn instead(
@@ -80,7 +80,8 @@ fn instead(
     if address != own {
         return None;
     }
-    // Any: the number says which, or the group's route.
+    // The address becomes the unspecified one: the number says which interface, or the group's
+    // route does.
     address.fill(0);
     if matches!(name, libc::IP_MULTICAST_IF | libc::IP_ADD_MEMBERSHIP | libc::IP_DROP_MEMBERSHIP) {
         bytes.get_mut(NUMBER..)?.copy_from_slice(&number().to_ne_bytes());

@@ -1,10 +1,10 @@
 //! Interfaces and routes as the kernel tells them by rtnetlink(7).
 //!
-//! What a program receives is edited: one address stands for the node, its virtual one, as in
+//! What a program receives is edited: one address stands for the node, its virtual address, as in
 //! [`interfaces`](crate::interfaces). Addresses of the site's network are left out.
 //!
-//! Only sockets that were made for such questions are looked at; a call on any other costs two
-//! loads.
+//! Only sockets that were made for such questions are looked at. A call on any other socket costs
+//! two loads.
 
 use libc::{c_int, msghdr, ssize_t};
 
@@ -14,7 +14,8 @@ mod messages;
 
 use messages::{Hidden, Shown};
 
-/// Receives by `call` into `room` bytes at `buffer`; once more if nothing is left of what came.
+/// Receives by `call` into `room` bytes at `buffer`, and edits what has come. Receives once more if
+/// nothing is left of it.
 ///
 /// # Safety
 /// `call` writes no more than `room` bytes at `buffer`, and returns how many have come.
@@ -34,14 +35,14 @@ pub(crate) unsafe fn receive(
         if !is_whole {
             return received;
         }
-        // None would be the end.
+        // To the program, no bytes would be the end.
         if left > 0 {
             return ssize_t::try_from(left).unwrap_or(received);
         }
     }
 }
 
-/// recvmsg(2) by `call`.
+/// Receives as recvmsg(2) by `call`, and edits what has come.
 ///
 /// # Safety
 /// As recvmsg(2).

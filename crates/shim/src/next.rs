@@ -1,5 +1,7 @@
-//! The functions that the shim stands in front of: the next definition after
-//! its own, so that several preloaded libraries chain.
+//! The functions that the shim stands in front of.
+//!
+//! Each call goes to the next definition after the shim's own, so that several preloaded libraries
+//! chain.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -14,7 +16,7 @@ use crate::sys;
 macro_rules! next {
     ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty, else $missing:expr;)*) => {
         $(
-            /// The next definition of this function.
+            /// Calls the next definition of this function.
             ///
             /// # Safety
             /// As the function itself demands.
@@ -33,14 +35,14 @@ macro_rules! next {
             }
         )*
 
-        /// Where each was found.
+        /// Where the next definition of each function was found; null before that.
         #[allow(non_upper_case_globals, reason = "as the functions")]
         mod found {
             use super::{AtomicPtr, c_void};
             $(pub(super) static $name: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());)*
         }
 
-        /// Looks for all of them, while that can still wait for a lock.
+        /// Looks for the next definitions of all functions, while that can still wait for a lock.
         pub(crate) fn find_all() {
             $(resolve(&found::$name, name_of!($name));)*
             // Those of other libraries may be missing, of which the program needs no notice.
@@ -81,7 +83,7 @@ pub(crate) struct Cleanup {
 }
 
 impl Cleanup {
-    /// Empty.
+    /// A buffer that holds no routine yet.
     pub(crate) const fn new() -> Self {
         let null = std::ptr::null_mut();
         Self { routine: null, argument: null, cancel_type: 0, previous: null }
@@ -98,17 +100,16 @@ unsafe extern "C" {
 /// Has a routine called if this thread is cancelled before [`cleanup_pop`].
 ///
 /// # Safety
-/// The buffer stays in its place until then; the routine may be called with
-/// the argument.
+/// The buffer stays in its place until then. The routine may be called with the argument.
 pub(crate) unsafe fn cleanup_push(buffer: &mut Cleanup, routine: Routine, argument: *mut c_void) {
     // SAFETY: the caller's promise.
     unsafe { _pthread_cleanup_push(buffer, routine, argument) };
 }
 
-/// Forgets the routine.
+/// Forgets the routine that [`cleanup_push`] was given.
 ///
 /// # Safety
-/// It was the last one pushed.
+/// It was the last routine pushed.
 pub(crate) unsafe fn cleanup_pop(buffer: &mut Cleanup) {
     // SAFETY: the caller's promise.
     unsafe { _pthread_cleanup_pop(buffer, 0) };

@@ -1,13 +1,12 @@
 //! No waiting for acknowledgements on the way to the agent.
 //!
-//! A connection that the agent carries is one over loopback up to the agent. Packets are
-//! large there, so that what programs write counts as small, and the kernel holds it back
-//! until the agent's kernel has acknowledged what came before (Nagle's algorithm, RFC
-//! 9293, section 3.7.4), which that one delays by 40 ms. The agent itself puts together
-//! what it sends. So such a socket has `TCP_NODELAY`, and the program sees the option as
-//! it has set it.
+//! A connection that the agent carries goes over loopback up to the agent. Packets are large there,
+//! so that what programs write counts as small. The kernel holds it back until the agent's kernel
+//! has acknowledged what came before (Nagle's algorithm, RFC 9293, section 3.7.4). The agent's
+//! kernel delays that acknowledgement by 40 ms. The agent itself puts together what it sends. So
+//! such a socket has `TCP_NODELAY`, and the program sees the option as it has set it.
 //!
-//! A process that gets such a socket from another one sees the option set.
+//! A process that gets such a socket from another process sees the option set.
 
 use std::ffi::c_int;
 
@@ -18,7 +17,7 @@ use crate::ends;
 use crate::sockaddr::Inet;
 use crate::sys::{self, Fd};
 
-/// Whether an option is the one that this is about.
+/// Whether an option is `TCP_NODELAY`.
 pub(crate) fn is(level: c_int, name: c_int) -> bool {
     (level, name) == (IPPROTO_TCP, TCP_NODELAY)
 }
@@ -29,8 +28,8 @@ fn leads_to_agent(fd: Fd) -> bool {
     name.is_some_and(|name| is_agents(name.ip))
 }
 
-/// The socket `to`, which was noted in [`ends`], takes over what `from` has: the two may be
-/// the same.
+/// Gives the socket `to` what the program has set of `TCP_NODELAY` on `from`. `to` must have been
+/// noted in [`ends`]. `from` and `to` may be the same.
 pub(crate) fn carry(from: Fd, to: Fd) {
     if leads_to_agent(to) {
         let delays = sys::get_int(from, IPPROTO_TCP, TCP_NODELAY) == Ok(0);
@@ -40,10 +39,10 @@ pub(crate) fn carry(from: Fd, to: Fd) {
     }
 }
 
-/// After a setsockopt of the option, which has succeeded with this value.
+/// Notes what a setsockopt(2) of `TCP_NODELAY` has set, and keeps the option set towards the agent.
 ///
 /// # Safety
-/// `value` is as it was passed.
+/// `value` is as it was passed to a setsockopt that succeeded.
 pub(crate) unsafe fn settle(fd: Fd, value: *const c_int) {
     let before = sys::errno();
     if leads_to_agent(fd) {
@@ -56,7 +55,7 @@ pub(crate) unsafe fn settle(fd: Fd, value: *const c_int) {
     sys::set_errno(before);
 }
 
-/// Puts what the program sees in the place of what `getsockopt` has just written.
+/// Replaces what getsockopt(2) has just written by what the program is to see.
 ///
 /// # Safety
 /// `value` and `len` are as they were passed to a getsockopt that succeeded.

@@ -1,14 +1,13 @@
 //! What is known of the process's descriptor numbers without asking the kernel.
 //!
-//! A socket that may yet be connected to another node is known from the call that makes
-//! it until it is connected: the numbers that stand for it form a ring, and each has a
-//! list of the epoll instances that watch it ([`epoll`]). What it costs to exchange the socket so
-//! doesn't depend on how many descriptors the process has. A call on any other number
-//! costs two loads and takes no lock.
+//! A socket that may yet be connected to another node is known from the call that makes it until it
+//! is connected. The numbers that stand for it form a ring. Each number has a list of the epoll
+//! instances that watch it ([`epoll`]). So the cost of exchanging the socket doesn't depend on how
+//! many descriptors the process has. A call on any other number costs two loads and takes no lock.
 //!
-//! Numbers also change past the hooks: by `close_range`, in messages that carry
-//! descriptors, over exec. What is known is therefore checked before it is used, and what
-//! isn't known is searched for ([`descriptors`]).
+//! Numbers also change past the hooks: by `close_range`, in messages that carry descriptors, over
+//! exec. So what is known is checked before it is used, and what isn't known is searched for
+//! ([`descriptors`]).
 
 use std::ffi::c_uint;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,14 +24,14 @@ mod slot;
 pub(crate) use epoll::note_epoll;
 pub(crate) use slot::known;
 
-/// What a number stands for.
+/// What is known of what a descriptor number stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Anything.
+    /// Nothing is known: the number may stand for anything, or be closed.
     Unknown,
     /// A TCP socket of the program that isn't connected.
     Idle,
-    /// One whose connect is under way.
+    /// A TCP socket of the program whose connect is under way.
     Busy,
     /// A descriptor of the shim's own.
     Own,
@@ -40,34 +39,35 @@ pub(crate) enum State {
     Netlink,
 }
 
-/// No connect has this id.
+/// An id that no connect has.
 pub(crate) const NO_CONNECT: u64 = 0;
 
-/// How many exchanges have begun and ended.
+/// How many times an exchange has begun or ended: odd while one is going on.
 static EXCHANGES: AtomicU64 = AtomicU64::new(0);
 
-/// An exchange begins, or ends.
+/// Notes that an exchange begins or ends.
 pub(crate) fn turn() {
     EXCHANGES.fetch_add(1, Ordering::AcqRel);
 }
 
-/// Taken before a call on a number of which nothing is known: it may become known meanwhile.
+/// The moment before a call on a number of which nothing is known. The number may become known
+/// during the call.
 pub(crate) fn before() -> Before {
     Before(EXCHANGES.load(Ordering::Acquire))
 }
 
-/// When a call began.
+/// The moment before a call, as the count of exchanges.
 #[derive(Clone, Copy)]
 pub(crate) struct Before(u64);
 
 impl Before {
-    /// Whether a socket may have been exchanged since.
+    /// Whether a socket may have been exchanged since that moment.
     pub(crate) fn may_have_missed(self) -> bool {
         !self.0.is_multiple_of(2) || EXCHANGES.load(Ordering::Acquire) != self.0
     }
 }
 
-/// What a number stands for.
+/// What is known of what a number stands for.
 pub(crate) fn state(fd: Fd) -> State {
     slot(fd).map_or(State::Unknown, Slot::state)
 }
@@ -77,7 +77,7 @@ pub(crate) fn is_known(fd: Fd) -> bool {
     state(fd) != State::Unknown
 }
 
-/// Notes a TCP socket that has just been made, under a number of which nothing is known.
+/// Notes that a TCP socket has just been made, under a number of which nothing is known.
 pub(crate) fn note_socket(fd: Fd) {
     if let Some(slot) = made_slot(fd) {
         slot.next.store(fd, Ordering::Relaxed);
@@ -88,7 +88,7 @@ pub(crate) fn note_socket(fd: Fd) {
     }
 }
 
-/// Notes a socket of rtnetlink(7) that has just been made, under a number of which nothing is
+/// Notes that a socket of rtnetlink(7) has just been made, under a number of which nothing is
 /// known.
 pub(crate) fn note_netlink(fd: Fd) {
     if let Some(slot) = made_slot(fd) {
@@ -96,7 +96,7 @@ pub(crate) fn note_netlink(fd: Fd) {
     }
 }
 
-/// The numbers that stand for the same socket, this one first.
+/// The numbers that stand for the same socket as `fd`, which comes first.
 pub(crate) fn ring(fd: Fd) -> impl Iterator<Item = Fd> {
     let mut at = Some(fd);
     std::iter::from_fn(move || {
@@ -109,14 +109,14 @@ pub(crate) fn ring(fd: Fd) -> impl Iterator<Item = Fd> {
     })
 }
 
-/// Notes that a number's list of watches may lack some.
+/// Notes that a number's list of watches may lack registrations.
 fn lacks_watches(fd: Fd) {
     if let Some(slot) = slot(fd) {
         slot.lacks_watches.store(true, Ordering::Relaxed);
     }
 }
 
-/// Whether a number is known to stand for a socket, and stands for another one: closed and
+/// Whether a number was noted for a socket and stands for something else now. It was closed and
 /// given out again past the hooks.
 pub(crate) fn is_stale(fd: Fd) -> bool {
     slot(fd).is_some_and(|slot| slot.is_socket() && slot.cookie.load(Ordering::Relaxed) != sys::cookie(fd))
@@ -127,7 +127,8 @@ pub(crate) fn connect_of(fd: Fd) -> u64 {
     slot(fd).map_or(NO_CONNECT, |slot| slot.connect.load(Ordering::Relaxed))
 }
 
-/// A number with this connect under way: preferably `fd`.
+/// A number on which the connect with this id is under way, preferably `fd`. `None` if there is
+/// none.
 pub(crate) fn with_connect(connect: u64, fd: Fd) -> Option<Fd> {
     std::iter::once(fd)
         .chain(known(0, c_uint::MAX).map(|(fd, _)| fd))
@@ -137,13 +138,13 @@ pub(crate) fn with_connect(connect: u64, fd: Fd) -> Option<Fd> {
 /// A number that has left its ring.
 pub(crate) struct Left {
     pub(crate) connect: u64,
-    /// One that still stands for the socket.
+    /// Another number that still stands for the socket; `None` if there is none.
     pub(crate) other: Option<Fd>,
-    /// The socket was in a message: others may come.
+    /// Whether the socket was in a message: further numbers may come for it.
     pub(crate) was_sent: bool,
 }
 
-/// What may be changed with the lock held only.
+/// What may be changed only with the lock of the list held.
 pub(crate) struct Numbers {
     watches: Watches,
 }
@@ -153,7 +154,7 @@ impl Numbers {
         Self { watches: Watches::new() }
     }
 
-    /// Notes a number of the shim's own.
+    /// Notes that a number is one of the shim's own.
     pub(crate) fn own(&mut self, fd: Fd) {
         self.leave(fd);
         if let Some(slot) = made_slot(fd) {
@@ -161,7 +162,7 @@ impl Numbers {
         }
     }
 
-    /// Notes that `to` stands for what `from` does.
+    /// Notes that `to` stands for what `from` stands for.
     pub(crate) fn join(&mut self, from: Fd, to: Fd) {
         self.leave(to);
         if state(from) == State::Netlink {
@@ -179,7 +180,8 @@ impl Numbers {
         new.set_state(old.state());
     }
 
-    /// Notes that a number no longer stands for what it did; `None` if that isn't known.
+    /// Notes that a number no longer stands for what it did. Returns what it has left; `None` if
+    /// nothing was known of the number.
     pub(crate) fn leave(&mut self, fd: Fd) -> Option<Left> {
         let slot = slot(fd).filter(|slot| slot.state() != State::Unknown)?;
         let other = ring(fd).last().filter(|other| *other != fd);
@@ -198,7 +200,7 @@ impl Numbers {
         Some(Left { connect, other, was_sent })
     }
 
-    /// Forgets a socket, under all its numbers.
+    /// Forgets what is known of a socket, under all its numbers.
     pub(crate) fn forget(&mut self, fd: Fd) {
         let mut at = Some(fd);
         while let Some(number) = at {
@@ -206,7 +208,7 @@ impl Numbers {
         }
     }
 
-    /// Looks for a socket of which nothing is known.
+    /// Notes the socket of a number of which nothing is known, with its further numbers.
     ///
     /// # Errors
     /// If the number isn't open.
@@ -221,7 +223,7 @@ impl Numbers {
         Ok(())
     }
 
-    /// Looks for the numbers that a socket's ring lacks, by its cookie.
+    /// Looks for the numbers that a socket's ring lacks, by the socket's cookie.
     fn search(&mut self, fd: Fd, cookie: u64) {
         descriptors::each_socket(cookie, |number| {
             if !ring(fd).any(|known| known == number) {
@@ -231,7 +233,7 @@ impl Numbers {
         });
     }
 
-    /// Notes that a socket is in a message: this process may receive it, under other numbers.
+    /// Notes that a socket is in a message: this process may receive it under other numbers.
     pub(crate) fn send(&mut self, fd: Fd) {
         for slot in ring(fd).filter_map(slot).filter(|slot| slot.is_socket()) {
             slot.was_sent.store(true, Ordering::Relaxed);
@@ -247,8 +249,8 @@ impl Numbers {
         }
     }
 
-    /// A number under which a socket has come in a message after the last one known was
-    /// closed, with this connect under way.
+    /// A number under which the socket with this cookie has come in a message, after its last known
+    /// number was closed. Notes that `connect` is under way on it.
     pub(crate) fn received(&mut self, cookie: u64, connect: u64) -> Option<Fd> {
         let mut first = None;
         descriptors::each_socket(cookie, |number| first = first.or(Some(number)));
@@ -263,19 +265,19 @@ impl Numbers {
         Some(first)
     }
 
-    /// Notes that a socket's numbers now stand for the one of this cookie.
+    /// Notes that the numbers of a socket now stand for the socket with this cookie.
     pub(crate) fn renew(&mut self, fd: Fd, cookie: u64) {
         for slot in ring(fd).filter_map(slot) {
             slot.cookie.store(cookie, Ordering::Relaxed);
         }
     }
 
-    /// Marks a socket as one whose connect is under way.
+    /// Notes that the connect of a socket is under way.
     pub(crate) fn begin(&mut self, fd: Fd, connect: u64) {
         self.mark(fd, State::Busy, connect);
     }
 
-    /// Marks it as one whose connect is not under way any more.
+    /// Notes that the connect of a socket is not under way any more.
     pub(crate) fn end(&mut self, fd: Fd) {
         self.mark(fd, State::Idle, NO_CONNECT);
     }
@@ -287,8 +289,8 @@ impl Numbers {
         }
     }
 
-    /// Drops the numbers that no longer stand for the socket of this cookie. Returns one
-    /// that does.
+    /// Drops the numbers of a ring that no longer stand for the socket with this cookie. Returns a
+    /// number that does; `None` if there is none.
     pub(crate) fn check(&mut self, fd: Fd, cookie: u64) -> Option<Fd> {
         let mut found = None;
         let mut at = fd;

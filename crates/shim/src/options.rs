@@ -11,11 +11,10 @@ use crate::sys::{self, Fd};
 
 use libc::{IPPROTO_IP, IPPROTO_TCP, SOL_SOCKET};
 
-/// Options that say how the program wants its socket to behave, but those of
-/// [`keepalive`].
+/// Options that say how the program wants its socket to behave, apart from those of [`keepalive`].
 const BEHAVIOUR: [(c_int, c_int); 28] = [
     (SOL_SOCKET, libc::SO_LINGER),
-    // Only with a privilege, which who has set it has.
+    // This takes a privilege, which a process that has set it has.
     (SOL_SOCKET, libc::SO_MARK),
     (SOL_SOCKET, libc::SO_OOBINLINE),
     (SOL_SOCKET, libc::SO_RCVLOWAT),
@@ -46,7 +45,7 @@ const BEHAVIOUR: [(c_int, c_int); 28] = [
     (IPPROTO_TCP, libc::TCP_THIN_LINEAR_TIMEOUTS),
 ];
 
-/// The same of datagram sockets alone.
+/// Options that say how the program wants its socket to behave and that only datagram sockets have.
 const OF_DATAGRAMS: [(c_int, c_int); 10] = [
     (SOL_SOCKET, libc::SO_NO_CHECK),
     (SOL_SOCKET, libc::SO_RXQ_OVFL),
@@ -60,8 +59,8 @@ const OF_DATAGRAMS: [(c_int, c_int); 10] = [
     (libc::IPPROTO_UDP, libc::UDP_SEGMENT),
 ];
 
-/// Options by which an agent may have suited the socket to its path: the
-/// program's value is carried over only if the program has set one.
+/// Options by which an agent may have suited the socket to its path. The program's value is carried
+/// over only if the program has set one.
 const TUNING: [(c_int, c_int); 3] = [
     (SOL_SOCKET, libc::SO_MAX_PACING_RATE),
     (IPPROTO_TCP, libc::TCP_CONGESTION),
@@ -71,10 +70,10 @@ const TUNING: [(c_int, c_int); 3] = [
 /// Options whose value the kernel doubles when they are set (socket(7)).
 const BUFFERS: [(c_int, c_int); 2] = [(SOL_SOCKET, libc::SO_SNDBUF), (SOL_SOCKET, libc::SO_RCVBUF)];
 
-/// Room for the longest value (`TCP_CONGESTION`, 16).
+/// Bytes of the longest value (`TCP_CONGESTION`).
 const VALUE: usize = 16;
 
-/// `SO_SNDBUF` and `SO_RCVBUF` as the program set them, each 0 if it never
+/// `SO_SNDBUF` and `SO_RCVBUF` in bytes as the program set them. Each is 0 if the program never
 /// did: the kernel then reports the default of a new socket.
 pub(crate) fn buffers_set(fd: Fd) -> [u32; 2] {
     let Ok(fresh) = sys::socket(libc::AF_INET, libc::SOCK_STREAM) else { return [0; 2] };
@@ -83,8 +82,8 @@ pub(crate) fn buffers_set(fd: Fd) -> [u32; 2] {
     })
 }
 
-/// Gives `to` what `from` has: `from` is the program's own socket before its
-/// connection, or the listener that a connection came to.
+/// Gives `to` the options of `from`. `from` is the program's own socket before its connection, or
+/// the listener that a connection came to.
 pub(crate) fn carry(from: Fd, to: Fd) {
     let is_stream = sys::get_int(to, SOL_SOCKET, libc::SO_TYPE) == Ok(libc::SOCK_STREAM);
     let further = if is_stream { &[][..] } else { &OF_DATAGRAMS };
@@ -136,7 +135,7 @@ pub(crate) fn carry_flags(from: Fd, to: Fd) {
     }
 }
 
-/// A buffer size as it was set, if it was.
+/// The size of a buffer in bytes as the program set it; `None` if the program never did.
 fn set_value(fd: Fd, fresh: Fd, level: c_int, name: c_int) -> Option<c_int> {
     let value = sys::get_int(fd, level, name).ok()?;
     (Ok(value) != sys::get_int(fresh, level, name)).then_some(value / 2)
@@ -156,7 +155,7 @@ mod tests {
         for (level, name, value) in [
             (SOL_SOCKET, libc::SO_KEEPALIVE, 1),
             (SOL_SOCKET, libc::SO_REUSEPORT, 1),
-            // Of what has arrived, by the system's clock.
+            // Timestamps of packets that have arrived, by the system's clock.
             (SOL_SOCKET, libc::SO_TIMESTAMPING, 1 << 3 | 1 << 4),
             (IPPROTO_TCP, libc::TCP_NODELAY, 1),
             (IPPROTO_TCP, libc::TCP_KEEPIDLE, 77),

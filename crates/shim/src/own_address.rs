@@ -1,12 +1,13 @@
 //! The node's own addresses: those of its interfaces, and its twin.
 //!
-//! A listener on any address is confined to loopback (`listen::confine`), and one on an
-//! interface's address is bound to the twin (`listen::bind`). The kernel doesn't look there if
-//! the destination is an interface's address, and would refuse the connection. So it goes to
-//! the twin, as one to the node's name.
+//! A listener on any address is confined to loopback (`listen::confine`). A listener on an
+//! interface's address is bound to the twin (`listen::bind`). The kernel doesn't look there if the
+//! destination is an interface's address, and would refuse the connection. So the connection goes
+//! to the twin, as a connection to the node's name does.
 //!
-//! From a socket that is bound to the twin, the kernel reaches nothing but loopback. A program
-//! may have bound it there as a client: once it leaves the node, another one takes its place.
+//! From a socket that is bound to the twin, the kernel reaches nothing but loopback. A program may
+//! have bound a socket there as a client. Once that socket is to leave the node, another socket
+//! takes its place.
 
 use std::ffi::c_int;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,8 +24,8 @@ use crate::sys::{self, Errno, Fd, Result};
 
 use libc::{SO_PROTOCOL, SO_REUSEADDR, SO_TYPE, SOCK_DGRAM, SOCK_STREAM, SOL_SOCKET};
 
-/// The target of a connect of `fd`, if it is one of this node's own addresses, and only the
-/// twin has a listener.
+/// Where to connect `fd` instead, if its target is one of this node's own addresses and only the
+/// twin has a listener. `None` for any other target.
 pub(crate) fn confined(own: VirtualAddress, fd: Fd, address: &Storage) -> Option<Inet> {
     let inet = Inet::parse(address.bytes())?;
     let is_elsewhere = inet.ip.is_loopback() || inet.ip.is_unspecified() || inet.port == 0;
@@ -43,14 +44,14 @@ pub(crate) fn is_interface_s(fd: Fd, ip: Ipv4Addr) -> bool {
         && is_of_node(ip)
 }
 
-/// Whether an address is one of this node's: sockets can be bound to no other.
+/// Whether an address is one of this node's: sockets can't be bound to any other.
 fn is_of_node(ip: Ipv4Addr) -> bool {
     let Ok(probe) = sys::socket(libc::AF_INET, SOCK_STREAM) else { return false };
     sys::bind(probe.raw(), &Inet { family: Family::V4, ip, port: 0 }.encode()).is_ok()
 }
 
-/// A socket is about to be connected to, or to send to, an address that is no node's. If it
-/// is bound to the twin, one with the same port at any address takes its place. Returns
+/// Has a socket that is about to connect or send to an address outside the job leave the twin. If
+/// it is bound to the twin, a socket with the same port at any address takes its place. Returns
 /// whether that was done.
 pub(crate) fn leave_twin(job: &Job, fd: Fd, to: &Storage) -> bool {
     let leaves = Inet::parse(to.bytes()).is_some_and(|to| !to.ip.is_loopback() && !to.ip.is_unspecified());
@@ -69,8 +70,8 @@ pub(crate) fn leave_twin(job: &Job, fd: Fd, to: &Storage) -> bool {
     }
 }
 
-/// Puts a datagram socket that isn't bound in the place of one that the shim has bound to the
-/// twin, and whose connection is dissolved.
+/// Puts an unbound datagram socket in the place of a socket that the shim has bound to the twin,
+/// and whose connection is dissolved.
 ///
 /// # Errors
 /// If there is no descriptor left.

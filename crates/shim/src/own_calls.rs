@@ -1,7 +1,7 @@
-//! syscall(2): what the hooks stand in front of, called by number.
+//! The hook of syscall(2): the functions that the hooks stand in front of, called by number.
 //!
-//! A program's allocator may come here before it can give any memory. So what those call is
-//! handed on by the instruction itself.
+//! A program's allocator may come here before it can give any memory. So the calls that allocators
+//! make are handed on by the processor's own instruction.
 
 use std::ffi::{c_int, c_long, c_ulong};
 
@@ -36,7 +36,8 @@ pub(crate) unsafe fn call(number: c_long, arguments: [c_long; 6]) -> c_long {
     done.unwrap_or_else(|| unsafe { raw::make(number, arguments) })
 }
 
-/// Calls that an allocator may make.
+/// Makes a call that an allocator may make, too; `None` for any other, and for a call that the shim
+/// has no part in.
 unsafe fn files(number: c_long, [a, b, c, ..]: [c_long; 6]) -> Option<c_long> {
     let fd = a as c_int;
     match number {
@@ -117,7 +118,7 @@ unsafe fn processes(number: c_long, arguments: [c_long; 6]) -> Option<c_long> {
         match number {
             libc::SYS_uname => hooks::uname(a as *mut _).into(),
             libc::SYS_chroot => hooks::chroot(a as *const _).into(),
-            // Of the calling thread alone, unlike the C library's.
+            // These calls change the calling thread alone, unlike the C library's functions.
             libc::SYS_pivot_root | libc::SYS_setuid | libc::SYS_setreuid | libc::SYS_setresuid => {
                 job().into_iter().for_each(standing::open);
                 as_it_is()
@@ -133,7 +134,7 @@ unsafe fn processes(number: c_long, arguments: [c_long; 6]) -> Option<c_long> {
                 };
                 let sandboxed = Sandboxed::enter(mode.into(), c as c_ulong);
                 let result = as_it_is();
-                // With SECCOMP_FILTER_FLAG_NEW_LISTENER it is a descriptor.
+                // With SECCOMP_FILTER_FLAG_NEW_LISTENER a positive result is a descriptor.
                 if let Some(sandboxed) = sandboxed.filter(|_| result < 0) {
                     sandboxed.come_back();
                 }

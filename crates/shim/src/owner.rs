@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use crate::raw;
 use crate::sys::{self, Fd};
 
-/// fcntl(2)'s, which the libc crate lacks for this C library.
+/// A command of fcntl(2) that the libc crate lacks for this C library, as are the next.
 pub(crate) const F_SETSIG: c_int = 10;
 pub(crate) const F_SETOWN_EX: c_int = 15;
 const F_GETSIG: c_int = 11;
@@ -15,16 +15,16 @@ const F_OWNER_PGRP: c_int = 2;
 /// `si_code` of a signal of input and output that a process queues (sigaction(2)).
 const SI_SIGIO: c_int = -5;
 
-/// `struct f_owner_ex`.
+/// `struct f_owner_ex`: the kind and the id of a descriptor's owner.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Owner {
     kind: c_int,
-    /// 0 for none.
+    /// The id of the thread, process or process group; 0 for no owner.
     id: c_int,
 }
 
-/// What the kernel has of a signal of input and output (`siginfo_t`).
+/// What the kernel tells with a signal of input and output (`siginfo_t`).
 #[repr(C, align(8))]
 struct Information {
     signal: c_int,
@@ -45,7 +45,7 @@ impl Owner {
     }
 }
 
-/// Gives `to` the owner of `from`, and its signal.
+/// Gives `to` the owner of `from` and the signal that the owner gets.
 pub(crate) fn carry(from: Fd, to: Fd) {
     if let Some(owner) = Owner::of(from) {
         // SAFETY: `owner` is readable and of the type that the kernel reads.
@@ -58,8 +58,8 @@ pub(crate) fn carry(from: Fd, to: Fd) {
     }
 }
 
-/// Has the kernel name this number in signals of a socket that was put there: it names the one
-/// under which `O_ASYNC` was set last.
+/// Has the kernel name the number `fd` in signals of a socket that was put there. The kernel names
+/// the number under which `O_ASYNC` was set last.
 pub(crate) fn named(fd: Fd) {
     let Ok(flags) = sys::fcntl(fd, libc::F_GETFL, 0) else { return };
     if flags & libc::O_ASYNC != 0 {
@@ -68,8 +68,8 @@ pub(crate) fn named(fd: Fd) {
     }
 }
 
-/// Signals the owner of a socket that was put in the place of one whose connect was under
-/// way: the kernel has signalled when the new one had no owner.
+/// Signals the owner of a socket that was put in the place of a socket whose connect was under way.
+/// The kernel has signalled when the new socket had no owner yet.
 pub(crate) fn signal(fd: Fd, has_failed: bool) {
     let is_wanted = sys::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_ASYNC != 0);
     let Some(owner) = Owner::of(fd).filter(|_| is_wanted) else { return };

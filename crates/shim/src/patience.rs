@@ -6,14 +6,14 @@ use std::time::Duration;
 use crate::job::Job;
 use crate::sys::{self, Fd};
 
-/// The agent gives up first: it knows why, and tells.
+/// How much longer than its agent the shim waits. The agent gives up first: it knows why, and
+/// tells.
 const AFTER_THE_AGENT: Duration = Duration::from_secs(3);
-/// Retransmissions of a SYN after which the pauses between them don't double any more
-/// (Linux, `TCP_RTO_MAX`),
+/// Retransmissions of a SYN up to which the pauses between them double (Linux, `TCP_RTO_MAX`).
 const DOUBLING: u32 = 6;
-/// but have this length.
+/// Seconds between retransmissions of a SYN once the pauses don't double any more.
 const LONGEST_PAUSE: u64 = 120;
-/// The kernel takes no more (`MAX_TCP_SYNCNT`).
+/// Most retransmissions of a SYN that the kernel takes (`MAX_TCP_SYNCNT`).
 const MOST_SYNS: u32 = 127;
 
 /// How long the shim waits for its agent, unless the program says otherwise.
@@ -21,8 +21,8 @@ pub(crate) fn longest(job: &Job) -> Duration {
     job.connect_limits.cut + AFTER_THE_AGENT
 }
 
-/// How long the connect of this socket may take: as the program has set it, by time
-/// (`TCP_USER_TIMEOUT`) or by number of retransmissions (`TCP_SYNCNT`), or [`longest`].
+/// How long the connect of this socket may take. The program can set that by time
+/// (`TCP_USER_TIMEOUT`) or by number of retransmissions (`TCP_SYNCNT`). It is [`longest`] at most.
 pub(crate) fn of(job: &Job, fd: Fd) -> Duration {
     let option =
         |name| sys::get_int(fd, libc::IPPROTO_TCP, name).ok().and_then(|value| u32::try_from(value).ok());
@@ -33,13 +33,13 @@ pub(crate) fn of(job: &Job, fd: Fd) -> Duration {
     [by_time, by_count].into_iter().flatten().fold(longest(job), Duration::min)
 }
 
-/// How long a kernel tries that sends the SYN again so often: after 1 s, 2 s, 4 s and so on.
+/// How long a kernel tries that sends the SYN again `count` times: after 1 s, 2 s, 4 s and so on.
 fn of_syns(count: u32) -> Duration {
     let doubling = (2_u64 << count.min(DOUBLING)) - 1;
     Duration::from_secs(doubling + LONGEST_PAUSE * u64::from(count.saturating_sub(DOUBLING)))
 }
 
-/// The number of retransmissions that take at least so long, as far as the kernel goes.
+/// The number of retransmissions that take longer than `limit`, as far as the kernel goes.
 pub(crate) fn syn_count(limit: Duration) -> c_int {
     let count = (1..MOST_SYNS).find(|count| of_syns(*count) > limit).unwrap_or(MOST_SYNS);
     c_int::try_from(count).unwrap_or(c_int::MAX)

@@ -1,10 +1,12 @@
-//! Whether the process at the other end of a connection over loopback may reach this
-//! process' listener. Without isthmus such a listener has an address of the site's
-//! network; other users of this node must not gain by its move to loopback.
+//! Whether the process at the other end of a connection over loopback may reach this process's
+//! listener.
 //!
-//! The kernel names the owner of the socket at the other end. It has forgotten the owner
-//! of a closed socket, but not its cookie, and the job's processes leave the cookies of
-//! their connects in a file of the job's directory.
+//! Without isthmus such a listener has an address of the site's network. Other users of this node
+//! must not gain by its move to loopback.
+//!
+//! The kernel names the owner of the socket at the other end. The kernel has forgotten the owner of
+//! a closed socket, but not its cookie. The job's processes leave the cookies of their connects in
+//! a file of the job's directory.
 
 use std::ffi::CStr;
 use std::net::SocketAddr;
@@ -17,13 +19,13 @@ use crate::job::Job;
 use crate::sockaddr::{Inet, Storage};
 use crate::sys::{self, Errno, Fd, Result};
 
-/// Cookies of the job's latest connects over loopback on this node, by cookie modulo
-/// their number. Shared by all processes of the job.
+/// Cookies of the job's latest connects over loopback on this node. The place of a cookie is the
+/// cookie modulo the number of places. All processes of the job share them.
 #[derive(Clone, Copy)]
 pub(crate) struct Connects(&'static [AtomicU64]);
 
 impl Connects {
-    /// Maps the file; `None` if it isn't there.
+    /// Maps the file; `None` if it isn't there or too short.
     pub(crate) fn open(path: &CStr) -> Option<Self> {
         let pages = sys::map_shared(path, CONNECTS * size_of::<u64>()).ok()?;
         // SAFETY: page-aligned, of this length, mapped until the process ends; all bits
@@ -63,15 +65,17 @@ pub(crate) fn may_connect(job: &Job, listener: Fd, fd: Fd, peer: &Storage) -> bo
     let (Some(own), Some(peer)) = (own, peer.socket_address()) else { return true };
     let user = sys::effective_user();
     match look_up(&request(peer, own)) {
-        // After a reset the peer's address is free for another socket, which this may be.
+        // After a reset the peer's address is free for another socket, which may be the one that
+        // was found.
         Ok(_) if sys::tcp_state(fd) == Ok(sys::CLOSED) => false,
         Ok(found) if (found.own, found.other) == (peer, own) => {
             found.is_open_by(user)
                 || found.inode == 0 && job.connects.is_some_and(|connects| connects.contains(found.cookie))
         }
-        // A listener at the peer's address.
+        // What was found is a listener at the peer's address.
         Ok(_) => false,
-        // No socket; but a kernel without the module for TCP answers so to all.
+        // There is no such socket. But a kernel without the module for TCP gives this answer to all
+        // questions.
         Err(Errno(libc::ENOENT)) => look_up(&request(own, anyone(own))) == Err(Errno(libc::ENOENT)),
         Err(Errno(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM | libc::EAGAIN)) => false,
         // The kernel or a filter of system calls refuses the question, which the agent's
@@ -93,19 +97,22 @@ fn is_moved(job: &Job, listener: Fd) -> bool {
     name.ip == job.virtual_address.twin() || name.ip.is_unspecified() && on_loopback()
 }
 
-/// Whether a connection to an address of this node's would find no listener, and one to the
-/// twin would.
+/// Whether a connection to an address of this node would find no listener, and a connection to the
+/// twin would find one.
 pub(crate) fn only_twin_listens(address: SocketAddr, twin: SocketAddr) -> bool {
     look_up(&request_unconfined(address, anyone(address))) == Err(Errno(libc::ENOENT))
         && look_up(&request(twin, anyone(twin))).is_ok()
 }
 
-/// To whom a listener is connected.
+/// The address at the other end of a listener, as the kernel has it: any address, port 0.
 fn anyone(listener: SocketAddr) -> SocketAddr {
     SocketAddr::new(if listener.is_ipv4() { [0; 4].into() } else { [0; 16].into() }, 0)
 }
 
-/// A socket of any process of this machine.
+/// Looks for a socket of any process of this machine.
+///
+/// # Errors
+/// The kernel's, such as `ENOENT` if there is no such socket.
 fn look_up(request: &[u8; REQUEST_LEN]) -> Result<Found> {
     let mut bytes = [0; REPLY_MAX];
     let len = sys::sock_diag(request, &mut bytes)?;

@@ -1,11 +1,10 @@
 //! Pending non-blocking connects.
 //!
-//! The program's own socket stands in for the connection: it connects to the
-//! agent's black hole and really is in SYN_SENT, so that poll, select, epoll,
-//! read, write and a second connect behave as usual. A helper thread
-//! (`helper`) exchanges it for the real one.
+//! The program's own socket stands in for the connection: it connects to the agent's black hole and
+//! really is in SYN_SENT. So poll, select, epoll, read, write and a second connect behave as usual.
+//! A helper thread (`helper`) exchanges the socket for the real connection.
 //!
-//! Calls that change what its numbers stand for wait for the exchange to be whole
+//! Calls that change what the socket's numbers stand for wait until the exchange is done
 //! ([`gate`](crate::gate)).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -28,33 +27,34 @@ use crate::wakers::Wakers;
 
 mod list;
 
-/// One connect under way.
+/// One non-blocking connect under way.
 pub(crate) struct Pending {
     /// A number of the program's own socket.
     pub(crate) number: Fd,
-    /// The socket's cookie.
+    /// The cookie of the program's own socket.
     pub(crate) cookie: u64,
-    /// The helper is to drop it.
+    /// Whether the helper is to drop this connect.
     pub(crate) given_up: bool,
-    /// How the program wrote the address.
+    /// The family in which the program wrote the address.
     pub(crate) family: Family,
-    /// Port that the program's socket was bound to, or 0.
+    /// Port that the program's socket was bound to; 0 if it wasn't.
     pub(crate) source_port: u16,
-    /// Where the request stands.
+    /// How far the request to the agent has come.
     pub(crate) ask: Ask,
-    /// When to give up.
+    /// When the connect fails with `ETIMEDOUT` unless a reply has come.
     pub(crate) deadline: Instant,
-    /// `TCP_SYNCNT` as the shim has raised it, and as the program had it.
+    /// `TCP_SYNCNT` as the shim has raised it, and as the program had it; `None` if the shim hasn't
+    /// changed it.
     pub(crate) syn_counts: Option<[c_int; 2]>,
-    /// Ways to forked processes that wait for the same connection.
+    /// Ways to forked processes that wait for this connection, too.
     pub(crate) child_channels: Vec<Kept>,
-    /// The way to the process that is just being forked, both ends of it.
+    /// Both ends of the way to the process that is just being forked; `None` at any other time.
     pub(crate) fork_channel: Option<(Kept, Kept)>,
 }
 
-/// Where a request stands.
+/// How far a request to the agent has come.
 pub(crate) enum Ask {
-    /// To be sent when the agent takes it.
+    /// The request is to be sent when the agent has room for it.
     Later(Request),
     Sent(Exchange),
     /// Answered; the helper is about to put this socket in the program's.
@@ -66,28 +66,28 @@ pub(crate) enum Ask {
 
 /// All connects under way.
 pub(crate) struct List {
-    /// By id. What close may come to allocates and frees nothing: a signal handler may
-    /// call it.
+    /// The non-blocking connects by id. What close may come to allocates and frees nothing: a
+    /// signal handler may call close.
     pub(crate) items: BTreeMap<u64, Pending>,
     last_id: u64,
-    /// Threads that wait in connect: each has an id, and no entry.
+    /// How many threads wait in connect. Each has an id, and no entry in `items`.
     waiters: usize,
-    /// Those that the agent had no room for, in the order of their calls.
+    /// Ids of the connects that the agent had no room for, in the order of their calls.
     pub(crate) later: VecDeque<u64>,
-    /// Some are given up.
+    /// Whether some connects are given up.
     pub(crate) has_given_up: bool,
-    /// No deadline is earlier.
+    /// The earliest deadline of all connects, or a time before it; `None` if there is none.
     pub(crate) next_deadline: Option<Instant>,
-    /// A thread is there as long as this is.
+    /// What the helper waits with. The helper's thread is there as long as this is.
     pub(crate) wakers: Option<Wakers>,
     /// Placeholders that were exchanged a moment ago.
     pub(crate) old: VecDeque<Old>,
-    /// The connection to the agent that stays.
+    /// The connection to the agent that stays; `None` if there is none.
     standing: Option<Kept>,
     pub(crate) numbers: Numbers,
 }
 
-/// The process that the list is about.
+/// Id of the process that the list is about.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 static LIST: Lock<List> = Lock::new(List {
     items: BTreeMap::new(),
@@ -102,43 +102,42 @@ static LIST: Lock<List> = Lock::new(List {
     numbers: Numbers::new(),
 });
 
-/// Records the process id.
+/// Notes that the list is about this process.
 pub(crate) fn settle() {
     // SAFETY: takes nothing.
     PROCESS.store(unsafe { libc::getpid() }, Ordering::Relaxed);
 }
 
-/// Whether this is a child that shares its parent's memory (vfork), or was
-/// forked past the C library: its descriptors are not those that the list is
-/// about.
+/// Whether this is a child that shares its parent's memory (vfork), or was forked past the C
+/// library. The list isn't about the descriptors of such a child.
 pub(crate) fn elsewhere() -> bool {
     // SAFETY: takes nothing.
     PROCESS.load(Ordering::Relaxed) != unsafe { libc::getpid() }
 }
 
-/// Calls `action` on the list.
+/// Calls `action` on the list with its lock held.
 pub(crate) fn with<R>(action: impl FnOnce(&mut List) -> R) -> R {
     LIST.with(action)
 }
 
 pub(crate) enum Start {
     Ask(Request),
-    /// The request is sent already.
+    /// The request for this connect has been sent already.
     Asked(Exchange),
 }
 
 /// Result of connecting the placeholder.
 pub(crate) enum Started {
-    /// The connect is under way; the program's call reports `EINPROGRESS`.
+    /// The connect is under way. The program's call reports `EINPROGRESS`.
     Pending,
-    /// The kernel answered the program's call by itself: the socket is or was
-    /// connected, is connecting, or has an error to report.
+    /// The kernel answered the program's call by itself. The socket is or was connected, is
+    /// connecting, or has an error to report.
     Kernel(Errno),
     /// There is no placeholder: the call must block until the connection is made.
     Refused,
 }
 
-/// Sends the program's own socket to the black hole and lists it as pending.
+/// Connects the program's own socket to the black hole and lists it as pending.
 ///
 /// # Errors
 /// If there is no agent; the socket is as it was.
@@ -216,16 +215,16 @@ pub(crate) fn black_hole(job: &Job, family: Family) -> Storage {
     Inet { family, ip: BLACK_HOLE, port: job.black_hole_port }.encode()
 }
 
-/// Undoes the connect of a socket.
+/// Undoes the connect of a socket that is in SYN_SENT.
 pub(crate) fn dissolve(fd: Fd) {
     let _ = sys::connect(fd, &Storage::unspecified());
     // Leaving SYN_SENT counts as a reset connection.
     let _ = sys::get_int(fd, libc::SOL_SOCKET, libc::SO_ERROR);
 }
 
-/// A thread begins to wait in connect: from here on calls that change what the number
-/// stands for wait for the exchange. Gives the wait's id, which is [`NO_CONNECT`] in a
-/// process that the list isn't about; `None` if another thread waits already.
+/// Notes that the calling thread begins to wait in connect. From here on, calls that change what
+/// the number stands for wait for the exchange. Returns the wait's id, which is [`NO_CONNECT`] in a
+/// process that the list isn't about. `None` if another thread waits already.
 ///
 /// # Errors
 /// If the number isn't open.
@@ -245,8 +244,8 @@ pub(crate) fn begin_waiting(fd: Fd) -> Result<Option<u64>> {
     })
 }
 
-/// The thread has stopped waiting; if `left` is given, the socket that it waited for under
-/// this number is as it was.
+/// Notes that the thread with the wait `id` has stopped waiting. If `left` is given, the socket
+/// that it waited for under this number is as it was.
 pub(crate) fn end_waiting(id: u64, left: Option<Fd>) {
     if id != NO_CONNECT && !elsewhere() {
         with(|list| {
@@ -274,8 +273,8 @@ pub(crate) fn cancel(fd: Fd) {
     }
 }
 
-/// Keeps the list consistent over a fork, and makes the channels on which the child gets
-/// its connections: the agent hands each over once, to the parent.
+/// Takes the lock on the list before a fork, and makes the channels on which the child gets its
+/// connections. The agent hands each connection over once, to the parent.
 pub(crate) fn before_fork() {
     LIST.before_fork(|list| {
         for pending in list.items.values_mut() {
@@ -286,7 +285,7 @@ pub(crate) fn before_fork() {
     });
 }
 
-/// Releases the list in the parent.
+/// Releases the lock on the list in the parent after a fork.
 pub(crate) fn after_fork_in_parent() {
     LIST.after_fork(|list| {
         for pending in list.items.values_mut() {
@@ -298,11 +297,12 @@ pub(crate) fn after_fork_in_parent() {
     });
 }
 
-/// In the child there is no helper, and the parent is to pass on what it gets.
+/// Releases the lock on the list in the child after a fork. The child has no helper, and its parent
+/// is to pass on the connections that it gets.
 pub(crate) fn after_fork_in_child() {
     settle();
     LIST.after_fork(|list| {
-        // Also where nothing is pending: the parent's helper may not have looked yet.
+        // This is done also where nothing is pending: the parent's helper may not have looked yet.
         list.wakers = None;
         list.later.clear();
         list.old.clear();

@@ -16,13 +16,13 @@ use crate::sys::{self, Errno, Fd, OwnedFd, Result};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum File {
-    /// Routes of IPv4, and the own addresses below "Local".
+    /// `fib_trie`: the routes of IPv4, and the own addresses below "Local".
     Trie,
-    /// Addresses of IPv6, one a line; the last word names the interface.
+    /// `if_inet6`: the addresses of IPv6, one a line. The last word of a line names the interface.
     V6,
 }
 
-/// open(2) of such a file; `None` for any other.
+/// Replacement for open(2) of one of these files; `None` for any other file.
 ///
 /// # Safety
 /// `path` is null or a C string.
@@ -37,7 +37,7 @@ pub(crate) unsafe fn open(path: *const c_char, flags: c_int) -> Option<Fd> {
     made.inspect(|fd| gate::renewed(*fd)).ok()
 }
 
-/// fopen(3) of such a file; `None` for any other.
+/// Replacement for fopen(3) of one of these files; `None` for any other file.
 ///
 /// # Safety
 /// `path` is null or a C string, and so is `mode`.
@@ -59,7 +59,7 @@ pub(crate) unsafe fn stream(path: *const c_char, mode: *const c_char) -> Option<
     Some(stream)
 }
 
-/// The file of a path, through any process's directory.
+/// The file that a path names, through any process's directory; `None` for any other path.
 fn named(path: &[u8]) -> Option<File> {
     let below = path.strip_prefix(b"/proc/")?;
     let name = below.strip_prefix(b"net/").or_else(|| {
@@ -99,7 +99,7 @@ fn make(job: &Job, file: File, path: &CStr, flags: c_int) -> Result<OwnedFd> {
     Ok(new)
 }
 
-/// The text of `fib_trie` on a node whose only address beside loopback's is this one.
+/// The text of `fib_trie` on a node whose only address besides those of loopback is `own`.
 fn trie(own: Ipv4Addr, room: &mut [u8]) -> io::Result<&[u8]> {
     let (base, prefix) = (VirtualRange::DEFAULT.base(), VirtualRange::DEFAULT.prefix_length());
     let mut text = io::Cursor::new(&mut *room);
@@ -135,7 +135,7 @@ mod tests {
         }
     }
 
-    /// As scripts look for it: the line before each "/32 host".
+    /// Scripts look for the own address in the line before each "/32 host".
     #[test]
     fn the_own_address_is_where_scripts_look_for_it() {
         let mut room = [0; 512];

@@ -1,5 +1,5 @@
-//! System calls by the processor's own instruction. `libc::syscall` would be the hook of that
-//! name, and takes a look for the next one, which a program's allocator may not survive.
+//! System calls by the processor's own instruction. `libc::syscall` would be the hook of that name.
+//! It would look for the next definition of that name, which a program's allocator may not survive.
 
 use std::ffi::{c_int, c_long, c_uint};
 
@@ -34,7 +34,8 @@ impl<T> Word for *mut T {
     }
 }
 
-/// A system call with its arguments; the result is that of syscall(2), `errno` included.
+/// Makes a system call with these arguments. Returns what syscall(2) returns, and sets `errno` as
+/// it does.
 macro_rules! call {
     ($number:expr $(, $argument:expr)* $(,)?) => {{
         let arguments = [$($crate::raw::Word::word($argument)),*];
@@ -48,7 +49,7 @@ macro_rules! call {
 
 pub(crate) use call;
 
-/// Makes a system call.
+/// Makes the system call `number`. Returns what syscall(2) returns, and sets `errno` as it does.
 ///
 /// # Safety
 /// As the call demands.

@@ -1,8 +1,8 @@
 //! Names: this node's host name, and grid names to virtual addresses and
 //! back.
 //!
-//! The C library does the work: the shim passes it the address in decimal
-//! notation, which needs no name service, and fills in the name afterwards.
+//! The C library does the work. The shim passes it the address in decimal notation, which needs no
+//! name service, and fills in the name afterwards.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::net::Ipv4Addr;
@@ -16,9 +16,8 @@ use crate::next;
 use crate::sockaddr::{Inet, Storage};
 use crate::sys;
 
-/// The node of the job that a program's name stands for: by grid name, by the machine's
-/// own host name, which stands for this node alone, or by the name that it has within this
-/// node's site.
+/// The node of the job that a program's name stands for. A node has its grid name, and the name
+/// that it has within this node's site. The machine's own host name stands for this node alone.
 ///
 /// # Safety
 /// `name` is null or a C string.
@@ -32,7 +31,7 @@ unsafe fn named(job: &Job, name: *const c_char) -> Option<&Host> {
     hosts.named(name).or_else(|| if is_own(name) { hosts.at(own) } else { hosts.beside(own, name) })
 }
 
-/// Whether it is the host name that the machine itself has.
+/// Whether `name` is the host name that the machine itself has.
 fn is_own(name: &[u8]) -> bool {
     // SAFETY: all-zero is a valid `utsname`.
     let mut real: utsname = unsafe { std::mem::zeroed() };
@@ -44,7 +43,7 @@ fn is_own(name: &[u8]) -> bool {
     !real.is_empty() && real != b"localhost" && real.eq_ignore_ascii_case(name)
 }
 
-/// The node of the job with this address as gethostbyaddr takes it.
+/// The node of the job with an address as gethostbyaddr(3) takes it.
 ///
 /// # Safety
 /// `address` is null or readable for `len` bytes.
@@ -57,7 +56,7 @@ unsafe fn addressed(job: &Job, address: *const c_void, len: socklen_t, family: c
     job.hosts().at(Ipv4Addr::from(octets))
 }
 
-/// gethostname.
+/// Replacement for gethostname(2), which tells the grid name.
 ///
 /// # Safety
 /// `name` is writable for `len` bytes.
@@ -72,7 +71,8 @@ pub(crate) unsafe fn host_name(job: &Job, name: *mut c_char, len: size_t) -> c_i
     0
 }
 
-/// gethostid, where the machine has no number of its own: that of the node's address.
+/// Replacement for gethostid(3), where the machine has no number of its own: the number of the
+/// node's virtual address. `None` where it has one.
 pub(crate) fn host_id(job: &Job) -> Option<c_long> {
     sys::open(c"/etc/hostid").is_err().then(|| id_of(job.virtual_address.ip()))
 }
@@ -93,7 +93,7 @@ pub(crate) unsafe fn node_name(job: &Job, name: *mut utsname) {
     node.iter_mut().zip(own).for_each(|(to, from)| *to = *from as c_char);
 }
 
-/// The node that getaddrinfo is asked for, if it may look for a name.
+/// The node that getaddrinfo(3) is asked for, if it may look for a name.
 ///
 /// # Safety
 /// As getaddrinfo(3).
@@ -104,7 +104,7 @@ unsafe fn asked_for(job: &Job, node: *const c_char, hints: *const addrinfo) -> O
     unsafe { named(job, node) }.filter(|_| flags & libc::AI_NUMERICHOST == 0)
 }
 
-/// Whether getaddrinfo is asked for a node.
+/// Whether getaddrinfo(3) is asked for a node of the job.
 ///
 /// # Safety
 /// As getaddrinfo(3).
@@ -113,7 +113,7 @@ pub(crate) unsafe fn is_node(job: &Job, node: *const c_char, hints: *const addri
     unsafe { asked_for(job, node, hints) }.is_some()
 }
 
-/// getaddrinfo.
+/// Replacement for getaddrinfo(3).
 ///
 /// # Safety
 /// As getaddrinfo(3).
@@ -148,7 +148,7 @@ pub(crate) unsafe fn addresses(
     status
 }
 
-/// getnameinfo.
+/// Replacement for getnameinfo(3).
 ///
 /// # Safety
 /// As getnameinfo(3).
@@ -194,8 +194,8 @@ pub(crate) unsafe fn names(
     status
 }
 
-/// gethostbyname, gethostbyname2 and gethostbyaddr: `ask` calls the C
-/// library's gethostbyname of a C string; `other` is the call as it came.
+/// The common part of gethostbyname, gethostbyname2 and gethostbyaddr. `ask` calls the C library's
+/// gethostbyname, or gethostbyname2, of a C string. `other` makes the call as it came.
 fn entry(
     host: Option<&'static Host>,
     ask: impl FnOnce(*const c_char) -> *mut hostent,
@@ -211,7 +211,7 @@ fn entry(
     found
 }
 
-/// gethostbyname.
+/// Replacement for gethostbyname(3).
 ///
 /// # Safety
 /// As gethostbyname(3).
@@ -226,7 +226,7 @@ pub(crate) unsafe fn by_name(job: &'static Job, name: *const c_char) -> *mut hos
     )
 }
 
-/// gethostbyname2.
+/// Replacement for gethostbyname2(3).
 ///
 /// # Safety
 /// As gethostbyname2(3).
@@ -241,7 +241,7 @@ pub(crate) unsafe fn by_name2(job: &'static Job, name: *const c_char, family: c_
     )
 }
 
-/// gethostbyaddr.
+/// Replacement for gethostbyaddr(3).
 ///
 /// # Safety
 /// As gethostbyaddr(3).
@@ -261,7 +261,7 @@ pub(crate) unsafe fn by_address(
     )
 }
 
-/// Where the reentrant calls put their answer.
+/// Where the reentrant calls, such as gethostbyname_r(3), put their answer.
 #[derive(Clone, Copy)]
 pub(crate) struct Room {
     pub(crate) entry: *mut hostent,
@@ -272,7 +272,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// gethostbyname2_r of a node's address, with its name put in.
+    /// Answers as gethostbyname2_r(3) of a node's address, and puts in the node's name.
     ///
     /// # Safety
     /// The pointers are as gethostbyname2_r demands.
@@ -290,7 +290,7 @@ impl Room {
     }
 }
 
-/// gethostbyname_r.
+/// Replacement for gethostbyname_r(3).
 ///
 /// # Safety
 /// As gethostbyname_r(3).
@@ -306,7 +306,7 @@ pub(crate) unsafe fn by_name_r(job: &'static Job, name: *const c_char, room: Roo
     }
 }
 
-/// gethostbyname2_r.
+/// Replacement for gethostbyname2_r(3).
 ///
 /// # Safety
 /// As gethostbyname2_r(3).
@@ -322,7 +322,7 @@ pub(crate) unsafe fn by_name2_r(job: &'static Job, name: *const c_char, family: 
     }
 }
 
-/// gethostbyaddr_r.
+/// Replacement for gethostbyaddr_r(3).
 ///
 /// # Safety
 /// As gethostbyaddr_r(3).

@@ -1,9 +1,9 @@
 //! Processes that forbid themselves system calls (seccomp(2)).
 //!
-//! The filter is run on all calls that the shim needs. Where it lets them be made, nothing
-//! changes. Else each of them would fail, or end the process. So from then on the process
-//! does without the shim: its agent carries the connections of its listeners, and the user
-//! reads its name if it may go on to connect.
+//! The filter is run on all calls that the shim needs. Where it lets them be made, nothing changes.
+//! Otherwise each of these calls would fail, or end the process. So from then on the process does
+//! without the shim, and its agent carries the connections of its listeners. The user reads the
+//! name of the process if it may go on to connect.
 
 use std::ffi::{c_int, c_ulong};
 
@@ -20,7 +20,8 @@ use crate::sockaddr::Inet;
 use crate::standing;
 use crate::sys::{self, Fd};
 
-/// System calls by which the shim accepts and connects, by the way to the agent that stays.
+/// System calls by which the shim accepts and connects, once the process has a way to the agent
+/// that stays.
 const NEEDED: [Call; 26] = [
     call(
         libc::SYS_socketpair,
@@ -52,8 +53,8 @@ const NEEDED: [Call; 26] = [
     call(libc::SYS_epoll_ctl, [3, libc::EPOLL_CTL_ADD, 4]),
     call(libc::SYS_epoll_pwait, [3, 0, 64]),
 ];
-/// Those of the thread that exchanges what doesn't wait. Where they fail, a connect waits
-/// instead; they must not end the process.
+/// System calls of the helper's thread, which exchanges connects that don't wait. Where they fail,
+/// a connect waits instead. They must not end the process.
 const SPARED: [Call; 15] = [
     call(libc::SYS_clone3, [0, 88, 0]),
     call(libc::SYS_clone, [THREAD, 0, 0]),
@@ -81,7 +82,7 @@ const THREAD: c_int = libc::CLONE_VM
     | libc::CLONE_SETTLS
     | libc::CLONE_PARENT_SETTID
     | libc::CLONE_CHILD_CLEARTID;
-/// A program that may make these may want to connect.
+/// System calls by which a program connects. A program that may make them may want to connect.
 const CONNECTS: [Call; 2] =
     [call(libc::SYS_socket, [libc::AF_INET, libc::SOCK_STREAM, 0]), call(libc::SYS_connect, [3, 0, 16])];
 
@@ -89,11 +90,11 @@ const fn call(number: c_long, [a, b, c]: [c_int; 3]) -> Call {
     Call { number, arguments: [a as u64, b as u64, c as u64, 0] }
 }
 
-/// What a filter leaves of the shim.
+/// What a filter leaves to the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Left {
     All,
-    /// Nothing, and no connects of the program's own, either.
+    /// Nothing of the shim works, and the program can't connect, either. Only its listeners matter.
     Listeners,
     Nothing,
 }
@@ -109,11 +110,11 @@ fn left(filter: &[sock_filter]) -> Left {
     }
 }
 
-/// A process that is about to get a filter, which leaves the shim nothing.
+/// A process that is about to get a filter under which the shim doesn't work.
 pub(crate) struct Sandboxed(&'static Job);
 
 impl Sandboxed {
-    /// Makes ready for a filter; `None` if that changes nothing.
+    /// Prepares the process for a filter; `None` if the shim goes on to work under it.
     ///
     /// # Safety
     /// With `SECCOMP_MODE_FILTER`, `argument` is as prctl(2) demands.
@@ -142,7 +143,8 @@ impl Sandboxed {
         if left == Left::Nothing {
             let _ = agent::tell(job, &Request::Leave);
         }
-        // Whatever is called later must be found already: looking for it may take calls.
+        // Every function that is called later must be found already: looking for it may take system
+        // calls.
         next::find_all();
         pending::with(pending::List::forget_all);
         job::leave();
@@ -150,7 +152,7 @@ impl Sandboxed {
         Some(Self(job))
     }
 
-    /// The kernel hasn't taken the filter.
+    /// Gives the process its job back, because the kernel hasn't taken the filter.
     pub(crate) fn come_back(self) {
         job::come_back(self.0);
     }
@@ -171,7 +173,8 @@ fn keep(job: &Job, listener: Fd) {
 mod tests {
     use super::*;
 
-    /// A filter that allows all calls but one, or only these.
+    /// A filter with the verdict `listed` for calls with these numbers, and `others` for all
+    /// others.
     fn filter(numbers: &[c_long], listed: u32, others: u32) -> Vec<sock_filter> {
         let part = |code: u32, jt: u8, k: u32| sock_filter { code: code as u16, jt, jf: 0, k };
         let count = numbers.len() as u8;

@@ -1,6 +1,8 @@
-//! Launchers and their daemons handle signals that end them: they end their ranks, and then
-//! themselves. Their agent is told of such a signal before the handler runs, so that the user
-//! reads who ended the job.
+//! Signals that end launchers and their daemons.
+//!
+//! Launchers and their daemons handle such signals: they end their ranks, and then themselves.
+//! Their agent is told of the signal before the handler runs, so that the user reads who ended the
+//! job.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
@@ -11,10 +13,10 @@ use libc::{sighandler_t, siginfo_t};
 use crate::job::job;
 use crate::{agent, children, next, sys};
 
-/// The signals that are told.
+/// The signals of which the agent is told.
 const TOLD: [c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 
-/// The program's handler of a signal, and its flags.
+/// The program's handler of a signal, and the handler's flags.
 struct Handled {
     handler: AtomicUsize,
     flags: AtomicI32,
@@ -23,16 +25,16 @@ struct Handled {
 static HANDLED: [Handled; TOLD.len()] =
     [const { Handled { handler: AtomicUsize::new(0), flags: AtomicI32::new(0) } }; TOLD.len()];
 
-/// Where this process's handler of a signal is kept, if its agent is told of the signal.
+/// Where this process's handler of a signal is kept; `None` if its agent isn't told of the signal.
 fn place(signal: c_int) -> Option<&'static Handled> {
     let place = TOLD.iter().position(|told| *told == signal)?;
     HANDLED.get(place).filter(|_| children::starts())
 }
 
-/// sigaction(2).
+/// Replacement for sigaction(2).
 ///
 /// # Safety
-/// As that demands.
+/// As sigaction(2).
 pub(crate) unsafe fn set(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
     let Some(handled) = place(signal) else {
         // SAFETY: the caller's promise.
@@ -64,16 +66,17 @@ pub(crate) unsafe fn set(signal: c_int, new: *const libc::sigaction, old: *mut l
     result
 }
 
-/// signal(2).
+/// Replacement for signal(2).
 ///
 /// # Safety
-/// As that demands.
+/// As signal(2).
 pub(crate) unsafe fn set_simply(signal: c_int, handler: sighandler_t) -> sighandler_t {
     if place(signal).is_none() || handler == libc::SIG_ERR {
         // SAFETY: the caller's promise.
         return unsafe { next::signal(signal, handler) };
     }
-    // As the C library's: the signal itself is blocked meanwhile, and calls are restarted.
+    // As with the C library's function, the signal itself is blocked meanwhile, and calls are
+    // restarted.
     let mut new = no_action();
     (new.sa_sigaction, new.sa_flags) = (handler, libc::SA_RESTART);
     let mut old = no_action();
@@ -96,7 +99,7 @@ fn wrapper() -> sighandler_t {
     handler as sighandler_t
 }
 
-/// Tells the agent, and calls the program's handler.
+/// Tells the agent of a signal, and calls the program's handler.
 extern "C-unwind" fn tell(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let Some(handled) = place(signal) else { return };
     let errno = sys::errno();

@@ -1,29 +1,31 @@
-//! Socket addresses as programs pass them: read, compared and written as
-//! bytes, because nothing says that a program's pointer is aligned.
+//! Socket addresses as programs pass them.
+//!
+//! They are read, compared and written as bytes, because nothing says that a program's pointer is
+//! aligned.
 
 use std::ffi::c_int;
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// Room for an address of any family.
+/// Bytes of the longest address of any family (`sizeof(struct sockaddr_storage)`).
 const CAPACITY: usize = 128;
-/// `sizeof(struct sockaddr_in)`.
+/// Bytes of an IPv4 address (`sizeof(struct sockaddr_in)`).
 const V4_LEN: usize = 16;
-/// `sizeof(struct sockaddr_in6)`.
+/// Bytes of an IPv6 address (`sizeof(struct sockaddr_in6)`).
 const V6_LEN: usize = 28;
-/// The kernel takes an IPv6 address without its scope (RFC 2133).
+/// Bytes of an IPv6 address without its scope, which the kernel takes, too (RFC 2133).
 const V6_LEN_MIN: usize = 24;
 
-/// In which family an IPv4 address is written.
+/// The family in which an IPv4 address is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Family {
-    /// AF_INET.
+    /// As an IPv4 address, family `AF_INET`.
     V4,
-    /// AF_INET6, v4-mapped (RFC 4291 section 2.5.5.2).
+    /// As a v4-mapped IPv6 address, family `AF_INET6` (RFC 4291 section 2.5.5.2).
     Mapped,
 }
 
 impl Family {
-    /// The address family's number.
+    /// The number of the address family, such as `AF_INET`.
     pub(crate) fn domain(self) -> c_int {
         match self {
             Self::V4 => libc::AF_INET,
@@ -81,7 +83,7 @@ impl Inet {
         out
     }
 
-    /// The same family and port with another address.
+    /// This address with another IP address, and the same family and port.
     pub(crate) fn with_ip(self, ip: Ipv4Addr) -> Self {
         Self { ip, ..self }
     }
@@ -96,7 +98,7 @@ pub(crate) struct Storage {
 }
 
 impl Storage {
-    /// Empty, with its whole capacity stated as its length.
+    /// A buffer for an address, all zero. It states its whole capacity as the length.
     pub(crate) fn new() -> Self {
         Self { bytes: [0; CAPACITY], len: CAPACITY as libc::socklen_t }
     }
@@ -106,7 +108,7 @@ impl Storage {
         Self { bytes: [0; CAPACITY], len: V4_LEN as libc::socklen_t }
     }
 
-    /// A Unix socket's path; `None` if it is too long.
+    /// The address of a Unix socket with this path; `None` if the path is too long.
     pub(crate) fn unix(path: &[u8]) -> Option<Self> {
         const PATH_AT: usize = 2;
         const PATH_MAX: usize = 107;
@@ -120,7 +122,7 @@ impl Storage {
         Some(out)
     }
 
-    /// Copies what a program passed.
+    /// Copies an address that a program passed; `None` if it can't be one.
     ///
     /// # Safety
     /// `address` is null or readable for `len` bytes.
@@ -136,8 +138,8 @@ impl Storage {
         Some(out)
     }
 
-    /// Writes the address where a program wants it, cut to the room there is,
-    /// and its whole length, as the kernel does.
+    /// Writes the address where a program wants it, cut to the room there is, with its whole
+    /// length, as the kernel does.
     ///
     /// # Safety
     /// Each pointer is null or valid; `address` has room for `*len` bytes.
@@ -154,7 +156,7 @@ impl Storage {
         unsafe { len.write_unaligned(self.len) };
     }
 
-    /// The bytes of the address.
+    /// The bytes of the address, as many as its length states.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.len as usize).unwrap_or(&self.bytes)
     }
@@ -172,7 +174,7 @@ impl Storage {
         (self.domain() == libc::AF_INET6).then(|| SocketAddr::new(ip.into(), port))
     }
 
-    /// The address family, 0 (AF_UNSPEC) if there is none.
+    /// The address family; 0 (`AF_UNSPEC`) if there is none.
     pub(crate) fn domain(&self) -> c_int {
         if self.len < 2 { 0 } else { c_int::from(u16::from_ne_bytes([self.bytes[0], self.bytes[1]])) }
     }

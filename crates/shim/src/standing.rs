@@ -1,8 +1,9 @@
-//! A way to the agent that stays.
+//! The connection to the agent that stays.
 //!
-//! A process can lose the way by the socket's path: it changes its root directory, gives up
-//! its user, or forbids itself most system calls. Before that the shim makes a connection that
-//! stays. For each request the agent then gets one of a pair of sockets over it.
+//! A process can lose the way to its agent by the socket's path. It may change its root directory,
+//! give up its user, or forbid itself most system calls. Before that the shim makes a connection
+//! that stays. For each later request the shim sends the agent one of a pair of sockets over that
+//! connection.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -14,12 +15,12 @@ use crate::job::Job;
 use crate::pending;
 use crate::sys::{self, Errno, Fd, OwnedFd, Result};
 
-/// The connection's number, -1 without one, and its inode. The list of pending connects
-/// has the descriptor.
+/// The descriptor number of the connection, with its inode in `INODE`; -1 if there is none. The
+/// list of pending connects has the descriptor.
 static NUMBER: AtomicI32 = AtomicI32::new(-1);
 static INODE: AtomicU64 = AtomicU64::new(0);
 
-/// Makes the connection, unless it is there.
+/// Makes the connection that stays, unless it is there.
 pub(crate) fn open(job: &Job) {
     if pending::elsewhere() || number().is_some() {
         return;
@@ -33,21 +34,21 @@ pub(crate) fn open(job: &Job) {
     sys::set_errno(before);
 }
 
-/// Notes where it is.
+/// Notes the descriptor of the connection that stays; `None` if there is none.
 pub(crate) fn note(kept: Option<&Kept>) {
     INODE.store(kept.map_or(0, Kept::inode), Ordering::Relaxed);
     NUMBER.store(kept.map_or(-1, Kept::raw), Ordering::Release);
 }
 
-/// Its number, if that still stands for it.
+/// The number of the connection that stays; `None` if it doesn't stand for that any more.
 fn number() -> Option<Fd> {
     let fd = NUMBER.load(Ordering::Acquire);
     let is_intact = |fd| sys::identity(fd).is_ok_and(|found| found.inode == INODE.load(Ordering::Relaxed));
     (fd >= 0 && is_intact(fd)).then_some(fd)
 }
 
-/// A socket whose other end the agent has got over the connection; `None` if there is none.
-/// `kind` says whether it waits.
+/// A socket whose other end the agent has got over the connection that stays; `None` if there is no
+/// such connection. `kind` says whether the socket waits.
 pub(crate) fn socket(kind: c_int) -> Option<Result<OwnedFd>> {
     let fd = number()?;
     let waits = kind & libc::SOCK_NONBLOCK == 0;
@@ -63,10 +64,10 @@ pub(crate) fn socket(kind: c_int) -> Option<Result<OwnedFd>> {
             Ok(_) => return Some(Ok(ours)),
             Err(Errno(libc::EINTR)) => {}
             Err(errno @ Errno(libc::EAGAIN)) => {
-                // Who waits has done so for as long as an agent may take.
+                // A call that waits has waited for as long as an agent may take.
                 return Some(Err(if waits { Errno(libc::ENETDOWN) } else { errno }));
             }
-            // It has ended: the agent has.
+            // The connection has ended, because the agent has.
             Err(_) => return None,
         }
     }

@@ -1,6 +1,7 @@
-//! System calls as the shim makes them for itself: raw, so that they pass the
-//! shim's own hooks by, and so that none is a cancellation point (a cancelled
-//! thread never unwinds through a frame that owns something).
+//! System calls as the shim makes them for itself.
+//!
+//! They are raw, so that they pass the shim's own hooks by and none is a cancellation point. A
+//! cancelled thread never unwinds through a frame that owns something.
 
 use std::ffi::{CStr, c_int, c_long, c_uint, c_void};
 use std::sync::atomic::AtomicU32;
@@ -12,11 +13,11 @@ use crate::sockaddr::Storage;
 /// A borrowed descriptor, usually the program's.
 pub(crate) type Fd = c_int;
 
-/// Why a call failed.
+/// The `errno` with which a call failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Errno(pub(crate) c_int);
 
-/// Result of a system call.
+/// Result of a system call that the shim makes.
 pub(crate) type Result<T> = std::result::Result<T, Errno>;
 
 /// The calling thread's `errno`.
@@ -35,7 +36,7 @@ fn check(value: c_long) -> Result<c_int> {
     if value < 0 { Err(Errno(errno())) } else { Ok(c_int::try_from(value).unwrap_or(c_int::MAX)) }
 }
 
-/// A result as C functions give it.
+/// Gives a result as C functions do: the value, or -1 with `errno` set.
 pub(crate) fn plain(result: Result<c_int>) -> c_int {
     match result {
         Ok(value) => value,
@@ -46,12 +47,12 @@ pub(crate) fn plain(result: Result<c_int>) -> c_int {
     }
 }
 
-/// A descriptor of the shim's own; closed on drop.
+/// A descriptor of the shim's own, which is closed on drop.
 #[derive(Debug)]
 pub(crate) struct OwnedFd(Fd);
 
 impl OwnedFd {
-    /// Takes ownership of a descriptor.
+    /// Takes ownership of an open descriptor.
     pub(crate) fn from_raw(fd: Fd) -> Self {
         Self(fd)
     }
@@ -60,16 +61,18 @@ impl OwnedFd {
         self.0
     }
 
-    /// Gives the descriptor to the program.
+    /// Gives the descriptor to the program, which has to close it.
     pub(crate) fn into_raw(self) -> Fd {
         let fd = self.0;
         std::mem::forget(self);
         fd
     }
 
-    /// Moves the descriptor out of the low numbers, which programs expect to
-    /// be given in order, if there is room below the table's first growth:
-    /// growing it stalls a threaded process by 10-20 ms.
+    /// Moves the descriptor out of the low numbers, which programs expect to be given in order. It
+    /// stays if there is no room below the limit.
+    ///
+    /// The new number is below the table's first growth if there is room. Growing the table stalls
+    /// a threaded process by 10-20 ms.
     pub(crate) fn raised(self) -> Self {
         Self::away(self.0).unwrap_or(self)
     }
@@ -93,38 +96,38 @@ impl Drop for OwnedFd {
     }
 }
 
-/// close(2).
+/// Makes the system call close(2).
 pub(crate) fn close(fd: Fd) -> Result<c_int> {
     // SAFETY: no pointer is passed.
     check(unsafe { raw::call!(libc::SYS_close, fd) })
 }
 
-/// close_range(2).
+/// Makes the system call close_range(2).
 pub(crate) fn close_range(first: c_uint, last: c_uint, flags: c_int) -> Result<c_int> {
     // SAFETY: no pointer is passed.
     check(unsafe { raw::call!(libc::SYS_close_range, first, last, flags) })
 }
 
-/// socket(2), close-on-exec.
+/// Makes the system call socket(2), close-on-exec.
 pub(crate) fn socket(domain: c_int, kind: c_int) -> Result<OwnedFd> {
     // SAFETY: no pointer is passed.
     let new = || check(unsafe { raw::call!(libc::SYS_socket, domain, kind | libc::SOCK_CLOEXEC, 0) });
     limit::or_beyond(new).map(OwnedFd)
 }
 
-/// connect(2).
+/// Makes the system call connect(2).
 pub(crate) fn connect(fd: Fd, address: &Storage) -> Result<c_int> {
     // SAFETY: `address` is readable for its length.
     check(unsafe { raw::call!(libc::SYS_connect, fd, address.as_ptr(), address.len()) })
 }
 
-/// bind(2).
+/// Makes the system call bind(2).
 pub(crate) fn bind(fd: Fd, address: &Storage) -> Result<c_int> {
     // SAFETY: `address` is readable for its length.
     check(unsafe { raw::call!(libc::SYS_bind, fd, address.as_ptr(), address.len()) })
 }
 
-/// getsockname(2).
+/// The address of a socket's own end, by getsockname(2).
 pub(crate) fn local_name(fd: Fd) -> Result<Storage> {
     let mut name = Storage::new();
     // SAFETY: `name` is writable for the length it states.
@@ -132,7 +135,7 @@ pub(crate) fn local_name(fd: Fd) -> Result<Storage> {
     Ok(name)
 }
 
-/// getpeername(2).
+/// The address of a socket's other end, by getpeername(2).
 pub(crate) fn peer_name(fd: Fd) -> Result<Storage> {
     let mut name = Storage::new();
     // SAFETY: `name` is writable for the length it states.
@@ -140,7 +143,7 @@ pub(crate) fn peer_name(fd: Fd) -> Result<Storage> {
     Ok(name)
 }
 
-/// getsockopt(2); gives the length that was written.
+/// Makes the system call getsockopt(2). Returns the length that was written.
 pub(crate) fn get_option(fd: Fd, level: c_int, name: c_int, value: &mut [u8]) -> Result<usize> {
     let mut len = libc::socklen_t::try_from(value.len()).unwrap_or(0);
     // SAFETY: `value` is writable for `len` bytes.
@@ -148,20 +151,20 @@ pub(crate) fn get_option(fd: Fd, level: c_int, name: c_int, value: &mut [u8]) ->
     Ok((len as usize).min(value.len()))
 }
 
-/// getsockopt(2) of an option that is an `int`.
+/// Makes the system call getsockopt(2) for an option that is an `int`.
 pub(crate) fn get_int(fd: Fd, level: c_int, name: c_int) -> Result<c_int> {
     let mut bytes = [0; size_of::<c_int>()];
     get_option(fd, level, name, &mut bytes)?;
     Ok(c_int::from_ne_bytes(bytes))
 }
 
-/// setsockopt(2).
+/// Makes the system call setsockopt(2).
 pub(crate) fn set_option(fd: Fd, level: c_int, name: c_int, value: &[u8]) -> Result<c_int> {
     // SAFETY: `value` is readable for its length.
     check(unsafe { raw::call!(libc::SYS_setsockopt, fd, level, name, value.as_ptr(), value.len()) })
 }
 
-/// setsockopt(2) as a program calls it.
+/// Makes the system call setsockopt(2) as a program calls it.
 ///
 /// # Safety
 /// As setsockopt(2).
@@ -176,13 +179,13 @@ pub(crate) unsafe fn set_option_raw(
     check(unsafe { raw::call!(libc::SYS_setsockopt, fd, level, name, value, len) })
 }
 
-/// setsockopt(2) of an option that is an `int`.
+/// Makes the system call setsockopt(2) for an option that is an `int`.
 pub(crate) fn set_int(fd: Fd, level: c_int, name: c_int, value: c_int) -> Result<c_int> {
     set_option(fd, level, name, &value.to_ne_bytes())
 }
 
-/// `SO_COOKIE`: a number no other socket of this machine has or will have;
-/// 0 if `fd` is no socket.
+/// The cookie of a socket (`SO_COOKIE`): a number that no other socket of this machine has or will
+/// have. 0 if `fd` is no socket.
 pub(crate) fn cookie(fd: Fd) -> u64 {
     let mut bytes = [0; 8];
     match get_option(fd, libc::SOL_SOCKET, libc::SO_COOKIE, &mut bytes) {
@@ -204,13 +207,13 @@ pub(crate) const SYN_SENT: u8 = 2;
 /// `tcpi_state` of a socket that is neither connected nor listening.
 pub(crate) const CLOSED: u8 = 7;
 
-/// fcntl(2) with an integer argument.
+/// Makes the system call fcntl(2) with an integer argument.
 pub(crate) fn fcntl(fd: Fd, command: c_int, argument: c_long) -> Result<c_int> {
     // SAFETY: no command used here takes a pointer.
     check(unsafe { raw::call!(libc::SYS_fcntl, fd, command, argument) })
 }
 
-/// ioctl(2) as a program calls it.
+/// Makes the system call ioctl(2) as a program calls it.
 ///
 /// # Safety
 /// As ioctl(2).
@@ -219,18 +222,18 @@ pub(crate) unsafe fn ioctl_raw(fd: Fd, request: libc::c_ulong, argument: *mut c_
     check(unsafe { raw::call!(libc::SYS_ioctl, fd, request, argument) })
 }
 
-/// dup(2).
+/// Makes the system call dup(2).
 pub(crate) fn dup(fd: Fd) -> Result<c_int> {
     // SAFETY: no pointer is passed.
     check(unsafe { raw::call!(libc::SYS_dup, fd) })
 }
 
-/// dup2(2), which not every architecture has.
+/// Does what dup2(2) does, a system call that not every architecture has.
 pub(crate) fn dup2(from: Fd, to: Fd) -> Result<c_int> {
     if from == to { fcntl(from, libc::F_GETFD, 0).map(|_| to) } else { dup3(from, to, 0) }
 }
 
-/// dup3(2).
+/// Makes the system call dup3(2).
 pub(crate) fn dup3(from: Fd, to: Fd, flags: c_int) -> Result<c_int> {
     // SAFETY: no pointer is passed.
     check(unsafe { raw::call!(libc::SYS_dup3, from, to, flags) })
@@ -246,7 +249,7 @@ pub(crate) fn replace(from: Fd, open: Fd, flags: c_int) -> Result<c_int> {
 pub(crate) struct Identity {
     pub(crate) device: u64,
     pub(crate) inode: u64,
-    /// The type bits of the mode.
+    /// The type bits of the file's mode (`S_IFMT`).
     pub(crate) kind: u32,
 }
 
@@ -277,26 +280,26 @@ fn is_trusted(user: libc::uid_t) -> bool {
     user == 0 || user == effective_user()
 }
 
-/// fstat(2).
+/// The identity of the open file that a descriptor stands for, by fstat(2).
 pub(crate) fn identity(fd: Fd) -> Result<Identity> {
     let stat = stat(fd)?;
     Ok(Identity { device: stat.st_dev, inode: stat.st_ino, kind: stat.st_mode & libc::S_IFMT })
 }
 
-/// epoll_ctl(2).
+/// Makes the system call epoll_ctl(2).
 pub(crate) fn epoll_ctl(epoll: Fd, operation: c_int, fd: Fd, mut event: libc::epoll_event) -> Result<c_int> {
     // SAFETY: `event` is a valid epoll_event.
     check(unsafe { raw::call!(libc::SYS_epoll_ctl, epoll, operation, fd, &raw mut event) })
 }
 
-/// epoll_create1(2), close-on-exec.
+/// Makes the system call epoll_create1(2), close-on-exec.
 pub(crate) fn epoll_create() -> Result<OwnedFd> {
     // SAFETY: takes no pointer.
     limit::or_beyond(|| check(unsafe { raw::call!(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC) }))
         .map(OwnedFd)
 }
 
-/// epoll_wait(2); `None` waits without end. To the millisecond, rounded up.
+/// Waits as epoll_wait(2), to the millisecond, rounded up. Without a timeout it waits without end.
 pub(crate) fn epoll_wait(
     epoll: Fd,
     events: &mut [libc::epoll_event],
@@ -320,7 +323,7 @@ pub(crate) fn epoll_wait(
     })
 }
 
-/// epoll_ctl(2) as a program calls it.
+/// Makes the system call epoll_ctl(2) as a program calls it.
 ///
 /// # Safety
 /// As epoll_ctl(2).
@@ -334,7 +337,7 @@ pub(crate) unsafe fn epoll_ctl_raw(
     check(unsafe { raw::call!(libc::SYS_epoll_ctl, epoll, operation, fd, event) })
 }
 
-/// poll(2); `None` waits without end.
+/// Waits as poll(2). Without a timeout it waits without end.
 pub(crate) fn poll(fds: &mut [libc::pollfd], timeout: Option<std::time::Duration>) -> Result<c_int> {
     let timespec = timeout.map(timespec);
     let pointer = timespec.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
@@ -351,7 +354,7 @@ pub(crate) fn poll(fds: &mut [libc::pollfd], timeout: Option<std::time::Duration
     })
 }
 
-/// socketpair(2): two Unix sockets that don't block.
+/// A pair of Unix sockets that don't block, by socketpair(2).
 pub(crate) fn socket_pair(kind: c_int) -> Result<(OwnedFd, OwnedFd)> {
     let mut fds: [Fd; 2] = [-1; 2];
     let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -362,12 +365,12 @@ pub(crate) fn socket_pair(kind: c_int) -> Result<(OwnedFd, OwnedFd)> {
     Ok((OwnedFd(fds[0]), OwnedFd(fds[1])))
 }
 
-/// openat(2), read-only, of an absolute path.
+/// Opens a file for reading, by its absolute path.
 pub(crate) fn open(path: &CStr) -> Result<OwnedFd> {
     open_with(path, libc::O_RDONLY)
 }
 
-/// open(2) with these flags, close-on-exec.
+/// Opens a file with these flags, close-on-exec.
 pub(crate) fn open_with(path: &CStr, flags: c_int) -> Result<OwnedFd> {
     let flags = flags | libc::O_CLOEXEC;
     // SAFETY: `path` is a C string.
@@ -375,7 +378,7 @@ pub(crate) fn open_with(path: &CStr, flags: c_int) -> Result<OwnedFd> {
     limit::or_beyond(new).map(OwnedFd)
 }
 
-/// read(2), again after a signal.
+/// Reads as read(2), again after a signal.
 pub(crate) fn read(fd: Fd, buffer: &mut [u8]) -> Result<usize> {
     loop {
         // SAFETY: `buffer` is writable for its length.
@@ -387,28 +390,31 @@ pub(crate) fn read(fd: Fd, buffer: &mut [u8]) -> Result<usize> {
     }
 }
 
-/// pread(2) from the beginning.
+/// Reads a file from its beginning, by pread(2).
 pub(crate) fn read_at_start(fd: Fd, buffer: &mut [u8]) -> Result<usize> {
     // SAFETY: `buffer` is writable for its length.
     let read = check(unsafe { raw::call!(libc::SYS_pread64, fd, buffer.as_mut_ptr(), buffer.len(), 0) });
     read.map(|read| usize::try_from(read).unwrap_or(0))
 }
 
-/// memfd_create(2): an empty file of this process.
+/// Makes an empty file in memory, by memfd_create(2).
 pub(crate) fn memory_file(name: &CStr, flags: c_uint) -> Result<OwnedFd> {
     // SAFETY: `name` is a C string.
     let new = || check(unsafe { raw::call!(libc::SYS_memfd_create, name.as_ptr(), flags) });
     limit::or_beyond(new).map(OwnedFd)
 }
 
-/// pwrite(2) of the whole of `bytes`.
+/// Writes the whole of `bytes` at an offset of a file, by pwrite(2).
+///
+/// # Errors
+/// As pwrite(2), and `ENOSPC` if not all was written.
 pub(crate) fn write_at(fd: Fd, bytes: &[u8], offset: usize) -> Result<()> {
     // SAFETY: `bytes` is readable for its length.
     let written = check(unsafe { raw::call!(libc::SYS_pwrite64, fd, bytes.as_ptr(), bytes.len(), offset) })?;
     if usize::try_from(written) == Ok(bytes.len()) { Ok(()) } else { Err(Errno(libc::ENOSPC)) }
 }
 
-/// Whether a file may give who executes it further rights: setuid, setgid,
+/// Whether a file may give further rights to the user that executes it: setuid, setgid,
 /// capabilities.
 pub(crate) fn is_privileged(fd: Fd) -> bool {
     let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();
@@ -432,8 +438,7 @@ pub(crate) fn may_execute(path: &CStr) -> bool {
     check(allowed).is_ok()
 }
 
-/// Memory from mmap(2), for where malloc(3) may not be called; given back on
-/// drop.
+/// Memory from mmap(2), for where malloc(3) may not be called. It is given back on drop.
 #[derive(Debug)]
 pub(crate) struct Pages {
     start: *mut c_void,
@@ -441,7 +446,7 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// At least `len` bytes; zero bytes need no mapping.
+    /// Maps at least `len` bytes; zero bytes need no mapping.
     ///
     /// # Errors
     /// As mmap(2).
@@ -473,7 +478,7 @@ impl Drop for Pages {
     }
 }
 
-/// readlinkat(2) of an absolute path; gives what fits.
+/// Reads a link by its absolute path, cut to the buffer.
 pub(crate) fn readlink<'a>(path: &CStr, buffer: &'a mut [u8]) -> Result<&'a [u8]> {
     // SAFETY: `path` is a C string and `buffer` writable for its length.
     let len = check(unsafe {
@@ -482,7 +487,7 @@ pub(crate) fn readlink<'a>(path: &CStr, buffer: &'a mut [u8]) -> Result<&'a [u8]
     Ok(buffer.get(..usize::try_from(len).unwrap_or(0)).unwrap_or_default())
 }
 
-/// send(2) without SIGPIPE, again after a signal.
+/// Sends as send(2), without SIGPIPE and again after a signal.
 pub(crate) fn send(fd: Fd, bytes: &[u8]) -> Result<usize> {
     loop {
         // SAFETY: `bytes` is readable for its length; no address is passed.
@@ -504,7 +509,8 @@ pub(crate) fn send(fd: Fd, bytes: &[u8]) -> Result<usize> {
     }
 }
 
-/// The kernel's answer to a question about sockets (sock_diag(7)), cut to the buffer.
+/// Asks the kernel about sockets (sock_diag(7)). Returns the length of its answer, which is cut to
+/// the buffer.
 pub(crate) fn sock_diag(request: &[u8], reply: &mut [u8]) -> Result<usize> {
     let (family, kind) = (libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC);
     // SAFETY: no pointer is passed.
@@ -532,7 +538,8 @@ pub(crate) fn sock_diag(request: &[u8], reply: &mut [u8]) -> Result<usize> {
     }
 }
 
-/// futex(2), `FUTEX_WAIT` within this process.
+/// Waits for a [`futex_wake`] of this process, while `word` has the value `seen`. As futex(2),
+/// `FUTEX_WAIT`.
 pub(crate) fn futex_wait(word: &AtomicU32, seen: u32, timeout: std::time::Duration) -> Result<c_int> {
     let timeout = timespec(timeout);
     let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
@@ -540,7 +547,7 @@ pub(crate) fn futex_wait(word: &AtomicU32, seen: u32, timeout: std::time::Durati
     check(unsafe { raw::call!(libc::SYS_futex, word.as_ptr(), operation, seen, &raw const timeout) })
 }
 
-/// futex(2), `FUTEX_WAKE` of all threads of this process.
+/// Wakes all threads of this process that wait for `word`. As futex(2), `FUTEX_WAKE`.
 pub(crate) fn futex_wake(word: &AtomicU32) {
     // SAFETY: only the address is used.
     unsafe {
@@ -548,7 +555,7 @@ pub(crate) fn futex_wake(word: &AtomicU32) {
     };
 }
 
-/// A duration as the kernel has it.
+/// A duration in the form that the kernel takes.
 pub(crate) fn timespec(duration: std::time::Duration) -> libc::timespec {
     libc::timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
@@ -556,14 +563,14 @@ pub(crate) fn timespec(duration: std::time::Duration) -> libc::timespec {
     }
 }
 
-/// geteuid(2).
+/// The effective user of this process, by geteuid(2).
 pub(crate) fn effective_user() -> u32 {
     // SAFETY: takes nothing and never fails.
     unsafe { libc::geteuid() }
 }
 
-/// Maps a file of at least `len` bytes, to be read and written by several processes,
-/// until this one ends.
+/// Maps a file of at least `len` bytes, which several processes read and write. It stays mapped
+/// until this process ends.
 pub(crate) fn map_shared(path: &CStr, len: usize) -> Result<*mut c_void> {
     let flags = libc::O_RDWR | libc::O_CLOEXEC;
     // SAFETY: `path` is a C string.
@@ -584,12 +591,12 @@ pub(crate) fn map_shared(path: &CStr, len: usize) -> Result<*mut c_void> {
     if start == libc::MAP_FAILED { Err(Errno(errno())) } else { Ok(start) }
 }
 
-/// Room for a control message with one descriptor, and its alignment.
+/// An aligned buffer for a control message with one descriptor.
 #[repr(align(8))]
 struct Control([u8; 32]);
 
-/// A msghdr for one buffer and one control message; it holds pointers to all
-/// three arguments.
+/// A msghdr for one buffer and one control message. It holds pointers to `part`, to `control` and
+/// to what they lead to.
 fn message_header(part: &mut libc::iovec, control: &mut Control, control_len: usize) -> libc::msghdr {
     // SAFETY: all-zero is a valid msghdr.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -600,7 +607,7 @@ fn message_header(part: &mut libc::iovec, control: &mut Control, control_len: us
     message
 }
 
-/// recvmsg(2) of a whole message with at most one descriptor.
+/// Receives a whole message with at most one descriptor, by recvmsg(2).
 pub(crate) fn receive(fd: Fd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>)> {
     // The kernel drops a descriptor that it finds no number for, and another thread may take
     // the last one at any moment. One that is only looked at stays in the message.
@@ -642,7 +649,7 @@ fn receive_with(fd: Fd, bytes: &mut [u8], flags: c_int, control_len: usize) -> R
     Ok(Received { len: usize::try_from(len).unwrap_or(0), passed, is_cut })
 }
 
-/// sendmsg(2) of a whole message with one descriptor.
+/// Sends a whole message with one descriptor, by sendmsg(2).
 pub(crate) fn send_with(fd: Fd, bytes: &[u8], passed: Fd, flags: c_int) -> Result<c_int> {
     const FD_LEN: u32 = size_of::<Fd>() as u32;
     let mut control = Control([0; 32]);
@@ -667,22 +674,21 @@ pub(crate) fn send_with(fd: Fd, bytes: &[u8], passed: Fd, flags: c_int) -> Resul
     check(unsafe { raw::call!(libc::SYS_sendmsg, fd, &raw const message, flags | libc::MSG_NOSIGNAL) })
 }
 
-/// The machine's own host name, not the grid name.
+/// Writes the machine's own host name, not the grid name.
 pub(crate) fn host_name(name: &mut libc::utsname) -> Result<()> {
     // SAFETY: `name` is writable.
     check(unsafe { raw::call!(libc::SYS_uname, std::ptr::from_mut(name)) }).map(drop)
 }
 
-/// A clock that only goes forward.
+/// The time of a clock that only goes forward.
 pub(crate) fn now() -> std::time::Instant {
     std::time::Instant::now()
 }
 
-/// Makes the kernel run the calling thread sooner after it wakes, with no larger
-/// share of the processor (`sched_setattr(2)`; Linux 6.12, others take no
-/// notice).
+/// Has the kernel run the calling thread sooner after it wakes, with no larger share of the
+/// processor (sched_setattr(2)). Kernels before Linux 6.12 take no notice.
 pub(crate) fn ask_for_short_slices() -> Result<c_int> {
-    /// The shortest that the kernel grants.
+    /// The shortest slice that the kernel grants.
     const SLICE_NANOSECONDS: u64 = 100_000;
     // SAFETY: all-zero is a valid value.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };

@@ -1,21 +1,22 @@
-//! Room in the kernel's table of descriptors. It grows when a number beyond it
-//! is given out, and where threads share it the kernel first waits until all
-//! processors have let go of the old one: 10 to 20 ms. The shim's helper is a
-//! thread, so a program that has none would be held up as it never was before.
-//! While it has none, growing costs a few microseconds.
+//! Room in the kernel's table of descriptors.
+//!
+//! The table grows when a number beyond it is given out. In a process with several threads, the
+//! kernel first waits until all processors have let go of the old table: 10 to 20 ms. The shim's
+//! helper is a thread, so a program without threads would be held up as it never was before. While
+//! the program has no thread, growing costs a few microseconds.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use crate::limit;
 use crate::sys::{self, OwnedFd};
 
-/// As many numbers as most programs may have (the usual soft limit).
+/// As many numbers as most programs may have, by the usual soft limit.
 const NUMBERS: u64 = 1024;
 
-/// The process whose table was grown; fork shrinks the child's table.
+/// Id of the process whose table was grown. A fork shrinks the child's table.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 
-/// Makes room, unless this process has it.
+/// Makes the table grow, unless that was done in this process.
 pub(crate) fn make_room() {
     // SAFETY: takes nothing.
     let own = unsafe { libc::getpid() };

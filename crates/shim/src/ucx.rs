@@ -1,13 +1,14 @@
-//! MPICH 4 over UCX (Debian's): `MPI_Finalize` ends.
+//! Has `MPI_Finalize` of MPICH 4 over UCX end (Debian's).
 //!
-//! MPICH 4.0 closes its endpoints, polls UCX until each is flushed, and waits for the other
-//! ranks in a barrier of its launcher, without polling (`MPIDI_UCX_mpi_finalize_hook`). A
-//! flush over TCP wants an acknowledgement, which the other side gives when it polls
-//! (`uct_tcp_ep_flush` of UCX 1.13). So a rank that connects or closes later than the others
-//! waits for them, and they wait for it: forever, with isthmus and without.
+//! MPICH 4.0 closes its endpoints and polls UCX until each is flushed. Then it waits for the other
+//! ranks in a barrier of its launcher, without polling (`MPIDI_UCX_mpi_finalize_hook`). A flush
+//! over TCP wants an acknowledgement, which the other side gives when it polls (`uct_tcp_ep_flush`
+//! of UCX 1.13). So a rank that connects or closes later than the others waits for them, and they
+//! wait for it. They do so forever, with isthmus and without.
 //!
-//! From the first endpoint that MPICH closes until it destroys its workers a thread polls
-//! them, too. Only then the calls of both take a lock. No other call of UCX comes in between.
+//! From the first endpoint that MPICH closes until it destroys its workers, a thread of the shim
+//! polls them, too. Only in that time, the calls of MPICH and of the thread take a lock. No other
+//! call of UCX comes in between.
 
 use std::ffi::{CStr, c_uint, c_void};
 use std::ptr::null_mut;
@@ -19,11 +20,11 @@ use std::time::Duration;
 use crate::job::job;
 use crate::lock::{block_signals, restore_signals};
 
-/// Pause of the thread. Nobody waits for it but ranks that are about to end.
+/// Pause of the thread between two polls. Nobody waits for it but ranks that are about to end.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Enough for what UCX calls.
+/// Bytes of stack, enough for what UCX calls.
 const STACK: usize = 512 << 10;
-/// The library whose end this is about, and UCX's.
+/// MPICH's library; the next is UCX's.
 const MPICH: &CStr = c"libmpich.so.12";
 const UCP: &CStr = c"libucp.so.0";
 
@@ -31,20 +32,20 @@ const UCP: &CStr = c"libucp.so.0";
 static ENDING: AtomicBool = AtomicBool::new(false);
 static END: Mutex<End> = Mutex::new(End { workers: Vec::new(), thread: None });
 
-/// What is polled, and by whom.
+/// The workers that are polled, and the thread that polls them.
 struct End {
     workers: Vec<Worker>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// UCX's `ucp_worker_h`.
+/// A worker of UCX (`ucp_worker_h`).
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Worker(*mut c_void);
 
 // SAFETY: UCX lets any thread use a worker, one at a time.
 unsafe impl Send for Worker {}
 
-/// Defines a function of UCX: `$name` calls the real one.
+/// Defines functions that call UCX's own: `$name` calls `ucp_$name`.
 macro_rules! ucp {
     ($($name:ident($argument:ident) -> $result:ty, else $missing:expr;)*) => {
         $(
@@ -74,7 +75,8 @@ ucp! {
     worker_destroy(worker) -> (), else ();
 }
 
-/// The function itself, also where a program has loaded UCX for itself alone.
+/// UCX's function of this name, also where a program has loaded UCX for itself alone. Null if there
+/// is none.
 fn resolve(slot: &AtomicPtr<c_void>, name: &str) -> *mut c_void {
     let known = slot.load(Ordering::Relaxed);
     if !known.is_null() {
@@ -88,7 +90,7 @@ fn resolve(slot: &AtomicPtr<c_void>, name: &str) -> *mut c_void {
     found
 }
 
-/// A library, if this process has loaded it.
+/// The handle of a library; null unless this process has loaded it.
 fn loaded(name: &CStr) -> *mut c_void {
     // SAFETY: `name` is a C string; nothing is loaded.
     unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) }
@@ -98,7 +100,7 @@ fn end() -> MutexGuard<'static, End> {
     END.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// `ucp_worker_progress`, of which MPI calls one after the other.
+/// Replacement for `ucp_worker_progress`. MPI makes one such call after the other.
 ///
 /// # Safety
 /// As UCX's function.
@@ -115,7 +117,7 @@ pub(crate) unsafe fn progress(worker: *mut c_void) -> c_uint {
     unsafe { worker_progress(worker) }
 }
 
-/// `ucp_disconnect_nb`, which MPICH 4 calls in `MPI_Finalize` alone.
+/// Replacement for `ucp_disconnect_nb`, which MPICH 4 calls in `MPI_Finalize` alone.
 ///
 /// # Safety
 /// As UCX's function.
@@ -129,7 +131,7 @@ pub(crate) unsafe fn disconnect(endpoint: *mut c_void) -> *mut c_void {
     unsafe { disconnect_nb(endpoint) }
 }
 
-/// `ucp_request_release`.
+/// Replacement for `ucp_request_release`.
 ///
 /// # Safety
 /// As UCX's function.
@@ -139,7 +141,7 @@ pub(crate) unsafe fn release(request: *mut c_void) {
     unsafe { request_release(request) };
 }
 
-/// `ucp_worker_destroy`.
+/// Replacement for `ucp_worker_destroy`.
 ///
 /// # Safety
 /// As UCX's function.
@@ -160,7 +162,8 @@ pub(crate) unsafe fn destroy(worker: *mut c_void) {
     unsafe { worker_destroy(worker) };
 }
 
-/// Starts the thread, without signals of the program; without it all is as it was.
+/// Starts the thread that polls, which gets no signals of the program. `None` if it can't be
+/// started: then all is as it would be without the shim.
 fn start() -> Option<JoinHandle<()>> {
     let mask = block_signals();
     let started =

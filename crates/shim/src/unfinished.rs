@@ -1,5 +1,7 @@
-//! A rank that ends in order after `MPI_Init`, and without `MPI_Finalize`: some MPIs let the
-//! others wait for it for ever. Its agent is told, so that the user reads it.
+//! Ranks that end in order after `MPI_Init`, and without `MPI_Finalize`.
+//!
+//! Some MPIs let the other ranks wait for such a rank for ever. The agent is told, so that the user
+//! reads it.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -15,7 +17,7 @@ unsafe extern "C" {
     fn on_exit(function: AtExit, argument: *mut c_void) -> c_int;
 }
 
-/// This process, if it may be a rank. A child that it forks isn't.
+/// Id of this process if it may be a rank; 0 if not. A child that it forks isn't a rank.
 static RANK: AtomicI32 = AtomicI32::new(0);
 
 /// Follows how this process ends, if a launcher has made it a rank.
@@ -32,7 +34,7 @@ extern "C" fn at_exit(status: c_int, _argument: *mut c_void) {
     ends(status);
 }
 
-/// This process ends with a status.
+/// Tells the agent if this process is a rank that ends with status 0 and without `MPI_Finalize`.
 pub(crate) fn ends(status: c_int) {
     // A process that has forbidden itself system calls has left its job, and makes none here.
     let Some(job) = job().filter(|_| status == 0) else { return };
@@ -40,7 +42,7 @@ pub(crate) fn ends(status: c_int) {
     if rank == 0 || rank != own_pid() {
         return;
     }
-    // Told once.
+    // The agent is told once.
     RANK.store(0, Ordering::Relaxed);
     if asks(c"MPI_Initialized") == Some(true) && asks(c"MPI_Finalized") == Some(false) {
         let errno = sys::errno();
@@ -49,7 +51,8 @@ pub(crate) fn ends(status: c_int) {
     }
 }
 
-/// Asks the MPI, which may be asked at any time; none if there is no MPI.
+/// Asks the MPI a question that it answers at any time, such as `MPI_Initialized`. `None` if there
+/// is no MPI.
 fn asks(name: &CStr) -> Option<bool> {
     // SAFETY: the name is a C string.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };

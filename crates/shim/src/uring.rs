@@ -1,6 +1,7 @@
-//! io_uring: its accept and connect pass the C library. Programs that use it are told that
-//! the kernel has none, for which they have another way. Where one has not, and uses it for
-//! files, a variable lets it.
+//! io_uring, whose accept and connect pass the C library by.
+//!
+//! Programs that use io_uring are told that the kernel has none, for which they have another way. A
+//! program that has no other way and uses io_uring for files may be given it by a variable.
 
 use std::ffi::{CStr, c_int};
 
@@ -9,7 +10,7 @@ use crate::job::job;
 const SWITCH: &CStr = c"ISTHMUS_IO_URING";
 const ON: &CStr = c"on";
 
-/// Whether this process may have io_uring.
+/// Whether this process may use io_uring.
 pub(crate) fn is_allowed() -> bool {
     // SAFETY: the name is a C string.
     let value = unsafe { libc::getenv(SWITCH.as_ptr()) };

@@ -1,7 +1,7 @@
 //! Connects that wait for the agent.
 //!
-//! The thread that calls connect waits itself. A second one, for the same socket, waits for
-//! the first, as in the kernel: both get the outcome.
+//! The thread that calls connect waits itself. A second thread that connects the same socket waits
+//! for the first, as in the kernel: both get the outcome.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,53 +24,53 @@ use crate::pending::{self, Start};
 use crate::sockaddr::Inet;
 use crate::sys::{self, Errno, Fd, Result};
 
-/// A call of connect(2).
+/// A program's call of connect(2).
 #[derive(Clone, Copy)]
 pub(crate) struct Call {
     pub(crate) fd: Fd,
-    /// The socket's cookie.
+    /// The cookie of the socket that is connected.
     pub(crate) cookie: u64,
     pub(crate) inet: Inet,
-    /// Port that the socket was bound to, or 0.
+    /// Port that the socket was bound to; 0 if it wasn't.
     pub(crate) source_port: u16,
-    /// File status flags.
+    /// The socket's file status flags.
     pub(crate) flags: c_int,
 }
 
-/// A connect that the program waits for: plain data, because a thread that is
-/// cancelled while it waits unwinds through nothing that owns anything.
+/// A connect that the program waits for. It is plain data, because a thread that is cancelled while
+/// it waits unwinds through nothing that owns anything.
 #[derive(Clone, Copy)]
 pub(crate) struct Waiting {
     call: Call,
-    /// By which the socket is known, whatever numbers the program closes meanwhile.
+    /// The wait's id, by which the socket is known whatever numbers the program closes meanwhile.
     id: u64,
     asked: Asked,
     deadline: Instant,
-    /// The program set the deadline (`SO_SNDTIMEO`).
+    /// Whether the program set the deadline (`SO_SNDTIMEO`).
     limited: bool,
-    /// The thread's signal mask. All signals are blocked but while it waits: a handler may
-    /// leave the call by siglongjmp(3), and nothing would tell what is left open.
+    /// The thread's signal mask. All signals are blocked except while the thread waits. A handler
+    /// may leave the call by siglongjmp(3), and nothing would tell what is left open.
     mask: u64,
 }
 
 /// How many waits have ended.
 static ENDED: AtomicU32 = AtomicU32::new(0);
 
-/// Ends a wait; if `left` is given, the socket under this number is as it was.
+/// Ends a wait. If `left` is given, the socket under this number is as it was.
 fn end(id: u64, left: Option<Fd>) {
     abandoned::forget(id);
     pending::end_waiting(id, left);
     has_ended();
 }
 
-/// Has threads that wait for another one look again.
+/// Has threads that wait for another thread look again.
 pub(crate) fn has_ended() {
     ENDED.fetch_add(1, Ordering::AcqRel);
     sys::futex_wake(&ENDED);
 }
 
 impl Waiting {
-    /// Asks the agent; `None` if another thread has done so for this socket.
+    /// Asks the agent for the connection. `None` if another thread has done so for this socket.
     ///
     /// # Errors
     /// As [`Exchange::begin`], and if the number isn't open.
@@ -124,7 +124,7 @@ impl Waiting {
         outcome
     }
 
-    /// What comes of the call, after the wait with this outcome.
+    /// Ends the call after the wait, which had this outcome.
     ///
     /// # Errors
     /// The error that the program's connect is to report.
@@ -156,7 +156,7 @@ impl Waiting {
         Err(Errno(errno))
     }
 
-    /// Reads the answer and does what it says.
+    /// Reads the agent's answer and does what it says.
     fn collect(self, exchange: &Exchange) -> Result<()> {
         let (reply, socket) = exchange.collect()?;
         let (reply, socket) = helper::connected(reply, socket)?;
@@ -174,7 +174,8 @@ impl Waiting {
         })
     }
 
-    /// A number of the socket: the program may have closed the one that it called with.
+    /// A number of the socket; `None` if it has none. The program may have closed the number with
+    /// which it called connect.
     fn number(&self) -> Option<Fd> {
         if self.id == numbers::NO_CONNECT {
             Some(self.call.fd)
@@ -183,18 +184,20 @@ impl Waiting {
         }
     }
 
-    /// The connection has come for a socket that isn't waited for under any number.
+    /// What the call reports if the connection has come for a socket that isn't waited for under
+    /// any number.
     fn without_number(&self) -> Result<()> {
         if sys::cookie(self.call.fd) == self.call.cookie {
             // Another thread has dissolved the connect.
             return Err(Errno(libc::ECONNABORTED));
         }
-        // The program has closed it meanwhile, of which the kernel's connect takes no notice.
+        // The program has closed the socket meanwhile, of which the kernel's connect takes no
+        // notice.
         Ok(())
     }
 }
 
-/// The thread was cancelled: closing the request cancels it at the agent.
+/// Gives up a connect whose thread was cancelled. Closing the request cancels it at the agent.
 unsafe extern "C" fn given_up_by_cancel(waiting: *mut c_void) {
     // SAFETY: `Waiting::wait` passed itself, and its frame is still there.
     let waiting = unsafe { waiting.cast::<Waiting>().read() };
@@ -203,7 +206,7 @@ unsafe extern "C" fn given_up_by_cancel(waiting: *mut c_void) {
     lock::restore_signals(waiting.mask);
 }
 
-/// Waits until the thread that waits for this socket has its outcome.
+/// Waits until another thread that waits for this socket has its outcome.
 ///
 /// # Errors
 /// `EINTR` after a signal, `EALREADY` if the limit passed.
@@ -228,7 +231,7 @@ pub(crate) fn for_other(job: &Job, fd: Fd) -> Result<()> {
     }
 }
 
-/// `SO_SNDTIMEO`, which bounds a blocking connect; `None` if there is none.
+/// How long a blocking connect may take by the socket's `SO_SNDTIMEO`; `None` without a limit.
 pub(crate) fn limit(fd: Fd) -> Option<Duration> {
     let mut bytes = [0; 16];
     sys::get_option(fd, libc::SOL_SOCKET, libc::SO_SNDTIMEO, &mut bytes).ok()?;

@@ -1,4 +1,4 @@
-//! What the helper waits with, and how it is woken.
+//! The descriptors with which the helper waits and is woken.
 
 use std::ffi::c_int;
 
@@ -6,15 +6,15 @@ use crate::agent::Kept;
 use crate::numbers::NO_CONNECT;
 use crate::sys::{self, Fd, OwnedFd, Result};
 
-/// What the helper waits with.
+/// The descriptors with which the helper waits and is woken.
 pub(crate) struct Wakers {
-    /// Has the exchanges that wait for a reply, by the ids of their connects, and
-    /// `helpers` as [`NO_CONNECT`].
+    /// The epoll instance of the helper. It has the exchanges that wait for a reply, by the ids of
+    /// their connects, and `helpers` as [`NO_CONNECT`].
     epoll: Kept,
-    /// A pair of sockets; what is sent on `ours` wakes the helper.
+    /// One of a pair of sockets, with `helpers`. What is sent on it wakes the helper.
     ours: Kept,
     helpers: Kept,
-    /// `helpers` once more: a number for a moment, where the program has used all others.
+    /// A copy of `helpers`. It lends its number for a moment where the program has used all others.
     spare: Kept,
 }
 
@@ -35,7 +35,7 @@ impl Wakers {
         self.epoll.raw()
     }
 
-    /// Waits for the reply to a connect's request, once.
+    /// Has the helper wait for the reply to a connect's request, once.
     ///
     /// # Errors
     /// If the kernel has no room for that.
@@ -53,7 +53,7 @@ impl Wakers {
         }
     }
 
-    /// The helper has looked.
+    /// Forgets that the helper was woken: the helper looks at the list now.
     pub(crate) fn drain(&self) {
         if self.are_intact() {
             let mut buffer = [0; 64];
@@ -66,7 +66,7 @@ impl Wakers {
         self.spare.intact().then(|| self.set_spare(fd).ok()).flatten()
     }
 
-    /// Has it stand for what it stood for before.
+    /// Has the spare number stand for the helper's socket again.
     pub(crate) fn take_back(&self) {
         let _ = self.set_spare(self.helpers.raw());
     }
@@ -75,12 +75,12 @@ impl Wakers {
         sys::replace(fd, self.spare.raw(), libc::O_CLOEXEC)
     }
 
-    /// All of its descriptors.
+    /// Calls `action` on each of the descriptors.
     pub(crate) fn each_kept(&mut self, action: &mut dyn FnMut(&mut Kept)) {
         [&mut self.epoll, &mut self.ours, &mut self.helpers, &mut self.spare].into_iter().for_each(action);
     }
 
-    /// Whether the program has closed none of them.
+    /// Whether all descriptors are open: the program may have closed some.
     pub(crate) fn are_intact(&self) -> bool {
         [&self.epoll, &self.ours, &self.helpers, &self.spare].into_iter().all(Kept::intact)
     }

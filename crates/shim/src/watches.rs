@@ -1,5 +1,6 @@
-//! Registrations with epoll instances, in lists. The memory is the kernel's (mmap(2)):
-//! `epoll_ctl` may be called where malloc(3) may not.
+//! Registrations with epoll instances, in lists.
+//!
+//! The memory is the kernel's (mmap(2)): `epoll_ctl` may be called where malloc(3) may not.
 
 use crate::sys::{Fd, Pages, Result};
 
@@ -12,7 +13,7 @@ pub(crate) struct Watch {
     pub(crate) data: u64,
 }
 
-/// A list, by its first entry.
+/// A list of registrations, named by its first entry; 0 for an empty list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head(pub(crate) u32);
 
@@ -27,7 +28,7 @@ struct Entry {
     next: Head,
 }
 
-/// All lists. Entries are counted from 1.
+/// The entries of all lists, which are counted from 1.
 pub(crate) struct Watches {
     memory: Option<Pages>,
     room: u32,
@@ -47,7 +48,7 @@ impl Watches {
         Some(unsafe { &mut *start.add(index as usize) })
     }
 
-    /// Doubles the memory.
+    /// Doubles the memory for entries.
     fn grow(&mut self) -> Result<()> {
         let room = (self.room * 2).max(128);
         let memory = Pages::new(room as usize * size_of::<Entry>())?;
@@ -83,7 +84,8 @@ impl Watches {
         Ok(at)
     }
 
-    /// Notes what a number is registered for with an epoll instance, in the place of what it was.
+    /// Adds a registration to a list, in the place of what the list had for the same number and
+    /// epoll instance. Returns the list.
     ///
     /// # Errors
     /// If there is no memory; the list is as it was.
@@ -99,7 +101,8 @@ impl Watches {
         self.new_entry(Entry { watch, next: head })
     }
 
-    /// Keeps those for which `keep` says so. Returns the list that is left.
+    /// Drops the registrations of a list for which `keep` says `false`. Returns the list that is
+    /// left.
     pub(crate) fn retain(&mut self, head: Head, mut keep: impl FnMut(Watch) -> bool) -> Head {
         let (mut first, mut last, mut at) = (Head::EMPTY, Head::EMPTY, head);
         while let Some(Entry { watch, next }) = self.entry(at).copied() {
@@ -124,14 +127,14 @@ impl Watches {
         first
     }
 
-    /// Whether there is one for which `is_it` says so.
+    /// Whether `is_it` says `true` for a registration of a list.
     pub(crate) fn any(&mut self, head: Head, is_it: impl Fn(Watch) -> bool) -> bool {
         let mut found = false;
         self.each(head, |watch| found |= is_it(watch));
         found
     }
 
-    /// Calls `action` with each.
+    /// Calls `action` with each registration of a list.
     pub(crate) fn each(&mut self, head: Head, mut action: impl FnMut(Watch)) {
         let mut at = head;
         while let Some(Entry { watch, next }) = self.entry(at).copied() {

@@ -1,12 +1,12 @@
 use super::*;
 use std::ffi::CString;
 
-/// What a program would be started with, given an environment.
+/// The variables that a program is started with by a process whose library is in /tmp/job.
 fn started_with(environment: &[&str], library: Option<&CStr>) -> Vec<String> {
     started_as(environment, c"/tmp/job/shim.so", library)
 }
 
-/// The same from a process whose library is `own`.
+/// The variables that a program is started with by a process whose library is `own`.
 fn started_as(environment: &[&str], own: &CStr, library: Option<&CStr>) -> Vec<String> {
     let strings: Vec<CString> = environment.iter().map(|entry| CString::new(*entry).unwrap()).collect();
     let mut list: Vec<*const c_char> = strings.iter().map(|entry| entry.as_ptr()).collect();
@@ -31,7 +31,8 @@ fn started_as(environment: &[&str], own: &CStr, library: Option<&CStr>) -> Vec<S
     result
 }
 
-/// The same of an environment that has what the address sanitizer needs, which stays.
+/// What [`started_as`] returns for an environment that has what the address sanitizer needs. That
+/// variable stays, and is left out here.
 fn settled(environment: &[&str], own: &CStr, library: Option<&CStr>) -> Vec<String> {
     const ORDER: &str = "ASAN_OPTIONS=verify_asan_link_order=0";
     let mut started = started_as(&[&[ORDER], environment].concat(), own, library);

@@ -7,7 +7,7 @@ use libc::FILE;
 use crate::{next, proc_net};
 
 hooks! {
-    /// open(2): files that tell the node's addresses.
+    /// open(2): opens a file of the shim's in the place of a file that tells the node's addresses.
     fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
         proc_net::open(path, flags).unwrap_or_else(|| next::open(path, flags, mode))
     }
@@ -17,7 +17,7 @@ hooks! {
         proc_net::open(path, flags).unwrap_or_else(|| next::open64(path, flags, mode))
     }
 
-    /// openat(2): the same, by their paths.
+    /// openat(2): as [`open`], for a file that is named by its absolute path.
     fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
         proc_net::open(path, flags).unwrap_or_else(|| next::openat(directory, path, flags, mode))
     }
@@ -32,7 +32,7 @@ hooks! {
         proc_net::open(path, flags).unwrap_or_else(|| next::__open_2(path, flags))
     }
 
-    /// The same, built for large files.
+    /// open(2) of programs built with `_FORTIFY_SOURCE` and for large files.
     fn __open64_2(path: *const c_char, flags: c_int) -> c_int {
         proc_net::open(path, flags).unwrap_or_else(|| next::__open64_2(path, flags))
     }
@@ -42,12 +42,12 @@ hooks! {
         proc_net::open(path, flags).unwrap_or_else(|| next::__openat_2(directory, path, flags))
     }
 
-    /// The same, built for large files.
+    /// openat(2) of programs built with `_FORTIFY_SOURCE` and for large files.
     fn __openat64_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
         proc_net::open(path, flags).unwrap_or_else(|| next::__openat64_2(directory, path, flags))
     }
 
-    /// fopen(3): files that tell the node's addresses.
+    /// fopen(3): opens a file of the shim's in the place of a file that tells the node's addresses.
     fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
         proc_net::stream(path, mode).unwrap_or_else(|| next::fopen(path, mode))
     }

@@ -9,7 +9,7 @@ use crate::datagrams::{self, Destination};
 use crate::numbers::State;
 use crate::{gate, netlink, next, numbers};
 
-/// Messages that sendmmsg(2) takes at once (`UIO_MAXIOV`).
+/// Most messages that sendmmsg(2) takes at once (`UIO_MAXIOV`).
 const MOST_MESSAGES: c_uint = 1024;
 
 /// How many bytes a name may have; 0 if none is wanted.
@@ -21,7 +21,7 @@ unsafe fn room_at(address: *const sockaddr, room: *const socklen_t) -> socklen_t
     if address.is_null() || room.is_null() { 0 } else { unsafe { room.read_unaligned() } }
 }
 
-/// The same of a message.
+/// How many bytes a message's name may have; 0 if none is wanted.
 ///
 /// # Safety
 /// `message` is null or valid.
@@ -35,7 +35,7 @@ unsafe fn room_for_name(message: *const msghdr) -> socklen_t {
 }
 
 hooks! {
-    /// sendto(2): datagrams to other nodes.
+    /// sendto(2): refuses datagrams to other nodes, and sends the node's own to its twin.
     fn sendto(
         fd: c_int, bytes: *const c_void, len: size_t, flags: c_int, address: *const sockaddr, room: socklen_t
     ) -> ssize_t {
@@ -57,7 +57,8 @@ hooks! {
         }
     }
 
-    /// sendmsg(2): datagrams to other nodes, and sockets in messages.
+    /// sendmsg(2): refuses datagrams to other nodes, sends the node's own to its twin, and notes
+    /// sockets in messages.
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
         gate::sends(message);
         match datagrams::destination_of(fd, message, flags) {
@@ -73,8 +74,8 @@ hooks! {
         }
     }
 
-    /// sendmmsg(2): the same. Those that can't be sent as they are go alone: a program that has
-    /// sent fewer than all goes on with the rest.
+    /// sendmmsg(2): treats each message as [`sendmsg`] does. A message that can't be sent as it is
+    /// goes alone. A program that has sent fewer messages than it wanted goes on with the rest.
     fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
         let all = if messages.is_null() { 0 } else { count.min(MOST_MESSAGES) as usize };
         for index in 0..all {
@@ -97,7 +98,7 @@ hooks! {
         sent
     }
 
-    /// recv(2): interfaces and routes.
+    /// recv(2): edits what the kernel tells of interfaces and routes.
     fn recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
         if numbers::state(fd) != State::Netlink {
             return next::recv(fd, buffer, len, flags);
@@ -113,7 +114,8 @@ hooks! {
         netlink::receive(buffer.cast(), len, flags, || next::__recv_chk(fd, buffer, len, room, flags))
     }
 
-    /// recvfrom(2): the same.
+    /// recvfrom(2): edits what the kernel tells of interfaces and routes, and the senders of
+    /// datagrams.
     fn recvfrom(
         fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int, address: *mut sockaddr, room: *mut socklen_t
     ) -> ssize_t {
@@ -146,7 +148,8 @@ hooks! {
         })
     }
 
-    /// recvmsg(2): the same.
+    /// recvmsg(2): edits what the kernel tells of interfaces and routes, and the senders of
+    /// datagrams.
     fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
         if numbers::state(fd) == State::Netlink {
             return netlink::receive_message(message, flags, || next::recvmsg(fd, message, flags));
@@ -159,7 +162,7 @@ hooks! {
         received
     }
 
-    /// recvmmsg(2): who has sent datagrams.
+    /// recvmmsg(2): edits the senders of datagrams.
     fn recvmmsg(
         fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec
     ) -> c_int {

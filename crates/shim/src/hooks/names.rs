@@ -10,7 +10,7 @@ use crate::resolve::Room;
 use crate::{interfaces, next, resolve};
 
 hooks! {
-    /// getifaddrs(3).
+    /// getifaddrs(3): lists loopback, and the interface that appears to hold the virtual address.
     fn getifaddrs(list: *mut *mut ifaddrs) -> c_int {
         match job() {
             Some(job) => interfaces::list(job, list),
@@ -18,7 +18,7 @@ hooks! {
         }
     }
 
-    /// freeifaddrs(3).
+    /// freeifaddrs(3): frees a list that the shim has made.
     fn freeifaddrs(list: *mut ifaddrs) {
         match job() {
             Some(_) => interfaces::free(list),
@@ -26,7 +26,7 @@ hooks! {
         }
     }
 
-    /// gethostname(2).
+    /// gethostname(2): tells the node's grid name.
     fn gethostname(name: *mut c_char, len: size_t) -> c_int {
         match job() {
             Some(job) => resolve::host_name(job, name, len),
@@ -51,7 +51,7 @@ hooks! {
         }
     }
 
-    /// uname(2).
+    /// uname(2): tells the node's grid name.
     fn uname(name: *mut utsname) -> c_int {
         let result = next::uname(name);
         if let Some(job) = job()
@@ -62,7 +62,7 @@ hooks! {
         result
     }
 
-    /// getaddrinfo(3).
+    /// getaddrinfo(3): finds nodes by their names.
     fn getaddrinfo(
         node: *const c_char, service: *const c_char, hints: *const addrinfo, result: *mut *mut addrinfo
     ) -> c_int {
@@ -72,7 +72,7 @@ hooks! {
         }
     }
 
-    /// getaddrinfo_a(3).
+    /// getaddrinfo_a(3): finds nodes by their names, at once.
     fn getaddrinfo_a(mode: c_int, list: *const *mut Request, count: c_int, event: *mut c_void) -> c_int {
         match job() {
             Some(job) => asynchronous::addresses(job, mode, list, count, event),
@@ -80,7 +80,7 @@ hooks! {
         }
     }
 
-    /// getnameinfo(3).
+    /// getnameinfo(3): finds the names of nodes.
     fn getnameinfo(
         address: *const sockaddr, len: socklen_t, host: *mut c_char, host_len: socklen_t,
         service: *mut c_char, service_len: socklen_t, flags: c_int
@@ -91,7 +91,7 @@ hooks! {
         }
     }
 
-    /// gethostbyname(3).
+    /// gethostbyname(3): finds nodes by their names.
     fn gethostbyname(name: *const c_char) -> *mut hostent {
         match job() {
             Some(job) => resolve::by_name(job, name),
@@ -99,7 +99,7 @@ hooks! {
         }
     }
 
-    /// gethostbyname2(3).
+    /// gethostbyname2(3): finds nodes by their names.
     fn gethostbyname2(name: *const c_char, family: c_int) -> *mut hostent {
         match job() {
             Some(job) => resolve::by_name2(job, name, family),
@@ -107,7 +107,7 @@ hooks! {
         }
     }
 
-    /// gethostbyaddr(3).
+    /// gethostbyaddr(3): finds the names of nodes.
     fn gethostbyaddr(address: *const c_void, len: socklen_t, family: c_int) -> *mut hostent {
         match job() {
             Some(job) => resolve::by_address(job, address, len, family),
@@ -115,7 +115,7 @@ hooks! {
         }
     }
 
-    /// gethostbyname_r(3).
+    /// gethostbyname_r(3): finds nodes by their names.
     fn gethostbyname_r(
         name: *const c_char, entry: *mut hostent, buffer: *mut c_char, len: size_t,
         result: *mut *mut hostent, error: *mut c_int
@@ -126,7 +126,7 @@ hooks! {
         }
     }
 
-    /// gethostbyname2_r(3).
+    /// gethostbyname2_r(3): finds nodes by their names.
     fn gethostbyname2_r(
         name: *const c_char, family: c_int, entry: *mut hostent, buffer: *mut c_char, len: size_t,
         result: *mut *mut hostent, error: *mut c_int
@@ -137,7 +137,7 @@ hooks! {
         }
     }
 
-    /// gethostbyaddr_r(3).
+    /// gethostbyaddr_r(3): finds the names of nodes.
     fn gethostbyaddr_r(
         address: *const c_void, address_len: socklen_t, family: c_int, entry: *mut hostent,
         buffer: *mut c_char, len: size_t, result: *mut *mut hostent, error: *mut c_int

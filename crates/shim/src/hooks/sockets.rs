@@ -19,7 +19,7 @@ unsafe fn has_room(address: *const sockaddr, len: *const socklen_t) -> bool {
 }
 
 hooks! {
-    /// connect(2).
+    /// connect(2): connects to other nodes through the agent.
     fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
         match job() {
             Some(job) => connect::hook(job, fd, address, len),
@@ -27,7 +27,7 @@ hooks! {
         }
     }
 
-    /// bind(2).
+    /// bind(2): binds to the twin in place of the node's own address.
     fn bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
         match job() {
             Some(job) => listen::bind(job, fd, address, len),
@@ -35,7 +35,7 @@ hooks! {
         }
     }
 
-    /// listen(2).
+    /// listen(2): listens on loopback only, if the socket is at any address.
     fn listen(fd: c_int, backlog: c_int) -> c_int {
         if job().is_some() {
             listen::confine(fd);
@@ -47,7 +47,7 @@ hooks! {
         result
     }
 
-    /// accept(2).
+    /// accept(2): exchanges an agent's knock for the connection behind it.
     fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
         match job() {
             Some(job) if address.is_null() || has_room(address, len) => {
@@ -58,7 +58,7 @@ hooks! {
         }
     }
 
-    /// accept4(2).
+    /// accept4(2): exchanges an agent's knock for the connection behind it.
     fn accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
         match job() {
             Some(job) if address.is_null() || has_room(address, len) => {
@@ -68,7 +68,7 @@ hooks! {
         }
     }
 
-    /// socket(2).
+    /// socket(2): notes a socket that may be connected to another node.
     fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
         let fd = gate::with_room(|| next::socket(domain, kind, protocol));
         if job().is_some() {
@@ -77,7 +77,7 @@ hooks! {
         fd
     }
 
-    /// getsockname(2).
+    /// getsockname(2): tells the node's virtual address.
     fn getsockname(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
         let Some(job) = job().filter(|_| has_room(address, len)) else {
             return next::getsockname(fd, address, len);
@@ -90,7 +90,7 @@ hooks! {
         result
     }
 
-    /// getpeername(2).
+    /// getpeername(2): tells the virtual address of the other end's node.
     fn getpeername(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
         let Some(job) = job().filter(|_| has_room(address, len)) else {
             return next::getpeername(fd, address, len);
@@ -103,7 +103,7 @@ hooks! {
         result
     }
 
-    /// getsockopt(2): the errors of failed connects, and keepalives as the program set them.
+    /// getsockopt(2): tells the errors of failed connects, and the options as the program set them.
     fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int {
         let result = next::getsockopt(fd, level, name, value, len);
         if level == libc::SOL_SOCKET && name == libc::SO_ERROR && result == 0 && failed::any() {
@@ -121,7 +121,7 @@ hooks! {
         }
     }
 
-    /// setsockopt(2): what it says of keepalives is merged with what isthmus has set.
+    /// setsockopt(2): merges the options of keepalives with those that isthmus has set.
     fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int {
         if level == libc::IPPROTO_IP
             && let Some(value) = job().and_then(|job| multicast::named(job, (level, name), value, len))

@@ -17,17 +17,18 @@ use crate::job::Job;
 
 const HEADER: usize = 16;
 const ATTRIBUTE: usize = 4;
-/// Number of the loopback interface, the same in each network namespace.
+/// Number of the loopback interface, which is the same in each network namespace.
 const LOOPBACK: u32 = 1;
 const V4: u8 = libc::AF_INET as u8;
-/// A destination within the node.
+/// The kind of a route to a destination within the node (`RTN_LOCAL`).
 const LOCAL: u8 = 2;
 
 /// What becomes of a message that isn't shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hidden {
     Removed,
-    /// It stays, of a kind that receivers ignore (`NLMSG_NOOP`): the length must.
+    /// The message stays, changed to a kind that receivers ignore (`NLMSG_NOOP`): its length must
+    /// not change.
     Noop,
 }
 
@@ -35,7 +36,8 @@ pub(super) enum Hidden {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shown {
     address: Ipv4Addr,
-    /// The interface that appears to hold it, and that one's first address.
+    /// The number of the interface that appears to hold the virtual address, and that interface's
+    /// first address.
     on: Option<(u32, Ipv4Addr)>,
 }
 
@@ -57,7 +59,7 @@ impl Shown {
         Self { address: job.virtual_address.ip(), on: index.zip(device::address(job)) }
     }
 
-    /// Edits whole messages. Returns the length of what is left.
+    /// Edits the whole messages of `bytes`. Returns the length of what is left.
     pub(super) fn edit(self, bytes: &mut [u8], hidden: Hidden) -> usize {
         let (mut from, mut to) = (0, 0);
         while let Some((len, kind)) = header(bytes, from) {
@@ -77,13 +79,13 @@ impl Shown {
             }
             from += padded;
         }
-        // What is no whole message.
+        // The rest is no whole message, and stays.
         let rest = bytes.len() - from;
         bytes.copy_within(from.., to);
         to + rest
     }
 
-    /// Whether an address is shown, as the node's own.
+    /// Edits a message about an address. Returns whether it is shown.
     fn address(self, message: &mut [u8]) -> bool {
         const BODY: usize = HEADER + 8;
         let Some(&[family, _, _, _, a, b, c, d]) = message.get(HEADER..).and_then(<[u8]>::first_chunk) else {
@@ -113,7 +115,8 @@ impl Shown {
         true
     }
 
-    /// A route: the node's own address as source, and as a destination within the node.
+    /// Edits a message about a route: the virtual address takes the place of its source, and of a
+    /// destination within the node. Returns `true`: every route is shown.
     fn route(self, message: &mut [u8]) -> bool {
         const BODY: usize = HEADER + 12;
         let is_local = message.get(HEADER + 7) == Some(&LOCAL);
@@ -127,8 +130,8 @@ impl Shown {
         true
     }
 
-    /// Puts the virtual address in the place of one that isn't of loopback, alone or as a
-    /// prefix; as an IPv6 one v4-mapped.
+    /// Puts the virtual address in the place of the address at `place`, which stands alone or as a
+    /// prefix. Addresses of loopback stay. An IPv6 address is replaced by the v4-mapped one.
     fn stand_for(self, message: &mut [u8], place: usize) {
         const V4_LEN: usize = ATTRIBUTE + 4;
         const V6_LEN: usize = ATTRIBUTE + 16;
@@ -163,14 +166,14 @@ fn kind_of(kind: u16) -> Option<Kind> {
     }
 }
 
-/// Length and kind of the message that begins there, if it is whole.
+/// Length and kind of the message that begins at `at`; `None` if it isn't whole.
 fn header(bytes: &[u8], at: usize) -> Option<(usize, u16)> {
     let [a, b, c, d, e, f] = *bytes.get(at..)?.first_chunk()?;
     let len = usize::try_from(u32::from_ne_bytes([a, b, c, d])).ok()?;
     (len >= HEADER && len <= bytes.len() - at).then(|| (len, u16::from_ne_bytes([e, f])))
 }
 
-/// Where the value of the first attribute of a kind begins.
+/// Offset of the value of the first attribute of the kind `wanted`; `None` if there is none.
 fn find(message: &[u8], body: usize, wanted: u16) -> Option<usize> {
     let mut at = body;
     loop {
@@ -183,7 +186,7 @@ fn find(message: &[u8], body: usize, wanted: u16) -> Option<usize> {
     }
 }
 
-/// Length of the attribute that begins there, with its head.
+/// Length of the attribute that begins at `at`, with its head; `None` if it isn't whole.
 fn attribute_len(message: &[u8], at: usize) -> Option<usize> {
     let [low, high] = *message.get(at..)?.first_chunk()?;
     let len = usize::from(u16::from_ne_bytes([low, high]));
@@ -224,7 +227,7 @@ mod tests {
         out
     }
 
-    /// An address of an interface.
+    /// A message about an address of an interface.
     fn address(index: u8, prefix: u8, ip: &[u8]) -> Vec<u8> {
         let family = if ip.len() == 4 { V4 } else { libc::AF_INET6 as u8 };
         let mut body = [family, prefix, 0, 0, 0, 0, 0, 0];

@@ -1,7 +1,7 @@
 //! Sockets in epoll instances: noted, taken out before an exchange and put back after it.
 //!
-//! A registration belongs to an open file and has the number under which it was made
-//! (epoll(7), question 6). It outlives that number, if another one stands for the file.
+//! A registration belongs to an open file and has the number under which it was made (epoll(7),
+//! question 6). The registration outlives that number if another number stands for the file.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,7 +15,7 @@ use super::{Numbers, lacks_watches, ring, slot};
 /// Whether the process has made an epoll instance.
 static HAS_EPOLL: AtomicBool = AtomicBool::new(false);
 
-/// The program makes an epoll instance.
+/// Notes that the program makes an epoll instance.
 pub(crate) fn note_epoll() {
     HAS_EPOLL.store(true, Ordering::Relaxed);
 }
@@ -39,8 +39,8 @@ impl Numbers {
             slot.set_watches(self.watches.retain(slot.watches(), |watch| !is_this(watch)));
             return;
         };
-        // Whether it has fired is for the kernel to say. While a connect is under way there
-        // is nothing to fire for.
+        // Whether the registration has fired is for the kernel to say. While a connect is under way
+        // there is nothing to fire for.
         let may_have_fired = events & libc::EPOLLONESHOT as u32 != 0 && slot.state() == super::State::Idle;
         match self.watches.set(slot.watches(), Watch { epoll, number: fd, events, data }) {
             Ok(head) if !may_have_fired => slot.set_watches(head),
@@ -52,12 +52,11 @@ impl Numbers {
         }
     }
 
-    /// Takes a socket out of all epoll instances; [`watch_again`](Self::watch_again) puts
-    /// what stands under its numbers then into them. The old one's registrations would
-    /// stay behind, out of reach, as long as any copy is open.
+    /// Takes a socket out of all epoll instances. [`watch_again`](Self::watch_again) puts back what
+    /// its numbers stand for then. The registrations of the old socket would stay behind, out of
+    /// reach, as long as any copy of it is open.
     pub(crate) fn unwatch(&mut self, fd: Fd) {
-        // Of a socket without any the program may have told the kernel past the hooks, such
-        // as by io_uring.
+        // The program may have registered a socket past the hooks, such as by io_uring.
         let has_some = ring(fd).filter_map(slot).any(|slot| slot.watches() != Head::EMPTY);
         let mut is_whole = has_some || !HAS_EPOLL.load(Ordering::Relaxed);
         for slot in ring(fd).filter_map(slot) {
@@ -74,7 +73,8 @@ impl Numbers {
         }
     }
 
-    /// The same for registrations that aren't known.
+    /// Takes a socket out of the epoll instances with registrations that aren't known, and notes
+    /// them.
     fn unwatch_unknown(&mut self, fd: Fd) {
         let Ok(identity) = sys::identity(fd) else { return };
         descriptors::each_watch(identity, |watch| {
@@ -88,7 +88,8 @@ impl Numbers {
         });
     }
 
-    /// Puts what stands under a socket's numbers where it was taken out.
+    /// Puts what stands under a socket's numbers into the epoll instances out of which
+    /// [`unwatch`](Self::unwatch) took the old socket.
     pub(crate) fn watch_again(&mut self, fd: Fd) {
         for slot in ring(fd).filter_map(slot) {
             self.watches.each(slot.watches(), |Watch { epoll, number, events, data }| {
@@ -104,29 +105,31 @@ impl Numbers {
     }
 }
 
-/// Takes a socket out of an instance. Returns whether it was in it.
+/// Takes a socket out of an epoll instance. Returns whether it was registered there, or can't be
+/// taken out before its last number is closed.
 fn remove(fd: Fd, Watch { epoll, number, .. }: Watch) -> bool {
     let nothing = libc::epoll_event { events: 0, u64: 0 };
     let delete = |number| sys::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, number, nothing).is_ok();
     match lent(fd, number) {
         Lent::Open => delete(number),
         Lent::Free(number) => delete(number.raw()),
-        // It goes with the last number of the old socket.
+        // The registration goes with the last number of the old socket.
         Lent::Taken => true,
     }
 }
 
-/// A number by which a registration was made.
+/// What the number of a registration stands for.
 enum Lent {
-    /// It stands for the socket.
+    /// The number stands for the socket.
     Open,
-    /// The program has closed it: it stands for the socket as long as this is kept.
+    /// The program has closed the number. It stands for the socket as long as this descriptor is
+    /// kept.
     Free(Kept),
-    /// The program has closed it, and it stands for something else.
+    /// The program has closed the number, and it stands for something else.
     Taken,
 }
 
-/// Has a number stand for the socket `fd`.
+/// Has a number stand for the socket `fd`, unless it stands for something else.
 fn lent(fd: Fd, number: Fd) -> Lent {
     if ring(fd).any(|known| known == number) {
         return Lent::Open;
@@ -151,7 +154,7 @@ mod tests {
         numbers.watched(epoll.raw(), operation, fd, Some(event));
     }
 
-    /// What an instance has: numbers and data.
+    /// The registrations of a socket that an epoll instance has: numbers and data.
     fn listed(epoll: &OwnedFd, socket: &OwnedFd) -> Vec<(Fd, u64)> {
         let mut all = Vec::new();
         descriptors::each_watch(sys::identity(socket.raw()).unwrap(), |watch| {

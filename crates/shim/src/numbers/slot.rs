@@ -1,4 +1,4 @@
-//! The table of what is known of each number. It is read without a lock.
+//! The table of what is known of each number, which is read without a lock.
 
 use std::ffi::c_uint;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -8,26 +8,26 @@ use crate::watches::Head;
 
 use super::State;
 
-/// One number. All-zero is an unknown one.
+/// What is known of one number. A slot that is all zero is that of an unknown number.
 pub(super) struct Slot {
     state: AtomicU8,
-    /// The list of watches may lack some.
+    /// Whether the list of watches may lack registrations.
     pub(super) lacks_watches: AtomicBool,
-    /// The socket was in a message: the ring may lack numbers.
+    /// Whether the socket was in a message: the ring may lack numbers.
     pub(super) was_sent: AtomicBool,
-    /// The next number of the ring: itself if it is alone.
+    /// The next number of the ring; the number itself if it is alone.
     pub(super) next: AtomicI32,
     watches: AtomicU32,
-    /// Id of the connect under way.
+    /// Id of the connect under way, or `NO_CONNECT`.
     pub(super) connect: AtomicU64,
-    /// The socket's cookie.
+    /// The cookie of the socket that the number stands for.
     pub(super) cookie: AtomicU64,
 }
 
-/// Numbers of a page of the table.
+/// How many numbers a page of the table has.
 pub(super) const PAGE: usize = 1024;
-/// Of 4,096 times 1,024 numbers, four times as many as Linux allows unless told otherwise
-/// (`fs.nr_open`). Those beyond stay unknown.
+/// How many pages the table may have. They hold four times as many numbers as Linux allows unless
+/// told otherwise (`fs.nr_open`). Numbers beyond stay unknown.
 pub(super) const PAGES: usize = 4096;
 
 static TABLE: [AtomicPtr<Slot>; PAGES] = [const { AtomicPtr::new(std::ptr::null_mut()) }; PAGES];
@@ -44,13 +44,14 @@ pub(super) fn slot(fd: Fd) -> Option<&'static Slot> {
     (!page.is_null()).then(|| unsafe { &*page.add(index) })
 }
 
-/// The same; its page is made if need be.
+/// The slot of a number, whose page is made if need be. `None` if there is no memory, or the number
+/// is beyond the table.
 pub(super) fn made_slot(fd: Fd) -> Option<&'static Slot> {
     let (page, _) = place(fd)?;
     if page.load(Ordering::Acquire).is_null() {
         let memory = Pages::new(PAGE * size_of::<Slot>()).ok()?;
         let new = memory.pointer().cast::<Slot>();
-        // Another thread may be first; then its page is the one.
+        // Another thread may be first; then its page is used.
         if page.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             std::mem::forget(memory);
         }
@@ -93,7 +94,7 @@ impl Slot {
     }
 }
 
-/// The numbers of a range of which something is known, in ascending order; each as a
+/// The numbers of a range of which something is known, in ascending order. Each comes as a
 /// descriptor and as close_range(2) has it.
 pub(crate) fn known(first: c_uint, last: c_uint) -> impl Iterator<Item = (Fd, c_uint)> {
     let pages = TABLE.iter().zip((0..).step_by(PAGE));

@@ -14,17 +14,17 @@ use crate::sys::{self, Errno, Fd, OwnedFd, Result};
 
 use super::{Ask, List, Pending};
 
-/// Stands for nothing.
+/// A number that stands for nothing.
 const NO_NUMBER: Fd = -1;
 
 impl List {
-    /// Whether one more request may have a descriptor.
+    /// Whether one more request may be sent, which takes a descriptor.
     pub(crate) fn has_room(&self) -> bool {
         (self.items.len().saturating_sub(self.later.len()) as u64) < limit::share()
     }
 
-    /// Closes old sockets, and moves the descriptors of requests beyond the program's limit,
-    /// which the program has reached. Returns whether there is room now.
+    /// Closes old sockets, and moves the descriptors of requests beyond the limit that the program
+    /// has reached. Returns whether there is room now.
     pub(crate) fn give_way(&mut self) -> bool {
         let Some(first) = limit::of_program().and_then(|limit| Fd::try_from(limit).ok()) else {
             return false;
@@ -45,7 +45,7 @@ impl List {
         has_moved
     }
 
-    /// Has a socket be known, under all its numbers.
+    /// Notes the socket of a number, under all its numbers.
     ///
     /// # Errors
     /// If the number isn't open.
@@ -56,7 +56,7 @@ impl List {
         self.numbers.find(fd)
     }
 
-    /// Ends the connects of sockets that nobody waits for any more.
+    /// Ends the connects of sockets for which threads waited that this process doesn't have.
     pub(super) fn end_lost(&mut self) {
         for (fd, _) in numbers::known(0, c_uint::MAX) {
             if self.is_awaited(fd) {
@@ -88,14 +88,14 @@ impl List {
         Ok(())
     }
 
-    /// Has the helper wait for the reply to a request, if that is sent.
+    /// Has the helper wait for the reply to a request. Does nothing if the request isn't sent.
     ///
     /// # Errors
-    /// If the kernel has no room for that.
+    /// If the kernel has no room for that, or the program has closed the request.
     pub(crate) fn await_reply(&mut self, id: u64) -> Result<()> {
         let (Some(pending), Some(wakers)) = (self.items.get_mut(&id), &self.wakers) else { return Ok(()) };
         let (Ask::Sent(exchange) | Ask::Parent(exchange, _)) = &mut pending.ask else { return Ok(()) };
-        // The program may have closed it.
+        // The program may have closed the descriptor.
         if !exchange.kept_mut().intact() {
             return Err(Errno(libc::ENETDOWN));
         }
@@ -158,7 +158,7 @@ impl List {
         self.standing = kept;
     }
 
-    /// Keeps an old socket for its sleepers, and no more than so many.
+    /// Keeps an old socket for its sleepers, and at most `most` of them.
     pub(crate) fn keep(&mut self, mut old: Old, most: usize) {
         if self.old.len() >= most {
             self.old.pop_front();
@@ -167,7 +167,7 @@ impl List {
         self.old.push_back(old);
     }
 
-    /// All descriptors of the shim's own. Like all that close may come to, it
+    /// Calls `action` on all descriptors of the shim's own. Like all that close may come to, this
     /// allocates nothing and frees nothing.
     fn each_kept(&mut self, action: &mut dyn FnMut(&mut Kept)) {
         if let Some(wakers) = &mut self.wakers {
@@ -190,8 +190,8 @@ impl List {
         found
     }
 
-    /// Moves the shim's own descriptor away from a number that the program wants
-    /// to use (dup2).
+    /// Moves a descriptor of the shim's own away from a number that the program wants to use
+    /// (dup2).
     pub(crate) fn make_way(&mut self, fd: Fd) {
         if !self.owns(fd) {
             return;
@@ -210,28 +210,29 @@ impl List {
         helper::wake(self);
     }
 
-    /// A number stands for its socket no longer: with the last one the connect is given up.
+    /// Notes that a number no longer stands for its socket. With its last number a connect is given
+    /// up.
     pub(crate) fn left(&mut self, fd: Fd) {
         if numbers::ring(fd).nth(1).is_none() {
             self.numbers.receive(fd);
         }
         match self.numbers.leave(fd) {
             Some(Left { connect: NO_CONNECT, .. }) | None => {}
-            // It may be received from its message until it is connected.
+            // The socket may be received from its message until it is connected.
             Some(Left { connect, other: None, was_sent: true }) => self.stands(connect, NO_NUMBER),
             Some(Left { connect, other: None, .. }) => self.give_up(connect),
             Some(Left { connect, other: Some(other), .. }) => self.stands(connect, other),
         }
     }
 
-    /// Notes the number by which a connect's socket is known.
+    /// Notes the number by which the socket of a connect is known.
     fn stands(&mut self, connect: u64, number: Fd) {
         if let Some(pending) = self.items.get_mut(&connect) {
             pending.number = number;
         }
     }
 
-    /// Forgets all that is known of the process, which from now on does without the shim.
+    /// Forgets all that is known of the process, which does without the shim from now on.
     pub(crate) fn forget_all(&mut self) {
         self.items.clear();
         self.later.clear();
@@ -243,7 +244,7 @@ impl List {
         self.stand(None);
     }
 
-    /// Makes the helper drop a connect.
+    /// Has the helper drop a connect.
     pub(super) fn give_up(&mut self, id: u64) {
         if let Some(pending) = self.items.get_mut(&id) {
             pending.given_up = true;

@@ -1,6 +1,7 @@
-//! A preloaded library changes every program that it is preloaded into by each
-//! symbol that it defines: it must define those it stands in front of, and
-//! nothing else.
+//! What the library exports.
+//!
+//! A preloaded library changes every program that it is preloaded into by each symbol that it
+//! defines. It must define the functions that it stands in front of, and nothing else.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! The built library in real processes.
+//! Tests of the built library in real processes.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail the test")]
 
 mod common;

@@ -15,7 +15,7 @@ const SETTINGS: &str = "virtual 240.64.1.2\nname n1.alpha\ninterface isth0\nblac
 const RANK: u32 = 1000;
 const OTHER: u32 = 65534;
 
-/// Ended when dropped.
+/// A process that listens, and the lines that it prints. It is ended when dropped.
 struct Rank(Child, Lines<BufReader<ChildStdout>>);
 
 impl Rank {
@@ -37,11 +37,11 @@ enum End {
     AfterTheAnswer,
     AtOnce,
     Reset,
-    /// By the server, without a word.
+    /// The server ends the connection, and the client sends nothing.
     Silent,
 }
 
-/// Connects in the name of a user, and sends that user's id. Returns the answer.
+/// Connects in the name of a user, and sends that user's id. Returns the server's answer.
 fn connect(user: u32, to: &str, end: End) -> String {
     let to = to.to_owned();
     // The owner of a socket is the user of the thread that makes it.

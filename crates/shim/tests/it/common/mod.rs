@@ -10,8 +10,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-/// The library as users get it. One that cargo builds along with the tests
-/// isn't it: other crates' features of shared dependencies would be in it.
+/// The library as users get it. A library that cargo builds along with the tests isn't that: it
+/// would have other crates' features of shared dependencies in it.
 pub(crate) fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let library = test.ancestors().nth(3).unwrap().join("release/libisthmus_shim.so");
@@ -24,7 +24,7 @@ pub(crate) fn probe(directory: &Path, name: &str) -> PathBuf {
     probe_with(directory, name, &[])
 }
 
-/// The same with further options for the compiler.
+/// Compiles a probe into a directory with further options for the compiler.
 pub(crate) fn probe_with(directory: &Path, name: &str, options: &[&str]) -> PathBuf {
     let out = directory.join(name);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name).with_extension("c");
@@ -39,7 +39,7 @@ pub(crate) fn probe_with(directory: &Path, name: &str, options: &[&str]) -> Path
     out
 }
 
-/// A job's directory: the library, and settings unless `settings` is `None`.
+/// Makes a job's directory: the library, and settings unless `settings` is `None`.
 pub(crate) fn job_directory(directory: &Path, settings: Option<&str>) -> PathBuf {
     let job = directory.join("job");
     DirBuilder::new().mode(0o700).create(&job).unwrap();
@@ -51,12 +51,11 @@ pub(crate) fn job_directory(directory: &Path, settings: Option<&str>) -> PathBuf
     job
 }
 
-/// A program that runs in a network namespace of its own, with nothing but
-/// loopback, and ends when its standard input does: with the test, that is,
-/// however the test ends.
+/// A program that runs in a network namespace of its own, with nothing but loopback. It ends when
+/// its standard input does, and so with the test, however the test ends.
 pub(crate) struct Server {
     child: Child,
-    /// What it printed first.
+    /// The first line that the server printed, which is its port.
     pub port: String,
 }
 
@@ -109,7 +108,7 @@ pub(crate) fn preloaded(program: impl AsRef<OsStr>, job: Option<&Path>) -> Comma
     command
 }
 
-/// Panics with a probe's own report unless it went well.
+/// Panics with a probe's own report unless the probe went well.
 pub(crate) fn assert_passed(what: &str, output: &Output) {
     let report = String::from_utf8_lossy(&output.stdout);
     let complete = report.lines().last().is_some_and(|line| line.starts_with("1.."));
