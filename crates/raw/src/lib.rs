@@ -18,5 +18,5 @@ pub mod syn;
 
 pub use syn::Syn;
 
-/// File name of the helper.
+/// File name of the helper's program.
 pub const HELPER: &str = "isthmus-raw";

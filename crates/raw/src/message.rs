@@ -15,7 +15,7 @@ const INJECT: u8 = 3;
 const DONE: u8 = 4;
 const FAILED: u8 = 5;
 
-/// Agent to helper.
+/// What an agent asks of its helper.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// The first request, with the agent's listener as a descriptor. Only SYNs for
@@ -28,17 +28,17 @@ pub enum Request {
     Inject(Vec<u8>),
 }
 
-/// Helper to agent: the SYN for [`Request::Connect`], empty for the others, or the
-/// error's text.
+/// What the helper answers. The bytes are the SYN for [`Request::Connect`], and empty for other
+/// requests. The error is a text for the user.
 pub type Reply = Result<Vec<u8>, String>;
 
-/// An invalid message: agent and helper are of different versions.
+/// A message that isn't valid: agent and helper are of different versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the other side sent a message that this version doesn't understand")]
 pub struct NotAMessage;
 
 impl Request {
-    /// The message's bytes. The reply has the same `id`.
+    /// The bytes of the request. The reply to it has the same `id`.
     pub fn encode(&self, id: u64) -> Vec<u8> {
         match self {
             Self::Listen => message(LISTEN, id, &[]),
@@ -51,10 +51,10 @@ impl Request {
         }
     }
 
-    /// The request and its `id` from a message's bytes.
+    /// Reads a request and its `id` from a message's bytes.
     ///
     /// # Errors
-    /// [`NotAMessage`].
+    /// [`NotAMessage`] if the bytes are no request.
     pub fn decode(bytes: &[u8]) -> Result<(u64, Self), NotAMessage> {
         let (kind, id, rest) = parts(bytes)?;
         let request = match (kind, rest) {
@@ -70,7 +70,7 @@ impl Request {
     }
 }
 
-/// The bytes of a reply. A reason beyond [`MAX_LEN`] is cut off.
+/// The bytes of a reply. What is beyond [`MAX_LEN`] is cut off.
 pub fn encode_reply(id: u64, reply: &Reply) -> Vec<u8> {
     match reply {
         Ok(packet) => message(DONE, id, packet),
@@ -78,10 +78,10 @@ pub fn encode_reply(id: u64, reply: &Reply) -> Vec<u8> {
     }
 }
 
-/// The reply and the request's `id` from a message's bytes.
+/// Reads a reply and the `id` of its request from a message's bytes.
 ///
 /// # Errors
-/// [`NotAMessage`].
+/// [`NotAMessage`] if the bytes are no reply.
 pub fn decode_reply(bytes: &[u8]) -> Result<(u64, Reply), NotAMessage> {
     match parts(bytes)? {
         (DONE, id, packet) => Ok((id, Ok(packet.to_vec()))),

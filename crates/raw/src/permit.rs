@@ -9,26 +9,26 @@ use crate::Syn;
 /// Why a SYN is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// Its destination is not the agent's listener.
+    /// The SYN's destination is not the agent's listener.
     #[error("it is for {destination}, and this agent listens at {listener}")]
     NotTheListener {
-        /// The SYN's destination.
+        /// The destination that the SYN has.
         destination: SocketAddrV4,
-        /// The agent's listener.
+        /// The address of the agent's listener.
         listener: SocketAddrV4,
     },
-    /// The port is one of those that only root may bind.
+    /// The port of this address is one that only root may bind.
     #[error("{0} is at a port below 1024")]
     SystemPort(SocketAddrV4),
-    /// Its source can't be another host.
+    /// The SYN's source, this address, can't be another host.
     #[error("its source {0} can't be an address of another host")]
     Source(Ipv4Addr),
 }
 
-/// Ports below belong to services of the system.
+/// The first port that a listener may have. Ports below belong to services of the system.
 const FIRST_PORT: u16 = 1024;
 
-/// Checks the port of an agent's listener, or of a socket that it connects.
+/// Checks the port of an agent's listener, or of a socket that the helper connects.
 ///
 /// # Errors
 /// [`Refused::SystemPort`].
@@ -36,10 +36,10 @@ pub fn port_permitted(address: SocketAddrV4) -> Result<(), Refused> {
     if address.port() < FIRST_PORT { Err(Refused::SystemPort(address)) } else { Ok(()) }
 }
 
-/// Checks a SYN for the agent's listener, on a host with these addresses.
+/// Checks that a SYN may be injected for the agent's listener on a host with the addresses `own`.
 ///
 /// # Errors
-/// [`Refused`].
+/// [`Refused::NotTheListener`] or [`Refused::Source`].
 pub fn permitted(syn: &Syn, listener: SocketAddrV4, own: &[Ipv4Addr]) -> Result<(), Refused> {
     let (source, destination) = (*syn.source.ip(), *syn.destination.ip());
     let listened = listener.ip().is_unspecified() || *listener.ip() == destination;

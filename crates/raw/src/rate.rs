@@ -7,16 +7,16 @@ const BURST: u32 = 20_000;
 /// Time in which one more request is allowed, once the burst is used up.
 const INTERVAL: Duration = Duration::from_micros(500);
 
-/// A full bucket of 20,000 requests, refilled at 2,000 per second.
+/// A bucket of 20,000 requests, refilled at 2,000 per second. It is full at first.
 #[derive(Debug, Default)]
 pub struct Rate {
-    /// When the bucket is full again.
+    /// When the bucket is full again, as the time since the start.
     full_at: Duration,
 }
 
 impl Rate {
-    /// Takes one request from the bucket at this time since the start; `false` if the
-    /// bucket is empty.
+    /// Takes one request from the bucket; `now` is the time since the start. `false` if the bucket
+    /// is empty.
     pub fn take(&mut self, now: Duration) -> bool {
         let full_at = self.full_at.max(now) + INTERVAL;
         let allowed = full_at - now <= INTERVAL * BURST;

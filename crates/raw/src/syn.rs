@@ -18,7 +18,7 @@ pub const MAX_LEN: usize = 60;
 
 const TCP: u8 = 6;
 const DONT_FRAGMENT: u16 = 0x4000;
-/// "More fragments" and the fragment's offset.
+/// Bits of the flag "more fragments" and of the fragment's offset.
 const FRAGMENT: u16 = 0x3fff;
 const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
@@ -26,59 +26,60 @@ const RST: u8 = 0x04;
 const PSH: u8 = 0x08;
 const ACK: u8 = 0x10;
 const URG: u8 = 0x20;
-/// Linux' default.
+/// The time to live that Linux gives packets by default.
 const TIME_TO_LIVE: u8 = 64;
 
-/// A SYN: the fields that begin a connection.
+/// A SYN, as the fields that begin a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Syn {
-    /// The initiator.
+    /// The address of the initiator, which sends the SYN.
     pub source: SocketAddrV4,
-    /// The acceptor.
+    /// The address of the acceptor, which the SYN is for.
     pub destination: SocketAddrV4,
-    /// The initial sequence number.
+    /// The initiator's initial sequence number.
     pub sequence: u32,
-    /// The window in bytes, never scaled in a SYN.
+    /// The initiator's window in bytes, which is never scaled in a SYN.
     pub window: u16,
-    /// TCP options that are carried.
+    /// The TCP options that are carried.
     pub options: Options,
 }
 
 /// Why a packet isn't a SYN that can be carried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotASyn {
-    /// Shorter than the lengths in its headers.
+    /// The packet, which has this many bytes, is shorter than the lengths in its headers.
     #[error("cut off after {0} bytes")]
     Short(usize),
-    /// Longer than the lengths in its headers, or with data.
+    /// The packet is this many bytes longer than its headers: it has data, or is longer than they
+    /// say.
     #[error("{0} bytes more than its headers")]
     Long(usize),
-    /// Not IPv4, or with IP options.
+    /// The packet, whose first byte this is, isn't IPv4 or has IP options.
     #[error("no IPv4 packet without options: its first byte is {0:#04x}")]
     NotIpv4(u8),
-    /// A fragment.
+    /// The packet is a fragment of a larger packet.
     #[error("a fragment")]
     Fragment,
-    /// Not TCP.
+    /// The packet's protocol, which has this number, isn't TCP.
     #[error("protocol {0}, not TCP")]
     NotTcp(u8),
-    /// Other flags than SYN alone.
+    /// The segment has these flags, and not SYN alone.
     #[error("a segment with flags {0:#04x}, not SYN alone")]
     Flags(u8),
-    /// A port is 0.
+    /// The source's or destination's port is 0.
     #[error("port 0")]
     Port,
-    /// An option that is longer than the header, or of a wrong length.
+    /// The TCP option of this kind is longer than the header, or has a wrong length.
     #[error("bad option of kind {0}")]
     Option(u8),
 }
 
 impl Syn {
-    /// Reads a packet. The TCP checksum isn't verified: where the network card
-    /// computes it, a captured packet doesn't have it yet.
+    /// Reads a packet that begins with its IP header. The TCP checksum isn't verified: where the
+    /// network card computes it, a captured packet doesn't have it yet.
     ///
     /// # Errors
-    /// [`NotASyn`].
+    /// [`NotASyn`] if the packet isn't a SYN that can be carried.
     pub fn parse(packet: &[u8]) -> Result<Self, NotASyn> {
         let short = || NotASyn::Short(packet.len());
         let (ip, rest) = packet.split_first_chunk::<HEADER>().ok_or_else(short)?;
@@ -126,7 +127,7 @@ impl Syn {
         })
     }
 
-    /// The same SYN from another address, as a NAT translates it.
+    /// This SYN from another address, as a NAT translates it.
     #[must_use]
     pub fn translated(self, source: SocketAddrV4) -> Self {
         Self { source, ..self }
@@ -136,7 +137,7 @@ impl Syn {
     /// not ask for explicit congestion notification.
     pub fn to_bytes(self) -> Vec<u8> {
         let options = self.options.to_bytes();
-        // At most 60 and 40 bytes, which fit.
+        // The lengths are at most 60 and 40 bytes, which fit.
         let tcp_length = (HEADER + options.len()) as u16;
         let total = HEADER as u16 + tcp_length;
         let mut packet = Vec::with_capacity(MAX_LEN);

@@ -22,7 +22,7 @@ use nix::sys::socket::{
 use nix::sys::time::TimeVal;
 
 const HELPER: &str = env!("CARGO_BIN_EXE_isthmus-raw");
-/// Set in the namespace.
+/// Variable with the test's name, set in a test that runs in the namespace.
 const INSIDE: &str = "ISTHMUS_RAW_TEST_INSIDE";
 
 struct Helper {
@@ -70,7 +70,7 @@ fn address(listener: &TcpListener) -> SocketAddrV4 {
     }
 }
 
-/// Runs one of the tests below in a network namespace, as its root.
+/// Runs one of the tests below in a network namespace of its own, as that namespace's root.
 fn in_a_namespace(test: &str) {
     let own = std::env::current_exe().unwrap();
     let output = Command::new("unshare")
@@ -84,7 +84,7 @@ fn in_a_namespace(test: &str) {
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
-/// Whether this process runs in the namespace.
+/// Whether this process runs the test in its namespace.
 fn inside(test: &str) -> bool {
     std::env::var(INSIDE).is_ok_and(|value| value == test)
 }
@@ -94,7 +94,7 @@ fn ip(arguments: &str) {
     assert!(done.success(), "ip {arguments}");
 }
 
-/// A host with an address beside loopback's, and a network.
+/// Makes this namespace a host with an address besides loopback's, and a network.
 fn network() {
     ip("link set lo up");
     ip("link add outside type veth peer name other");
@@ -113,7 +113,7 @@ fn syn_for(destination: SocketAddrV4) -> Syn {
     }
 }
 
-/// Connections in state SYN-RECEIVED.
+/// The number of connections in state SYN-RECEIVED.
 fn half_open() -> usize {
     let table = std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
     table.lines().filter(|line| line.split_whitespace().nth(3) == Some("03")).count()
@@ -168,8 +168,8 @@ fn injects_only_a_syn_for_its_listener() {
     assert_eq!(half_open(), 1, "none of the refused ones arrived");
 }
 
-/// An attacker's listener, in a network namespace of its own, at the address of
-/// another user's listener of this host.
+/// An attacker listens in a network namespace of its own, at the address of another user's listener
+/// of this host.
 #[test]
 fn a_socket_of_another_network_namespace_is_refused() {
     const NAME: &str = "a_socket_of_another_network_namespace_is_refused";
@@ -196,7 +196,7 @@ fn a_socket_of_another_network_namespace_is_refused() {
     assert!(error.contains("another network namespace"), "{error}");
 }
 
-/// The socket's owner is the user in whose name it was made.
+/// A socket belongs to the user in whose name it was made.
 #[test]
 fn a_socket_of_another_user_is_refused() {
     if !nix::unistd::geteuid().is_root() {
@@ -204,7 +204,7 @@ fn a_socket_of_another_user_is_refused() {
         return;
     }
     let of_another_user = || {
-        // Of this thread alone.
+        // This changes the user of this thread alone.
         nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65534));
         TcpListener::bind("127.0.0.1:0").unwrap()
     };
@@ -227,7 +227,7 @@ fn a_port_of_the_system_is_refused() {
     assert!(error.contains("192.0.2.7:22 is at a port below 1024"), "{error}");
 }
 
-/// Its port could belong to another user's listener by then.
+/// The port of a listener that has ended could belong to another user's listener by then.
 #[test]
 fn nothing_is_injected_for_a_listener_that_has_ended_or_is_bound_to_a_device() {
     const NAME: &str = "nothing_is_injected_for_a_listener_that_has_ended_or_is_bound_to_a_device";
@@ -259,7 +259,7 @@ fn a_flood_of_injections_is_refused() {
     let listener = TcpListener::bind("192.0.2.7:0").unwrap();
     let helper = Helper::start(&mut Command::new(HELPER));
     assert_eq!(helper.ask(&Request::Listen, Some(listener.as_fd())), Ok(vec![]));
-    // Refused for its destination, which costs as much of the limit.
+    // Each SYN is refused for its destination, which costs as much of the limit.
     let other = syn_for("192.0.2.99:80".parse().unwrap()).to_bytes();
     let refused = (0..100_000).find(|_| {
         let error = helper.ask(&Request::Inject(other.clone()), None).unwrap_err();
@@ -283,7 +283,7 @@ fn returns_the_syn_of_the_socket_that_it_connects() {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let own = socket(AddressFamily::Inet, SockType::Stream, flags, None).unwrap();
         bind(own.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, 0)).unwrap();
-        // Another process' connection at the same time.
+        // This stands for another process's connection at the same time.
         let _other = TcpStream::connect(to).unwrap();
         let packet = helper.ask(&Request::Connect(to), Some(own.as_fd())).unwrap();
         let syn = Syn::parse(&packet).unwrap();

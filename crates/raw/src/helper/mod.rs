@@ -1,4 +1,4 @@
-//! The helper process: one thread, one agent.
+//! The helper process: it has one thread and serves one agent.
 
 mod rights;
 mod sockets;
@@ -27,18 +27,18 @@ use tap::Tap;
 
 /// How long a SYN may take to leave.
 const SYN_WITHIN: Duration = Duration::from_secs(2);
-/// How long the tap stays open without a waiting request. Opening and closing it
-/// costs more than filtering a packet, but an open tap filters every packet that
+/// How long the tap stays open after the last connect was begun, even if no request waits. Opening
+/// and closing it costs more than filtering a packet. But an open tap filters every packet that
 /// leaves the host.
 const TAP_LINGERS: Duration = Duration::from_secs(1);
-/// Pending connects at most.
+/// Most connects that may be pending at once.
 const MAX_WAITING: usize = 4096;
 const TOO_MANY: &str = "the agent makes more than 2,000 requests per second";
 
 /// Serves the agent at the other end of a socket, until the agent closes it.
 ///
 /// # Errors
-/// If the other end is no agent of this version.
+/// If the other end is no agent of this version, or the connection to it fails.
 pub(crate) fn run(agent: impl AsFd) -> io::Result<()> {
     if getsockopt(&agent, SockTypeOption) != Ok(SockType::SeqPacket) {
         return Err(io::Error::other(
@@ -74,7 +74,7 @@ pub(crate) fn run(agent: impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Ends of a connection: this host's, the other one.
+/// The two ends of a connection: this host's, and the other host's.
 type Ends = (SocketAddrV4, SocketAddrV4);
 
 struct Helper<A> {
@@ -82,13 +82,15 @@ struct Helper<A> {
     /// The agent's listener. While it is open and listens, no other user's socket gets
     /// what is injected for it.
     listener: OwnedFd,
-    /// Raw socket for injected packets.
+    /// Raw socket by which packets are injected.
     raw: OwnedFd,
-    /// Packet socket for outgoing SYNs; open while a request waits for one.
+    /// Captures outgoing SYNs. Open while a request waits for its SYN, and for [`TAP_LINGERS`]
+    /// after the last request.
     tap: Option<Tap>,
-    /// When the tap was last needed.
+    /// When the last connect was begun, which needs the tap.
     needed: Instant,
-    /// Connects whose SYN hasn't been captured yet: the request, and its deadline.
+    /// Connects whose SYN hasn't been captured yet, by their ends: the number of the request, and
+    /// its deadline.
     waiting: HashMap<Ends, (u64, Instant)>,
     start: Instant,
     connects: Rate,
@@ -175,8 +177,8 @@ impl<A: AsFd> Helper<A> {
         Ok(())
     }
 
-    /// Injects a SYN into this host's IP stack over loopback: the kernel treats it
-    /// as one that arrived, with its addresses unchanged.
+    /// Injects a SYN into this host's IP stack over loopback. The kernel treats it as a SYN that
+    /// has arrived, with its addresses unchanged.
     fn inject(&mut self, packet: &[u8]) -> Reply {
         let syn = Syn::parse(packet).map_err(|error| format!("the packet to inject is no SYN: {error}"))?;
         if !self.injections.take(self.start.elapsed()) {
@@ -184,7 +186,7 @@ impl<A: AsFd> Helper<A> {
         }
         let own = own_addresses().map_err(|error| format!("cannot list this host's addresses: {error}"))?;
         permitted(&syn, sockets::listens_at(&self.listener)?, &own).map_err(|refused| refused.to_string())?;
-        // Written anew from the parsed fields, not the received bytes.
+        // The packet is written anew from the parsed fields, not from the received bytes.
         let packet = syn.to_bytes();
         let to = SockaddrIn::from(syn.destination);
         sendto(self.raw.as_raw_fd(), &packet, &to, MsgFlags::empty())

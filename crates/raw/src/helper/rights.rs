@@ -7,15 +7,15 @@ use caps::{CapSet, Capability, CapsHashSet};
 /// Drops all capabilities but `CAP_NET_RAW`, for good.
 ///
 /// # Errors
-/// If it lacks that one, with the remedy.
+/// If the process lacks `CAP_NET_RAW`, with the remedy, or can't drop the others.
 pub(super) fn keep_only_raw() -> Result<(), String> {
     let failed = |error| format!("cannot drop capabilities: {error}");
     let raw = Capability::CAP_NET_RAW;
     let may = caps::has_cap(None, CapSet::Permitted, raw).map_err(failed)?;
     let kept: CapsHashSet = may.then_some(raw).into_iter().collect();
     for other in caps::all() {
-        // Fails without CAP_SETPCAP. The bounding set matters for programs that the
-        // helper would run, and it runs none.
+        // This fails without CAP_SETPCAP. The bounding set matters for programs that the helper
+        // would run, and it runs none.
         let _ = if other == raw { Ok(()) } else { caps::drop(None, CapSet::Bounding, other) };
     }
     caps::clear(None, CapSet::Ambient).map_err(failed)?;

@@ -38,8 +38,8 @@ pub(super) fn check(socket: &OwnedFd, own: &OwnedFd) -> Result<(), String> {
     Ok(())
 }
 
-/// The address that this socket listens at. To be asked before each injection: a socket
-/// that no longer listens leaves its port to other users.
+/// The address that this socket listens at, to be asked before each injection. A socket that no
+/// longer listens leaves its port to other users.
 pub(super) fn listens_at(listener: &OwnedFd) -> Result<SocketAddrV4, String> {
     let name: Result<SockaddrIn, _> = getsockname(listener.as_raw_fd());
     let (Ok(true), Ok(name)) = (getsockopt(listener, AcceptConn), name) else {

@@ -7,23 +7,23 @@ use isthmus_raw::syn;
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, socket};
 
-/// Bytes captured of a packet at most, more than its headers have.
+/// Most bytes that are captured of a packet, more than its headers have.
 const LONGEST: usize = 2 * syn::MAX_LEN;
 
 pub(super) struct Tap(OwnedFd);
 
 impl Tap {
-    /// Opens it on all interfaces.
+    /// Starts to capture outgoing SYNs on all interfaces.
     pub(super) fn open() -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        // It receives nothing before it is bound, and has its filter by then.
+        // The socket receives nothing before it is bound, and has its filter by then.
         let socket = socket(AddressFamily::Packet, SockType::Datagram, flags, None::<SockProtocol>)?;
         attach(&socket)?;
         bind(&socket)?;
         Ok(Self(socket))
     }
 
-    /// The next packet, from its IP header on.
+    /// The next captured packet, from its IP header on; `None` if there is none yet.
     pub(super) fn next(&self) -> Option<Vec<u8>> {
         let mut packet = vec![0; LONGEST];
         loop {
@@ -46,8 +46,8 @@ impl AsFd for Tap {
     }
 }
 
-/// The filter (BPF, as in tcpdump -d): outgoing, IPv4 without options, TCP, no
-/// fragment, and of FIN, SYN, RST and ACK only SYN.
+/// The filter of the packet socket (BPF, as in tcpdump -d). It takes outgoing IPv4 packets without
+/// options that are TCP and no fragments. Of FIN, SYN, RST and ACK they have only SYN.
 fn filter() -> [libc::sock_filter; 16] {
     use libc::{BPF_ABS, BPF_ALU, BPF_AND, BPF_B, BPF_H, BPF_IND, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD};
     use libc::{BPF_LDX, BPF_MSH, BPF_RET};

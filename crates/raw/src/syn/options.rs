@@ -12,7 +12,7 @@ mod kind {
     pub(super) const TIMESTAMPS: u8 = 8;
 }
 
-/// Options of a SYN.
+/// The TCP options of a SYN that are carried; `None` for an option that it lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Options {
     /// The longest segment that the sender accepts, in bytes (RFC 9293 section
@@ -20,9 +20,9 @@ pub struct Options {
     pub max_segment: Option<u16>,
     /// By how many bits later windows are shifted (RFC 7323 section 2).
     pub window_scale: Option<u8>,
-    /// The sender supports selective acknowledgements (RFC 2018 section 2).
+    /// Whether the sender supports selective acknowledgements (RFC 2018 section 2).
     pub sack_permitted: bool,
-    /// The sender's clock (RFC 7323 section 3).
+    /// The time of the sender's clock (RFC 7323 section 3).
     pub timestamp: Option<u32>,
 }
 

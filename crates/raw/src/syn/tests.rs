@@ -1,4 +1,4 @@
-//! The SYN, against another implementation, and from damaged bytes.
+//! Tests of the SYN against another implementation, and from damaged bytes.
 
 use super::*;
 use proptest::prelude::*;
