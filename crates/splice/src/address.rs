@@ -1,5 +1,5 @@
-//! The address that a service announces if none is configured: the one from which
-//! this machine reaches the broker.
+//! The address that a service announces if none is configured: that from which this machine reaches
+//! the broker.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -10,23 +10,24 @@ use tokio::time::{sleep, timeout};
 
 /// Longest wait for a connection to the broker.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
-/// Pauses between attempts: the first, and the longest.
+/// Pauses between attempts to reach the broker: the first pause, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 
-/// Other machines can't reach the address that was found.
+/// The address that was found is one that other machines can't reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoAddress {
-    /// The address that is listened on.
+    /// The address at which the service listens.
     pub listen: SocketAddr,
     /// The address from which this machine reaches the broker.
     pub towards_broker: IpAddr,
 }
 
-/// The address to announce: the configured one, else a specific one that is listened
-/// on, else the one that faces the broker. Tries until the broker can be reached.
+/// The address to announce: the configured one, if there is one. Otherwise it is the address at
+/// which the service listens. If that is the unspecified address, it is the one from which this
+/// machine reaches the broker. Tries until the broker can be reached.
 ///
 /// # Errors
-/// [`NoAddress`].
+/// [`NoAddress`] if the address that was found is one that other machines can't reach.
 pub async fn of(
     configured: Option<String>,
     listening: SocketAddr,
@@ -56,7 +57,7 @@ async fn find(listening: SocketAddr, broker: &str) -> Result<SocketAddr, NoAddre
     Ok(found)
 }
 
-/// The address from which this machine reaches the broker. It connects, because the
+/// The address from which this machine reaches the broker. It is found by a connection, because the
 /// broker's name may have several addresses, some of them unreachable.
 async fn local_towards(broker: &str) -> io::Result<IpAddr> {
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {CONNECT_DEADLINE:?}"));
@@ -64,7 +65,8 @@ async fn local_towards(broker: &str) -> io::Result<IpAddr> {
     Ok(stream.local_addr()?.ip())
 }
 
-/// The address to announce, if other machines can reach it and it is listened on.
+/// The address to announce; `None` if other machines can't reach it or the service doesn't listen
+/// there.
 fn announced(listening: SocketAddr, local: IpAddr) -> Option<SocketAddr> {
     let local = local.to_canonical();
     let means_something = match local {

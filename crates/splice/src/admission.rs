@@ -30,27 +30,29 @@ pub use crate::intake::{Candidate, Encrypted, Intake, Origin, Outside, Pairs};
 
 /// How often the counters are updated.
 const COUNTING: Duration = Duration::from_secs(5);
-/// Pause after a failed accept: most likely descriptors have run out, and another try
-/// at once would fail, too.
+/// Pause after a failed accept. Most likely descriptors have run out, and another try at once would
+/// fail, too.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Bounds of the connections that unknown peers can open.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Connections that have not shown their whole ticket yet: an honest one takes a
-    /// round trip. See [`Unidentified`].
+    /// Most connections that have not shown their whole ticket yet: an honest client takes a round
+    /// trip. See [`Unidentified`].
     pub handshakes: usize,
     /// How long a connection may take to show its ticket.
     pub handshake_deadline: Duration,
-    /// Bounds of connections that have shown a ticket.
+    /// Bounds of the connections that have shown a ticket.
     pub matching: Bounds,
-    /// Connections spliced at once.
+    /// Most connections that are spliced at once.
     pub spliced: u64,
 }
 
 impl Default for Limits {
-    /// 16,384 handshakes of at most 10 s, 2 KiB each: every rank of a large site may
-    /// connect at once, from one address. And half a million connections, which need
+    /// Limits for a relay or gateway of a large grid.
+    ///
+    /// There are 16,384 handshakes of at most 10 s, 2 KiB each: every rank of a large site may
+    /// connect at once, from one address. There are half a million spliced connections, which need
     /// more descriptors than most systems give.
     fn default() -> Self {
         Self {
@@ -76,7 +78,7 @@ pub async fn serve(
     if let Some(patience) = intake.patience {
         tokio::select! {
             () = &mut shutdown => return,
-            // At the deadline it takes tickets, and refuses them.
+            // From the deadline on, the intake takes tickets without a key, and refuses them.
             _ = tokio::time::timeout(patience, keys.wait_for(Option::is_some)) => {}
         }
     }
@@ -145,9 +147,11 @@ async fn unless_evicted<T>(place: Place, handshake: impl Future<Output = Option<
     place.evicted().run_until_cancelled(handshake).await.flatten()
 }
 
-/// Reads the ticket and not a byte more: the following bytes are the program's. A
-/// client that asks for its outside address receives that and is closed. A reach test
-/// is closed without an answer.
+/// Reads a connection's ticket and not a byte more: the following bytes are the program's. `None`
+/// if the connection is no candidate.
+///
+/// A client that asks for its outside address receives the address and is closed. A reach test is
+/// closed without an answer.
 async fn handshake(
     mut candidate: Candidate,
     deadline: Duration,
@@ -249,7 +253,7 @@ async fn sleep_until(deadline: Option<Instant>) {
     }
 }
 
-/// Both clocks. The monotonic one is tokio's, so that tests can move it.
+/// The time by both clocks. The monotonic one is tokio's, so that tests can move it.
 fn now() -> Now {
     Now { instant: tokio::time::Instant::now().into_std(), unix_seconds: unix_seconds(SystemTime::now()) }
 }

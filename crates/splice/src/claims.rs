@@ -1,5 +1,6 @@
-//! Reach tests that clients have named when they asked for their outside address. A
-//! client thereby shows that the test is its own, and that it has the address.
+//! Reach tests that clients have named when they asked for their outside address.
+//!
+//! A client thereby shows that the test is its own, and that it has the address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,18 +10,19 @@ use std::time::{Duration, Instant};
 use isthmus_net::lock;
 use isthmus_wire::ConnectionId;
 
-/// How long a client has to order the test that it named, and how many tests are
-/// remembered. Beyond that all are dropped; clients name them again.
+/// How long a client has to order the test that it named.
 const KEPT_FOR: Duration = Duration::from_secs(60);
+/// Most reach tests that are remembered. Beyond that all are dropped, and clients name theirs
+/// again.
 const MAX_CLAIMS: usize = 64 * 1024;
 
-/// The named reach tests, and the IP address from which each was named.
+/// The reach tests that clients named, and the IP address from which each was named.
 #[derive(Debug, Default)]
 pub struct Claims(Mutex<HashMap<ConnectionId, (IpAddr, Instant)>>);
 
 impl Claims {
-    /// Notes a client that named this test from this address. The first one counts: who
-    /// has seen the id on the way can't move the test to another address.
+    /// Notes that a client named this test from this address. The first address counts: an
+    /// eavesdropper who has seen the id can't move the test to another address.
     pub fn note(&self, test: ConnectionId, ip: IpAddr, now: Instant) {
         let mut claims = lock(&self.0);
         if claims.len() >= MAX_CLAIMS {

@@ -17,29 +17,29 @@ use crate::reach_tests::ReachTests;
 /// The side from which a connection arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// From any address.
+    /// From outside the site: from any address.
     Outside,
-    /// From within the site.
+    /// From within the gateway's site.
     Inside,
 }
 
 /// A connection that has shown a ticket, or waits for its other side.
 #[derive(Debug)]
 pub struct Candidate {
-    /// The connection.
+    /// The candidate's connection.
     pub stream: TcpStream,
-    /// The address of its other end.
+    /// The address of the connection's other end.
     pub peer: SocketAddr,
-    /// The side from which it arrived.
+    /// The side from which the connection arrived.
     pub origin: Origin,
 }
 
 /// Which two candidates may be spliced, if their tickets match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pairs {
-    /// Any two.
+    /// Any two candidates, as at a relay.
     Any,
-    /// One inside with one outside, so that a gateway carries nothing between two
+    /// A candidate from inside with one from outside. So a gateway carries nothing between two
     /// outside peers.
     InsideWithOutside,
 }
@@ -47,9 +47,9 @@ pub enum Pairs {
 /// Where connections from outside arrive.
 #[derive(Debug)]
 pub enum Outside {
-    /// At a port of its own.
+    /// At a port of the intake's own.
     Own(TcpListener),
-    /// At that of another service of the process, which passes them on.
+    /// At the port of another service of the process, which passes them on.
     Shared(mpsc::Receiver<Passed>),
 }
 
@@ -59,8 +59,9 @@ impl From<TcpListener> for Outside {
     }
 }
 
-/// The next connection from outside. Its place is among the unidentified ones of its port;
-/// `own` are those of a port of its own.
+/// Waits for the next connection from outside. At a port of the intake's own, the connection enters
+/// `own`. Otherwise it has a place among the unidentified connections of the port that passed it
+/// on.
 pub(crate) async fn accept(outside: Option<&mut Outside>, own: &Arc<Unidentified>) -> io::Result<Passed> {
     let passed = match outside {
         Some(Outside::Own(listener)) => {
@@ -79,30 +80,30 @@ pub(crate) async fn accept(outside: Option<&mut Outside>, own: &Arc<Unidentified
 /// The sources of candidates.
 #[derive(Debug)]
 pub struct Intake {
-    /// The port outside; none for a gateway without one.
+    /// Where connections from outside arrive; `None` for a gateway without a port outside.
     pub outside: Option<Outside>,
-    /// Other candidates, with the tickets that they showed.
+    /// Candidates that arrive another way, with the tickets that they showed.
     pub arrivals_rx: mpsc::Receiver<([u8; TICKET_LEN], Candidate)>,
-    /// Which candidates may be spliced.
+    /// Which two candidates may be spliced.
     pub pairs: Pairs,
-    /// The expected reach tests of the port outside.
+    /// The reach tests that the port outside expects.
     pub reach_tests: Arc<ReachTests>,
-    /// Who takes TLS connections to the port outside; none for nobody.
+    /// Takes TLS connections to the port outside; `None` if nothing takes them.
     pub encrypted: Option<Encrypted>,
-    /// How long it waits for the first key of tickets before it takes anything; none where
-    /// tickets are refused at once until then.
+    /// How long the intake waits for the first key of tickets before it takes anything. `None` if
+    /// it takes connections at once, and refuses tickets until the key comes.
     pub patience: Option<Duration>,
 }
 
-/// Takes connections that begin with TLS, until they are verified.
+/// Takes connections that begin with TLS, until their other ends are verified.
 #[derive(Clone)]
 pub struct Encrypted(pub(crate) Arc<dyn Fn(TcpStream) -> Verifying + Send + Sync>);
 
 pub(crate) type Verifying = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 
 impl Encrypted {
-    /// `verify` returns when the other end is verified, or why it isn't. Until then the
-    /// connection counts as one that has shown no ticket.
+    /// Makes this of `verify`, which returns when the other end is verified, or why it isn't. Until
+    /// then the connection counts as one that has shown no ticket.
     pub fn new<F>(verify: impl Fn(TcpStream) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = io::Result<()>> + Send + 'static,
@@ -118,7 +119,8 @@ impl std::fmt::Debug for Encrypted {
 }
 
 impl Intake {
-    /// One port without further rules.
+    /// An intake with a port outside, where any two candidates may be spliced. It has no further
+    /// rules.
     pub fn open(outside: impl Into<Outside>) -> Self {
         Self {
             outside: Some(outside.into()),

@@ -1,4 +1,4 @@
-//! Matches connections by their tickets. Does no I/O and reads no clock.
+//! Matches connections by their tickets. The matcher does no I/O and reads no clock.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -9,15 +9,15 @@ use isthmus_net::unidentified::{BySource, Evicted, Key, Source};
 use isthmus_wire::ticket::{Side, TICKET_LEN, Ticket};
 use isthmus_wire::{ConnectionId, DecodeError};
 
-/// For how long tickets of the former key are still taken after the broker
-/// sent a new one: twice the minute for which a ticket is good.
+/// How long tickets of the former key are still taken after the broker sent a new key. This is
+/// twice the minute for which a ticket is good.
 const KEY_OVERLAP: Duration = Duration::from_secs(120);
 
-/// A moment on both clocks: deadlines are measured on the one that never
-/// jumps, a ticket's expiry is a date.
+/// A moment on both clocks. Deadlines are measured on the clock that never jumps. A ticket's expiry
+/// is a date.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
-    /// The monotonic clock.
+    /// The moment on the monotonic clock.
     pub instant: Instant,
     /// Seconds since 1970-01-01 UTC.
     pub unix_seconds: u64,
@@ -26,20 +26,22 @@ pub struct Now {
 /// Bounds of a [`Matcher`].
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Sides that may wait at once for their other side. Beyond that, the oldest side
-    /// of the source with the most is dropped.
+    /// Most sides that may wait at once for their other side. Beyond that, the oldest side of the
+    /// source with the most sides is dropped.
     pub waiting: usize,
-    /// How long a side waits for the other.
+    /// How long a side waits for the other side.
     pub patience: Duration,
-    /// Connection ids remembered at once, the waiting ones included. A used one
-    /// is remembered until its tickets have expired, which takes a minute: this
-    /// is the number of connections that can be opened per minute.
+    /// Most connection ids that are remembered at once, those of waiting sides included. An id that
+    /// was used is remembered until its tickets have expired, which takes a minute. So this is the
+    /// number of connections that can be opened per minute.
     pub remembered: usize,
 }
 
 impl Default for Bounds {
-    /// 16,384 waiting (a job of 128 nodes with every pair joined at once) for 20 s
-    /// each; a million ids take some 100 MB.
+    /// Bounds for a large job.
+    ///
+    /// 16,384 sides may wait for 20 s each: a job of 128 nodes with every pair joined at once. A
+    /// million ids take some 100 MB.
     fn default() -> Self {
         Self { waiting: 16 * 1024, patience: Duration::from_secs(20), remembered: 1 << 20 }
     }
@@ -48,28 +50,28 @@ impl Default for Bounds {
 /// Why a ticket opens nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Not a ticket at all.
+    /// The bytes are no ticket at all.
     #[error(transparent)]
     Malformed(#[from] DecodeError),
-    /// This service was never attached to its broker.
+    /// The broker has sent no key yet: this service was never attached to it.
     #[error("the broker has sent no ticket key yet")]
     NoKey,
-    /// Forged, or for another relay or gateway.
+    /// The ticket is forged, or for another relay or gateway.
     #[error("the ticket is not signed with this service's key")]
     WrongKey,
-    /// Shown too late, or the clocks of the broker and this machine differ.
+    /// The ticket was shown too late, or the clocks of the broker and this machine differ.
     #[error("the ticket expired {seconds_ago} s ago by this machine's clock")]
     Expired {
-        /// Seconds since it expired.
+        /// Seconds since the ticket expired, by this machine's clock.
         seconds_ago: u64,
     },
-    /// This side's ticket was shown before, or the other side's wait has ended.
+    /// The ticket of this side was shown before, or the other side's wait has ended.
     #[error("the ticket was used before")]
     Used,
-    /// No room for another id.
+    /// There is no room for another connection id.
     #[error("{remembered} connections were opened within a minute already")]
     Full {
-        /// The number of ids.
+        /// The number of connection ids that are remembered.
         remembered: usize,
     },
 }
@@ -88,28 +90,28 @@ impl Refusal {
     }
 }
 
-/// The result of showing a ticket.
+/// What comes of showing a ticket.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Admission<T> {
-    /// Kept until the other side arrives.
+    /// The candidate is kept until the other side arrives.
     Waits {
-        /// The side that was dropped to make room.
+        /// The side that was dropped to make room; `None` if there was room.
         evicted: Option<(ConnectionId, Side, T)>,
     },
-    /// Both sides have arrived.
+    /// Both sides of a connection have arrived.
     Paired {
-        /// Their connection.
+        /// The id of the connection that both tickets are for.
         connection: ConnectionId,
         /// The candidate with the initiator's ticket.
         initiator: T,
         /// The candidate with the acceptor's ticket.
         acceptor: T,
     },
-    /// Refused.
+    /// The ticket was refused.
     Refused {
-        /// The reason.
+        /// Why the ticket was refused.
         reason: Refusal,
-        /// The refused candidate.
+        /// The candidate that showed the ticket.
         candidate: T,
     },
 }
@@ -127,10 +129,10 @@ pub struct Matcher<T> {
     former_key: Option<(Secret, Instant)>,
     connections: HashMap<ConnectionId, State<T>>,
     waiting: BySource<ConnectionId>,
-    /// Deadlines of the waiting sides in the order of arrival, which is that of the
-    /// deadlines. It may have entries of sides that don't wait any more.
+    /// Deadlines of the waiting sides in the order of their arrival, which is also that of the
+    /// deadlines. The list may have entries of sides that don't wait any more.
     deadlines: VecDeque<(Instant, ConnectionId)>,
-    /// Used connections by the second in which their tickets expire.
+    /// Connections whose ids were used, by the second in which their tickets expire.
     used: BTreeSet<(u64, ConnectionId)>,
 }
 
@@ -160,8 +162,8 @@ impl<T> Matcher<T> {
         }
     }
 
-    /// Takes the key that the broker signs tickets with. Tickets of the former key
-    /// stay good for two minutes: some are under way.
+    /// Takes the key with which the broker signs tickets. Tickets of the former key stay good for
+    /// two minutes, because some are under way.
     pub fn set_key(&mut self, key: Secret, now: Now) {
         if self.key.as_ref().is_some_and(|current| current.expose() == key.expose()) {
             return;
@@ -170,7 +172,7 @@ impl<T> Matcher<T> {
         self.key = Some(key);
     }
 
-    /// Takes in a candidate, the source that it came from, and the ticket it showed.
+    /// Takes in a candidate, the source that it came from, and the ticket that it showed.
     pub fn admit(
         &mut self,
         ticket: &[u8; TICKET_LEN],
@@ -228,7 +230,7 @@ impl<T> Matcher<T> {
         let mut gone = Vec::new();
         while let Some((deadline, connection)) = self.deadlines.front().copied() {
             let state = self.connections.get(&connection);
-            // It doesn't wait any more, or a later side waits under the same id.
+            // The side doesn't wait any more, or a later side waits under the same id.
             if !state.is_some_and(|state| state.waits_until(deadline)) {
                 self.deadlines.pop_front();
                 continue;
@@ -243,7 +245,8 @@ impl<T> Matcher<T> {
         gone
     }
 
-    /// Ends the wait of one side. Its connection's tickets are used up.
+    /// Ends the wait of a connection's side, and uses up the connection's tickets. Returns the
+    /// side; `None` if none waits.
     fn give_up(&mut self, connection: ConnectionId) -> Option<(ConnectionId, Side, T)> {
         let state = std::mem::replace(self.connections.get_mut(&connection)?, State::Used);
         let State::Waiting { side, expiry, key, candidate, .. } = state else { return None };
@@ -252,7 +255,8 @@ impl<T> Matcher<T> {
         Some((connection, side, candidate))
     }
 
-    /// The earliest time at which [`expire`](Self::expire) returns a candidate.
+    /// When to call [`expire`](Self::expire) next; `None` if it isn't needed. It may return no
+    /// candidate then, if a side doesn't wait any more.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.front().map(|(deadline, _)| *deadline)
     }

@@ -8,7 +8,7 @@ use super::*;
 const KEY: [u8; 32] = [1; 32];
 const FORMER: [u8; 32] = [2; 32];
 const OTHER: [u8; 32] = [3; 32];
-/// The tests' time begins at this date.
+/// The date at which the tests' time begins, in seconds since 1970-01-01 UTC.
 const EPOCH: u64 = 1_700_000_000;
 
 const BOUNDS: Bounds = Bounds { waiting: 2, patience: Duration::from_secs(20), remembered: 4 };
@@ -23,7 +23,7 @@ fn from(source: u8) -> Source {
     IpAddr::from([192, 0, 2, source]).into()
 }
 
-/// An admission in a few words.
+/// Tells in a few words what came of showing a ticket.
 fn text(admission: Admission<u32>) -> String {
     match admission {
         Admission::Waits { evicted: None } => "waits".into(),
@@ -33,7 +33,7 @@ fn text(admission: Admission<u32>) -> String {
     }
 }
 
-/// One matcher, its candidates numbered in the order in which they come.
+/// A matcher whose candidates are numbered in the order in which they come.
 struct Bench {
     matcher: Matcher<u32>,
     start: Instant,
@@ -67,7 +67,7 @@ enum Step {
 use Side::{Acceptor, Initiator};
 use Step::{Expire, Key, Show};
 
-/// A name, and steps with the second in which each happens.
+/// A case's name, and its steps with the second in which each happens.
 type Case = (&'static str, Vec<(u64, Step)>);
 
 fn check(cases: Vec<Case>) {
@@ -274,9 +274,8 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    /// For every sequence of tickets: no candidate waits beyond the deadline, each
-    /// leaves once, only two sides of one connection are paired, and a ticket works
-    /// once.
+    /// For every sequence of tickets: no candidate waits beyond the deadline, and each leaves once.
+    /// Only two sides of one connection are paired, and a ticket works once.
     #[test]
     fn each_candidate_leaves_once(ops in prop::collection::vec(op(), 1..200)) {
         let mut bench = Bench::new(BOUNDS);

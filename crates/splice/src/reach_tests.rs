@@ -1,4 +1,4 @@
-//! Reach tests of the port outside that are expected.
+//! Reach tests that the port outside expects.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -7,11 +7,11 @@ use isthmus_net::lock;
 use isthmus_wire::ConnectionId;
 use tokio::sync::oneshot;
 
-/// The expected reach tests, by their numbers.
+/// The reach tests that are expected, by their numbers.
 #[derive(Debug, Default)]
 pub struct ReachTests(Mutex<HashMap<ConnectionId, oneshot::Sender<()>>>);
 
-/// One expected reach test. Dropping it ends the expectation.
+/// A reach test that is expected, until this is dropped.
 #[derive(Debug)]
 pub struct ReachTest<'a> {
     reach_tests: &'a ReachTests,
@@ -27,14 +27,14 @@ impl ReachTests {
         ReachTest { reach_tests: self, number, came_rx }
     }
 
-    /// Takes a reach test that arrived; `false` if its number was not expected.
+    /// Takes a reach test that has arrived; `false` if its number was not expected.
     pub fn come(&self, number: ConnectionId) -> bool {
         lock(&self.0).remove(&number).is_some_and(|came_tx| came_tx.send(()).is_ok())
     }
 }
 
 impl ReachTest<'_> {
-    /// Waits until the reach test arrives; for ever if it doesn't.
+    /// Waits until the reach test has arrived, or for ever if it is not expected any more.
     pub async fn came(&mut self) {
         if (&mut self.came_rx).await.is_err() {
             std::future::pending::<()>().await;

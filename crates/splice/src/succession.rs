@@ -1,5 +1,4 @@
-//! Replaces the program of a gateway or relay in place: the spliced pairs go on in the
-//! new program.
+//! Replaces the program of a gateway or relay in place. The spliced pairs go on in the new program.
 
 use std::convert::Infallible;
 use std::io;
@@ -12,7 +11,7 @@ use isthmus_net::upgrade::{CheckError, Hangups, Upgrades, replace};
 use isthmus_wire::upgrade::State;
 use tokio::sync::mpsc;
 
-/// Why a program wasn't replaced. It goes on as it was.
+/// Why a program wasn't replaced. In each case it goes on as it was.
 #[derive(Debug, thiserror::Error)]
 enum NotUpgraded {
     #[error("{0}")]
@@ -25,20 +24,20 @@ enum NotUpgraded {
     Task(#[from] tokio::task::JoinError),
 }
 
-/// How long what takes over waits for the broker's key before it admits anybody. The
-/// tickets of before stay good, and who shows one waits in the listener's queue.
+/// How long a program that has taken over waits for the broker's key before it admits anybody. The
+/// tickets of the former program stay good. Clients that show them wait in the listener's queue.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What [`Intake::patience`](crate::admission::Intake::patience) is to be.
+/// The [`Intake::patience`](crate::admission::Intake::patience) of this process: `None` if it
+/// hasn't taken over.
 pub fn patience(upgrades: &Upgrades) -> Option<Duration> {
     upgrades.took_over().then_some(PATIENCE)
 }
 
-/// Starts the data plane of a service, which carries on what a former program of the
-/// process spliced.
+/// Starts the data plane of a service. It carries on what a former program of the process spliced.
 ///
 /// # Errors
-/// Where descriptors or threads run out, or what was handed over can't be used.
+/// If descriptors or threads run out, or what was handed over can't be used.
 pub fn start_plane(
     workers: Option<NonZeroUsize>,
     upgrades: &Upgrades,
@@ -53,7 +52,8 @@ pub fn start_plane(
     Ok((Arc::new(plane), failure_rx))
 }
 
-/// Replaces the program whenever SIGHUP comes; never returns. If that fails, all goes on.
+/// Replaces the program whenever SIGHUP comes; never returns. If the program can't be replaced, it
+/// goes on as before.
 pub async fn serve(upgrades: Arc<Upgrades>, plane: Arc<Plane>) -> Infallible {
     let Some((_, program, _)) = upgrades.replaceable() else { return std::future::pending().await };
     let path = program.path().display();
@@ -77,18 +77,22 @@ pub async fn serve(upgrades: Arc<Upgrades>, plane: Arc<Plane>) -> Infallible {
     }
 }
 
-/// Returns only with an error.
+/// Checks the new program and puts it in this one's place.
+///
+/// # Errors
+/// If the program can't be replaced. It returns in no other case.
 async fn upgrade(upgrades: &Arc<Upgrades>, plane: &Arc<Plane>) -> Result<Infallible, NotUpgraded> {
     if let Some((_, program, listeners)) = upgrades.replaceable() {
         tracing::info!(program = %program.path().display(), "asked by SIGHUP to upgrade in place");
         program.check(&listeners.addresses()).await?;
     }
-    // Whoever wants to splice waits meanwhile, on threads of the runtime.
+    // Tasks that want to splice wait meanwhile, on threads of the runtime.
     let (upgrades, plane) = (upgrades.clone(), plane.clone());
     Err(tokio::task::spawn_blocking(move || hand_over(&upgrades, &plane)).await?)
 }
 
-/// Returns only if the program can't be replaced; then all goes on.
+/// Hands the pairs and listeners over to the new program, which takes this one's place. Returns
+/// only if that fails; then all goes on as before.
 fn hand_over(upgrades: &Upgrades, plane: &Plane) -> NotUpgraded {
     let Some((service, program, listeners)) = upgrades.replaceable() else {
         return NotUpgraded::Replace(io::ErrorKind::Unsupported.into());
@@ -133,8 +137,8 @@ mod tests {
 
     fn upgrades(directory: &Path, script: &str) -> Arc<Upgrades> {
         let path = directory.join("isthmus");
-        // Not from the file as it was written: while another test forks, its child has that
-        // open, and nobody can run it.
+        // The program is a copy of the file that was written. While another test forks, its child
+        // has the written file open, and nobody can run that.
         std::fs::write(directory.join("text"), format!("#!/bin/sh\n{script}\n")).unwrap();
         let install = ["-m", "755", "text", "isthmus"];
         let installed = std::process::Command::new("install").args(install).current_dir(directory).status();
@@ -143,8 +147,8 @@ mod tests {
         Arc::new(Upgrades::new(Service::Relay, program, None, &[]))
     }
 
-    /// A program that can't take over, or is gone when it is to: a spliced pair and the
-    /// listener go on.
+    /// The new program can't take over, or is gone when it is to. A spliced pair and the listener
+    /// go on.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn all_goes_on_if_the_program_is_not_replaced() {
         let directory = tempfile::tempdir().unwrap();
@@ -159,7 +163,7 @@ mod tests {
             plane.splice(one, other).unwrap();
             for round in 0..3u8 {
                 let Err(error) = upgrade(&upgrades, &plane).await;
-                // The second time it is gone altogether.
+                // The second time the program is gone altogether.
                 let gone = error.to_string().contains("it can't be started: No such file");
                 assert!(error.to_string().contains(want) || round > 0 && gone, "{error}");
                 near.write_all(&[round]).unwrap();

@@ -1,4 +1,4 @@
-//! Intake and data plane over real sockets on loopback.
+//! Tests of intake and data plane over real sockets on loopback.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -22,7 +22,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
-/// Much longer than any test takes: a hang becomes a failure.
+/// How long a test waits before it fails, much longer than any step takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(50);
 
@@ -33,7 +33,7 @@ struct Relay {
     plane: Arc<Plane>,
     keys_tx: watch::Sender<Option<Secret>>,
     reach_tests: Arc<ReachTests>,
-    /// Dropped: the relay ends.
+    /// Ends the relay when it is dropped.
     _stop_tx: oneshot::Sender<()>,
 }
 
@@ -43,7 +43,8 @@ impl Relay {
         Self::start_with(limits, Some(key), None).await
     }
 
-    /// Without a key it makes one up, and has to be sent it.
+    /// Starts a relay. If `key` is `None`, one is made up, and the test has to send it to the
+    /// relay.
     async fn start_with(limits: Limits, key: Option<Secret>, patience: Option<Duration>) -> Self {
         let listener = listen(([127, 0, 0, 1], 0).into()).unwrap();
         let address = listener.local_addr().unwrap();
@@ -66,14 +67,14 @@ impl Relay {
         self.key.seal_ticket(&Ticket { connection, side, expiry_unix_seconds: now + 60 })
     }
 
-    /// Connects and sends these bytes.
+    /// Connects to the relay and sends these bytes.
     async fn send(&self, bytes: &[u8]) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         stream.write_all(bytes).await.unwrap();
         stream
     }
 
-    /// Shows a ticket for one side.
+    /// Connects to the relay and shows a ticket for one side.
     async fn come(&self, connection: ConnectionId, side: Side) -> TcpStream {
         self.send(&self.ticket(connection, side)).await
     }
@@ -96,14 +97,15 @@ impl Relay {
     }
 }
 
-/// The bytes of a stream, and how it ended.
+/// The remaining bytes of a stream, and how it ended.
 async fn rest(stream: &mut TcpStream) -> (Vec<u8>, io::Result<()>) {
     let mut bytes = Vec::new();
     let outcome = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("ends in time");
     (bytes, outcome.map(drop))
 }
 
-/// Refused without a byte: closed, or reset if the relay had not read all.
+/// Asserts that a connection was refused without a byte. It is closed, or reset if the relay had
+/// not read all.
 async fn assert_refused(mut stream: TcpStream, what: &str) {
     let (bytes, outcome) = rest(&mut stream).await;
     assert!(bytes.is_empty(), "{what}");
@@ -112,7 +114,7 @@ async fn assert_refused(mut stream: TcpStream, what: &str) {
     }
 }
 
-/// Bytes that differ everywhere, the same for the same seed (xorshift64).
+/// Bytes that look random and are the same for the same seed (xorshift64).
 fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(2).wrapping_add(0x9e37_79b9_7f4a_7c15);
     (0..length)
@@ -146,7 +148,7 @@ async fn two_sides_are_spliced_in_either_order() {
     relay.until("counted", |totals| totals == Totals { connections: 2, running: 0, bytes: 18 }).await;
 }
 
-/// Those who come before the broker's key wait for it, if that is wanted.
+/// Clients that come before the broker's key wait for it, if the intake has the patience.
 #[tokio::test]
 async fn tickets_wait_for_the_first_key() {
     for patience in [None, Some(PATIENCE)] {
@@ -284,7 +286,7 @@ async fn wrong_tickets_are_refused_at_once() {
     for (what, ticket) in table {
         assert_refused(relay.send(&ticket).await, what).await;
     }
-    // None of them used up the genuine ones.
+    // None of the refused tickets has used up the genuine ones.
     let mut initiator = relay.send(&good).await;
     assert_refused(relay.send(&good).await, "a second time").await;
     let mut acceptor = relay.come(connection, Side::Acceptor).await;
@@ -346,7 +348,7 @@ async fn a_flood_from_one_address_drops_no_slow_client_from_another() {
 async fn a_burst_of_a_thousand_from_one_address_loses_none() {
     isthmus_net::listen::raise_descriptor_limit();
     let relay = Arc::new(Relay::start(Limits::default()).await);
-    // Meanwhile others hold what they can.
+    // Meanwhile other clients hold what they can.
     let mut silent = Vec::new();
     for _ in 0..100 {
         silent.push(relay.send(b"I").await);
@@ -380,7 +382,7 @@ async fn a_receiver_that_does_not_read_holds_the_sender_back() {
     let (mut initiator, mut acceptor) = relay.pair().await;
     let chunk = noise(7, 1 << 20);
     let mut sent = 0;
-    // Until neither the sockets nor the relay take any more.
+    // This ends when neither the sockets nor the relay take any more.
     while let Ok(written) =
         timeout(Duration::from_millis(200), initiator.write(&chunk[sent % chunk.len()..])).await
     {
@@ -408,8 +410,8 @@ async fn small_and_large_messages_take_turns() {
     }
 }
 
-/// A read stops at urgent data, and splice(2) doesn't get past it. Bytes behind it that
-/// came with it cause no event of their own.
+/// A read stops at urgent data, and splice(2) doesn't get past it. Bytes behind that data that came
+/// along with it cause no event of their own.
 #[tokio::test]
 async fn urgent_data_holds_nothing_back() {
     let relay = Relay::start(Limits::default()).await;
