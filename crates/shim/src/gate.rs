@@ -190,7 +190,8 @@ pub(crate) fn duplicate_to(from: Fd, to: Fd, duplicate: impl FnOnce() -> Result<
     result
 }
 
-/// Calls `open`, which gives out a number; again as long as the shim's own are in the way.
+/// Calls `open`, which gives out a number. Calls it again as long as the shim's own numbers are in
+/// the way.
 pub(crate) fn with_room(mut open: impl FnMut() -> c_int) -> c_int {
     // The helper may take the room again, for the next request.
     const TRIES: usize = 50;

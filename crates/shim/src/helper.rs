@@ -317,8 +317,8 @@ pub(crate) fn connected(reply: Reply, socket: Option<OwnedFd>) -> Result<(Reply,
     }
 }
 
-/// Exchanges the placeholder of a pending connect for the socket that the list holds, or for one
-/// whose connect was refused.
+/// Exchanges the placeholder of a pending connect for the socket that the list holds. If the
+/// connect has failed, that is a socket whose connect was refused.
 fn finish(id: u64, outcome: Result<Reply>) {
     if outcome.is_err() {
         refuse(id);
@@ -420,25 +420,27 @@ fn wake_sleepers(old: Fd) {
     }
 }
 
-/// Has the list hold a socket for a connect that is refused, with the error still to be reported.
+/// Has the list hold a socket for a connect that has failed. Its connect is refused, with the error
+/// still to be reported.
 fn refuse(id: u64) {
     /// Pause between looks.
     const LOOK: Duration = Duration::from_millis(1);
     let begun = pending::with(|list| {
         let pending = list.items.get_mut(&id)?;
-        // Where the program has used all its descriptors, the socket needs the request's.
+        // Where the program has used all its descriptors, the socket needs the request's
+        // descriptor.
         pending.ask = Ask::Answered(None);
         let socket = refused_socket(pending.family).ok()?;
         list.hold(id, socket);
         Some(sys::now())
     });
-    // It takes the kernel a moment.
+    // The refusal takes the kernel a moment.
     while begun.is_some_and(|begun| begun.elapsed() < REFUSAL) && !pending::with(|list| list.is_refused(id)) {
         let _ = sys::poll(&mut [], Some(LOOK));
     }
 }
 
-/// A socket that connects to where nothing listens.
+/// A socket that connects to an address where nothing listens.
 fn refused_socket(family: Family) -> Result<OwnedFd> {
     /// Any port will do: nothing listens on a port of that address.
     const PORT: u16 = 1;

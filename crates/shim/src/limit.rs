@@ -22,7 +22,7 @@ const SMALL_SHARE: u64 = 64;
 /// So many requests may always wait, however few descriptors the program may have.
 const LEAST: u64 = 16;
 
-/// Who is beyond the limit.
+/// The threads that are beyond the limit, and the limit that was raised for them.
 static BEYOND: Lock<Beyond> = Lock::new(Beyond { threads: 0, raised: None });
 
 struct Beyond {
@@ -45,8 +45,9 @@ pub(crate) fn or_beyond(mut action: impl FnMut() -> Result<c_int>) -> Result<c_i
     }
 }
 
-/// Calls `action`, which gives `fd` another file, and again with the limit above `fd` if it must
-/// be: the program got the number while the limit was raised, or has lowered the limit since.
+/// Calls `action`, which gives the number `fd` another file. Calls it again with the limit above
+/// `fd` if that is needed. The program may have got the number while the limit was raised, or has
+/// lowered the limit since.
 pub(crate) fn or_above(fd: Fd, mut action: impl FnMut() -> Result<c_int>) -> Result<c_int> {
     let number = u64::try_from(fd).unwrap_or(0);
     match action() {
@@ -62,7 +63,7 @@ pub(crate) fn beyond<R>(action: impl FnOnce() -> R) -> R {
     raised(0, action)
 }
 
-/// The same with a limit of at least `least`.
+/// Calls `action` with the soft limit raised to `least` or more, as far as the hard limit allows.
 fn raised<R>(least: u64, action: impl FnOnce() -> R) -> R {
     BEYOND.with(|beyond| {
         beyond.threads += 1;
@@ -88,7 +89,7 @@ impl Beyond {
     fn lower(&mut self) {
         if let Some(Raised { from, to }) = self.raised.take()
             && let Some(limit) = current()
-            // Unless the program has set another one meanwhile.
+            // The limit stays if the program has set another one meanwhile.
             && limit.rlim_cur == to
         {
             let _ = set(&libc::rlimit { rlim_cur: from, ..limit });
@@ -96,18 +97,18 @@ impl Beyond {
     }
 }
 
-/// Keeps the count consistent over a fork.
+/// Takes the lock on the count before a fork.
 pub(crate) fn before_fork() {
     BEYOND.before_fork(|_| {});
 }
 
-/// Releases the count after a fork.
+/// Releases the lock on the count in the parent after a fork.
 pub(crate) fn after_fork_in_parent() {
     BEYOND.after_fork(|_| {});
 }
 
-/// The threads that were beyond the limit are the parent's; the child has the limit that they
-/// raised.
+/// Releases the lock on the count in the child after a fork, and lowers the limit. The threads that
+/// were beyond it are the parent's. The child has the limit that they raised.
 pub(crate) fn after_fork_in_child() {
     BEYOND.after_fork(|beyond| {
         beyond.threads = 0;
@@ -136,7 +137,8 @@ fn far_beyond(limit: &libc::rlimit) -> u64 {
     limit.rlim_cur.saturating_add(limit.rlim_cur / SHARE).saturating_add(HEADROOM)
 }
 
-/// The soft limit as the program has set it.
+/// The soft limit as the program has set it, even while it is raised. `None` if the kernel doesn't
+/// tell.
 pub(crate) fn of_program() -> Option<u64> {
     let limit = current()?;
     let raised = BEYOND.with(|beyond| beyond.raised);
@@ -164,7 +166,7 @@ mod tests {
     use crate::sys::{self, OwnedFd};
     use std::sync::{Mutex, PoisonError};
 
-    /// The process has one limit.
+    /// Held by tests that change the limit: the process has only one.
     static LIMIT: Mutex<()> = Mutex::new(());
 
     #[test]

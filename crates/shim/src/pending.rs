@@ -57,10 +57,11 @@ pub(crate) enum Ask {
     /// The request is to be sent when the agent has room for it.
     Later(Request),
     Sent(Exchange),
-    /// Answered; the helper is about to put this socket in the program's.
+    /// The reply has come. The helper is about to put this socket in the place of the program's;
+    /// `None` if there is none.
     Answered(Option<Kept>),
-    /// A parent process waits for the same connection and will pass it on. If
-    /// it ends first, this process goes on from where it was.
+    /// A parent process waits for the same connection and will pass it on. If the parent ends
+    /// first, this process goes on with its own request, the second field.
     Parent(Exchange, Box<Ask>),
 }
 
@@ -319,7 +320,7 @@ pub(crate) fn after_fork_in_child() {
             if let Some((_, childs)) = pending.fork_channel.take() {
                 let mut own = std::mem::replace(&mut pending.ask, Ask::Answered(None));
                 if let Ask::Answered(socket) = &mut own {
-                    // The parent passes it on.
+                    // The parent passes the connection on.
                     *socket = None;
                 }
                 pending.ask = Ask::Parent(Exchange::by_proxy(childs), Box::new(own));

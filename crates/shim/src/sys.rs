@@ -239,12 +239,12 @@ pub(crate) fn dup3(from: Fd, to: Fd, flags: c_int) -> Result<c_int> {
     check(unsafe { raw::call!(libc::SYS_dup3, from, to, flags) })
 }
 
-/// dup3(2) to a number that is open, also where it lies above the limit.
+/// Makes an open number stand for another file, by dup3(2). The number may lie above the limit.
 pub(crate) fn replace(from: Fd, open: Fd, flags: c_int) -> Result<c_int> {
     limit::or_above(open, || dup3(from, open, flags))
 }
 
-/// Which open file a descriptor stands for, and of what type it is.
+/// The open file that a descriptor stands for, and its type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) device: u64,
@@ -609,8 +609,8 @@ fn message_header(part: &mut libc::iovec, control: &mut Control, control_len: us
 
 /// Receives a whole message with at most one descriptor, by recvmsg(2).
 pub(crate) fn receive(fd: Fd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>)> {
-    // The kernel drops a descriptor that it finds no number for, and another thread may take
-    // the last one at any moment. One that is only looked at stays in the message.
+    // The kernel drops a descriptor for which it finds no number, and another thread may take the
+    // last number at any moment. A descriptor that is only looked at stays in the message.
     let seen = receive_with(fd, bytes, libc::MSG_PEEK, size_of::<Control>())?;
     if seen.is_cut {
         let received = limit::beyond(|| receive_with(fd, bytes, libc::MSG_WAITALL, size_of::<Control>()))?;
@@ -622,7 +622,7 @@ pub(crate) fn receive(fd: Fd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd
 struct Received {
     len: usize,
     passed: Option<OwnedFd>,
-    /// Whether the message has a descriptor that isn't here.
+    /// Whether the message has a descriptor that isn't in `passed`.
     is_cut: bool,
 }
 

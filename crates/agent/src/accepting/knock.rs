@@ -69,9 +69,11 @@ impl Held {
     }
 }
 
-/// That tokio says so isn't enough: it may be wrong, and is with a socket just accepted. The
-/// kernel is asked by a call that takes nothing away; one that peeks would take a reset, of which
-/// the program is to read.
+/// Whether a socket has data, or its end.
+///
+/// That tokio says so isn't enough: it may be wrong, and is with a socket just accepted. The kernel
+/// is asked by a call that takes nothing away. A call that peeks would take a reset, of which the
+/// program is to read.
 fn poll_readable(stream: &TcpStream, context: &mut Context<'_>) -> Poll<()> {
     while let Poll::Ready(ready) = stream.poll_read_ready(context) {
         let look = || {
@@ -319,7 +321,8 @@ mod tests {
         assert!(lock(&knocks.0).is_empty());
     }
 
-    /// The kernel doesn't know it yet: that says nothing of the program.
+    /// The kernel doesn't have a knock in the listener's queue yet. That says nothing of the
+    /// program.
     #[tokio::test]
     async fn a_knock_at_a_full_queue_is_looked_at_once_it_is_in() {
         let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
@@ -338,7 +341,8 @@ mod tests {
         assert_eq!(knocks.to_look_at(late(), 9)[0].0, knock.from);
     }
 
-    /// A listener that waits for data, longer than any test.
+    /// A listener that accepts a connection only once it has data (`TCP_DEFER_ACCEPT`), and its
+    /// port. It waits longer than any test.
     fn deferring() -> (TcpListener, u16) {
         let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         let seconds: libc::c_int = 600;
@@ -384,7 +388,7 @@ mod tests {
                 "end" => initiator.shutdown().await.unwrap(),
                 _ => SockRef::from(&initiator).set_linger(Some(Duration::ZERO)).unwrap(),
             }
-            // What is left of it goes on, or is reset.
+            // The initiator's socket goes on, or is reset here.
             let initiator = (how != "reset").then_some(initiator);
             let accepted = tokio::time::timeout(DEADLINE * 6, listener.accept()).await;
             let (knock, peer) = accepted.expect("with the data").unwrap();

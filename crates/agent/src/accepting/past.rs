@@ -51,7 +51,8 @@ pub(crate) enum Look {
 pub(crate) struct Watched {
     /// The address of the listener that was knocked at.
     pub to: SocketAddrV4,
-    /// None before the kernel has it: a full queue drops it, and it is sent again.
+    /// When the connection is looked at next; `None` before the kernel has it in the listener's
+    /// queue. A full queue drops the connection, and it is sent again.
     next_look: Option<Instant>,
     was_accepted: bool,
     /// A program has taken the knock past its shim, so the agent carries the connection on it.
@@ -63,7 +64,7 @@ impl Watched {
         Self { to, next_look: None, was_accepted: false, is_past: false }
     }
 
-    /// The kernel has it in the listener's queue.
+    /// Notes that the kernel has the connection in the listener's queue.
     pub(crate) fn queued(&mut self, now: Instant) {
         self.next_look = Some(now + INTERVAL);
     }

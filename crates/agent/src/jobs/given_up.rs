@@ -1,5 +1,6 @@
-//! Why jobs have ended at this node alone: the node that held it there was lost. Once that one
-//! reaches this one again, it asks.
+//! Why jobs have ended at this node alone.
+//!
+//! The node that held the job here was lost. Once that node reaches this one again, it asks.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -7,10 +8,10 @@ use std::sync::Mutex;
 use isthmus_net::lock;
 use isthmus_wire::JobId;
 
-/// Jobs whose reasons are kept, the last ones.
+/// Most jobs whose reasons are kept: the last ones.
 const KEPT: usize = 64;
 
-/// The last jobs that were given up here, and why.
+/// The last jobs that this node has given up, and why.
 #[derive(Debug, Default)]
 pub(crate) struct GivenUp(Mutex<VecDeque<(JobId, String)>>);
 

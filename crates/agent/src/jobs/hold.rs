@@ -351,7 +351,7 @@ async fn ask_gateway(node: &Node, job: &Job) {
     }
 }
 
-/// Ends a job at a node below, which may be behind a cut, or gone.
+/// Ends a job at a node that this one holds. That node may be behind a cut, or gone.
 async fn end(node: &Arc<Node>, job: &Job, host: &Host, limit: Duration) -> proto::EndReply {
     let request = proto::EndRequest { job: job.id.to_string() };
     let ending = async { calls::channel(node, job, host).await?.end(request).await };
@@ -381,7 +381,7 @@ async fn end(node: &Arc<Node>, job: &Job, host: &Host, limit: Duration) -> proto
     }
 }
 
-/// Returns once the node has been behind a cut for `time` of this call.
+/// Returns once the node has been behind a cut for `time`, counted from this call.
 async fn cut_for(node: &Node, host: &Host, time: Duration) {
     /// Pause between looks.
     const LOOK: Duration = Duration::from_millis(100);
@@ -391,7 +391,7 @@ async fn cut_for(node: &Node, host: &Host, time: Duration) {
     }
 }
 
-/// Ends a job here and on the nodes below, in parallel, and adds up the account.
+/// Ends a job here and on the nodes below, in parallel. Returns the account of all of them.
 pub(crate) async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply {
     let lost = {
         // Under one lock: a node that is lost meanwhile is told by one or the other.

@@ -9,7 +9,7 @@
 //! | [`job_directory`] | a job's files |
 //! | `tree` | which node of a job holds which |
 //! | `hold` | holding them |
-//! | `given_up` | why it has ended at this node alone |
+//! | `given_up` | why jobs have ended at this node alone |
 //! | `told` | the head is told of the loss of a node by those that it held |
 //! | `own_site` | whether the head's own site is cut off |
 //! | `stop` | ends all jobs when the agent is stopped |

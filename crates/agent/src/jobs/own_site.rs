@@ -41,8 +41,10 @@ pub(crate) async fn tell_if_cut_off(node: &Arc<Node>, job: &Job, silent: Duratio
     let _ = news_tx.send(Ok(JobNews { kind: Some(job_news::Kind::CutOff(cut_off)) })).await;
 }
 
-/// At another node of the head's site, when nothing has arrived at a node of another site for
-/// too long: whether none is heard, nor the broker. The head may notice later.
+/// Whether the head's site is cut off, as another node of that site judges.
+///
+/// It judges when nothing has arrived for too long at a node of another site. The site is cut off
+/// if no node of another site is heard, nor the broker. The head may notice later.
 pub(crate) async fn is_cut_off_beside_head(
     node: &Arc<Node>,
     job: &Job,
@@ -57,7 +59,8 @@ pub(crate) async fn is_cut_off_beside_head(
     judge(node, others.filter_map(|name| Some((name, node.trunks().are_cut(name)?))), silent).await
 }
 
-/// Whether the own site is cut off, by nodes of others and whether those are silent.
+/// Judges whether the own site is cut off. `others` are nodes of other sites, each with whether it
+/// is silent. `None` if the site isn't cut off.
 async fn judge<'a>(
     node: &Arc<Node>,
     others: impl Iterator<Item = (&'a GridName, bool)>,

@@ -27,8 +27,8 @@ pub(crate) fn incarnation() -> Incarnation {
     Incarnation(bytes)
 }
 
-/// Whether an agent was started after the one at the other end of a trunk, as far as both are
-/// known.
+/// Whether the agent that is known now was started after the one at the other end of a trunk.
+/// `false` if one of the two is unknown.
 fn is_later(known: Option<contact::Incarnation>, of_trunk: Option<Incarnation>) -> bool {
     known.zip(of_trunk).is_some_and(|(known, of_trunk)| known > of_trunk.0)
 }

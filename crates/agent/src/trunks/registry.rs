@@ -16,7 +16,7 @@ use tokio::sync::Mutex as AsyncMutex;
 
 use super::ways::Ways;
 
-/// How long a peer counts as one without trunks.
+/// How long a peer counts as a node without trunks.
 const WITHOUT: Duration = Duration::from_secs(600);
 /// Most trunks that one peer may make: one for each of its agent's processes, and some that are
 /// about to end.
@@ -120,7 +120,8 @@ impl Standing {
         }
     }
 
-    /// Drops the way of a carrier that has ended.
+    /// Drops the way of a carrier that has ended. If it was the last to join, the last one that is
+    /// left takes its place.
     pub(crate) fn forget(&self, carrier: CarrierId) {
         if let Some(way) = lock(&self.ways).ended(carrier) {
             lock(&self.last).way = Some(way);

@@ -1,4 +1,4 @@
-//! How the carriers of a trunk were dialed.
+//! The ways in which the carriers of a trunk were dialed.
 
 use std::collections::HashMap;
 
@@ -6,21 +6,21 @@ use isthmus_trunk::CarrierId;
 
 use super::registry::Way;
 
-/// Carriers of a trunk whose ways are known: as many as it may have at once.
+/// Most carriers of a trunk whose ways are known: as many as a trunk may have at once.
 const CARRIERS: usize = 64;
 
 /// How each carrier of a trunk was dialed, by whichever end.
 #[derive(Debug, Default)]
 pub(super) struct Ways {
     by_carrier: HashMap<CarrierId, Way>,
-    /// That of a carrier which is about to join: it carries before its number is known here.
+    /// The way of a carrier that is about to join: it carries before its number is known here.
     joining: Option<Way>,
-    /// The last carrier that has joined and hasn't ended.
+    /// The last carrier that has joined and hasn't ended; `None` if there is none.
     last: Option<CarrierId>,
 }
 
 impl Ways {
-    /// One that this end has dialed in this way is about to join.
+    /// Notes that a carrier is about to join that this end has dialed in this way.
     pub(super) fn joins(&mut self, way: Option<Way>) {
         self.joining = way;
     }
@@ -33,15 +33,15 @@ impl Ways {
         self.by_carrier.get(&carrier).cloned()
     }
 
-    /// One has joined, and how it was dialed, if that is known.
+    /// Notes that a carrier has joined, and how it was dialed, if that is known.
     pub(super) fn joined(&mut self, carrier: CarrierId, way: Option<Way>) {
         self.joining = None;
         self.last = Some(carrier);
         self.by_carrier.extend(way.map(|way| (carrier, way)));
     }
 
-    /// The other end has told how it has dialed one; whether that is the trunk's last. One that
-    /// is not named is.
+    /// Notes how the other end has dialed a carrier, as it has told. Returns whether that is the
+    /// trunk's last carrier. A carrier that isn't named is taken for the last.
     pub(super) fn told(&mut self, carrier: Option<CarrierId>, way: &Way) -> bool {
         let Some(carrier) = carrier else { return true };
         if self.by_carrier.len() < CARRIERS || self.by_carrier.contains_key(&carrier) {
@@ -50,7 +50,8 @@ impl Ways {
         self.last.is_none_or(|last| last == carrier)
     }
 
-    /// One has ended; how the one was dialed that is the trunk's last instead.
+    /// Notes that a carrier has ended. If it was the trunk's last, returns the way of the carrier
+    /// that is now the last, if that is known.
     pub(super) fn ended(&mut self, carrier: CarrierId) -> Option<Way> {
         self.by_carrier.remove(&carrier);
         if self.last != Some(carrier) {
@@ -82,7 +83,7 @@ mod tests {
         ways.joined(second, Some(punch.clone()));
         assert!(!ways.told(Some(first), &relay));
         assert_eq!((ways.of(first), ways.of(second)), (Some(relay.clone()), Some(punch.clone())));
-        // The last one is another one now.
+        // The trunk's last carrier is another one now.
         assert_eq!(ways.ended(second), Some(relay));
         assert_eq!(ways.ended(first), None);
         assert!(ways.told(Some(second), &punch), "there is none");

@@ -134,7 +134,7 @@ fn outlive(text: &str) -> Result<Duration, String> {
     if read <= DAYS_30 { Ok(read) } else { Err("a job waits for 30 days at most".to_owned()) }
 }
 
-/// Reads how long a start is tried again.
+/// Reads how long a start is tried again: whole seconds, or 0 for one try.
 fn try_for(text: &str) -> Result<Duration, String> {
     const DAY: Duration = Duration::from_secs(24 * 3600);
     let read = zero_or_seconds(text)?;

@@ -127,7 +127,7 @@ pub(super) fn choose(
             found = true;
             match unfit(head, node) {
                 None => add(&job_node(node), &node.name),
-                // Another owner's never comes.
+                // A node of another owner can never take part.
                 Some(_) if is_site || (least.is_some() && may_be_own(head, node)) => {}
                 Some(reason) => return Err(ChoiceError::Unfit { node: node.name.clone(), reason }),
             }
@@ -184,7 +184,7 @@ fn lacking(grid: &Candidates, chosen: &[JobNode]) -> Vec<(String, Reason)> {
     let Some(head) = grid.nodes.iter().find(|node| node.name == grid.own) else { return Vec::new() };
     let is_chosen = |name: &str| chosen.iter().any(|node| node.name == name);
     let mut by_reason: BTreeMap<Reason, Vec<String>> = BTreeMap::new();
-    // Those of others were never meant.
+    // Nodes of other owners were never meant.
     for node in grid.nodes.iter().filter(|node| may_be_own(head, node)) {
         if let Some(reason) = unfit(head, node) {
             by_reason.entry(reason).or_default().push(node.name.clone());
@@ -206,13 +206,13 @@ fn lacking(grid: &Candidates, chosen: &[JobNode]) -> Vec<(String, Reason)> {
     by_reason.into_iter().map(text).collect()
 }
 
-/// Whether a node may have the head's owner. Of one that hasn't attached since the broker started
-/// none is known.
+/// Whether a node may have the head's owner. The owner of a node that hasn't attached since the
+/// broker started is unknown.
 fn may_be_own(head: &Node, node: &Node) -> bool {
     node.owner == head.owner || node.owner.is_empty()
 }
 
-/// Why a node can't take part in a job of this head, if it can't.
+/// Why a node can't take part in a job of this head; `None` if it can.
 fn unfit(head: &Node, node: &Node) -> Option<Reason> {
     let others = "name other nodes with --nodes";
     let reason = |what, remedy| Some(Reason { what, remedy, may_pass: false });

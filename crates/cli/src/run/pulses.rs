@@ -15,7 +15,7 @@ const NAMED: usize = 8;
 #[derive(Debug)]
 pub(super) struct Pulses {
     patience: Duration,
-    /// None before the first.
+    /// How silent the agent is; `None` before its first pulse, and after its news have ended.
     silence: Option<Silence>,
     /// When [`passed`](Self::passed) was last called.
     last: Instant,

@@ -12,7 +12,7 @@ use crate::format::causes;
 use crate::output::one_line;
 use crate::{ask, local};
 
-/// Between two tries.
+/// Pause between two tries.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How messages begin about jobs that aren't started.
 const NOT_STARTED: &str = "not started: ";
@@ -33,7 +33,7 @@ pub(super) struct NotStarted {
 #[derive(Debug)]
 pub(super) struct Tries {
     began: Instant,
-    /// How long after the first one began another follows.
+    /// How long after the first try began another try may follow.
     lasting: Duration,
     is_told: bool,
     /// Whether the user has read that a gateway answers for the broker.
@@ -41,7 +41,7 @@ pub(super) struct Tries {
 }
 
 impl Tries {
-    /// The first one begins; others follow for so long.
+    /// Begins the first try. Others may follow for the time `lasting`.
     pub(super) fn begin(lasting: Duration) -> Self {
         Self { began: Instant::now(), lasting, is_told: false, without_broker_is_told: false }
     }
@@ -69,7 +69,7 @@ impl Tries {
     }
 }
 
-/// Whether another try may have another result.
+/// Whether another try after one that has failed with `error` may have another result.
 fn may_pass(error: &anyhow::Error) -> bool {
     let choice = error.downcast_ref().map(ChoiceError::may_pass);
     let answer = error.downcast_ref().map(|failure: &ask::Failure| failure.may_pass);
@@ -78,7 +78,7 @@ fn may_pass(error: &anyhow::Error) -> bool {
     [choice, answer, agent, start].contains(&Some(true))
 }
 
-/// What the user reads once.
+/// What the user reads, once, of a failure after which another try follows.
 fn word(error: &anyhow::Error, lasting: Duration) -> String {
     let start = error.downcast_ref().map(|start: &NotStarted| start.reasons.clone());
     let text = start.unwrap_or_else(|| causes(error));

@@ -103,8 +103,9 @@ impl List {
         wakers.await_reply(id, exchange.raw())
     }
 
-    /// Reads the reply to one request, if it is there. From then on the list has its socket: the
-    /// program may close all numbers that aren't known as the shim's (`close_range`).
+    /// Reads the reply to the request of a connect; `None` if it isn't there yet. From then on the
+    /// list has the socket that came with it. The program may close all numbers that aren't known
+    /// as the shim's (`close_range`).
     pub(crate) fn collect(&mut self, id: u64) -> Option<Result<Reply>> {
         let pending = self.items.get_mut(&id)?;
         let ask = std::mem::replace(&mut pending.ask, Ask::Answered(None));
@@ -130,7 +131,7 @@ impl List {
         self.await_reply(id).err().map(Err)
     }
 
-    /// Has the list have the socket that a connect is to get.
+    /// Has the list hold the socket that a connect is to get.
     pub(crate) fn hold(&mut self, id: u64, socket: OwnedFd) {
         let Some(pending) = self.items.get_mut(&id) else { return };
         if let Ok(socket) = Kept::new(socket.raised()) {
@@ -139,8 +140,8 @@ impl List {
         }
     }
 
-    /// Whether the socket that a connect is to get was refused. poll reports the error and leaves
-    /// it there.
+    /// Whether the connect of the socket that a connect is to get was refused. poll reports the
+    /// error and leaves it there.
     pub(crate) fn is_refused(&self, id: u64) -> bool {
         let Some(Ask::Answered(Some(socket))) = self.items.get(&id).map(|pending| &pending.ask) else {
             return true;
@@ -149,7 +150,7 @@ impl List {
         sys::poll(&mut fds, Some(Duration::ZERO)).is_ok_and(|ready| ready > 0)
     }
 
-    /// Keeps the connection to the agent that stays, or none.
+    /// Keeps the connection to the agent that stays; with `None`, closes the one that was kept.
     pub(crate) fn stand(&mut self, kept: Option<Kept>) {
         if let Some(kept) = &kept {
             self.numbers.own(kept.raw());

@@ -36,7 +36,7 @@ pub(crate) async fn upwards(node: &Node) -> Result<PacketsReply, Status> {
     let (hole, beyond) = tokio::join!(to_gateway, upstream.packets(UPWARDS));
     let mut reply = match beyond {
         Ok(reply) => reply,
-        // It can't answer for the very hole.
+        // The gateway can't answer because of the very hole that was found.
         Err(_) if hole.is_some() => PacketsReply::default(),
         Err(status) => return Err(status),
     };

@@ -282,8 +282,8 @@ impl Supervisor {
         if byte & FROM_TERMINAL != 0 && self.has(signal) {
             return;
         }
-        // A second SIGTERM has Open MPI's launcher exit at once, without its cleanup. One that was
-        // sent to all of a group before may not have been read here yet.
+        // A second SIGTERM has Open MPI's launcher exit at once, without its cleanup. A SIGTERM
+        // that was sent to all of a group before may not have been read here yet.
         if signal == Signal::SIGTERM {
             self.read_signals();
             if self.has_term() {

@@ -144,7 +144,7 @@ fn jobs_of_fewer_nodes() {
     assert_eq!(got, format!("{}: name other nodes with --nodes, {lower}", wants("2 nodes", 3)));
 }
 
-/// The broker knows its name and no more.
+/// The broker knows the name of such a node, and no more.
 #[test]
 fn a_node_that_has_not_attached_since_the_broker_started() {
     let mut grid = grid();
