@@ -14,11 +14,11 @@ pub const DEFAULT_PORT: u16 = 7720;
 pub struct RelayConfig {
     /// Where to listen for agents.
     pub listen: SocketAddr,
-    /// `HOST:PORT` at which agents of all sites reach the relay. By default the
-    /// address that it listens on, or if that is unspecified, the address from which
-    /// it reaches the broker.
+    /// `HOST:PORT` at which agents of all sites reach the relay. By default, the address is
+    /// `listen`. If `listen` is unspecified, it is the address from which the relay reaches the
+    /// broker.
     pub address: Option<String>,
-    /// Threads of the data plane; without a number, one per core.
+    /// How many threads the data plane has; `None` is one per core.
     pub workers: Option<NonZeroUsize>,
 }
 

@@ -21,15 +21,15 @@ use crate::prober::Prober;
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 /// How often the relay reports its counters, if they have changed.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
-/// Pauses between attempts to attach: the first, and the longest.
+/// Pauses between attempts to attach: the shortest, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
-/// Messages to the broker that may be under way: the first message, one report (the
-/// next one waits for the last) and results of probes.
+/// Messages to the broker that may wait to be sent: the first message, one report of counters, and
+/// results of probes.
 const UP_BOUND: usize = 66;
-/// Results of probes that wait to be sent.
+/// Most results of probes that wait to be sent.
 const PROBES_BOUND: usize = 64;
 
-/// Why there is no attachment.
+/// Why the relay isn't attached to the broker.
 #[derive(Debug, thiserror::Error)]
 enum Lost {
     #[error(transparent)]
@@ -51,7 +51,7 @@ pub(crate) struct Attachment {
 }
 
 impl Attachment {
-    /// Attaches, and again whenever the attachment is lost.
+    /// Attaches, and attaches again whenever the attachment is lost.
     pub(crate) async fn keep(self) {
         let mut pause = PAUSES.0;
         loop {
@@ -73,7 +73,7 @@ impl Attachment {
         }
     }
 
-    /// Attaches and takes the key.
+    /// Attaches and takes the key of tickets from the broker's first message.
     async fn attach(&self) -> Result<Session, Lost> {
         let channel = grpc::connect(self.credentials.upstream(), "broker", &self.credentials).await?;
         let (up_tx, up_rx) = mpsc::channel(UP_BOUND);
@@ -103,7 +103,7 @@ impl Attachment {
         Ok(Session { up_tx, down, probes_tx, probes_rx })
     }
 
-    /// Receives and reports until the attachment is lost.
+    /// Receives the broker's messages and reports the counters until the attachment is lost.
     async fn stay(&self, mut session: Session) -> Lost {
         let mut reported = RelayReport::default();
         let mut ticks = interval(REPORT_INTERVAL);
@@ -189,11 +189,11 @@ impl Attachment {
 }
 
 struct Session {
-    /// relay --AttachUp--> broker
+    /// From the relay to the broker.
     up_tx: mpsc::Sender<AttachUp>,
-    /// relay <--AttachDown-- broker
+    /// From the broker to the relay.
     down: Streaming<AttachDown>,
-    /// prober → this attachment
+    /// From the prober to this attachment, which passes the results on to the broker.
     probes_tx: mpsc::Sender<ProbeReport>,
     probes_rx: mpsc::Receiver<ProbeReport>,
 }

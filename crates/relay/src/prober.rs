@@ -21,15 +21,15 @@ use isthmus_wire::proto::{ProbeOrder, ProbeReport};
 use isthmus_wire::{ConnectionId, hello};
 use tokio::sync::{Semaphore, mpsc};
 
-/// How long a node may take to answer: a SYN and two that the kernel repeats.
+/// How long a node may take to answer: long enough for a SYN that the kernel repeats twice.
 const DEADLINE: Duration = Duration::from_secs(3);
-/// Dials under way at most.
+/// Most dials that are under way at once.
 const AT_ONCE: usize = 64;
-/// How long a port stays prepared, and the most prepared ports at once.
+/// How long a prepared port waits for its dial; at most [`MAX_PREPARED`] ports wait.
 const PREPARED_FOR: Duration = Duration::from_secs(15);
 const MAX_PREPARED: usize = 64;
 
-/// Carries orders out.
+/// Makes the connections of reach tests that the broker orders.
 #[derive(Debug)]
 pub(crate) struct Prober {
     claims: Arc<Claims>,
@@ -68,7 +68,7 @@ impl Prober {
         }
     }
 
-    /// Dials from any port and sends `first`.
+    /// Dials from any port and sends `first`, the message that the dialed party expects.
     async fn dial(&self, to: &Target, gateway: bool, first: &[u8]) -> Outcome {
         let Ok(_permit) = self.running.try_acquire() else { return too_many() };
         let address = match self.allowed(to, gateway).await {
@@ -108,7 +108,7 @@ impl Prober {
         }
     }
 
-    /// The address to dial, if the rules allow it.
+    /// The address to dial; an error is the rule that forbids to dial it.
     async fn allowed(&self, Target { address, nonce }: &Target, gateway: bool) -> Result<SocketAddr, String> {
         let resolving = tokio::time::timeout(DEADLINE, dial::resolve(address)).await;
         let resolved = resolving.map_err(|_| format!("{address} is not resolved in time"))?;

@@ -16,10 +16,10 @@ use crate::config::RelayConfig;
 use crate::control::Attachment;
 use crate::prober::Prober;
 
-/// Why the relay could not run, or not go on.
+/// Why the relay could not start, or why it ended.
 #[derive(Debug, thiserror::Error)]
 pub enum RelayError {
-    /// The port is taken, or not this machine's.
+    /// The port is taken, or the address isn't this machine's.
     #[error(
         "cannot listen on {address}: {cause}; set another `listen` in section [relay] of the configuration. If the \
          grid's broker has that port, it shares it with the relay in its own process (isthmus broker --with-relay), \
@@ -37,18 +37,18 @@ pub enum RelayError {
          at either: set `address = \"HOST:PORT\"` in section [relay] of the configuration"
     )]
     NoAddress {
-        /// The address that it listens on.
+        /// The address that the relay listens on.
         listen: SocketAddr,
-        /// The address from which it reaches the broker.
+        /// The address from which the relay reaches the broker.
         towards_broker: IpAddr,
     },
     /// The credentials are another service's.
     #[error("these are the credentials of {identity}, not of a relay")]
     NotARelay {
-        /// The service.
+        /// The service whose credentials they are.
         identity: String,
     },
-    /// The data plane could not be started or broke.
+    /// The data plane couldn't be started, or failed later.
     #[error("the relay's data plane failed: {0}")]
     Plane(io::Error),
 }
@@ -56,15 +56,16 @@ pub enum RelayError {
 /// How a relay listens.
 #[derive(Debug)]
 pub enum Listens {
-    /// At a port of its own. It begins with what this has of a former program, and is
-    /// replaced by another one through it.
+    /// At a port of the relay's own. The relay takes over the sockets that a former program left in
+    /// the [`Upgrades`]. Through them another program replaces this one.
     Alone(Arc<Upgrades>),
     /// At the port of a broker in the same process, at the same configured address.
     WithBroker(Share),
 }
 
 impl Listens {
-    /// Where connections arrive, the address, and by what the program is replaced.
+    /// The source of connections, the address that the relay listens on, and what replaces the
+    /// program.
     fn begin(self, address: SocketAddr) -> Result<(Outside, SocketAddr, Arc<Upgrades>), RelayError> {
         match self {
             Self::Alone(upgrades) => {
@@ -80,9 +81,8 @@ impl Listens {
     }
 }
 
-/// Runs a relay until `shutdown`, which resets the connections that it carries.
-/// `ready` is called with the address it listens on, once the broker has sent the key
-/// of tickets.
+/// Runs a relay until `shutdown`, which resets the connections that it carries. `ready` is called
+/// with the address that the relay listens on, once the broker has sent the key of tickets.
 ///
 /// # Errors
 /// See [`RelayError`]. An unreachable broker is no error: the relay goes on trying.

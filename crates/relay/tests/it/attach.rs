@@ -56,8 +56,8 @@ async fn a_spliced_connection_outlives_the_broker() {
     broker.stop().await;
 }
 
-/// It is refused by the broker, before and after the broker's restart, and gets no further
-/// connections. What it carries goes on: the ends decide.
+/// The broker refuses a revoked relay, before and after the broker's restart. The relay gets no
+/// further connections. The connections that it carries go on until their ends close them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_revoked_relay_gets_no_further_connections() {
     let directory = tempfile::tempdir().unwrap();

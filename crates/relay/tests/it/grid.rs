@@ -71,7 +71,7 @@ pub(crate) fn start_broker_at(directory: &Path, port: Port) -> Service {
     Service { stop_tx, task }
 }
 
-/// A port of the relay's own.
+/// How a relay listens that has a port of its own.
 pub(crate) fn alone() -> Listens {
     Listens::Alone(Arc::new(Upgrades::none()))
 }
@@ -158,7 +158,7 @@ impl Site {
         site
     }
 
-    /// Waits for a message of some kind; drops others.
+    /// Waits for a message that `wanted` accepts; drops others.
     async fn receive<T>(&mut self, what: &str, wanted: impl Fn(attach_down::Kind) -> Option<T>) -> T {
         let hearing = async {
             loop {
@@ -180,21 +180,21 @@ impl Site {
     }
 }
 
-/// The broker's list of relays.
+/// The broker's list of relays, asked for over `channel`.
 async fn listed(channel: Channel) -> Vec<Relay> {
     let records = Some(list_request::Records::Relays(RelayFilter::default()));
     let request = ListRequest { records, ..ListRequest::default() };
     RegistryClient::new(channel).list(request).await.unwrap().into_inner().relays
 }
 
-/// The same for an administrator, over a connection of its own.
+/// The broker's list of relays, asked for by an administrator over a new connection.
 pub(crate) async fn relays(directory: &Path) -> Vec<Relay> {
     let admin = Credentials::load(&directory.join(ADMIN_DIRECTORY)).unwrap();
     let channel = grpc::connect(admin.upstream(), "broker", &admin).await.unwrap();
     in_time("a list", listed(channel)).await
 }
 
-/// Waits until the broker lists the relay in this state.
+/// Waits until the broker lists a relay that `wanted` accepts.
 pub(crate) async fn until(directory: &Path, what: &str, wanted: impl Fn(&Relay) -> bool) {
     let admin = Credentials::load(&directory.join(ADMIN_DIRECTORY)).unwrap();
     let asking = async {

@@ -17,7 +17,7 @@ use crate::grid::{
     Service, Site, assert_joined, in_time, issue, meet, relays, start_broker_at, start_relay_at, until,
 };
 
-/// A grid whose broker and relay have one port.
+/// A grid whose broker and relay share a port.
 struct Grid {
     directory: TempDir,
     state: State,
@@ -50,7 +50,8 @@ impl Grid {
         relay
     }
 
-    /// Connections of two agents, spliced; the gateways that arrange it use the same port.
+    /// Two agents' connections, spliced by the relay. The sites' gateways use the relay's port,
+    /// too.
     async fn joined(&self) -> (TcpStream, TcpStream) {
         let mut alpha = Site::attach(&self.state, "alpha").await;
         let mut beta = Site::attach(&self.state, "beta").await;
@@ -60,14 +61,14 @@ impl Grid {
         (initiator, acceptor)
     }
 
-    /// A connection from one of the loopback addresses.
+    /// A connection from the loopback address `from`.
     async fn connect(&self, from: [u8; 4]) -> TcpStream {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind((IpAddr::from(from), 0).into()).unwrap();
         in_time("a connection", socket.connect(self.address)).await.unwrap()
     }
 
-    /// The relay says from where it sees a client, whatever else goes on.
+    /// Asserts that the relay tells a client the address from which it sees the client.
     async fn assert_relay_answers(&self, from: [u8; 4]) {
         let mut asking = self.connect(from).await;
         asking.write_all(&reflect::encode_question(None)).await.unwrap();
@@ -76,7 +77,7 @@ impl Grid {
         assert_eq!(reflect::decode_answer(&answer), Ok(asking.local_addr().unwrap()));
     }
 
-    /// The broker goes through a handshake with a gateway, whatever else goes on.
+    /// Asserts that the broker completes a handshake with a gateway.
     async fn assert_broker_answers(&self, from: [u8; 4]) {
         let gateway = issue(&self.state, Role::Gateway, Some("alpha"), None);
         let tls = gateway.client_config(&[ALPN_H2]).unwrap();
@@ -101,7 +102,7 @@ impl Grid {
     }
 }
 
-/// Waits until the other end closes a connection.
+/// Waits until the other end closes the connection.
 async fn until_closed(what: &str, stream: &mut TcpStream) {
     // What was not read when it was closed makes it a reset.
     let _ = in_time(what, stream.read_to_end(&mut Vec::new())).await;
@@ -134,7 +135,7 @@ async fn clients_of_both_get_through_and_strangers_do_not() {
     grid.broker.stop().await;
 }
 
-/// As while it is started anew.
+/// The broker serves on while its relay is away, as during the relay's restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_its_relay_the_broker_serves_and_tickets_find_nobody() {
     let grid = Grid::start().await;
@@ -160,12 +161,12 @@ async fn without_its_relay_the_broker_serves_and_tickets_find_nobody() {
     grid.broker.stop().await;
 }
 
-/// Tests that measure: they run one at a time.
+/// Tests that measure, which run one at a time.
 mod alone {
     use super::*;
 
-    /// Silent ones, tickets and handshakes that are begun and not gone on with, all from one
-    /// address: they end after 10 s at the earliest.
+    /// 900 connections from one address send nothing, the start of a ticket, or the start of a
+    /// handshake. The services end them after 10 s at the earliest.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_flood_from_one_address_delays_no_other() {
         let grid = Grid::start().await;
