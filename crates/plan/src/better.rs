@@ -3,16 +3,16 @@
 use crate::{Dial, Failure, Plan, Route, Step};
 
 impl Plan {
-    /// The steps before the last one of `than`, in their order, without those that have
-    /// failed of late. A step that the plan doesn't have comes behind all. The plan's steps
-    /// are in the order in which they were planned.
+    /// The plan's steps that come before the last of the steps `than`, in the plan's order. Steps
+    /// that have failed of late are left out. A step of `than` that the plan doesn't have counts as
+    /// behind all steps. The plan's steps must be in the order in which they were planned.
     pub fn better(&self, than: &[(Route, Dial)], failures: &[Failure]) -> Vec<Step> {
         let fails = |step: &Step| failures.iter().any(|it| (it.route, it.dial) == (step.route, step.dial));
         let last = than.iter().map(|way| self.place(*way)).max().unwrap_or_default();
         self.steps.iter().take(last).filter(|step| !fails(step)).cloned().collect()
     }
 
-    /// The place of a way among the steps.
+    /// The index of a way among the steps; their number if the plan doesn't have the way.
     pub fn place(&self, way: (Route, Dial)) -> usize {
         let found = self.steps.iter().position(|step| (step.route, step.dial) == way);
         found.unwrap_or(self.steps.len())
@@ -47,7 +47,7 @@ mod tests {
             (&[Reverse, Punch, Relay], &[Relay], &[Reverse], &[Punch]),
             (&[Reverse, Punch, Relay], &[Punch], &[], &[Reverse]),
             (&[Reverse, Punch, Relay], &[Punch, Relay], &[], &[Reverse, Punch]),
-            // It isn't in the plan any more.
+            // The step isn't in the plan any more.
             (&[Punch, Relay], &[Direct], &[], &[Punch, Relay]),
             (&[Punch, Relay], &[], &[], &[]),
             (&[], &[Relay], &[], &[]),

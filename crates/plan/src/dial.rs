@@ -7,7 +7,7 @@ use crate::policy::Choice;
 /// How one socket between two parties is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Dial {
-    /// The initiator connects.
+    /// The initiator connects to the acceptor's own address and port.
     Direct,
     /// The initiator connects to an address and port that the acceptor's
     /// firewall or NAT lets in for its node.
@@ -18,8 +18,8 @@ pub enum Dial {
     /// section 3.5). Each side's NAT or firewall then takes the other's segments
     /// for an answer.
     Punch,
-    /// The initiator connects. The agents carry its SYN past the acceptor's
-    /// firewall (Traversing TCP).
+    /// The initiator connects to the acceptor's own address. The agents carry its SYN past the
+    /// acceptor's firewall (Traversing TCP).
     Traverse,
     /// Both sides dial out to a relay, which splices the two connections.
     Relay,
@@ -28,7 +28,7 @@ pub enum Dial {
 }
 
 impl Choice for Dial {
-    /// Cheapest first; the trunk of two sites stands apart.
+    /// All dials, cheapest first; the trunk of two sites stands apart.
     const ALL: &'static [Self] = &[
         Self::Direct,
         Self::PortRange,

@@ -4,25 +4,25 @@
 
 use std::fmt;
 
-/// Ports that are tried at a relay's host: those of web servers, which are let out most
-/// often, those of agents and gateways, and `OTHERS`.
+/// Ports that are tried at a relay's host: those of web servers, of agents and gateways, and
+/// `OTHERS`. The ports of web servers are let out most often.
 pub const TRIED: [u16; 5] = [80, 443, 7730, 7740, OTHERS];
-/// Stands for all ports that aren't tried; above the kernel's ephemeral ports.
+/// Stands for all ports that aren't tried. The kernel's ephemeral ports are below this port.
 pub(crate) const OTHERS: u16 = 61_001;
 
 /// The ports that a node tried at the host of one relay.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Answers {
-    /// The relay's name.
+    /// The name of the relay.
     pub relay: String,
-    /// Ports that answered.
+    /// Ports from which an answer came; a refusal is an answer.
     pub answered: Vec<u16>,
-    /// Ports that did not.
+    /// Ports from which no answer came.
     pub silent: Vec<u16>,
 }
 
-/// Whether a node's site lets nothing out to a port: it got no answer there, and
-/// others did.
+/// Whether a node's site lets nothing out to a port. That is so if the node got no answer from the
+/// port at any relay's host, and nodes of other sites got one from a host that it tried.
 pub fn drops(own: &[Answers], others: &[Answers], port: u16) -> bool {
     let tried = if TRIED.contains(&port) || port < 1024 { port } else { OTHERS };
     let answered_others =
@@ -31,12 +31,12 @@ pub fn drops(own: &[Answers], others: &[Answers], port: u16) -> bool {
         && own.iter().any(|at| at.silent.contains(&tried) && answered_others(&at.relay))
 }
 
-/// The ports that a site lets out to, as far as measured.
+/// The ports that a site lets its nodes connect to, as far as they were measured.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Egress {
     /// Ports of [`TRIED`] that answered.
     pub let_out: Vec<u16>,
-    /// Ports of [`TRIED`] that answered other sites only.
+    /// Ports of [`TRIED`] that answered only nodes of other sites.
     pub dropped: Vec<u16>,
 }
 
@@ -70,7 +70,7 @@ impl fmt::Display for Egress {
 mod tests {
     use super::*;
 
-    /// "RELAY ANSWERED… / SILENT…", several by commas.
+    /// Answers from "RELAY ANSWERED… / SILENT…", separated by commas.
     fn answers(text: &str) -> Vec<Answers> {
         let ports = |text: &str| text.split_whitespace().map(|port| port.parse().unwrap()).collect();
         let one = |text: &str| {

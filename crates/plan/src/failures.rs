@@ -9,7 +9,7 @@ use crate::{Dial, Failure, Route};
 
 /// First and longest pause before a failed step is tried again in the background.
 pub const RETRY: (Duration, Duration) = (Duration::from_secs(15), Duration::from_secs(240));
-/// When a step is tried again whose failure may have had a cause that is over.
+/// Pause before a step is tried again whose failure may have had a cause that is over.
 const SOON: Duration = Duration::from_secs(3);
 /// How long a failure counts that has not occurred again: longer than the longest
 /// pause plus any step's deadline.
@@ -17,10 +17,10 @@ pub const REMEMBERED: Duration = Duration::from_secs(300);
 /// How long a step is tried again in the background after a connection last
 /// needed it.
 pub(crate) const WANTED: Duration = Duration::from_secs(3600);
-/// Most failures that are kept; one more clears them all.
+/// Most failures that are kept. One failure more clears them all.
 const MAX: usize = 4096;
 
-/// The party that a failure counts for.
+/// The party that a failure counts for: an acceptor, or its whole site.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Towards {
     Node(Ipv4Addr),
@@ -31,7 +31,7 @@ enum Towards {
 #[derive(Debug, Default)]
 pub struct Failures(HashMap<(Towards, Route, Dial), Record>);
 
-/// One failure, which may have occurred several times.
+/// A failure of one step, which may have occurred several times.
 #[derive(Debug)]
 struct Record {
     reason: String,
@@ -44,14 +44,14 @@ struct Record {
     wanted: Instant,
 }
 
-/// A step to be tried again.
+/// A failed step that is to be tried again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Due {
     /// The node to be reached.
     pub node: Ipv4Addr,
-    /// Which parties dialed.
+    /// Which parties are to dial.
     pub route: Route,
-    /// How.
+    /// How the connection is to be opened.
     pub dial: Dial,
 }
 
@@ -73,13 +73,13 @@ impl Failures {
         self.0.insert(key, Record { reason: failure.reason, node, last: now, pause, wanted });
     }
 
-    /// Forgets a failure, because the step has worked.
+    /// Forgets the failure of a step, because the step has worked.
     pub fn clear(&mut self, (node, site): (Ipv4Addr, &str), route: Route, dial: Dial) {
         self.0.remove(&(towards(node, site, route, dial), route, dial));
     }
 
-    /// The network between has been cut and works again: what has failed towards a node says
-    /// nothing of what works now, and is tried again soon.
+    /// Has the failed steps towards a node tried again soon. The network between was cut and works
+    /// again, so former failures say nothing of what works now.
     pub fn hasten(&mut self, (node, site): (Ipv4Addr, &str), now: Instant) {
         for ((towards, ..), record) in &mut self.0 {
             if towards.is((node, site)) {
@@ -88,7 +88,8 @@ impl Failures {
         }
     }
 
-    /// The failures that count for a connection to a node. They stay wanted.
+    /// The failures that count for a connection to a node. Notes that a connection has needed their
+    /// steps.
     pub fn towards(&mut self, (node, site): (Ipv4Addr, &str), now: Instant) -> Vec<Failure> {
         let found = self
             .0
@@ -102,8 +103,8 @@ impl Failures {
             .collect()
     }
 
-    /// The steps to be tried again by now. Drops failures that no longer count or
-    /// are not wanted.
+    /// The steps that are to be tried again by now. Drops failures that are too old, and those
+    /// whose steps no connection has needed for long.
     pub fn due(&mut self, now: Instant) -> Vec<Due> {
         let since = |then| now.saturating_duration_since(then);
         self.0.retain(|_, record| record.counts(now) && since(record.wanted) < WANTED);
@@ -113,7 +114,7 @@ impl Failures {
 }
 
 impl Towards {
-    /// Whether it counts for this node of this site.
+    /// Whether the failure counts for this node of this site.
     fn is(&self, (node, site): (Ipv4Addr, &str)) -> bool {
         match self {
             Self::Node(failed) => *failed == node,

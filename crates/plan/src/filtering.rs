@@ -3,11 +3,10 @@
 
 use std::fmt;
 
-/// Which peers may connect to a port from which the node has connected, or tried
-/// to.
+/// Which peers may connect to a port from which a node has connected, or has tried to connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Filtering {
-    /// Not measured.
+    /// The filtering was not measured, or the measurements don't show it.
     #[default]
     Unknown,
     /// Endpoint-independent filtering, or none: every peer.
@@ -23,7 +22,7 @@ pub enum Filtering {
 }
 
 impl Filtering {
-    /// All variants.
+    /// All kinds of filtering.
     pub const ALL: [Self; 5] = [
         Self::Unknown,
         Self::EndpointIndependent,
@@ -36,12 +35,12 @@ impl Filtering {
 /// What a filter does with a SYN that it doesn't let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Unsolicited {
-    /// Not measured, or every SYN is let in.
+    /// The filter was not measured, or lets every SYN in.
     #[default]
     Unknown,
-    /// It is dropped without an answer.
+    /// The filter drops the SYN without an answer.
     Dropped,
-    /// It is answered by a reset.
+    /// The SYN is answered by a reset.
     Reset,
 }
 
@@ -55,21 +54,21 @@ pub enum Simultaneous {
     OnlyAnswered,
 }
 
-/// Results of SYNs sent to a port from which the node had connected to one relay.
+/// Results of SYNs that were sent to a port from which the node had connected to a relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Observed {
-    /// There is a NAT. A NAT keeps state, however it filters.
+    /// Whether there is a NAT. A NAT keeps state, however it filters.
     pub translated: bool,
-    /// Whether another relay's SYN was let in.
+    /// Whether another relay's SYN was let in; `None` if no other relay tried.
     pub from_other_address: Option<bool>,
-    /// Whether the same relay's SYN from another port was let in.
+    /// Whether a SYN was let in that the relay sent from another port; `None` if it sent none.
     pub from_other_port: Option<bool>,
-    /// The result of a simultaneous open with the same relay.
+    /// What a simultaneous open with the relay showed; `None` if none was tried.
     pub simultaneous: Option<Simultaneous>,
 }
 
 impl Filtering {
-    /// Judges what was observed.
+    /// Concludes the kind of filtering from the results of SYNs.
     pub fn of(observed: &Observed) -> Self {
         match (observed.from_other_address, observed.from_other_port, observed.simultaneous) {
             (Some(true), ..) => Self::EndpointIndependent,

@@ -16,7 +16,7 @@
 use crate::plan::{Judged, Way, attached, lets_in, port_range, some_relay};
 use crate::{Dial, EndFacts, PairFacts, Reason, Route, WayOut};
 
-/// The ways without a relay, in their order.
+/// The ways over gateways without a relay, in the order of the plan.
 pub(crate) fn without_relay(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> [Way; 7] {
     let (i, a, round_trips) = (initiator, acceptor, &pair.round_trips);
     let stands_in = |end| stands_in(end, pair);
@@ -61,7 +61,7 @@ fn nodes_may(pair: &PairFacts) -> bool {
     !pair.forbidden.routes.contains(Route::EndToEnd)
 }
 
-/// Whether a node may dial out itself.
+/// Whether a node may dial out itself; an error is the reason why not.
 pub(crate) fn leaves(end: &EndFacts) -> Result<(), Reason> {
     match end.way_out {
         WayOut::Yes | WayOut::Unknown => Ok(()),
@@ -69,7 +69,7 @@ pub(crate) fn leaves(end: &EndFacts) -> Result<(), Reason> {
     }
 }
 
-/// Whether a node's gateway is to dial out for it.
+/// Whether a node's gateway is to dial out for the node.
 fn stands_in(end: &EndFacts, pair: &PairFacts) -> Result<(), Reason> {
     match end.way_out {
         WayOut::No | WayOut::Unknown => Ok(()),
@@ -78,8 +78,8 @@ fn stands_in(end: &EndFacts, pair: &PairFacts) -> Result<(), Reason> {
     }
 }
 
-/// Whether a site's gateway can be dialed, and has to be. `answered`: the other
-/// site has reached it before.
+/// Whether a site's gateway can be dialed, and must be dialed instead of the node. `answered` says
+/// that the other site has reached the gateway before.
 fn to_gateway(end: &EndFacts, answered: bool, pair: &PairFacts) -> Judged {
     attached(end)?;
     let site = end.site.clone();
@@ -95,7 +95,7 @@ fn to_gateway(end: &EndFacts, answered: bool, pair: &PairFacts) -> Judged {
     }
 }
 
-/// Whether the initiator itself can be dialed, by the acceptor's gateway.
+/// Whether the acceptor's gateway can dial the initiator itself.
 fn back_to_node(initiator: &EndFacts, acceptor: &EndFacts) -> Judged {
     if !is_let_in(initiator) {
         return Err(Reason::LetsNothingIn { site: initiator.site.clone() });
@@ -103,13 +103,14 @@ fn back_to_node(initiator: &EndFacts, acceptor: &EndFacts) -> Judged {
     Ok(Reason::GatewayDials { initiator: initiator.site.clone(), acceptor: acceptor.site.clone() })
 }
 
-/// Whether the acceptor's side can do its part of a reverse.
+/// Whether the acceptor's side can do its part of a reverse dial. `who` judges the party that dials
+/// out.
 fn dials_back(acceptor: &EndFacts, who: Result<(), Reason>, why: Reason) -> Judged {
     attached(acceptor)?;
     who.map(|()| why)
 }
 
-/// Whether a node can be dialed itself.
+/// Whether peers outside can dial the node itself.
 fn is_let_in(end: &EndFacts) -> bool {
     lets_in(end).is_ok() || port_range(end).is_ok()
 }

@@ -63,10 +63,10 @@ pub use reachability::{Reach, Reachability};
 pub use reason::Reason;
 pub use round_trips::RoundTrips;
 
-/// Which parties dial.
+/// Which parties dial on the way between two nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Route {
-    /// Agent to agent.
+    /// The two nodes' agents.
     EndToEnd,
     /// The initiator's agent and the acceptor's gateway, which splices the
     /// connection with that of its node.
@@ -116,19 +116,19 @@ pub enum Inbound {
     Closed,
     /// Connections to every node's agent, unless measurement has shown otherwise.
     Open,
-    /// As measured.
+    /// What measurement has shown, as nothing is declared.
     Auto,
 }
 
-/// Whether a node reaches anything outside its site itself.
+/// Whether a node itself reaches anything outside its site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum WayOut {
-    /// Not tried.
+    /// Whether the node can dial out wasn't tried.
     #[default]
     Unknown,
-    /// It does.
+    /// The node reaches hosts outside its site.
     Yes,
-    /// It reaches its gateway only.
+    /// The node reaches nothing outside but by its gateway.
     No,
 }
 
@@ -158,24 +158,24 @@ pub struct EndFacts {
     pub way_out: WayOut,
     /// Whether the site's gateway has a port for other sites.
     pub gateway_let_in: bool,
-    /// Whether the gateway is reached at that port.
+    /// Whether the site's gateway is reached at its port for other sites.
     pub gateway: Reach,
-    /// Whether its site's gateways keep trunks with those of other sites.
+    /// Whether the site's gateways keep trunks with those of other sites.
     pub site_trunk: bool,
-    /// Whether a node of the other site has connected to a node of this site.
+    /// Whether a node of the other site has connected to a node of this site before.
     pub met: bool,
-    /// Which ports outside have answered the node.
+    /// Which ports outside the site have answered the node.
     pub egress: Vec<Answers>,
-    /// The ports that peers connect to.
+    /// The ports at which peers reach the node and its gateway.
     pub ports: Ports,
 }
 
 /// The ports of a node and its gateway, as far as they are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ports {
-    /// The agent's, as its site sees it.
+    /// The agent's port inside the site.
     pub agent: Option<u16>,
-    /// The one that is let in for the agent from outside.
+    /// The port that the site lets in from outside for the agent.
     pub let_in: Option<u16>,
     /// The outside port of the site's gateway.
     pub gateway: Option<u16>,
@@ -184,42 +184,43 @@ pub struct Ports {
 /// The facts about two sites together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PairFacts {
-    /// Whether data between them goes unencrypted.
+    /// Whether data between the two sites goes unencrypted.
     pub trusted: bool,
-    /// Relays that both can use.
+    /// How many relays both sites can use.
     pub relays: usize,
-    /// Ways that the grid's policy forbids between them.
+    /// Ways that the grid's policy forbids between the two sites.
     pub forbidden: Forbidden,
-    /// Round trips over detours.
+    /// Measured round trips over relays and gateways.
     pub round_trips: RoundTrips,
-    /// Whether the grid's configuration says that connections share trunks, or don't.
+    /// Whether the grid's configuration says that connections share trunks, or that they don't;
+    /// `None` if it says neither.
     pub pin: Option<sharing::Pin>,
     /// What was measured between the two sites.
     pub path: sharing::Path,
 }
 
-/// One way to try.
+/// A way that is tried to reach a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// Which parties dial.
     pub route: Route,
-    /// How.
+    /// How the connection is opened.
     pub dial: Dial,
-    /// Limit for the whole step: the rendezvous, the dial, TLS, and the acceptor's
-    /// answer. Then the next step is tried.
+    /// The time limit for the whole step: the rendezvous, the dial, TLS, and the acceptor's answer.
+    /// After it the next step is tried.
     pub deadline: Duration,
-    /// Why it may work.
+    /// Why the step may work.
     pub reason: Reason,
 }
 
-/// One way that can't work.
+/// A way that can't work, which a plan leaves out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
     /// Which parties would dial.
     pub route: Route,
-    /// How.
+    /// How the connection would be opened.
     pub dial: Dial,
-    /// Why not.
+    /// Why the way can't work.
     pub reason: Reason,
 }
 
@@ -228,13 +229,13 @@ pub struct LeftOut {
 pub struct Failure {
     /// Which parties dialed.
     pub route: Route,
-    /// How.
+    /// How the connection was to be opened.
     pub dial: Dial,
-    /// The error.
+    /// The error of the last attempt.
     pub reason: String,
 }
 
-/// How one node reaches another.
+/// How one node reaches another: what is tried, and what is left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// Steps in the order in which they are tried.
@@ -245,15 +246,15 @@ pub struct Plan {
     pub encrypted: bool,
     /// Whether connections share a trunk of the two agents.
     pub sharing: sharing::Sharing,
-    /// Whether this end takes connections of the other one over the trunk of the two
-    /// sites' gateways. It may have no such step itself.
+    /// Whether this end takes connections of the other end over the trunk of the two sites'
+    /// gateways. That may be so although this end's plan has no step over the trunk.
     pub takes_trunk: bool,
 }
 
 /// Who encrypts the data of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Encryption {
-    /// Nobody.
+    /// Nobody encrypts: the sites trust each other.
     None,
     /// The two nodes' agents.
     Agents,
@@ -262,7 +263,7 @@ pub enum Encryption {
 }
 
 impl Plan {
-    /// Who encrypts the data of a connection by this dial.
+    /// Who encrypts the data of a connection that is opened by `dial`.
     pub fn encryption(&self, dial: Dial) -> Encryption {
         match dial {
             _ if !self.encrypted => Encryption::None,
@@ -278,7 +279,7 @@ impl Plan {
         self.steps.iter().any(|step| step.dial == Dial::Trunk)
     }
 
-    /// Puts steps that failed recently behind the others, in their order. They stay
+    /// Puts steps that failed recently behind the others, each group in its former order. They stay
     /// in the plan: if every step has failed, the first is still the best try.
     pub fn demote(&mut self, failures: &[Failure]) {
         let failure = |step: &Step| failures.iter().find(|f| (f.route, f.dial) == (step.route, step.dial));

@@ -1,25 +1,26 @@
-//! Time limits that grow with the way: at a round trip of seconds, one that was chosen for
-//! shorter ways would end what only takes its time.
+//! Time limits that grow with the way. A limit that was chosen for short ways would end connections
+//! over a round trip of seconds that only take their time.
 
 use std::time::Duration;
 
 /// The limit of a step between sites, over ways of up to half a second: the rendezvous, the
 /// dial, TLS and the introduction together.
 pub const BETWEEN_SITES: Duration = Duration::from_secs(10);
-/// Round trips that what has a limit may take: some eight, and as many again to send lost
-/// segments again, for which TCP waits longer each time (RFC 6298).
+/// How many round trips a step or a part of a step may take. A step needs some eight. As many again
+/// are for segments that are lost and sent again, for which TCP waits longer each time (RFC 6298).
 const ROUND_TRIPS: u32 = 20;
 /// The longest limit that a measured round trip leads to.
 const MOST: Duration = Duration::from_secs(120);
 
-/// A limit, `fixed` over ways of usual length or of unknown length.
+/// The limit for a way with this round trip. It is at least `fixed`, the limit for a way of usual
+/// or unknown length.
 pub fn grown(fixed: Duration, round_trip: Option<Duration>) -> Duration {
     let long = round_trip.unwrap_or_default().saturating_mul(ROUND_TRIPS).min(MOST);
     fixed.max(long)
 }
 
-/// The limit of a part of a step that is `fixed` where the whole step has [`BETWEEN_SITES`]:
-/// it grows as the step's limit has.
+/// The limit for a part of a step whose whole limit is `step`. The part has `fixed` where the whole
+/// step has [`BETWEEN_SITES`], and grows as the step's limit has.
 pub fn part(fixed: Duration, step: Duration) -> Duration {
     fixed.mul_f64(step.div_duration_f64(BETWEEN_SITES).max(1.0))
 }

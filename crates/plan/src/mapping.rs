@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 /// How a node's address and port are translated on the way out of its site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Mapping {
-    /// Not measured.
+    /// The mapping was not measured.
     #[default]
     Unknown,
     /// There is no NAT.
     Untranslated,
-    /// Endpoint-independent mapping: all peers see the same port, so it can be
-    /// sent to others.
+    /// Endpoint-independent mapping: all peers see the same port. So a node can tell its peers the
+    /// port.
     EndpointIndependent,
     /// Address- and port-dependent mapping: each peer sees another port.
     PortDependent,
@@ -21,18 +21,18 @@ pub enum Mapping {
 /// The source address of one connection, at both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sighting {
-    /// At the node.
+    /// The source address that the node sees.
     pub local: SocketAddr,
-    /// As the reflector saw it.
+    /// The source address that the reflector sees.
     pub seen: SocketAddr,
 }
 
 impl Mapping {
-    /// Judges sightings: of one local port at two reflectors, or of two local ports
-    /// at one.
+    /// Concludes the mapping from sightings of one local port at two reflectors, or of two local
+    /// ports at one reflector.
     ///
-    /// A NAT that preserves ports maps them independently of the endpoint, as long
-    /// as no other node has taken them. One reflector can't show more than that.
+    /// A NAT that preserves ports maps them independently of the endpoint, as long as no other node
+    /// has taken them. One reflector can show no more than whether ports are preserved.
     pub fn of(sightings: &[Sighting]) -> Self {
         let [first, second, ..] = sightings else { return Self::Unknown };
         if sightings.iter().all(|sighting| sighting.local == sighting.seen) {
@@ -43,8 +43,8 @@ impl Mapping {
     }
 }
 
-/// Whether the NAT preserves ports, by at least two sightings. The outside port of
-/// a local port can then be predicted before it is used.
+/// Whether the NAT preserves ports; fewer than two sightings don't show it. The outside port of a
+/// local port can then be predicted before the port is used.
 pub fn preserved(sightings: &[Sighting]) -> bool {
     sightings.len() > 1 && sightings.iter().all(|sighting| sighting.local.port() == sighting.seen.port())
 }

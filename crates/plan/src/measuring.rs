@@ -14,51 +14,51 @@ pub(crate) const ROUND_TRIP: Duration = Duration::from_secs(300);
 pub(crate) const SPREAD: Duration = Duration::from_secs(300);
 /// Least time between two measurements of a pair's bandwidth.
 pub const TRANSFER: Duration = Duration::from_secs(24 * 3600);
-/// Pause between two measurements of one site.
+/// Pause between two measurements in which the same site takes part.
 pub(crate) const SITE_PAUSE: Duration = Duration::from_secs(10);
 /// Pause before a pair is measured again whose measurement is incomplete.
 pub const AGAIN: Duration = Duration::from_secs(60);
-/// Limit for one measurement: every step of a plan, and the transfers.
+/// Time limit for one measurement: every step of a plan, and the transfers.
 pub const LIMIT: Duration = Duration::from_secs(60);
-/// Most transfers that begin at once: over one relay they would slow each other.
+/// Most transfers that begin at once. Transfers over the same relay would slow each other.
 pub(crate) const TRANSFERS_AT_ONCE: usize = 2;
 
-/// A site that takes part.
+/// A site that takes part in measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Party {
-    /// A job runs on one of the site's nodes, so nothing is transferred.
+    /// Whether a job runs on one of the site's nodes. Nothing is transferred then.
     pub busy: bool,
-    /// Time since the site's last measurement began; none if there was none.
+    /// Time since the site's last measurement began; `None` if the site was never measured.
     pub last: Option<Duration>,
-    /// That measurement is still under way.
+    /// Whether the site's last measurement is still under way.
     pub measuring: bool,
 }
 
-/// Two sites.
+/// Two sites between which is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pair {
-    /// Their indexes among the parties.
+    /// The indexes of the two sites among the parties.
     pub parties: [usize; 2],
-    /// Time since its last measurement began; none if there was none.
+    /// Time since the pair's last measurement began; `None` if the pair was never measured.
     pub asked: Option<Duration>,
-    /// Time since its bandwidth was measured over the way in use.
+    /// Time since the pair's bandwidth was measured over the way in use; `None` if it wasn't.
     pub transferred: Option<Duration>,
-    /// The last measurement found no connection, or had no result.
+    /// Whether the pair's last measurement found no connection, or had no result.
     pub failed: bool,
-    /// One site may reach the other directly, though a relay couldn't. To be
-    /// measured soon.
+    /// Whether one site may reach the other directly, though a relay couldn't reach it. The pair is
+    /// to be measured soon.
     pub doubt: bool,
-    /// The share of `SPREAD` to add, in 1/256; differs between pairs and from
+    /// The share of `SPREAD` that is added to pauses, in 1/256. It differs between pairs and from
     /// time to time.
     pub chance: u8,
 }
 
-/// A pair to be measured now.
+/// A measurement of a pair that is to begin now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Task {
-    /// Its index among the pairs.
+    /// The pair's index among the pairs.
     pub pair: usize,
-    /// Whether its bandwidth is to be measured, too.
+    /// Whether the pair's bandwidth is to be measured, too.
     pub transfer: bool,
 }
 
@@ -123,7 +123,7 @@ mod tests {
         (text != "-").then(|| Duration::from_secs(text.parse().unwrap()))
     }
 
-    /// "ASKED TRANSFERRED [failed] [late]", in seconds ago.
+    /// A pair from "ASKED TRANSFERRED [failed] [late]", in seconds ago.
     fn pair(parties: [usize; 2], words: &str) -> Pair {
         let mut words = words.split(' ');
         let (asked, transferred) = (seconds(words.next().unwrap()), seconds(words.next().unwrap()));

@@ -7,7 +7,7 @@
 use crate::plan::{lets_in, some_relay};
 use crate::{Dial, EndFacts, PairFacts, Reason, Route, plan};
 
-/// One of the two ends of a connection.
+/// An end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum End {
     /// The node whose program connects.
@@ -16,12 +16,12 @@ pub enum End {
     Acceptor,
 }
 
-/// A party at one end.
+/// A party that acts for one end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Party {
-    /// The node's agent.
+    /// The agent of the end's node.
     Node(End),
-    /// The gateway that stands in for the node.
+    /// The gateway that stands in for the end's node.
     Gateway(End),
 }
 
@@ -32,53 +32,53 @@ pub enum Target {
     Agent(End),
     /// A node's agent, at the address that is let in for it from outside.
     LetIn(End),
-    /// The port that a node connects from, as it is seen from outside.
+    /// The port that a node connects from, as peers outside its site see the port.
     Seen(End),
-    /// A gateway: its inside port for its own node, its outside port for others.
+    /// A gateway: the port inside the site for its own node, the port outside for others.
     Gateway(End),
-    /// A relay.
+    /// A relay that both ends reach.
     Relay,
 }
 
 /// What a party sends first on a connection that it has opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Shown {
-    /// Nothing: the agent there accepts any initiator.
+    /// Nothing, because the agent that is dialed accepts any initiator.
     Nothing,
-    /// The ticket of an end, sealed with the key of the gateway or relay there.
+    /// The ticket of an end, sealed with the key of the gateway or relay that is dialed.
     Ticket(End),
     /// The id of the rendezvous for which the initiator waits.
     Rendezvous,
 }
 
-/// What one party does. A gateway splices the resulting connection with the one
+/// What a party does on a way. A gateway splices the connection that results with the connection
 /// that its node opens to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// It waits for a connection from this party.
+    /// The party waits for a connection from this other party.
     Waits(Party),
-    /// It connects.
+    /// The party connects to a target and sends this first.
     Dials(Target, Shown),
-    /// It takes in the carried SYN of the other node (Traversing TCP).
+    /// The agent takes in the SYN that the other node's agent carries to it (Traversing TCP).
     TakesIn,
 }
 
-/// What each party of a way does; none for a gateway that takes no part.
+/// What each party of a way does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parts {
-    /// The initiator's agent.
+    /// What the initiator's agent does.
     pub initiator: Part,
-    /// The gateway that stands in for the initiator.
+    /// What the gateway does that stands in for the initiator; `None` if no gateway does.
     pub initiators_gateway: Option<Part>,
-    /// The gateway that stands in for the acceptor.
+    /// What the gateway does that stands in for the acceptor; `None` if no gateway does.
     pub acceptors_gateway: Option<Part>,
-    /// The acceptor's agent.
+    /// What the acceptor's agent does.
     pub acceptor: Part,
 }
 
-/// Whether the broker must arrange a connection of this way: another party than those that
-/// dial has to be told of it, or given a ticket. A trunk of two gateways that stands carries
-/// connections without it.
+/// Whether the broker must arrange each connection of this way. It must if a party that doesn't
+/// dial has to be told of the connection, or if a party needs a ticket. A standing trunk of two
+/// gateways carries connections without the broker.
 pub fn needs_broker(way: (Route, Dial)) -> bool {
     match way {
         (Route::EndToEnd | Route::GatewayOut, Dial::Direct | Dial::PortRange)
@@ -87,11 +87,11 @@ pub fn needs_broker(way: (Route, Dial)) -> bool {
     }
 }
 
-/// Decides what each party does on one way between two nodes of different sites.
+/// Decides what each party does on a way between two nodes of different sites.
 ///
 /// # Errors
-/// The reason why the way can't work. A way over gateways must be in the plan. Of
-/// a way end to end this checks only what the broker has to provide.
+/// The reason why the way can't work. A way over gateways must be in the plan. For a way end to
+/// end, only what the broker has to provide is checked.
 pub fn parts(
     (route, dial): (Route, Dial),
     initiator: &EndFacts,
@@ -145,7 +145,7 @@ pub fn parts(
     })
 }
 
-/// Where the other site reaches the initiator.
+/// The address at which the other site reaches the initiator.
 fn let_in_at(initiator: &EndFacts) -> Result<Target, Reason> {
     match lets_in(initiator) {
         Ok(_) => Ok(Target::Agent(End::Initiator)),

@@ -10,13 +10,14 @@ use crate::{
     egress, site_trunk,
 };
 
-/// Within a site there is one step: a long wait delays no other.
+/// Deadline of the step within a site. It is the only step there, so a long wait delays no other.
 const WITHIN_SITE: Duration = Duration::from_secs(20);
-/// Over a trunk that is cut a connection waits as long as a kernel tries to connect
-/// (tcp(7), `tcp_syn_retries`). The gateways bound everything else.
+/// Deadline of the step over the trunk of two sites. Over a trunk that is cut, a connection waits
+/// as long as a kernel tries to connect (tcp(7), `tcp_syn_retries`). The gateways bound everything
+/// else.
 const OVER_TRUNK: Duration = Duration::from_secs(127);
 
-/// Plans how a node reaches another one.
+/// Plans how the initiator's node reaches the acceptor's node.
 pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan {
     if initiator.site == acceptor.site {
         let route = Route::EndToEnd;
@@ -86,8 +87,9 @@ fn deadline(dial: Dial, round_trip: Option<Duration>) -> Duration {
     grown(if dial == Dial::Trunk { OVER_TRUNK } else { BETWEEN_SITES }, round_trip)
 }
 
-/// The site that seems not to let a step out, and the port, none for any. The step
-/// is only put last: another host's port was measured. Gateways are not judged.
+/// The site that seems not to let a step out, and the port that it drops; no port if it drops all
+/// that aren't tried. Such a step is only put last, because the port was measured at another host.
+/// Gateways' dials to agents are not judged.
 fn dropped(step: &Step, initiator: &EndFacts, acceptor: &EndFacts) -> Option<(String, Option<u16>)> {
     let (i, a) = (initiator, acceptor);
     let own_port = |end: &EndFacts| if lets_in(end).is_ok() { end.ports.agent } else { end.ports.let_in };
@@ -108,7 +110,7 @@ fn dropped(step: &Step, initiator: &EndFacts, acceptor: &EndFacts) -> Option<(St
 
 /// Why a way may work, or why it can't.
 pub(crate) type Judged = Result<Reason, Reason>;
-/// One way, and whether it works.
+/// A way, and whether it works.
 pub(crate) type Way = (Route, Dial, Judged);
 
 /// Whether peers outside can connect to a node's agent, by its site's declaration
@@ -134,7 +136,7 @@ pub fn lets_in(end: &EndFacts) -> Result<Reason, Reason> {
     }
 }
 
-/// Whether the site lets in a port for the node.
+/// Whether the site lets in a port for the acceptor's node.
 pub(crate) fn port_range(acceptor: &EndFacts) -> Judged {
     let site = acceptor.site.clone();
     if lets_in(acceptor).is_ok() {
@@ -220,7 +222,7 @@ pub(crate) fn some_relay(pair: &PairFacts) -> Result<(), Reason> {
     if pair.relays == 0 { Err(Reason::NoRelay) } else { Ok(()) }
 }
 
-/// Whether the broker can order the acceptor, or its gateway, to dial out.
+/// Whether the broker can order the acceptor or its gateway to dial out.
 pub(crate) fn attached(acceptor: &EndFacts) -> Result<(), Reason> {
     if acceptor.attached { Ok(()) } else { Err(Reason::Detached { site: acceptor.site.clone() }) }
 }

@@ -6,14 +6,14 @@ use std::str::FromStr;
 
 use crate::{Dial, Route};
 
-/// One of a few alternatives.
+/// A type with a few alternatives, of which a [`Set`] holds some.
 pub trait Choice: Copy + Eq + 'static {
-    /// All variants, eight at most.
+    /// All alternatives, eight at most.
     const ALL: &'static [Self];
 }
 
 impl Choice for Route {
-    /// Shortest first.
+    /// All routes, shortest first.
     const ALL: &'static [Self] = &[Self::EndToEnd, Self::OneGateway, Self::GatewayOut, Self::TwoGateway];
 }
 
@@ -22,15 +22,15 @@ impl Choice for Route {
 pub struct Set<T>(u8, PhantomData<T>);
 
 impl<T: Choice> Set<T> {
-    /// The empty set.
+    /// The set without members.
     pub const NONE: Self = Self(0, PhantomData);
 
-    /// The set of these members.
+    /// The set that has these members.
     pub fn of(members: &[T]) -> Self {
         Self::of_all(|choice| members.contains(&choice))
     }
 
-    /// The set of all others.
+    /// The set of all alternatives but these.
     pub fn all_but(members: &[T]) -> Self {
         Self::of_all(|choice| !members.contains(&choice))
     }
@@ -40,7 +40,7 @@ impl<T: Choice> Set<T> {
         Self(bits.sum(), PhantomData)
     }
 
-    /// The union.
+    /// The union: every member of either set.
     #[must_use]
     pub fn and(self, others: Self) -> Self {
         Self(self.0 | others.0, PhantomData)
@@ -61,23 +61,23 @@ impl<T: Choice> Set<T> {
 /// A dial or a route, as configuration files name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {
-    /// How it is opened.
+    /// The word names how a connection is opened.
     Dial(Dial),
-    /// Who dials.
+    /// The word names which parties dial.
     Route(Route),
 }
 
 /// The ways that are forbidden between two sites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forbidden {
-    /// Forbidden with every route.
+    /// The dials that are forbidden with every route.
     pub dials: Set<Dial>,
-    /// Forbidden with every dial.
+    /// The routes that are forbidden with every dial.
     pub routes: Set<Route>,
 }
 
 impl Forbidden {
-    /// No way is forbidden.
+    /// Forbids no way.
     pub const NOTHING: Self = Self { dials: Set::NONE, routes: Set::NONE };
 
     /// Forbids these dials and these routes.
@@ -86,8 +86,9 @@ impl Forbidden {
         Self { dials: Set::of(&dials), routes: Set::of(&routes) }
     }
 
-    /// Forbids all other dials and all other routes. If only dials are given, every
-    /// route stays allowed, and the reverse. Without a word, all is forbidden.
+    /// Forbids all dials and all routes but these. If only dials are given, every route stays
+    /// allowed. If only routes are given, every dial stays allowed. Without a word, all is
+    /// forbidden.
     pub fn all_but(words: &[Word]) -> Self {
         let (dials, routes) = sorted(words);
         Self {
@@ -96,13 +97,13 @@ impl Forbidden {
         }
     }
 
-    /// The union.
+    /// What either of the two policies forbids.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self { dials: self.dials.and(other.dials), routes: self.routes.and(other.routes) }
     }
 
-    /// Whether a way is forbidden.
+    /// Whether a way is forbidden, by its route or by its dial.
     pub fn contains(self, route: Route, dial: Dial) -> bool {
         self.routes.contains(route) || self.dials.contains(dial)
     }
@@ -119,7 +120,7 @@ fn sorted(words: &[Word]) -> (Vec<Dial>, Vec<Route>) {
     (dials, routes)
 }
 
-/// A word that is neither a dial nor a route.
+/// The error for a word that is neither a dial nor a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownWord(pub String);
 

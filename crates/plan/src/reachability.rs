@@ -3,37 +3,37 @@
 
 use std::fmt;
 
-/// The result of a relay's attempt.
+/// The result of a relay's attempt to reach an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Reachability {
-    /// No relay has tried, or none could.
+    /// No relay has tried, or no relay could try.
     #[default]
     Unknown,
     /// The relay reached the agent.
     Reachable,
-    /// Nothing came back.
+    /// Nothing came back from the agent's address.
     Filtered,
-    /// A reset came back.
+    /// A reset came back from the agent's address.
     Refused,
-    /// Another service answered.
+    /// Another service answered at the agent's address.
     Misdirected,
 }
 
-/// Whether an agent can be reached at one address.
+/// Whether an agent can be reached at an address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Reach {
-    /// The result.
+    /// What the relay's attempt showed.
     pub result: Reachability,
-    /// The address, `HOST:PORT`; empty if none was tried.
+    /// The address that was tried, `HOST:PORT`; empty if none was tried.
     pub address: String,
-    /// The relay that tried.
+    /// The name of the relay that tried.
     pub relay: String,
-    /// The cause, for messages.
+    /// The cause of the result, for messages.
     pub detail: String,
 }
 
 impl Reach {
-    /// Whether an attempt has shown that the agent isn't reached there.
+    /// Whether an attempt has shown that the agent isn't reached at the address.
     pub fn failed(&self) -> bool {
         match self.result {
             Reachability::Unknown | Reachability::Reachable => false,

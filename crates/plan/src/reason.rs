@@ -113,7 +113,7 @@ pub enum Reason {
     NotLetOut { why: Box<Reason>, site: String, port: Option<u16> },
     #[error("{why}, but it failed before: {failure}")]
     FailedBefore { why: Box<Reason>, failure: String },
-    /// From another process, which sent only its text.
+    /// The text of a reason that another process sent.
     #[error("{0}")]
     Received(String),
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Relays whose round trips differ by less than this share, or less than [`TIE`],
-/// count as equal; they take turns, which spreads the load.
+/// Relays count as equal if their round trips differ by less than this share, or by less than
+/// [`TIE`]. Equal relays take turns, which spreads the load.
 const TIE_SHARE: f64 = 0.1;
 /// The error of a measurement on a busy machine.
 const TIE: Duration = Duration::from_millis(1);
@@ -11,12 +11,12 @@ const TIE: Duration = Duration::from_millis(1);
 /// A relay as the two nodes see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Candidate {
-    /// From one node over the relay to the other and back: the sum of both nodes'
-    /// round trips to it, if both are known.
+    /// The round trip from one node over the relay to the other node, as the sum of both nodes'
+    /// round trips to the relay. `None` if either is unknown.
     pub round_trip: Option<Duration>,
-    /// One of the nodes could not reach it at its last attempt.
+    /// Whether one of the nodes could not reach the relay at the node's last attempt.
     pub unreached: bool,
-    /// It has just failed for these nodes.
+    /// Whether the relay has just failed for these nodes.
     pub failed: bool,
 }
 
@@ -35,13 +35,12 @@ pub fn nearest(candidates: &[Candidate]) -> Vec<usize> {
     }
 }
 
-/// Whether a round trip is longer than another one by more than the error of
-/// measurement.
+/// Whether a round trip is longer than `than` by more than the error of measurement.
 pub(crate) fn much_longer(round_trip: Duration, than: Duration) -> bool {
     round_trip > than + TIE.max(than.mul_f64(TIE_SHARE))
 }
 
-/// The indexes of the relays that can be expected to work, near or far.
+/// The indexes of the relays that can be expected to work, whatever their round trips.
 pub fn fit(candidates: &[Candidate]) -> Vec<usize> {
     let bad = |candidate: &Candidate| (candidate.failed, candidate.unreached);
     let least = candidates.iter().map(bad).min();

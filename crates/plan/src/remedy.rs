@@ -1,9 +1,9 @@
-//! What a person can mend, among the reasons why there is no way to another node: such a
-//! reason is worth reading first. Reasons arrive as texts from other processes, so texts
+//! What a person can mend, among the reasons why there is no way to another node. A reason that a
+//! person can mend is worth reading first. Reasons arrive as texts from other processes, so texts
 //! are judged.
 
-/// What the texts of such reasons have, the most telling first: without a relay most ways
-/// are left out; a site without its gateway can't be reached at all.
+/// Words by which the texts of reasons are known that a person can mend, the most telling first.
+/// Without a relay most ways are left out. A site without its gateway can't be reached at all.
 const MENDED_BY_A_PERSON: [&str; 8] = [
     "no relay is attached to the broker",
     "is not attached to the broker",
@@ -15,14 +15,15 @@ const MENDED_BY_A_PERSON: [&str; 8] = [
     "may not send raw packets",
 ];
 
-/// The place of a reason among others: small ones first. None if no person can mend it
-/// within the grid, such as the way of a NAT, or if it isn't known.
+/// The place of a reason among those to be told; the reason with the smallest place comes first.
+/// `None` if the reason isn't known, or if no person can mend it within the grid, such as the way
+/// of a NAT.
 pub fn place(reason: &str) -> Option<usize> {
     MENDED_BY_A_PERSON.iter().position(|words| reason.contains(words))
 }
 
-/// Whether there is no way by the broker's configuration, so that another try has no other
-/// result. Without a relay or a gateway, nobody knows: more ways are left out then.
+/// Whether the broker's configuration alone leaves no way, so that another try has no other result.
+/// If a relay or a gateway is missing, that isn't known: more ways are left out then.
 pub fn is_forbidden(reasons: &str) -> bool {
     let [no_relay, no_gateway, forbidden, ..] = MENDED_BY_A_PERSON;
     reasons.contains(forbidden) && !reasons.contains(no_relay) && !reasons.contains(no_gateway)
@@ -48,7 +49,7 @@ mod tests {
         }
     }
 
-    /// Each text is that of a reason: a reason whose words change must change here.
+    /// Each text must be that of a reason, so a reason whose words change must change here, too.
     #[test]
     fn reasons_that_a_person_can_mend_have_places() {
         let (alpha, beta) = (|| "alpha".to_owned(), || "beta".to_owned());

@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::relays::much_longer;
 use crate::{Dial, Reason, Route, Step};
 
-/// The shortest measured round trips.
+/// The shortest round trips that were measured between two nodes; `None` is not measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RoundTrips {
-    /// From one node over the nearest relay to the other.
+    /// From one node over the nearest relay to the other node.
     pub relay: Option<Duration>,
     /// From the initiator to the outside port of the acceptor's gateway.
     pub to_acceptors_gateway: Option<Duration>,
@@ -40,8 +40,7 @@ impl RoundTrips {
         }
     }
 
-    /// The round trip of one way, from node to node. The time inside a site is
-    /// neglected.
+    /// The round trip of a step's way, from node to node. The time inside a site is neglected.
     fn of(&self, step: &Step) -> Option<Duration> {
         match (step.route, step.dial) {
             (Route::EndToEnd, Dial::Relay) => self.relay,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::PairFacts;
 
-/// What the grid's configuration says of two sites.
+/// What the grid's configuration says of trunks between two sites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Pin {
     /// Connections share trunks, also where data needn't be encrypted.
@@ -19,58 +19,61 @@ pub enum Pin {
 /// What was measured between two sites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Path {
-    /// The round trip.
+    /// The round trip between the sites; `None` if it wasn't measured.
     pub rtt: Option<Duration>,
-    /// Segments that TCP sent again, per million.
+    /// How many of a million segments TCP sent again; `None` if that wasn't measured.
     pub loss_ppm: Option<u32>,
 }
 
-/// From this loss on, connections of their own are much slower than a trunk: with CUBIC
-/// twice at 1,000 per million, and as fast at 100 (docs/papers.md).
+/// The loss, in segments per million, from which on a trunk is much faster than connections with
+/// sockets of their own. With CUBIC, a trunk is twice as fast at 1,000 per million, and as fast at
+/// 100 (docs/papers.md).
 const LOSS_PPM: u32 = 500;
-/// Over a shorter way TCP makes up for losses by itself.
+/// The shortest round trip over which losses count. Over a shorter way TCP makes up for losses by
+/// itself.
 const RTT: Duration = Duration::from_millis(1);
 
 impl Path {
-    /// Whether a trunk is much faster over it than connections of their own: its loss and
-    /// round trip, if so.
+    /// Loss and round trip of a way over which a trunk is much faster than connections with sockets
+    /// of their own. `None` for any other way.
     pub fn lossy(&self) -> Option<(u32, Duration)> {
         self.loss_ppm.zip(self.rtt).filter(|(loss, rtt)| *loss >= LOSS_PPM && *rtt >= RTT)
     }
 }
 
-/// The decision.
+/// Whether the connections of two nodes share a trunk, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sharing {
-    /// Whether there is a trunk.
+    /// Whether the connections share a trunk.
     pub trunk: bool,
-    /// Why.
+    /// Why they share a trunk, or why each has a socket.
     pub reason: Why,
 }
 
 /// Why connections share a trunk or don't.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
-    /// Within a site nothing is between the nodes.
+    /// No trunk: both nodes are in one site, with nothing between them.
     SameSite,
-    /// By the grid's configuration.
+    /// The grid's configuration says so.
     Pinned(Pin),
-    /// It is encrypted once, and outlives cuts.
+    /// A trunk, because data between the sites is encrypted: a trunk encrypts once, and outlives
+    /// cuts.
     Encrypted,
-    /// Loss between the sites, per million, over a round trip.
+    /// A trunk, because of the loss between the sites, per million segments, over this round trip.
     Lossy(u32, Duration),
-    /// The way loses little, or is short, or nothing is known of it.
+    /// No trunk: data isn't encrypted, and the way loses little, or is short, or wasn't measured.
     Plain(Path),
-    /// As another party has said.
+    /// The text of a reason that another party sent.
     Received(String),
 }
 
 impl Sharing {
-    /// Within a site.
+    /// The decision for two nodes of one site.
     pub(crate) const SAME_SITE: Self = Self { trunk: false, reason: Why::SameSite };
 }
 
-/// Decides for two nodes of different sites.
+/// Decides whether connections share a trunk, for two nodes of different sites.
 pub(crate) fn sharing(pair: &PairFacts) -> Sharing {
     let decide = |trunk, reason| Sharing { trunk, reason };
     match (pair.pin, pair.path) {

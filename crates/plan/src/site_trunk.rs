@@ -4,12 +4,13 @@
 use crate::plan::{Judged, Way, attached};
 use crate::{Dial, EndFacts, Forbidden, PairFacts, Reason, Route};
 
-/// The dials by which a gateway gets a carrier to another one, in the order in which it
-/// tries them: to the other one's port outside, from there to its own, over a relay.
+/// The dials by which a gateway gets a carrier to another site's gateway, in the order in which it
+/// tries them. It dials the other gateway's port outside, has the other dial its own, or meets the
+/// other at a relay.
 pub const CARRIERS: [Dial; 3] = [Dial::Direct, Dial::Reverse, Dial::Relay];
 
-/// Whether policy lets carriers between two sites be dialed so. A policy that forbids all
-/// of these dials is about the nodes: the trunk itself is allowed or forbidden by its name.
+/// Whether policy lets carriers between two sites be opened by this dial. A policy that forbids all
+/// of [`CARRIERS`] is about the nodes: the trunk itself is allowed or forbidden by its name.
 pub fn carrier_allowed(dial: Dial, forbidden: Forbidden) -> bool {
     CARRIERS.iter().all(|dial| forbidden.dials.contains(*dial)) || !forbidden.dials.contains(dial)
 }
@@ -19,9 +20,9 @@ pub(crate) fn way(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -
     (Route::TwoGateway, Dial::Trunk, judge(initiator, acceptor, pair))
 }
 
-/// Whether an end takes connections of the other one over the trunk: if either one's plan
-/// to the other has it. Policy may let one of the two gateways alone dial the trunk. Once it
-/// stands, connections go over it both ways.
+/// Whether an end takes connections of the other end over the trunk. It does if the plan of either
+/// end to the other has the trunk. Policy may let only one of the two gateways dial the trunk. Once
+/// the trunk stands, connections go over it both ways.
 pub(crate) fn is_taken(end: &EndFacts, other: &EndFacts, pair: &PairFacts) -> bool {
     let is_forbidden = pair.forbidden.contains(Route::TwoGateway, Dial::Trunk);
     !is_forbidden && (judge(end, other, pair).is_ok() || judge(other, end, pair).is_ok())

@@ -6,7 +6,7 @@ mod reasons;
 use super::*;
 use crate::sharing::Path;
 
-/// An end, in a few words.
+/// An end at `site`, with the facts that `words` name.
 fn end(site: &str, words: &str) -> EndFacts {
     let mut end = EndFacts {
         site: site.to_owned(),
@@ -71,7 +71,7 @@ fn reach(result: Reachability, address: &str, detail: &str) -> Reach {
     Reach { result, address: text(address), relay: text("hub"), detail: text(detail) }
 }
 
-/// The dials, with their route unless that is end-to-end.
+/// The dials of a plan, each with its route unless the route is end-to-end.
 fn dials(plan: &Plan) -> String {
     let way = |step: &Step| match step.route {
         Route::EndToEnd => step.dial.to_string(),

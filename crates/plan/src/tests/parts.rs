@@ -18,7 +18,7 @@ fn target(target: Target) -> &'static str {
     }
 }
 
-/// "dials TARGET SHOWN", "waits for PARTY", "takes in".
+/// A part as "dials TARGET SHOWN", "waits for PARTY" or "takes in".
 fn words(part: Part) -> String {
     let shown = |shown| match shown {
         Shown::Nothing => "",
@@ -34,7 +34,7 @@ fn words(part: Part) -> String {
     }
 }
 
-/// Initiator, its gateway, the acceptor's gateway, acceptor.
+/// The parts of the initiator, its gateway, the acceptor's gateway and the acceptor, as words.
 fn row(initiator: &str, acceptor: &str, way: (Route, Dial), pair: &PairFacts) -> Result<[String; 4], Reason> {
     let found = parts(way, &end("alpha", initiator), &end("beta", acceptor), pair)?;
     let gateway = |part: Option<Part>| part.map(words).unwrap_or_default();
