@@ -19,16 +19,16 @@ use crate::dialer::{Dialer, Found};
 use crate::far_end::{Expected, Unverified, secure};
 use crate::purpose::{Purpose, Security, Unaccepted};
 
-/// After what silence of a TLS handshake the step is taken once more beside it, with shorter
-/// segments: large packets may vanish on the way.
+/// How long a TLS handshake is silent before the step is taken once more beside it, with shorter
+/// segments. Large packets may vanish on the way.
 const HANGS: Duration = Duration::from_secs(3);
-/// Those segments, in bytes: IPv4 packets of 1280 and 540 bytes.
+/// The longest segments of the further tries, in bytes: IPv4 packets of 1280 and 540 bytes.
 const SHORTER: [u16; 2] = [1240, 500];
 
 /// Why a step failed, and whether the next one is tried.
 #[derive(Debug)]
 pub(crate) enum StepError {
-    /// The next step is tried; why this one failed.
+    /// The step failed for this reason; the next step is tried.
     Next(String),
     /// The other party refused the connection.
     Final(Status),
@@ -62,44 +62,44 @@ impl From<Unaccepted> for StepError {
     }
 }
 
-/// An opened connection, and the name of its relay, empty for none.
+/// An opened connection with the name of its relay, which is empty if it has none.
 pub(crate) type Opened<T> = Result<(T, String), StepError>;
 
-/// An attempt to reach one destination.
+/// An attempt to reach a destination by the steps of its plan.
 #[derive(Clone)]
 pub(crate) struct Attempt<'a> {
     pub dialer: &'a Dialer,
     pub found: &'a Found,
     pub options: SocketOptions,
-    /// The job to whose account gateways add its bytes.
+    /// The job to whose account gateways add the connection's bytes; `None` for no job.
     pub job: Option<JobId>,
-    /// Relays and gateways that the broker has named so far. The next request
-    /// asks it for others.
+    /// Relays and gateways that the broker has named so far. The next request asks the broker for
+    /// others.
     pub named: Vec<String>,
-    /// The longest segment of the connection that was opened last, if not as each kernel has it.
+    /// The longest segment of the connection that was opened last, in bytes; `None` if each kernel
+    /// chooses it.
     pub segment: Option<u16>,
-    /// The current step's.
+    /// When the current step ends.
     pub deadline: Deadline,
-    /// The current step leads to a port that the other party's agent hasn't signed.
+    /// Whether the current step leads to an address that the other party's agent hasn't signed.
     pub unsigned: bool,
 }
 
 impl<'a> Attempt<'a> {
-    /// An attempt without a step so far.
+    /// An attempt that has taken no step so far.
     pub(crate) fn new(dialer: &'a Dialer, found: &'a Found, options: SocketOptions) -> Self {
         let deadline = Deadline::within(Duration::ZERO);
         let (named, segment, unsigned) = (Vec::new(), None, false);
         Self { dialer, found, options, job: None, named, segment, deadline, unsigned }
     }
 
-    /// The deadline of a part of the current step, which is `usual` where the step has the
-    /// limit of ways of usual length.
+    /// The deadline of a part of the current step. The part has `usual` where the step has the
+    /// limit of ways of usual length, and grows with the step's limit.
     pub(crate) fn part(&self, usual: Duration) -> Deadline {
         self.deadline.part(limits::part(usual, self.deadline.limit()))
     }
 
-    /// Takes one step: opens a connection and introduces it. All of it ends by
-    /// the step's deadline.
+    /// Takes a step: opens a connection and introduces it. All of that ends by the step's deadline.
     pub(crate) async fn step(&mut self, step: &Step, purpose: &mut Purpose<'_>) -> Opened<Carrier> {
         let (mut carrier, relay) = tokio::select! {
             opened = self.open(step, purpose.security, purpose.owner) => opened?,
@@ -115,7 +115,8 @@ impl<'a> Attempt<'a> {
         Ok((carrier, relay))
     }
 
-    /// Opens a connection to the other party, of this owner, without the introduction.
+    /// Opens a connection to the other party, without the introduction. The other party's owner
+    /// must be `owner`.
     pub(crate) async fn open(
         &mut self,
         step: &Step,
@@ -142,7 +143,7 @@ impl<'a> Attempt<'a> {
         Ok((carrier, relay))
     }
 
-    /// Refuses a connection that must not be encrypted and leads where another party says.
+    /// Refuses to open a connection that must not be encrypted and leads to an unsigned address.
     fn check_raw(&self, security: Security<'_>) -> Result<(), StepError> {
         if self.unsigned && matches!(security, Security::Raw) {
             let name = &self.found.name;
@@ -152,8 +153,8 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// Makes the TLS handshake of a step. While it hangs, the step is taken anew with shorter
-    /// segments, and the first that is made counts.
+    /// Makes the TLS handshake of a step. While the handshake hangs, the step is taken anew with
+    /// shorter segments. The handshake that is done first counts.
     async fn shake(
         &mut self,
         step: &Step,
@@ -176,7 +177,8 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// The whole step with shorter and shorter segments; never returns if none helps.
+    /// Takes the whole step with shorter and shorter segments; never returns if none helps. Returns
+    /// the longest segment that helped, in bytes.
     async fn with_shorter(
         mut self,
         step: &Step,
@@ -203,8 +205,8 @@ impl<'a> Attempt<'a> {
         std::future::pending().await
     }
 
-    /// Asks the broker for a rendezvous with the destination. Keeps the names of
-    /// the relay and the gateways in its reply: the next try asks for others.
+    /// Asks the broker for a rendezvous with the destination. Keeps the names of the relay and the
+    /// gateways in the broker's reply: the next try asks for others.
     pub(crate) async fn rendezvous(&mut self, way: Way) -> Result<ReplyWay, StepError> {
         let wanted = (way, self.options.segment);
         let arranging = self.dialer.control.rendezvous(self.found.destination, wanted, self.deadline).await;
@@ -252,11 +254,11 @@ pub(crate) fn unexpected() -> StepError {
     StepError::Next("the broker's reply is for another way than the request".to_owned())
 }
 
-/// Resolves the address of another site's service. The other site chose it, so it
-/// must be neither this host's nor have a port of system services.
+/// Resolves the address of another site's service. The other site chose it, so the address must not
+/// be this host's, nor have a port of system services.
 ///
 /// # Errors
-/// If it has no address, or [`callback::check_service`] refuses it.
+/// If the service has no address, or [`callback::check_service`] refuses it.
 pub async fn service_address(address: &str) -> Result<SocketAddr, String> {
     let address = resolve(address).await.map_err(|error| error.to_string())?;
     callback::check_service(address).map_err(|error| error.to_string())?;

@@ -9,12 +9,13 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// Protocol name (ALPN, RFC 7301) of one program's connection inside TLS.
+/// Protocol name (ALPN, RFC 7301) of a connection inside TLS that belongs to a single connection of
+/// a program.
 pub const STREAM_PROTOCOL: &[u8] = b"isthmus-stream/1";
-/// Protocol name of gRPC.
+/// Protocol name (ALPN) of gRPC.
 pub const GRPC_PROTOCOL: &[u8] = b"h2";
 
-/// Protocol name of a measurement.
+/// Protocol name (ALPN) of a measurement.
 pub const MEASURE_PROTOCOL: &[u8] = b"isthmus-measure/1";
 
 /// Has the kernel send signs of life on a connection while it is idle, so that NATs keep
@@ -24,9 +25,9 @@ pub fn keep_alive(stream: &TcpStream) {
     let _ = keepalive::set(stream);
 }
 
-/// Has a connection that is dropped be reset, until it has proved to work. By an orderly end
-/// a gateway or relay learns only that nothing more comes from this side: where the other
-/// way is dead, it keeps both connections until TCP gives up.
+/// Sets whether a connection is reset when it is dropped. It must be until it has proved to work.
+/// An orderly end tells a gateway or relay only that nothing more comes from this side. If the
+/// other way is dead, the gateway or relay keeps both connections until TCP gives up.
 pub fn reset_if_dropped(stream: &TcpStream, is: bool) {
     // It fails if the socket is gone already.
     let _ = SockRef::from(stream).set_linger(is.then_some(Duration::ZERO));
@@ -37,7 +38,7 @@ pub fn reset_if_dropped(stream: &TcpStream, is: bool) {
 pub enum Carrier {
     /// The socket itself, which is passed to the program.
     Raw(TcpStream),
-    /// TLS between the agents, which carry the program's bytes.
+    /// TLS between the agents, which carry the program's bytes over it.
     Tls(Box<Secured>),
 }
 
@@ -45,7 +46,7 @@ impl Carrier {
     /// Writes all of a small message.
     ///
     /// # Errors
-    /// As the socket's.
+    /// If the socket's write fails.
     pub async fn send(&mut self, message: &[u8]) -> io::Result<()> {
         match self {
             Self::Raw(stream) => stream.write_all(message).await,
@@ -59,7 +60,7 @@ impl Carrier {
     /// Reads a small message whole, and nothing beyond it.
     ///
     /// # Errors
-    /// As the socket's; `UnexpectedEof` if it ended before.
+    /// If the socket's read fails; `UnexpectedEof` if the connection ended before the message did.
     pub async fn receive<const N: usize>(&mut self) -> io::Result<[u8; N]> {
         let mut message = [0; N];
         match self {
@@ -74,7 +75,7 @@ impl Carrier {
         isthmus_net::dial::ends(self.socket())
     }
 
-    /// The socket under it.
+    /// The socket that the carrier uses.
     pub(crate) fn socket(&self) -> &TcpStream {
         match self {
             Self::Raw(stream) => stream,

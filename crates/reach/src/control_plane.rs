@@ -14,10 +14,10 @@ use tonic::Status;
 /// gateway, a gateway can over its own connection.
 #[tonic::async_trait]
 pub trait ControlPlane: fmt::Debug + Send + Sync {
-    /// This party's site.
+    /// The name of this party's site.
     fn site(&self) -> &str;
 
-    /// Waits until this party is attached.
+    /// Waits until this party is attached to the broker, directly or over its gateway.
     async fn attached(&self);
 
     /// A node's contact and the plan for it, which may come from a cache.
@@ -29,8 +29,8 @@ pub trait ControlPlane: fmt::Debug + Send + Sync {
     /// Drops a node's contact from the cache.
     fn forget(&self, node: Ipv4Addr);
 
-    /// Asks the broker for a rendezvous with a node. `segment`: the longest segment of all
-    /// connections for it, in bytes, if not as each kernel has it.
+    /// Asks the broker for a rendezvous with a node. The request's second part is the longest
+    /// segment of its connections, in bytes; `None` lets each kernel choose.
     ///
     /// # Errors
     /// The broker's status; `UNAVAILABLE` if it can't be reached by the deadline.
@@ -41,8 +41,8 @@ pub trait ControlPlane: fmt::Debug + Send + Sync {
         deadline: Deadline,
     ) -> Result<Reply, Status>;
 
-    /// Asks the broker to have a relay dial this party. The implementation fills
-    /// in the initiator.
+    /// Asks the broker to have a relay dial this party. The implementation fills in the request's
+    /// initiator.
     ///
     /// # Errors
     /// The broker's status; `UNAVAILABLE` if it can't be reached by the deadline.
@@ -55,14 +55,14 @@ pub trait ControlPlane: fmt::Debug + Send + Sync {
     /// Sends the broker a message, as soon as this party is attached.
     async fn send(&self, kind: attach_up::Kind);
 
-    /// The latest directory that this party received: relays that are up, and
-    /// other sites' gateways with a port outside. Sends no request.
+    /// The latest directory that this party received: relays that are up, and other sites' gateways
+    /// with a port outside. Sends no request.
     ///
     /// # Errors
-    /// `UNAVAILABLE` as long as none was received.
+    /// `UNAVAILABLE` as long as no directory was received.
     async fn directory(&self) -> Result<proto::Directory, Status>;
 
-    /// Where relays may be, as the gateway has told last.
+    /// Where relays may be, as the gateway has said last.
     fn relay_places(&self) -> RelayPlaces;
 
     /// Waits until the directory differs from `known`.

@@ -27,34 +27,35 @@ const LOOKUP: Duration = Duration::from_secs(15);
 /// A connection to another party.
 #[derive(Debug)]
 pub struct Reached {
-    /// The connection.
+    /// The connection itself, raw or encrypted.
     pub carrier: Carrier,
     /// Which parties dialed.
     pub route: proto::Route,
-    /// How it was opened.
+    /// How the connection was opened.
     pub dial: proto::Dial,
-    /// Over which relay, empty for none.
+    /// The name of the relay that splices the connection; empty if there is none.
     pub relay: String,
     /// The other node's grid name.
     pub node: GridName,
-    /// Its longest segment, in bytes, if not as each kernel has it.
+    /// The connection's longest segment, in bytes; `None` if each kernel chooses it.
     pub segment: Option<u16>,
-    /// From the lookup until the connection stood.
+    /// Time from the lookup until the connection stood.
     pub setup: Duration,
-    /// Ways that failed before, each with its reason.
+    /// Ways that failed before this one worked, each with its reason.
     pub failures: Vec<String>,
 }
 
 /// Why there is no connection.
 #[derive(Debug)]
 pub enum ReachError {
-    /// The other party was reached and refused.
+    /// The other party was reached, and refused with this status.
     Answered(Status),
     /// The lookup failed: the grid has no such node, or there was no answer.
     Unknown(String),
-    /// No step of the plan worked: the reasons, what a person can mend first.
+    /// No step of the plan worked. The reasons come in the order in which they are worth reading:
+    /// what a person can mend first.
     NoWay(Vec<String>),
-    /// The initiator gave it up before the introduction was sent.
+    /// The initiator gave the connection up before the introduction was sent.
     GivenUp,
     /// The other party belongs to another user; the reason names both.
     OtherOwner(String),
@@ -75,35 +76,35 @@ impl fmt::Display for ReachError {
 /// Opens connections to other agents.
 #[derive(Debug, Clone)]
 pub struct Dialer {
-    /// Contacts and plans.
+    /// Where contacts and plans come from.
     pub control: Arc<dyn ControlPlane>,
-    /// Where this party listens, `HOST:PORT`.
+    /// The address at which this party listens, `HOST:PORT`.
     pub address: String,
-    /// Connections that this node waits for.
+    /// The connections that this node waits for.
     pub rendezvous: Arc<PendingRendezvous>,
     /// How this node is seen from outside.
     pub outside: Arc<Outside>,
-    /// The raw-packet helper, where it runs.
+    /// The raw-packet helper; `None` if it doesn't run.
     pub raw: Option<Arc<RawHelper>>,
-    /// Ways that failed not long ago.
+    /// The ways that failed not long ago.
     pub failures: Arc<Mutex<Failures>>,
     /// What other nodes' agents have signed.
     pub signatures: Arc<Signatures>,
 }
 
-/// The answer to a lookup.
+/// The answer to the lookup of a node.
 pub(crate) struct Found {
-    /// Its virtual address.
+    /// The node's virtual address.
     pub(crate) destination: Ipv4Addr,
     pub(crate) node: proto::Node,
     pub(crate) name: GridName,
     pub(crate) plan: Plan,
-    /// What its agent has signed of itself.
+    /// What the node's agent has signed of itself; `None` if nothing valid.
     pub(crate) stated: Option<Arc<Stated>>,
 }
 
 impl Found {
-    /// The key of this destination's failures.
+    /// What [`Failures`] knows this destination by: virtual address and site.
     pub(crate) fn towards(&self) -> (Ipv4Addr, &str) {
         (self.destination, self.name.site.as_str())
     }
@@ -113,7 +114,7 @@ impl Dialer {
     /// The address of a relay that the broker named.
     ///
     /// # Errors
-    /// If it has none, or no relay may be there.
+    /// If the relay's address can't be resolved in time, or if no relay may be there.
     pub(crate) async fn relay_address(
         &self,
         address: &str,
@@ -144,8 +145,8 @@ impl Dialer {
         Ok(Found { destination, node: node.clone(), name, plan, stated })
     }
 
-    /// The way to a node was cut and works again: steps that failed meanwhile are tried anew
-    /// soon.
+    /// Has the steps to a node that failed meanwhile tried again soon. The way to the node was cut
+    /// and works again.
     pub fn hasten(&self, destination: Ipv4Addr, name: &GridName) {
         lock(&self.failures).hasten((destination, name.site.as_str()), Instant::now());
     }

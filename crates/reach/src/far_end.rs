@@ -11,35 +11,35 @@ use crate::carrier::{Carrier, keep_alive};
 /// The party that must be at the other end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
-    /// Its role.
+    /// The role that its certificate must name.
     pub role: Role,
-    /// The name in its certificate, as [`Identity::server_name`] gives it.
+    /// The server name of its certificate, as [`Identity::server_name`] gives it.
     pub server_name: String,
-    /// Its owner; `None` for any.
+    /// The owner that its certificate must name; `None` for any.
     pub owner: Option<Owner>,
 }
 
-/// Why the other end is not verified.
+/// Why the other end is not the expected party.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unverified {
-    /// The handshake failed, or it is another party.
+    /// The handshake failed, or another party is at the other end.
     #[error("{0}")]
     Failed(String),
-    /// It is the right party, and it belongs to another user. No other way to it helps.
+    /// The expected party is there, and belongs to another user. No other way to it helps.
     #[error("{0}")]
     OtherOwner(String),
 }
 
 impl Expected {
-    /// The agent of a node, of this owner.
+    /// Expects the agent of a node; `owner` is `None` for any owner.
     pub fn agent(node: &GridName, owner: Option<&Owner>) -> Self {
         Self { role: Role::Agent, server_name: node.to_string(), owner: owner.cloned() }
     }
 
-    /// Checks that an identity is this party's. The server name has the site.
+    /// Checks that an identity is the expected party's. The server name includes the site.
     ///
     /// # Errors
-    /// [`Unverified`].
+    /// [`Unverified`] says why the identity is another.
     pub fn check(&self, identity: Option<&Identity>) -> Result<(), Unverified> {
         let identity = identity
             .filter(|identity| identity.role() == self.role && identity.server_name() == self.server_name)
@@ -55,10 +55,10 @@ impl Expected {
     }
 }
 
-/// Verifies by TLS that the other end is this party.
+/// Verifies by TLS that the expected party is at the other end.
 ///
 /// # Errors
-/// [`Unverified`].
+/// [`Unverified`] says why it isn't.
 pub async fn secure(
     stream: TcpStream,
     expected: &Expected,

@@ -17,10 +17,9 @@ use tokio::time::timeout;
 
 /// How long a relay may take to answer.
 pub(crate) const REFLECTION_DEADLINE: Duration = Duration::from_secs(3);
-/// How many are asked at most until two have answered.
+/// Most relays and gateways that are asked until two have answered.
 const ASKED: usize = 4;
-/// Rounds without an answer after which this node counts as one that can't dial
-/// out.
+/// After how many rounds without an answer this node counts as unable to dial out.
 const UNANSWERED: u32 = 2;
 
 /// Relays and gateways that have answered, and what their answers show.
@@ -32,12 +31,12 @@ struct Known {
     reflectors: Vec<SocketAddr>,
     mapping: Mapping,
     preserved: Option<Preserved>,
-    /// A prediction that turned out wrong.
+    /// A prediction that has turned out wrong, and isn't made again.
     wrong: Option<Preserved>,
 }
 
-/// Addresses between which the NAT preserves ports, so that a port's outside
-/// address can be predicted: this node's, and the one that it is seen at.
+/// Two addresses between which the NAT preserves ports: this node's, and the one at which the node
+/// is seen. With both, a port's outside address can be predicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Preserved {
     local: IpAddr,
@@ -55,12 +54,12 @@ impl Outside {
         lock(&self.0).mapping
     }
 
-    /// A port to punch from, with its outside address. That is predicted where it
-    /// can be and `ask` is false. Otherwise `reflector` is asked, or if there is
-    /// none, a relay that has answered before.
+    /// A port to punch from, with its outside address. The address is predicted if it can be and
+    /// `ask` is false. Otherwise `reflector` is asked, or without one a relay that has answered
+    /// before.
     ///
     /// # Errors
-    /// If there is no relay to ask, or no answer.
+    /// If there is no relay to ask, or if it gives no answer.
     pub(crate) async fn port(&self, ask: bool, reflector: Option<SocketAddr>) -> Result<PunchPort, String> {
         let preserved = lock(&self.0).preserved.filter(|_| !ask);
         if let Some(Preserved { local, seen }) = preserved
@@ -73,12 +72,12 @@ impl Outside {
         PunchPort::open(reflector, REFLECTION_DEADLINE).await.map_err(|error| error.to_string())
     }
 
-    /// Whether ports' outside addresses can be predicted.
+    /// Whether the outside addresses of this node's ports can be predicted.
     pub(crate) fn predicts(&self) -> bool {
         lock(&self.0).preserved.is_some()
     }
 
-    /// Stops predicting until the address changes: a prediction was wrong.
+    /// Stops predicting until the address changes, because a prediction was wrong.
     pub(crate) fn drop_prediction(&self) {
         let mut known = lock(&self.0);
         known.wrong = known.preserved.take().or(known.wrong);
@@ -93,19 +92,18 @@ impl Outside {
     }
 }
 
-/// One of the grid's relays, or another site's gateway, as this node sees it.
+/// A relay of the grid, or another site's gateway, as this node sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Relay {
-    /// Its name.
+    /// The name of the relay or gateway.
     pub name: String,
-    /// `HOST:PORT`.
+    /// The address as the directory has it, `HOST:PORT`.
     pub address: String,
-    /// Where it was reached.
+    /// The resolved address at which it answered; `None` before the first answer.
     pub at: Option<SocketAddr>,
-    /// Where it may be; none for a gateway.
+    /// Where a relay may be; `None` for a gateway.
     places: Option<RelayPlaces>,
-    /// The shortest round trip so far, or why it wasn't reached; `None` before the
-    /// first try.
+    /// The shortest round trip so far, or why there was no answer; `None` before the first try.
     pub sight: Option<Result<Duration, String>>,
 }
 
@@ -114,7 +112,7 @@ impl Relay {
         Self { name: entry.name, address: entry.address, at: None, places, sight: None }
     }
 
-    /// Resolves its address, and asks there for the outside address of a port.
+    /// Resolves the relay's address, and asks the relay for the outside address of a port.
     async fn open(&self, port: u16) -> Result<(SocketAddr, PunchPort), String> {
         let resolving = async {
             match &self.places {
@@ -128,7 +126,7 @@ impl Relay {
         opened.map(|opened| (at, opened)).map_err(|error| error.to_string())
     }
 
-    /// Asks it for the outside address of a port; any port for 0.
+    /// Asks the relay for the outside address of a local port; 0 stands for any port.
     async fn ask(&mut self, port: u16) -> Option<Sighting> {
         match self.open(port).await {
             Ok((at, port)) => {
@@ -150,12 +148,12 @@ impl Relay {
         }
     }
 
-    /// Whether it has been reached.
+    /// Whether the relay or gateway has answered.
     pub(crate) fn is_reached(&self) -> bool {
         matches!(self.sight, Some(Ok(_)))
     }
 
-    /// Asks several at once, one time each.
+    /// Asks several relays or gateways at once, each a single time.
     pub(crate) async fn ask_all(relays: Vec<Self>) -> Vec<Self> {
         let mut asking = JoinSet::new();
         for mut relay in relays {
@@ -167,7 +165,8 @@ impl Relay {
         asking.join_all().await
     }
 
-    /// Asks it several times, for the shortest round trip.
+    /// Asks the relay `times` times, to find the shortest round trip. Ends at the first question
+    /// without an answer.
     pub(crate) async fn measure(&mut self, times: usize) {
         for _ in 0..times {
             if self.ask(0).await.is_none() {
@@ -177,20 +176,21 @@ impl Relay {
     }
 }
 
-/// The result of a look.
+/// What a round of questions to relays and gateways has shown.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Look {
     /// How the NAT maps ports.
     pub mapping: Mapping,
-    /// The address that relays see; empty without an answer.
+    /// The address at which relays see this node; empty without an answer.
     pub address: String,
-    /// Where ports' outside addresses can be predicted.
+    /// The addresses between which ports can be predicted; `None` if they can't be.
     pub preserved: Option<Preserved>,
     /// The grid's relays that are up.
     pub relays: Vec<Relay>,
     /// Gateways of other sites that can be reached from outside.
     pub gateways: Vec<Relay>,
-    /// The gateway's interval for probing everything anew; zero if it gave none.
+    /// The interval in which everything is probed anew, as the gateway gave it; zero if it gave
+    /// none.
     pub probe_interval: Duration,
 }
 
@@ -200,19 +200,19 @@ impl Look {
         self.relays.iter().filter(|relay| relay.is_reached())
     }
 
-    /// Addresses of those that answered.
+    /// Addresses of the relays and gateways that have answered.
     pub(crate) fn reflectors(&self) -> Vec<SocketAddr> {
         let gateways = self.gateways.iter().filter(|gateway| gateway.is_reached());
         self.reached().chain(gateways).filter_map(|answered| answered.at).collect()
     }
 
-    /// Rounds in a row without an answer; `before` is their number up to this one.
+    /// How many rounds in a row had no answer; `before` is their number before this round.
     pub(crate) fn unanswered(&self, before: u32) -> u32 {
         let none_asked = self.relays.is_empty() && self.gateways.is_empty();
         if none_asked || !self.reflectors().is_empty() { 0 } else { before + 1 }
     }
 
-    /// Whether this node can dial out, after so many rounds without an answer.
+    /// Whether this node can dial out, after `unanswered` rounds without an answer.
     pub(crate) fn way_out(&self, unanswered: u32) -> WayOut {
         match (self.reflectors().is_empty(), unanswered) {
             (false, _) => WayOut::Yes,
@@ -222,7 +222,8 @@ impl Look {
     }
 }
 
-/// Asks two relays or gateways, or one of them twice; relays come first.
+/// Asks two relays or gateways how this node is seen; a single one is asked twice. Relays come
+/// first.
 pub(crate) async fn look(directory: proto::Directory) -> Look {
     let entries = |entries: Vec<proto::DirectoryEntry>, places: Option<&RelayPlaces>| {
         let entries = entries.into_iter().take(DIRECTORY_RELAYS);

@@ -1,6 +1,6 @@
-//! Whether an agent is at the other end of a stream that others carry. The gateways of a site
-//! trunk give no answer when they open one, and it has no TLS that would show who is there; a
-//! trunk of two agents may be cut.
+//! Whether an agent is at the other end of a stream that others carry. The gateways of a site trunk
+//! give no answer when they open a stream. The stream has no TLS either that would show who is
+//! there. A trunk of two agents may be cut.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -13,13 +13,12 @@ use isthmus_wire::preamble::{ANSWER_LEN, Answer, PREAMBLE_LEN, Preamble};
 use crate::attempt::StepError;
 use crate::carrier::Carrier;
 
-/// How long the other agent's answer may take.
+/// How long the other agent may take to answer.
 const ANSWER: Duration = Duration::from_secs(10);
-/// No job has this id: ids are random.
+/// The id of no job; the ids of jobs are random.
 const NO_JOB: JobId = JobId([0; 16]);
 
-/// What an agent answers to with an [`Answer`] in any case: the preamble of a job that nobody
-/// runs.
+/// The preamble of a job that nobody runs. An agent answers it with an [`Answer`] in any case.
 pub fn question(destination: Ipv4Addr) -> [u8; PREAMBLE_LEN] {
     let preamble = Preamble {
         job: NO_JOB,
@@ -35,7 +34,7 @@ pub fn question(destination: Ipv4Addr) -> [u8; PREAMBLE_LEN] {
 /// Has the agent of the destination answer, by a preamble of a job that nobody runs.
 ///
 /// # Errors
-/// If there is no answer by the deadline.
+/// If the agent gives no answer by the deadline.
 pub(crate) async fn answered(
     carrier: &mut Carrier,
     destination: Ipv4Addr,

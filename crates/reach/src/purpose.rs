@@ -12,24 +12,25 @@ use tokio_util::sync::CancellationToken;
 
 use crate::carrier::Carrier;
 
-/// How the connection is protected.
+/// How a connection is protected.
 #[derive(Debug, Clone, Copy)]
 pub enum Security<'a> {
-    /// Not at all: the bare socket, to where the other agent has signed that it is.
+    /// Without protection: the bare socket, only to an address that the other agent has signed.
     Raw,
     /// By TLS, which also verifies the other end.
     Tls(&'a ClientTls),
-    /// By TLS, if data between the two sites is encrypted according to the plan, or the other
-    /// agent hasn't signed that it is where the connection leads.
+    /// By TLS, if the plan has data between the two sites encrypted, or if the other agent hasn't
+    /// signed that it is where the connection leads. Otherwise by the bare socket.
     AsPlanned(&'a ClientTls),
-    /// By the gateways of the two sites: the bare socket, by the trunk that they keep. Other
-    /// purposes don't use that trunk. They add its bytes to the account of a job.
+    /// By the gateways of the two sites: the bare socket, over the trunk that they keep. Other
+    /// purposes don't use the gateways' trunk. The gateways add the connection's bytes to the
+    /// account of a job.
     ByGateways(Option<JobId>),
 }
 
 impl<'a> Security<'a> {
-    /// The steps of a plan that are taken, in their order: for [`Security::ByGateways`] the
-    /// trunk of the gateways, as long as it comes first; for others all but that.
+    /// The steps of a plan that are taken, in their order. For [`Security::ByGateways`] that is the
+    /// gateways' trunk, as long as it comes first; for others it is all steps but the trunk.
     pub(crate) fn steps(self, steps: &[Step]) -> impl Iterator<Item = &Step> {
         let by_gateways = matches!(self, Self::ByGateways(_));
         let is_over_trunk = |step: &Step| step.dial == Dial::Trunk;
@@ -41,7 +42,8 @@ impl<'a> Security<'a> {
         steps.iter().take(last).filter(move |step| is_over_trunk(step) == by_gateways)
     }
 
-    /// The TLS to use; `encrypted`: by the plan, or for lack of a signature.
+    /// The TLS to use, if any. `encrypted` says that the plan, or the lack of a signature, requires
+    /// TLS.
     pub(crate) fn tls(self, encrypted: bool) -> Option<&'a ClientTls> {
         match self {
             Self::Tls(tls) => Some(tls),
@@ -61,42 +63,41 @@ impl<'a> Security<'a> {
 /// Why the other party did not take the connection.
 #[derive(Debug)]
 pub enum Unaccepted {
-    /// It may be another party, or the connection broke: the dialer takes the next
-    /// step of the plan.
+    /// Another party may be there, or the connection broke. The dialer takes the next step of the
+    /// plan.
     Next(String),
-    /// It is the right party, and it refused.
+    /// The right party was reached, and refused.
     Final(Status),
 }
 
-/// Sends the other party what the connection is for. The step has succeeded when
+/// What a dialer sends the other party to say what a connection is for. The step has succeeded when
 /// that party accepts.
 #[tonic::async_trait]
 pub trait Introduction: fmt::Debug + Send {
-    /// Sends the introduction and reads the answer. The dialer ends this at the
-    /// step's deadline, and may call it again on another connection.
+    /// Sends the introduction and reads the answer. The dialer ends this call at the step's
+    /// deadline, and may repeat it on another connection.
     ///
     /// # Errors
-    /// [`Unaccepted`].
+    /// [`Unaccepted`] says why the other party did not take the connection.
     async fn introduce(&mut self, carrier: &mut Carrier) -> Result<(), Unaccepted>;
 }
 
-/// What a connection is for.
+/// What a connection is for, and what it must have.
 #[derive(Debug)]
 pub struct Purpose<'a> {
-    /// How it is protected.
+    /// How the connection is protected.
     pub security: Security<'a>,
-    /// The node that must have the address that is dialed, by another word than the gateway's;
-    /// `None` for any. Only TLS or its agent's signature show that it is there.
+    /// The node that must have the dialed address, if the caller knows it from elsewhere than the
+    /// gateway; `None` for any. Only TLS or its agent's signature shows that the node is there.
     pub node: Option<&'a GridName>,
     /// The owner that the other agent's certificate must name; `None` for any. Only TLS, or what
     /// the agent has signed, verifies it.
     pub owner: Option<&'a Owner>,
-    /// Options of the socket.
+    /// Options of the connection's socket.
     pub options: SocketOptions,
-    /// Sent once the connection is open; `None` if the TLS protocol name (ALPN)
-    /// suffices.
+    /// What is sent once the connection is open; `None` if the TLS protocol name (ALPN) suffices.
     pub introduction: Option<&'a mut dyn Introduction>,
-    /// Cancelled when the initiator gives the connection up.
+    /// Cancelled when the initiator gives the connection up; `None` if it never does.
     pub given_up: Option<&'a CancellationToken>,
 }
 

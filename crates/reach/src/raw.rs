@@ -1,6 +1,6 @@
-//! The agent's end of the raw-packet helper ([`isthmus_raw`]). The agent starts
-//! the helper as a process and exchanges messages with it over a pair of Unix
-//! sockets. The helper ends with the agent. One that ends before is started again.
+//! The agent's end of the raw-packet helper ([`isthmus_raw`]). The agent starts the helper as a
+//! process and exchanges messages with it over a pair of Unix sockets. The helper ends with the
+//! agent. A helper that ends before is started again.
 mod running;
 
 use std::net::SocketAddrV4;
@@ -20,25 +20,26 @@ use tracing::{info, warn};
 
 use self::running::{Running, ended};
 
-/// The first pause before a helper that has ended is started again; it doubles with each
-/// further end,
+/// The pause before a helper that has ended is started again. It doubles with each further failure,
+/// up to [`LONGEST_PAUSE`].
 const PAUSE: Duration = Duration::from_millis(500);
-/// up to this.
+/// The longest pause before a helper is started again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// A helper that has run for so long had no fault from its start.
+/// How long a helper must have run for its end not to count as a further failure.
 const STEADY: Duration = Duration::from_secs(60);
 
-/// The helper.
+/// The raw-packet helper, which is started again when it ends.
 #[derive(Debug)]
 pub struct RawHelper {
     path: PathBuf,
-    /// The agent's, for which alone it injects SYNs.
+    /// The agent's listener, the only socket for which the helper injects SYNs.
     listener: OwnedFd,
-    /// None while there is no process.
+    /// The helper's process; `None` while there is none.
     running: Mutex<Option<Arc<Running>>>,
 }
 
-/// Starts the helper, if it is installed and has `CAP_NET_RAW`; logs why not.
+/// Starts the helper, if it is installed and has `CAP_NET_RAW`. Otherwise logs why not and returns
+/// `None`.
 pub async fn start(
     configured: Option<&Path>,
     isthmus: &Path,
@@ -57,7 +58,7 @@ pub async fn start(
     }
 }
 
-/// The helper's path, if it is installed.
+/// The helper's path; `None` if it isn't installed.
 fn find(configured: Option<&Path>, isthmus: &Path) -> Option<PathBuf> {
     if let Some(configured) = configured {
         return Some(configured.to_owned());
@@ -70,7 +71,7 @@ impl RawHelper {
     /// Starts a helper that injects SYNs for this listener only.
     ///
     /// # Errors
-    /// If it can't be started, or lacks `CAP_NET_RAW`.
+    /// If the helper can't be started, or lacks `CAP_NET_RAW`.
     pub(crate) async fn start(path: &Path, listener: BorrowedFd<'_>) -> Result<Arc<Self>, String> {
         let listener = listener.try_clone_to_owned();
         let listener = listener.map_err(|error| format!("cannot start {}: {error}", path.display()))?;
@@ -85,7 +86,7 @@ impl RawHelper {
     /// Connects a non-blocking socket, and returns the SYN that it sent.
     ///
     /// # Errors
-    /// The helper's reason.
+    /// The reason why the helper didn't connect it.
     pub(crate) async fn connect(&self, socket: BorrowedFd<'_>, to: SocketAddrV4) -> Result<Syn, String> {
         let packet = self.running()?.ask(&Request::Connect(to), Some(socket)).await?;
         Syn::parse(&packet).map_err(|error| format!("{HELPER} caught no SYN: {error}"))
@@ -94,7 +95,7 @@ impl RawHelper {
     /// Puts a SYN for this agent's listener into this host's IP stack.
     ///
     /// # Errors
-    /// The helper's reason.
+    /// The reason why the helper didn't inject it.
     pub(crate) async fn inject(&self, syn: &Syn) -> Result<(), String> {
         self.running()?.ask(&Request::Inject(syn.to_bytes()), None).await.map(drop)
     }
@@ -104,7 +105,7 @@ impl RawHelper {
     }
 }
 
-/// Starts the helper again each time that it has ended.
+/// Starts the helper again whenever it has ended; returns when the agent has dropped it.
 async fn keep(helper: Weak<RawHelper>, mut ended: CancellationToken) {
     let (mut failures, mut began) = (0_u32, Instant::now());
     loop {
@@ -140,7 +141,7 @@ async fn keep(helper: Weak<RawHelper>, mut ended: CancellationToken) {
     }
 }
 
-/// How long to wait after so many failures in a row.
+/// How long to wait after this many failures in a row.
 fn pause(failures: u32) -> Duration {
     PAUSE.saturating_mul(1 << failures.min(16)).min(LONGEST_PAUSE)
 }

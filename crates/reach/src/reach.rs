@@ -15,7 +15,7 @@ use crate::dialer::{Dialer, Found, ReachError, Reached};
 use crate::purpose::{Purpose, Security};
 use crate::words::{Tried, reasons, way};
 
-/// Relays or gateways tried per step; the broker names others each time.
+/// How many relays or gateways are tried per step; the broker names others each time.
 const ATTEMPTS: usize = 3;
 
 /// Updates the counters for a step that was tried.
@@ -33,7 +33,7 @@ fn count(step: &Step, failed: Option<&StepError>, started: Instant) {
     }
 }
 
-/// How often a step is tried, each time over other relays or gateways.
+/// How many times a step is tried, each time over other relays or gateways.
 fn attempts(step: &Step) -> usize {
     match (step.route, step.dial) {
         // Each site's gateways are given.
@@ -43,31 +43,31 @@ fn attempts(step: &Step) -> usize {
     }
 }
 
-/// Whether the connection of a step leaves this node from the address that the caller has
-/// asked for, and goes to another site: by other steps the other end connects, or a port
-/// of its own matters.
+/// Whether the step's connection leaves from the source address that the caller has asked for, and
+/// goes to another site. By other steps the other end connects, or a port of its own matters.
 fn heeds_source(step: &Step) -> bool {
     matches!(step.route, Route::EndToEnd | Route::OneGateway)
         && matches!(step.dial, Dial::Direct | Dial::PortRange | Dial::Relay)
 }
 
-/// What has come of some steps.
+/// What has come of taking some steps.
 enum Taken {
     Reached(Box<Reached>),
-    /// The other party has answered, or the initiator has given up: no step helps.
+    /// The other party has answered, or the initiator has given up. No further step helps.
     Ended(ReachError),
-    /// None has worked.
+    /// None of the steps has worked.
     Failed(Vec<Tried>),
 }
 
 impl Dialer {
     /// Opens a connection to the agent of the node with this virtual address.
     ///
-    /// `given_up` has no effect once the introduction may have been sent: a program
-    /// may have accepted the connection already, so the caller closes it.
+    /// `given_up` has no effect once the introduction may have been sent: a program may have
+    /// accepted the connection already, so the caller closes it.
     ///
     /// # Errors
-    /// [`ReachError`]; every step has its deadline.
+    /// [`ReachError`] says why there is no connection. It comes in time, as every step has its
+    /// deadline.
     pub async fn reach(
         &self,
         destination: Ipv4Addr,
@@ -94,9 +94,9 @@ impl Dialer {
         Err(ReachError::NoWay(reasons(&failed, &found.plan.left_out)))
     }
 
-    /// Opens a connection by a step of the plan that is better than at least one of `than`,
-    /// and isn't known to fail now; with the places of those that it is better than. `None` if
-    /// there is no such step.
+    /// Opens a connection by a step of the plan that is better than at least one of `than`, and
+    /// isn't known to fail now. Returns it with the indexes of those in `than` that it is better
+    /// than. `None` if there is no such step.
     ///
     /// # Errors
     /// As of [`reach`](Self::reach).
@@ -127,7 +127,7 @@ impl Dialer {
         }
     }
 
-    /// Looks a node up, which must be this one if the purpose names it.
+    /// Looks up the node that has this address. If the purpose names a node, it must be that node.
     async fn find_named(&self, destination: Ipv4Addr, node: Option<&GridName>) -> Result<Found, ReachError> {
         let found = self.find(destination).await?;
         tracing::debug!(node = %found.name, steps = found.plan.steps.len(), "looked up");

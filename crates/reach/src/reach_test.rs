@@ -14,12 +14,12 @@ use tonic::Status;
 
 use crate::outside::REFLECTION_DEADLINE;
 
-/// How much later than the relay's report its connection may arrive.
+/// How much later than the relay's report the relay's connection may arrive.
 pub(crate) const LAG: Duration = Duration::from_secs(2);
 
-/// Whether a relay, given by name and resolved address, reaches this party at the target. Names
-/// the test to the relay first, which dials nobody else. `arrival` ends when the relay's
-/// connection has arrived, `probe` is the call by which the relay dials.
+/// Whether a relay reaches this party at the target. The relay is given by its name and resolved
+/// address. This party first names the test to the relay, which dials nobody else. `arrival` ends
+/// when the relay's connection has arrived; `probe` is the call by which the relay dials.
 pub async fn reach_test(
     (relay, relay_address): (&str, SocketAddr),
     Target { address, nonce }: &Target,
@@ -37,7 +37,7 @@ pub async fn reach_test(
     Reach { result, address: address.clone(), relay: relay.to_owned(), detail }
 }
 
-/// The relay's reply; `None` if its connection arrived.
+/// The relay's reply; `None` if the relay's connection arrived.
 pub(crate) async fn reply_unless_arrived(
     arrival: impl Future<Output = ()>,
     probe: impl Future<Output = Result<Outcome, Status>>,

@@ -10,11 +10,11 @@ use isthmus_wire::ConnectionId;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
-/// The connections that are waited for, by their id.
+/// The connections that this party waits for, by their id.
 #[derive(Debug, Default)]
 pub struct PendingRendezvous(Mutex<HashMap<ConnectionId, oneshot::Sender<TcpStream>>>);
 
-/// One of them. Once it is dropped, its connection is refused.
+/// A connection that this party waits for. Once this is dropped, the connection is refused.
 #[derive(Debug)]
 pub(crate) struct Rendezvous<'a> {
     pending: &'a PendingRendezvous,
@@ -23,7 +23,7 @@ pub(crate) struct Rendezvous<'a> {
 }
 
 impl PendingRendezvous {
-    /// Begins to wait for a connection.
+    /// Begins to wait for a connection, under a new id.
     pub(crate) fn begin(&self) -> Rendezvous<'_> {
         let id = mac::new_connection();
         let (stream_tx, stream_rx) = oneshot::channel();
@@ -39,7 +39,7 @@ impl PendingRendezvous {
 }
 
 impl Rendezvous<'_> {
-    /// The id, which the other party sends first.
+    /// The id of the rendezvous, which the other party sends first.
     pub(crate) fn id(&self) -> ConnectionId {
         self.id
     }

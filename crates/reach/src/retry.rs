@@ -15,13 +15,13 @@ use crate::dialer::Dialer;
 use crate::proof::answered;
 use crate::purpose::Security;
 
-/// Interval in which due steps are looked for.
+/// How often due steps are looked for.
 const LOOK: Duration = Duration::from_secs(5);
-/// Steps tried at once at most. The rest follows at the next look.
+/// Most steps that are tried at once. The others follow at the next look.
 const TOGETHER: usize = 16;
 
-/// Tries each due step, up to a TLS handshake with the other party, or an answer of it over
-/// the trunk of the gateways; never returns.
+/// Tries each due step; never returns. A try ends with a TLS handshake with the other party. Over
+/// the gateways' trunk, it ends with an answer of the other party.
 pub async fn watch(dialer: &Dialer, tls: &ClientTls) {
     loop {
         tokio::time::sleep(LOOK).await;
@@ -99,7 +99,7 @@ mod tests {
     #[derive(Debug)]
     struct OwnGateway {
         address: String,
-        /// The deadline of its step.
+        /// The deadline of the plan's step, in milliseconds.
         step_ms: u32,
     }
 
@@ -178,7 +178,7 @@ mod tests {
         address
     }
 
-    /// Tests that measure: they run one at a time.
+    /// Tests that measure, which run one at a time.
     mod alone {
         use super::*;
 

@@ -1,6 +1,6 @@
-//! What agents have signed: where they are reached, and the ports that they punch from.
-//! Unencrypted data goes to no other address. Gateways pass addresses on, and one that is captured
-//! could name its own, read the data and pass it on.
+//! What agents have signed: where they are reached, and the ports that they punch from. Unencrypted
+//! data goes to no other address. Gateways pass addresses on. A gateway that is captured could name
+//! its own address, read the data and pass it on.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,7 +20,7 @@ use tracing::warn;
 use crate::dialer::{Dialer, Found};
 use crate::far_end::Expected;
 
-/// Nodes whose verified contacts are kept: those of a large job.
+/// Most nodes whose verified contacts are kept, as many as a large job has.
 const NODES: usize = 16_384;
 
 /// Signs for this party, and verifies what others have signed.
@@ -44,7 +44,7 @@ impl fmt::Debug for Signatures {
 }
 
 impl Signatures {
-    /// Of the party with these credentials.
+    /// Signs for the party with these credentials.
     ///
     /// # Errors
     /// If the authority's certificate can't be used.
@@ -53,8 +53,8 @@ impl Signatures {
         Ok(Self { credentials, verifier, known: Mutex::default() })
     }
 
-    /// What the agent of a node has signed of itself, by the answer to a lookup; `None` if that
-    /// isn't valid, or nothing. It is verified once for each answer.
+    /// What the agent of a node has signed of itself, by the answer to a lookup. `None` if the
+    /// answer has nothing signed, or if the signature isn't valid. Each answer is verified once.
     pub(crate) fn stated(
         &self,
         destination: Ipv4Addr,
@@ -98,9 +98,9 @@ impl Signatures {
 }
 
 impl Found {
-    /// Whether data may go to the node by a step as its plan says, encrypted or not: the
-    /// addresses that the step leads to are its agent's own words. Those of relays and gateways
-    /// are the broker's choice.
+    /// Whether a step's addresses are vouched for, so that data may go by it as the plan says,
+    /// encrypted or not. The agent must have signed the addresses of nodes that the step leads to.
+    /// Addresses of relays and gateways are the broker's choice.
     pub(crate) fn is_vouched_for(&self, step: &Step, owner: Option<&Owner>) -> bool {
         let expected = Expected::agent(&self.name, owner);
         let stated = self.stated.as_ref().filter(|stated| expected.check(Some(&stated.agent)).is_ok());
@@ -122,15 +122,15 @@ impl Found {
 }
 
 impl Dialer {
-    /// When the agent of the node with this address was started, as this party has signed it;
+    /// When the agent of the node with this address was started, by what that agent has signed;
     /// `None` if that isn't known.
     pub async fn started(&self, address: Ipv4Addr, agent: &Identity) -> Option<Incarnation> {
         let stated = self.find(address).await.ok()?.stated?;
         (stated.agent == *agent).then_some(stated.incarnation)
     }
 
-    /// Whether unencrypted data may come over a connection that this party has opened by an
-    /// order, from the node with this address and name: its agent, of this owner, has signed
+    /// Whether unencrypted data of a node may come over a connection that this party has opened by
+    /// an order. The node has this address and name. Its agent, of this owner, must have signed
     /// where it was dialed.
     pub async fn may_take_raw(
         &self,

@@ -2,14 +2,14 @@
 
 use isthmus_plan::{Dial, LeftOut, Route, remedy};
 
-/// Ways that are named with one reason.
+/// Most ways that are named with the same reason.
 const WAYS_MAX: usize = 4;
-/// Characters of one reason; such texts come from other parties, too.
+/// Most characters of a reason; a reason may come from another party.
 const REASON_MAX: usize = 300;
-/// Characters of all reasons: more is not read.
+/// Most characters of all reasons together: nobody reads more.
 const TOTAL_MAX: usize = 800;
 
-/// The dial's name, with the route's if it goes over a gateway.
+/// The dial's name; with the route's name if the way goes over a gateway.
 pub(crate) fn way(route: Route, dial: Dial) -> String {
     match route {
         Route::EndToEnd => dial.to_string(),
@@ -17,14 +17,14 @@ pub(crate) fn way(route: Route, dial: Dial) -> String {
     }
 }
 
-/// A way that was tried, and what it met.
+/// A way that was tried, and why it failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tried {
     pub(crate) way: String,
     pub(crate) reason: String,
 }
 
-/// One reason, with the ways that it holds for.
+/// A reason, with the ways that it holds for.
 #[derive(Debug)]
 struct Cause {
     reason: String,
@@ -32,9 +32,9 @@ struct Cause {
     left_out: Vec<String>,
 }
 
-/// Why there is no connection: each reason once, with its ways. What a person can mend
-/// comes first, then what was met, then what the plan left out. The whole is short; the
-/// last text says how many reasons are missing.
+/// Why there is no connection: each reason once, with its ways. What a person can mend comes first,
+/// then what was met, then what the plan left out. The result is short; its last text says how many
+/// reasons are missing.
 pub(crate) fn reasons(tried: &[Tried], left_out: &[LeftOut]) -> Vec<String> {
     let mut causes: Vec<Cause> = Vec::new();
     for Tried { way, reason } in tried {
@@ -65,7 +65,7 @@ pub(crate) fn reasons(tried: &[Tried], left_out: &[LeftOut]) -> Vec<String> {
     texts
 }
 
-/// The cause with this reason, which is added if there is none.
+/// The cause with this reason; it is added if there is none yet.
 fn cause<'a>(causes: &'a mut Vec<Cause>, reason: &str) -> &'a mut Cause {
     let found = causes.iter().enumerate().find_map(|(index, cause)| {
         let text = common(&cause.reason, reason)?;
@@ -84,8 +84,9 @@ fn cause<'a>(causes: &'a mut Vec<Cause>, reason: &str) -> &'a mut Cause {
     &mut causes[index]
 }
 
-/// The text for both of two reasons, if they are the same: one may only add to the other.
-/// What follows from a reason (`, so …`) is left away, as it differs from way to way.
+/// The text that stands for both of two reasons; `None` if they differ. Two reasons count as the
+/// same if the longer one only adds to the shorter. What follows from a reason (`, so …`) is left
+/// away, as it differs from way to way.
 fn common<'a>(one: &'a str, other: &'a str) -> Option<&'a str> {
     let (short, long) = if one.len() <= other.len() { (one, other) } else { (other, one) };
     let rest = long.strip_prefix(short)?;
@@ -113,7 +114,7 @@ impl Cause {
     }
 }
 
-/// The first ways, and how many more there are.
+/// The names of the first ways, and how many more there are.
 fn list(ways: &[String]) -> String {
     let named = ways.iter().take(WAYS_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
     match ways.len().saturating_sub(WAYS_MAX) {

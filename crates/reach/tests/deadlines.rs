@@ -28,21 +28,21 @@ use tonic::Status;
 mod promised;
 use promised::promised;
 
-/// The deadline of a step, and what a test may take beyond it.
+/// The deadline of a step, beyond which a test may take [`MARGIN`].
 const STEP: Duration = Duration::from_millis(300);
 const MARGIN: Duration = Duration::from_millis(700);
 /// The deadline of a step that works.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A broker whose plan for every node is one step.
+/// A broker whose plan for every node is a single step.
 #[derive(Debug)]
 struct Broker {
     dial: proto::Dial,
-    /// The step's deadline.
+    /// The deadline of the plan's step.
     step: Duration,
-    /// Where the node and the relay are.
+    /// The address of the node and of the relay.
     address: String,
-    /// After how long it arranges a rendezvous.
+    /// How long the broker takes to arrange a rendezvous.
     pause: Duration,
     /// The node's agent, which has signed where it is.
     far: Credentials,
@@ -117,7 +117,7 @@ impl ControlPlane for Broker {
     }
 }
 
-/// Waits for an answer of one byte.
+/// An introduction that waits for an answer of a single byte.
 #[derive(Debug)]
 struct Asks;
 
@@ -180,7 +180,8 @@ async fn a_node_of_another_owner_gets_nothing() {
         let address = listener.local_addr().unwrap().to_string();
         let served = tokio::spawn(async move {
             let (stream, _) = listener.accept().await.unwrap();
-            // Who gives up resets, which may come before this end's handshake is over.
+            // An end that gives up resets its connection, maybe before this end's handshake is
+            // over.
             let Ok(mut stream) = grpc::accept(stream, server).await else { return Vec::new() };
             let mut received = Vec::new();
             let _ = stream.read_to_end(&mut received).await;
@@ -200,7 +201,8 @@ async fn a_node_of_another_owner_gets_nothing() {
     }
 }
 
-/// A handshake has large packets. Where they vanish, connections with shorter segments stand.
+/// A handshake has large packets. Where large packets vanish, connections with shorter segments
+/// stand.
 #[tokio::test]
 async fn a_handshake_that_hangs_is_made_with_shorter_segments() {
     let authority = Authority::create("test", SystemTime::now()).unwrap();
@@ -227,7 +229,7 @@ async fn a_handshake_that_hangs_is_made_with_shorter_segments() {
     assert_eq!(reached.segment, Some(500));
 }
 
-/// Tests that measure: they run one at a time.
+/// Tests that measure, which run one at a time.
 mod alone {
     use super::*;
 

@@ -26,18 +26,18 @@ use tokio::time::timeout;
 use tonic::Status;
 
 const FAR: Ipv4Addr = Ipv4Addr::new(240, 64, 2, 1);
-/// Guards against hanging only.
+/// A limit that guards against hanging only.
 const SOON: Duration = Duration::from_secs(30);
 /// The first byte of a TLS record of a handshake (RFC 8446 section 5.1).
 const TLS: u8 = 22;
 const RAW: u8 = b'r';
 const NOBODY: u8 = b'-';
 
-/// The own gateway, whose word is all that this node has. It may be captured.
+/// The node's own gateway, whose word is all that the node has. The gateway may be captured.
 #[derive(Debug)]
 struct Gateway {
     reply: Arc<proto::LookupReply>,
-    /// Where it sends the node by other ways than direct ones.
+    /// Where the gateway sends the node by ways that aren't direct.
     stop: String,
 }
 
@@ -80,7 +80,7 @@ impl ControlPlane for Gateway {
     }
 }
 
-/// Sends a byte that TLS never begins with.
+/// An introduction that sends a byte with which TLS never begins.
 #[derive(Debug)]
 struct Says;
 
@@ -102,7 +102,7 @@ fn credentials(authority: &Authority, uri: &str) -> Credentials {
     Credentials::new(&request, &certificate, authority.certificate_pem(), "127.0.0.1:1").unwrap()
 }
 
-/// Who has what is sent to its address: it tells the first byte of the first connection.
+/// Receives what is sent to its address, and tells the first byte of the first connection.
 struct Listener {
     address: String,
     first: JoinHandle<u8>,
@@ -119,9 +119,9 @@ impl Listener {
         Self { address, first }
     }
 
-    /// What has come first, once the dialer is done; `NOBODY` if nothing has.
+    /// The first byte that has come, once the dialer is done; `NOBODY` if none has.
     async fn got(self) -> u8 {
-        // Whoever has connected before is accepted before. The listener may be gone by now.
+        // A connection that was made before is accepted before. The listener may be gone by now.
         if let Ok(mut stream) = TcpStream::connect(&self.address).await {
             let _ = stream.write_all(&[NOBODY]).await;
         }
@@ -141,7 +141,7 @@ fn dialer(own: &Credentials, reply: proto::LookupReply, stop: &str) -> Dialer {
     }
 }
 
-/// The answer of the gateway about a node, which is reached unencrypted and by these steps.
+/// The gateway's answer about a node that is reached unencrypted and by these steps.
 fn reply(
     name: &str,
     address: &str,
@@ -225,7 +225,7 @@ async fn raw_data_goes_only_where_the_agent_has_signed_that_it_is() {
     }
 }
 
-/// The own gateway can name neither another node nor itself as the way within the site.
+/// A node's own gateway can name neither another node nor itself as the way within the site.
 #[tokio::test]
 async fn within_a_site_the_gateway_puts_itself_between_no_two_nodes() {
     let authority = Authority::create("demo", SystemTime::now()).unwrap();
@@ -254,7 +254,7 @@ async fn within_a_site_the_gateway_puts_itself_between_no_two_nodes() {
     }
 }
 
-/// The order to dial the initiator comes from the own gateway, too.
+/// The order to dial the initiator comes from the node's own gateway, too.
 #[tokio::test]
 async fn raw_data_comes_only_from_where_the_agent_has_signed_that_it_is() {
     let authority = Authority::create("demo", SystemTime::now()).unwrap();
@@ -297,7 +297,8 @@ async fn raw_data_comes_only_from_where_the_agent_has_signed_that_it_is() {
     }
 }
 
-/// A trunk ends if its agent was started again: no gateway can say so for another one's node.
+/// A trunk ends if the agent at its other end was started again. A gateway can't say so of another
+/// site's node.
 #[tokio::test]
 async fn when_an_agent_was_started_is_its_own_word() {
     let authority = Authority::create("demo", SystemTime::now()).unwrap();

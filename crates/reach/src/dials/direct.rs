@@ -7,9 +7,9 @@ use tokio::net::TcpStream;
 
 use crate::attempt::{Attempt, StepError};
 
-/// How long a connect to another site may take before the next step, over a way of usual length. It survives
-/// two lost SYNs, which the kernel repeats after 1 and 3 s (RFC 6298). A plan for a
-/// node of this site has no other step, so it gets the whole deadline.
+/// How long a connect to another site may take before the next step, over a way of usual length.
+/// The connect survives two lost SYNs, which the kernel repeats after 1 and 3 s (RFC 6298). A plan
+/// for a node of this site has no other step, so its connect gets the whole deadline.
 pub(super) const CONNECT: Duration = Duration::from_secs(4);
 
 impl Attempt<'_> {

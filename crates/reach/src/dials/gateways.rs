@@ -14,8 +14,7 @@ use super::direct::CONNECT;
 use crate::attempt::{Attempt, Opened, service_address};
 use crate::dialer::Dialer;
 
-/// From the rendezvous call until the other site's gateway has connected to this
-/// node.
+/// Limit from the rendezvous call until the other site's gateway has connected to this node.
 const ARRIVAL: Duration = Duration::from_secs(8);
 
 impl Attempt<'_> {
@@ -31,7 +30,7 @@ impl Attempt<'_> {
     }
 }
 
-/// The acceptor's part: connects to a relay or a gateway with its ticket.
+/// The acceptor's part: connects to a relay or a gateway, and shows the ticket there.
 pub(super) async fn accept(
     dialer: &Dialer,
     stop: &Stop,

@@ -26,9 +26,9 @@ use crate::dialer::Dialer;
 const ACCEPTOR_DEADLINE: Duration = Duration::from_secs(10);
 
 impl Attempt<'_> {
-    /// The initiator's part of a step: opens a connection to the other party, or
-    /// to the relay or gateway that splices it with that party's. Returns the
-    /// relay's name as well, empty for none.
+    /// The initiator's part of a step. Opens a connection to the other party, or to the relay or
+    /// gateway that splices it with the other party's connection. Returns the relay's name as well,
+    /// which is empty without a relay.
     pub(crate) async fn dial(&mut self, step: &Step) -> Opened<TcpStream> {
         let stream = match (step.route, step.dial) {
             (Route::OneGateway | Route::GatewayOut | Route::TwoGateway, _) => {

@@ -14,10 +14,10 @@ use tokio::net::TcpStream;
 use crate::attempt::{Attempt, StepError, unexpected};
 use crate::dialer::Dialer;
 
-/// How long it may take until both sides are connected.
+/// How long `punch` may take until both sides are connected.
 const CONNECT: Duration = Duration::from_secs(6);
-/// How long `punch` may take with predicted addresses, before both sides ask a
-/// relay: a lost SYN is repeated after 1 s.
+/// How long `punch` may take with predicted addresses, before both sides ask a relay. A lost SYN is
+/// repeated after 1 s.
 const PREDICTED: Duration = Duration::from_millis(2500);
 
 impl Attempt<'_> {
@@ -42,8 +42,8 @@ impl Attempt<'_> {
         Ok(punched)
     }
 
-    /// With `ask` both sides learn their addresses from a relay, without it they
-    /// predict them. `arranged`: set once both sides know where to dial.
+    /// Dials once. With `ask`, both sides learn their addresses from a relay; without it, they
+    /// predict them. `arranged` is set once both sides know where to dial.
     async fn punch_once(
         &mut self,
         ask: bool,
@@ -70,7 +70,7 @@ impl Attempt<'_> {
     }
 }
 
-/// Sends the broker the address that this side dials from, and dials.
+/// The acceptor's part: sends the broker the address that this side dials from, and dials.
 pub(super) async fn accept(
     (rendezvous, initiator): (ConnectionId, SocketAddr),
     (reflectors, ask): (&[String], bool),
@@ -78,7 +78,8 @@ pub(super) async fn accept(
     (options, deadline): (SocketOptions, Deadline),
 ) -> Result<TcpStream, String> {
     callback::check(initiator).map_err(|error| error.to_string())?;
-    // One that is nowhere a relay may be isn't asked; another one may have answered before.
+    // A reflector that is where no relay may be isn't asked. Another relay may have answered
+    // before.
     let reflector = match reflectors.first() {
         Some(reflector) => dialer.relay_address(reflector, deadline).await.ok(),
         None => None,

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 use crate::attempt::{Attempt, StepError};
 
-/// From the rendezvous call until the acceptor has connected.
+/// Limit from the rendezvous call until the acceptor has connected.
 const ARRIVAL: Duration = Duration::from_secs(6);
 
 impl Attempt<'_> {

@@ -22,7 +22,7 @@ use crate::attempt::{Attempt, StepError};
 use crate::dialer::Dialer;
 use crate::outside::REFLECTION_DEADLINE;
 
-/// How long the connect may take: it survives two lost SYNs.
+/// How long the connect may take. It survives two lost SYNs in that time.
 const CONNECT: Duration = Duration::from_secs(4);
 
 impl Attempt<'_> {
@@ -75,7 +75,7 @@ async fn begin(
     }
 }
 
-/// Injects the initiator's SYN, and reports the result to the broker.
+/// The acceptor's part: injects the initiator's SYN, and reports the result to the broker.
 pub(super) async fn accept(rendezvous: ConnectionId, syn: &Syn, dialer: &Dialer) -> Result<(), String> {
     let injected = inject(syn, dialer).await;
     let answer = answer_to_wire(rendezvous, injected.clone().map(|()| None));

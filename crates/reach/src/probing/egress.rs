@@ -10,13 +10,13 @@ use tokio::task::JoinSet;
 
 use crate::outside::Relay;
 
-/// How long a host may take to answer. One SYN may be lost (RFC 6298).
+/// How long a host may take to answer. A single SYN may be lost meanwhile (RFC 6298).
 const DEADLINE: Duration = Duration::from_millis(2500);
-/// Relays whose hosts are tried.
+/// How many relays' hosts are tried.
 pub(super) const HOSTS: usize = 2;
 
-/// Connects to each port, and closes the connection at once. The relay has answered at its
-/// own.
+/// Connects to each port of the relay's host, and closes the connection at once. The relay's own
+/// port counts as answered without a try, as the relay has answered there.
 pub(super) async fn find(relay: Relay) -> Answers {
     let mut answers = Answers { relay: relay.name, ..Answers::default() };
     let Some(at) = relay.at else { return answers };
@@ -49,7 +49,7 @@ mod tests {
 
     use super::*;
 
-    /// A relay at a port that is tried has shown that this is let out.
+    /// If a relay has one of the tried ports, its answer has shown that the port is let out.
     #[tokio::test]
     async fn the_relay_s_own_port_has_answered() {
         let anywhere = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();

@@ -25,25 +25,25 @@ use super::{PROBE, Probing};
 use crate::outside::{REFLECTION_DEADLINE, Relay};
 use crate::reach_test::{LAG, reply_unless_arrived};
 
-/// How long the relay's SYN may take before the node sends its own. It may be lost
+/// How long the relay's SYN may take before the node sends its own. The relay's SYN may be lost
 /// once: the relay's kernel repeats it after 1 s.
 const OWN_SYN_AFTER: Duration = Duration::from_millis(1500);
 /// How long the answer to the node's own SYN may take.
 const OWN_SYN_DEADLINE: Duration = Duration::from_millis(1300);
-/// Failures of a simultaneous open until it counts as impossible: a lost SYN looks
-/// the same.
+/// After how many failures a simultaneous open counts as impossible. A lost SYN looks like a
+/// failure.
 const TIMES: usize = 2;
 
-/// The result.
+/// What the site's filter does with connections from outside.
 #[derive(Debug, Default)]
 pub(super) struct Filter {
-    /// What is let in.
+    /// Which peers may connect to a port that the node has connected from.
     pub(super) filtering: Filtering,
-    /// What happens to other SYNs.
+    /// What the filter does with the SYNs of other peers.
     pub(super) unsolicited: Unsolicited,
 }
 
-/// Measures, by one relay or two.
+/// Measures what is let in, by the first two of the relays, or by the only one.
 pub(super) async fn find(probing: &Probing, relays: &[Relay], mapping: Mapping) -> Filter {
     let Some((first, at)) = relays.first().and_then(|first| Some((first, first.at?))) else {
         return Filter::default();
@@ -84,7 +84,7 @@ pub(super) async fn find(probing: &Probing, relays: &[Relay], mapping: Mapping) 
     Filter { filtering: Filtering::of(&observed), unsolicited: unsolicited.unwrap_or_default() }
 }
 
-/// The result of a relay's dial.
+/// What came of a relay's dial to this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tried {
     LetIn,
@@ -102,7 +102,7 @@ impl Tried {
     }
 }
 
-/// The result by a relay's reply, if no connection arrived here.
+/// What the relay's reply shows, if no connection has arrived here.
 fn kept_out(outcome: &Outcome) -> Tried {
     match outcome {
         Outcome::Refused(_) => Tried::KeptOut(Unsolicited::Reset),
@@ -124,7 +124,7 @@ impl Arrivals {
         Ok(Self { listener: port.listen()?, nonces: Mutex::default() })
     }
 
-    /// Asks a relay to dial, and waits whether its connection arrives.
+    /// Asks a relay to dial this node, and waits whether its connection arrives.
     async fn probe(&self, probing: &Probing, relay: &Relay, address: &str) -> Tried {
         let nonce = mac::new_connection();
         // From another port: no connection may have left the tested one to this relay.
@@ -164,7 +164,7 @@ impl Arrivals {
     }
 }
 
-/// The nonce that the other end sends first.
+/// Reads the nonce that the other end sends first.
 async fn read_nonce(mut stream: TcpStream) -> Option<ConnectionId> {
     let mut hello = [0; hello::RENDEZVOUS_LEN];
     timeout(LAG, stream.read_exact(&mut hello)).await.ok()?.ok()?;
@@ -181,7 +181,7 @@ async fn ask(probing: &Probing, relay: &str, task: Task) -> Result<Outcome, Stat
     })
 }
 
-/// Whether a SYN is let in from exactly where one was sent to.
+/// Whether a SYN is let in from exactly the address and port to which the node has sent one.
 async fn simultaneous(probing: &Probing, relay: &Relay) -> Option<Simultaneous> {
     for _ in 0..TIMES {
         match try_simultaneous(probing, relay).await? {
@@ -192,11 +192,10 @@ async fn simultaneous(probing: &Probing, relay: &Relay) -> Option<Simultaneous> 
     Some(Simultaneous::OnlyAnswered)
 }
 
-/// The node sends a SYN to a port of the relay's that doesn't answer, and closes
-/// the socket; firewalls on the way keep state of it. Then the relay dials from
-/// that port. If nothing arrives, the node dials the same port once more, while
-/// the relay still dials. An answer shows that both used the same port, and that
-/// only the relay's SYN was dropped.
+/// Tries a simultaneous open once. The node sends a SYN to a port of the relay that doesn't answer,
+/// and closes the socket; firewalls on the way keep state of it. Then the relay dials from that
+/// port. If nothing arrives, the node dials the same port once more, while the relay still dials.
+/// An answer shows two things: both used the same port, and only the relay's SYN was dropped.
 async fn try_simultaneous(probing: &Probing, relay: &Relay) -> Option<Simultaneous> {
     let nonce = mac::new_connection();
     let at = relay.at?;

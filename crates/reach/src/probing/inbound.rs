@@ -9,7 +9,7 @@ use super::{PROBE, Probing};
 use crate::outside::Relay;
 use crate::reach_test::reach_test;
 
-/// Asks a relay to dial this agent.
+/// Asks a relay to dial this agent at `address`.
 pub(super) async fn reach(probing: &Probing, relay: &Relay, address: &str) -> Reach {
     let mut rendezvous = probing.rendezvous.begin();
     let target = Target::new(address, rendezvous.id());

@@ -28,34 +28,34 @@ use crate::control_plane::ControlPlane;
 use crate::outside::{Look, Outside, Relay, look};
 use crate::rendezvous::PendingRendezvous;
 
-/// How often relays are asked how this node is seen. It costs two connections.
+/// How often relays are asked how this node is seen. Asking costs two connections.
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
-/// How often everything is measured anew.
+/// How often everything is measured anew, unless the gateway gives a longer interval.
 const INTERVAL: Duration = Duration::from_secs(300);
-/// First and longest pause as long as no relay has answered.
+/// The first and the longest pause as long as no relay has answered.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
 /// How long the call may take by which a relay dials this node.
 const PROBE: Duration = Duration::from_secs(15);
-/// Requests to each relay for its shortest round trip.
+/// How many requests each relay gets, to find its shortest round trip.
 const ROUND_TRIPS: usize = 4;
-/// Other sites' gateways that are measured, by one request each: a gateway's load
-/// must not grow with the number of sites.
+/// How many gateways of other sites are measured, each by one request. A gateway's load must not
+/// grow with the number of sites.
 const GATEWAYS: usize = 16;
 
-/// What probing needs.
+/// What an agent needs to measure what its site lets in and out.
 #[derive(Debug, Clone)]
 pub struct Probing {
     /// The way to the broker and its relays.
     pub control: Arc<dyn ControlPlane>,
-    /// Where relays' connections arrive.
+    /// Where the connections of relays arrive.
     pub rendezvous: Arc<PendingRendezvous>,
     /// How this node is seen from outside.
     pub outside: Arc<Outside>,
-    /// Where this agent listens, as its site sees it, `HOST:PORT`.
+    /// The address at which this agent listens, as its site sees it, `HOST:PORT`.
     pub address: String,
-    /// Its declared address for connections from outside; empty for none.
+    /// The agent's declared address for connections from outside; empty for none.
     pub outside_address: String,
-    /// The port that it listens on.
+    /// The port that the agent listens on.
     pub port: u16,
 }
 
@@ -132,7 +132,7 @@ impl Probing {
         }
     }
 
-    /// Measures everything.
+    /// Measures everything, beginning with what `look` has shown.
     async fn measure(&self, mut look: Look) -> proto::Seen {
         let reached: Vec<_> = look.reached().cloned().collect();
         let mut seen = basics(&look, WayOut::Yes);
@@ -174,7 +174,7 @@ impl Probing {
         seen
     }
 
-    /// The site's own address of this agent, for a relay to dial.
+    /// This agent's address inside its site, for a relay to dial. An error says why no relay can.
     fn own_address(&self, look: &Look) -> Result<String, String> {
         match look.mapping {
             Mapping::Untranslated => Ok(self.address.clone()),
@@ -186,8 +186,8 @@ impl Probing {
         }
     }
 
-    /// Another address for a relay to dial: the declared one, or this agent's port
-    /// at the address that relays see.
+    /// The address outside the site at which a relay is to dial this agent. That is the declared
+    /// address, or this agent's port at the address that relays see.
     fn outside_address(&self, look: &Look) -> Option<String> {
         if !self.outside_address.is_empty() {
             return (self.outside_address != self.address).then(|| self.outside_address.clone());
@@ -198,7 +198,7 @@ impl Probing {
     }
 }
 
-/// The result of one look.
+/// What a single look has shown, without further measurements.
 fn basics(look: &Look, way_out: WayOut) -> proto::Seen {
     proto::Seen {
         mapping: mapping_to_wire(look.mapping).into(),
@@ -222,14 +222,14 @@ fn sights(relays: &[Relay]) -> Vec<proto::RelaySight> {
     sights.collect()
 }
 
-/// How long a node waits after a change of the directory: at most a hundredth of
-/// the probing interval, so that the nodes of a large grid don't probe at once.
+/// How long a node waits after a change of the directory. It is at most a hundredth of the probing
+/// interval, so that the nodes of a large grid don't probe at once.
 fn after_change(interval: Duration) -> Duration {
     let [random] = mac::random::<1>();
     interval * u32::from(random) / 25_600
 }
 
-/// Up to a tenth more: many nodes start at once, and should not probe at once.
+/// The interval, and up to a tenth more. Many nodes start at once, and should not probe at once.
 fn jittered(interval: Duration) -> Duration {
     let [random] = mac::random::<1>();
     interval + interval * u32::from(random) / 2560

@@ -25,22 +25,22 @@ use tracing::debug;
 /// How long the helper may take to answer.
 const DEADLINE: Duration = Duration::from_secs(3);
 
-/// A running helper.
+/// A process of the helper that runs.
 #[derive(Debug)]
 pub(super) struct Running {
     socket: Arc<AsyncFd<OwnedFd>>,
     waiting: Arc<Mutex<Waiting>>,
-    /// Cancelled once it has ended.
+    /// Cancelled once the process has ended.
     ended: CancellationToken,
     last_id: AtomicU64,
-    /// Killed when this is dropped.
+    /// The process, which is killed when this is dropped.
     _process: Child,
 }
 
 /// Requests without a reply so far; `None` once the helper has ended.
 type Waiting = Option<HashMap<u64, oneshot::Sender<Reply>>>;
 
-/// What a request is answered while there is no helper.
+/// The error that answers a request while there is no helper.
 pub(super) fn ended() -> String {
     format!("{HELPER} has ended; see the agent's log")
 }
@@ -49,7 +49,7 @@ impl Running {
     /// Starts a helper that injects SYNs for this listener only.
     ///
     /// # Errors
-    /// If it can't be started, or lacks `CAP_NET_RAW`.
+    /// If the helper can't be started, or lacks `CAP_NET_RAW`.
     pub(super) async fn start(path: &Path, listener: BorrowedFd<'_>) -> Result<Self, String> {
         let failed = |error: io::Error| {
             let remedy = match error.kind() {
@@ -86,7 +86,7 @@ impl Running {
         Ok(helper)
     }
 
-    /// Cancelled once it has ended.
+    /// A token that is cancelled once the helper has ended.
     pub(super) fn ended(&self) -> CancellationToken {
         self.ended.clone()
     }
@@ -94,7 +94,7 @@ impl Running {
     /// Asks the helper, and waits for its reply.
     ///
     /// # Errors
-    /// Its reason, or why there is no reply.
+    /// The helper's reason, or why there is no reply.
     pub(super) async fn ask(&self, request: &Request, descriptor: Option<BorrowedFd<'_>>) -> Reply {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let (reply_tx, reply_rx) = oneshot::channel();
