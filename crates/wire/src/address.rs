@@ -8,13 +8,13 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 
-/// Low bits that a virtual address shares with its twin.
+/// The low bits, which a virtual address shares with its twin.
 const LOW_BITS: u32 = 0x003f_ffff;
-/// Prefix of all twins.
+/// The high bits, which all twins share.
 const TWIN_BASE: u32 = 0x7f40_0000;
 
-/// The address of an agent's end of a connection over loopback that it carries for a
-/// program.
+/// The address of the agent's end of a connection over loopback. The agent carries such a
+/// connection for a program.
 pub const PAIR_LISTENER: Ipv4Addr = Ipv4Addr::new(127, 128, 0, 4);
 /// The address of an agent's black-hole listener. A connect to it stays in SYN_SENT,
 /// as a non-blocking connect does while it is pending.
@@ -22,13 +22,13 @@ pub const BLACK_HOLE: Ipv4Addr = Ipv4Addr::new(127, 128, 0, 2);
 /// An address at which no program listens, so that the kernel refuses connects.
 pub const REFUSED: Ipv4Addr = Ipv4Addr::new(127, 128, 0, 3);
 
-/// Whether a loopback address is one that only agents use (127.128.0.0/16).
+/// Whether only agents use this loopback address (127.128.0.0/16).
 pub fn is_agents(ip: Ipv4Addr) -> bool {
     ip.octets()[..2] == PAIR_LISTENER.octets()[..2]
 }
 
-/// The `n`-th address that an agent's connections over loopback come from, of 64,512;
-/// then the first one follows again. A program's listener knows a knock by it.
+/// The `n`-th of the 64,512 addresses from which an agent's connections over loopback come. Higher
+/// numbers begin with the first address again. By this address a program's listener knows a knock.
 pub fn agents(n: u32) -> Ipv4Addr {
     const FIRST: u32 = 0x7f80_0400;
     const COUNT: u32 = 0xfc00;
@@ -45,12 +45,12 @@ impl VirtualAddress {
         VirtualRange::DEFAULT.contains(address).then_some(Self(address))
     }
 
-    /// The loopback address that stands for this one on its own node.
+    /// The loopback address that stands for this virtual address on its own node.
     pub fn twin(self) -> Ipv4Addr {
         Ipv4Addr::from(TWIN_BASE | (u32::from(self.0) & LOW_BITS))
     }
 
-    /// The address itself.
+    /// The virtual address as an IPv4 address.
     pub fn ip(self) -> Ipv4Addr {
         self.0
     }
@@ -68,7 +68,7 @@ impl fmt::Debug for VirtualAddress {
     }
 }
 
-/// A block of virtual addresses.
+/// A block of virtual addresses, given by its first address and the length of its prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VirtualRange {
     base: Ipv4Addr,
@@ -76,7 +76,7 @@ pub struct VirtualRange {
 }
 
 impl VirtualRange {
-    /// 240.64.0.0/10.
+    /// The block of all virtual addresses, 240.64.0.0/10.
     pub const DEFAULT: Self = Self { base: Ipv4Addr::new(240, 64, 0, 0), prefix_length: 10 };
 
     /// Whether the block holds this address.
@@ -89,7 +89,7 @@ impl VirtualRange {
         self.prefix_length
     }
 
-    /// The block's netmask.
+    /// The netmask of the block.
     pub fn netmask(self) -> Ipv4Addr {
         Ipv4Addr::from(u32::MAX << (32 - u32::from(self.prefix_length)))
     }

@@ -10,12 +10,12 @@
 use crate::opening;
 use crate::preamble::PREAMBLE_LEN;
 
-/// The message.
+/// The message that begins a stream with gRPC.
 pub fn message() -> [u8; PREAMBLE_LEN] {
     opening::begin(opening::CALLS)
 }
 
-/// Whether a message of this length is it: a preamble otherwise.
+/// Whether the first message of a stream announces gRPC. If not, it is a preamble.
 pub fn is(bytes: &[u8; PREAMBLE_LEN]) -> bool {
     *bytes == message()
 }

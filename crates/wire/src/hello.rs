@@ -13,9 +13,9 @@
 use crate::ticket::TICKET_LEN;
 use crate::{ConnectionId, DecodeError, array, opening};
 
-/// Length of [`RENDEZVOUS`].
+/// Length of the message [`RENDEZVOUS`], in bytes.
 pub const RENDEZVOUS_LEN: usize = 24;
-/// Length of [`REACH_TEST`]: that of a ticket, because it is sent instead of one.
+/// Length of the message [`REACH_TEST`], in bytes: that of a ticket, in whose place it is sent.
 pub const REACH_TEST_LEN: usize = TICKET_LEN;
 
 /// The first message of a party that dials on order (`reverse`): the id of the
@@ -25,7 +25,7 @@ pub const RENDEZVOUS: Hello<RENDEZVOUS_LEN> = Hello { message: "hello", magic: o
 /// The message of a relay that tests whether a gateway's port outside is reached.
 pub const REACH_TEST: Hello<REACH_TEST_LEN> = Hello { message: "reach test", magic: opening::REACH_TEST };
 
-/// One kind of such a message, of `LEN` bytes.
+/// A kind of message that carries only an id, of `LEN` bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Hello<const LEN: usize> {
     message: &'static str,
@@ -48,7 +48,7 @@ impl<const LEN: usize> Hello<LEN> {
     /// The id in a message.
     ///
     /// # Errors
-    /// If it isn't one of this kind and version.
+    /// If the message is of another kind or version.
     pub fn decode(&self, bytes: &[u8; LEN]) -> Result<ConnectionId, DecodeError> {
         opening::check(self.message, bytes, self.magic)?;
         let id = ConnectionId(array(bytes, 8));

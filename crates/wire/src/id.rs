@@ -53,7 +53,7 @@ macro_rules! id {
 }
 
 id!(
-    /// One `isthmus run`: all its processes on all its nodes.
+    /// Names an `isthmus run`: all its processes on all its nodes.
     JobId,
     "job id"
 );
@@ -63,8 +63,8 @@ id!(
     "connection id"
 );
 id!(
-    /// Makes each [`Preamble`](crate::preamble::Preamble) unique, so that a
-    /// replayed one is recognised.
+    /// Makes each [`Preamble`](crate::preamble::Preamble) unique, so that a preamble that is
+    /// replayed is recognised.
     Nonce,
     "nonce"
 );

@@ -1,12 +1,12 @@
 //! The programs of MPIs that start ranks, by which agent and shim know them.
 
-/// The daemons that launchers start on nodes; a daemon's end ends its ranks.
+/// The daemons that launchers start on nodes. When a daemon ends, its ranks end.
 pub const DAEMONS: [&str; 3] = ["orted", "prted", "hydra_pmi_proxy"];
-/// The launchers, which start ranks on their own node themselves, or daemons. A scheduler
-/// may have started them as a rank of its own.
+/// The launchers. A launcher starts ranks on its own node itself, and daemons on others. A
+/// scheduler may have started a launcher as a rank of its own.
 const LAUNCHERS: [&str; 5] = ["mpirun", "mpiexec", "orterun", "prterun", "prte"];
 
-/// Whether a program, by its name, starts ranks and is none.
+/// Whether a program, by its name, starts ranks and isn't a rank itself.
 pub fn starts_ranks(program: &str) -> bool {
     let stem = program.split('.').next().unwrap_or_default();
     DAEMONS.contains(&program) || LAUNCHERS.contains(&stem)

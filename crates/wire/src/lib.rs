@@ -63,7 +63,7 @@ pub mod proto {
 pub struct DecodeError {
     /// The message that was expected.
     pub message: &'static str,
-    /// The difference.
+    /// How the bytes differ from the message.
     pub reason: String,
 }
 

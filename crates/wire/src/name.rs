@@ -6,18 +6,18 @@ use std::str::FromStr;
 /// Why a text is no name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Not a DNS label (RFC 1123 section 2.1).
+    /// The text is no DNS label (RFC 1123 section 2.1).
     #[error(
         "{0:?} is not a valid name: use 1 to 63 letters, digits and hyphens, starting and ending with a letter or digit"
     )]
     Label(String),
-    /// Not `node.site`.
+    /// The text doesn't have the form `node.site`.
     #[error("{0:?} is not a grid name: expected NODE.SITE")]
     GridName(String),
 }
 
-/// Name of a site, a node, a relay or an owner: one lower-case DNS label
-/// (RFC 1123), so that grid names are valid host names.
+/// Name of a site, a node, a relay or an owner. It is a single lower-case DNS label (RFC 1123), so
+/// that grid names are valid host names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Label(String);
 

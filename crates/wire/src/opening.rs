@@ -17,7 +17,7 @@
 
 use crate::{DecodeError, array};
 
-/// Version of each of these layouts.
+/// The version of every layout in the table.
 pub(crate) const VERSION: u8 = 1;
 
 pub(crate) const PREAMBLE: [u8; 4] = *b"ISTH";
@@ -39,7 +39,7 @@ pub(crate) fn begin<const N: usize>(magic: [u8; 4]) -> [u8; N] {
     out
 }
 
-/// Checks magic and version.
+/// Checks the magic and the version at the beginning of a message.
 pub(crate) fn check(message: &'static str, bytes: &[u8], magic: [u8; 4]) -> Result<(), DecodeError> {
     let [found @ .., version] = array::<5>(bytes, 0);
     if found != magic {
@@ -51,7 +51,7 @@ pub(crate) fn check(message: &'static str, bytes: &[u8], magic: [u8; 4]) -> Resu
     Ok(())
 }
 
-/// Checks that reserved bytes are zero: `anew` is the message read and written again.
+/// Checks that reserved bytes are zero: `anew` is the message as read and written again.
 pub(crate) fn same(message: &'static str, anew: &[u8], bytes: &[u8]) -> Result<(), DecodeError> {
     if anew == bytes { Ok(()) } else { Err(DecodeError::new(message, "reserved bytes are not zero")) }
 }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-/// Unless the user says otherwise.
+/// How long an agent may be silent unless the user says otherwise.
 pub const DEFAULT: Duration = Duration::from_secs(5);
-/// The most that a user may ask for.
+/// The longest silence of an agent that a user may ask for.
 pub const LONGEST: Duration = Duration::from_secs(60);
 
-/// Reads a field of the protocol: 0 is the default, and what is out of bounds is brought
-/// within.
+/// The patience that a field of the protocol asks for. 0 stands for [`DEFAULT`]. A value out of
+/// bounds counts as the nearest bound.
 pub fn read(seconds: u32) -> Duration {
     match seconds {
         0 => DEFAULT,

@@ -32,12 +32,12 @@ use std::net::Ipv4Addr;
 
 use crate::{DecodeError, JobId, Nonce, array, opening};
 
-/// Length of an encoded [`Preamble`].
+/// Length of an encoded [`Preamble`], in bytes.
 pub const PREAMBLE_LEN: usize = 88;
-/// Length of an encoded [`Answer`].
+/// Length of an encoded [`Answer`], in bytes.
 pub const ANSWER_LEN: usize = 40;
-/// First byte of every preamble; a TLS record can't start with it (RFC 8446
-/// section 5.1), so both may arrive at one port.
+/// First byte of every preamble. A TLS record can't start with it (RFC 8446 section 5.1), so both
+/// may arrive at the same port.
 pub const FIRST_BYTE: u8 = opening::PREAMBLE[0];
 
 const PREAMBLE_SIGNED: usize = PREAMBLE_LEN - 32;
@@ -76,7 +76,7 @@ impl Preamble {
         out
     }
 
-    /// The whole message.
+    /// The preamble as bytes, with the HMAC of [`signed_bytes`](Self::signed_bytes).
     pub fn encode(&self, mac: &Mac) -> [u8; PREAMBLE_LEN] {
         let mut out = [0; PREAMBLE_LEN];
         out[..PREAMBLE_SIGNED].copy_from_slice(&self.signed_bytes());
@@ -87,7 +87,7 @@ impl Preamble {
     /// Reads a message and its HMAC, which the caller must verify.
     ///
     /// # Errors
-    /// If it doesn't start as a preamble of this version does.
+    /// If the bytes don't start as a preamble of this version does.
     pub fn decode(bytes: &[u8; PREAMBLE_LEN]) -> Result<(Self, Mac), DecodeError> {
         opening::check("preamble", bytes, opening::PREAMBLE)?;
         let preamble = Self {
@@ -103,17 +103,17 @@ impl Preamble {
     }
 }
 
-/// The acceptor's result.
+/// What the acceptor's agent has found or done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Status {
     /// The connection stands; the program's bytes follow.
     Connected = 0,
-    /// No program listens on that port.
+    /// No program listens on the destination port.
     Refused = 1,
     /// The listener's backlog stayed full.
     TimedOut = 2,
-    /// The node doesn't run that job.
+    /// The acceptor's node doesn't run the job.
     UnknownJob = 3,
     /// The HMAC is wrong, or the preamble was seen before.
     Denied = 4,
@@ -141,10 +141,10 @@ impl fmt::Display for Status {
     }
 }
 
-/// The acceptor's answer.
+/// The answer of the acceptor's agent to a [`Preamble`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
-    /// The result.
+    /// What the acceptor's agent has found or done.
     pub status: Status,
 }
 
@@ -164,8 +164,8 @@ impl Answer {
         out
     }
 
-    /// The whole message. An acceptor that doesn't run the job sends zeroes for the
-    /// HMAC.
+    /// The answer as bytes, with the HMAC of [`signed_bytes`](Self::signed_bytes). An acceptor that
+    /// doesn't run the job sends zeroes for the HMAC.
     pub fn encode(&self, mac: &Mac) -> [u8; ANSWER_LEN] {
         let mut out = [0; ANSWER_LEN];
         out[..ANSWER_SIGNED].copy_from_slice(&self.head());
@@ -173,12 +173,11 @@ impl Answer {
         out
     }
 
-    /// Reads a message and its HMAC, which the caller must verify before it
-    /// believes [`Status::Connected`].
+    /// Reads a message and its HMAC, which the caller must verify before it believes
+    /// [`Status::Connected`].
     ///
     /// # Errors
-    /// If it doesn't start as an answer of this version does or the status is
-    /// unknown.
+    /// If the bytes don't start as an answer of this version does, or if the status is unknown.
     pub fn decode(bytes: &[u8; ANSWER_LEN]) -> Result<(Self, Mac), DecodeError> {
         opening::check("answer", bytes, opening::PREAMBLE_ANSWER)?;
         let status = match bytes[5] {

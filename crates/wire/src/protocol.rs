@@ -13,24 +13,24 @@ use crate::DecodeError;
 /// with the first release.
 pub const SPOKEN: Versions = Versions { min: 1, max: 1 };
 
-/// Longest words that are read.
+/// Most bytes of the words that are read.
 const LONGEST: usize = 256;
 
 /// A range of versions, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Versions {
-    /// The lowest.
+    /// The lowest version of the range.
     pub min: u32,
-    /// The highest.
+    /// The highest version of the range.
     pub max: u32,
 }
 
-/// One end of a connection: its isthmus, and the versions that it speaks.
+/// What an end of a connection speaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Speaker {
-    /// The version of isthmus.
+    /// The version of isthmus at this end, as `0.1.0`.
     pub isthmus: String,
-    /// Versions of the protocol.
+    /// The versions of the protocol that this end speaks.
     pub versions: Versions,
 }
 
@@ -48,7 +48,7 @@ pub struct NoCommonVersion {
 }
 
 impl NoCommonVersion {
-    /// The end to be upgraded.
+    /// The name of the end that needs an upgrade.
     fn older(&self) -> &str {
         let [own, other] = &self.speakers;
         if own.versions.max < other.versions.min { &self.own } else { &self.other }
@@ -56,11 +56,12 @@ impl NoCommonVersion {
 }
 
 impl Speaker {
-    /// The version that this end, called `own`, and another one take.
+    /// The version that this end, called `own`, and the end called `other` take: the highest that
+    /// both speak.
     ///
     /// # Errors
-    /// If there is none: the ranges and isthmus' versions of both ends, and the
-    /// one to be upgraded.
+    /// If there is none. The error has both ends' ranges and versions of isthmus, and says which
+    /// end to upgrade.
     pub fn agree(&self, own: &str, other: &str, with: &Self) -> Result<u32, NoCommonVersion> {
         let highest = self.versions.max.min(with.versions.max);
         if highest >= self.versions.min.max(with.versions.min) {
@@ -90,7 +91,8 @@ impl fmt::Display for Speaker {
 impl FromStr for Speaker {
     type Err = DecodeError;
 
-    /// Reads the two words; others may follow, as HTTP's `user-agent` has them.
+    /// Reads the two words `isthmus/VERSION protocol/RANGE`. Other words may follow, as in HTTP's
+    /// `user-agent`.
     fn from_str(text: &str) -> Result<Self, DecodeError> {
         let wrong = || DecodeError::new("protocol versions", "not like `isthmus/0.1.0 protocol/1-1`");
         let mut words = Some(text).filter(|text| text.len() <= LONGEST).ok_or_else(wrong)?.split(' ');

@@ -20,12 +20,12 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use crate::ticket::TICKET_LEN;
 use crate::{ConnectionId, DecodeError, array, opening};
 
-/// Length of a question: that of a ticket, because it is sent instead of one.
+/// Length of a question, in bytes: that of a ticket, in whose place it is sent.
 pub const QUESTION_LEN: usize = TICKET_LEN;
-/// Length of an answer.
+/// Length of an answer, in bytes.
 pub const ANSWER_LEN: usize = 24;
 
-/// The question, which may name a reach test.
+/// A question as bytes; `test` is the reach test that it names, if any.
 pub fn encode_question(test: Option<ConnectionId>) -> [u8; QUESTION_LEN] {
     let mut out: [u8; QUESTION_LEN] = opening::begin(opening::REFLECT);
     if let Some(ConnectionId(id)) = test {
@@ -34,10 +34,10 @@ pub fn encode_question(test: Option<ConnectionId>) -> [u8; QUESTION_LEN] {
     out
 }
 
-/// Reads a question. Returns the reach test that it names.
+/// Reads a question. Returns the reach test that it names; `None` if it names none.
 ///
 /// # Errors
-/// If it isn't one of this version.
+/// If the bytes aren't a question of this version.
 pub fn decode_question(bytes: &[u8; QUESTION_LEN]) -> Result<Option<ConnectionId>, DecodeError> {
     opening::check("question", bytes, opening::REFLECT)?;
     let id = ConnectionId(array(bytes, 8));
@@ -63,10 +63,10 @@ pub fn encode_answer(seen: SocketAddr) -> [u8; ANSWER_LEN] {
     out
 }
 
-/// Reads an answer.
+/// Reads an answer: the address at which the relay sees the peer.
 ///
 /// # Errors
-/// If it isn't one of this version.
+/// If the bytes aren't an answer of this version.
 pub fn decode_answer(bytes: &[u8; ANSWER_LEN]) -> Result<SocketAddr, DecodeError> {
     let wrong = |what: String| DecodeError::new("reflection", what);
     opening::check("reflection", bytes, opening::REFLECT_ANSWER)?;

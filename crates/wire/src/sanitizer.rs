@@ -1,21 +1,21 @@
-//! Programs built with the address sanitizer (`-fsanitize=address`). Its library ends them at
-//! their start if any other is loaded before it, as those that a job preloads are. An option
-//! has it put up with that: it needs to come before none of them.
+//! Programs built with the address sanitizer (`-fsanitize=address`). Its library ends a program at
+//! the start if another library is loaded before it. A job preloads such libraries. With an option,
+//! the sanitizer puts up with them.
 
-/// The beginning of the variable with its options, as an environment has it.
+/// How the variable [`VARIABLE`] begins in an environment.
 pub const ASSIGNMENT: &[u8] = b"ASAN_OPTIONS=";
-/// The variable's name.
+/// The environment variable that has the sanitizer's options.
 pub const VARIABLE: &str = "ASAN_OPTIONS";
-/// The option.
+/// The option by which the sanitizer puts up with libraries that are loaded before it.
 pub const ORDER: &[u8] = b"verify_asan_link_order=0";
 
-/// Whether a user's options have that one, with whatever value.
+/// Whether a user's options have the option of [`ORDER`], with whatever value.
 pub fn has_order(options: &[u8]) -> bool {
     let name = ORDER.split(|byte| *byte == b'=').next().unwrap_or_default();
     options.windows(name.len()).any(|part| part == name)
 }
 
-/// A user's options with that one.
+/// A user's options with [`ORDER`] added, unless they have that option already.
 pub fn with_order(options: &[u8]) -> Vec<u8> {
     if has_order(options) {
         return options.to_vec();

@@ -24,7 +24,7 @@ use crate::{DecodeError, GridName, NameError, VirtualAddress};
 pub const FILE_NAME: &str = "shim.conf";
 /// File name, within a job's directory, of the cookies of connects over loopback.
 pub const CONNECTS_NAME: &str = "connects";
-/// Cookies in that file, of 8 bytes each.
+/// How many cookies the file of connects has room for, of 8 bytes each.
 pub const CONNECTS: usize = 8192;
 /// Name of the job's Unix socket within the job's directory.
 pub const SOCKET_NAME: &str = "agent.sock";
@@ -41,35 +41,35 @@ pub struct Settings {
     /// Port of the agent's black-hole listener at
     /// [`BLACK_HOLE`](crate::address::BLACK_HOLE).
     pub black_hole_port: u16,
-    /// How long connections may take.
+    /// How long connections to other nodes may take.
     pub connect_limits: ConnectLimits,
-    /// The job's nodes.
+    /// The nodes of the job.
     pub hosts: Vec<Host>,
 }
 
 /// How long a connection to another node may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectLimits {
-    /// As long as the node's kernel would try, unless a program says otherwise.
+    /// The usual limit: as long as the node's kernel would try, unless a program says otherwise.
     pub kernel: Duration,
-    /// As long as the agent may try while a cut lasts. No less than `kernel`.
+    /// The limit while a cut lasts: how long the agent may try then. It is no less than `kernel`.
     pub cut: Duration,
 }
 
 impl Default for ConnectLimits {
-    /// Those of Linux (tcp(7), `tcp_syn_retries`), and no cut is waited for.
+    /// The limits of Linux (tcp(7), `tcp_syn_retries`). No cut is waited for.
     fn default() -> Self {
         let kernel = Duration::from_secs(127);
         Self { kernel, cut: kernel }
     }
 }
 
-/// One node of the job.
+/// A node of the job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
-    /// Its virtual address.
+    /// The node's virtual address.
     pub address: VirtualAddress,
-    /// Its grid name.
+    /// The node's grid name.
     pub name: GridName,
 }
 
@@ -77,7 +77,7 @@ impl Host {
     /// A node by its grid name and virtual address, as messages have them.
     ///
     /// # Errors
-    /// Why it is none.
+    /// Why the name or the address is not valid.
     pub fn read(name: &str, virtual_address: u32) -> Result<Self, String> {
         let address = VirtualAddress::new(virtual_address.into()).ok_or("its address is not virtual")?;
         Ok(Self { address, name: name.parse().map_err(|error: NameError| error.to_string())? })

@@ -34,11 +34,11 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use crate::{DecodeError, array};
 
-/// Version of these layouts; an agent and the shim it hands out always match.
+/// Version of the layouts in this file. An agent and the shim that it hands out always match.
 pub(crate) const VERSION: u8 = 1;
-/// Length of an encoded [`Request`].
+/// Length of an encoded [`Request`], in bytes.
 pub const REQUEST_LEN: usize = 40;
-/// Length of an encoded [`Reply`].
+/// Length of an encoded [`Reply`], in bytes.
 pub const REPLY_LEN: usize = 32;
 
 /// A shim's request to its agent.
@@ -56,23 +56,24 @@ pub enum Request {
         /// `SO_SNDBUF` as the program set it (half of what the kernel
         /// reports), or 0 if it never did.
         send_buffer: u32,
-        /// `SO_RCVBUF` in the same way.
+        /// `SO_RCVBUF` as the program set it (half of what the kernel reports), or 0 if it never
+        /// did.
         receive_buffer: u32,
-        /// The program's socket is an IPv6 one.
+        /// Whether the program's socket is an IPv6 socket.
         is_v6: bool,
     },
     /// Fetch the connection behind a knock just accepted.
     Accept {
-        /// Source of the knock.
+        /// Source address of the knock.
         knock: SocketAddrV4,
-        /// `SO_COOKIE` of the accepted descriptor, by which its ends are named
-        /// if it stays in place.
+        /// `SO_COOKIE` of the accepted descriptor. If the descriptor stays in place, the cookie
+        /// later names its ends.
         cookie: u64,
-        /// The listener is an IPv6 one.
+        /// Whether the listener is an IPv6 socket.
         is_v6: bool,
     },
-    /// Name the ends of a handed-over socket that this process inherited over
-    /// `exec`, and has no record of.
+    /// Name the ends of a handed-over socket that this process inherited over `exec`. The process
+    /// has no record of the socket.
     Whois {
         /// `SO_COOKIE` of the socket.
         cookie: u64,
@@ -80,53 +81,52 @@ pub enum Request {
     /// Examine a program that this process is about to start and that perhaps can't
     /// be carried. The reply means only that the agent has examined it.
     Starting {
-        /// The process's descriptor of the program.
+        /// The descriptor at which this process has the program open.
         fd: u32,
     },
-    /// This process is a rank: a launcher or its daemon has started it.
+    /// This process is a rank, which a launcher or its daemon has started.
     Rank {
-        /// Its number.
+        /// The number of the rank.
         rank: u32,
     },
     /// This process is about to become a daemon of a launcher.
     Daemon {
-        /// Its place in [`DAEMONS`](crate::launchers::DAEMONS).
+        /// The daemon's place in [`DAEMONS`](crate::launchers::DAEMONS).
         daemon: u32,
     },
     /// This launcher or daemon got a signal that ends it. The reply means only that the agent
     /// knows.
     Signalled {
-        /// Which.
+        /// The signal's number.
         signal: u32,
-        /// The process that sent it; 0: the kernel, as for a terminal.
+        /// The id of the process that sent the signal; 0 for the kernel, as for a terminal.
         sender: u32,
     },
     /// This process, a rank, ends with status 0 after `MPI_Init`, without `MPI_Finalize`.
     Unfinished,
-    /// A process that this launcher or daemon started has ended, by a signal or with a
-    /// status, though this one hadn't signalled it. The reply means only that the agent
-    /// knows.
+    /// A process that this launcher or daemon started has ended, by a signal or with a status other
+    /// than 0, and this process hadn't signalled it. The reply means only that the agent knows.
     Ended {
-        /// Its id.
+        /// The id of the process that has ended.
         pid: u32,
-        /// As wait(2) gives it.
+        /// The status with which it ended, as wait(2) gives it.
         status: i32,
     },
-    /// The same of one that ended with status 0, or that this one had signalled. Nobody waits
-    /// for the reply.
+    /// A process that this launcher or daemon started has ended with status 0, or after a signal
+    /// from this process. Nobody waits for the reply.
     Collected {
-        /// Its id.
+        /// The id of the process that has ended.
         pid: u32,
     },
-    /// This connection stays, and brings sockets with further requests.
+    /// Keep this connection: it brings sockets with further requests.
     Stand,
-    /// This process is about to lose the calls by which it fetches the connections of its
-    /// listener at this port. The agent is to carry them.
+    /// Carry the connections of this process's listener at a port. The process is about to lose the
+    /// calls by which it fetches them.
     Keep {
         /// Port of the listener.
         port: u16,
     },
-    /// The same of all calls by which connections are made.
+    /// This process is about to lose all calls by which connections are made.
     Leave,
 }
 
@@ -256,11 +256,11 @@ impl Request {
     }
 }
 
-/// The descriptor that belongs to a [`Reply`].
+/// What an agent hands over with a [`Reply`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Handover {
-    /// Nothing: an error, or only names.
+    /// No descriptor: the reply has an error, or only names.
     None = 0,
     /// A connected socket travels with the reply and takes the place of the
     /// program's descriptor.
@@ -269,7 +269,7 @@ pub enum Handover {
     Keep = 2,
 }
 
-/// One end of a connection as the program sees it.
+/// An end of a connection as the program sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct End {
     /// Virtual address of the node.
@@ -279,22 +279,22 @@ pub struct End {
 }
 
 impl End {
-    /// 0.0.0.0:0, if there is no end to name.
+    /// 0.0.0.0:0, which stands for no end.
     pub const NONE: Self = Self { address: Ipv4Addr::UNSPECIFIED, port: 0 };
 }
 
-/// An agent's reply.
+/// An agent's reply to a [`Request`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reply {
-    /// 0, or the `errno` that the program's call is to report.
+    /// 0 for success, or the `errno` that the program's call is to report.
     pub errno: i32,
-    /// What to do with the descriptor.
+    /// What the shim is to do with the program's descriptor.
     pub handover: Handover,
-    /// The other end.
+    /// The other end of the connection; [`End::NONE`] if the reply names none.
     pub peer: End,
-    /// This end.
+    /// The program's own end of the connection; [`End::NONE`] if the reply names none.
     pub local: End,
-    /// Of [`Request::Whois`]: the program has it for an IPv6 socket.
+    /// Whether the program has the socket for an IPv6 socket; only for [`Request::Whois`].
     pub is_v6: bool,
 }
 

@@ -11,22 +11,22 @@
 
 use crate::{DecodeError, VirtualAddress, array, opening};
 
-/// Length of the message.
+/// Length of the message, in bytes.
 pub const SITE_STREAM_LEN: usize = 16;
 
 const MESSAGE: &str = "stream of two sites' trunk";
 
-/// Whom a stream joins.
+/// The two nodes that a stream of the gateways' trunk joins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SiteStream {
-    /// The acceptor's node, of the site that gets the message.
+    /// The acceptor's node, at the site that receives the message.
     pub destination: VirtualAddress,
-    /// The initiator's node, of the site that sends it.
+    /// The initiator's node, at the site that sends the message.
     pub initiator: VirtualAddress,
 }
 
 impl SiteStream {
-    /// The message.
+    /// The message as bytes.
     pub fn encode(&self) -> [u8; SITE_STREAM_LEN] {
         let mut out = opening::begin::<SITE_STREAM_LEN>(opening::SITE_STREAM);
         out[8..12].copy_from_slice(&self.destination.ip().octets());
@@ -37,7 +37,7 @@ impl SiteStream {
     /// Reads the message.
     ///
     /// # Errors
-    /// If it isn't one of this version, or an address isn't virtual.
+    /// If the bytes aren't a message of this version, or if an address isn't virtual.
     pub fn decode(bytes: &[u8; SITE_STREAM_LEN]) -> Result<Self, DecodeError> {
         opening::check(MESSAGE, bytes, opening::SITE_STREAM)?;
         let address = |at| {

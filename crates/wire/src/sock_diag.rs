@@ -1,6 +1,6 @@
-//! The kernel's messages about TCP sockets of this machine (sock_diag(7)): who owns the
-//! socket with these two addresses, what it has carried, and that one was destroyed. Integers are in native byte order, ports and
-//! addresses in network order.
+//! The kernel's messages about TCP sockets of this machine (sock_diag(7)): who owns the socket with
+//! two given addresses, what it has carried, and which socket was destroyed. Integers are in native
+//! byte order, ports and addresses in network order.
 //!
 //! ```text
 //! Request, 72 bytes                     Reply, header and 72 bytes
@@ -19,56 +19,57 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::array;
 
-/// Length of a request.
+/// Length of a request, in bytes.
 pub const REQUEST_LEN: usize = 72;
-/// Room for a reply; the kernel cuts off what follows.
+/// Room for a reply, in bytes. The kernel cuts off what is longer.
 pub const REPLY_MAX: usize = 256;
 
-/// Room for a reply with `struct tcp_info`.
+/// Room for a reply with `struct tcp_info`, in bytes.
 pub const INFO_REPLY_MAX: usize = 1024;
 /// The groups of a listener that hears of destroyed TCP sockets, over IPv4 and IPv6
 /// (`SKNLGRP_INET_TCP_DESTROY`, `SKNLGRP_INET6_TCP_DESTROY`).
 pub const DESTROYED: u32 = 0b101;
 
-/// `SOCK_DIAG_BY_FAMILY`.
+/// The kind of requests and of replies with a socket, `SOCK_DIAG_BY_FAMILY`.
 const BY_FAMILY: u16 = 20;
-/// `NLMSG_ERROR`.
+/// The kind of a reply with an error, `NLMSG_ERROR`.
 const ERROR: u16 = 2;
-/// `NLM_F_REQUEST`.
+/// The flag of a request, `NLM_F_REQUEST`.
 const REQUEST: u16 = 1;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 const TCP: u8 = 6;
-/// `INET_DIAG_INFO`.
+/// The attribute that has `struct tcp_info`, `INET_DIAG_INFO`.
 const INFO: u16 = 2;
-/// Where the attributes begin.
+/// Where the attributes begin in a reply, in bytes.
 const ATTRIBUTES: usize = 88;
-/// Number of the loopback interface, the same in each network namespace.
+/// Number of the loopback interface, which is the same in each network namespace.
 const LOOPBACK: u32 = 1;
 
-/// A socket of this machine.
+/// A TCP socket of this machine, as the kernel describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
-    /// Its address.
+    /// The socket's own address.
     pub own: SocketAddr,
-    /// The address that it is connected to.
+    /// The address that the socket is connected to.
     pub other: SocketAddr,
-    /// `SO_COOKIE`, which it keeps after it was closed.
+    /// `SO_COOKIE` of the socket, which stays the same after the socket was closed.
     pub cookie: u64,
-    /// The user id of its owner; 0 if it was closed.
+    /// The user id of the socket's owner; 0 if the socket was closed.
     pub owner: u32,
-    /// 0 if it was closed. Connections that were not accepted yet have none, either.
+    /// The socket's inode. It is 0 if the socket was closed, and if the connection wasn't accepted
+    /// yet.
     pub inode: u32,
 }
 
 impl Found {
-    /// Whether a process of this user or of root has it open.
+    /// Whether a process of this user or of root has the socket open.
     pub fn is_open_by(self, user: u32) -> bool {
         self.inode != 0 && (self.owner == user || self.owner == 0)
     }
 }
 
-/// Asks for the socket at `own` that is connected to `other`, over loopback.
+/// A request for the socket at `own` that is connected to `other`, over loopback.
 pub fn request(own: SocketAddr, other: SocketAddr) -> [u8; REQUEST_LEN] {
     let mut out = [0; REQUEST_LEN];
     let mut put = |offset: usize, bytes: &[u8]| out[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -85,26 +86,28 @@ pub fn request(own: SocketAddr, other: SocketAddr) -> [u8; REQUEST_LEN] {
         }
     }
     put(60, &LOOPBACK.to_ne_bytes());
-    // Any cookie.
+    // Whatever the socket's cookie is.
     put(64, &u64::MAX.to_ne_bytes());
     out
 }
 
-/// Asks for the socket at `own` that is connected to `other`, and is confined to no interface.
+/// A request for the socket at `own` that is connected to `other`, and is bound to no interface.
 pub fn request_unconfined(own: SocketAddr, other: SocketAddr) -> [u8; REQUEST_LEN] {
     let mut out = request(own, other);
     out[60..64].fill(0);
     out
 }
 
-/// The same, and asks for what it has carried.
+/// A request for the socket at `own` that is connected to `other`, over any interface, and for what
+/// it has carried (`struct tcp_info`).
 pub fn info_request(own: SocketAddr, other: SocketAddr) -> [u8; REQUEST_LEN] {
     let mut out = request_unconfined(own, other);
     out[18] = 1 << (INFO - 1);
     out
 }
 
-/// The `struct tcp_info` in a reply, or in the message that a socket was destroyed.
+/// The `struct tcp_info` in a reply, or in the message that a socket was destroyed. `None` if there
+/// is none.
 pub fn tcp_info(bytes: &[u8]) -> Option<&[u8]> {
     let length = u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?);
     let mut rest = bytes.get(ATTRIBUTES..usize::try_from(length).ok()?)?;
@@ -119,8 +122,7 @@ pub fn tcp_info(bytes: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Reads a reply: the socket, or the kernel's error, such as `ENOENT`; `None` if it is
-/// neither.
+/// Reads a reply: the socket, or the kernel's error, such as `ENOENT`. `None` if it is neither.
 pub fn reply(bytes: &[u8]) -> Option<Result<Found, i32>> {
     let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
     if kind == ERROR {

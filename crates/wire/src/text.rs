@@ -6,14 +6,14 @@ use std::fmt::{Display, Write as _};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} has the control character or invisible character U+{code:04X}, which is not allowed")]
 pub struct UnsafeText {
-    /// The field: "a host name".
+    /// The name of the field, such as "a host name".
     pub what: &'static str,
-    /// The first such character.
+    /// The first character that a terminal obeys or hides.
     pub code: u32,
 }
 
-/// Whether a terminal obeys a character or hides it: C0, DEL, C1, the marks and
-/// overrides of bidirectional text (UAX #9), and the other characters without a shape
+/// Whether a terminal obeys a character or hides it. That is so for C0, DEL, C1, and the marks and
+/// overrides of bidirectional text (UAX #9). It is so for other characters without a shape, too
 /// (Default_Ignorable_Code_Point of Unicode, and the line and paragraph separators).
 pub fn is_unsafe(character: char) -> bool {
     character.is_control()
@@ -28,7 +28,7 @@ pub fn is_unsafe(character: char) -> bool {
 /// Checks a text of another party; `what` names the field.
 ///
 /// # Errors
-/// [`UnsafeText`] if it has such a character.
+/// [`UnsafeText`] if it has a character that [`is_unsafe`].
 pub fn check(what: &'static str, text: &str) -> Result<(), UnsafeText> {
     match text.chars().find(|character| is_unsafe(*character)) {
         Some(character) => Err(UnsafeText { what, code: character.into() }),
@@ -36,7 +36,7 @@ pub fn check(what: &'static str, text: &str) -> Result<(), UnsafeText> {
     }
 }
 
-/// The first `limit` names of a list, and how many more there are: those left out here, and
+/// The first `limit` names of a list, and how many names are missing: those left out here, and
 /// `more`.
 pub fn first<T: Display>(names: impl ExactSizeIterator<Item = T>, more: u64, limit: usize) -> String {
     let more = more.saturating_add(names.len().saturating_sub(limit) as u64);
@@ -49,13 +49,14 @@ pub fn one_line(text: &str) -> String {
     escape(text, is_unsafe, |out, character| out.extend(character.escape_default()))
 }
 
-/// The same, but line feeds stay.
+/// The text with unsafe characters as escapes, such as `\u{1b}`. Line feeds stay.
 pub fn lines(text: &str) -> String {
     let which = |character| character != '\n' && is_unsafe(character);
     escape(text, which, |out, character| out.extend(character.escape_default()))
 }
 
-/// The same of a JSON document, which stays the same document.
+/// A JSON document with unsafe characters as JSON's escapes, which leave the document's meaning as
+/// it is. Line feeds stay.
 pub fn json(document: &str) -> String {
     let which = |character| character != '\n' && is_unsafe(character);
     escape(document, which, |out, character| {

@@ -21,15 +21,15 @@
 use crate::preamble::Mac;
 use crate::{ConnectionId, DecodeError, array, opening};
 
-/// Length of an encoded [`Ticket`].
+/// Length of an encoded [`Ticket`], in bytes.
 pub const TICKET_LEN: usize = 64;
-/// First byte of every ticket. A TLS record can't start with it (RFC 8446
-/// section 5.1), so both may arrive at one port.
+/// First byte of every ticket. A TLS record can't start with it (RFC 8446 section 5.1), so both may
+/// arrive at the same port.
 pub const FIRST_BYTE: u8 = opening::TICKET[0];
 
 const SIGNED: usize = TICKET_LEN - 32;
 
-/// Which of the two sides of a connection.
+/// A side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Side {
@@ -40,7 +40,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// The other side.
+    /// The opposite side of the connection.
     pub fn other(self) -> Self {
         match self {
             Self::Initiator => Self::Acceptor,
@@ -49,14 +49,14 @@ impl Side {
     }
 }
 
-/// The right to one side of one relayed connection.
+/// The right to a side of a relayed connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
-    /// The connection.
+    /// The connection that the ticket is for.
     pub connection: ConnectionId,
-    /// The side.
+    /// The side of the connection that the ticket admits.
     pub side: Side,
-    /// The end of its validity: seconds since 1970-01-01 UTC.
+    /// When the ticket stops being valid, in seconds since 1970-01-01 UTC.
     pub expiry_unix_seconds: u64,
 }
 
@@ -70,7 +70,7 @@ impl Ticket {
         out
     }
 
-    /// The whole message.
+    /// The ticket as bytes, with the HMAC of [`signed_bytes`](Self::signed_bytes).
     pub fn encode(&self, mac: &Mac) -> [u8; TICKET_LEN] {
         let mut out = [0; TICKET_LEN];
         out[..SIGNED].copy_from_slice(&self.signed_bytes());
@@ -81,7 +81,7 @@ impl Ticket {
     /// Reads a message and its HMAC, which the caller must verify.
     ///
     /// # Errors
-    /// If it isn't a ticket of this version.
+    /// If the bytes aren't a ticket of this version.
     pub fn decode(bytes: &[u8; TICKET_LEN]) -> Result<(Self, Mac), DecodeError> {
         opening::check("ticket", bytes, opening::TICKET)?;
         let side = match bytes[5] {

@@ -7,19 +7,19 @@ use std::fmt::Write as _;
 use crate::settings::Host;
 use crate::{GridName, Label};
 
-/// Levels that the grid's configuration may name between the grid and its sites.
+/// Most levels that the grid's configuration may name between the grid and its sites.
 pub const LEVELS_MAX: usize = 7;
-/// Sites of one job.
+/// Most sites of a job.
 pub const SITES_MAX: usize = 1000;
-/// Paths between them.
+/// Most paths between the sites of a job.
 pub const PATHS_MAX: usize = 10_000;
-/// Groups of one job.
+/// Most groups of a job.
 pub const GROUPS_MAX: usize = 1000;
-/// The MPI library's file name.
+/// The file name of the MPI library.
 pub const LIBRARY: &str = "libisthmus_mpi.so";
-/// The file's name in the job's directory.
+/// The name of the topology's file in the job's directory.
 pub const FILE_NAME: &str = "topology";
-/// The directory in the job's directory in which ranks report.
+/// The directory, within the job's directory, in which ranks report.
 pub const REPORTS: &str = "mpi";
 
 /// A job's topology but for its nodes.
@@ -27,33 +27,33 @@ pub const REPORTS: &str = "mpi";
 pub struct Topology {
     /// Levels between the grid and its sites, the widest first.
     pub levels: Vec<Label>,
-    /// Where sites are, at each level. One that is missing is by itself.
+    /// The places of each site, one per level. A site that is missing is by itself.
     pub sites: BTreeMap<Label, Vec<Label>>,
-    /// What is measured between sites.
+    /// What was measured between sites.
     pub paths: Vec<Path>,
-    /// What the job's profile asks for, in the order of ranks.
+    /// The groups that the job's profile asks for, in the order of ranks.
     pub groups: Vec<Group>,
     /// Whether the program's topologies may have their ranks in another order.
     pub reorder: bool,
 }
 
-/// The path between two sites.
+/// What was measured between two sites.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Path {
-    /// The two sites.
+    /// The two sites that the path joins.
     pub sites: [Label; 2],
-    /// In microseconds.
+    /// The round trip, in microseconds.
     pub round_trip_us: u64,
-    /// Of one connection, one way; 0: not measured.
+    /// The throughput of a single connection in one direction; 0 is not measured.
     pub bytes_per_second: u64,
 }
 
 /// Ranks that belong together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
-    /// Its name.
+    /// The name of the group.
     pub name: Label,
-    /// How many ranks it has: those that follow the ones of the groups before.
+    /// How many ranks the group has. They follow the ranks of the groups before it.
     pub ranks: u32,
 }
 
@@ -73,7 +73,7 @@ impl Topology {
         sites.sort();
         sites.dedup();
         for site in &sites {
-            // No place has a point in its name, so that one without places is by itself.
+            // No place has a point in its name. So a site without places is by itself.
             let alone = format!("site.{site}");
             let places = match self.sites.get(site) {
                 Some(places) => places.iter().map(Label::as_str).collect(),

@@ -44,25 +44,26 @@ use std::ops::RangeInclusive;
 
 use crate::{DecodeError, array};
 
-/// The version that is written.
+/// The version in which a state is written.
 pub const VERSION: u16 = 1;
-/// The versions that can be read.
+/// The versions in which a state can be read.
 pub const UNDERSTOOD: RangeInclusive<u16> = VERSION..=VERSION;
 /// Most bytes of a state: 4,096 pairs of which both directions hold half a buffer each.
 pub const MAX_BYTES: usize = 256 << 20;
-/// Most listeners.
+/// Most listeners that a state may have.
 pub const MAX_LISTENERS: usize = 8;
 /// Most pairs: as many as a relay splices at once.
 pub const MAX_PAIRS: usize = 1 << 19;
-/// Most bytes that one flow holds outside a pipe.
+/// Most bytes that a single flow holds outside a pipe.
 pub const MAX_HELD_BYTES: usize = 1 << 20;
 
 const NAME: &str = "state of an upgrade";
 const MAGIC: [u8; 4] = *b"ISUP";
 const HEAD_LEN: usize = 28;
-/// A pair that holds nothing.
+/// Bytes of an encoded pair that holds nothing, the shortest pair.
 const LEAST_PAIR: usize = 14;
-/// Those below are a program's input, output and errors.
+/// The lowest descriptor that may be handed over. Those below are a program's input, output and
+/// errors.
 const FIRST_DESCRIPTOR: u32 = 3;
 
 const URGENT: u8 = 1;
@@ -70,31 +71,31 @@ const FAILED: u8 = 2;
 const SOURCE_ENDED: u8 = 1;
 const ENDED: u8 = 2;
 
-/// Whose state it is.
+/// The service whose state is handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Service {
-    /// A site's gateway.
+    /// The gateway of a site.
     Gateway = 0,
-    /// A relay.
+    /// A relay, with the connections that it splices.
     Relay = 1,
-    /// A node's agent. It hands nothing over but its process.
+    /// A node's agent, which hands nothing over but its process.
     Agent = 2,
 }
 
-/// A listening socket.
+/// A listening socket that is handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listener {
-    /// Its descriptor.
+    /// The descriptor of the socket.
     pub descriptor: u32,
     /// The address that the configuration names. Its port may be 0, for any.
     pub configured: SocketAddr,
 }
 
-/// What a descriptor must be.
+/// What an open descriptor must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A connected socket.
+    /// A socket that is connected.
     Socket,
     /// The end of a pipe to read from.
     PipeRead,
@@ -102,68 +103,68 @@ pub enum Kind {
     PipeWrite,
 }
 
-/// One socket of a pair. `D` is its number, or what owns it.
+/// A socket of a pair. `D` is the type of its descriptor: its number, or what owns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct End<D = u32> {
-    /// Its descriptor.
+    /// The descriptor of the socket.
     pub descriptor: D,
-    /// Urgent data has come, so that splice(2) may not read from it.
+    /// Whether urgent data has come, so that splice(2) may not read from the socket.
     pub urgent: bool,
-    /// The kernel has reported an error.
+    /// Whether the kernel has reported an error of the socket.
     pub failed: bool,
 }
 
-/// What one direction has read and not yet written.
+/// What a direction has read and not yet written.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Held<D = u32> {
-    /// Nothing.
+    /// All that was read has been written.
     #[default]
     Nothing,
-    /// These bytes, at least one.
+    /// These bytes, which are at least one.
     Bytes(Vec<u8>),
-    /// So many bytes in a pipe, at least one.
+    /// Bytes in a pipe, at least one.
     Piped {
         /// Descriptor of the end to read from.
         read: D,
         /// Descriptor of the end to write to.
         write: D,
-        /// Bytes in it.
+        /// How many bytes the pipe has.
         length: u32,
     },
 }
 
-/// One direction of a pair.
+/// A direction of a pair.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Flow<D = u32> {
-    /// Its source has ended in order: nothing more is read.
+    /// Whether the direction's source has ended in order, so that nothing more is read from it.
     pub source_ended: bool,
-    /// That was passed on, too. Nothing is held then.
+    /// Whether the end of the source was passed on, too. Nothing is held then.
     pub ended: bool,
     /// What waits to be written.
     pub held: Held<D>,
 }
 
-/// Two sockets whose bytes go to each other. Flow `i` goes from end `i` to the other.
+/// Two sockets whose bytes go to each other. Flow `i` goes from end `i` to the opposite end.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pair<D = u32> {
-    /// The sockets.
+    /// The two sockets of the pair.
     pub ends: [End<D>; 2],
-    /// The directions.
+    /// The two directions; each begins at the end with its index.
     pub flows: [Flow<D>; 2],
 }
 
-/// Everything that is handed over.
+/// Everything that a service hands over to the program that takes its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
-    /// Whose it is.
+    /// The service that hands this over.
     pub service: Service,
-    /// Connections carried so far, those that still run included.
+    /// Connections that the service has carried so far, those that still run included.
     pub connections: u64,
-    /// Bytes carried so far.
+    /// Bytes that the service has carried so far.
     pub bytes: u64,
-    /// The listeners.
+    /// The sockets on which the service listens.
     pub listeners: Vec<Listener>,
-    /// The pairs.
+    /// The connections that the service still splices.
     pub pairs: Vec<Pair>,
 }
 
@@ -174,10 +175,10 @@ impl State {
         listeners.chain(self.pairs.iter().flat_map(Pair::descriptors))
     }
 
-    /// The whole state.
+    /// The whole state as bytes.
     ///
     /// # Errors
-    /// If it breaks a bound: then [`decode`](Self::decode) would refuse it.
+    /// If the state breaks a bound, so that [`decode`](Self::decode) would refuse it.
     pub fn encode(&self) -> Result<Vec<u8>, DecodeError> {
         check_count("listeners", self.listeners.len(), MAX_LISTENERS)?;
         check_count("pairs", self.pairs.len(), MAX_PAIRS)?;
@@ -199,11 +200,11 @@ impl State {
         Ok(out)
     }
 
-    /// Reads a state: exactly these bytes. It encodes to the same bytes again.
+    /// Reads a state, which must be exactly these bytes. It encodes to the same bytes again.
     ///
     /// # Errors
-    /// If it is none, is of a version that isn't [`UNDERSTOOD`], breaks a bound, or names
-    /// a descriptor twice.
+    /// If the bytes are no state, or of a version that isn't [`UNDERSTOOD`]. If the state breaks a
+    /// bound, or names a descriptor twice.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         check_count("bytes", bytes.len(), MAX_BYTES)?;
         let mut input = Input { left: bytes };
@@ -241,7 +242,8 @@ impl State {
         Ok(state)
     }
 
-    /// No descriptor may be named twice: each gets an owner.
+    /// Checks that no descriptor is named twice, as each gets an owner, and that none is a
+    /// program's input, output or errors.
     fn check_descriptors(&self) -> Result<(), DecodeError> {
         let mut seen = HashSet::new();
         for descriptor in self.descriptors() {
@@ -297,7 +299,7 @@ impl<D> Pair<D> {
     /// Puts something else in place of each descriptor.
     ///
     /// # Errors
-    /// The first that `change` gives. What it has given before is dropped.
+    /// The first error of `change`. What `change` has returned before is dropped.
     pub fn try_map<E, X>(self, mut change: impl FnMut(D, Kind) -> Result<E, X>) -> Result<Pair<E>, X> {
         let [one, other] = self.ends;
         let [there, back] = self.flows;
@@ -330,7 +332,7 @@ impl<D> Flow<D> {
 }
 
 impl Pair {
-    /// Its descriptors.
+    /// The descriptors of the pair: both sockets, then the pipes of its flows.
     pub fn descriptors(&self) -> impl Iterator<Item = u32> {
         let ends = self.ends.iter().map(|end| end.descriptor);
         let pipes = self.flows.iter().flat_map(|flow| match flow.held {
@@ -413,10 +415,10 @@ pub fn answer() -> String {
     format!("isthmus upgrade {}-{}", UNDERSTOOD.start(), UNDERSTOOD.end())
 }
 
-/// The versions that a program understands, by its [`answer`].
+/// The versions that a program understands, by the line that it has printed as its [`answer`].
 ///
 /// # Errors
-/// If this is no such line.
+/// If the line is no such answer.
 pub fn read_answer(line: &str) -> Result<RangeInclusive<u16>, DecodeError> {
     let versions = line.strip_prefix("isthmus upgrade ").and_then(|rest| rest.split_once('-'));
     let read = |text: &str| text.parse::<u16>().ok().filter(|number| number.to_string() == text);

@@ -1,5 +1,5 @@
-//! How a trunk's carrier was dialed. The agent that dials it tells the other one, on a
-//! stream of the trunk, so that both account for what it carries by the same way.
+//! How a trunk's carrier was dialed. The agent that dials the carrier tells the other agent, on a
+//! stream of the trunk. So both agents account for what the carrier carries by the same way.
 //!
 //! ```text
 //!  0  4B magic
@@ -15,7 +15,7 @@
 use crate::preamble::PREAMBLE_LEN;
 use crate::{DecodeError, Label, opening};
 
-/// Length of the message.
+/// Length of the message, in bytes.
 pub const WAY_LEN: usize = PREAMBLE_LEN;
 
 const MESSAGE: &str = "way";
@@ -23,26 +23,26 @@ const NAME: usize = 8;
 const NAME_MAX: usize = 63;
 const CARRIER: usize = 71;
 
-/// How a carrier was dialed.
+/// How a carrier was dialed, and by which number the receiver knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Way {
     /// The number of a route in isthmus.proto.
     pub route: u8,
-    /// The number of a dial there.
+    /// The number of a dial in isthmus.proto.
     pub dial: u8,
-    /// The relay's name.
+    /// The name of the relay that splices the carrier; `None` without a relay.
     pub relay: Option<Label>,
-    /// The number by which the receiver names the carrier.
+    /// The number by which the receiver names the carrier; `None` if it isn't told.
     pub carrier: Option<u32>,
 }
 
 impl Way {
-    /// Whether a message of this length is one: a preamble otherwise.
+    /// Whether the first message of a stream is a way. If not, it is a preamble.
     pub fn is(bytes: &[u8; WAY_LEN]) -> bool {
         bytes.starts_with(&opening::WAY)
     }
 
-    /// The message.
+    /// The message as bytes.
     pub fn encode(&self) -> [u8; WAY_LEN] {
         let mut out = opening::begin::<WAY_LEN>(opening::WAY);
         (out[5], out[6]) = (self.route, self.dial);
@@ -60,7 +60,7 @@ impl Way {
     /// Reads the message.
     ///
     /// # Errors
-    /// If it isn't one of this version, or the relay's name isn't a name.
+    /// If the bytes aren't a message of this version, or if the relay's name isn't a valid name.
     pub fn decode(bytes: &[u8; WAY_LEN]) -> Result<Self, DecodeError> {
         opening::check(MESSAGE, bytes, opening::WAY)?;
         let wrong = |reason: String| DecodeError::new(MESSAGE, reason);

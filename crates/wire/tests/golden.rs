@@ -14,7 +14,7 @@ use prost_types::{
 };
 
 const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/isthmus.descriptors"));
-/// Set to write the text anew.
+/// The environment variable that has the text written anew.
 const UPDATE: &str = "ISTHMUS_UPDATE_GOLDEN";
 
 #[test]

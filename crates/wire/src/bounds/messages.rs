@@ -7,16 +7,16 @@ use crate::proto::dial_answer::Result as Answer;
 use crate::proto::{self, list_request::Records};
 use crate::text;
 
-/// A message of which other parties receive a part.
+/// A message of which other parties receive a part, so that its size is bounded.
 pub trait Bounded {
     /// Checks that the whole message is within the bounds.
     ///
     /// # Errors
-    /// The first field that isn't.
+    /// The first field that isn't within its bound.
     fn check(&self) -> Result<(), NotAllowed>;
 }
 
-/// Bytes of an encoded message.
+/// How many bytes a message takes once it is encoded.
 pub fn encoded_len(message: &impl prost::Message) -> usize {
     message.encoded_len()
 }
@@ -179,8 +179,8 @@ pub fn clean(text: &mut String, limit: usize) {
     cut_text(text, limit);
 }
 
-/// Cuts a node's findings to the bounds: the ends of lists, and texts for users.
-/// False if nothing had to be cut.
+/// Cuts a node's findings to the bounds: the ends of lists, and texts for users. Returns `false` if
+/// nothing had to be cut.
 pub fn cut_seen(seen: &mut proto::Seen) -> bool {
     if seen.check().is_ok() {
         return false;
@@ -213,9 +213,8 @@ pub fn cut_path(report: &mut proto::PathReport) {
     }
 }
 
-/// Cuts the lists of a job's report, and sets their former lengths. Of the nodes, the
-/// head stays, and one of each site as far as they fit: the broker needs the sites
-/// on which jobs run.
+/// Cuts the lists of a job's report, and sets their former lengths. Of the nodes, the head stays,
+/// and a node of each site as far as they fit. The broker needs the sites on which jobs run.
 pub fn cut_job(report: &mut proto::JobReport) {
     let count = |listed: usize, before: u32| u32::try_from(listed).unwrap_or(u32::MAX).max(before);
     report.node_count = count(report.nodes.len(), report.node_count);
@@ -242,7 +241,7 @@ fn fitting<T>(items: Vec<T>, limit: usize, len: impl Fn(&T) -> usize) -> Vec<T> 
     items.into_iter().take_while(fits).collect()
 }
 
-/// Bytes of a name in a list: with its tag and length (two bytes up to 16 KiB).
+/// Bytes of a name in an encoded list, with its tag and its length (two bytes up to 16 KiB).
 fn name_len(name: &str) -> usize {
     name.len() + 3
 }
@@ -251,7 +250,7 @@ fn names_len(names: &[String]) -> usize {
     names.iter().map(|name| name_len(name)).sum()
 }
 
-/// Bytes of a message in a list.
+/// Bytes of a message in an encoded list, with its tag and its length.
 fn record_len(message: &impl prost::Message) -> usize {
     message.encoded_len() + 3
 }

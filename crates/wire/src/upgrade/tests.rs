@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// One of everything.
+/// A state with each kind of end and of held data.
 fn sample() -> State {
     let end = |descriptor, urgent, failed| End { descriptor, urgent, failed };
     let flow = |source_ended, ended, held| Flow { source_ended, ended, held };
@@ -32,8 +32,8 @@ fn sample() -> State {
     }
 }
 
-/// What one release writes, another one reads: a change needs another VERSION, or both
-/// releases must read both.
+/// What a release writes, another release reads. A change of the layout needs another VERSION, or
+/// both releases must read both layouts.
 #[test]
 fn the_layout_is_as_it_was() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("proto/upgrade.v{VERSION}.golden"));
