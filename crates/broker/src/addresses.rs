@@ -16,18 +16,18 @@ use crate::store::Revision;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Block(pub(crate) u16);
 
-/// An address for a node that has none yet.
+/// A free address for a node that has none yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Assignment {
     pub(crate) node: GridName,
     pub(crate) address: VirtualAddress,
-    /// The block it lies in.
+    /// The block that the address lies in.
     pub(crate) block: Block,
     /// Revision of the block's record; 0: the block is new.
     pub(crate) block_revision: Revision,
 }
 
-/// No address is left for a new node.
+/// Why no address is left for a new node.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Exhausted {
     /// All 16,383 blocks are taken.
@@ -38,24 +38,24 @@ pub(crate) enum Exhausted {
     Site(Label),
 }
 
-/// The addresses assigned so far.
+/// The virtual addresses and blocks that are assigned so far.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AddressBook {
-    /// Each with the revision of its record. An assignment writes the record of its
-    /// block anew, so that no two brokers assign the same address.
+    /// The site of each block, and the revision of the block's record. An assignment writes the
+    /// record of its block anew, so that no two brokers assign the same address.
     blocks: BTreeMap<Block, (Label, Revision)>,
     by_name: BTreeMap<GridName, VirtualAddress>,
-    /// The same, keyed by address.
+    /// The node of each address.
     by_address: BTreeMap<VirtualAddress, GridName>,
 }
 
 impl AddressBook {
-    /// A block was assigned to a site, or an address of it to a node.
+    /// Takes in that a block was assigned to a site, or an address of the block to a node.
     pub(crate) fn fold_block(&mut self, block: Block, site: Label, revision: Revision) {
         self.blocks.insert(block, (site, revision));
     }
 
-    /// An address was assigned to a node.
+    /// Takes in that an address was assigned to a node.
     pub(crate) fn fold_address(&mut self, node: GridName, address: VirtualAddress) {
         self.by_name.insert(node.clone(), address);
         self.by_address.insert(address, node);
@@ -72,7 +72,7 @@ impl AddressBook {
     /// A free address for a node that has none.
     ///
     /// # Errors
-    /// If none is left.
+    /// If no address is left for the node's site.
     pub(crate) fn propose(&self, node: &GridName) -> Result<Assignment, Exhausted> {
         let own = self.blocks.iter().filter(|(_, (site, _))| *site == node.site);
         let mut own =
@@ -97,10 +97,10 @@ impl AddressBook {
     }
 }
 
-/// Blocks that one site may have. A block is full before the next one is assigned.
+/// Most blocks of a site. A block is full before the next block is assigned.
 const BLOCKS_PER_SITE: usize = NODES_PER_SITE / 254 + 1;
-/// A /10 has 2^14 blocks of 2^8 addresses. Number 0 stays free, so that no address
-/// equals that of the range itself.
+/// How many blocks the range has: a /10 has 2^14 blocks of 2^8 addresses. Number 0 stays free, so
+/// that no address equals that of the range itself.
 const BLOCKS: u16 = 1 << 14;
 
 fn hosts(block: Block) -> impl Iterator<Item = VirtualAddress> {
@@ -113,8 +113,8 @@ mod tests {
     use super::*;
 
     impl AddressBook {
-        /// The address of a node. A node without one gets one, and the assignment is
-        /// returned, too.
+        /// The address of a node, and the assignment if it is new. A node without an address gets
+        /// one.
         pub(crate) fn assign(
             &mut self,
             node: &GridName,
@@ -129,7 +129,8 @@ mod tests {
         }
     }
 
-    /// The address that a node gets, and its block if that is new.
+    /// The address that a node gets, and the number of its block if the assignment takes a new
+    /// block.
     fn assign(book: &mut AddressBook, name: &str) -> (String, Option<u16>) {
         let (address, assignment) = book.assign(&name.parse().unwrap()).unwrap();
         let new = assignment.filter(|assignment| assignment.block_revision == 0);

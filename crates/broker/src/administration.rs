@@ -83,7 +83,7 @@ impl AdministrationService {
     }
 }
 
-/// What the audit log has of a revocation.
+/// The text of the audit log about a revocation.
 fn about(reply: &proto::RevokeReply) -> String {
     let identity = reply.member.as_ref().map(|member| member.identity.as_str()).unwrap_or_default();
     let token = if reply.token_closed { ", and its site's join token is closed" } else { "" };

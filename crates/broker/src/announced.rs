@@ -8,8 +8,8 @@ use isthmus_wire::{Label, proto};
 
 use crate::registry::Refused;
 
-/// Verifies what the agent of a node has signed: this node, this gateway and these addresses. The
-/// attachment's number is the agent's own, too.
+/// Verifies an announcement by what the node's agent has signed: its identity, the gateway and the
+/// addresses. The attachment's number is taken from the agent, too.
 ///
 /// # Errors
 /// If the gateway says something else than the agent, or shows nothing of the agent.
@@ -37,8 +37,9 @@ pub(crate) fn verified(
     Ok(proto::NodeUp { attachment: stated.attachment, ..up })
 }
 
-/// The event of the audit log that an announcement is, if it is one: a gateway announces its
-/// nodes again whenever it attaches. `before`: where the node was attached.
+/// The name of the audit log's event for an announcement. `None` if the node has only been
+/// announced again, as a gateway does whenever it attaches. `before` is where the node was
+/// attached.
 pub(crate) fn event(before: Option<&(Label, u64)>, now: (&Label, u64)) -> Option<&'static str> {
     match before {
         Some((gateway, attachment)) if (gateway, *attachment) == now => None,

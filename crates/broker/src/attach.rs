@@ -26,8 +26,8 @@ use crate::records::{self, GatewayRecord, NodeRecord};
 use crate::registry::{JobChange, Party, Refused, Registry, SessionId};
 use crate::store::{Record, StoreError, Transaction};
 
-/// How long the records of an attachment last without keep-alives: longer than it
-/// takes to notice a dead connection.
+/// How long the records of an attachment last without keep-alives. That is longer than it takes to
+/// notice a dead connection.
 const LEASE: Duration = Duration::from_secs(30);
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
@@ -121,8 +121,7 @@ async fn end(broker: &Broker, session: SessionId) {
     }
 }
 
-/// The identity under which a node's agent joined, if what its gateway announces is
-/// true.
+/// The identity under which the agent of a node with this owner must have joined.
 fn member(node: &GridName, owner: &str) -> Result<Identity, Refused> {
     let owner = if owner.is_empty() { None } else { Some(owner.parse()) };
     let owner = owner.transpose().map_err(|error| Refused(format!("owner of {node}: {error}")))?;
@@ -140,7 +139,7 @@ fn not_a_member(node: &GridName, owner: &str) -> Refused {
 struct Attachment {
     broker: Arc<Broker>,
     identity: Identity,
-    /// Its name in logs.
+    /// The caller's name in logs.
     caller: String,
     party: Party,
     session: SessionId,
@@ -316,8 +315,8 @@ impl Attachment {
         self.broker.write((&key, self.session), self.attached(), make).await
     }
 
-    /// The condition for each record that this attachment writes: it is the present
-    /// attachment of its party.
+    /// A condition for each record that this attachment writes: the attachment must still be the
+    /// present one of its party.
     fn attached(&self) -> impl Fn(Transaction) -> Transaction {
         let key = match &self.party {
             Party::Gateway { site, name } => records::gateway_key(site, name),

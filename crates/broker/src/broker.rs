@@ -53,52 +53,54 @@ const DIRECTORY_CHECK: Duration = Duration::from_millis(250);
 /// Why a broker can't run.
 #[derive(Debug, thiserror::Error)]
 pub enum BrokerError {
-    /// Its state directory.
+    /// The state directory can't be used.
     #[error(transparent)]
     State(#[from] StateError),
-    /// Its store.
+    /// The store can't be used.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A record that can't be read.
+    /// A record of the store can't be read.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
-    /// Its configuration.
+    /// The configuration's policy is refused.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// Its levels and places.
+    /// The configuration's levels and places are refused.
     #[error(transparent)]
     Places(#[from] PlacesError),
-    /// Its credentials.
+    /// The broker's credentials can't be used.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
-    /// The server.
+    /// The server failed.
     #[error("the broker's server failed: {0}")]
     Server(#[from] tonic::transport::Error),
 }
 
-/// What the services share.
+/// The state that the broker's services share.
 pub(crate) struct Broker {
     pub(crate) state: State,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) sessions: Sessions,
     pub(crate) rendezvous: PendingRendezvous,
     pub(crate) probes: Probes,
-    /// The attachments' tasks.
+    /// The tasks that drive the attachments.
     pub(crate) tasks: TaskTracker,
     /// Sent whenever a node's record has changed.
     pub(crate) node_changed: watch::Sender<()>,
-    /// The revision of the store that the registry has folded.
+    /// The last revision of the store that the registry has folded.
     pub(crate) applied: watch::Sender<Revision>,
-    /// Held while a node gets an address.
+    /// Locked while a node gets an address.
     pub(crate) assigning: tokio::sync::Mutex<()>,
-    /// Revoked identities are refused.
+    /// The revocations, by which callers are refused.
     pub(crate) peers: Peers,
-    /// Of what agents have signed.
+    /// Verifies what agents have signed.
     pub(crate) verifier: Verifier,
     registry: Mutex<Registry>,
 }
 
 impl Broker {
+    /// A broker without attachments, over a registry that has the store's records.
+    ///
     /// # Errors
     /// If the authority's certificate can't be used.
     pub(crate) fn new(
@@ -128,17 +130,17 @@ impl Broker {
     }
 }
 
-/// The status of a call that the store failed.
+/// The status that a caller gets if the store has failed; logs the error.
 pub(crate) fn store_status(error: StoreError) -> Status {
     warn!(%error, "cannot use the store");
     Status::internal("the broker cannot use its store; see its log")
 }
 
-/// Runs the broker of a state directory at a port until `shutdown`; calls
-/// `ready` once everything is set up.
+/// Runs the broker of a state directory at a port until `shutdown`; calls `ready` once everything
+/// is set up.
 ///
 /// # Errors
-/// If it can't start, or its server fails.
+/// If the broker can't start, or its server fails.
 pub async fn run(
     port: impl Into<Port>,
     state: State,
@@ -207,7 +209,7 @@ async fn keep_renewed(broker: &Broker, credentials: &Credentials) {
     }
 }
 
-/// Takes a new signing certificate, and warns before the one in use ends.
+/// Takes over a new signing certificate, and warns before the certificate in use ends.
 fn check_signing(state: &State, now: SystemTime) {
     match state.authority.reload_signing(&state.directory) {
         Ok(true) => info!("a new signing certificate is in use"),
@@ -240,7 +242,7 @@ async fn keep_directory(broker: &Broker) {
     }
 }
 
-/// Orders measurements between sites; never returns.
+/// Orders the measurements between sites that are due; never returns.
 async fn keep_measured(broker: &Broker) {
     loop {
         tokio::time::sleep(MEASURE_CHECK).await;

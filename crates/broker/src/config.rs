@@ -17,7 +17,7 @@ pub const DEFAULT_PORT: u16 = 7700;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BrokerConfig {
-    /// Where to listen for gateways and relays.
+    /// The address at which the broker listens for gateways and relays.
     pub listen: SocketAddr,
     /// Pairs of sites between which data goes unencrypted.
     pub trusted: Vec<[String; 2]>,
@@ -25,15 +25,15 @@ pub struct BrokerConfig {
     pub pairs: Vec<PairConfig>,
     /// Named levels between the grid and its sites, the widest first.
     pub levels: Vec<String>,
-    /// Where each site is: its place at each level.
+    /// The place of each site at each level.
     pub places: BTreeMap<String, BTreeMap<String, String>>,
     /// How the relay for two nodes is chosen.
     pub relays: RelayChoice,
     /// Whether round trips and bandwidths between sites are measured in the background.
     pub measure: Measure,
-    /// The audit log, or "off". By default audit.log in the state directory.
+    /// The path of the audit log, or "off". By default it is audit.log in the state directory.
     pub audit_log: Option<PathBuf>,
-    /// How its lines look.
+    /// The format of the audit log's lines.
     pub audit_format: audit::Format,
 }
 
@@ -41,7 +41,7 @@ pub struct BrokerConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
-    /// They are.
+    /// They are measured in the background.
     #[default]
     Auto,
     /// They are measured on request only.
@@ -52,29 +52,28 @@ pub enum Measure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RelayChoice {
-    /// The relay with the shortest round trip between the two, as they have measured
-    /// it. About equally good relays take turns.
+    /// The relay with the shortest round trip between the two nodes, as these have measured it.
+    /// About equally good relays take turns.
     #[default]
     Nearest,
-    /// All take turns.
+    /// All relays take turns.
     RoundRobin,
 }
 
-/// The dials and routes that two sites may use. It allows none that the networks
-/// don't.
+/// The dials and routes that two sites may use. The entry allows none that the networks don't let
+/// through.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PairConfig {
     /// The two sites, in either order.
     pub sites: [String; 2],
-    /// If given, these dials and routes only.
+    /// If given, only these dials and routes may be used.
     #[serde(default)]
     pub only: Option<Vec<String>>,
-    /// None of these dials and routes.
+    /// None of these dials and routes may be used.
     #[serde(default)]
     pub never: Vec<String>,
-    /// Whether connections share trunks of the nodes' agents. By default, measurements
-    /// decide.
+    /// Whether connections share trunks of the nodes' agents; `None` lets measurements decide.
     #[serde(default)]
     pub trunk: Option<TrunkUse>,
 }
@@ -83,22 +82,22 @@ pub struct PairConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrunkUse {
-    /// They do, also where data needn't be encrypted.
+    /// Connections share trunks, also where data needn't be encrypted.
     Always,
-    /// Each has a socket of its own.
+    /// Each connection has a socket of its own.
     Never,
 }
 
 /// Why the configured policy is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// Not a site's name.
+    /// A text isn't a site's name.
     #[error("[broker] {0}: {1}")]
     Site(&'static str, NameError),
-    /// Neither a dial nor a route.
+    /// A word is neither a dial nor a route.
     #[error("[[broker.pairs]] for {sites}: {error}")]
     Way {
-        /// The two sites.
+        /// The two sites of the entry.
         sites: String,
         /// Why the word is refused.
         error: UnknownWord,
@@ -130,7 +129,7 @@ impl TrustedPairs {
     /// Reads the pairs of the configuration.
     ///
     /// # Errors
-    /// If one isn't a site's name.
+    /// If a text isn't a site's name.
     pub fn new(pairs: &[[String; 2]]) -> Result<Self, NameError> {
         let mut trusted = BTreeSet::new();
         for [a, b] in pairs {
@@ -146,22 +145,21 @@ impl TrustedPairs {
         self.0.contains(&(a.clone(), b.clone()))
     }
 
-    /// The sites that this one trusts the network to.
+    /// The sites that trust the network between them and this site.
     pub fn of<'a>(&'a self, site: &'a Label) -> impl Iterator<Item = &'a Label> {
         self.0.iter().filter(move |(a, _)| a == site).map(|(_, b)| b)
     }
 }
 
-/// Between which sites the configuration says whether connections share trunks.
+/// The pairs of sites for which the configuration says whether connections share trunks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TrunkPins(BTreeMap<(Label, Label), Pin>);
 
 impl TrunkPins {
-    /// Reads the pairs of the configuration. Of several entries for two sites, `never`
-    /// counts.
+    /// Reads the pairs of the configuration. Of several entries for two sites, `never` counts.
     ///
     /// # Errors
-    /// If one isn't a site's name.
+    /// If a text isn't a site's name.
     pub fn new(pairs: &[PairConfig]) -> Result<Self, NameError> {
         let mut pins = BTreeMap::new();
         for PairConfig { sites: [a, b], trunk, .. } in pairs {
@@ -177,7 +175,7 @@ impl TrunkPins {
         Ok(Self(pins))
     }
 
-    /// What it says of two sites.
+    /// What the configuration says of two sites; `None` if it says nothing.
     pub fn between(&self, a: &Label, b: &Label) -> Option<Pin> {
         self.0.get(&(a.clone(), b.clone())).copied()
     }

@@ -21,17 +21,19 @@ use crate::broker::{Broker, store_status};
 use crate::members::{self, Renewal, TokenUse, UsedToken};
 use crate::store::Store;
 
-/// Certificates that one party gets within an hour. It needs one in 20 days; one that can't
-/// write it down asks each gateway of its site again every 10 minutes: 96 times an hour.
+/// Most certificates that a party gets within an hour. A party needs a certificate in 20 days. A
+/// party that can't write its certificate to disk asks each gateway of its site again every 10
+/// minutes: 96 times an hour.
 const CERTIFICATES: u32 = 100;
 const HOUR: Duration = Duration::from_secs(3600);
-/// Parties that are counted within an hour.
+/// Most parties that are counted within an hour.
 const PARTIES: usize = 16 * NODES_PER_SITE;
 
 pub(crate) struct EnrolmentService {
     broker: Arc<Broker>,
-    /// By identity; for a join by its token, too, which is another right, and for a renewal by
-    /// the gateway that passed it on: one that sends a request again uses up its own part.
+    /// Counts the certificates of each identity. A join is counted by its token, too, which is
+    /// another right. A renewal is counted by the gateway that passed it on. So a gateway that
+    /// sends a request again uses up its own part only.
     issued: Mutex<Allowance<String>>,
 }
 
@@ -92,7 +94,8 @@ impl EnrolmentService {
         Self { broker, issued: Mutex::new(Allowance::new(CERTIFICATES, HOUR, PARTIES)) }
     }
 
-    /// Counts a certificate. Each is a line of the audit log and a write to disk.
+    /// Counts a certificate for a party. Each certificate is a line of the audit log and a write to
+    /// disk.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if a party has had too many.
@@ -195,13 +198,14 @@ impl EnrolmentService {
     }
 }
 
-/// The identity that a request renews. The proof decides, not the caller: a gateway only
+/// The identity that a request renews. The request's proof decides, not the caller: a gateway only
 /// passes requests on.
 fn proven(request: &proto::RenewRequest, authority: &Authority, now: SystemTime) -> Result<Identity, Status> {
     proof::verify(request, authority, now).map_err(|error| Status::permission_denied(error.to_string()))
 }
 
-/// When to date the new certificate of an identity that is proven; notes that it is issued.
+/// The time at which the new certificate of a proven identity is to be dated, in seconds since
+/// 1970. Notes that the certificate is issued.
 async fn may_renew(
     store: &dyn Store,
     identity: &Identity,
@@ -214,7 +218,7 @@ async fn may_renew(
         Role::Agent | Role::Gateway | Role::Relay | Role::Admin => {
             members::renew(store, identity, unix_seconds(former), unix_seconds(now)).await
         }
-        // It renews its own certificate.
+        // The broker renews its own certificate.
         Role::Broker => Ok(Renewal::NotMember),
     };
     match renewal.map_err(store_status)? {
@@ -230,7 +234,7 @@ async fn may_renew(
     }
 }
 
-/// What a request to join asks for, by its own statement.
+/// What a request to join asks for, as the request itself says.
 fn requested(request: &proto::JoinRequest) -> String {
     match JoinToken::read(&request.token) {
         Ok(token) => format!("{} under the name {:?}", token.invitation, request.name),
@@ -238,7 +242,7 @@ fn requested(request: &proto::JoinRequest) -> String {
     }
 }
 
-/// The certificate that a request renews, in DER; empty if it shows none.
+/// The certificate that a request renews, in DER; empty if the request shows none.
 fn shown(request: &proto::RenewRequest) -> &[u8] {
     request.certificates.first().map_or(&[], Vec::as_slice)
 }

@@ -18,17 +18,17 @@ use crate::records::{self, Fact, Unreadable};
 use crate::registry::{Effect, Refused, Registry, SessionId};
 use crate::store::{Change, Record, Revision, StoreError, Transaction, Watch};
 
-/// How long a newly attached gateway may take to announce its nodes. Its agents may
-/// have to attach to it again first, and try at least every 5 s.
+/// How long a newly attached gateway may take to announce its nodes. Its agents may have to attach
+/// to the gateway again first, and try at least every 5 s.
 const SETTLE: Duration = Duration::from_secs(15);
-/// Pause after the store failed.
+/// Pause before the next try after the store has failed.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long the registry may take to fold a record that was written.
 const FOLDING: Duration = Duration::from_secs(5);
-/// Attempts at a transaction whose comparisons fail.
+/// How often a transaction is tried whose comparisons fail.
 const ATTEMPTS: usize = 16;
 
-/// The registry's view of the store.
+/// Keeps the registry in step with the store.
 pub(crate) struct Fold {
     /// The revision of each record that the registry has folded.
     seen: BTreeMap<Arc<str>, Revision>,
@@ -118,8 +118,8 @@ pub(crate) enum FoldError {
 
 fn apply(broker: &Arc<Broker>, fact: Fact) {
     let node = matches!(&fact, Fact::Node { .. });
-    // A gateway that attaches has some time to announce its nodes. The nodes of one
-    // that detaches have some time to attach elsewhere.
+    // A gateway that attaches has some time to announce its nodes. The nodes of a gateway that
+    // detaches have some time to attach elsewhere.
     let (attached, detached) = match &fact {
         Fact::Gateway { record: Some((session, _)), .. } => (Some(*session), None),
         Fact::Gateway { site, name, record: None } => (None, Some((site.clone(), name.clone()))),
@@ -161,7 +161,7 @@ fn after_settling(broker: &Arc<Broker>, settle: impl FnOnce(&mut Registry) -> Ve
     });
 }
 
-/// A change of one record.
+/// How a record of an attachment changes.
 #[derive(Debug)]
 pub(crate) enum RecordChange {
     None,
@@ -207,9 +207,8 @@ impl Broker {
         }
     }
 
-    /// Writes or deletes a record of an attachment. `make` gets the registry and the
-    /// present record. `guard` adds further conditions. Returns once the registry has
-    /// folded the change.
+    /// Writes or deletes a record of an attachment. `make` gets the registry and the present
+    /// record. `guard` adds further conditions. Returns once the registry has folded the change.
     pub(crate) async fn write(
         &self,
         (key, session): (&str, SessionId),
@@ -235,14 +234,14 @@ impl Broker {
         Err(Refused(reason).into())
     }
 
-    /// The address of a node. A node without one gets one.
+    /// The address of a node. A node without an address gets one.
     pub(crate) async fn address_for(&self, node: &GridName) -> Result<VirtualAddress, NotWritten> {
         let proposed = || self.registry().address_of(node).map_err(|error| Refused(error.to_string()));
         if let Ok(address) = proposed()? {
             return Ok(address);
         }
-        // One at a time: the first nodes of many new sites would all propose the same
-        // block, and all but one of them in vain.
+        // Nodes get addresses one after the other. Otherwise the first nodes of many new sites
+        // would all propose the same block, and all but one of them in vain.
         let waiting = timeout(FOLDING, self.assigning.lock()).await;
         let _assigning = waiting.map_err(|_| {
             let text = format!("others got addresses for {FOLDING:?}, and it was not this node's turn");

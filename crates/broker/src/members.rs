@@ -21,48 +21,49 @@ use crate::store::{Embedded, Revision, Store, StoreError, Transaction};
 
 pub(crate) use tokens::{TokenUse, UsedToken, use_token};
 
-/// Expired records that one transaction deletes.
+/// Most expired records that a single transaction deletes.
 const FORGET_AT_ONCE: usize = 64;
 
 /// A member of the grid. Times are in seconds since 1970.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct MemberRecord {
-    /// The URI of its identity.
+    /// The URI of the member's identity.
     #[prost(string, tag = "1")]
     pub(crate) identity: String,
-    /// Zero if it became a member without a token.
+    /// When it joined; zero if it became a member without a token.
     #[prost(uint64, tag = "2")]
     pub(crate) joined: u64,
-    /// Its last certificate. Zero as long as it has the one that it was made with.
+    /// When the member's last certificate was issued. Zero as long as it has the certificate that
+    /// it was made with.
     #[prost(uint64, tag = "3")]
     pub(crate) issued: u64,
-    /// That certificate's end; means nothing if `issued` is zero.
+    /// When the last certificate ends; means nothing if `issued` is zero.
     #[prost(uint64, tag = "4")]
     pub(crate) ends: u64,
-    /// Its certificates issued until then are revoked, and it has no later one. Zero
-    /// otherwise.
+    /// The member's certificates issued until this time are revoked, and it has no later
+    /// certificate. Zero if none is revoked.
     #[prost(uint64, tag = "5")]
     pub(crate) revoked: u64,
-    /// The id of the token by which it joined last. Empty if there was none.
+    /// The id of the token by which the member joined last. Empty if there was none.
     #[prost(bytes = "vec", tag = "6")]
     pub(crate) token: Vec<u8>,
 }
 
 impl MemberRecord {
-    /// A member with a certificate of this time.
+    /// A member whose certificate was issued at this time.
     pub(crate) fn new(identity: &Identity, joined: u64, issued: u64) -> Self {
         let ends = issued + validity(identity.role()).as_secs();
         Self { identity: identity.uri(), joined, issued, ends, revoked: 0, token: Vec::new() }
     }
 
-    /// Reads the record with this key, and its revision: 0 if there is none.
+    /// Reads the record with this key, and its revision. Without such a record the revision is 0.
     async fn get(store: &dyn Store, key: &str) -> Result<(Option<Self>, Revision), StoreError> {
         let record = store.get(key).await?;
         let revision = record.as_ref().map_or(0, |record| record.revision);
         Ok((record.and_then(|record| Self::decode(&*record.value).ok()), revision))
     }
 
-    /// Whether exactly this identity joined last under its name, and is not revoked.
+    /// Whether exactly this identity joined last under the record's name, and is not revoked.
     fn admits(&self, identity: &Identity) -> bool {
         self.identity == identity.uri() && self.revoked == 0
     }
@@ -73,18 +74,18 @@ impl MemberRecord {
 pub(crate) enum Renewal {
     /// The certificate is to be issued as of this time.
     Accepted { issued: u64 },
-    /// It isn't a member.
+    /// The identity isn't that of a member.
     NotMember,
-    /// The certificate to renew is revoked: all issued until this time are.
+    /// The certificate to renew is revoked, as are all that were issued until this time.
     Revoked { until: u64 },
 }
 
 /// How a member is revoked.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct How {
-    /// Another owner may join under the name.
+    /// Whether another owner may join under the name.
     pub(crate) remove: bool,
-    /// The site's token by which it joined stays good for others.
+    /// Whether the site's token, by which the member joined, stays good for others.
     pub(crate) keep_token: bool,
 }
 
@@ -93,8 +94,8 @@ pub(crate) struct How {
 pub(crate) struct RevokedMember {
     pub(crate) member: proto::Member,
     pub(crate) revision: Revision,
-    /// When the site's token ends by which it joined, if that was open, in seconds since
-    /// 1970.
+    /// When the site's token ends by which the member joined, in seconds since 1970. `None` if
+    /// there is no such token, or it wasn't open.
     pub(crate) token_ends: Option<u64>,
 }
 
@@ -104,7 +105,7 @@ struct Standing {
     member: Option<MemberRecord>,
     member_revision: Revision,
     revoked_key: String,
-    /// Certificates of the name issued until then are refused; 0 if none are.
+    /// Certificates of the name that were issued until this time are refused; 0 if none are.
     revoked: u64,
     revoked_revision: Revision,
 }
@@ -147,8 +148,8 @@ pub async fn enrol_without_tokens(state: &State, identities: &[Identity]) -> Res
     Ok(())
 }
 
-/// Makes the first administrator a member: it is made with the grid, and does not join.
-/// One that was removed stays so.
+/// Makes the first administrator a member. The first administrator is made with the grid, and does
+/// not join. If it was removed, it stays removed.
 pub(crate) async fn enrol_first_administrator(store: &dyn Store) -> Result<(), StoreError> {
     let Ok(first) = Identity::new(Role::Admin, None, None, None) else { return Ok(()) };
     let standing = Standing::read(store, &first).await?;
@@ -165,7 +166,7 @@ pub(crate) async fn is_member(store: &dyn Store, identity: &Identity) -> Result<
     Ok(record.is_some_and(|record| record.admits(identity)))
 }
 
-/// Notes a member's new certificate in place of the one issued at `former`.
+/// Notes a member's new certificate in place of the certificate that was issued at `former`.
 pub(crate) async fn renew(
     store: &dyn Store,
     identity: &Identity,
@@ -179,8 +180,8 @@ pub(crate) async fn renew(
         }
         let member = standing.member.as_ref().filter(|member| member.admits(identity));
         let Some(member) = member else { return Ok(Renewal::NotMember) };
-        // Not before the certificate that it replaces, or a revocation before that one
-        // would refuse it.
+        // The date is not before that of the certificate that it replaces. Otherwise a revocation
+        // before that certificate would refuse the new one.
         let issued = now.max(former);
         let token = member.token.clone();
         let renewed = MemberRecord { token, ..MemberRecord::new(identity, member.joined, issued) };
@@ -192,7 +193,7 @@ pub(crate) async fn renew(
     }
 }
 
-/// The members from after this name on, in the order of their names.
+/// The members whose names come after this name, in the order of their names.
 pub(crate) async fn members(
     store: &dyn Store,
     after: &str,
@@ -213,9 +214,9 @@ fn member_to_wire(name: &str, record: MemberRecord) -> proto::Member {
     proto::Member { name: name.to_owned(), identity, joined, issued, ends, revoked }
 }
 
-/// Revokes the certificates that a member has, and closes the site's token by which it
-/// joined: it would admit the same party under another name. Returns `None` if there is no
-/// such member. Deletes revocations that are no longer needed.
+/// Revokes the certificates that a member has. Closes the site's token by which it joined: the
+/// token would admit the same party under another name. Returns `None` if there is no such member.
+/// Deletes revocations that are no longer needed.
 pub(crate) async fn revoke(
     store: &dyn Store,
     name: &str,
@@ -228,8 +229,8 @@ pub(crate) async fn revoke(
         let Some(record) = record else { return Ok(None) };
         let Ok(identity) = Identity::from_uri(&record.identity) else { return Ok(None) };
         let token = tokens::open(store, &record.token, now).await?;
-        // A certificate may be dated later than now: one that followed a revocation in the
-        // same second.
+        // A certificate may be dated later than now, if it followed a revocation in the same
+        // second.
         let issued_until = now.max(record.issued);
         let ends = issued_until + validity(identity.role()).as_secs();
         let revoked = Revoked { identity: Revoked::key(&identity), issued_until, ends };
@@ -261,8 +262,7 @@ pub(crate) async fn revoke(
     }
 }
 
-/// The name of a member. It is unique, unlike the TLS name, which all gateways of a
-/// site share.
+/// The name of a member, which is unique. The TLS name is not: all gateways of a site share theirs.
 pub(crate) fn member(identity: &Identity) -> String {
     match (identity.role(), identity.name().as_str()) {
         (Role::Gateway, name) if name != Role::Gateway.as_str() => {

@@ -12,30 +12,30 @@ pub enum PlacesError {
     /// A level, place or site has no fit name.
     #[error("[broker] levels and places: {0:?} is no name: {1}")]
     Name(String, isthmus_wire::NameError),
-    /// More levels than programs are told of.
+    /// There are more levels than programs can be told of.
     #[error("[broker] levels: {0} are too many, {LEVELS_MAX} may be named")]
     TooMany(usize),
-    /// A level's name is used for something else, or twice.
+    /// A level's name is used twice, or stands for something else.
     #[error("[broker] levels: {0:?} is there twice, or stands for something else")]
     Taken(String),
-    /// A site is somewhere at a level that isn't named.
+    /// A site has a place at a level that isn't named.
     #[error("[broker.places.{site}]: {level:?} is none of the levels {}", .levels.join(", "))]
     NoSuchLevel { site: String, level: String, levels: Vec<String> },
-    /// A site is nowhere at a level.
+    /// A site has no place at a level.
     #[error("[broker.places.{site}]: where it is at level {level:?} is missing")]
     Missing { site: String, level: String },
 }
 
-/// The places of the sites that have some.
+/// The places of the sites that have places.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Places(BTreeMap<Label, Vec<proto::Place>>);
 
 impl Places {
-    /// Reads the levels, the widest first, and for each site where it is at each of them.
-    /// Sites that aren't named are by themselves at each level.
+    /// Reads the levels, the widest first, and the place of each site at each level. Sites that
+    /// aren't named are by themselves at each level.
     ///
     /// # Errors
-    /// [`PlacesError`].
+    /// [`PlacesError`] says why levels or places are refused.
     pub(crate) fn new(
         levels: &[String],
         places: &BTreeMap<String, BTreeMap<String, String>>,
@@ -68,7 +68,7 @@ impl Places {
         Ok(Self(read))
     }
 
-    /// Where a site is, at each level; empty if nothing is configured for it.
+    /// The places of a site, one per level; empty if nothing is configured for the site.
     pub(crate) fn of(&self, site: &Label) -> Vec<proto::Place> {
         self.0.get(site).cloned().unwrap_or_default()
     }

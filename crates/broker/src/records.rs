@@ -28,43 +28,43 @@ const RELAYS: &str = "relays/";
 const NODES: &str = "nodes/";
 const JOBS: &str = "jobs/";
 
-/// An attached gateway.
+/// The record of an attached gateway.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct GatewayRecord {
     #[prost(message, required, tag = "1")]
     pub(crate) up: proto::GatewayUp,
-    /// 32 bytes that sign tickets for it.
+    /// 32 bytes that sign tickets for the gateway.
     #[prost(bytes = "vec", tag = "2")]
     pub(crate) key: Vec<u8>,
-    /// Whether its port outside is reached.
+    /// Whether the gateway's port outside is reached; `None` if it was never tried.
     #[prost(message, optional, tag = "3")]
     pub(crate) outside_reach: Option<proto::Reach>,
 }
 
-/// An attached relay.
+/// The record of an attached relay.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct RelayRecord {
     #[prost(message, required, tag = "1")]
     pub(crate) up: proto::RelayUp,
-    /// 32 bytes that sign tickets for it.
+    /// 32 bytes that sign tickets for the relay.
     #[prost(bytes = "vec", tag = "2")]
     pub(crate) key: Vec<u8>,
 }
 
-/// A node as its gateway announced it.
+/// The record of a node, as its gateway announced it.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct NodeRecord {
     #[prost(message, required, tag = "1")]
     pub(crate) contact: proto::NodeUp,
-    /// Name of the gateway that announced it last.
+    /// Name of the gateway that announced the node last.
     #[prost(string, tag = "2")]
     pub(crate) gateway: String,
-    /// That gateway reported that the node's agent is gone.
+    /// Whether that gateway reported that the node's agent is gone.
     #[prost(bool, tag = "3")]
     pub(crate) down: bool,
 }
 
-/// A running job as the gateway of its head's site reported it.
+/// The record of a running job, as the gateway of its head's site reported it.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct JobRecord {
     /// The site of the job's head.
@@ -74,7 +74,7 @@ pub(crate) struct JobRecord {
     pub(crate) report: proto::JobReport,
 }
 
-/// A record that the registry folds. `None` for one that was deleted.
+/// A record that the registry folds. `record` is `None` if it was deleted.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "each is taken in as soon as it is read")]
 pub(crate) enum Fact {
@@ -104,7 +104,7 @@ pub(crate) enum Fact {
         job: JobId,
         record: Option<(Label, proto::JobReport)>,
     },
-    /// The URI without owner; the entry.
+    /// Revoked certificates of an identity; `identity` is its URI without owner.
     Revoked {
         identity: String,
         record: Option<proto::Revocation>,
@@ -116,7 +116,7 @@ pub(crate) enum Fact {
 #[error("the broker's store holds a record {0:?} that can't be read; it was not written by isthmus")]
 pub struct Unreadable(String);
 
-/// Reads a record. `None` for a kind that the registry doesn't fold.
+/// Reads a record; `None` for a kind of record that the registry doesn't fold.
 pub(crate) fn read(
     key: &str,
     value: Option<&[u8]>,
@@ -227,7 +227,7 @@ pub(crate) fn member_key(name: &str) -> String {
     format!("{MEMBERS}{name}")
 }
 
-/// `identity` is the URI without owner.
+/// The key of a revocation; `identity` is the URI without owner.
 pub(crate) fn revoked_key(identity: &str) -> String {
     format!("{REVOKED}{identity}")
 }

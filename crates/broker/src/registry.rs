@@ -76,20 +76,20 @@ use probing::Probed;
 use site::{Declared, GatewayEntry, SiteEntry};
 use site_paths::SitePaths;
 
-/// One attachment of a gateway or relay: the lease of its records.
+/// An attachment of a gateway or relay, by the lease of its records.
 pub(crate) use crate::store::Lease as SessionId;
 
-/// A step that the caller must carry out.
+/// An action that the caller must carry out for the registry.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "few of them are there at once, and most are of the large one")]
 pub(crate) enum Effect {
     /// Send a message to an attached gateway or relay.
     Send { to: Party, message: attach_down::Kind },
-    /// End an attachment.
+    /// End an attachment, for this reason.
     Close { session: SessionId, reason: String },
 }
 
-/// An attachment or a message that isn't accepted.
+/// Why an attachment or a message isn't accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refused(pub(crate) String);
 
@@ -113,7 +113,7 @@ pub(crate) struct Policy {
     /// Dials and routes that some pairs of sites may not use.
     pub(crate) forbidden: ForbiddenPairs,
     pub(crate) pins: TrunkPins,
-    /// Where sites are at the named levels.
+    /// The places of sites at the named levels.
     pub(crate) places: Places,
     /// How the relay for two nodes is chosen.
     pub(crate) relays: RelayChoice,
@@ -121,7 +121,7 @@ pub(crate) struct Policy {
     pub(crate) measure: Measure,
 }
 
-/// The registry.
+/// The state of the grid, as the broker's records and its parties' messages show it.
 #[derive(Debug)]
 pub(crate) struct Registry {
     grid: String,
@@ -129,14 +129,14 @@ pub(crate) struct Registry {
     addresses: AddressBook,
     sites: BTreeMap<Label, SiteEntry>,
     nodes: Nodes,
-    /// Site and name of the gateway of each attachment.
+    /// The site and the gateway's name of each gateway's attachment.
     gateway_sessions: BTreeMap<SessionId, (Label, Label)>,
     holders: Holders,
     /// The directory as it was sent last.
     directory: proto::Directory,
     relays: BTreeMap<Label, RelayEntry>,
     jobs: Jobs,
-    /// By URI without owner.
+    /// Revocations, by identity URI without owner.
     revoked: BTreeMap<String, proto::Revocation>,
     probed: Probed,
     paths: Paths,
@@ -154,7 +154,7 @@ pub(crate) struct Registry {
 #[derive(Debug)]
 struct NodeEntry {
     name: GridName,
-    /// The gateway that announced it last.
+    /// The gateway that announced the node last.
     gateway: Label,
     presence: Presence,
     contact: proto::NodeUp,

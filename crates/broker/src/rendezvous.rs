@@ -9,22 +9,23 @@ use tonic::Status;
 
 use crate::waiting::{Unanswered, Waiters, Waiting};
 
-/// How long an acceptor may take: it asks a relay for its outside address first.
+/// How long an acceptor may take to answer. It asks a relay for its outside address first.
 const DEADLINE: Duration = Duration::from_secs(4);
 
-/// The same where the initiator has more time, because the way is long: two thirds of that.
+/// How long an acceptor may take if the initiator has this long: two thirds of it, if that is
+/// longer. The initiator has more time over a long way.
 fn patience(initiators: Duration) -> Duration {
     DEADLINE.max(initiators * 2 / 3)
 }
 
-/// The waiting calls, by their rendezvous. Only the two agents, their gateways and
-/// the broker have its id, which is random.
+/// The waiting calls, by the ids of their rendezvous. Only the two agents, their gateways and the
+/// broker have the id, which is random.
 pub(crate) type PendingRendezvous = Waiters<Answer>;
 
-/// The acceptor's answer, for the initiator, and the signature in it.
+/// Waits for the acceptor's answer, for the initiator, and the signature in it.
 ///
 /// # Errors
-/// `UNAVAILABLE` if it can't, or doesn't answer in time.
+/// `UNAVAILABLE` if the acceptor can't take part, or doesn't answer in time.
 pub(crate) async fn acceptors_answer(
     waiting: Waiting<'_, Answer>,
     deadline: Deadline,

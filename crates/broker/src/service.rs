@@ -19,8 +19,8 @@ use crate::registry::{LookupError, ProbeError, ProbeRequest, RendezvousError, Vi
 use crate::rendezvous::acceptors_answer;
 use crate::{attach, probes};
 
-/// How long a rendezvous waits for a node whose gateway detached, until it attaches
-/// to another one.
+/// How long a rendezvous waits for a node whose gateway detached, until the node attaches to
+/// another gateway.
 const RETURN: Duration = Duration::from_secs(3);
 /// How long arranging a rendezvous may take if the caller gave no deadline.
 const RENDEZVOUS: Duration = Duration::from_secs(60);
@@ -157,7 +157,7 @@ impl RegistryService for Service {
 }
 
 impl Service {
-    /// What the caller may see, or the agent for which a gateway passes the call on.
+    /// The view of the caller, or of the agent for which a gateway passes the call on.
     async fn view<T>(&self, request: &Request<T>, uri: &str) -> Result<View, Status> {
         let caller = grpc::caller(request)?;
         match (caller.role(), caller.site()) {

@@ -9,15 +9,15 @@ use isthmus_wire::proto::attach_down;
 
 use crate::registry::{Effect, Party, SessionId};
 
-/// Messages that may wait for one gateway or relay. If all nodes of a gateway come up
-/// at once, it gets one message for each: this is enough for 4,000 nodes.
+/// Most messages that may wait for a gateway or relay. If all nodes of a gateway come up at once,
+/// the gateway gets a message for each. This is enough for 4,000 nodes.
 const QUEUE: usize = 4096;
 
-/// All attachments.
+/// The attachments of all parties to this broker.
 pub(crate) struct Sessions {
     attachments: Attachments<SessionId>,
-    /// The attachments of each party. The last one counts. The registry ends a former
-    /// one by an effect.
+    /// The attachments of each party, of which the last counts. The registry ends a former
+    /// attachment by an effect.
     parties: Mutex<BTreeMap<Party, BTreeSet<SessionId>>>,
 }
 
@@ -39,7 +39,7 @@ impl Sessions {
         self.attachments.remove(session);
     }
 
-    /// Ends every attachment.
+    /// Ends all attachments.
     pub(crate) fn remove_all(&self) {
         self.attachments.remove_all();
     }
@@ -60,7 +60,7 @@ impl Sessions {
         }
     }
 
-    /// Sends over one attachment, whether or not it is the present one of its party.
+    /// Sends over an attachment, whether or not it is the present attachment of its party.
     pub(crate) fn send(&self, session: SessionId, message: attach_down::Kind) {
         self.attachments.send(session, message);
     }

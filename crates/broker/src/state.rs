@@ -49,7 +49,7 @@ pub enum StateError {
     /// The grid's name isn't allowed.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// The broker's address isn't one.
+    /// The broker's address doesn't have the form `HOST:PORT`.
     #[error(
         "{0:?} is not an address: expected HOST:PORT, as gateways reach the broker; HOST is a name, an IPv4 address \
          or an IPv6 address in brackets"
@@ -61,9 +61,9 @@ pub enum StateError {
     /// A file can't be parsed.
     #[error("{path}: {reason}")]
     Content {
-        /// The file.
+        /// The path of the file.
         path: String,
-        /// The parser's error.
+        /// The error of the parser.
         reason: String,
     },
     /// The authority can't be made or read.
@@ -80,22 +80,22 @@ pub enum StateError {
 /// A grid's name and its broker's address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GridFile {
-    /// The grid's name.
+    /// The name of the grid.
     pub name: String,
-    /// How gateways and relays reach the broker, `HOST:PORT`.
+    /// The address at which gateways and relays reach the broker, `HOST:PORT`.
     pub address: String,
 }
 
 /// Everything a broker starts from.
 #[derive(Debug)]
 pub struct State {
-    /// The directory.
+    /// The path of the state directory.
     pub directory: PathBuf,
-    /// Name and address.
+    /// The grid's name and the broker's address.
     pub grid: GridFile,
-    /// The certificate authority.
+    /// The certificate authority of the grid.
     pub authority: Authority,
-    /// Makes and verifies join tokens.
+    /// The key that makes and verifies join tokens.
     pub join_key: Secret,
 }
 
@@ -139,7 +139,7 @@ impl State {
     /// Reads the state directory of a grid.
     ///
     /// # Errors
-    /// If it holds none, or its files can't be used.
+    /// If the directory holds no grid, or its files can't be used.
     pub fn load(directory: &Path) -> Result<Self, StateError> {
         let grid = Self::read_grid(directory)?;
         let authority = Authority::load(directory)?;
@@ -157,11 +157,11 @@ impl State {
         })
     }
 
-    /// The broker's own credentials, renewed by its own authority if that is due. They and the
-    /// administrator's follow the address in `grid.toml`.
+    /// The broker's own credentials, renewed by its own authority if that is due. The broker's and
+    /// the administrator's credentials follow the address in `grid.toml`.
     ///
     /// # Errors
-    /// If they can't be read or written.
+    /// If the credentials can't be read or written.
     pub fn credentials(&self, now: SystemTime) -> Result<Credentials, StateError> {
         let credentials = self.at_its_address(&self.directory)?;
         match self.at_its_address(&self.directory.join(ADMIN_DIRECTORY)) {
@@ -186,10 +186,10 @@ impl State {
         Ok(credentials)
     }
 
-    /// Renews the broker's certificate if that is due.
+    /// Renews the broker's certificate if that is due; returns whether it was.
     ///
     /// # Errors
-    /// If it can't be written.
+    /// If the certificate can't be made or written.
     pub fn renew_if_due(&self, credentials: &Credentials, now: SystemTime) -> Result<bool, StateError> {
         if now < credentials.renewal_due() {
             return Ok(false);
@@ -201,7 +201,7 @@ impl State {
         Ok(true)
     }
 
-    /// Where the registry is stored.
+    /// The path of the registry's store.
     pub fn store_path(&self) -> PathBuf {
         self.directory.join(STORE_FILE)
     }

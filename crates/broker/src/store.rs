@@ -1,9 +1,9 @@
-//! Records by key, some with a lease, that the brokers of a grid share. They can be
-//! read, watched and changed in transactions.
+//! Records by key, some with a lease, that the brokers of a grid share. They can be read, watched
+//! and changed in transactions.
 //!
-//! [`Store`] is etcd's API in miniature, so that an implementation over etcd is
-//! a third one. There are two: [`Embedded`] keeps records without a lease on disk.
-//! [`Memory`] keeps all in memory, for tests.
+//! [`Store`] is etcd's API in miniature, so that an implementation over etcd could be the third.
+//! There are two: [`Embedded`] keeps records without a lease on disk. [`Memory`] keeps all in
+//! memory, for tests.
 
 mod embedded;
 mod table;
@@ -46,20 +46,20 @@ impl fmt::Display for Lease {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) value: Arc<[u8]>,
-    /// The revision that wrote it.
+    /// The revision that wrote the record last.
     pub(crate) revision: Revision,
-    /// Its end deletes the record.
+    /// The lease whose end deletes the record; `None` if it stays until it is deleted.
     pub(crate) lease: Option<Lease>,
 }
 
-/// The records of a prefix at one revision, in the order of their keys.
+/// The records of a prefix as of a revision, in the order of their keys.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) revision: Revision,
     pub(crate) records: Vec<(Arc<str>, Record)>,
 }
 
-/// A record was written or, without a value, deleted.
+/// A change of a record, which was written or, without a value, deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) key: Arc<str>,
@@ -68,13 +68,13 @@ pub(crate) struct Change {
     pub(crate) lease: Option<Lease>,
 }
 
-/// One write of a transaction.
+/// A single write of a transaction.
 #[derive(Debug, Clone)]
 pub(crate) enum Write {
-    /// With a lease, the record is deleted when that ends. Without one it is on
-    /// disk when the call returns.
+    /// Writes a record. With a lease, the record is deleted when the lease ends. Without a lease,
+    /// the record is on disk when the call returns.
     Put { key: String, value: Vec<u8>, lease: Option<Lease> },
-    /// Has no effect if there is no such record.
+    /// Deletes a record. Has no effect if there is no record of this key.
     Delete { key: String },
 }
 
@@ -89,7 +89,7 @@ impl Write {
 /// A comparison of a transaction.
 #[derive(Debug, Clone)]
 pub(crate) enum Compare {
-    /// The record was written last by this revision; 0: there is no such record.
+    /// The record was written last by this revision; 0 stands for no record.
     Revision(String, Revision),
     /// The record has this lease.
     Lease(String, Lease),
@@ -99,18 +99,19 @@ pub(crate) enum Compare {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Transaction {
     pub(crate) compares: Vec<Compare>,
-    /// At most one of each key.
+    /// At most one write of each key.
     pub(crate) writes: Vec<Write>,
 }
 
 impl Transaction {
-    /// A record of this key was last written by this revision; 0: there is none.
+    /// Adds the condition that the record of this key was last written by this revision; 0 stands
+    /// for no record.
     pub(crate) fn when(mut self, key: impl Into<String>, revision: Revision) -> Self {
         self.compares.push(Compare::Revision(key.into(), revision));
         self
     }
 
-    /// The record of this key has this lease.
+    /// Adds the condition that the record of this key has this lease.
     pub(crate) fn held(mut self, key: impl Into<String>, lease: Lease) -> Self {
         self.compares.push(Compare::Lease(key.into(), lease));
         self
@@ -141,7 +142,7 @@ pub enum StoreError {
     /// The lease has ended.
     #[error("lease {0} has ended")]
     NoLease(Lease),
-    /// A transaction has two writes of one key.
+    /// A transaction has two writes of the same key.
     #[error("one transaction writes record {0:?} twice")]
     Twice(String),
     /// A watch is to begin with changes that are no longer kept.
@@ -160,15 +161,15 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
     /// All records whose keys begin with `prefix`.
     async fn range(&self, prefix: &str) -> Result<Snapshot, StoreError>;
 
-    /// The revision after the transaction. `None` if a comparison did not hold; then
-    /// nothing was written. A caller that stops waiting does not undo it.
+    /// Does a transaction and returns its revision. `None` if a comparison did not hold; then
+    /// nothing was written. A caller that stops waiting does not undo the transaction.
     async fn transact(&self, transaction: Transaction) -> Result<Option<Revision>, StoreError>;
 
-    /// Every change of revision `from` or a later one, in order, each once, of
-    /// records whose keys begin with `prefix`.
+    /// Watches the records whose keys begin with `prefix`. The watch has every change of revision
+    /// `from` or a later one, in order and once.
     async fn watch(&self, prefix: &str, from: Revision) -> Result<Watch, StoreError>;
 
-    /// A lease that ends after `duration` unless it is kept alive.
+    /// Grants a lease that ends after `duration` unless it is kept alive.
     async fn grant(&self, duration: Duration) -> Result<Lease, StoreError>;
 
     /// Lets a lease last for its whole duration again.
@@ -177,23 +178,23 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
     /// Ends a lease and deletes its records in one transaction.
     async fn revoke(&self, lease: Lease) -> Result<(), StoreError>;
 
-    /// Revokes the leases whose time has passed; to be called every second. It has no
-    /// effect in a store whose server does that itself.
+    /// Revokes the leases whose time has passed; to be called every second. It has no effect in a
+    /// store whose server does that itself.
     async fn expire(&self) -> Result<(), StoreError>;
 }
 
-/// The changes of one prefix.
+/// The changes of the records of a prefix.
 #[derive(Debug)]
 pub(crate) struct Watch {
     /// Changes that were there when the watch began.
     earlier: VecDeque<Change>,
-    /// Later ones, those of one transaction together.
+    /// Changes that came later, those of a transaction together.
     changes_rx: mpsc::Receiver<Vec<Change>>,
 }
 
 impl Watch {
-    /// The next changes. Those of one transaction arrive together, unless they were
-    /// made before the watch began.
+    /// The next changes. Changes of the same transaction arrive together, unless they were made
+    /// before the watch began.
     ///
     /// # Errors
     /// [`StoreError::Slow`] after the last change that was still in the queue.

@@ -14,7 +14,7 @@ type Answers<T> = HashMap<ConnectionId, oneshot::Sender<T>>;
 #[derive(Debug)]
 pub(crate) struct Waiters<T>(Mutex<Answers<T>>);
 
-/// One waiting call. Dropping it ends the wait.
+/// A call that waits. Dropping it ends the wait.
 pub(crate) struct Waiting<'a, T> {
     waiters: &'a Waiters<T>,
     id: ConnectionId,
@@ -24,9 +24,9 @@ pub(crate) struct Waiting<'a, T> {
 /// Why there is no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unanswered {
-    /// It didn't arrive in time.
+    /// The answer didn't arrive in time.
     Late,
-    /// Another call waits with the same id.
+    /// Another call waits for an answer with the same id.
     Replaced,
 }
 
@@ -44,7 +44,7 @@ impl<T> Waiters<T> {
         Waiting { waiters: self, id, answer_rx }
     }
 
-    /// Takes an answer, which may be too late. `id` is the 16 bytes that it carries.
+    /// Takes an answer, which may come too late. `id` is the 16 bytes that the answer carries.
     pub(crate) fn answer(&self, id: &[u8], answer: T) {
         let id = ConnectionId::try_from(id).ok();
         if let Some(answer_tx) = id.and_then(|id| lock(&self.0).remove(&id)) {
@@ -54,10 +54,10 @@ impl<T> Waiters<T> {
 }
 
 impl<T> Waiting<'_, T> {
-    /// The answer.
+    /// Waits for the answer.
     ///
     /// # Errors
-    /// [`Unanswered`].
+    /// [`Unanswered`] says why there is none.
     pub(crate) async fn answer(mut self, deadline: Duration) -> Result<T, Unanswered> {
         let answer = tokio::time::timeout(deadline, &mut self.answer_rx).await;
         answer.map_err(|_| Unanswered::Late)?.map_err(|_| Unanswered::Replaced)

@@ -22,7 +22,7 @@ struct Brokers {
 }
 
 impl Brokers {
-    /// Two brokers, each with its fold.
+    /// Starts two brokers over one store, each with its fold.
     async fn start() -> Self {
         let now = Arc::new(Mutex::new(Instant::now()));
         let clock = now.clone();
@@ -43,7 +43,7 @@ impl Brokers {
         Self { store, now, both, _directory: directory }
     }
 
-    /// Waits until both have folded all records.
+    /// Waits until both brokers have folded all records.
     async fn settled(&self) {
         let revision = self.store.range("").await.unwrap().revision;
         for broker in &self.both {
@@ -82,7 +82,7 @@ async fn announce(broker: &Broker, session: SessionId, node: &str) -> Result<Vir
     Ok(address)
 }
 
-/// Reports a job at a broker: whether it runs.
+/// Reports at a broker that a job runs, or that it has ended.
 async fn report(broker: &Broker, session: SessionId, running: bool) -> Result<(), NotWritten> {
     let job = JobId([7; 16]);
     let report = proto::JobReport {

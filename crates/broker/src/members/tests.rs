@@ -21,7 +21,7 @@ fn used(request: u8) -> UsedToken {
     UsedToken { expiry_unix_seconds: 100, request_sha256: [request; 32], closed: false }
 }
 
-/// However often.
+/// Uses a token without a bound on how often.
 async fn use_token(
     store: &dyn Store,
     token: ([u8; 16], UsedToken),
@@ -36,7 +36,7 @@ async fn revoke_now(store: &dyn Store, name: &str, how: How, now: u64) -> Revoke
     revoke(store, name, how, now).await.unwrap().unwrap()
 }
 
-/// It stays good for others.
+/// A revocation that leaves the site's token good for others.
 const KEEP_TOKEN: How = How { remove: false, keep_token: true };
 
 fn accepted(issued: u64) -> TokenUse {
@@ -63,7 +63,7 @@ async fn a_token_is_good_once_and_its_bearer_is_a_member() {
     assert!(!is_member(&store, &identity(BERTA)).await.unwrap());
 }
 
-/// Whoever has a token chooses the names, and the joins that are counted are bounded.
+/// Whoever has a token chooses the names, and the counted joins are bounded.
 #[tokio::test]
 async fn a_join_is_counted_only_if_it_is_accepted() {
     let store = store();
@@ -123,7 +123,7 @@ async fn a_site_s_token_is_good_for_its_nodes_and_gateways() {
     assert_eq!(left, 1, "all of it is forgotten once it has expired");
 }
 
-/// Who is revoked has the site's token still, and must not come back under another name.
+/// A party that is revoked still has the site's token, and must not come back under another name.
 #[tokio::test]
 async fn a_revocation_closes_the_site_s_token() {
     let (n1, n2) = ("isthmus:///agent/alpha/n1/anna", "isthmus:///agent/alpha/n2/anna");
@@ -152,7 +152,7 @@ async fn a_revocation_closes_the_site_s_token() {
     }
 }
 
-/// As many nodes at once as a token is good for, and one more.
+/// As many nodes at once as a token is good for, and an additional node.
 #[tokio::test]
 async fn nodes_that_join_at_once_are_counted() {
     let store = Arc::new(store());
@@ -190,15 +190,15 @@ async fn a_name_belongs_to_its_owner() {
 /// What happens to the member n1.alpha.
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// With the token and the request of these numbers.
+    /// A join with the token and the request of these numbers.
     Join(u8, u8, &'static str),
-    /// The certificate that was issued then.
+    /// A renewal of the certificate that was issued at this time.
     Renew(&'static str, u64),
     Revoke,
     Remove,
 }
 
-/// Who holds or recorded an old request or certificate gets nothing by it after a
+/// A party that holds or recorded an old request or certificate gets nothing by it after a
 /// revocation. A new token makes a member.
 #[tokio::test]
 async fn nothing_from_before_a_revocation_makes_a_member() {
@@ -287,8 +287,8 @@ async fn carry_out(store: &dyn Store, step: Step, now: u64) -> String {
     }
 }
 
-/// In one second: a certificate that is issued after a revocation is good, the next
-/// revocation ends it, and a renewal in between does not save it.
+/// Revocations and certificates of the same second. A certificate that is issued after a revocation
+/// is good. The next revocation ends it. A renewal in between does not save it.
 #[tokio::test]
 async fn revocations_and_certificates_of_one_second_are_told_apart() {
     let store = store();
@@ -305,7 +305,7 @@ async fn revocations_and_certificates_of_one_second_are_told_apart() {
     }
 }
 
-/// When the certificate ends that the first administrator was made with is not known.
+/// The end of the certificate that the first administrator was made with is not known.
 #[tokio::test]
 async fn an_end_that_is_not_known_is_none() {
     let admin = identity("isthmus:///admin//admin/");
@@ -323,8 +323,8 @@ async fn an_end_that_is_not_known_is_none() {
     }
 }
 
-/// The first administrator has joined by no token. Once it is revoked or removed, neither
-/// its certificate nor a new start of the broker brings it back.
+/// The first administrator has joined by no token. Once the administrator is revoked or removed,
+/// neither its certificate nor a new start of the broker brings it back.
 #[tokio::test]
 async fn the_first_administrator_is_a_member_until_it_is_revoked() {
     let admin = identity("isthmus:///admin//admin/");

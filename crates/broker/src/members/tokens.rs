@@ -7,19 +7,19 @@ use super::{FORGET_AT_ONCE, MemberRecord, Standing, member};
 use crate::records::{TOKENS, token_key};
 use crate::store::{Revision, Store, StoreError, Transaction};
 
-/// The use of a join token.
+/// The record of a join token that was used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UsedToken {
     pub(crate) expiry_unix_seconds: u64,
-    /// SHA-256 of the HMAC of the request with which it was used: the same name and the
-    /// same key.
+    /// SHA-256 of the HMAC of the request with which the token was used. An equal value shows the
+    /// same name and the same key.
     pub(crate) request_sha256: [u8; 32],
-    /// A site's token that admits nobody any more.
+    /// Whether this is a site's token that admits nobody any more.
     pub(crate) closed: bool,
 }
 
 impl UsedToken {
-    /// 8 bytes of expiry in network order, then the hash; one byte more if it is closed.
+    /// 8 bytes of expiry in network order, then the hash; a further byte if the token is closed.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let closed: &[u8] = if self.closed { &[1] } else { &[] };
         [&self.expiry_unix_seconds.to_be_bytes()[..], &self.request_sha256, closed].concat()
@@ -43,12 +43,12 @@ impl UsedToken {
 pub(crate) enum TokenUse {
     /// The certificate is to be issued as of this time.
     Accepted { issued: u64 },
-    /// It was used before with another request, or what the same request has made a
-    /// member is none any more.
+    /// The token was used before with another request. Or the same request made a member that is
+    /// none any more.
     UsedBefore,
-    /// It was closed when one who had joined by it was revoked.
+    /// The token was closed when a member was revoked that had joined by it.
     Closed,
-    /// It is good for so many nodes, or gateways, and there are as many.
+    /// The token is good for this many nodes, or gateways, and there are as many.
     UsedUp(u32),
     /// A member of another owner has the name. The token is not used up. The text is
     /// that member's identity URI.
@@ -57,17 +57,16 @@ pub(crate) enum TokenUse {
     TooOften,
 }
 
-/// Marks a join token as used and its bearer as a member. A name stays with its owner:
-/// the same identity may join again. A repeated request, whose answer was lost, is
-/// accepted as long as the member is the one that the first made. Deletes some tokens
-/// that have expired.
+/// Marks a join token as used and its bearer as a member. A name stays with its owner: the same
+/// identity may join again. A repeated request, whose answer was lost, is accepted as long as the
+/// member is still the one of the first request. Deletes some tokens that have expired.
 ///
-/// A site's token, which is good for so many `places` of the identity's role, has a record of
-/// itself, by which its uses exclude each other, and one of each name that it was used for. Who
-/// is a member by it may join again under that name, unless the token is closed.
+/// A site's token is good for `places` members of the identity's role. It has a record of itself,
+/// by which its uses exclude each other, and a record of each name that it was used for. A member
+/// by this token may join again under its name, unless the token is closed.
 ///
-/// `may` counts a use. It isn't asked for what is refused in any case: else whoever has a token
-/// could have any number of names counted.
+/// `may` counts a use. It isn't asked for a use that is refused in any case. Otherwise whoever has
+/// a token could have any number of names counted.
 pub(crate) async fn use_token(
     store: &dyn Store,
     (id, used): ([u8; 16], UsedToken),
@@ -144,7 +143,7 @@ pub(crate) async fn use_token(
     }
 }
 
-/// A site's token that admits nodes yet.
+/// A site's token that still admits members.
 #[derive(Debug)]
 pub(super) struct Open {
     key: String,
@@ -153,19 +152,19 @@ pub(super) struct Open {
 }
 
 impl Open {
-    /// When it ends by itself, in seconds since 1970.
+    /// When the token ends by itself, in seconds since 1970.
     pub(super) fn ends(&self) -> u64 {
         self.used.expiry_unix_seconds
     }
 
-    /// Closes it with a transaction, which fails if it is used meanwhile.
+    /// Closes the token with a transaction, which fails if the token is used meanwhile.
     pub(super) fn close(self, transaction: Transaction) -> Transaction {
         let closed = UsedToken { closed: true, ..self.used };
         transaction.when(&self.key, self.revision).put(&self.key, closed.encode(), None)
     }
 }
 
-/// The token with this id, if it is a site's and open.
+/// The token with this id; `None` if it isn't a site's, or isn't open.
 pub(super) async fn open(store: &dyn Store, id: &[u8], now: u64) -> Result<Option<Open>, StoreError> {
     let Ok(id) = id.try_into() else { return Ok(None) };
     let key = token_key(id);

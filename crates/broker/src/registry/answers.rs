@@ -16,7 +16,7 @@ use super::{NodeEntry, Party, Presence, Registry, SiteEntry};
 /// Why a lookup failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LookupError {
-    /// No node of that name or address was ever in the grid.
+    /// The grid never had a node of this name or address.
     Unknown(String),
     /// The node has an address, but no gateway has announced it.
     Absent(String),
@@ -38,7 +38,7 @@ impl fmt::Display for LookupError {
 /// Why a rendezvous was not arranged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RendezvousError {
-    /// One of the two nodes was not found.
+    /// A node of the request was not found.
     Lookup(LookupError),
     /// The initiator is no node of the caller's site.
     NotYours(String),
@@ -58,11 +58,11 @@ impl fmt::Display for RendezvousError {
 }
 
 impl Registry {
-    /// The contact of a node, and the facts for plans from nodes of `site` to it. The
-    /// gateway that asked receives a message when the contact changes.
+    /// The contact of a node, and the facts for plans from nodes of `site` to it. The gateway that
+    /// asked receives a message when the contact changes.
     ///
     /// # Errors
-    /// If it is unknown or absent.
+    /// If the node is unknown or absent.
     pub(crate) fn lookup(
         &mut self,
         (site, gateway): (&Label, &Label),
@@ -87,7 +87,7 @@ impl Registry {
     /// The plan from one node to another.
     ///
     /// # Errors
-    /// If one is unknown or absent.
+    /// If either node is unknown or absent.
     pub(crate) fn explain(
         &self,
         request: &proto::ExplainRequest,
@@ -149,12 +149,12 @@ impl Registry {
         inbound_to_wire(site.map_or(Inbound::Closed, |site| site.declared().inbound))
     }
 
-    /// The address at which a node's agent is let in though its site isn't open;
-    /// empty for none.
+    /// The address at which a node's agent is let in though its site isn't open; empty if there is
+    /// none.
     pub(super) fn outside_address(&self, entry: &NodeEntry) -> String {
         let contact = &entry.contact;
         let let_in = seen::let_in_at(&contact.outside_address, self.inbound(entry), contact.seen.as_ref());
-        // A gateway may pass on another one, or an earlier one, than the agent has signed.
+        // A gateway may pass on another address, or an earlier one, than the agent has signed.
         let is_own = contact.signed.as_ref().is_some_and(|signed| addresses_of(signed).contains(&let_in));
         if is_own { let_in } else { String::new() }
     }
@@ -171,7 +171,7 @@ impl Registry {
         })
     }
 
-    /// The virtual address of a node of `site`, which the caller claims to be.
+    /// The virtual address of the initiator, which the caller says is a node of its `site`.
     pub(super) fn own_node(&self, site: &Label, address: u32) -> Result<VirtualAddress, RendezvousError> {
         VirtualAddress::new(address.into())
             .filter(|address| self.addresses.node(*address).is_some_and(|node| node.site == *site))
@@ -181,8 +181,8 @@ impl Registry {
             })
     }
 
-    /// Relays that report outside addresses to nodes. Two, because a comparison of
-    /// two answers shows whether the NAT's port depends on the destination.
+    /// Relays that report outside addresses to nodes. There are two, because a comparison of two
+    /// answers shows whether the NAT's port depends on the destination.
     pub(super) fn reflectors(&self) -> Vec<String> {
         let up = self.relays.values().filter(|relay| relay.session.is_some());
         up.take(2).map(|relay| relay.address.clone()).collect()
@@ -217,7 +217,7 @@ impl Registry {
     }
 }
 
-/// The plan for a node that is down.
+/// The plan for a node that is down: it has no steps.
 fn no_way(entry: &NodeEntry) -> proto::Plan {
     let left_out = proto::LeftOut {
         route: proto::Route::EndToEnd.into(),
@@ -227,7 +227,7 @@ fn no_way(entry: &NodeEntry) -> proto::Plan {
     proto::Plan { left_out: vec![left_out], ..proto::Plan::default() }
 }
 
-/// A node that was attached before the broker started.
+/// What is known of a node that was attached before the broker started.
 pub(super) fn unattached(address: VirtualAddress, name: &GridName) -> proto::Node {
     proto::Node { name: name.to_string(), virtual_address: address.ip().into(), ..proto::Node::default() }
 }

@@ -31,9 +31,8 @@ impl Registry {
         Effect::Send { to, message: attach_down::Kind::Directory(self.directory.clone()) }
     }
 
-    /// Sends the directory to all gateways if it has changed since it was last sent.
-    /// It is called a few times a second, so that changes at almost the same time
-    /// are sent together.
+    /// Sends the directory to all gateways if it has changed since it was last sent. To be called a
+    /// few times a second, so that changes at almost the same time are sent together.
     pub(crate) fn directory_due(&mut self) -> Vec<Effect> {
         let directory = self.directory();
         if directory == self.directory {

@@ -52,7 +52,7 @@ impl Registry {
     }
 }
 
-/// Removes one idle entry if there are `most` entries or more.
+/// Removes an idle entry if there are `most` entries or more.
 fn make_room<T>(entries: &mut BTreeMap<Label, T>, most: usize, idle: impl Fn(&T) -> bool) {
     if entries.len() >= most
         && let Some(idle) = entries.iter().find(|(_, entry)| idle(entry)).map(|(name, _)| name.clone())

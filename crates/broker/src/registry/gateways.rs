@@ -1,12 +1,12 @@
 //! Chooses gateways that carry connections of their nodes.
 //!
-//! A gateway splices two connections that show the two tickets of one connection
-//! id, as a relay does. The node opens one of them. The other one arrives at the
-//! gateway's port outside, or the gateway dials it.
+//! A gateway splices two connections that show the two tickets of the same connection id, as a
+//! relay does. The node opens one of the connections. The other arrives at the gateway's port
+//! outside, or the gateway dials it.
 //!
-//! Other sites connect in turn to the gateways with a port outside. The gateway that
-//! a node is attached to dials out for it. If another gateway is chosen, that one
-//! receives an order to expect the node.
+//! Other sites connect in turn to the gateways with a port outside. The gateway that a node is
+//! attached to dials out for it. If another gateway is chosen, that gateway receives an order to
+//! expect the node.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,8 +17,8 @@ use super::site::{Avoid, GatewayEntry, grid_name};
 use super::{Effect, NodeEntry, Party, Registry, RendezvousError};
 
 impl Registry {
-    /// The gateway that carries a node's connection. With `let_in`, one that other
-    /// sites connect to.
+    /// The gateway that is to carry a node's connection. With `let_in`, other sites must be able to
+    /// connect to that gateway.
     pub(super) fn gateway_for<'a>(
         &'a self,
         node: &'a NodeEntry,
@@ -45,14 +45,14 @@ impl Registry {
     }
 }
 
-/// A gateway that carries a node's connection.
+/// A gateway that was chosen to carry a node's connection.
 pub(super) struct Chosen<'a> {
     pub(super) site: &'a Label,
     pub(super) name: &'a Label,
     pub(super) entry: &'a GatewayEntry,
-    /// The node is attached to it.
+    /// Whether the node is attached to the gateway.
     is_home: bool,
-    /// It was chosen in turn.
+    /// Whether the gateway was chosen because it was its turn.
     pub(super) in_turn: bool,
 }
 
@@ -69,9 +69,9 @@ impl Chosen<'_> {
         grid_name(self.name, self.site)
     }
 
-    /// Has the gateway splice the node's connection, which shows `ticket`, with a
-    /// `leg` that it dials or with a connection to its port outside. A gateway that
-    /// the node isn't attached to receives an order of its own.
+    /// Has the gateway splice the node's connection, which shows `ticket`, with a `leg` that the
+    /// gateway dials. Without a `leg`, a connection to the gateway's port outside takes its place.
+    /// If the node isn't attached to the gateway, the gateway receives an order of its own.
     pub(super) fn splice(
         &self,
         node: &NodeEntry,
@@ -90,8 +90,8 @@ impl Chosen<'_> {
     }
 }
 
-/// The IP address that a node comes from: as its gateway sees it, unless it is
-/// on the gateway's own machine.
+/// The IP address that a node comes from, as its gateway sees it. If the node is on the gateway's
+/// own machine, the address that the node announces.
 fn address_of(node: &NodeEntry) -> String {
     let from: Option<IpAddr> = node.contact.from.parse().ok();
     let listens: Option<SocketAddr> = node.contact.address.parse().ok();

@@ -1,5 +1,5 @@
-//! Which gateways hold which contacts, because they looked them up. The broker
-//! sends a change of a contact to those only.
+//! Which gateways hold which contacts, because they looked them up. The broker sends a contact's
+//! change only to the gateways that hold it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +8,7 @@ use isthmus_wire::{Label, VirtualAddress};
 use super::fold::changed;
 use super::{Effect, Party, Registry};
 
-/// The gateways that may hold a contact. An entry of a detached gateway has no
-/// effect.
+/// The gateways that may hold each contact. An entry of a detached gateway has no effect.
 #[derive(Debug, Default)]
 pub(super) struct Holders(BTreeMap<VirtualAddress, BTreeSet<Party>>);
 
@@ -25,9 +24,8 @@ impl Registry {
         self.holders.0.entry(address).or_default().insert(Party::gateway(site, gateway));
     }
 
-    /// Sends that a contact has changed to the gateways that looked it up and to the
-    /// other gateways of the node's own site. `but` is the gateway that reported the
-    /// change.
+    /// Tells a contact's change to the gateways that looked the contact up, and to the other
+    /// gateways of the node's own site. `but` is the gateway that reported the change.
     pub(super) fn contact_changed(&mut self, address: VirtualAddress, but: Option<&Party>) -> Vec<Effect> {
         let mut to = self.holders.0.remove(&address).unwrap_or_default();
         if let Some(name) = self.addresses.node(address)

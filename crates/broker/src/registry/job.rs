@@ -32,7 +32,7 @@ impl Jobs {
         self.0.iter().map(|(id, (_, report))| (id, report))
     }
 
-    /// All jobs.
+    /// All running jobs.
     pub(super) fn all(&self) -> impl Iterator<Item = &proto::JobReport> {
         self.0.values().map(|(_, report)| report)
     }
@@ -46,12 +46,12 @@ pub(crate) enum JobChange {
 }
 
 impl Registry {
-    /// The change of a job's record that a gateway's report makes. `None` if there is
-    /// none, also because the job's head has attached to another gateway since.
+    /// The change of a job's record that a gateway's report makes. `None` if it makes no change, as
+    /// when the job's head has attached to another gateway since.
     ///
     /// # Errors
-    /// If the gateway isn't attached, the job is another site's, the report exceeds a
-    /// bound, or the site has too many jobs. The attachment stays.
+    /// If the gateway isn't attached, the job is another site's, the report exceeds a bound, or the
+    /// site has too many jobs. The attachment stays.
     pub(crate) fn job_change(
         &self,
         session: SessionId,
@@ -86,7 +86,7 @@ impl Registry {
         Ok(Some(JobChange::Running(JobRecord { site: site.to_string(), report: report.clone() })))
     }
 
-    /// Refuses a further job of an owner who has its share of a site's.
+    /// Refuses a further job of an owner who has a full share of a site's jobs.
     fn check_site(&self, site: &Label, owner: &str) -> Result<(), Refused> {
         let running = || self.jobs.0.values().filter(|(other, _)| other == site);
         let (all, own) = (running().count(), running().filter(|(_, other)| other.owner == owner).count());
@@ -99,7 +99,7 @@ impl Registry {
         )))
     }
 
-    /// Checks that a job is its head's owner's, and runs on nodes of the grid.
+    /// Checks that a job belongs to the owner of its head, and runs on nodes of the grid.
     fn check_nodes(&self, job: &JobId, report: &proto::JobReport) -> Result<(), Refused> {
         let address = |name: &String| self.addresses.address(&name.parse().ok()?);
         let head = report.nodes.first().and_then(address).and_then(|address| self.nodes.get(&address));

@@ -12,7 +12,7 @@ use super::answers::{node, unattached};
 use super::{NodeEntry, Presence, Refused, Registry, SiteEntry, View};
 
 impl Registry {
-    /// One page of the records that the caller sees.
+    /// A page of the records that the caller may see.
     ///
     /// # Errors
     /// If the request or its page token is malformed, or exceeds a bound.
@@ -65,7 +65,7 @@ impl Registry {
             chosen.extend(nodes.map(|(_, entry)| (entry.name.site.clone(), entry.name.node.clone())));
         }
         let chosen = chosen.into_iter().filter(|key| after.as_ref().is_none_or(|after| key > after));
-        // Who asks by name learns of a node that hasn't attached since the broker started.
+        // Whoever asks by name learns of a node that hasn't attached since the broker started.
         let is_named = !filter.names.is_empty() && filter.owner.is_empty() && !filter.up;
         let chosen = chosen.filter_map(|(site, node)| {
             let name = GridName { node, site };

@@ -19,7 +19,7 @@ use super::site_paths::{initiator, site_pair};
 use super::{Effect, NodeEntry, Party, Presence, Registry};
 use crate::config::Measure;
 
-/// Sites that take part at most, because every round looks at all their pairs.
+/// Most sites that take part, because every round looks at all their pairs.
 const MOST_SITES: usize = 256;
 /// Shortest time between two direct connections to a site that a relay doesn't reach.
 const DOUBT: Duration = Duration::from_secs(3600);
@@ -32,13 +32,13 @@ struct Delegate<'a> {
     doubt: Doubt,
 }
 
-/// A measurement between two sites.
+/// A measurement between two sites that is ordered.
 struct Ordered {
-    /// The node that measures, and the one that is measured.
+    /// The node that measures, and the node that is measured.
     nodes: (GridName, GridName),
     /// Whether a direct connection is tried, too.
     try_direct: bool,
-    /// The orders to both.
+    /// The orders to both nodes.
     effects: [Effect; 2],
 }
 
@@ -46,9 +46,9 @@ struct Ordered {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Doubt {
     None,
-    /// It declares `auto`.
+    /// The site declares `auto`.
     Some,
-    /// It declares `open`.
+    /// The site declares `open`.
     Strong,
 }
 
@@ -90,7 +90,8 @@ impl Registry {
         effects
     }
 
-    /// What is ordered. `None` if the plan has no step and no direct connection is to be tried.
+    /// The measurement that is ordered. `None` if the plan has no step and no direct connection is
+    /// to be tried.
     fn order(&self, a: &Delegate<'_>, b: &Delegate<'_>, task: Task, now: u64) -> Option<Ordered> {
         let (a_site, b_site) = (&a.entry.name.site, &b.entry.name.site);
         let usual = initiator(a_site, b_site) == a_site;
@@ -148,8 +149,8 @@ impl Registry {
         delegates.iter().map(party).collect()
     }
 
-    /// One node of each site that takes part, without a job if possible. A node must
-    /// have probed its network first: before that its plans are worse than later.
+    /// A node of each site that takes part, without a job if possible. The node must have probed
+    /// its network first: before that, its plans are worse.
     fn delegates(&self) -> Vec<Delegate<'_>> {
         let at_work: BTreeSet<&str> = self.at_work().collect();
         let no_relays = self.relays_up() == 0;
@@ -184,8 +185,8 @@ impl Registry {
     }
 }
 
-/// Whether a node may be reached directly though a relay failed to connect. Not if
-/// its address is translated.
+/// Whether a node may be reached directly though a relay failed to connect. A node whose address is
+/// translated may not.
 fn doubt(inbound: Inbound, node: &NodeEntry) -> Doubt {
     let Some(seen) = &node.contact.seen else { return Doubt::None };
     let failed = seen::reach_from_wire(seen.own.as_ref()).failed();

@@ -8,11 +8,11 @@ use isthmus_wire::{Label, VirtualAddress};
 
 use super::NodeEntry;
 
-/// All nodes. None is ever removed: a node whose agent is gone is down.
+/// All nodes. None is ever removed: a node whose agent is gone is kept as down.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
     by_address: BTreeMap<VirtualAddress, NodeEntry>,
-    /// Their addresses by site and name, for queries about one site.
+    /// The address of each node, by site and name, for queries about a site.
     by_site: BTreeMap<Label, BTreeMap<Label, VirtualAddress>>,
     /// How many nodes each owner has.
     by_owner: BTreeMap<String, usize>,
@@ -67,7 +67,7 @@ impl Nodes {
         addresses.filter_map(|address| Some((*address, self.by_address.get(address)?)))
     }
 
-    /// All nodes after `after` (site and node), in the order of their sites and names.
+    /// All nodes that follow `after` (site and node), in the order of their sites and names.
     pub(super) fn after<'a>(
         &'a self,
         after: Option<&(Label, Label)>,

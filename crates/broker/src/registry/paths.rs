@@ -9,21 +9,21 @@ use isthmus_wire::{GridName, VirtualAddress};
 
 use super::{Effect, LookupError, Party, Refused, Registry, RendezvousError, SessionId, View};
 
-/// Pairs of nodes that are remembered; beyond it the oldest one is dropped.
+/// Most pairs of nodes that are remembered; beyond that, the oldest pair is dropped.
 const MOST: usize = 4096;
 /// How long a measurement may take before it counts as lost.
 const PATIENCE_SECONDS: u64 = measuring::LIMIT.as_secs();
-/// Measurements that one caller may order within a minute.
+/// Most measurements that a caller may order within a minute.
 const ORDERS: u32 = 60;
 const MINUTE: u64 = 60;
-/// Shortest time between two of one pair.
+/// Shortest time between two measurements of the same pair.
 const PAUSE_SECONDS: u64 = 5;
 
-/// The paths of all pairs of nodes.
+/// The measured paths between nodes.
 #[derive(Debug, Default)]
 pub(super) struct Paths {
     by_pair: BTreeMap<(GridName, GridName), Path>,
-    /// The start of each caller's minute in Unix seconds, and its orders since.
+    /// When each caller's minute began, in Unix seconds, and how many orders came since.
     orders: BTreeMap<String, (u64, u32)>,
 }
 
@@ -52,7 +52,7 @@ impl Paths {
         self.by_pair.iter().filter(move |(_, path)| running(path)).map(|(pair, _)| pair)
     }
 
-    /// Counts an order of a caller.
+    /// Counts an order of a caller. An error says that the caller orders too often.
     fn allow(&mut self, caller: String, now: u64) -> Result<(), RendezvousError> {
         let ended = |since: u64| now.saturating_sub(since) >= MINUTE;
         if self.orders.len() >= MOST {
@@ -71,7 +71,8 @@ impl Paths {
         }
     }
 
-    /// Begins a measurement, unless one is under way or has just ended.
+    /// Begins a measurement, unless one of the pair is under way or has just ended. Returns whether
+    /// it begins.
     fn begin(&mut self, pair: (GridName, GridName), now: u64) -> bool {
         let path = self.by_pair.entry(pair).or_default();
         let since = now.saturating_sub(path.started_unix_seconds);
@@ -99,8 +100,8 @@ impl Paths {
     }
 }
 
-/// The orders to the node that is measured, and to the one that measures; by their gateways.
-/// The first is sent first: it may have the longer way.
+/// The orders to the node that is measured and to the node that measures, each by its gateway. The
+/// measured node's order is sent first, as its way may be longer.
 pub(super) fn orders(
     (from, to): &(GridName, GridName),
     [to_gateway, from_gateway]: [Party; 2],
@@ -117,13 +118,12 @@ pub(super) fn orders(
 }
 
 impl Registry {
-    /// Has one node measure the path to another one, unless a measurement is under
-    /// way or has just ended. The other one takes part by an order, too. The reply has the
-    /// last report.
+    /// Has a node measure the path to another node, unless a measurement is under way or has just
+    /// ended. The other node takes part by an order, too. The reply has the last report.
     ///
     /// # Errors
-    /// If a node is unknown or absent, no gateway can pass the order on, the caller may
-    /// not have this node measure, or orders too often.
+    /// If a node is unknown or absent, or no gateway can pass the order on. If the caller may not
+    /// have this node measure, or orders too often.
     pub(crate) fn measure(
         &mut self,
         view: &View,
@@ -181,7 +181,7 @@ impl Registry {
             path.last = Some(report.clone());
             self.site_paths.take(&pair, report);
         }
-        // Plans depend on these.
+        // Plans depend on these reports.
         let connected = in_doubt && self.site_paths.has_connected(&from, &to) != before.0;
         let changed = connected || self.site_paths.is_lossy(&from, &to) != before.1;
         Ok(if changed { self.between_changed(&from, &to) } else { Vec::new() })

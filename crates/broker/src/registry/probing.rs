@@ -13,14 +13,15 @@ use isthmus_wire::{ConnectionId, DecodeError, Label, VirtualAddress};
 use super::site::SiteEntry;
 use super::{Effect, Party, Registry};
 
-/// Probes of one node within [`WINDOW_SECONDS`]: twice as many as one round of
-/// probing takes. The next round follows minutes later.
+/// Most probes of a node within [`WINDOW_SECONDS`]: twice as many as a round of probing takes. The
+/// next round follows minutes later.
 const MOST: u32 = 30;
 const WINDOW_SECONDS: u64 = 60;
-/// The same of one gateway, which asks two relays, every minute at most.
+/// Most probes of a gateway within [`WINDOW_SECONDS`]. A gateway asks two relays, every minute at
+/// most.
 const MOST_OF_GATEWAY: u32 = 6;
 
-/// Why nothing is ordered.
+/// Why no probe is ordered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ProbeError {
     /// The request is malformed, or the address isn't the requester's.
@@ -47,7 +48,7 @@ impl fmt::Display for ProbeError {
     }
 }
 
-/// The party that is to be dialed.
+/// The party that asks for a probe, and is to be dialed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Requester {
     Node(VirtualAddress),
@@ -55,7 +56,7 @@ enum Requester {
     GatewayOf(Label, String),
 }
 
-/// A request for a probe.
+/// A party's request for a probe.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     /// Virtual address of the node; 0 for a gateway.
@@ -74,7 +75,7 @@ impl TryFrom<proto::ProbeRequest> for Request {
     }
 }
 
-/// The start of each requester's window in Unix seconds, and its probes since.
+/// When each requester's window began, in Unix seconds, and how many probes came since.
 #[derive(Debug, Default)]
 pub(super) struct Probed(BTreeMap<Requester, (u64, u32)>);
 
@@ -97,7 +98,7 @@ impl Registry {
     /// Orders a relay to dial the requester: a node of `site` or its gateway.
     ///
     /// # Errors
-    /// [`ProbeError`].
+    /// [`ProbeError`] says why no relay is ordered.
     pub(crate) fn probe(
         &mut self,
         site: &Label,

@@ -12,7 +12,7 @@ impl Registry {
     /// The address of a node, or an assignment that is to be written for it.
     ///
     /// # Errors
-    /// If none is left.
+    /// If no address is left.
     pub(crate) fn address_of(
         &self,
         node: &GridName,
@@ -83,12 +83,12 @@ impl Registry {
         Ok(RelayRecord { up: up.clone(), key })
     }
 
-    /// The record of a node that a gateway announces. `None` if the node has attached
-    /// to another gateway since. The caller has verified what its agent has signed.
+    /// The record of a node that a gateway announces. `None` if the node has attached to another
+    /// gateway since. The caller has verified what its agent has signed.
     ///
     /// # Errors
-    /// If the name isn't allowed, another agent has it, or the site or the owner has too many nodes.
-    /// The attachment stays.
+    /// If the name isn't allowed, another agent has the name, or the site or the owner has too many
+    /// nodes. The attachment stays.
     pub(crate) fn node_record(
         &self,
         session: SessionId,
@@ -139,7 +139,7 @@ impl Registry {
     /// The record of a gateway that reported whether its port outside is reached.
     ///
     /// # Errors
-    /// If it isn't attached, or the report exceeds a bound.
+    /// If the gateway isn't attached, or the report exceeds a bound.
     pub(crate) fn reach_record(
         &self,
         session: SessionId,

@@ -9,8 +9,8 @@ use super::{NodeEntry, Registry, RelayEntry};
 use crate::config::RelayChoice;
 
 impl Registry {
-    /// The relay for two nodes: of equally good ones, the next by name. `avoid` lists
-    /// relays that have just failed.
+    /// The relay for two nodes: of equally good relays, the next by name. `avoid` lists relays that
+    /// have just failed.
     pub(super) fn next_relay(
         &self,
         nodes: [Option<&NodeEntry>; 2],

@@ -30,9 +30,8 @@ struct Arranged<'a> {
 }
 
 impl Registry {
-    /// Arranges the connection of a node of `site` to another one by the way of the
-    /// request. For `punch` and `traverse` the reply's way is unset until the acceptor
-    /// has answered.
+    /// Arranges the connection of a node of `site` to another node, by the way that the request
+    /// names. For `punch` and `traverse` the reply's way is unset until the acceptor has answered.
     ///
     /// # Errors
     /// If a node is unknown, absent or down, or the way isn't possible.
@@ -156,7 +155,7 @@ impl<'a> Arranged<'a> {
         Ok(proto::RendezvousReply { way, gateways: self.gateways().collect(), signature: Vec::new() })
     }
 
-    /// The order to the acceptor's agent, if it has a part.
+    /// The order to the acceptor's agent; `None` if the agent has no part.
     fn order(
         &self,
         parts: &Parts,
@@ -197,7 +196,7 @@ impl<'a> Arranged<'a> {
         })
     }
 
-    /// The relay or gateway that a node connects to, if it connects to one.
+    /// The relay or gateway that an end's node connects to; `None` if the node connects to neither.
     fn stop(
         &self,
         end: End,
@@ -221,7 +220,8 @@ impl<'a> Arranged<'a> {
         }))
     }
 
-    /// The longest segment of all its connections, as it is sent.
+    /// The longest segment of all connections that are opened for the request, in bytes; 0 if each
+    /// kernel chooses it.
     fn segment(&self) -> u32 {
         self.request.segment.unwrap_or_default().into()
     }
@@ -250,7 +250,7 @@ impl<'a> Arranged<'a> {
         Ok(Some(proto::Leg { address, ticket, first, agent, relay, segment }))
     }
 
-    /// A sealed ticket of one end for a relay or gateway.
+    /// A sealed ticket of an end for a relay or gateway.
     fn ticket(&self, target: Target, end: End) -> Result<Vec<u8>, RendezvousError> {
         let key: &Secret = match target {
             Target::Relay => &self.relay()?.key,

@@ -7,7 +7,7 @@ use isthmus_wire::{GridName, proto};
 use super::{Refused, Registry, SessionId};
 
 impl Registry {
-    /// A gateway reported findings of its nodes that no plan depends on.
+    /// Takes in findings that a gateway reported of its nodes, and that no plan depends on.
     ///
     /// # Errors
     /// If the gateway isn't attached, or the report exceeds a bound.
@@ -27,7 +27,7 @@ impl Registry {
         Ok(())
     }
 
-    /// A relay reported its counters.
+    /// Takes in the counters that a relay reported.
     pub(crate) fn relay_report(&mut self, session: SessionId, report: proto::RelayReport) {
         if let Some(relay) = self.relays.values_mut().find(|relay| relay.session == Some(session)) {
             relay.report = report;

@@ -12,7 +12,7 @@ use isthmus_wire::{GridName, Label};
 
 use super::{Effect, Party, Registry};
 
-/// A party of which the registry may have an entry.
+/// The party that a revoked identity names.
 enum Named {
     Gateway(Label, Label),
     Relay(Label),
@@ -41,8 +41,8 @@ impl Registry {
         effects
     }
 
-    /// Ends a relay's attachment. Its key is forgotten: who has taken the relay's
-    /// machine could seal tickets with it.
+    /// Ends a relay's attachment and forgets its key. Whoever has taken the relay's machine could
+    /// seal tickets with the key.
     fn drop_relay(&mut self, name: &Label) -> Vec<Effect> {
         let session = self.relays.get(name).and_then(|relay| relay.session);
         let mut effects = self.fold_relay_gone(name);
@@ -51,7 +51,8 @@ impl Registry {
         effects
     }
 
-    /// The same for a gateway. Its nodes are lost until they attach to another one.
+    /// Ends a gateway's attachment and forgets its key. Its nodes are lost until they attach to
+    /// another gateway.
     fn drop_gateway(&mut self, site: &Label, name: &Label) -> Vec<Effect> {
         let session = self.gateway_mut(site, name).and_then(|gateway| gateway.session);
         let mut effects = self.fold_gateway_gone(site, name);
@@ -74,7 +75,7 @@ fn closed(session: super::SessionId, party: &Party) -> Effect {
     Effect::Close { session, reason: format!("the certificates of {party} are revoked") }
 }
 
-/// The party with this URI without owner.
+/// The party whose URI without owner this is.
 fn read(uri: &str) -> Option<Named> {
     let parts: Vec<&str> = uri.strip_prefix("isthmus:///")?.split('/').collect();
     let [role, site, name, ""] = parts[..] else { return None };

@@ -30,8 +30,8 @@ impl Registry {
         others.map(|to| site_node(to, address, node)).collect()
     }
 
-    /// Sends the gateways of a site the places of all of them, for its agents: one that is lost
-    /// can tell them no more. One alone has nothing to tell.
+    /// Sends each gateway of a site the places of all of them, for its agents. A gateway that is
+    /// lost can tell its agents nothing more. A single gateway has nothing to tell.
     pub(super) fn gateways_of(&self, site: &Label) -> Vec<Effect> {
         let Some(entry) = self.sites.get(site) else { return Vec::new() };
         let addresses = entry.inside_addresses();
@@ -45,9 +45,9 @@ impl Registry {
         entry.parties(site).map(message).collect()
     }
 
-    /// The attached gateway that a machine would displace, or stand beside, if it became a
-    /// gateway by a site's token: one of the same name, and for one without a name of its own
-    /// any. On a node that is most often a forgotten `--via`.
+    /// The attached gateway that a machine would displace, or stand beside, if it became a gateway
+    /// by a site's token. That is a gateway of the same name. If the machine has no name of its
+    /// own, it is any gateway. On a node, the cause is most often a forgotten `--via`.
     pub(crate) fn in_the_way(&self, identity: &Identity) -> Option<String> {
         let site = identity.site()?;
         let entry = self.sites.get(site)?;
@@ -62,13 +62,13 @@ impl Registry {
         ))
     }
 
-    /// Which gateway of a site declares what, if they differ.
+    /// Which gateways of a site declare what; `None` if they agree.
     pub(crate) fn disagreement(&self, site: &Label) -> Option<String> {
         self.sites.get(site)?.disagreement()
     }
 
-    /// Sends a notice to all gateways of a site whose gateways declare different
-    /// `inbound`.
+    /// Sends a notice to all gateways of a site whose gateways declare different `inbound`, or of
+    /// which only some keep trunks.
     pub(super) fn notices(&self, site: &Label) -> Vec<Effect> {
         let Some(entry) = self.sites.get(site) else { return Vec::new() };
         let texts = [entry.disagreement(), entry.site_trunk_disagreement()];
@@ -80,7 +80,7 @@ impl Registry {
         texts.flat_map(|text| entry.parties(site).map(move |to| notice(to, text))).collect()
     }
 
-    /// Whether an announcement of a node is taken; false if the node has attached to another
+    /// Whether an announcement of a node is taken. It isn't if the node has attached to another
     /// gateway since.
     ///
     /// # Errors
@@ -98,15 +98,14 @@ impl Registry {
         }
     }
 
-    /// Which gateway announced a node last, with the number of the attachment; `None` if its
-    /// agent isn't attached.
+    /// The gateway that announced a node last, and the number of the attachment. `None` if the
+    /// node's agent isn't attached.
     pub(crate) fn attached_at(&self, name: &GridName) -> Option<(Label, u64)> {
         let node = self.nodes.get(&self.addresses.address(name)?)?;
         (node.presence != Presence::Down).then(|| (node.gateway.clone(), node.contact.attachment))
     }
 
-    /// Whether a node is attached to another gateway than this one. `node` is a grid
-    /// name.
+    /// Whether a node is attached to another gateway than `gateway`. `node` is a grid name.
     pub(super) fn is_elsewhere(&self, node: Option<&String>, gateway: &Label) -> bool {
         let name: Option<GridName> = node.and_then(|name| name.parse().ok());
         let address = name.and_then(|name| self.addresses.address(&name));
@@ -115,9 +114,9 @@ impl Registry {
     }
 }
 
-/// Whether a node that is attached to one gateway of its site moves to another one, which
+/// Whether a node that is attached to a gateway of its site moves to another gateway, which
 /// announces it. Only the agent itself can say so: what it signs names the gateway, and the last
-/// attachment counts. Its addresses are no secret, and any gateway can name them.
+/// attachment counts. The node's addresses are no secret, and any gateway can name them.
 fn moves(former: &NodeEntry, up: &proto::NodeUp) -> Result<bool, Refused> {
     if up.attachment <= former.contact.attachment {
         return Ok(false);
@@ -133,9 +132,9 @@ fn moves(former: &NodeEntry, up: &proto::NodeUp) -> Result<bool, Refused> {
     Ok(true)
 }
 
-/// Whether two announcements are of one agent, by what it has signed: at an address of both, or of
-/// one start. A gateway says which of the agent's addresses is that in its site, and may show
-/// what the agent signed before it got another one.
+/// Whether two announcements are of the same agent, by what it has signed. They are if they share
+/// an address or the agent's start. A gateway says which of the agent's addresses is inside the
+/// site. A gateway may show what the agent signed before it got another address.
 fn is_same_agent(former: &proto::NodeUp, up: &proto::NodeUp) -> bool {
     let [a, b] =
         [former, up].map(|contact| contact.signed.as_ref().map(without_attachment).unwrap_or_default());

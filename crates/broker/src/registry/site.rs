@@ -11,39 +11,41 @@ use isthmus_wire::{Label, proto};
 
 use super::{Party, SessionId};
 
-/// A site.
+/// A site of the grid.
 #[derive(Debug, Default)]
 pub(super) struct SiteEntry {
-    /// The attached ones and former ones, by their names.
+    /// The attached and the former gateways of the site, by their names.
     pub(super) gateways: BTreeMap<Label, GatewayEntry>,
-    /// The one that was chosen last.
+    /// The gateway that was chosen last.
     pub(super) last: Option<Label>,
 }
 
-/// One of a site's gateways.
+/// A gateway of a site.
 #[derive(Debug)]
 pub(super) struct GatewayEntry {
     pub(super) session: Option<SessionId>,
     pub(super) inbound: Inbound,
     pub(super) version: String,
-    /// Where other sites reach it, `HOST:PORT`; empty for nowhere.
+    /// The address at which other sites reach the gateway, `HOST:PORT`; empty if they don't.
     pub(super) outside_address: String,
-    /// Where its site's nodes reach it, `HOST:PORT`; empty as long as that is unknown.
+    /// The address at which the site's nodes reach the gateway, `HOST:PORT`; empty as long as it is
+    /// unknown.
     pub(super) inside_address: String,
-    /// Where they may reach it, by its way to the broker, until that is known; empty for nowhere.
+    /// The address at which the site's nodes may reach the gateway, by the gateway's way to the
+    /// broker. It counts as long as `inside_address` is unknown; empty if there is none.
     pub(super) likely_address: String,
-    /// Whether its port outside is reached, as it reported last.
+    /// Whether the gateway's port outside is reached, as the gateway reported last.
     pub(super) outside_reach: Option<proto::Reach>,
-    /// Signs tickets for it.
+    /// The key that signs tickets for the gateway.
     pub(super) key: Secret,
-    /// Nothing is to be measured in the background between its site and others.
+    /// Whether nothing is to be measured in the background between the gateway's site and others.
     pub(super) measure_off: bool,
-    /// It keeps trunks with gateways of other sites.
+    /// Whether the gateway keeps trunks with gateways of other sites.
     pub(super) site_trunk: bool,
 }
 
 impl GatewayEntry {
-    /// Whether its port outside was tried and not reached.
+    /// Whether the gateway's port outside was tried and not reached.
     pub(super) fn outside_failed(&self) -> bool {
         seen::reach_from_wire(self.outside_reach.as_ref()).failed()
     }
@@ -54,16 +56,16 @@ impl GatewayEntry {
 pub(super) struct Declared {
     /// What the site lets in.
     pub(super) inbound: Inbound,
-    /// Whether a gateway has a port outside.
+    /// Whether a gateway of the site has a port outside.
     pub(super) let_in: bool,
-    /// Whether none is reached there.
+    /// Whether no gateway is reached at its port outside.
     pub(super) outside_failed: bool,
-    /// Whether all gateways keep trunks with those of other sites.
+    /// Whether all gateways of the site keep trunks with those of other sites.
     pub(super) site_trunk: bool,
 }
 
 impl SiteEntry {
-    /// The attached gateways.
+    /// The attached gateways of the site.
     pub(super) fn attached(&self) -> impl Iterator<Item = (&Label, &GatewayEntry)> {
         self.gateways.iter().filter(|(_, gateway)| gateway.session.is_some())
     }
@@ -73,12 +75,13 @@ impl SiteEntry {
         self.attached().map(move |(name, _)| Party::gateway(site, name))
     }
 
-    /// Whether a gateway is attached.
+    /// Whether any gateway of the site is attached.
     pub(super) fn is_attached(&self) -> bool {
         self.attached().next().is_some()
     }
 
-    /// Where the attached gateways serve the site's agents, as far as that is known.
+    /// The addresses at which the attached gateways serve the site's agents, as far as they are
+    /// known.
     pub(super) fn inside_addresses(&self) -> Vec<String> {
         let address = |(_, gateway): (&Label, &GatewayEntry)| match gateway.inside_address.as_str() {
             "" => gateway.likely_address.clone(),
@@ -87,13 +90,13 @@ impl SiteEntry {
         self.attached().map(address).filter(|address| !address.is_empty()).collect()
     }
 
-    /// Whether this gateway is attached.
+    /// Whether the gateway with this name is attached.
     pub(super) fn has(&self, gateway: &Label) -> bool {
         self.gateways.get(gateway).is_some_and(|gateway| gateway.session.is_some())
     }
 
-    /// The gateways whose declarations count: the attached ones, or all former ones
-    /// if none is attached.
+    /// The gateways whose declarations count: the attached gateways, or all former gateways if none
+    /// is attached.
     fn counting(&self) -> impl Iterator<Item = (&Label, &GatewayEntry)> {
         let attached = self.is_attached();
         self.gateways.iter().filter(move |(_, gateway)| !attached || gateway.session.is_some())
@@ -108,7 +111,7 @@ impl SiteEntry {
         Declared { inbound: strictest.unwrap_or(Inbound::Closed), let_in, outside_failed, site_trunk }
     }
 
-    /// The same for a plan that a gateway makes.
+    /// What the gateways declare together, for a plan that a gateway makes.
     pub(super) fn facts(&self) -> proto::SiteFacts {
         proto::SiteFacts {
             inbound: inbound_to_wire(self.declared().inbound).into(),
@@ -127,18 +130,18 @@ impl SiteEntry {
         best.and_then(|(_, gateway)| gateway.outside_reach.clone())
     }
 
-    /// Whether one of its gateways declares `measure = "off"`.
+    /// Whether a gateway of the site declares `measure = "off"`.
     pub(super) fn measure_off(&self) -> bool {
         self.counting().any(|(_, gateway)| gateway.measure_off)
     }
 
-    /// Where other sites reach its gateways, joined by `, `, for users.
+    /// The addresses at which other sites reach the site's gateways, joined by `, `, for users.
     pub(super) fn outside_addresses(&self) -> String {
         let addresses = self.counting().map(|(_, gateway)| gateway.outside_address.as_str());
         addresses.filter(|address| !address.is_empty()).collect::<Vec<_>>().join(", ")
     }
 
-    /// Which attached gateway declares which `inbound`, if they differ.
+    /// Which attached gateway declares which `inbound`; `None` if they agree.
     pub(super) fn disagreement(&self) -> Option<String> {
         let mut declared = self.attached().map(|(_, gateway)| gateway.inbound);
         let first = declared.next()?;
@@ -155,7 +158,8 @@ impl SiteEntry {
         ))
     }
 
-    /// Which attached gateways keep trunks with those of other sites, if not all or none do.
+    /// Which attached gateways keep trunks with those of other sites; `None` if all do, or none
+    /// does.
     pub(super) fn site_trunk_disagreement(&self) -> Option<String> {
         let (on, off): (Vec<_>, Vec<_>) = self.attached().partition(|(_, gateway)| gateway.site_trunk);
         if on.is_empty() || off.is_empty() {
@@ -172,8 +176,8 @@ impl SiteEntry {
         ))
     }
 
-    /// The gateway that other sites connect to for a node attached to `home`: those
-    /// with a port outside take turns.
+    /// The gateway that other sites connect to for a node attached to `home`. The gateways with a
+    /// port outside take turns.
     pub(super) fn next_let_in(&self, home: &Label, avoid: &Avoid<'_>) -> Option<(&Label, &GatewayEntry)> {
         let mut let_in = self.usable(home);
         let_in.retain(|(_, gateway)| !gateway.outside_address.is_empty());
@@ -183,8 +187,8 @@ impl SiteEntry {
         self.in_turn(let_in, avoid)
     }
 
-    /// The gateway that dials out for a node attached to `home`: `home`, or another
-    /// one if `home` is detached or has just failed.
+    /// The gateway that dials out for a node attached to `home`. That is `home`, or another gateway
+    /// if `home` is detached or has just failed.
     pub(super) fn next_way_out(&self, home: &Label, avoid: &Avoid<'_>) -> Option<(&Label, &GatewayEntry)> {
         let own = self.gateways.get_key_value(home).filter(|(_, gateway)| gateway.session.is_some());
         own.filter(|(name, _)| !avoid.has(name)).or_else(|| self.in_turn(self.usable(home), avoid))
@@ -197,8 +201,8 @@ impl SiteEntry {
         self.attached().filter(|(name, gateway)| usable(name, gateway)).collect()
     }
 
-    /// The next by name after the one that was chosen last. One that has just failed
-    /// is taken only if all have.
+    /// The next gateway by name after the gateway that was chosen last. A gateway that has just
+    /// failed is taken only if all have.
     fn in_turn<'a>(
         &self,
         mut gateways: Vec<(&'a Label, &'a GatewayEntry)>,
@@ -234,11 +238,11 @@ impl SiteEntry {
     }
 }
 
-/// Gateways of one site that have just failed.
+/// The gateways of a site that have just failed.
 pub(super) struct Avoid<'a> {
-    /// Grid names of gateways, and names of relays.
+    /// Grid names of gateways that have just failed; names of relays among them have no effect.
     pub(super) names: &'a [String],
-    /// The site.
+    /// The site of the gateways.
     pub(super) site: &'a Label,
 }
 
@@ -254,8 +258,8 @@ pub(super) fn grid_name(gateway: &Label, site: &Label) -> String {
     format!("{gateway}.{site}")
 }
 
-/// The address, unless it is unspecified or loopback: then empty, because other
-/// nodes can't connect to it.
+/// The address, or an empty text if it is unspecified or loopback, because other nodes can't
+/// connect to it.
 pub(super) fn specific(address: &str) -> &str {
     let nowhere = |address: SocketAddr| {
         let ip = address.ip().to_canonical();

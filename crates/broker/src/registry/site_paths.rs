@@ -9,14 +9,14 @@ use isthmus_plan::measuring::{self, Pair};
 use isthmus_wire::proto;
 use isthmus_wire::{GridName, Label};
 
-/// Shortest time between two measurements of bandwidth if the step in use changes: a
-/// step that works now and then isn't measured each time.
+/// Shortest time between two measurements of bandwidth if the step in use changes. So a step that
+/// works now and then isn't measured each time.
 const NEW_WAY: Duration = Duration::from_secs(3600);
 
 /// Two sites, in the order of their names.
 type SitePair = (Label, Label);
 
-/// The paths of all pairs of sites.
+/// The measured paths between sites.
 #[derive(Debug, Default)]
 pub(super) struct SitePaths {
     paths: BTreeMap<SitePair, SitePath>,
@@ -31,13 +31,13 @@ struct SitePath {
     running: Option<(GridName, GridName)>,
     last: Option<proto::PathReport>,
     transfer: Option<Transfer>,
-    /// The site of the two to which the other one has connected directly.
+    /// The site of the pair to which the other site has connected directly; `None` if neither was.
     direct_to: Option<Label>,
     /// When a direct connection was last tried though a relay failed to connect.
     tried_unix_seconds: u64,
 }
 
-/// How fast a transfer was.
+/// How fast data was transferred over a way.
 #[derive(Debug, Clone, Copy)]
 struct Transfer {
     way: (proto::Route, proto::Dial),
@@ -54,7 +54,7 @@ impl SitePaths {
         self.paths.iter().filter_map(|((a, b), path)| Some((format!("{a} {b}"), path.report()?)))
     }
 
-    /// The last report between two sites, if it is one of success.
+    /// The last report between two sites; `None` if the last measurement failed.
     pub(super) fn between(&self, a: &Label, b: &Label) -> Option<proto::PathReport> {
         self.paths.get(&site_pair(a, b))?.report().filter(|report| report.failure.is_empty())
     }
@@ -90,7 +90,7 @@ impl SitePaths {
         Some(age(path.tried_unix_seconds, now))
     }
 
-    /// Notes that a direct connection is tried now.
+    /// Notes that a direct connection between two sites is tried now.
     pub(super) fn trying(&mut self, sites: &SitePair, now: u64) {
         self.paths.entry(sites.clone()).or_default().tried_unix_seconds = now;
     }
@@ -100,7 +100,7 @@ impl SitePaths {
         self.begun_unix_seconds.get(site).map(|begun| age(*begun, now))
     }
 
-    /// Whether a node of one site has connected directly to a node of the other.
+    /// Whether a node of site `from` has connected directly to a node of site `to`.
     pub(super) fn has_connected(&self, from: &Label, to: &Label) -> bool {
         self.paths.get(&site_pair(from, to)).is_some_and(|path| path.direct_to.as_ref() == Some(to))
     }
@@ -113,8 +113,8 @@ impl SitePaths {
         running.flat_map(|((a, b), _)| [a, b])
     }
 
-    /// The facts by which the next pair is chosen. `doubt`: one of the sites may be
-    /// open though a relay didn't reach it.
+    /// The facts by which the next pair to measure is chosen. `doubt` says that a site of the pair
+    /// may be open though a relay didn't reach it.
     pub(super) fn pair(&self, sites: &SitePair, parties: [usize; 2], doubt: bool, now: u64) -> Pair {
         let Some(path) = self.paths.get(sites) else { return Pair { parties, ..Pair::default() } };
         let way = path.last.as_ref().map(|last| (last.route(), last.dial()));
@@ -145,7 +145,7 @@ impl SitePaths {
 }
 
 impl SitePath {
-    /// Updates `direct_to`: whether the acceptor's site lets the other one in.
+    /// Updates `direct_to`, by whether the acceptor's site has let a node of the other site in.
     fn set_direct(&mut self, acceptor: &Label, report: &proto::PathReport) {
         use proto::Reachability::{Reachable, Unknown};
         let taken = (report.failure.is_empty(), report.route(), report.dial());
@@ -170,7 +170,7 @@ impl SitePath {
         self.last = Some(report);
     }
 
-    /// The last report, with the last bandwidth of the same step.
+    /// The last report, with the last bandwidth that was measured over the same step.
     fn report(&self) -> Option<proto::PathReport> {
         let mut report = self.last.clone()?;
         let same = |transfer: &Transfer| transfer.way == (report.route(), report.dial());
@@ -205,7 +205,7 @@ fn chance((a, b): &SitePair, asked_unix_seconds: u64) -> u8 {
     chance
 }
 
-/// How long ago something was.
+/// How long ago a time in Unix seconds was.
 pub(super) fn age(then_unix_seconds: u64, now: u64) -> Duration {
     Duration::from_secs(now.saturating_sub(then_unix_seconds))
 }

@@ -1,7 +1,7 @@
-//! Carriers of the trunks that gateways of two sites keep. The asking gateway dials the
-//! other one, is dialed by it, or both dial a relay. Between them TLS verifies who is
-//! there; the registry brings them together. The other one takes a trunk only from those
-//! that it was told of here.
+//! Carriers of the trunks that gateways of two sites keep. The asking gateway dials the other
+//! gateway, is dialed by it, or both dial a relay. Between them TLS verifies who is there; the
+//! registry brings them together. A gateway takes a trunk only from gateways that it was told of
+//! here.
 
 use isthmus_net::mac::Secret;
 use isthmus_net::rendezvous::site_trunk::Request;
@@ -17,10 +17,10 @@ use super::site::{GatewayEntry, grid_name};
 use super::{Effect, Party, Registry, RendezvousError};
 
 impl Registry {
-    /// Arranges a carrier between an attached gateway and another site's.
+    /// Arranges a carrier between an attached gateway and another site's gateway.
     ///
     /// # Errors
-    /// If one isn't attached, a site keeps no trunks, or the dial is forbidden or can't
+    /// If either gateway isn't attached, a site keeps no trunks, or the dial is forbidden or can't
     /// work.
     pub(crate) fn site_trunk(
         &mut self,
@@ -91,7 +91,7 @@ impl Registry {
     }
 }
 
-/// Where other sites reach a gateway.
+/// The address at which other sites reach a gateway.
 fn let_in(gateway: &GatewayEntry, site: &Label) -> Result<String, RendezvousError> {
     let site = site.to_string();
     match gateway.outside_address.as_str() {

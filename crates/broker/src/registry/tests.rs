@@ -49,8 +49,8 @@ fn node_up(node: &str, address: &str) -> proto::NodeUp {
     }
 }
 
-/// The same, by an agent that has signed its addresses and this number of its attachment. Whoever
-/// feeds the registry has verified it.
+/// An announcement by an agent that has signed its addresses and this number of its attachment.
+/// Whoever feeds the registry has verified it.
 fn signed(up: proto::NodeUp, attachment: u64) -> proto::NodeUp {
     let addresses = [&up.address, &up.outside_address];
     let addresses = addresses.into_iter().filter(|address| !address.is_empty()).cloned().collect();
@@ -59,13 +59,13 @@ fn signed(up: proto::NodeUp, attachment: u64) -> proto::NodeUp {
     proto::NodeUp { attachment, signed, ..up }
 }
 
-/// The attachments of one test, numbered in their order.
+/// A new attachment; a test's attachments are numbered in their order.
 fn next_session(registry: &mut Registry) -> SessionId {
     registry.last_session += 1;
     crate::store::Lease(registry.last_session)
 }
 
-/// The effects of an announcement.
+/// What comes of an announcement.
 #[derive(Debug)]
 struct Came {
     effects: Vec<Effect>,
@@ -97,7 +97,7 @@ impl Registry {
         Ok((session, self.fold(Fact::Relay { name: name.clone(), record: Some((session, record)) })))
     }
 
-    /// Ends an attachment: deletes its records, if it still has them.
+    /// Ends an attachment: deletes those records that it still has.
     fn detach(&mut self, session: SessionId) -> Vec<Effect> {
         if let Some((site, name)) = self.gateway_of(session) {
             let own = |node: &&NodeEntry| node.name.site == site && node.gateway == name;
@@ -189,7 +189,7 @@ impl Registry {
         self.lookup((&label(site), &label("gateway")), &request)
     }
 
-    /// All records of one kind, on one page.
+    /// All records of a kind, on a single page.
     fn all(&self, records: Records) -> proto::ListReply {
         let reply = self
             .list(&View::All, &proto::ListRequest { records: Some(records), ..Default::default() })
@@ -198,7 +198,7 @@ impl Registry {
         reply
     }
 
-    /// All records.
+    /// All records that the registry lists.
     fn grid(&self) -> Everything {
         let paths = |between_sites| {
             self.all(Records::Paths(proto::PathFilter { between_sites, ..Default::default() })).paths
@@ -238,7 +238,7 @@ fn at_relay(reply: proto::RendezvousReply) -> proto::AtRelay {
     }
 }
 
-/// All records.
+/// The lists that the registry has.
 struct Everything {
     sites: Vec<proto::Site>,
     nodes: Vec<proto::Node>,
@@ -247,7 +247,7 @@ struct Everything {
     site_paths: Vec<proto::PathReport>,
 }
 
-/// A relay's name, a gateway's site, or `NAME.SITE` for a gateway with a name of
+/// A party as text: a relay's name, a gateway's site, or `NAME.SITE` for a gateway with a name of
 /// its own.
 fn who(party: &Party) -> String {
     match party {
@@ -257,8 +257,7 @@ fn who(party: &Party) -> String {
     }
 }
 
-/// Effects on one line each, without the directory that every gateway receives
-/// when it attaches.
+/// Effects, a line for each, without the directory that every gateway receives when it attaches.
 fn texts(effects: &[Effect]) -> Vec<String> {
     let is_passed_on = |effect: &&Effect| {
         use attach_down::Kind::{Directory, SiteGateways};
@@ -578,7 +577,7 @@ fn job_reports() {
     assert_eq!(registry.grid().jobs.len(), 0);
 }
 
-/// 1,024 reports of one owner used up a site for all others.
+/// 1,024 reports of a single owner must not use up a site for all others.
 #[test]
 fn no_owner_uses_up_the_jobs_of_a_site() {
     let mut registry = registry(&[]);
@@ -628,8 +627,7 @@ fn announcements_that_are_refused() {
     assert_eq!(registry.grid().nodes.len(), 0);
 }
 
-/// A node that sees relays `NAME TIME_US`, or `NAME -` for one that it doesn't
-/// reach.
+/// A node that sees relays: `NAME TIME_US`, or `NAME -` for a relay that it doesn't reach.
 fn seeing(node: &str, relays: &[(&str, u64)]) -> proto::NodeUp {
     let sight = |(relay, round_trip_us): &(&str, u64)| proto::RelaySight {
         relay: (*relay).to_owned(),

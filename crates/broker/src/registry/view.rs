@@ -4,17 +4,17 @@ use isthmus_wire::{GridName, Label, proto};
 
 use super::{NodeEntry, RendezvousError};
 
-/// For whom a call is answered.
+/// The party for which a call is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum View {
-    /// An administrator.
+    /// An administrator, who sees everything.
     All,
     /// The operator of a site, with the identity of its gateway.
     Site(Label),
-    /// An agent's user.
+    /// The user of an agent.
     Owner {
         owner: String,
-        /// The agent's identity.
+        /// The URI of the agent's identity.
         caller: String,
     },
 }
@@ -50,7 +50,7 @@ impl View {
         }
     }
 
-    /// The key by which orders are counted.
+    /// The key by which the caller's orders are counted.
     pub(super) fn key(&self) -> String {
         match self {
             Self::All => "administrators".to_owned(),

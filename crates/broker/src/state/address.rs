@@ -2,13 +2,13 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// `HOST:PORT` with a port that isn't 0.
+/// Whether a text is `HOST:PORT` with a port that isn't 0.
 pub(super) fn is_address(text: &str) -> bool {
     let is_port = |port: &str| port.parse::<u16>().is_ok_and(|number| number != 0) && !port.starts_with('+');
     text.rsplit_once(':').is_some_and(|(host, port)| is_host(host) && is_port(port))
 }
 
-/// A host name, an IPv4 address, or an IPv6 address in brackets.
+/// Whether a text is a host name, an IPv4 address, or an IPv6 address in brackets.
 fn is_host(text: &str) -> bool {
     if let Some(address) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         return address.parse::<Ipv6Addr>().is_ok();

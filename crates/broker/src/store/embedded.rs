@@ -16,19 +16,19 @@ use tonic::async_trait;
 use super::table::Table;
 use super::{Clock, Lease, Record, Revision, Snapshot, Store, StoreError, Transaction, Watch, Write};
 
-/// Key → value of the records without a lease.
+/// The table of the records without a lease, from key to value.
 pub(super) const RECORDS: TableDefinition<&str, &[u8]> = TableDefinition::new("records");
 
 /// The open store; the file is locked while it lives.
 #[derive(Clone)]
 pub(crate) struct Embedded(Arc<Inner>);
 
-/// Opens the file.
+/// Opens the store's file.
 type OpenFile = Box<dyn Fn() -> Result<Database, redb::DatabaseError> + Send + Sync>;
 
 struct Inner {
-    /// Locked from a transaction's comparisons until its writes are in `table`, so
-    /// that readers need not wait for the disk. `None` after a failed write.
+    /// The open file. It is locked from a transaction's comparisons until its writes are in
+    /// `table`, so that readers need not wait for the disk. `None` after a failed write.
     database: Mutex<Option<Database>>,
     open: OpenFile,
     path: String,
@@ -43,10 +43,10 @@ impl std::fmt::Debug for Embedded {
 }
 
 impl Embedded {
-    /// Opens the store, which it makes if need be.
+    /// Opens the store, and makes it if need be.
     ///
     /// # Errors
-    /// If another process has it open, or it can't be read or written.
+    /// If another process has the store open, or it can't be read or written.
     pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
         Self::open_with_clock(path, Arc::new(Instant::now))
     }
@@ -76,8 +76,8 @@ impl Embedded {
         Ok(Self(Arc::new(Inner { database, open, path: name, table, clock })))
     }
 
-    /// Runs work that may wait for the disk on a thread for blocking calls. It runs to
-    /// its end even if the caller stops waiting, so that disk and memory agree.
+    /// Runs work that may wait for the disk on a thread for blocking calls. The work runs to its
+    /// end even if the caller stops waiting, so that disk and memory agree.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Inner) -> Result<T, StoreError> + Send + 'static,
@@ -150,8 +150,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Opens the file after a failed write, and makes it agree with the table: the
-    /// error doesn't show whether that write is on disk.
+    /// Opens the file after a failed write, and makes it agree with the table. The error doesn't
+    /// show whether the failed write is on disk.
     fn reopen(&self) -> Result<Database, redb::Error> {
         let database = (self.open)()?;
         let transaction = database.begin_write()?;

@@ -10,10 +10,11 @@ use tokio::sync::mpsc;
 
 use super::{Change, Compare, Lease, Record, Revision, Snapshot, StoreError, Transaction, Watch, Write};
 
-/// Changes that are kept for watches from an earlier revision, and their bytes.
+/// Most changes that are kept for watches from an earlier revision; [`HISTORY_BYTES`] bounds their
+/// bytes.
 const HISTORY: usize = 16 * 1024;
 const HISTORY_BYTES: usize = 64 << 20;
-/// Transactions that may wait for one watcher.
+/// Most transactions that may wait for a watcher.
 const WAITING: usize = 1024;
 
 #[derive(Debug, Default)]
@@ -68,7 +69,7 @@ impl Table {
     /// Whether every comparison of a transaction holds.
     ///
     /// # Errors
-    /// If it writes a record twice or with a lease that has ended.
+    /// If the transaction writes a record twice, or with a lease that has ended.
     pub(super) fn check(&self, transaction: &Transaction) -> Result<bool, StoreError> {
         let mut keys = BTreeSet::new();
         for write in &transaction.writes {
@@ -141,7 +142,7 @@ impl Table {
         }
     }
 
-    /// Changes from `from` on; see [`super::Store::watch`].
+    /// The changes of a prefix from revision `from` on; see [`super::Store::watch`].
     pub(super) fn watch(&mut self, prefix: &str, from: Revision) -> Result<Watch, StoreError> {
         if from <= self.forgotten {
             return Err(StoreError::Forgotten { from, oldest: self.forgotten + 1 });
@@ -167,7 +168,7 @@ impl Table {
         Ok(())
     }
 
-    /// Ends a lease and deletes its records, as one change.
+    /// Ends a lease and deletes its records, as a single change.
     pub(super) fn revoke(&mut self, lease: Lease) {
         let keys = self.leases.remove(&lease).map(|entry| entry.keys).unwrap_or_default();
         let delete = |key: Arc<str>| Write::Delete { key: key.to_string() };

@@ -73,7 +73,7 @@ impl Registry {
         effects
     }
 
-    /// A gateway's attachment ended. Its nodes are lost, not down: their agents may
+    /// Takes in that a gateway's attachment ended. Its nodes are lost, not down: their agents may
     /// still run.
     pub(in crate::registry) fn fold_gateway_gone(&mut self, site: &Label, name: &Label) -> Vec<Effect> {
         let before = self.declared(site);

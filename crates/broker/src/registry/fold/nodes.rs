@@ -58,7 +58,7 @@ impl Registry {
         self.put_down(address, Some(&Party::gateway(&name.site, &gateway)))
     }
 
-    /// The attachment of the gateway that announced a node ended.
+    /// Takes in that the attachment of the gateway ended that announced a node.
     pub(in crate::registry) fn fold_node_gone(&mut self, name: &GridName) {
         let address = self.addresses.address(name);
         let entry = address.and_then(|address| self.nodes.get_mut(&address));
@@ -67,16 +67,16 @@ impl Registry {
         }
     }
 
-    /// Ends the time that a gateway has to announce its nodes: those that are still
-    /// lost are down. To be called once, some time after it attached.
+    /// Ends the time that a gateway has to announce its nodes: nodes that are still lost are down
+    /// then. To be called once, some time after the gateway attached.
     pub(crate) fn settle(&mut self, session: SessionId) -> Vec<Effect> {
         let Some((site, gateway)) = self.gateway_of(session) else { return Vec::new() };
         self.put_down_lost(&site, &gateway, true)
     }
 
-    /// Ends the time that the nodes of a detached gateway have to attach to another
-    /// gateway of the site: those that are still lost are down. To be called some
-    /// time after it was detached.
+    /// Ends the time that the nodes of a detached gateway have to attach to another gateway of the
+    /// site. Nodes that are still lost are down then. To be called some time after the gateway was
+    /// detached.
     pub(crate) fn settle_without(&mut self, site: &Label, gateway: &Label) -> Vec<Effect> {
         match self.sites.get(site) {
             // A gateway that has attached again has a time of its own.
@@ -136,8 +136,8 @@ fn contact_for_plans(up: &proto::NodeUp) -> proto::NodeUp {
     }
 }
 
-/// What others use of it: the addresses, the agent's start, and the key. Each attachment signs
-/// anew.
+/// The part of a signed contact that others use: the addresses, the agent's start, and the key. An
+/// agent signs anew at each attachment.
 fn signed_for_plans(signed: &proto::SignedContact) -> proto::SignedContact {
     let (contact, certificates) = (without_attachment(signed).encode_to_vec(), signed.certificates.clone());
     proto::SignedContact { contact, certificates, signature: Vec::new() }

@@ -49,7 +49,7 @@ fn a_gateway_has_its_own_port_outside_dialed_and_the_result_counts() {
     assert_eq!(registry.grid().sites[0].outside_reach, None);
 }
 
-/// A site of one node, in a few words.
+/// Adds a site with a single node, which `words` describe.
 fn site(registry: &mut Registry, name: &str, words: &str) {
     let has = |word| words.split(' ').any(|other| other == word);
     let up = proto::GatewayUp {
@@ -66,7 +66,7 @@ fn site(registry: &mut Registry, name: &str, words: &str) {
     registry.node_up(session, &signed(node, 1)).unwrap();
 }
 
-/// Whose key signed a ticket, and for which side it is.
+/// Whose key signed a ticket, and which side the ticket is for.
 fn ticket(bytes: &[u8]) -> String {
     let (ticket, mac) = Ticket::decode(bytes.try_into().unwrap()).unwrap();
     assert_eq!((ticket.connection.0, ticket.expiry_unix_seconds), ([7; 16], 1060));

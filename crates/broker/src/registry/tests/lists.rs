@@ -3,7 +3,7 @@
 use super::*;
 use crate::addresses::Assignment;
 
-/// A registry of two sites with so many nodes each, and one of another owner.
+/// A registry of two sites with `count` nodes each, one of which belongs to another owner.
 fn with_nodes(count: usize) -> Registry {
     let mut registry = registry(&[]);
     for site in ["beta", "alpha"] {
@@ -68,7 +68,7 @@ fn nodes_are_listed_by_name_site_and_owner() {
     }
 }
 
-/// It has its address from before.
+/// The node has its address from before the broker started.
 #[test]
 fn a_node_that_has_not_attached_since_the_broker_started_is_listed_by_its_name() {
     let mut registry = with_nodes(2);
@@ -198,7 +198,7 @@ fn relays_are_listed_with_the_ports_that_answered_other_sites() {
     }
 }
 
-/// Names in the directory that a gateway is sent, if one is.
+/// The names in the directory that gateways are sent; empty if it isn't sent.
 fn directory(effects: &[Effect]) -> Vec<String> {
     let names = |entries: &[proto::DirectoryEntry]| {
         entries.iter().map(|entry| entry.name.clone()).collect::<Vec<_>>()

@@ -21,7 +21,7 @@ fn two_sites() -> (Registry, [SessionId; 2]) {
     (registry, sessions)
 }
 
-/// Its key is forgotten, too: who has taken the relay could seal tickets with it.
+/// A revoked relay's key is forgotten, too: whoever has taken the relay could seal tickets with it.
 #[test]
 fn a_revoked_relay_is_used_for_nothing_and_its_key_is_forgotten() {
     let (mut registry, _) = two_sites();
@@ -76,7 +76,7 @@ fn a_revoked_gateway_is_used_for_nothing_and_its_key_is_forgotten() {
     assert_eq!(record.unwrap().key, [9; 32], "a new key");
 }
 
-/// Also if its gateway has not said that the node is down.
+/// A revoked node is down even if its gateway has not said so.
 #[test]
 fn a_revoked_node_is_down_and_gets_no_tickets() {
     let (mut registry, _) = two_sites();

@@ -13,7 +13,7 @@ fn up(name: &str, inbound: proto::Inbound) -> proto::GatewayUp {
     }
 }
 
-/// Site alpha with gateways a and b, and site beta with one.
+/// Site alpha with gateways a and b, and site beta with a single gateway.
 fn two() -> (Registry, [SessionId; 2]) {
     let mut registry = registry(&[]);
     let [a, b] =
@@ -22,7 +22,7 @@ fn two() -> (Registry, [SessionId; 2]) {
     (registry, [a, b])
 }
 
-/// As [`texts`], with the messages about nodes of other gateways.
+/// Effects as [`texts`] has them, with the messages about nodes of other gateways.
 fn lines(effects: &[Effect]) -> Vec<String> {
     let line = |effect: &Effect| match effect {
         Effect::Send { to, message: attach_down::Kind::SiteNode(node) } => {
@@ -37,7 +37,7 @@ fn lines(effects: &[Effect]) -> Vec<String> {
     effects.iter().map(line).filter(|line| !line.is_empty()).collect()
 }
 
-/// The node's agent attaches. Each attachment has a number of its own.
+/// Has a node's agent attach. Each attachment has a number of its own.
 fn come(registry: &mut Registry, session: SessionId, node: &str) -> Vec<String> {
     registry.last_attachment += 1;
     let up = signed(node_up(node, "10.0.0.1:7730"), registry.last_attachment);
@@ -97,12 +97,12 @@ fn agents_hear_of_all_gateways_of_their_site() {
     let all = "a.inside:7710 192.168.0.2:7710";
     assert_eq!(told(&effects), [format!("a.alpha: {all}"), format!("b.alpha: {all}")]);
     assert_eq!(told(&registry.node_up(b, &node("n2")).unwrap().effects), [""; 0], "nothing new");
-    // One that was started again has forgotten what it was told.
+    // A gateway that was started again has forgotten what it was told.
     let (_, effects) = registry.come("alpha", "b", &unknown).unwrap();
     assert_eq!(told(&effects), [format!("a.alpha: {all}"), format!("b.alpha: {all}")]);
 }
 
-/// A forgotten `--via` makes a node a gateway; it must not take the place of the real one.
+/// A forgotten `--via` makes a node a gateway, which must not take the place of the real gateway.
 #[test]
 fn a_gateway_that_is_attached_is_in_the_way_of_another_one() {
     let (mut registry, [a, b]) = two();
@@ -152,7 +152,7 @@ fn nodes_of_a_lost_gateway_attach_to_another_and_keep_their_addresses() {
     assert!(registry.find("beta", "n1.alpha").unwrap().node.unwrap().up);
     let effects = registry.settle_without(&label("alpha"), &label("a"));
     assert_eq!(lines(&effects), ["b.alpha changed 240.64.1.2", "b.alpha n2 gone"], "n2 didn't come");
-    // The last one's nodes are lost, not down.
+    // The last gateway's nodes are lost, not down.
     registry.detach(b);
     assert!(!registry.grid().sites[0].up);
     assert_eq!(registry.settle_without(&label("alpha"), &label("b")), []);
@@ -170,7 +170,7 @@ fn a_node_that_moved_to_another_gateway_is_not_down() {
         ..proto::JobReport::default()
     };
     registry.job_report(b, report.clone()).unwrap();
-    // The former gateway reports it only now.
+    // The former gateway reports the node's end only now.
     registry.job_report(a, proto::JobReport { ended: true, ..report }).unwrap();
     let down = proto::NodeDown { node: "n1".to_owned() };
     assert_eq!(registry.node_down(a, &down), []);
@@ -236,7 +236,8 @@ fn a_node_moves_to_another_gateway_by_its_agent_s_own_word_alone() {
     }
 }
 
-/// It has what the agent signed for it, and says which of the addresses in it is that in the site.
+/// The gateway has what the agent signed for it, and says which of the signed addresses is inside
+/// the site.
 #[test]
 fn a_gateway_keeps_no_node_by_another_address_of_its_agent() {
     let (inside, outside, other) = ("10.0.0.1:7730", "192.0.2.1:7731", "10.0.0.9:7730");
@@ -266,8 +267,8 @@ fn a_gateway_keeps_no_node_by_another_address_of_its_agent() {
     }
 }
 
-/// A taker, as long as nobody knows better: the broker has been started anew, and the node's
-/// own gateway isn't attached again.
+/// A gateway takes a node as long as nobody knows better: the broker has been started anew, and the
+/// node's own gateway isn't attached again.
 #[test]
 fn the_agent_s_own_gateway_has_the_node_back_and_is_told_when_a_taker_has_left() {
     let (mut registry, [a, b]) = two();
@@ -286,7 +287,7 @@ fn the_agent_s_own_gateway_has_the_node_back_and_is_told_when_a_taker_has_left()
     assert!(registry.find("beta", "n2.alpha").unwrap().node.unwrap().up);
 }
 
-/// A gateway may pass on other findings than the agent's.
+/// A gateway may pass on findings that aren't the agent's.
 #[test]
 fn a_node_is_let_in_only_where_its_agent_says() {
     let seen = |address: &str| proto::Seen {

@@ -12,7 +12,7 @@ fn ready(node: &str) -> proto::NodeUp {
     up
 }
 
-/// A registry with sites of one node each, and a relay.
+/// A registry with sites of a single node each, and a relay.
 fn grid(sites: &[&str], policy: Policy) -> (Registry, Vec<SessionId>) {
     let mut registry = Registry::new("demo", policy);
     registry.relay("hub");
@@ -25,8 +25,8 @@ fn grid(sites: &[&str], policy: Policy) -> (Registry, Vec<SessionId>) {
     (registry, sessions)
 }
 
-/// The orders to measure, each with the gateway that gets it. Before it there must be the same
-/// order to the node that is measured.
+/// The orders to measure, each with the gateway that gets it. Each must follow the same order to
+/// the node that is measured.
 fn measuring(registry: &mut Registry, now: u64) -> Vec<(String, proto::MeasureOrder)> {
     let order = |effect: &Effect| match effect {
         Effect::Send { to, message: attach_down::Kind::Measure(order) } => (who(to), order.clone()),
@@ -51,7 +51,7 @@ fn measuring(registry: &mut Registry, now: u64) -> Vec<(String, proto::MeasureOr
     pairs.collect()
 }
 
-/// The orders to measure: "alpha to beta, transfer".
+/// The orders to measure, as "alpha to beta, transfer".
 fn ordered(registry: &mut Registry, now: u64) -> Vec<String> {
     let words = measuring(registry, now).into_iter().map(|(from, order)| {
         assert!(order.background);

@@ -52,7 +52,7 @@ fn facts_name_the_gateway_and_whether_the_sites_keep_trunks() {
         (acceptor.gateway, acceptor.site_trunk, initiator.site_trunk)
     };
     assert_eq!(facts(&mut registry), ("gateway".to_owned(), true, true));
-    // A second gateway of beta keeps none: the site doesn't.
+    // A second gateway of beta keeps no trunks, so the site doesn't.
     let second = attach(&mut registry, "other", &up("beta", "", false));
     assert_eq!(facts(&mut registry), ("gateway".to_owned(), false, true));
     registry.detach(second);
