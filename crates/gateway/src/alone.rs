@@ -35,7 +35,8 @@ impl Oldest {
 }
 
 impl Gateway {
-    /// Asks the broker. `may`: the caller takes the gateway's own answer instead.
+    /// Asks the broker. With `may`, the caller takes the gateway's own answer instead if the broker
+    /// isn't reached.
     ///
     /// # Errors
     /// The broker's status.
@@ -57,15 +58,15 @@ impl Gateway {
         }
     }
 
-    /// Whether a call failed because the broker isn't reached, rather than by its answer.
+    /// Whether a call failed because the broker isn't reached, rather than by the broker's answer.
     fn is_lost(&self, status: &Status) -> bool {
         grpc::broke(status) || status.code() == Code::DeadlineExceeded || !self.upstream.is_attached()
     }
 
-    /// One page of the records that the gateway knows.
+    /// A page of the records that the gateway knows, answered without the broker.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` as of the broker.
+    /// `INVALID_ARGUMENT` if the request is malformed, as the broker would answer.
     pub(crate) fn list_alone(
         &self,
         caller: &Identity,
@@ -154,7 +155,7 @@ impl Gateway {
         }))
     }
 
-    /// This site, as far as this gateway knows it.
+    /// The record of this gateway's own site, as far as the gateway knows it.
     fn own_site(&self) -> proto::Site {
         let (mut nodes_up, mut nodes_down, mut slots) = (0, 0, 0);
         let roster = self.roster();
@@ -193,11 +194,11 @@ impl Gateway {
         }
     }
 
-    /// The plan from a node that is attached here to another one that the gateway knows.
-    /// Steps that the broker must arrange are left out.
+    /// The plan from a node that is attached to this gateway to another node that the gateway
+    /// knows. Steps that the broker must arrange are left out.
     ///
     /// # Errors
-    /// `UNAVAILABLE` if it doesn't know one of them.
+    /// `UNAVAILABLE` if the gateway doesn't know either node.
     pub(crate) fn explain_alone(
         &self,
         request: &proto::ExplainRequest,
@@ -234,13 +235,13 @@ impl Gateway {
         }
     }
 
-    /// This gateway's grid name.
+    /// The grid name of this gateway.
     pub(crate) fn grid_name(&self) -> GridName {
         GridName { node: self.credentials.identity().name().clone(), site: self.site.clone() }
     }
 }
 
-/// The facts of a plan within the site.
+/// The facts for a plan to a node of this site, from within the site.
 fn own_facts(node: &str) -> proto::Facts {
     let acceptor = proto::End { node: node.to_owned(), attached: true, ..proto::End::default() };
     proto::Facts { acceptor: Some(acceptor), ..proto::Facts::default() }

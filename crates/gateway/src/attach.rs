@@ -22,8 +22,8 @@ use crate::heads::Heads;
 use crate::roster::{Refused, SessionId};
 use crate::way_out;
 
-/// How often an agent may announce its node anew within a time: it does so when its certificate
-/// or an address changes, or when the gateway asks for it.
+/// How many times an agent may announce its node anew within [`ANNOUNCED`]. It does so when its
+/// certificate or an address changes, or when the gateway asks for it.
 const ANNOUNCEMENTS: u32 = 30;
 const ANNOUNCED: Duration = Duration::from_secs(60);
 
@@ -92,7 +92,8 @@ pub(crate) async fn attach(
     Ok(ReceiverStream::new(opened.down_rx))
 }
 
-/// Puts in what the agent doesn't say itself: its name and owner come from its certificate.
+/// Puts into a contact what the agent doesn't say itself: name and owner from its certificate, and
+/// addresses from its connection.
 fn certified(contact: &mut proto::NodeUp, caller: &Identity, (from, connected_to): (IpAddr, SocketAddr)) {
     contact.node = caller.name().to_string();
     contact.owner = caller.owner().map_or_else(String::new, Owner::to_string);
@@ -102,18 +103,18 @@ fn certified(contact: &mut proto::NodeUp, caller: &Identity, (from, connected_to
 struct Attachment {
     gateway: Arc<Gateway>,
     identity: Identity,
-    /// Its name in logs.
+    /// The agent's name in logs.
     caller: String,
-    /// The agent's address, and the one that it connected to.
+    /// The agent's address, and the gateway's address that it connected to.
     ends: (IpAddr, SocketAddr),
     session: SessionId,
     /// The agent's findings when it attached.
     reported: Option<proto::Seen>,
-    /// Its report that its node can't dial out, as long as that isn't believed.
+    /// The agent's report that its node can't dial out, as long as the gateway doesn't believe it.
     doubted: Option<proto::Seen>,
-    /// How often it has signed anew where it is, since when.
+    /// Since when announcements are counted, and how many the agent has sent.
     announced: (Instant, u32),
-    /// Its signs of life, for the jobs that it heads.
+    /// The agent's signs of life, for the jobs that it heads.
     heads: Heads,
     inbound: Streaming<proto::AttachUp>,
     closed: CancellationToken,
@@ -175,7 +176,7 @@ impl Attachment {
         }
     }
 
-    /// Takes the findings of an agent, with its way out judged.
+    /// Takes in the findings of an agent, with its way out judged.
     fn take(&self, seen: proto::Seen) {
         let enclosed = seen.way_out() == proto::WayOut::No;
         let effects = self.gateway.roster().seen(self.session, seen);
@@ -186,7 +187,7 @@ impl Attachment {
         }
     }
 
-    /// The agent has signed anew where it is.
+    /// Takes in that the agent has signed anew where it is.
     fn announced(&mut self, mut contact: proto::NodeUp) {
         let (since, count) = &mut self.announced;
         if since.elapsed() >= ANNOUNCED {
@@ -207,14 +208,14 @@ impl Attachment {
         }
     }
 
-    /// Sends an agent, and logs, the fault of a message of its.
+    /// Logs the fault of an agent's message, and sends it to the agent.
     fn warn(&self, what: &str, reason: &str) {
         warn!(caller = self.caller, reason, "a fault in {what}");
         let text = format!("the gateway of site {} on {what}: {reason}", self.gateway.site);
         self.gateway.sessions.send(self.session, attach_down::Kind::Notice(proto::Notice { text }));
     }
 
-    /// The agent has shown that it lives, at the head of a job.
+    /// Takes in that the agent has shown that it lives, at the head of a job.
     fn head_lives(&mut self, life: &proto::HeadLives) {
         if !self.gateway.roster().is_head(self.session, &life.job) {
             return;
@@ -226,7 +227,7 @@ impl Attachment {
         }
     }
 
-    /// Time has passed without a message.
+    /// Takes in that time has passed without a message.
     fn passed(&mut self, last: &mut Instant) {
         let since = last.elapsed();
         *last = Instant::now();

@@ -5,22 +5,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use isthmus_wire::{VirtualAddress, proto};
 
-/// Contacts held at most; beyond it the cache is cleared. At about 300 bytes each
-/// they take 5 MB.
+/// Most contacts that are held; beyond that, the cache is cleared. At about 300 bytes each they
+/// take 5 MB.
 const MAX_CONTACTS: usize = 16 * 1024;
 
-/// The cache.
+/// Contacts of nodes of other sites, and which contacts agents hold.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     contacts: BTreeMap<VirtualAddress, proto::LookupReply>,
-    /// Their addresses by grid name.
+    /// The addresses of the contacts, by grid name.
     names: BTreeMap<String, VirtualAddress>,
-    /// Contacts of other sites that agents may hold: they were sent, and no change
-    /// of them since.
+    /// Contacts of other sites that agents may hold: they were sent, and have not changed since.
     sent: BTreeSet<VirtualAddress>,
-    /// The same for contacts of the own site, which don't depend on the broker.
+    /// Contacts of the own site that agents may hold. They don't depend on the broker.
     sent_own: BTreeSet<VirtualAddress>,
-    /// Counts changes, so that an answer from before a change isn't kept.
+    /// How many changes there were, so that an answer from before a change isn't kept.
     changes: u64,
 }
 
@@ -29,18 +28,18 @@ pub(crate) struct Cache {
 pub(crate) struct Asked(u64);
 
 impl Cache {
-    /// A contact, if it is known.
+    /// The contact that a lookup asks for, if it is known.
     pub(crate) fn find(&self, request: &proto::LookupRequest) -> Option<&proto::LookupReply> {
         let address = VirtualAddress::new(request.virtual_address.into());
         self.contacts.get(&address.or_else(|| self.names.get(&request.name).copied())?)
     }
 
-    /// To be called before the broker is asked.
+    /// The present state of the cache; to be called before the broker is asked.
     pub(crate) fn asking(&self) -> Asked {
         Asked(self.changes)
     }
 
-    /// Keeps the broker's answer if the node is up. False if something changed since
+    /// Keeps the broker's answer if the node is up. Returns `false` if something has changed since
     /// the lookup was sent: the answer is out of date.
     pub(crate) fn insert(&mut self, asked: Asked, reply: &proto::LookupReply) -> bool {
         if asked.0 != self.changes {
@@ -59,17 +58,17 @@ impl Cache {
         true
     }
 
-    /// A contact was sent to an agent.
+    /// Notes that a contact of another site was sent to an agent.
     pub(crate) fn sent(&mut self, reply: &proto::LookupReply) {
         self.sent.extend(address_of(reply));
     }
 
-    /// A contact of the own site was sent to an agent.
+    /// Notes that a contact of the own site was sent to an agent.
     pub(crate) fn sent_own(&mut self, reply: &proto::LookupReply) {
         self.sent_own.extend(address_of(reply));
     }
 
-    /// A contact changed. True if agents may hold it.
+    /// Drops a contact that has changed. Returns whether agents may hold it.
     pub(crate) fn changed(&mut self, address: VirtualAddress) -> bool {
         self.changes += 1;
         self.contacts.remove(&address);
@@ -77,14 +76,14 @@ impl Cache {
         self.sent.remove(&address) || own
     }
 
-    /// Plans may have changed, but nothing that the broker told. True if agents may hold
-    /// a contact of another site.
+    /// Notes that plans may have changed, but nothing that the broker told. Returns whether agents
+    /// may hold a contact of another site.
     pub(crate) fn plans_changed(&mut self) -> bool {
         !std::mem::take(&mut self.sent).is_empty()
     }
 
-    /// Every contact of another site may have changed. True if agents may hold
-    /// one.
+    /// Drops all contacts, as every contact of another site may have changed. Returns whether
+    /// agents may hold such a contact.
     pub(crate) fn all_changed(&mut self) -> bool {
         self.changes += 1;
         self.contacts.clear();

@@ -17,53 +17,52 @@ pub const DEFAULT_PORT: u16 = 7710;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GatewayConfig {
-    /// Where to listen for the site's agents. On a front-end with an outside
-    /// interface, give the address of the inside one.
+    /// The address at which to listen for the site's agents. On a front-end with an outside
+    /// interface, give the address of the inside interface.
     pub listen: SocketAddr,
-    /// `HOST:PORT` at which the site's nodes reach this gateway, for a site with
-    /// several gateways. The default is the address that it listens on. If that is
-    /// unspecified, it is the one that its first agent connected to.
+    /// `HOST:PORT` at which the site's nodes reach this gateway, for a site with several gateways.
+    /// The default is `listen`. If `listen` is unspecified, it is the address that the first agent
+    /// connected to.
     pub address: Option<String>,
     /// What the site lets in. If several gateways declare different values, the
     /// strictest holds.
     pub inbound: Inbound,
-    /// Where to listen for other sites' agents and gateways; nowhere by default.
+    /// The address at which to listen for other sites' agents and gateways; `None` for nowhere.
     pub outside: Option<SocketAddr>,
-    /// `HOST:PORT` at which other sites reach that port. The default is the address
-    /// that it listens on. If that is unspecified, it is the one from which the
-    /// gateway reaches the broker.
+    /// `HOST:PORT` at which other sites reach the port of `outside`. The default is `outside`. If
+    /// `outside` is unspecified, it is the address from which the gateway reaches the broker.
     pub outside_address: Option<String>,
-    /// Whether the site's nodes can dial out; by default they measure it.
+    /// Whether the site's nodes can dial out; `None` lets them measure it.
     pub nodes_dial_out: Option<bool>,
-    /// Threads that carry data; one per core by default.
+    /// How many threads carry data; `None` is one per core.
     pub workers: Option<NonZeroUsize>,
     /// Whether connections between this site and others are measured regularly.
     pub measure: Measure,
-    /// Whether this site's gateways keep trunks with those of other sites that do, too.
-    /// They encrypt the data of their nodes then, and see the plaintext. All gateways of
-    /// the site must agree.
+    /// Whether this site's gateways keep trunks with the gateways of other sites that keep some,
+    /// too. The gateways then encrypt the data of their nodes, and see the plaintext. All gateways
+    /// of the site must agree.
     pub site_trunk: bool,
-    /// Further links of this machine to other sites. These trunks use all of them.
+    /// Further links of this machine to other sites. The trunks with other sites use all of them.
     pub rails: Vec<Rail>,
     /// Networks with private addresses, or of this site, in which relays may be. The broker's
     /// host may be private in any case.
     pub relay_networks: Vec<Network>,
-    /// Streams that one of these trunks takes before another one is made, if not as many as
-    /// by default. Tests set fewer.
+    /// How many streams a trunk with another site takes before a further trunk is made; `None` is
+    /// the default. Tests set fewer.
     #[serde(skip)]
     pub streams_per_trunk: Option<u32>,
 }
 
 impl GatewayConfig {
-    /// Where it listens.
+    /// The addresses at which the gateway listens.
     pub fn listening(&self) -> impl Iterator<Item = SocketAddr> {
         [Some(self.listen), self.outside].into_iter().flatten()
     }
 
-    /// Whether its settings go together.
+    /// Checks that the settings go together.
     ///
     /// # Errors
-    /// If not.
+    /// The first conflict between settings.
     pub fn check(&self) -> Result<(), GatewayError> {
         rails::check(&self.rails).map_err(GatewayError::Rails)?;
         if !self.rails.is_empty() && !self.site_trunk {
@@ -83,10 +82,10 @@ impl GatewayConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Measure {
-    /// They are, unless the broker or the other site has switched it off.
+    /// They are, unless the broker or the other site has switched measurements off.
     #[default]
     Auto,
-    /// Only on request.
+    /// They are measured on request only.
     Off,
 }
 
@@ -94,10 +93,10 @@ pub enum Measure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Inbound {
-    /// As measured: relays try to reach the nodes.
+    /// What measurements show: relays try to reach the nodes.
     #[default]
     Auto,
-    /// Nothing.
+    /// No connections from outside.
     Closed,
     /// Every node's agent port can be reached from anywhere, unless a measurement
     /// shows that it can't.

@@ -12,16 +12,16 @@ use isthmus_wire::Label;
 use isthmus_wire::bounds::DIRECTORY_RELAYS;
 use isthmus_wire::proto;
 
-/// How often an agent probes everything anew on a small site.
+/// How often an agent of a small site probes everything anew.
 const PROBE_INTERVAL: Duration = Duration::from_secs(300);
-/// Nodes of a gateway that probe at this rate. With more nodes each probes less
-/// often. A probe takes about ten calls to the broker, so that a gateway causes
-/// about 32 calls a minute, however many nodes it has.
+/// How many nodes of a gateway probe at this rate. With more nodes, each probes less often. A probe
+/// takes about ten calls to the broker. So a gateway causes about 32 calls a minute, however many
+/// nodes it has.
 const PROBING_NODES: usize = 16;
-/// The longest interval, from 1,024 nodes of one gateway on.
+/// The longest interval between probes, from 1,024 nodes of a gateway on.
 const LONGEST_PROBE_INTERVAL: Duration = Duration::from_secs(64 * 300);
 
-/// The directory.
+/// The broker's directory, and what agents have received of it.
 #[derive(Debug)]
 pub(crate) struct Directory(Mutex<Held>);
 
@@ -31,27 +31,27 @@ struct Held {
     places: Vec<String>,
     /// The addresses of the broker's host.
     broker: Vec<String>,
-    /// None until the broker has sent one.
+    /// The directory as the broker sent it last; `None` until it has sent one.
     grid: Option<proto::Directory>,
-    /// As it was sent to agents last.
+    /// The directory as it was sent to agents last.
     sent: Option<proto::Directory>,
 }
 
 impl Directory {
-    /// None yet. Relays may be at the broker's host, `HOST:PORT`, and in these networks, though
-    /// they are private.
+    /// No directory yet. Relays may be at the broker's host, `HOST:PORT`, and in these networks,
+    /// though they are private.
     pub(crate) fn new(broker: &str, networks: &[Network]) -> Self {
         let host = broker.rsplit_once(':').map_or(broker, |(host, _)| host).to_owned();
         let places = std::iter::once(host).chain(networks.iter().map(ToString::to_string)).collect();
         Self(Mutex::new(Held { places, ..Held::default() }))
     }
 
-    /// The broker's host has these addresses.
+    /// Takes in the addresses of the broker's host.
     pub(crate) fn found_broker(&self, addresses: impl Iterator<Item = IpAddr>) {
         lock(&self.0).broker = addresses.map(|address| address.to_string()).collect();
     }
 
-    /// Where relays may be.
+    /// The hosts and networks where relays may be.
     pub(crate) fn relay_places(&self) -> RelayPlaces {
         RelayPlaces::new(lock(&self.0).relay_places())
     }
@@ -72,20 +72,20 @@ impl Directory {
         Some(changed)
     }
 
-    /// What an agent receives when it attaches as one of `nodes`; `None` until the
+    /// What an agent receives when it attaches, with `nodes` agents attached. `None` until the
     /// broker has sent a directory.
     pub(crate) fn for_agent(&self, site: &Label, nodes: usize) -> Option<proto::Directory> {
         let held = lock(&self.0);
         held.grid.as_ref().map(|grid| held.for_agents(site, grid, nodes))
     }
 
-    /// Relays that are up.
+    /// The relays that are up.
     pub(crate) fn relays(&self) -> Vec<proto::DirectoryEntry> {
         let held = lock(&self.0);
         held.grid.as_ref().map(|grid| grid.relays.clone()).unwrap_or_default()
     }
 
-    /// Addresses of other sites' gateways, which answer how a connection is seen as relays do.
+    /// Addresses of other sites' gateways. These answer how a connection is seen, as relays do.
     pub(crate) fn gateways(&self, site: &Label) -> Vec<String> {
         let directory = self.for_agent(site, 0).unwrap_or_default();
         directory.gateways.into_iter().map(|entry| entry.address).collect()
@@ -97,7 +97,7 @@ impl Held {
         self.places.iter().chain(&self.broker).cloned().collect()
     }
 
-    /// Without the gateways of the agents' own site.
+    /// The part of the directory for agents: it lacks the gateways of their own site.
     fn for_agents(&self, site: &Label, grid: &proto::Directory, nodes: usize) -> proto::Directory {
         let own = |entry: &proto::DirectoryEntry| {
             entry.name.split_once('.').is_some_and(|(_, other)| other == site.as_str())

@@ -1,6 +1,5 @@
-//! Which of the site's nodes may connect for which stream. A ticket admits only the
-//! node that the broker gave it to, not another one that has a copy. Plain data;
-//! the caller has the clock.
+//! Which of the site's nodes may connect for which stream. A ticket admits only the node that the
+//! broker gave it to, not a node that has a copy. Plain data; the caller has the clock.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -10,7 +9,7 @@ use isthmus_wire::ConnectionId;
 
 /// How long a node is expected: as long as the broker's tickets are valid.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Streams expected at once. Beyond it the oldest are dropped: most likely their
+/// Most streams that are expected at once. Beyond that, the oldest are dropped: most likely their
 /// nodes have connected.
 const MAX: usize = 1 << 16;
 
@@ -22,7 +21,7 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    /// The node at this address may connect for this connection's stream.
+    /// Notes that the node at this address may connect for this connection's stream.
     pub(crate) fn add(&mut self, connection: ConnectionId, node: IpAddr, now: Instant) {
         while let Some((oldest, since)) = self.oldest_first.front().copied() {
             if now.saturating_duration_since(since) < PATIENCE && self.nodes.len() < MAX {
@@ -37,7 +36,8 @@ impl Expected {
         self.oldest_first.push_back((connection, now));
     }
 
-    /// Whether a peer at this address may. The ticket limits how often.
+    /// Whether a peer at this address may connect for this connection's stream. The ticket limits
+    /// how often.
     pub(crate) fn allows(&self, connection: ConnectionId, from: IpAddr, now: Instant) -> bool {
         self.nodes.get(&connection).is_some_and(|(node, since)| {
             *node == from.to_canonical() && now.saturating_duration_since(*since) < PATIENCE

@@ -16,13 +16,13 @@ use isthmus_net::{Deadline, lock};
 use isthmus_reach::{Expected, secure};
 use isthmus_wire::GridName;
 
-/// How long an agent counts as being at an address.
+/// How long an agent counts as being at an address after it was verified there.
 const VERIFIED: Duration = Duration::from_secs(3600);
-/// Agents that are remembered: more than a grid has in use at a time.
+/// Most agents that are remembered: more than a grid has in use at a time.
 const AGENTS: usize = 16_384;
 
-/// When an agent was verified last. Locked while it is verified, so that others wait for
-/// the result.
+/// When an agent was verified last. It is locked while the agent is verified, so that others wait
+/// for the result.
 type Known = Arc<tokio::sync::Mutex<Option<Instant>>>;
 
 /// The agents of other sites that were verified.
@@ -36,11 +36,11 @@ impl FarAgents {
         Self { tls, known: Mutex::default() }
     }
 
-    /// Verifies that this node's agent is there; `segment`: the longest of the connection, if
-    /// not as the kernel has it.
+    /// Verifies that this node's agent is at an address. `segment` is the longest segment of the
+    /// connection, in bytes; `None` lets the kernel choose it.
     ///
     /// # Errors
-    /// If another host or party answers, or none.
+    /// If another host or party answers, or if none does.
     pub(crate) async fn verify(
         &self,
         node: &GridName,
@@ -93,7 +93,8 @@ mod tests {
         Credentials::new(&key, &certificate, authority.certificate_pem(), "").unwrap()
     }
 
-    /// A service of this identity, or one that answers every connection with text.
+    /// A service with this identity. Without credentials, a service that answers every connection
+    /// with text.
     async fn service(credentials: Option<Credentials>) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -21,34 +21,34 @@ use crate::told::Told;
 use crate::upstream::Upstream;
 use crate::way_out::Answered;
 
-/// Messages that may wait for one agent: a rendezvous with each of 1,024 nodes at
+/// Most messages that may wait for an agent: as many as a rendezvous with each of 1,024 nodes at
 /// once.
 const QUEUE: usize = 1024;
 
-/// What the services share.
+/// The state that the gateway's services share.
 pub(crate) struct Gateway {
     pub(crate) credentials: Credentials,
     pub(crate) site: Label,
-    /// The first message to the broker, but for the outside address and the likely one.
+    /// The first message to the broker, without the outside address and the likely address.
     pub(crate) hello: proto::GatewayUp,
     pub(crate) upstream: Upstream,
     pub(crate) sessions: Attachments<SessionId>,
     pub(crate) streams: Arc<Streams>,
-    /// Trunks with gateways of other sites, if the site keeps any.
+    /// Trunks with gateways of other sites; `None` if the site keeps none.
     pub(crate) site_trunks: Option<Arc<SiteTrunks>>,
-    /// Whether the site's nodes can dial out, as configured.
+    /// Whether the site's nodes can dial out, as configured; `None` if they measure it.
     pub(crate) nodes_dial_out: Option<bool>,
     /// Whether a relay or gateway outside answers this gateway.
     pub(crate) answered: Answered,
     /// Whether other sites reach the port outside.
     pub(crate) outside: OutsidePort,
     pub(crate) directory: Directory,
-    /// The site's gateways, as the broker told last.
+    /// The addresses of the site's gateways, as the broker told last.
     pub(crate) site_gateways: Mutex<Option<proto::SiteGateways>>,
     pub(crate) lookups: Lookups,
-    /// What the broker told of other sites, for the time when it is away.
+    /// What the broker told of other sites, for times when the broker is away.
     pub(crate) told: Mutex<Told>,
-    /// Where other sites reach the gateway, once it is found.
+    /// The address at which other sites reach the gateway, once it is found.
     pub(crate) outside_address: OnceLock<String>,
     roster: Mutex<Roster>,
 }
@@ -97,12 +97,13 @@ impl Gateway {
         lock(&self.roster)
     }
 
-    /// Where other sites reach the gateway; empty for nowhere.
+    /// The address at which other sites reach the gateway; empty if it is unknown, or if there is
+    /// none.
     pub(crate) fn outside_address(&self) -> String {
         self.outside_address.get().cloned().unwrap_or_default()
     }
 
-    /// Opens a connection for one of the site's nodes.
+    /// Opens a connection for a node of this site.
     pub(crate) async fn dial(&self, leg: &Leg) -> Result<(), Status> {
         let own = |ip| self.roster().is_own(ip);
         self.streams.dial(leg, &self.directory.relay_places(), own).await.map_err(|reason| {
@@ -128,28 +129,28 @@ impl Gateway {
         }
     }
 
-    /// A contact changed: agents that may hold it drop it.
+    /// Takes in that a contact changed: agents that may hold it drop it.
     pub(crate) fn contact_changed(&self, address: VirtualAddress) {
         if self.lookups.changed(address) {
             self.send_contact_changed(address.ip().into());
         }
     }
 
-    /// Every contact of another site may have changed.
+    /// Takes in that every contact of another site may have changed.
     pub(crate) fn forget_contacts(&self) {
         if self.lookups.all_changed() {
             self.send_contact_changed(0);
         }
     }
 
-    /// The plans of this site's nodes may have changed. What the broker told is kept.
+    /// Takes in that the plans of this site's nodes may have changed. What the broker told is kept.
     pub(crate) fn plans_changed(&self) {
         if self.lookups.plans_changed() {
             self.send_contact_changed(0);
         }
     }
 
-    /// The broker sent the directory: agents receive their part of it.
+    /// Takes in the directory from the broker; agents receive their part of it.
     pub(crate) fn directory_changed(&self, directory: proto::Directory) {
         let nodes = self.roster().sessions().count();
         if let Some(directory) = self.directory.set(&self.site, directory, nodes) {
@@ -157,24 +158,26 @@ impl Gateway {
         }
     }
 
-    /// The broker sent the site's gateways: agents receive them, for when this one is lost.
+    /// Takes in the site's gateways from the broker; agents receive them, for when this gateway is
+    /// lost.
     pub(crate) fn site_gateways_changed(&self, gateways: proto::SiteGateways) {
         *lock(&self.site_gateways) = Some(gateways.clone());
         self.send_to_agents(attach_down::Kind::SiteGateways(gateways));
     }
 
-    /// The broker sent revocations: agents receive them, too.
+    /// Takes in revocations from the broker; agents receive them, too.
     pub(crate) fn revoked(&self, revocations: proto::Revocations) {
         self.credentials.peers().receive(revocations.clone());
         self.send_to_agents(attach_down::Kind::Revocations(revocations));
     }
 
-    /// Agents may change to another gateway while this one has no broker.
+    /// Tells agents whether this gateway has lost the broker. They may change to another gateway
+    /// meanwhile.
     pub(crate) fn send_cut_off(&self, cut_off: bool) {
         self.send_to_agents(attach_down::Kind::CutOff(proto::CutOff { cut_off }));
     }
 
-    /// A contact has changed; those of all other sites for 0.
+    /// Tells agents that a contact has changed; 0 stands for those of all other sites.
     fn send_contact_changed(&self, virtual_address: u32) {
         let changed = proto::ContactChanged { virtual_address };
         self.send_to_agents(attach_down::Kind::ContactChanged(changed));
@@ -187,7 +190,7 @@ impl Gateway {
         }
     }
 
-    /// The caller, if it is an agent of this site.
+    /// The identity of the caller, which must be an agent of this site.
     pub(crate) fn own_agent<T>(&self, request: &Request<T>) -> Result<Arc<Identity>, Status> {
         let caller = grpc::caller(request)?;
         if caller.role() == Role::Agent && caller.site() == Some(&self.site) {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use isthmus_net::silence::Silence;
 use isthmus_wire::bounds::JOBS_PER_NODE;
 
-/// Signs of life of one agent, for each job that it heads.
+/// The signs of life of an agent, for each job that it heads.
 #[derive(Debug, Default)]
 pub(crate) struct Heads {
     jobs: BTreeMap<String, Head>,
@@ -23,8 +23,8 @@ struct Head {
 }
 
 impl Heads {
-    /// The agent has given a sign of life, so much late, for a job of such patience. Returns
-    /// whether the job was lost before.
+    /// Takes in a sign of life of the agent for a job: how late it came, and the job's patience.
+    /// Returns whether the job was lost before.
     pub(crate) fn heard(&mut self, job: &str, late: Duration, patience: Duration) -> bool {
         if let Some(head) = self.jobs.get_mut(job) {
             head.silence.received(late);
@@ -37,13 +37,13 @@ impl Heads {
         false
     }
 
-    /// A job has ended: nothing more is expected for it.
+    /// Takes in that a job has ended: no further signs are expected for it.
     pub(crate) fn ended(&mut self, job: &str) {
         self.jobs.remove(job);
     }
 
-    /// Time has passed; returns the jobs for which the agent has now been silent for too
-    /// long.
+    /// Takes in that time has passed. Returns the jobs for which the agent has now been silent for
+    /// too long.
     pub(crate) fn passed(&mut self, time: Duration) -> Vec<String> {
         let mut lost = Vec::new();
         for (job, head) in &mut self.jobs {
@@ -68,7 +68,7 @@ mod tests {
     use isthmus_net::silence::INTERVAL;
     use isthmus_wire::patience;
 
-    /// Intervals until jobs are lost, and which.
+    /// After how many intervals jobs are lost, and which jobs.
     fn lost_after(heads: &mut Heads) -> (u32, Vec<String>) {
         let lost = |count| Some((count, heads.passed(INTERVAL))).filter(|(_, lost)| !lost.is_empty());
         (1..=200).find_map(lost).unwrap_or_default()

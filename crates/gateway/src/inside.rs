@@ -22,7 +22,7 @@ use crate::site_trunks;
 
 /// How long the first byte and the ticket may take, each.
 const FIRST_DEADLINE: Duration = Duration::from_secs(10);
-/// Connections at once before the end of the TLS handshake, or of a ticket's check.
+/// Most connections at once before the end of the TLS handshake, or of a ticket's check.
 const UNIDENTIFIED: usize = 4096;
 
 /// Accepts connections; never returns.
@@ -51,7 +51,7 @@ pub(crate) async fn accept(
     .await;
 }
 
-/// The TLS stream; `None` for a connection with a ticket.
+/// The TLS stream of a connection; `None` for a connection with a ticket.
 async fn receive(
     mut tcp: TcpStream,
     peer: SocketAddr,

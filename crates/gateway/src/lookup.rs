@@ -18,9 +18,9 @@ use crate::cache::Cache;
 use crate::gateway::Gateway;
 use crate::upstream::WAIT;
 
-/// The broker's answer, for which several agents may wait.
+/// The broker's answer to a lookup, for which several agents may wait.
 type Pending = Arc<OnceCell<Result<proto::LookupReply, Status>>>;
-/// Virtual address and name in the request.
+/// The virtual address and the name in a lookup's request.
 type Key = (u32, String);
 type PendingLookups = HashMap<Key, Pending>;
 
@@ -28,18 +28,18 @@ type PendingLookups = HashMap<Key, Pending>;
 #[derive(Default)]
 pub(crate) struct Lookups {
     cache: Mutex<Cache>,
-    /// Lookups without an answer so far: when a job starts, its agents look each
-    /// node up many times at once.
+    /// Lookups that have no answer so far. When a job starts, its agents look each node up many
+    /// times at once.
     pending: Mutex<PendingLookups>,
 }
 
 impl Lookups {
-    /// Drops a contact that changed. True if agents may hold it.
+    /// Drops a contact that has changed. Returns whether agents may hold it.
     pub(crate) fn changed(&self, address: VirtualAddress) -> bool {
         lock(&self.cache).changed(address)
     }
 
-    /// Drops nothing: plans alone may have changed. True if agents may hold a contact.
+    /// Drops nothing, as plans alone may have changed. Returns whether agents may hold a contact.
     pub(crate) fn plans_changed(&self) -> bool {
         lock(&self.cache).plans_changed()
     }
@@ -49,14 +49,14 @@ impl Lookups {
         lock(&self.cache).find(request).cloned()
     }
 
-    /// Drops all contacts of other sites. True if agents may hold one.
+    /// Drops all contacts of other sites. Returns whether agents may hold any of them.
     pub(crate) fn all_changed(&self) -> bool {
         lock(&self.cache).all_changed()
     }
 }
 
 impl Gateway {
-    /// A node's contact, with the plan for this caller.
+    /// The contact of a node, with the plan for this caller.
     pub(crate) async fn lookup(
         &self,
         caller: &Identity,
@@ -70,16 +70,17 @@ impl Gateway {
         Ok(reply)
     }
 
-    /// The gateway of another site that carries connections of `node`, of this site, with
-    /// a node there, if the plan of the two has the trunk of their gateways.
+    /// The gateway of another site that carries the connections that `node`, of this site, opens to
+    /// the node with address `other`. The plan of the two must have the trunk of their gateways.
     ///
     /// # Errors
-    /// `UNAVAILABLE` if it hasn't, or why the other node isn't found.
+    /// `UNAVAILABLE` if the plan hasn't the trunk, or the reason why the other node isn't found.
     pub(crate) async fn over_trunk(&self, node: &Label, other: Ipv4Addr) -> Result<GridName, Status> {
         self.far_gateway(node, other, Plan::has_trunk).await
     }
 
-    /// The same for a connection that the other node opens.
+    /// The gateway of another site that carries the connections that the node with address `other`
+    /// opens to `node`, of this site.
     ///
     /// # Errors
     /// As of [`over_trunk`](Self::over_trunk).
@@ -123,7 +124,7 @@ impl Gateway {
         Ok(reply)
     }
 
-    /// Asks the broker, once for all agents that look up the same node meanwhile.
+    /// Asks the broker once for all agents that look up the same node meanwhile.
     async fn ask_together(&self, request: &proto::LookupRequest) -> Result<proto::LookupReply, Status> {
         let key = (request.virtual_address, request.name.clone());
         let pending = lock(&self.lookups.pending).entry(key.clone()).or_default().clone();
@@ -182,15 +183,15 @@ impl Gateway {
     }
 }
 
-/// The answer for a node of this site. Its plan depends on nothing else.
+/// The answer to a lookup of a node of this site. Its plan depends on nothing else.
 pub(crate) fn own_contact(node: proto::Node) -> proto::LookupReply {
     let end = proto::End { node: node.name.clone(), ..proto::End::default() };
     let facts = proto::Facts { acceptor: Some(end.clone()), ..proto::Facts::default() };
     proto::LookupReply { node: Some(node), plan: Some(plan_from_facts(&end, &facts)), facts: None }
 }
 
-/// One call that waits for a pending lookup. The first one that ends removes the
-/// lookup from the map, with an answer or because its agent cancelled the call.
+/// A call that waits for a pending lookup. The first of these calls that ends removes the lookup
+/// from the map, with an answer or because its agent cancelled the call.
 struct Waiting<'a> {
     all: &'a Mutex<PendingLookups>,
     key: Key,

@@ -17,15 +17,15 @@ use crate::gateway::Gateway;
 use crate::site_trunks;
 use crate::upstream::WAIT;
 
-/// How often it is tested, and how soon again after a failure.
+/// How often the port outside is tested; after a failure, [`AGAIN`] is the pause.
 const INTERVAL: Duration = Duration::from_secs(300);
 const AGAIN: Duration = Duration::from_secs(60);
 /// First pause as long as no relay could try.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// Relays that must fail before the port counts as not reached.
+/// How many relays must fail before the port counts as not reached.
 const RELAYS: usize = 2;
 
-/// The last result, and the reach tests that are expected.
+/// The last result of testing the port outside, and the reach tests that are expected.
 #[derive(Debug, Default)]
 pub(crate) struct OutsidePort {
     pub(crate) reach_tests: std::sync::Arc<ReachTests>,
@@ -33,7 +33,7 @@ pub(crate) struct OutsidePort {
 }
 
 impl OutsidePort {
-    /// The last result.
+    /// The last result of a test; `None` before the first.
     pub(crate) fn reach(&self) -> Option<proto::Reach> {
         lock(&self.reach).clone()
     }
@@ -89,8 +89,8 @@ fn log(Reach { result, address, detail, .. }: &Reach) {
     }
 }
 
-/// The port is reached if one relay reaches it, and not reached if every relay that
-/// could try failed.
+/// Tests the port outside. It is reached if any relay reaches it, and not reached if every relay
+/// that could try failed.
 async fn test(gateway: &Gateway, address: &str) -> Reach {
     let mut found = Reach::default();
     for relay in gateway.directory.relays().iter().take(RELAYS) {
@@ -104,7 +104,7 @@ async fn test(gateway: &Gateway, address: &str) -> Reach {
     found
 }
 
-/// Asks one relay to dial the port.
+/// Asks this relay to dial the port.
 async fn try_from(gateway: &Gateway, address: &str, relay: &proto::DirectoryEntry) -> Reach {
     let target = Target::new(address, mac::new_connection());
     let mut reach_test = gateway.outside.reach_tests.expect(target.nonce);

@@ -19,7 +19,7 @@ const PACKETS: Duration = Duration::from_secs(8);
 
 pub(crate) struct OwnGatewayService {
     gateway: Arc<Gateway>,
-    /// The last result of trying large packets, and when that began.
+    /// The last result of trying large packets, and when trying began.
     packets: Mutex<Option<(Instant, PacketsReply)>>,
 }
 

@@ -27,8 +27,8 @@ const RENDEZVOUS: Duration = Duration::from_secs(60);
 
 pub(crate) struct RegistryService(pub(crate) Arc<Gateway>);
 
-/// Calls that the broker answers: `call(Request) -> Reply, check, "what fails"`.
-/// The check is a function of the gateway and the request, which it may complete. This writes out what
+/// Calls that the broker answers: `call(Request) -> Reply, check, "what fails"`. The check is a
+/// function of the gateway and the request, which it may complete. The macro writes out what
 /// `async_trait` makes of an `async fn`.
 macro_rules! passed_on {
     ($($call:ident($request:ident) -> $reply:ident, $check:path, $what:literal;)*) => {$(
@@ -49,7 +49,7 @@ macro_rules! passed_on {
     )*};
 }
 
-/// An agent of this site may call. The broker answers for the agent's owner.
+/// Checks a call that any agent of this site may make. The broker answers for the agent's owner.
 fn for_owner(
     gateway: &Gateway,
     mut request: Request<proto::MeasureRequest>,
@@ -58,7 +58,7 @@ fn for_owner(
     Ok(request)
 }
 
-/// Only an agent of this site may call, for its own node.
+/// Checks a call that an agent of this site may make for its own node only.
 fn for_own_node(
     gateway: &Gateway,
     request: Request<proto::ProbeRequest>,

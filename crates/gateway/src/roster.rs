@@ -14,11 +14,11 @@ use isthmus_wire::bounds::NODES_PER_SITE;
 use isthmus_wire::proto::{self, attach_down, attach_up};
 use isthmus_wire::{GridName, Label, VirtualAddress};
 
-/// One attachment of an agent; never used twice.
+/// The number of an agent's attachment, which is never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct SessionId(u64);
 
-/// An action for the caller.
+/// An action that the caller must carry out for the roster.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "they are carried out as soon as they are made")]
 pub(crate) enum Effect {
@@ -26,8 +26,8 @@ pub(crate) enum Effect {
     ToAgent(SessionId, attach_down::Kind),
     /// End an agent's attachment with this reason.
     Close(SessionId, String),
-    /// Send a message to the broker, if the gateway is attached. If not, the broker
-    /// receives the whole roster later.
+    /// Send a message to the broker, if the gateway is attached. If the gateway isn't attached, the
+    /// broker receives the whole roster later.
     ToBroker(attach_up::Kind),
     /// Agents must drop this contact.
     Changed(VirtualAddress),
@@ -43,7 +43,7 @@ impl fmt::Display for Refused {
     }
 }
 
-/// The site's agents.
+/// The agents of the site that are attached to this gateway, and its other nodes.
 #[derive(Debug)]
 pub(crate) struct Roster {
     site: Label,
@@ -54,8 +54,8 @@ pub(crate) struct Roster {
     unsent: BTreeSet<Label>,
     /// Nodes that are attached to other gateways of the site.
     elsewhere: BTreeMap<Label, proto::NodeUp>,
-    /// Addresses from the broker. They stay when an agent detaches, so that it needs
-    /// no broker to attach again.
+    /// The addresses that the broker gave to nodes. They stay when an agent detaches, so that it
+    /// needs no broker to attach again.
     addresses: BTreeMap<Label, VirtualAddress>,
     /// The node of each address.
     by_address: BTreeMap<VirtualAddress, Label>,
@@ -71,7 +71,7 @@ struct Agent {
 }
 
 impl Roster {
-    /// This site's roster, without agents.
+    /// The roster of a site, without agents.
     pub(crate) fn new(site: Label) -> Self {
         Self {
             site,
@@ -85,11 +85,11 @@ impl Roster {
         }
     }
 
-    /// The agent of node `name` attaches from `from`. If the same agent is attached
+    /// Takes in the agent of node `name`, which attaches from `from`. If the same agent is attached
     /// already, the new attachment replaces the former one.
     ///
     /// # Errors
-    /// If another agent of that name is attached, or the site is full.
+    /// If another agent of the same name is attached, or the site is full.
     pub(crate) fn attach(
         &mut self,
         name: &Label,
@@ -129,7 +129,7 @@ impl Roster {
         Ok((session, effects))
     }
 
-    /// An agent has detached.
+    /// Takes in that an agent has detached.
     pub(crate) fn detach(&mut self, session: SessionId) -> Vec<Effect> {
         let Some(name) = self.names.remove(&session) else { return Vec::new() };
         let Some(agent) = self.agents.remove(&name) else { return Vec::new() };
@@ -143,7 +143,7 @@ impl Roster {
         effects
     }
 
-    /// The broker gave a node its address.
+    /// Takes in the address that the broker gave a node.
     pub(crate) fn welcome(&mut self, node: &str, address: VirtualAddress) -> Vec<Effect> {
         let Ok(name) = node.parse::<Label>() else { return Vec::new() };
         let known = self.addresses.insert(name.clone(), address) == Some(address);
@@ -154,9 +154,10 @@ impl Roster {
         }
     }
 
-    /// The broker reports a node at another gateway of the site, or as gone. If its agent is
-    /// attached here in spite of that, it is announced again. Returns the attachment as well of
-    /// an agent that has most likely left, and must say anew where it is if it hasn't.
+    /// Takes in that the broker has a node at another gateway of the site, or as gone. If the
+    /// node's agent is attached here in spite of that, the agent is announced again. Also returns
+    /// an attachment whose agent has most likely left. If that agent hasn't, it must say anew where
+    /// it is.
     pub(crate) fn elsewhere(&mut self, node: proto::SiteNode) -> (Vec<Effect>, Option<SessionId>) {
         let contact = node.contact.unwrap_or_default();
         let Ok(name) = contact.node.parse::<Label>() else { return (Vec::new(), None) };
@@ -179,18 +180,18 @@ impl Roster {
         (effects, doubted)
     }
 
-    /// Drops the nodes at other gateways: the broker is about to report them anew.
+    /// Drops the nodes at other gateways, as the broker is about to report them anew.
     pub(crate) fn clear_elsewhere(&mut self) {
         self.elsewhere.clear();
     }
 
-    /// The broker refuses a node.
+    /// Takes in that the broker refuses a node.
     pub(crate) fn refuse(&mut self, node: &str, reason: &str) -> Vec<Effect> {
         let agent = node.parse::<Label>().ok().and_then(|name| self.agents.get(&name));
         agent.map(|agent| Effect::Close(agent.session, reason.to_owned())).into_iter().collect()
     }
 
-    /// The broker asks a node to dial.
+    /// Passes on the broker's request that a node dial.
     ///
     /// # Errors
     /// If the node isn't attached.
@@ -202,7 +203,7 @@ impl Roster {
         }
     }
 
-    /// The broker asks a node to measure the connection to another one.
+    /// Passes on the broker's order that a node measure the connection to another node.
     ///
     /// # Errors
     /// If the node isn't attached.
@@ -214,13 +215,13 @@ impl Roster {
         }
     }
 
-    /// The contact that an agent announced.
+    /// The contact that the agent of a node announced to this gateway.
     pub(crate) fn contact(&self, node: &Label) -> Option<&proto::NodeUp> {
         self.agents.get(node).map(|agent| &agent.contact)
     }
 
-    /// The node of a lookup, if it is of this site and attached, to this gateway or
-    /// another.
+    /// The node that a lookup asks for. `None` unless the node is of this site, and attached to
+    /// this gateway or another.
     pub(crate) fn find(&self, request: &proto::LookupRequest) -> Option<proto::Node> {
         let (name, address) = if request.virtual_address == 0 {
             let wanted: GridName = request.name.parse().ok()?;
@@ -235,12 +236,12 @@ impl Roster {
         Some(self.record(name, address, Some(contact)))
     }
 
-    /// The address of a node of this site.
+    /// The virtual address of a node of this site.
     pub(crate) fn address(&self, node: &Label) -> Option<VirtualAddress> {
         self.addresses.get(node).copied()
     }
 
-    /// Whether an agent of this site has this address.
+    /// Whether an agent of this site is at this IP address.
     pub(crate) fn is_own(&self, ip: IpAddr) -> bool {
         let elsewhere = self.elsewhere.values().filter_map(|contact| contact.from.parse().ok());
         let mut all = self.agents.values().map(|agent| agent.from).chain(elsewhere);
@@ -253,14 +254,14 @@ impl Roster {
         self.agents.get(&name).map(|agent| agent.from)
     }
 
-    /// The node with this address, and where its agent is attached from, if it is
-    /// attached to this gateway.
+    /// The node with this virtual address, and the address from which its agent is attached. `None`
+    /// unless the agent is attached to this gateway.
     pub(crate) fn attached(&self, address: VirtualAddress) -> Option<(Label, IpAddr)> {
         let name = self.by_address.get(&address)?;
         Some((name.clone(), self.agents.get(name)?.from))
     }
 
-    /// All attachments.
+    /// The attachments of all agents.
     pub(crate) fn sessions(&self) -> impl Iterator<Item = SessionId> {
         self.agents.values().map(|agent| agent.session)
     }

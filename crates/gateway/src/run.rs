@@ -35,10 +35,10 @@ use crate::site_trunks::SiteTrunks;
 use crate::streams::{ARRIVALS, Streams};
 use crate::upstream::{self, Outbox, Upstream};
 
-/// How often the broker receives the part of agents' findings that no plan depends
-/// on. It chooses the nearest relay by it.
+/// How often the broker receives those findings of agents that no plan depends on. The broker
+/// chooses the nearest relay by them.
 const SEEN_INTERVAL: Duration = Duration::from_secs(60);
-/// Connections that stand and aren't served yet.
+/// Most connections that stand and aren't served yet.
 const INCOMING: usize = 64;
 
 /// Why a gateway can't run.
@@ -47,46 +47,46 @@ pub enum GatewayError {
     /// The state directory is that of another role.
     #[error("this identity is that of {0}, not of a gateway; give the state directory of a gateway")]
     NotAGateway(String),
-    /// Its credentials.
+    /// The gateway's credentials can't be used.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
-    /// The server.
+    /// The server of the site's agents failed.
     #[error("the gateway's server failed: {0}")]
     Server(#[from] tonic::transport::Error),
-    /// The outside port is taken, or not this machine's.
+    /// The outside port is taken, or the address isn't this machine's.
     #[error("cannot listen on {address}: {cause}; set another `outside` in section [gateway]")]
     Outside {
-        /// The address to listen on.
+        /// The address that was to be listened on.
         address: SocketAddr,
         /// The operating system's error.
         cause: std::io::Error,
     },
-    /// An outside address without a port to listen on.
+    /// The configuration has an outside address without a port to listen on.
     #[error(
         "[gateway] outside_address is set, and outside is not: set `outside`, or remove `outside_address`"
     )]
     NothingOutside,
-    /// Rails that can't be used.
+    /// The rails of the configuration can't be used.
     #[error("[[gateway.rails]]: {0}")]
     Rails(String),
-    /// Other sites have no address for the outside port.
+    /// Other sites can't reach any address that the gateway could announce for its outside port.
     #[error(
         "listening on {} doesn't show where other sites reach this gateway, and it reaches the broker from {}, \
          where they can't: set `outside_address = \"HOST:PORT\"` in section [gateway]",
         .0.listen, .0.towards_broker
     )]
     NoAddress(NoAddress),
-    /// The data plane could not be started or broke.
+    /// The data plane couldn't be started, or failed later.
     #[error("the gateway's data plane failed: {0}")]
     Plane(std::io::Error),
 }
 
-/// Runs a gateway on a listener until `shutdown`. It calls `ready` once agents can
-/// connect; while the broker is away, their calls wait for it. It begins with what
-/// `upgrades` has of a former program, and is replaced by another one through it.
+/// Runs a gateway on a listener until `shutdown`. It calls `ready` once agents can connect. While
+/// the broker is away, the agents' calls wait for the broker. The gateway takes over the sockets
+/// that a former program left in `upgrades`. Through `upgrades` another program replaces this one.
 ///
 /// # Errors
-/// If it can't start, or its server fails.
+/// If the gateway can't start, or its server fails.
 pub async fn run(
     listener: TcpListener,
     credentials: Credentials,
@@ -143,7 +143,7 @@ pub async fn run(
     }
 }
 
-/// The listener for other sites and its address, if one is configured.
+/// The listener for other sites and its address; `None` if none is configured.
 fn listen_outside(
     config: &GatewayConfig,
     upgrades: &Upgrades,
@@ -182,7 +182,7 @@ async fn attach(
     Ok(())
 }
 
-/// The trunks with other sites.
+/// The trunks with other sites, each with its site's name.
 fn by_site(gateway: &Gateway) -> Vec<(String, Arc<Kept>)> {
     gateway.site_trunks.as_ref().map(|trunks| trunks.by_site()).unwrap_or_default()
 }

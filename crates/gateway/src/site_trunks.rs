@@ -52,50 +52,52 @@ use waiting::Waiting;
 
 /// Protocol name (ALPN, RFC 7301) of a carrier between gateways.
 const PROTOCOL: &[u8] = b"isthmus-site-trunk/1";
-/// Trunks with one gateway: each of its processes may make one, and so may this one; and
-/// further ones once all streams of those are in use.
+/// Most trunks with another site's gateway. Each process of that gateway may make a trunk, and so
+/// may this one. They may make further trunks once all streams of the first are in use.
 const PER_PEER: usize = 8;
-/// Streams that are being opened at once in each direction: as many as sides wait at a
-/// relay.
+/// Most streams that are being opened at once in each direction: as many as sides wait at a relay.
 const OPENING: usize = 16 * 1024;
-/// TLS handshakes of carriers at once, of some 80 KiB each.
+/// Most TLS handshakes of carriers at once, of some 80 KiB each.
 const HANDSHAKES: usize = 1024;
-/// Verified carriers before their HELLO at once: of all gateways,
+/// Most verified carriers of all gateways that wait for their HELLO at once.
 const JOINING: usize = 1024;
-/// and of one. The end that has made a trunk dials up to eight at once.
+/// Most verified carriers of a single gateway that wait for their HELLO at once. The end that has
+/// made a trunk dials up to eight at once.
 const JOINING_EACH: usize = 32;
-/// Orders of the broker that are carried out at once.
+/// Most orders of the broker that are carried out at once.
 const ORDERS: usize = 256;
 
-/// A trunk that stands.
+/// A trunk that stands between this gateway and another site's.
 pub(crate) struct Standing {
     /// The grid name of the other gateway.
     name: GridName,
     kept: Arc<Kept>,
-    /// Where its port outside was last: the broker may be away when it is dialed anew.
+    /// The address at which the other gateway's port outside was last. The broker may be away when
+    /// the trunk is dialed anew.
     address: Mutex<Option<String>>,
-    /// How its last carrier was dialed, if this end did.
+    /// How the trunk's last carrier was dialed; `None` if the other end dialed it.
     dial: Mutex<Option<Dial>>,
     former: gone::Former,
 }
 
 impl Standing {
-    /// Whether it is cut, and the other end has started anew or doesn't tell.
+    /// Whether the trunk is cut, and the other end has started anew or doesn't tell its start.
     fn may_be_dead(&self) -> bool {
         self.kept.is_cut() && (self.former.is_former() || self.kept.peers_incarnation().is_none())
     }
 }
 
-/// Who holds it dials a trunk to one gateway. It has the last failure, and when that was.
+/// Locked by the task that dials a trunk to a gateway. It holds the last failure, and when that
+/// was.
 type Dialing = Arc<AsyncMutex<Option<(Instant, String)>>>;
 
-/// All trunks of this gateway.
+/// All trunks of this gateway with other sites' gateways.
 pub(crate) struct SiteTrunks {
     plane: Arc<Plane>,
-    /// By it other gateways learn that this one has started anew: it has none of the
-    /// trunks that it had before.
+    /// Names this start of the gateway. By it other gateways learn that this gateway has started
+    /// anew, and has none of its former trunks.
     incarnation: Incarnation,
-    /// Streams that a trunk takes, if not as many as by default.
+    /// How many streams a trunk takes; `None` is the default.
     streams_per_trunk: Option<u32>,
     rails: Vec<Rail>,
     client: ClientTls,
@@ -104,19 +106,20 @@ pub(crate) struct SiteTrunks {
     /// Sent whenever a trunk works, or has ended.
     changes: watch::Sender<()>,
     dialing: Mutex<HashMap<GridName, Dialing>>,
-    /// Signs the tickets of this gateway's own.
+    /// The key that signs the gateway's own tickets.
     key: Secret,
     waiting: Mutex<Waiting<streams::Opening>>,
     pub(crate) carried: carried::Carried,
     seen: seen::Last,
-    /// Streams that are being opened towards other sites, and by them, by site.
+    /// Streams that are being opened towards other sites, by site; `taking` counts those opened by
+    /// other sites.
     opening: Arc<Shares<Label>>,
     taking: Arc<Shares<Label>>,
     handshakes: Arc<Unidentified>,
     arranged: arranged::Arranged,
     /// Carriers that wait for their HELLO, by gateway.
     joining: Arc<Shares<GridName>>,
-    /// Orders of the broker, by the site of the gateway that asked for a carrier.
+    /// Orders of the broker under way, by the site of the gateway that asked for a carrier.
     orders: Arc<Shares<Label>>,
 }
 
@@ -156,8 +159,8 @@ impl SiteTrunks {
         Config { incarnation: Some(self.incarnation), max_streams, ..config }
     }
 
-    /// A trunk to a gateway that is none of `but`: one that works, or else one that is cut.
-    /// Which end has made it doesn't matter.
+    /// A trunk to a gateway, other than the trunks in `but`: a trunk that works, or else a trunk
+    /// that is cut. Which end has made it doesn't matter.
     fn standing(&self, name: &GridName, but: &[TrunkId]) -> Option<Arc<Standing>> {
         let all = lock(&self.standing);
         let mut others = all.get(name)?.iter().rev().filter(|standing| !but.contains(&standing.kept.id));
@@ -165,7 +168,7 @@ impl SiteTrunks {
         others.find(|standing| !standing.kept.is_cut()).or(last).cloned()
     }
 
-    /// The trunk with this id.
+    /// The trunk with a gateway that has this id.
     fn find(&self, name: &GridName, id: TrunkId) -> Option<Arc<Standing>> {
         lock(&self.standing).get(name)?.iter().find(|standing| standing.kept.id == id).cloned()
     }
@@ -175,10 +178,11 @@ impl SiteTrunks {
         lock(&self.standing).get(name).is_some_and(|all| all.len() >= PER_PEER)
     }
 
-    /// Adds a trunk. One that is cut makes room if its peer may have no part of it any more.
+    /// Adds a trunk. If there are too many, a trunk makes room that is cut and whose peer may have
+    /// no part of it any more.
     ///
     /// # Errors
-    /// If there are too many to that gateway.
+    /// If there are too many trunks to the gateway.
     fn add(&self, standing: Arc<Standing>) -> Result<(), String> {
         let mut all = lock(&self.standing);
         let to_peer = all.entry(standing.name.clone()).or_default();
@@ -209,7 +213,7 @@ impl SiteTrunks {
     }
 }
 
-/// The grid name of another site's gateway.
+/// The grid name of a peer, which must be another site's gateway.
 fn other_gateway(identity: Option<&Identity>, own_site: &Label) -> Result<GridName, String> {
     let found = identity.filter(|identity| identity.role() == Role::Gateway);
     let site = found.and_then(Identity::site).filter(|site| *site != own_site);

@@ -24,25 +24,25 @@ use tracing::{debug, error, warn};
 use crate::expected::Expected;
 use crate::far_agents::FarAgents;
 
-/// How long a connect may take: as between agents.
+/// How long a connect may take: as long as between agents.
 const DIAL: Duration = Duration::from_secs(4);
-/// Connections being dialed at once.
+/// Most connections that are being dialed at once.
 const DIALS: usize = 1024;
 /// How much later than a node's ticket the broker's order to expect the node may
 /// arrive.
 const ORDER_LAG: Duration = Duration::from_secs(2);
-/// Candidates on their way to be matched.
+/// Most connections with tickets that wait to be matched.
 pub(crate) const ARRIVALS: usize = 1024;
 
-/// A connection with its ticket: a peer opened it, or the gateway did.
+/// A connection with its ticket, opened by a peer or by the gateway.
 pub(crate) type Arrival = ([u8; TICKET_LEN], Candidate);
 
-/// The streams, as the rest of the gateway sees them.
+/// The streams over this gateway, as the rest of the gateway sees them.
 pub(crate) struct Streams {
     keys_tx: watch::Sender<Option<Secret>>,
     arrivals_tx: mpsc::Sender<Arrival>,
     expected: Mutex<Expected>,
-    /// Sent whenever another node is expected.
+    /// Sent whenever a further node is expected.
     further: watch::Sender<()>,
     dials: Arc<Semaphore>,
     far_agents: FarAgents,
@@ -59,7 +59,7 @@ impl Streams {
         Self { keys_tx, arrivals_tx, expected, further, dials, far_agents }
     }
 
-    /// The broker sent the key of tickets.
+    /// Takes the key of tickets from the broker.
     pub(crate) fn set_key(&self, key: &[u8]) {
         match Secret::from_slice(key) {
             Some(key) => drop(self.keys_tx.send_replace(Some(key))),
@@ -75,13 +75,13 @@ impl Streams {
         self.keys_tx.borrow().as_ref().map(|key| key.seal_ticket(ticket))
     }
 
-    /// A node at this address was given a ticket.
+    /// Expects the node at this address, which was given a ticket.
     pub(crate) fn expect(&self, connection: ConnectionId, node: IpAddr) {
         lock(&self.expected).add(connection, node, Instant::now());
         self.further.send_replace(());
     }
 
-    /// A peer connected to the inside port and sent a ticket.
+    /// Takes a connection to the inside port whose peer has sent a ticket.
     pub(crate) async fn arrived_inside(&self, ticket: [u8; TICKET_LEN], stream: TcpStream, peer: SocketAddr) {
         let read = match Ticket::decode(&ticket) {
             Ok((read, _)) => read,
@@ -93,8 +93,8 @@ impl Streams {
         self.arrive(ticket, Candidate { stream, peer, origin: Origin::Inside }).await;
     }
 
-    /// Whether the broker has announced this node, or does so in a moment: its order
-    /// to another gateway's node may arrive before the one to this gateway.
+    /// Whether the broker has announced the node at this address, or does so in a moment. The
+    /// broker's order to another gateway's node may arrive before its order to this gateway.
     async fn is_expected(&self, ticket: &Ticket, from: IpAddr) -> bool {
         let (until, mut further) = (tokio::time::Instant::now() + ORDER_LAG, self.further.subscribe());
         while !lock(&self.expected).allows(ticket.connection, from, Instant::now()) {
@@ -156,7 +156,7 @@ impl Streams {
     }
 }
 
-/// Whether an address is one of this machine's: only those can be bound.
+/// Whether an address is this machine's. Only this machine's addresses can be bound.
 pub(crate) fn is_this_machine(ip: IpAddr) -> bool {
     std::net::UdpSocket::bind((ip, 0)).is_ok()
 }

@@ -7,20 +7,20 @@ use std::time::{Duration, Instant};
 use isthmus_wire::bounds::NODES_PER_SITE;
 use isthmus_wire::{GridName, Label, proto};
 
-/// Nodes that are remembered: as many as a site has at most. At about 300 bytes each they
-/// take 5 MB.
+/// Most nodes that are remembered: as many as a site may have. At about 300 bytes each they take 5
+/// MB.
 const NODES: usize = NODES_PER_SITE;
-/// Sites that are remembered, at about 1 KiB each.
+/// Most sites that are remembered, at about 1 KiB each.
 const SITES: usize = 1024;
 
-/// What was told.
+/// What the broker told of other sites, with its age.
 #[derive(Debug)]
 pub(crate) struct Told {
-    /// Of this site nothing is remembered: the gateway knows it better.
+    /// The gateway's own site, of which nothing is remembered: the gateway knows it better.
     own: Label,
-    /// The grid's name.
+    /// The name of the grid.
     grid: String,
-    /// By site and name.
+    /// The nodes, by site and name.
     nodes: Latest<(Label, Label), proto::Node>,
     sites: Latest<Label, proto::Site>,
 }
@@ -48,7 +48,7 @@ impl<K, M> Default for Latest<K, M> {
 }
 
 impl<K: Ord + Clone, M> Latest<K, M> {
-    /// Remembers a record. Beyond `most`, the one that was told longest ago is dropped.
+    /// Remembers a record. Beyond `most` records, the record is dropped that was told longest ago.
     fn take(&mut self, key: K, message: M, now: Instant, most: usize) {
         self.last += 1;
         let record = Record { message, at: now, number: self.last };
@@ -65,12 +65,12 @@ impl<K: Ord + Clone, M> Latest<K, M> {
 }
 
 impl Told {
-    /// Nothing was told yet, at a gateway of site `own`.
+    /// Nothing told yet, at a gateway of site `own`.
     pub(crate) fn new(own: Label) -> Self {
         Self { own, grid: String::new(), nodes: Latest::default(), sites: Latest::default() }
     }
 
-    /// The broker answered a request for records.
+    /// Remembers the broker's answer to a request for records.
     pub(crate) fn take(&mut self, reply: &proto::ListReply, now: Instant) {
         self.grid.clone_from(&reply.grid);
         reply.nodes.iter().for_each(|node| self.take_node(node, now));
@@ -83,7 +83,7 @@ impl Told {
         }
     }
 
-    /// The broker told of a node.
+    /// Remembers what the broker told of a node.
     pub(crate) fn take_node(&mut self, node: &proto::Node, now: Instant) {
         if let Ok(name) = node.name.parse::<GridName>()
             && name.site != self.own
@@ -93,7 +93,7 @@ impl Told {
         }
     }
 
-    /// The grid's name; empty if no list was asked for so far.
+    /// The name of the grid; empty if no list was asked for so far.
     pub(crate) fn grid(&self) -> &str {
         &self.grid
     }
@@ -107,14 +107,15 @@ impl Told {
         })
     }
 
-    /// How long ago a node of another site was told of.
+    /// How long ago the broker told of a node of another site; `None` if it never did.
     pub(crate) fn age_of(&self, node: &str, now: Instant) -> Option<Duration> {
         let name: GridName = node.parse().ok()?;
         let record = self.nodes.records.get(&(name.site, name.node))?;
         Some(now.saturating_duration_since(record.at))
     }
 
-    /// The other sites. Of a site that only nodes were told of, the sums over these.
+    /// The other sites, each with the age of its record. A site of which only nodes were told has
+    /// the sums over its nodes.
     pub(crate) fn sites(&self, now: Instant) -> BTreeMap<Label, (proto::Site, Duration)> {
         let mut sites: BTreeMap<Label, (proto::Site, Duration)> = BTreeMap::new();
         for (name, node, age) in self.nodes(now) {

@@ -1,5 +1,5 @@
-//! The gateway's way to the broker: one connection out of the site, over which it
-//! attaches, and calls the broker's services. If that is silent, another one takes its place.
+//! The gateway's way to the broker: a connection out of the site, over which it attaches, and calls
+//! the broker's services. If the connection is silent, another takes its place.
 
 mod attachment;
 mod away;
@@ -27,7 +27,7 @@ use wanted::Wanted;
 /// The budget of a call to the broker whose caller gave none.
 pub(crate) const WAIT: Duration = Duration::from_secs(10);
 
-/// After so long without an answer a call has the connection looked at, again and again.
+/// How long a call waits without an answer before it has the connection looked at, again and again.
 const SLOW: Duration = Duration::from_secs(1);
 /// How long an answer is awaited after the connection has been replaced.
 const GRACE: Duration = Duration::from_millis(100);
@@ -35,13 +35,13 @@ const GRACE: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_millis(250);
 /// The broker's name in messages.
 const BROKER: &str = "the broker";
-/// Messages waiting to be sent to the broker. When it is full the gateway attaches
+/// Most messages that wait to be sent to the broker. When the queue is full, the gateway attaches
 /// anew, and sends its whole state.
 const QUEUE: usize = 1024;
 /// How long a call waits for an attempt to reach a broker that is away.
 const ATTEMPT: Duration = Duration::from_secs(2);
 
-/// Whether the gateway is attached.
+/// Whether the gateway is attached to the broker.
 enum Link {
     Up(Connected),
     Down(Away),
@@ -55,7 +55,7 @@ impl Link {
         }
     }
 
-    /// Whether the gateway is attached over another connection than this one.
+    /// Whether the gateway is attached over another connection than `than`.
     fn is_another(&self, than: &Connected) -> bool {
         self.connected().is_some_and(|connected| connected.number != than.number)
     }
@@ -65,16 +65,16 @@ impl Link {
 #[derive(Clone)]
 struct Connected {
     channel: Channel,
-    /// Never used twice.
+    /// The connection's number, which is never used twice.
     number: u64,
 }
 
 /// The connection to the broker, for the rest of the gateway.
 pub(crate) struct Upstream {
     link: watch::Sender<Link>,
-    /// Calls that wait for the broker: it is tried soon.
+    /// Calls that wait for the broker, which is tried soon if there are any.
     wanted: Wanted,
-    /// A call waits for an answer for longer than most.
+    /// Notified when a call has waited for an answer for longer than most.
     doubted: Notify,
     last_number: AtomicU64,
     up_tx: mpsc::Sender<attach_up::Kind>,
@@ -111,11 +111,11 @@ impl Upstream {
         }
     }
 
-    /// Waits until the gateway is attached, or has just tried in vain to reach a broker
-    /// that has been away for a while.
+    /// Waits until the gateway is attached, or has just tried in vain to reach a broker that has
+    /// been away for a while.
     ///
     /// # Errors
-    /// For how long it has been away.
+    /// For how long the broker has been away.
     pub(crate) async fn reached(&self) -> Result<(), Duration> {
         let mut link = self.link.subscribe();
         let _waiting = self.wanted.waits();
@@ -144,13 +144,13 @@ impl Upstream {
         }
     }
 
-    /// The gateway is attached.
+    /// Takes in that the gateway is attached over this connection.
     fn attached(&self, channel: Channel) {
         let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
         self.link.send_replace(Link::Up(Connected { channel, number }));
     }
 
-    /// The gateway isn't attached; true if it was.
+    /// Takes in that the gateway isn't attached. Returns whether it was.
     fn failed(&self) -> bool {
         let now = Instant::now();
         let mut was_attached = false;
@@ -164,7 +164,7 @@ impl Upstream {
         was_attached
     }
 
-    /// The answer to a call that needs the broker while it is away.
+    /// The status of a call that needs the broker while the broker is away.
     pub(crate) fn absent(&self, what: &str) -> Status {
         let away = humane(self.away().unwrap_or_default());
         Status::unavailable(format!(
@@ -173,16 +173,15 @@ impl Upstream {
         ))
     }
 
-    /// Sends the broker a message, now or with the whole state when the gateway is
-    /// attached again. Never waits.
+    /// Sends the broker a message, now or with the whole state once the gateway is attached again.
+    /// Never waits.
     pub(crate) fn send(&self, kind: attach_up::Kind) {
         if self.up_tx.try_send(kind).is_err() {
             self.resync.notify_one();
         }
     }
 
-    /// Calls the broker, once there is a connection to it. `what` completes
-    /// "cannot …".
+    /// Calls the broker, once there is a connection to it. `what` completes "cannot …" in messages.
     pub(crate) async fn call<M: Clone, T, F>(
         &self,
         what: &str,

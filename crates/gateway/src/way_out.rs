@@ -1,5 +1,5 @@
-//! Whether the site's nodes can dial out. An agent reports that it can't if no relay
-//! or gateway outside answers. The report counts only if one of them answers the
+//! Whether the site's nodes can dial out. An agent reports that its node can't if no relay or
+//! gateway outside answers. The report counts only if a relay or gateway outside answers this
 //! gateway: otherwise they may be down.
 
 use std::time::Duration;
@@ -13,20 +13,21 @@ use crate::gateway::Gateway;
 
 /// How long a relay or gateway outside may take to answer.
 const ANSWER: Duration = Duration::from_secs(3);
-/// Relays and gateways that are asked, all at once.
+/// Most relays and gateways that are asked, all at once.
 const ASKED: usize = 4;
-/// How long an answer is good for. Agents look about as often.
+/// How long an answer counts. Agents look about as often.
 const GOOD_FOR: Duration = Duration::from_secs(60);
-/// How long it is good for that none has answered: they may have been down.
+/// How long it counts that no relay or gateway has answered: they may have been down.
 const UNANSWERED_FOR: Duration = Duration::from_secs(3);
-/// How often they are asked again as long as none answers: an agent doesn't repeat its report.
+/// How often relays and gateways are asked again as long as none answers. An agent doesn't repeat
+/// its report.
 pub(crate) const AGAIN: Duration = Duration::from_secs(5);
 
-/// Whether the gateway was answered, and when.
+/// Whether any relay or gateway outside answered this gateway, and when.
 #[derive(Debug, Default)]
 pub(crate) struct Answered(Mutex<Option<(Instant, bool)>>);
 
-/// An agent's findings, with its way out judged.
+/// An agent's findings, with its way out judged by whether this gateway is answered.
 pub(crate) async fn judge(gateway: &Gateway, seen: proto::Seen) -> proto::Seen {
     let answered = match (gateway.nodes_dial_out, seen.way_out()) {
         (None, proto::WayOut::No) => answered(gateway).await,
@@ -35,7 +36,8 @@ pub(crate) async fn judge(gateway: &Gateway, seen: proto::Seen) -> proto::Seen {
     declared(gateway.nodes_dial_out, seen, answered)
 }
 
-/// The same, by the configured value and whether the gateway was answered.
+/// An agent's findings, with its way out judged by the configured value and by whether the gateway
+/// was answered.
 pub(crate) fn declared(nodes_dial_out: Option<bool>, seen: proto::Seen, answered: bool) -> proto::Seen {
     let way_out = match (nodes_dial_out, seen.way_out()) {
         (Some(true), _) => proto::WayOut::Yes,

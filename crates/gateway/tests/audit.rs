@@ -49,7 +49,7 @@ fn log() -> &'static Path {
     })
 }
 
-/// Attachments are the other test's, and come when they come.
+/// Whether a line is about an attachment. Another test makes these lines, at any time.
 fn is_attachment(line: &str) -> bool {
     ["attach ", "detach ", "node ", "move "].iter().any(|event| line.starts_with(event))
 }
@@ -122,7 +122,7 @@ async fn each_change_of_membership_and_each_refusal_is_one_line() {
     assert_eq!(found.len(), 7, "{found:#?}");
 }
 
-/// A gateway of site delta, by its own messages.
+/// A gateway of site delta, which sends its own messages.
 async fn gateway(grid: &Grid, name: &str) -> (Credentials, Attachment) {
     let token = grid.token(Role::Gateway, Some("delta"), Some(name));
     let credentials = soon("joining", enrol::join(&token, None, None)).await.unwrap();

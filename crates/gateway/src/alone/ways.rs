@@ -1,6 +1,6 @@
-//! Ways that need no broker. Its own node's connection through this gateway to an agent
-//! that another site lets in is such a one: gateway and agent are all its parties, and the
-//! ticket is for this gateway alone.
+//! Ways that need no broker. There is one such way: its own node's connection through this gateway
+//! to an agent that another site lets in. Gateway and agent are all its parties, and the ticket is
+//! for this gateway alone.
 
 use std::net::IpAddr;
 use std::time::SystemTime;
@@ -18,14 +18,14 @@ use tonic::Status;
 
 use crate::gateway::Gateway;
 
-/// How long a ticket is good: as those of the broker.
+/// How long a ticket is good: as long as those of the broker.
 const TICKET_SECONDS: u64 = 60;
 
 impl Gateway {
     /// Arranges a connection of a node, which calls from this address, without the broker.
     ///
     /// # Errors
-    /// `UNAVAILABLE` if the broker must arrange it, or the connection can't be opened.
+    /// `UNAVAILABLE` if the broker must arrange the connection, or if it can't be opened.
     pub(crate) async fn rendezvous_alone(
         &self,
         (caller, from): (&Identity, IpAddr),
@@ -63,8 +63,8 @@ impl Gateway {
     }
 }
 
-/// Where the initiator's gateway dials, if all that it needs for that is the other node's
-/// contact.
+/// The address that the initiator's gateway dials. `None` if the way needs more than the other
+/// node's contact.
 fn own_dial<'a>(parts: &Parts, node: &'a proto::Node) -> Option<&'a str> {
     match (parts.initiators_gateway, parts.acceptors_gateway) {
         (Some(Part::Dials(Target::Agent(End::Acceptor), Shown::Nothing)), None) => Some(&node.address),
@@ -75,7 +75,7 @@ fn own_dial<'a>(parts: &Parts, node: &'a proto::Node) -> Option<&'a str> {
     }
 }
 
-/// Leaves the steps out that the broker must arrange.
+/// The plan without the steps that the broker must arrange; they are left out, with the reason.
 pub(super) fn without_broker(plan: proto::Plan) -> proto::Plan {
     let needs = |step: &proto::PlanStep| {
         let way = route_from_wire(step.route()).zip(dial_from_wire(step.dial()));

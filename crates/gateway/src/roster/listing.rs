@@ -5,8 +5,8 @@ use isthmus_wire::{GridName, Label, VirtualAddress, proto};
 use super::Roster;
 
 impl Roster {
-    /// All nodes that have an address, in the order of their names: those that no agent
-    /// is attached for are down.
+    /// All nodes that have an address, in the order of their names. Nodes whose agent isn't
+    /// attached are down.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (GridName, proto::Node)> {
         self.addresses.iter().map(|(name, address)| {
             let full_name = GridName { node: name.clone(), site: self.site.clone() };
@@ -24,18 +24,18 @@ impl Roster {
         jobs
     }
 
-    /// How many jobs have their head at this gateway.
+    /// How many running jobs have their head at this gateway.
     pub(crate) fn jobs(&self) -> usize {
         self.agents.values().map(|agent| agent.jobs.len()).sum()
     }
 
-    /// What an attached node announced, at this gateway or at another one of the site.
+    /// What an attached node announced, at this gateway or at another gateway of the site.
     pub(super) fn contact_of(&self, name: &Label) -> Option<&proto::NodeUp> {
         let own = self.agents.get(name).map(|agent| &agent.contact);
         own.or_else(|| self.elsewhere.get(name))
     }
 
-    /// A node; down without a contact.
+    /// The record of a node, which is down without a contact.
     pub(super) fn record(
         &self,
         name: &Label,

@@ -8,15 +8,15 @@ use isthmus_wire::proto::{self, attach_up};
 use super::{Agent, Effect, Refused, Roster, SessionId};
 
 impl Roster {
-    /// An agent reported a measurement. Its attachment identifies the agent.
+    /// Passes on an agent's report of a measurement. The attachment identifies the agent.
     pub(crate) fn measured(&self, session: SessionId, report: proto::PathReport) -> Option<Effect> {
         let node = self.names.get(&session)?.clone();
         let from = GridName { node, site: self.site.clone() }.to_string();
         Some(Effect::ToBroker(attach_up::Kind::Measured(proto::PathReport { from, ..report })))
     }
 
-    /// An agent reported how its node is seen from outside. A change that plans
-    /// depend on goes to the broker at once, others wait for [`Roster::seen_due`].
+    /// Takes in an agent's report of how its node is seen from outside. A change that plans depend
+    /// on goes to the broker at once; others wait for [`Roster::seen_due`].
     pub(crate) fn seen(&mut self, session: SessionId, seen: proto::Seen) -> Vec<Effect> {
         let Some((name, agent)) = self.agent(session) else { return Vec::new() };
         let before = agent.contact.seen.replace(seen.clone());
@@ -29,7 +29,7 @@ impl Roster {
         vec![Effect::ToBroker(attach_up::Kind::NodeUp(contact))]
     }
 
-    /// An agent has signed anew where it is. Its findings come by themselves.
+    /// Takes in that an agent has signed anew where it is. The agent's findings come by themselves.
     pub(crate) fn announced(&mut self, session: SessionId, contact: proto::NodeUp) -> Vec<Effect> {
         let Some((name, agent)) = self.agent(session) else { return Vec::new() };
         let contact = proto::NodeUp { seen: agent.contact.seen.take(), ..contact };
@@ -38,8 +38,8 @@ impl Roster {
         known.into_iter().chain([Effect::ToBroker(attach_up::Kind::NodeUp(contact))]).collect()
     }
 
-    /// Findings that were not sent yet, in as few messages as they fit: the number
-    /// of messages to the broker does not grow with the nodes.
+    /// The findings that were not sent yet, in as few messages as they fit. So the number of
+    /// messages to the broker does not grow with the nodes.
     pub(crate) fn seen_due(&mut self) -> Vec<Effect> {
         let mut messages = vec![proto::NodesSeen::default()];
         let mut bytes = 0;
@@ -59,10 +59,10 @@ impl Roster {
         messages.map(|message| Effect::ToBroker(attach_up::Kind::NodesSeen(message))).collect()
     }
 
-    /// An agent reported the state of a job.
+    /// Takes in an agent's report of the state of a job.
     ///
     /// # Errors
-    /// If its node isn't the job's head, or it or its owner has too many jobs.
+    /// If the agent's node isn't the job's head, or if the node or its owner has too many jobs.
     pub(crate) fn job_report(
         &mut self,
         session: SessionId,
@@ -91,7 +91,7 @@ impl Roster {
         Ok(vec![Effect::ToBroker(attach_up::Kind::Job(report))])
     }
 
-    /// Whether another job of an agent's owner leaves room for those of others.
+    /// Whether a further job of an agent's owner leaves room for those of others.
     fn has_room(&self, session: SessionId) -> bool {
         let agent = self.names.get(&session).and_then(|name| self.agents.get(name));
         let Some(owner) = agent.map(|agent| &agent.contact.owner) else { return false };
@@ -101,13 +101,13 @@ impl Roster {
         leaves_room(own, all, JOBS_PER_SITE)
     }
 
-    /// Whether an agent has reported this job.
+    /// Whether an agent has reported this job, as the agent at its head.
     pub(crate) fn is_head(&mut self, session: SessionId, job: &str) -> bool {
         self.agent(session).is_some_and(|(_, agent)| agent.jobs.contains_key(job))
     }
 
-    /// The agent at a job's head is frozen, or isn't any more: the broker lists the job only
-    /// while it runs.
+    /// Takes in that the agent at a job's head is frozen, or isn't any more. The broker lists the
+    /// job only while the agent runs.
     pub(crate) fn head_frozen(&mut self, session: SessionId, job: &str, is_frozen: bool) -> Option<Effect> {
         let report = self.agent(session)?.1.jobs.get(job)?.clone();
         Some(Effect::ToBroker(attach_up::Kind::Job(proto::JobReport { ended: is_frozen, ..report })))

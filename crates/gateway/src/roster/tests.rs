@@ -26,7 +26,7 @@ impl Roster {
     }
 }
 
-/// Effects on one line each.
+/// Effects as text, a line for each.
 fn lines(effects: &[Effect]) -> Vec<String> {
     let line = |effect: &Effect| match effect {
         Effect::ToAgent(to, attach_down::Kind::Welcome(_)) => format!("{} welcome", to.0),
@@ -96,13 +96,13 @@ fn two_live_nodes_of_one_name() {
     assert_eq!(roster.sessions().collect::<Vec<_>>(), [again]);
 }
 
-/// Signed by its agent with this number of its attachment.
+/// A contact that its agent signed with this number of its attachment.
 fn signed(node: &str, address: &str, attachment: u64) -> proto::NodeUp {
     let signed = Some(proto::SignedContact::default());
     proto::NodeUp { attachment, signed, ..contact(node, address) }
 }
 
-/// The broker may have believed another gateway; then the node is back at once.
+/// The broker may have believed another gateway. Then the node is back at once.
 #[test]
 fn an_agent_that_is_attached_here_is_announced_again_if_the_broker_has_it_elsewhere() {
     let at = "10.0.0.1:7730";

@@ -1,5 +1,5 @@
-//! What this gateway has carried for the jobs of its nodes. Only who opens a stream is
-//! counted for: the gateway of the other node counts the connections that come from there.
+//! What this gateway has carried for the jobs of its nodes. Bytes are counted only for the node
+//! that opens a stream. The other node's gateway counts the connections that come from there.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -11,17 +11,17 @@ use isthmus_net::lock;
 use isthmus_wire::bounds::JOBS_PER_NODE;
 use isthmus_wire::{JobId, Label, proto};
 
-/// Counts of one node, over all its jobs: as many as one message has room for.
+/// Most counts of a node, over all its jobs: as many as a message has room for.
 const COUNTS: usize = 8192;
 
-/// Bytes between a node and another one.
+/// The bytes that a node has sent to another node and received from it.
 #[derive(Debug, Default)]
 pub(super) struct Bytes {
     sent: AtomicU64,
     received: AtomicU64,
 }
 
-/// Counts at the initiator's gateway.
+/// Counts a stream's bytes, at the initiator's gateway.
 impl Traffic for Bytes {
     fn sent(&self, bytes: u64) {
         self.sent.fetch_add(bytes, Relaxed);
@@ -32,17 +32,17 @@ impl Traffic for Bytes {
     }
 }
 
-/// The jobs of one node, the one that began last at the end.
+/// The jobs of a node; the job that began last comes last.
 type Jobs = Vec<(JobId, HashMap<Ipv4Addr, Arc<Bytes>>)>;
 
-/// What was carried so far.
+/// What was carried so far for each node's jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Carried(Mutex<HashMap<Label, Jobs>>);
 
 impl Carried {
-    /// Where the bytes of a stream from a node for its job are counted. If the node has too
-    /// many jobs, one whose streams have ended makes room: its agent may have ended without
-    /// asking. If there is none, nobody is told of these bytes.
+    /// Where the bytes of a stream from a node for its job are counted. If the node has too many
+    /// jobs, a job whose streams have ended makes room: its agent may have ended without asking. If
+    /// there is no such job, nobody is told of these bytes.
     pub(super) fn count(&self, node: &Label, job: JobId, acceptor: Ipv4Addr) -> Arc<Bytes> {
         let mut all = lock(&self.0);
         let jobs = all.entry(node.clone()).or_default();
@@ -67,7 +67,7 @@ impl Carried {
         jobs[place].1.entry(acceptor).or_default().clone()
     }
 
-    /// What was carried for a job of a node. It is forgotten.
+    /// What was carried for a job of a node. The counts are forgotten then.
     pub(crate) fn take(&self, node: &Label, job: JobId) -> Vec<proto::Carried> {
         let mut all = lock(&self.0);
         let Some(jobs) = all.get_mut(node) else { return Vec::new() };
@@ -85,7 +85,7 @@ impl Carried {
     }
 }
 
-/// Whether no stream is open that is counted there.
+/// Whether no open stream counts its bytes there.
 fn is_over(bytes: &Arc<Bytes>) -> bool {
     Arc::strong_count(bytes) == 1
 }

@@ -29,23 +29,23 @@ use super::keep::Embedded;
 use super::{PROTOCOL, SiteTrunks, Standing, other_gateway};
 use crate::gateway::Gateway;
 
-/// How long one dial may take with its TLS and its request to the broker, and how long a
-/// gateway that was ordered to dial may.
+/// How long a dial may take, with its TLS and its request to the broker. A gateway that was ordered
+/// to dial has as long.
 const DIAL: Duration = Duration::from_secs(4);
 
-/// What a dial has brought.
+/// What a dial to another gateway has brought.
 pub(super) enum Got {
-    /// A carrier, and the address of the other one's port outside if it was dialed there.
+    /// A carrier; with the address of the other gateway's port outside if it was dialed there.
     Carrier(Box<Secured>, Option<String>),
-    /// The trunk that the other one has made.
+    /// A trunk that the other gateway has made.
     Trunk(Arc<Standing>),
 }
 
-/// Gets a carrier, or a whole trunk that is none of `but`, by one dial. `by`: the address that
-/// this end connects from, and the longest segment.
+/// Gets a carrier by this dial, or a whole trunk other than those in `but`. `by` has the address
+/// that this end connects from, and the longest segment.
 ///
 /// # Errors
-/// What failed.
+/// What failed, for messages.
 pub(super) async fn dial(
     gateway: &Gateway,
     trunks: &SiteTrunks,
@@ -113,7 +113,7 @@ async fn to_relay(gateway: &Gateway, stop: &Stop, by: By, deadline: Deadline) ->
     introduced(&at, &stop.ticket, options(by), deadline).await.map_err(|error| failed(error.to_string()))
 }
 
-/// Verifies by TLS that this gateway is at the other end.
+/// Verifies by TLS that the gateway with this name is at the other end.
 async fn verified(
     trunks: &SiteTrunks,
     name: &GridName,
@@ -180,7 +180,7 @@ pub(crate) fn ordered(gateway: &Arc<Gateway>, order: proto::SiteTrunkOrder) {
 /// Takes a carrier that another gateway begins TLS on.
 ///
 /// # Errors
-/// If it is refused; a verified gateway is told.
+/// If the carrier is refused; a verified gateway is told why.
 pub(crate) async fn accept(gateway: Arc<Gateway>, tcp: TcpStream) -> io::Result<()> {
     let trunks = gateway.site_trunks.clone().ok_or(io::ErrorKind::ConnectionRefused)?;
     keep_alive(&tcp);
@@ -206,7 +206,7 @@ pub(crate) async fn accept(gateway: Arc<Gateway>, tcp: TcpStream) -> io::Result<
     Ok(())
 }
 
-/// Joins a carrier of another gateway to its trunk, or makes the trunk.
+/// Joins a carrier of another gateway to its trunk. If there is no such trunk, makes the trunk.
 async fn join(
     gateway: &Arc<Gateway>,
     trunks: &Arc<SiteTrunks>,
@@ -235,7 +235,7 @@ async fn join(
     started.map(drop).map_err(io::Error::other)
 }
 
-/// Makes a trunk of its first carrier, and waits until it works.
+/// Makes a trunk from its first carrier, and waits until the trunk works.
 pub(super) async fn make(
     gateway: &Arc<Gateway>,
     trunks: &Arc<SiteTrunks>,
@@ -256,8 +256,8 @@ pub(super) async fn make(
     Err(format!("no HELLO within {DIAL:?}"))
 }
 
-/// Registers a trunk, joins its first carrier, and keeps it from here on. `dialed`: how this
-/// end has dialed it, and with which longest segment; `None` if the other end has.
+/// Registers a trunk, joins its first carrier, and keeps the trunk from here on. `dialed` is how
+/// this end has dialed the carrier, and with which longest segment; `None` if the other end has.
 async fn start(
     gateway: &Arc<Gateway>,
     trunks: &Arc<SiteTrunks>,

@@ -14,15 +14,15 @@ use super::carriers::{Got, dial, make};
 use super::{SiteTrunks, Standing};
 use crate::gateway::Gateway;
 
-/// How long connections wait for a trunk that is cut, from the beginning of the cut: short
-/// cuts heal. After that they take the next way of their plan, until it works again.
+/// How long connections wait for a trunk that is cut, from the beginning of the cut. Short cuts
+/// heal. After that, connections take the next way of their plan until the trunk works again.
 const SHORT_CUT: Duration = Duration::from_secs(10);
 
 /// How long a trunk that works may take to open a stream.
 const OPEN: Duration = Duration::from_secs(10);
 
-/// A stream to a gateway, over a trunk that works and has room: one that stands, or a new
-/// one.
+/// A stream to a gateway, over a trunk that works and has room. The trunk stands already, or is
+/// made.
 ///
 /// # Errors
 /// Why there is none: how long the trunk is cut, or each dial with its failure.
@@ -51,10 +51,10 @@ pub(super) async fn stream_to(
     }
 }
 
-/// The trunk to a gateway, which works and is none of `but`: one that stands, or a new one.
+/// A trunk to a gateway that works and isn't in `but`. The trunk stands already, or is made.
 ///
 /// # Errors
-/// Why there is none: how long it is cut, or each dial with its failure.
+/// Why there is none: how long the trunk is cut, or each dial with its failure.
 async fn trunk_to(
     gateway: &Arc<Gateway>,
     trunks: &Arc<SiteTrunks>,
@@ -97,13 +97,13 @@ async fn trunk_to(
     healed(trunks, name, but).await.ok_or(reason)
 }
 
-/// A trunk that works, or why there is none; `None` if one is to be dialed.
+/// A trunk that works, or why there is none. `None` if a trunk is to be dialed.
 async fn own_or_working(
     trunks: &SiteTrunks,
     name: &GridName,
     but: &[TrunkId],
 ) -> Option<Result<Arc<Standing>, String>> {
-    // One that the other end has made is dialed anew by that end, if it still lives.
+    // A trunk that the other end has made is dialed anew by that end, if it still lives.
     let standing = trunks.standing(name, but).filter(|it| !it.kept.is_cut() || it.kept.is_own)?;
     if !standing.kept.is_cut() {
         return Some(Ok(standing));
@@ -117,7 +117,7 @@ async fn own_or_working(
     Some(Err(format!("the trunk with gateway {name} has been cut for {} s", cut.as_secs())))
 }
 
-/// Waits until a trunk works, as long as one stands and its cut is short.
+/// Waits until a trunk works, as long as a trunk stands and its cut is short.
 async fn healed(trunks: &SiteTrunks, name: &GridName, but: &[TrunkId]) -> Option<Arc<Standing>> {
     let mut changes = trunks.changes.subscribe();
     loop {

@@ -1,6 +1,7 @@
-//! A gateway that was killed and is back has none of its trunks any more. Those that it had
-//! made would wait for it here until they are given up, and with them their programs. As
-//! soon as a trunk with the new one works, those of the old one end.
+//! Ends the trunks of a gateway that was killed and is back. The new process has none of the former
+//! trunks. Trunks that the former process had made would wait for it here until they are given up,
+//! and with them their programs. As soon as a trunk with the new process works, the former trunks
+//! end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -12,7 +13,7 @@ use tracing::info;
 
 use super::{SiteTrunks, Standing};
 
-/// Whether a trunk ends once it is cut.
+/// Whether a trunk is with a former process of its gateway, and ends once it is cut.
 #[derive(Debug, Default)]
 pub(super) struct Former(AtomicBool);
 
@@ -22,10 +23,10 @@ impl Former {
     }
 }
 
-/// A trunk with the gateway works: those of its former incarnations end, each as soon as
-/// it is cut. Two processes of one identity may be there at once for a while.
+/// Takes in that a trunk with a gateway works. Trunks of the gateway's former incarnations end,
+/// each as soon as it is cut. Two processes of the same identity may be there at once for a while.
 ///
-/// Only who has the key of the gateway's certificate tells an incarnation: each carrier is
+/// Only a party with the key of the gateway's certificate tells an incarnation: each carrier is
 /// verified before its HELLO is read.
 pub(super) fn on_works(trunks: &SiteTrunks, standing: &Standing) {
     let kept = &standing.kept;
@@ -41,8 +42,9 @@ pub(super) fn on_works(trunks: &SiteTrunks, standing: &Standing) {
     }
 }
 
-/// Which trunks with a gateway, in the order in which they were made, are with an
-/// incarnation that was there before this one. Those that haven't told theirs aren't.
+/// Which trunks with a gateway are with an incarnation that was there before that of the working
+/// trunk. The trunks come in the order in which they were made. A trunk whose incarnation isn't
+/// known doesn't count.
 fn former(incarnations: &[Option<Incarnation>], of_working: Option<Incarnation>) -> Vec<usize> {
     let Some(current) = of_working else { return Vec::new() };
     let first_of = |one| incarnations.iter().position(|it| *it == Some(one));

@@ -13,29 +13,29 @@ use tracing::info;
 use super::{SiteTrunks, Standing, carriers, streams};
 use crate::gateway::Gateway;
 
-/// A trunk of this gateway.
+/// A trunk of this gateway, as the code that keeps it works with it.
 pub(super) struct Embedded {
     pub gateway: Arc<Gateway>,
     pub trunks: Arc<SiteTrunks>,
     pub standing: Arc<Standing>,
 }
 
-/// How a carrier was dialed that this end has dialed: at the port outside of the other one,
-/// whose address is known then, or over a relay.
+/// How this end has dialed a carrier. With an address, that is at the other gateway's port outside;
+/// without, it is over a relay.
 pub(super) fn dialed(address: Option<&str>) -> Dial {
     if address.is_some() { Dial::Direct } else { Dial::Relay }
 }
 
-/// How a carrier was dialed: the dial, and the address of the other one's port outside if it
+/// How a carrier was dialed: the dial, and the address of the other gateway's port outside if it
 /// was dialed there.
 pub(super) type Way = (Dial, Option<String>);
 
-/// Where a carrier is dialed to.
+/// The place to which a carrier is dialed.
 #[derive(Debug, Clone, Copy)]
 enum To {
-    /// The port outside where the other gateway was last.
+    /// The address at which the other gateway's port outside was last.
     Known,
-    /// Where the broker says.
+    /// The place that the broker names for this dial.
     Asked(Dial),
 }
 
@@ -44,7 +44,7 @@ impl Embedded {
         carriers::connect(&self.gateway, &self.trunks, &self.standing.name, (address, by)).await
     }
 
-    /// A carrier; `None` if there is none to be had so.
+    /// Dials a carrier to a place; `None` if that gives no carrier.
     async fn dial_to(&self, to: To, by: By) -> Result<Option<Dialed<Way>>, String> {
         let dialed = |tls, address: Option<String>| {
             Some(Dialed { tls, way: (dialed(address.as_deref()), address), segment: by.segment })
@@ -73,7 +73,8 @@ impl Embedding for Embedded {
         format!("gateway {}", self.standing.name)
     }
 
-    /// The end that has made it dials: both would only disturb each other.
+    /// Whether this end dials carriers: the end that has made the trunk does. Both ends would only
+    /// disturb each other.
     fn dials(&self) -> bool {
         self.standing.kept.is_own
     }
@@ -82,8 +83,9 @@ impl Embedding for Embedded {
         &self.trunks.rails
     }
 
-    /// At its address on the rail; or else at the port outside where the other one was last,
-    /// where the broker says that it is, and over a relay. The broker may be away.
+    /// Dials a carrier. On a rail with an address, that address is dialed. Otherwise this end tries
+    /// the last address of the other gateway's port outside, the address that the broker names, and
+    /// a relay. The broker may be away.
     async fn dial(self: Arc<Self>, by: By) -> Result<Dialed<Self::Way>, Undialed> {
         if let Some(address) = by.rail.address {
             let tls = self.connect(&address.to_string(), by).await;
@@ -101,7 +103,7 @@ impl Embedding for Embedded {
         Err(Undialed::Failed(failures.join("; ")))
     }
 
-    /// At its port outside, rather than over a relay.
+    /// Dials the other gateway's port outside, in place of carriers over a relay.
     async fn dial_better(
         self: Arc<Self>,
         than: Vec<Self::Way>,

@@ -11,16 +11,16 @@ use isthmus_wire::proto::{self, Route};
 
 use super::{SiteTrunks, Standing};
 
-/// For how long an answer is good. It takes the workers some time, which the agents of a
-/// site can't use up by asking.
+/// How long an answer is good. An answer takes the workers some time, which the agents of a site
+/// can't use up by asking.
 const GOOD: Duration = Duration::from_secs(1);
 
 /// The last answer, and when it was given.
 pub(super) type Last = tokio::sync::Mutex<Option<(Instant, proto::TrunksReply)>>;
 
 impl SiteTrunks {
-    /// All trunks, by the grid names of the other gateways, as they were at most a second
-    /// ago.
+    /// All trunks as they were at most a second ago, in the order of the other gateways' grid
+    /// names.
     pub(crate) async fn seen(&self) -> proto::TrunksReply {
         let mut last = self.seen.lock().await;
         if let Some((_, reply)) = last.as_ref().filter(|(when, _)| when.elapsed() < GOOD) {
@@ -31,7 +31,7 @@ impl SiteTrunks {
         reply
     }
 
-    /// The same with the sites at their other ends.
+    /// All trunks, each with the site at its other end.
     pub(crate) fn by_site(&self) -> Vec<(String, Arc<Kept>)> {
         let by_site = |it: Arc<Standing>| (it.name.site.to_string(), it.kept.clone());
         self.all().into_iter().map(by_site).collect()

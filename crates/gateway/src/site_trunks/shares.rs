@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 use isthmus_net::lock;
 use isthmus_wire::bounds::leaves_room;
 
-/// Who has how many places. Plain data.
+/// How many places each holder has. Plain data.
 #[derive(Debug)]
 struct Held<K> {
     capacity: usize,
-    /// No holder gets more.
+    /// Most places of a holder.
     each: usize,
     used: usize,
     by_holder: HashMap<K, usize>,
@@ -44,20 +44,20 @@ impl<K: Eq + Hash + Clone> Held<K> {
 pub(super) struct Shares<K: Eq + Hash + Clone>(Mutex<Held<K>>);
 
 impl<K: Eq + Hash + Clone> Shares<K> {
-    /// So many places, of which no holder gets more than `each`.
+    /// `capacity` places, of which no holder gets more than `each`.
     pub(super) fn new(capacity: usize, each: usize) -> Arc<Self> {
         let held = Held { capacity, each, used: 0, by_holder: HashMap::new() };
         Arc::new(Self(Mutex::new(held)))
     }
 
-    /// A place, unless the holder has its share.
+    /// Takes a place; `None` if the holder has its share.
     pub(super) fn take(self: &Arc<Self>, holder: &K) -> Option<Place<K>> {
         let taken = lock(&self.0).take(holder);
         taken.then(|| Place { of: self.clone(), holder: holder.clone() })
     }
 }
 
-/// A place, until it is dropped.
+/// A place that its holder has until this is dropped.
 #[derive(Debug)]
 pub(super) struct Place<K: Eq + Hash + Clone> {
     of: Arc<Shares<K>>,

@@ -25,7 +25,7 @@ use super::shares::Place;
 use super::waiting::Shown;
 use crate::gateway::Gateway;
 
-/// How long a node may take to connect with its ticket: as a side that waits at a relay.
+/// How long a node may take to connect with its ticket: as long as a side waits at a relay.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long the first message of a stream may take, and the lookup of its initiator.
 const INTRODUCTION: Duration = Duration::from_secs(10);
@@ -33,16 +33,17 @@ const INTRODUCTION: Duration = Duration::from_secs(10);
 /// A stream that is being opened.
 pub(super) struct Opening {
     stream: Stream,
-    /// Among those that are being opened.
+    /// The stream's place among those that are being opened.
     _place: Place<Label>,
     traffic: Arc<dyn Traffic>,
 }
 
-/// Opens a stream for a node of this site; its agent connects with the ticket in the
-/// reply. Asks no broker, unless there is no trunk yet or the plan isn't known.
+/// Opens a stream for a node of this site, whose agent connects with the ticket in the reply.
+/// Doesn't ask the broker, unless there is no trunk yet or the plan isn't known.
 ///
 /// # Errors
-/// `UNAVAILABLE` if there is no such way.
+/// `UNAVAILABLE` if there is no way over a trunk. `RESOURCE_EXHAUSTED` if too many streams are
+/// being opened.
 pub(crate) async fn open(
     gateway: &Arc<Gateway>,
     (caller, from): (&Identity, IpAddr),
@@ -75,7 +76,7 @@ pub(crate) async fn open(
 /// Takes a stream that another gateway has opened: orders the node's agent to connect.
 ///
 /// # Errors
-/// Why it is refused: it is dropped, which the initiator learns.
+/// Why the stream is refused. It is dropped then, which the initiator learns.
 pub(super) async fn take(
     gateway: &Arc<Gateway>,
     trunks: &Arc<SiteTrunks>,
@@ -137,8 +138,8 @@ fn expect(trunks: &Arc<SiteTrunks>, side: Side, node: IpAddr, opening: Opening) 
     ticket
 }
 
-/// A node has connected and shown a ticket: its socket is joined to the stream that waits
-/// for it. Returns the socket if none does.
+/// Joins the socket of a node that has connected with a ticket to the stream that waits for the
+/// node. Returns the socket if no stream waits.
 pub(crate) fn arrived(
     trunks: &SiteTrunks,
     ticket: &[u8; TICKET_LEN],

@@ -7,21 +7,21 @@ use isthmus_net::mac::Secret;
 use isthmus_wire::ConnectionId;
 use isthmus_wire::ticket::{Side, TICKET_LEN, Ticket};
 
-/// How long a ticket is good.
+/// How long a ticket is good, in seconds.
 const TICKET_SECONDS: u64 = 60;
 
-/// What waits, by the connection id of the ticket.
+/// What waits for a node, by the connection id of the node's ticket.
 #[derive(Debug)]
 pub(super) struct Waiting<T>(HashMap<ConnectionId, (IpAddr, Side, T)>);
 
-/// What a ticket has brought.
+/// What showing a ticket has brought.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Shown<T> {
-    /// What has waited for it. The ticket is used up.
+    /// What has waited for the ticket, which is used up now.
     Admitted(T),
-    /// Nothing waits for it: it may be one of the broker's.
+    /// Nothing waits for the ticket, which the broker may have made.
     Unknown,
-    /// It is refused; why.
+    /// The ticket is refused for this reason.
     Refused(&'static str),
 }
 
@@ -32,7 +32,7 @@ impl<T> Default for Waiting<T> {
 }
 
 impl<T> Waiting<T> {
-    /// Keeps something for the node at this address; returns its ticket.
+    /// Keeps something for the node at this address. Returns the node's ticket.
     pub(super) fn add(
         &mut self,
         (connection, side): (ConnectionId, Side),
@@ -45,7 +45,7 @@ impl<T> Waiting<T> {
         key.seal_ticket(&Ticket { connection, side, expiry_unix_seconds })
     }
 
-    /// A peer at this address has shown a ticket.
+    /// Takes a ticket that a peer at this address has shown.
     pub(super) fn show(
         &mut self,
         bytes: &[u8; TICKET_LEN],
@@ -66,7 +66,7 @@ impl<T> Waiting<T> {
         self.0.remove(&ticket.connection).map_or(Shown::Unknown, |(_, _, what)| Shown::Admitted(what))
     }
 
-    /// Gives up what still waits under this id.
+    /// Gives up what still waits under this connection id.
     pub(super) fn remove(&mut self, connection: ConnectionId) -> Option<T> {
         self.0.remove(&connection).map(|(_, _, what)| what)
     }

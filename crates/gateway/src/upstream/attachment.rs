@@ -24,14 +24,14 @@ use crate::gateway::Gateway;
 const CALL_DEADLINE: Duration = Duration::from_secs(15);
 /// First and longest pause between attempts to attach.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
-/// The shortest one while a call waits for the broker.
+/// The shortest pause between attempts to attach while a call waits for the broker.
 const WANTED: Duration = Duration::from_secs(1);
 
 /// Keeps the gateway attached; never returns.
 pub(crate) async fn run(gateway: Arc<Gateway>, mut outbox: Outbox) {
     let broker = gateway.credentials.upstream().to_owned();
     let mut pause = BACKOFF.0;
-    // Made beside the former one, which is silent.
+    // A connection that was made beside the former connection, which is silent.
     let mut next = None;
     loop {
         gateway.credentials.attaching();
@@ -58,14 +58,14 @@ pub(crate) async fn run(gateway: Arc<Gateway>, mut outbox: Outbox) {
     }
 }
 
-/// Why an attachment has ended.
+/// Why an attachment has ended, and what follows.
 enum Ended {
     Failed(String),
-    /// Another connection was made while it was silent.
+    /// Another connection was made while the attachment's own was silent.
     Replaced(Channel),
 }
 
-/// One attachment from its beginning to its end, over this connection if there is one.
+/// Drives an attachment from its beginning to its end, over the connection `next` if there is one.
 async fn attach(
     gateway: &Arc<Gateway>,
     outbox: &mut Outbox,
@@ -80,7 +80,8 @@ async fn attach(
             Err(error) => return Ended::Failed(error.to_string()),
         },
     };
-    // Relays may be there. If it isn't found now, what was found before holds.
+    // Relays may be at the broker's host. If its addresses aren't found now, those found before
+    // hold.
     if let Ok(Ok(found)) = timeout(CALL_DEADLINE, tokio::net::lookup_host(broker)).await {
         gateway.directory.found_broker(found.map(|address| address.ip()));
     }
@@ -114,8 +115,9 @@ async fn attach(
     })
 }
 
-/// Where the site's agents may reach the gateway, if it listens on all addresses: at the one
-/// that faces the broker. Empty if it says where, or that isn't known.
+/// The address at which the site's agents may reach the gateway, if it listens on all addresses:
+/// the address that faces the broker. Empty if the gateway listens at a given address, or if the
+/// address isn't known.
 async fn likely_address(gateway: &Gateway) -> String {
     let Ok(listening) = gateway.hello.address.parse::<SocketAddr>() else { return String::new() };
     if !listening.ip().is_unspecified() {
@@ -165,7 +167,7 @@ async fn open(
     Ok(stream.into_inner())
 }
 
-/// Why an attachment ended.
+/// How the exchange of messages over an attachment ended.
 enum End {
     Broken(String),
     Refused(String),

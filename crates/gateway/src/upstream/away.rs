@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-/// A broker that is started anew is back by then, and calls wait for it.
+/// How long a broker may take to be back that is started anew. Calls wait for it that long.
 const RESTART: Duration = Duration::from_secs(3);
-/// For how long an attempt that failed holds for further calls.
+/// How long an attempt that failed counts for further calls.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// The broker isn't reached.
+/// Since when the broker isn't reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Away {
     since: Instant,
@@ -20,7 +20,7 @@ impl Away {
         Self { since: now, tried: now }
     }
 
-    /// An attempt has failed.
+    /// Takes in that an attempt to reach the broker has failed.
     pub(super) fn tried(&mut self, now: Instant) {
         self.tried = now;
     }
@@ -29,12 +29,12 @@ impl Away {
         now.saturating_duration_since(self.since)
     }
 
-    /// From when on a failed attempt counts.
+    /// When failed attempts begin to show that the broker is away.
     pub(super) fn certain_from(&self) -> Instant {
         self.since + RESTART
     }
 
-    /// Whether a call needs no further attempt.
+    /// Whether it is certain that the broker is away, so that a call needs no further attempt.
     pub(super) fn is_certain(&self, now: Instant) -> bool {
         now >= self.certain_from() && now.saturating_duration_since(self.tried) < FRESH
     }

@@ -1,6 +1,6 @@
-//! Connections to the broker that don't wait for TCP's back-off. A segment that a cut has
-//! swallowed is sent again after a pause as long as the cut, and so is a SYN. While a call
-//! waits, others are therefore tried beside the one that is silent.
+//! Connections to the broker that don't wait for TCP's back-off. A segment that a cut has swallowed
+//! is sent again after a pause as long as the cut, and so is a SYN. Therefore, while a call waits,
+//! other connections are tried beside the silent one.
 
 use std::time::Duration;
 
@@ -16,20 +16,20 @@ use tracing::{debug, info};
 use super::Wanted;
 use crate::gateway::Gateway;
 
-/// Between the beginnings of two attempts to connect, while a call waits for the broker.
+/// Time between the beginnings of two attempts to connect, while a call waits for the broker.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Attempts at once: as many as may begin while one lasts that nobody answers.
+/// Most attempts at once: as many as may begin while an attempt lasts that nobody answers.
 const ATTEMPTS: usize = 6;
 /// How long the broker may take to answer the simplest question, beside round trips.
 const ANSWER: Duration = Duration::from_millis(750);
-/// How old a connection is that is doubted: a broker that is slow isn't made slower.
+/// How old a connection must be to be doubted: a broker that is slow isn't made slower.
 const SETTLED: Duration = Duration::from_secs(5);
 
-/// Connects to the broker. While a call waits for that, another attempt begins now and then,
-/// and the first that works counts.
+/// Connects to the broker. While a call waits for the connection, another attempt begins now and
+/// then. The first that works counts.
 ///
 /// # Errors
-/// That of the last attempt that failed, once none is under way.
+/// The error of the last attempt that failed, once none is under way.
 pub(super) async fn connect(gateway: &Gateway) -> Result<Channel, ConnectError> {
     let attempt = || {
         let credentials = gateway.credentials.clone();
@@ -56,8 +56,8 @@ pub(super) async fn connect(gateway: &Gateway) -> Result<Channel, ConnectError> 
 }
 
 /// Returns another connection to the broker, once one is made sooner than the broker answers over
-/// this one, whose round trip is no longer than `round_trip`. It is looked for only when a
-/// call has waited for a while.
+/// `channel`. Another is looked for only when a call has waited for a while. The round trip of
+/// `channel` is no longer than `round_trip`.
 pub(super) async fn another(gateway: &Gateway, channel: &Channel, round_trip: Duration) -> Channel {
     sleep(SETTLED).await;
     loop {
@@ -78,7 +78,7 @@ pub(super) async fn another(gateway: &Gateway, channel: &Channel, round_trip: Du
     }
 }
 
-/// Returns once the broker has answered, whatever, or the connection has ended.
+/// Returns once the broker has answered, whatever it says, or once the connection has ended.
 async fn ask(gateway: &Gateway, channel: Channel) {
     let records = Records::Sites(SiteFilter { names: vec![gateway.site.to_string()] });
     let request = proto::ListRequest { records: Some(records), ..proto::ListRequest::default() };

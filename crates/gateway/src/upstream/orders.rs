@@ -66,10 +66,10 @@ pub(super) fn handle(gateway: &Arc<Gateway>, kind: attach_down::Kind) {
     }
 }
 
-/// How long an agent keeps an attachment that it leaves, and some more.
+/// How long an agent keeps an attachment that it leaves, with some reserve.
 const LEAVING: Duration = Duration::from_secs(3);
 
-/// The broker has a node at another gateway of the site, or gone.
+/// Takes in that the broker has a node at another gateway of the site, or gone.
 fn elsewhere(gateway: &Arc<Gateway>, node: proto::SiteNode) {
     let (effects, doubted) = gateway.roster().elsewhere(node);
     gateway.carry_out(effects);
@@ -82,8 +82,8 @@ fn elsewhere(gateway: &Arc<Gateway>, node: proto::SiteNode) {
     });
 }
 
-/// Passes a request to dial on to its node. If the node must connect to this
-/// gateway, the gateway expects it, and dials its part meanwhile.
+/// Passes the broker's request to dial on to its node. If the node must connect to this gateway,
+/// the gateway expects the node, and dials its own part meanwhile.
 fn ask_to_dial(gateway: &Arc<Gateway>, mut request: proto::DialRequest) {
     if let Some(dial_request::Way::OwnGateway(at)) = &mut request.way {
         let (connection, leg) = match take_leg(at) {

@@ -2,11 +2,11 @@
 
 use tokio::sync::watch;
 
-/// How many there are.
+/// How many calls wait for the broker.
 #[derive(Debug, Default)]
 pub(super) struct Wanted(watch::Sender<usize>);
 
-/// A call that waits, until this is dropped.
+/// A call that waits for the broker, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Waiting<'a>(&'a watch::Sender<usize>);
 
@@ -17,13 +17,13 @@ impl Drop for Waiting<'_> {
 }
 
 impl Wanted {
-    /// One more begins to wait.
+    /// Counts a further call that waits.
     pub(super) fn waits(&self) -> Waiting<'_> {
         self.0.send_modify(|count| *count += 1);
         Waiting(&self.0)
     }
 
-    /// Returns once a call waits.
+    /// Returns once any call waits.
     pub(super) async fn awaited(&self) {
         // It fails only if the sender is gone.
         let _ = self.0.subscribe().wait_for(|count| *count > 0).await;

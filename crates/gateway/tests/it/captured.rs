@@ -1,5 +1,6 @@
-//! A captured gateway and the nodes of its sibling, another gateway of the same site: it knows all
-//! that the broker tells it of them, and what their agents signed when they were attached to it.
+//! A captured gateway and the nodes of its sibling, another gateway of the same site. The captured
+//! gateway knows all that the broker tells it of them. It also has what their agents signed when
+//! they were attached to it.
 
 use std::time::{Duration, Instant};
 
@@ -13,10 +14,10 @@ use crate::promised::promised;
 
 const AT: &str = "10.0.0.1:7730";
 const ELSEWHERE: &str = "10.6.6.6:7730";
-/// Within which a node is back once whoever took it has left.
+/// How soon a node is back once the gateway that took it has left.
 const BACK: Duration = Duration::from_secs(5);
 
-/// What the broker tells a gateway of a node of its sibling.
+/// What the broker tells a gateway of a node that is attached to the site's other gateway.
 async fn told(attachment: &mut Attachment, node: &str) -> proto::NodeUp {
     loop {
         match attachment.next().await {
@@ -32,7 +33,7 @@ async fn told(attachment: &mut Attachment, node: &str) -> proto::NodeUp {
     }
 }
 
-/// An identity of a further gateway of the site.
+/// The credentials of a further gateway of the site, which the tests take as captured.
 async fn captured(grid: &Grid) -> Credentials {
     let token = grid.token(Role::Gateway, Some("alpha"), Some("captured"));
     soon("joining", enrol::join(&token, None, None)).await.unwrap()
@@ -91,7 +92,7 @@ async fn it_takes_no_node() {
     assert_eq!(own, address(1, 1));
 }
 
-/// The gateways of alpha with the numbers of their nodes that are up.
+/// The gateways of alpha, with how many of their nodes are up.
 async fn attached_to(grid: &Grid) -> Vec<(String, u32)> {
     let sites = Records::Sites(proto::SiteFilter { names: vec!["alpha".to_owned()] });
     let sites = list(&admin(grid).await, sites).await.sites;
@@ -99,7 +100,8 @@ async fn attached_to(grid: &Grid) -> Vec<(String, u32)> {
     gateways.map(|gateway| (gateway.name, gateway.nodes)).collect()
 }
 
-/// Waits until that is so: the broker answers before it hears of a node.
+/// Waits until alpha's nodes are attached as `want` says. The broker answers before it hears of a
+/// node.
 async fn until_attached_to(grid: &Grid, want: &[(String, u32)]) {
     soon("the broker hears of the node", async {
         while attached_to(grid).await != want {
@@ -142,12 +144,12 @@ async fn what_it_has_recorded_is_worth_nothing_once_the_node_s_own_gateway_is_ba
     assert_eq!(attached_to(&grid).await, both);
 }
 
-/// It asserts a time.
+/// Tests that assert a time, which run one at a time.
 mod alone {
     use super::*;
 
-    /// As an agent that has tried to attach to it, and has stayed where it was: what it has
-    /// signed is its last word.
+    /// The captured gateway has what an agent signed that tried to attach to it, and stayed where
+    /// it was. What the agent signed there is its last word.
     #[tokio::test]
     async fn a_node_is_back_within_seconds_where_its_agent_is_attached() {
         let grid = Grid::start().await;

@@ -122,7 +122,7 @@ async fn a_gateway_enrols_agents_of_its_own_site_only() {
     }
 }
 
-/// Callers of `Join` have no certificate, so any host can send one.
+/// Callers of `Join` have no certificate, so any host can send a request.
 #[tokio::test]
 async fn requests_to_join_are_bounded() {
     let grid = Grid::start().await;
@@ -254,7 +254,7 @@ async fn plans_follow_agents_findings() {
 }
 
 /// A relay may be down while an agent reports that its node can't dial out. The agent doesn't
-/// repeat that.
+/// repeat its report.
 #[tokio::test]
 async fn a_node_without_a_way_out_is_believed_once_a_relay_answers_its_gateway() {
     let grid = Grid::start().await;
@@ -519,8 +519,8 @@ async fn certificates_are_renewed_for_their_holder_only() {
     assert_eq!(status.code(), Code::PermissionDenied, "without a proof");
 }
 
-/// What a captured gateway has: its own key, all requests that it passes on, and the
-/// certificates of its agents.
+/// A captured gateway has its own key, all requests that it passes on, and the certificates of its
+/// agents.
 #[tokio::test]
 async fn a_captured_gateway_is_none_of_its_agents() {
     let grid = Grid::start().await;
@@ -581,7 +581,7 @@ async fn a_captured_gateway_is_none_of_its_agents() {
     assert_eq!(renewed.identity().uri(), uri, "as the agent asked");
 }
 
-/// A token without a name is good for one name.
+/// A token without a name is good for a single name.
 #[tokio::test]
 async fn a_token_is_good_for_one_name() {
     let grid = Grid::start().await;
@@ -598,7 +598,8 @@ async fn a_token_is_good_for_one_name() {
     assert!(status.message().contains("used before"), "{status}");
 }
 
-/// One token makes a site: its gateway and its nodes, of which there are as many as it says.
+/// A single token makes a site: its gateway and its nodes, of which there are as many as the token
+/// says.
 #[tokio::test]
 async fn one_token_joins_a_site() {
     let grid = Grid::start().await;
@@ -623,7 +624,7 @@ async fn one_token_joins_a_site() {
     assert!(error.contains("not for a site and its gateways"), "{error}");
 }
 
-/// The broker refuses it, whatever the bearer's own program would do.
+/// The broker refuses a token for nodes, whatever the bearer's own program would do.
 #[tokio::test]
 async fn a_token_for_nodes_makes_no_gateway() {
     let grid = Grid::start().await;

@@ -35,7 +35,7 @@ pub(crate) async fn hostile_gateway(grid: &Grid, site: &str) -> (RegistryClient<
     hostile_gateway_as(grid, site, &credentials).await
 }
 
-/// The same with a certificate that it has.
+/// A captured gateway that has this certificate, and sends what it likes.
 pub(crate) async fn hostile_gateway_as(
     grid: &Grid,
     site: &str,
@@ -243,7 +243,7 @@ async fn members_order_and_see_only_their_own() {
     );
 }
 
-/// A service that is full closes connections of strangers, and who joins is one.
+/// A service that is full closes connections of strangers, such as that of a node that joins.
 #[tokio::test]
 async fn a_join_whose_connection_breaks_is_tried_again() {
     let grid = Grid::start().await;
@@ -275,7 +275,8 @@ async fn a_join_whose_connection_breaks_is_tried_again() {
     assert!(matches!(&used, JoinError::Refused(reason) if reason.contains("used before")), "{used}");
 }
 
-/// Each certificate is a line of the audit log, and a write to disk: one key got 116 a second.
+/// Each certificate is a line of the audit log, and a write to disk. Without a bound, a single key
+/// got 116 a second.
 #[tokio::test]
 async fn certificates_have_a_rate() {
     let grid = Grid::start().await;

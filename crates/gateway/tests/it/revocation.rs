@@ -60,7 +60,7 @@ async fn meet(from: &Credentials, to: &Credentials) -> (io::Result<Secured>, io:
     tokio::join!(client.connect(name, connected), server.accept(accepted))
 }
 
-/// Takes revocations in, as an agent does, until there is one.
+/// Takes revocations in, as an agent does, until one has come.
 async fn receive(attachment: &mut Attachment, credentials: &Credentials) {
     loop {
         if let attach_down::Kind::Revocations(revocations) = attachment.next().await {
@@ -188,7 +188,8 @@ async fn asked(grid: &Grid, credentials: &Credentials) -> Result<(), String> {
     answer.map(drop).map_err(|status| grpc::reason(&status))
 }
 
-/// Each call is refused, and one says why. Another may end before it learns the reason.
+/// Calls until the refusal says why. Each call is refused, but a call may end before it learns the
+/// reason.
 async fn told(call: impl AsyncFn() -> Result<(), String>) {
     let refused = async {
         while !call().await.unwrap_err().contains(REVOKED_HERE) {
@@ -198,7 +199,7 @@ async fn told(call: impl AsyncFn() -> Result<(), String>) {
     soon("the reason", refused).await;
 }
 
-/// Revoked and removed, in a broker that goes on and in a new one.
+/// The first administrator is revoked and removed, in a broker that goes on and in a new broker.
 #[tokio::test]
 async fn a_second_administrator_revokes_the_first() {
     for remove in [false, true] {

@@ -29,14 +29,14 @@ const IDLE: Duration = Duration::from_secs(3);
 struct Site {
     name: String,
     gateway: Identity,
-    /// Of its nodes.
+    /// The credentials of its nodes' agents.
     agents: Vec<Credentials>,
     client: RegistryClient<Channel>,
     up_tx: mpsc::Sender<proto::AttachUp>,
     welcomed: watch::Receiver<usize>,
     /// Messages from the broker, except welcomes and orders to measure.
     received: Arc<AtomicUsize>,
-    /// Orders to measure, not those to be measured.
+    /// Orders to measure, without orders to be measured.
     ordered: Arc<AtomicUsize>,
     directories: watch::Receiver<proto::Directory>,
 }
@@ -142,7 +142,7 @@ impl Site {
         self.up_tx.send(proto::AttachUp { kind: Some(kind) }).await.unwrap();
     }
 
-    /// Waits until the broker has welcomed so many nodes.
+    /// Waits until the broker has welcomed this many nodes.
     async fn welcomed(&mut self, nodes: usize) {
         let waiting = self.welcomed.wait_for(|count| *count >= nodes);
         let all = matches!(tokio::time::timeout(4 * SOON, waiting).await, Ok(Ok(_)));
@@ -273,7 +273,7 @@ async fn sizes_of_the_directory(grid: &Grid, sites: &mut [Site]) {
     assert_eq!(list(&client, Records::Relays(proto::RelayFilter::default())).await.relays.len(), 40);
 }
 
-/// It counts messages, some of which are a busy machine's.
+/// Tests that count messages, which run one at a time: a busy machine makes some of its own.
 mod alone {
     use super::*;
 

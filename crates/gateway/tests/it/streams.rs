@@ -106,7 +106,7 @@ async fn connect(to: &str, first: &[u8]) -> TcpStream {
     connect_from("127.0.0.1", to, first).await
 }
 
-/// Checks that bytes get from one to the other.
+/// Checks that bytes get from `near` to `far`.
 async fn assert_spliced(near: &mut TcpStream, far: &mut TcpStream) {
     near.write_all(b"there").await.unwrap();
     let mut got = [0; 5];

@@ -1,5 +1,5 @@
-//! The way to the broker goes silent, as in a cut that TCP hasn't noticed, and another
-//! connection works: the gateway attaches over that one.
+//! The way to the broker goes silent, as in a cut that TCP hasn't noticed. Another connection
+//! works, and the gateway attaches over that one.
 
 use std::net::SocketAddr;
 
@@ -13,11 +13,11 @@ use tonic::Code;
 
 use crate::grid::{Grid, soon};
 
-/// Passes connections on, until those that stand go silent. Their kernels acknowledge all the
-/// same.
+/// Passes connections on, until those that stand go silent. The kernels acknowledge what is sent
+/// all the same.
 struct Way {
     address: SocketAddr,
-    /// Connections that have begun before this many silences are silent.
+    /// How many silences there were. Connections that began before the last of them are silent.
     silences: watch::Sender<usize>,
 }
 

@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 use crate::grid::{Agent, Grid, list, soon};
 use crate::promised::promised;
 
-/// One page of records, of whoever answers.
+/// A page of records, from the broker or from the gateway.
 async fn page(agent: &Agent, records: Records) -> Result<proto::ListReply, Status> {
     let request =
         proto::ListRequest { records: Some(records), without_broker: true, ..proto::ListRequest::default() };
@@ -148,7 +148,7 @@ async fn pages_without_the_broker_have_each_node_once() {
     assert_eq!(refused.code(), Code::InvalidArgument);
 }
 
-/// Tests that measure: they run one at a time.
+/// Tests that measure, which run one at a time.
 mod alone {
     use super::*;
 

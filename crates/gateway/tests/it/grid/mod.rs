@@ -61,7 +61,7 @@ impl Grid {
         Self::start_with(&[]).await
     }
 
-    /// The same with a policy.
+    /// Starts a grid with a policy for a pair of sites.
     pub(crate) async fn start_under(policy: PairConfig) -> Self {
         let mut grid = Self::start().await;
         grid.stop_broker().await;
@@ -70,7 +70,7 @@ impl Grid {
         grid
     }
 
-    /// The same with members, which have joined before.
+    /// Starts a grid whose members have joined before.
     pub(crate) async fn start_with(members: &[Identity]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -148,14 +148,14 @@ impl Grid {
         self.gateway_with(site, GatewayConfig::default()).await
     }
 
-    /// The same with a configuration.
+    /// Starts a gateway that has joined, with a configuration.
     pub(crate) async fn gateway_with(&self, site: &str, config: GatewayConfig) -> Gateway {
         let token = self.token(Role::Gateway, Some(site), None);
         let credentials = soon("joining", enrol::join(&token, None, None)).await.unwrap();
         self.gateway_of(site, credentials, config).await
     }
 
-    /// One with this identity.
+    /// Starts a gateway with this identity.
     pub(crate) async fn gateway_as(&self, site: &str, credentials: Credentials) -> Gateway {
         self.gateway_of(site, credentials, GatewayConfig::default()).await
     }
@@ -182,7 +182,7 @@ impl Grid {
         self.relay_at(name, &format!("{name}:7720")).await
     }
 
-    /// The same, at this address.
+    /// A relay that has joined and attached, and announces this address.
     pub(crate) async fn relay_at(&self, name: &str, address: &str) -> (Attachment, Vec<u8>) {
         let token = self.token(Role::Relay, None, Some(name));
         let credentials = soon("joining", enrol::join(&token, None, None)).await.unwrap();
@@ -201,14 +201,14 @@ impl Grid {
     }
 }
 
-/// A site's gateway.
+/// A site's gateway that runs.
 pub(crate) struct Gateway {
     pub credentials: Credentials,
     pub address: SocketAddr,
     pub site: String,
     config: GatewayConfig,
     running: Option<Running>,
-    /// What stands for its process, if it can be killed.
+    /// What stands for the gateway's process, if it can be killed.
     process: Option<Runtime>,
 }
 
@@ -245,13 +245,13 @@ impl Gateway {
         self.start(bind(self.address).await);
     }
 
-    /// Starts it again such that it can be killed.
+    /// Starts the gateway again such that it can be killed.
     pub(crate) async fn restart_as_process(&mut self) {
         self.running.take().unwrap().stop().await;
         self.start_process().await;
     }
 
-    /// Kills it with all that it does, and starts it again.
+    /// Kills the gateway with all that it does, and starts it again.
     pub(crate) async fn kill_and_restart(&mut self) {
         self.end_process();
         let _ = soon("its end", self.running.take().unwrap().task).await;
@@ -274,7 +274,7 @@ impl Gateway {
 pub(crate) struct Agent {
     pub credentials: Credentials,
     pub client: RegistryClient<Channel>,
-    /// Its gateway.
+    /// The identity of the gateway that the agent is connected to.
     gateway: Identity,
 }
 
@@ -287,7 +287,7 @@ impl Agent {
         Self { credentials, client: RegistryClient::new(channel), gateway }
     }
 
-    /// Its announcement, signed for its gateway, that it listens at this address.
+    /// The agent's announcement, signed for its gateway, that it listens at this address.
     pub(crate) fn announcement(&self, address: &str) -> attach_up::Kind {
         let attachment = u64::try_from(since_1970().as_micros()).unwrap();
         signed(&self.credentials, &self.gateway, attachment, address)
@@ -306,7 +306,7 @@ impl Agent {
         (attachment, address)
     }
 
-    /// All records of one kind, which fit one page.
+    /// All records of a kind, which fit a single page.
     pub(crate) async fn list(&self, records: Records) -> proto::ListReply {
         list(&self.client, records).await
     }
@@ -317,7 +317,7 @@ impl Agent {
         soon("an answer", client.lookup(request)).await.map(tonic::Response::into_inner)
     }
 
-    /// A node's address.
+    /// The address of a node, as a lookup has it.
     pub(crate) async fn address_of(&self, name: &str) -> String {
         self.lookup(name).await.unwrap().node.unwrap().address
     }
@@ -330,7 +330,7 @@ impl Agent {
         soon("an answer", client.explain(request)).await.map(tonic::Response::into_inner)
     }
 
-    /// The dials of the plan, and whether it is encrypted.
+    /// The dials of the plan to a node, and whether it is encrypted.
     pub(crate) async fn plan(&self, name: &str) -> (Vec<proto::Dial>, bool) {
         let plan = self.lookup(name).await.unwrap().plan.unwrap();
         (plan.steps.iter().map(proto::PlanStep::dial).collect(), plan.encrypted)
@@ -357,7 +357,7 @@ pub(crate) fn signed(
     })
 }
 
-/// All records of one kind, which fit one page.
+/// All records of a kind, which fit a single page.
 pub(crate) async fn list(client: &RegistryClient<Channel>, records: Records) -> proto::ListReply {
     let request = proto::ListRequest { records: Some(records), ..proto::ListRequest::default() };
     soon("a page", client.clone().list(request)).await.unwrap().into_inner()

@@ -1,8 +1,9 @@
-//! One site's gateways take what they can get of another's places: others still find one.
+//! The gateways of a site take what they can get of another site's places. Other sites still find a
+//! place.
 
 use super::*;
 
-/// As in the gateway.
+/// The gateway's bound of streams that are being opened at once.
 const OPENING: usize = 16 * 1024;
 const JOINING_EACH: usize = 32;
 
@@ -18,7 +19,7 @@ async fn a_gateway_that_sends_no_hello_has_few_carriers_at_once() {
     assert!(ended.is_err());
     let plane = plane();
     stream_of((&three.grid, &plane), &three.alpha.credentials, &three.outside).await.unwrap();
-    // One that leaves makes room.
+    // A holder that leaves makes room.
     drop(silent.pop());
     let again = async {
         while stream_of((&three.grid, &plane), &three.gamma, &three.outside).await.is_err() {
@@ -28,7 +29,7 @@ async fn a_gateway_that_sends_no_hello_has_few_carriers_at_once() {
     soon("a carrier after that", again).await;
 }
 
-/// Tests that measure: they run one at a time.
+/// Tests that measure, which run one at a time.
 mod alone {
     use super::*;
 

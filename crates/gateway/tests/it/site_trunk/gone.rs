@@ -2,10 +2,10 @@
 
 use super::*;
 
-/// Long enough to see that nothing ends.
+/// How long a test waits to see that nothing ends.
 const WHILE: Duration = Duration::from_secs(1);
 
-/// Whether a node's connection hasn't ended.
+/// Whether a node's connection goes on for a while.
 async fn goes_on(stream: &mut TcpStream) -> bool {
     tokio::time::timeout(WHILE, stream.read_u8()).await.is_err()
 }
@@ -25,7 +25,7 @@ async fn taken(three: &mut Three, stream: &Stream) -> TcpStream {
     connect(&three.beta, &at.ticket).await
 }
 
-/// Tests that measure: they run one at a time.
+/// Tests that measure, which run one at a time.
 mod alone {
     use super::*;
 
@@ -65,7 +65,7 @@ mod alone {
         let mut far = taken(&mut three, &stream).await;
         stream.send(b"!");
         assert_eq!(soon("a byte", far.read_u8()).await.unwrap(), b'!');
-        // While it isn't cut, the former one may be there still.
+        // While the trunk isn't cut, the former gateway may be there still.
         let new = stream_since((&three.grid, &plane), &alpha, &three.outside, second).await.unwrap();
         assert!(goes_on(&mut far).await, "it isn't cut");
         drop(new);

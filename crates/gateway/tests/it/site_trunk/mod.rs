@@ -54,7 +54,7 @@ struct Two {
     to_relay: Cable,
 }
 
-/// What leads to the relay, and can be cut.
+/// The way to the relay, which can be cut.
 struct Cable {
     address: SocketAddr,
     relay: SocketAddr,
@@ -99,12 +99,12 @@ fn plane() -> Arc<Plane> {
 }
 
 impl Two {
-    /// Only alpha's gateway keeps trunks if beta's doesn't.
+    /// Starts two sites. Alpha's gateway keeps trunks, and beta's does with `beta_too`.
     async fn start(beta_too: bool) -> Self {
         Self::start_with(beta_too, None).await
     }
 
-    /// The same with trunks of fewer streams.
+    /// Starts two sites whose trunks take this many streams.
     async fn start_with(beta_too: bool, streams_per_trunk: Option<u32>) -> Self {
         let grid = Grid::start().await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -152,7 +152,7 @@ impl Two {
         ask(self.near.client.clone(), self.near_address, self.far_address).await
     }
 
-    /// The order to the far node; its ticket.
+    /// Waits for the order to the far node; returns its ticket.
     async fn ordered(&mut self) -> Vec<u8> {
         let attach_down::Kind::Dial(order) = self.far_attached.next().await else { panic!("no order") };
         assert_eq!((order.node.as_str(), order.initiator), ("n1", self.near_address));
@@ -183,7 +183,7 @@ async fn answer(
     Ok(soon("an answer", client.rendezvous(request)).await?.into_inner())
 }
 
-/// The same towards beta.
+/// Has a node ask its gateway for a stream to a node of beta.
 async fn ask(
     client: RegistryClient<Channel>,
     initiator: u32,
@@ -333,8 +333,8 @@ async fn to_broker(grid: &Grid, credentials: &Credentials) -> Channel {
     grpc::connect(&grid.broker_address.to_string(), "broker", credentials).await.unwrap()
 }
 
-/// A stream of a trunk that a party of another site makes with the port outside of beta's
-/// gateway. The broker arranges it, if it does for this party.
+/// A stream of a trunk that a party of another site makes with the port outside of beta's gateway.
+/// The broker is asked to arrange it, and may refuse.
 async fn stream_of(
     (grid, plane): (&Grid, &Plane),
     credentials: &Credentials,
@@ -343,7 +343,8 @@ async fn stream_of(
     stream_since((grid, plane), credentials, to, None).await
 }
 
-/// The same of a party that tells its start.
+/// A stream of a trunk that a party of another site makes with beta's gateway. The party tells its
+/// start.
 async fn stream_since(
     (grid, plane): (&Grid, &Plane),
     credentials: &Credentials,
@@ -385,7 +386,7 @@ async fn stream_since(
     Ok((trunk, stream))
 }
 
-/// Only alpha's gateway may dial the trunk: beta's has the port outside.
+/// Only alpha's gateway may dial the trunk, as beta's has the port outside.
 #[tokio::test]
 async fn a_site_that_may_not_dial_the_trunk_takes_streams_of_it() {
     let outside = free_port().await;
@@ -509,7 +510,8 @@ async fn a_captured_gateway_speaks_for_its_own_site_alone() {
     assert!(matches!(order.way, Some(dial_request::Way::SiteTrunk(_))), "{order:?}");
 }
 
-/// Its gateways carry nothing for it, and made trunks with others all the same.
+/// The gateways of a site that keeps no trunks carry nothing for it, so they may not make trunks
+/// with others.
 #[tokio::test]
 async fn a_site_that_keeps_no_trunks_makes_none() {
     let three = Three::start().await;
@@ -520,7 +522,7 @@ async fn a_site_that_keeps_no_trunks_makes_none() {
     stream_of((&three.grid, &plane), &three.alpha.credentials, &three.outside).await.unwrap();
 }
 
-/// Tests that measure: they run one at a time.
+/// Tests that measure, which run one at a time.
 mod alone {
     use super::*;
 
