@@ -20,7 +20,7 @@ use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 /// A read from a program, as the agent does it: four records.
 const CHUNK: usize = 64 * 1024;
 const RECORD: usize = 16 * 1024;
-/// Bytes of one measurement.
+/// Bytes that a measurement seals and opens.
 const TOTAL: usize = 512 << 20;
 
 /// Time that sealing and opening took.
@@ -54,7 +54,7 @@ fn clock<T>(total: &mut Duration, run: impl FnOnce() -> T) -> T {
     result
 }
 
-/// ring in place: the plaintext lies in the record's buffer already.
+/// Seals and opens by ring in place: the plaintext lies in the record's buffer already.
 fn ring(plain: &[u8], copy: bool) -> Took {
     let key = || LessSafeKey::new(UnboundKey::new(&AES_128_GCM, &[7; 16]).unwrap());
     let (sealing, opening) = (key(), key());
@@ -101,8 +101,8 @@ fn sessions() -> (Session, Session) {
     (client, server)
 }
 
-/// [`Session`], into a slice or into a vector. What is opened is passed on from where
-/// rustls has it (a system call would read it there).
+/// Seals and opens by [`Session`], into a slice or into a vector. What is opened is passed on from
+/// where rustls has it (a system call would read it there).
 fn session(plain: &[u8], into_vector: bool) -> Took {
     let (mut client, mut server) = sessions();
     let mut slice = vec![0; sealed_len(CHUNK)];
@@ -125,7 +125,7 @@ fn session(plain: &[u8], into_vector: bool) -> Took {
     took
 }
 
-/// rustls's buffered API: ciphertext is written to and read from memory.
+/// Seals and opens by rustls's buffered API: ciphertext is written to and read from memory.
 fn buffered(plain: &[u8]) -> Took {
     let (client, server) = configs();
     let mut client = ClientConnection::new(client, name()).unwrap();

@@ -5,25 +5,25 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// So often in a window of time, for each party.
+/// How often each party may do something in a window of time.
 #[derive(Debug)]
 pub struct Allowance<K> {
     most: u32,
     window: Duration,
-    /// Parties that are kept. At this number, those of former windows are dropped; if that
-    /// frees no place, new ones are refused.
+    /// Most parties that are kept. At this number, parties of former windows are dropped. If that
+    /// frees no place, new parties are refused.
     capacity: usize,
-    /// The begin of each party's window, and how often since.
+    /// When each party's window began, and how many times the party has done it since.
     parties: HashMap<K, (Instant, u32)>,
 }
 
 impl<K: Eq + Hash> Allowance<K> {
-    /// `most` times within `window`, for at most `capacity` parties.
+    /// Allows `most` times within `window`, for at most `capacity` parties.
     pub fn new(most: u32, window: Duration, capacity: usize) -> Self {
         Self { most, window, capacity, parties: HashMap::new() }
     }
 
-    /// Whether a party may do it now; counts it if so.
+    /// Whether a party may do it once more now. Counts it if so.
     pub fn allow<Q>(&mut self, party: &Q, now: Instant) -> bool
     where
         K: Borrow<Q>,

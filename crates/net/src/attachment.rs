@@ -5,29 +5,29 @@ use tokio::sync::watch;
 
 use crate::peers::REVOKED_HERE;
 
-/// How an attachment is.
+/// The state of a service's attachment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State {
-    /// The service is attached.
+    /// Whether the service is attached.
     pub attached: bool,
-    /// Why it is not. Empty before the first attempt has failed.
+    /// Why the service isn't attached. Empty before the first attempt has failed.
     pub reason: String,
-    /// Its certificate is revoked: only a new token helps.
+    /// Whether the service's certificate is revoked: only a new token helps.
     pub revoked: bool,
 }
 
-/// The attachment of a process's service. Cheap to clone; all clones are one.
+/// The attachment of a process's service. Cheap to clone; all clones share the state.
 #[derive(Debug, Clone, Default)]
 pub struct Attachment(watch::Sender<State>);
 
 impl Attachment {
-    /// The service has attached.
+    /// Notes that the service has attached.
     pub fn begun(&self) {
         self.set(State { attached: true, ..State::default() });
     }
 
-    /// It has not, or the attachment has ended. That its certificate is revoked holds until
-    /// it attaches: not every attempt learns it.
+    /// Notes that the service could not attach, or that the attachment has ended. A revoked
+    /// certificate stays noted until the service attaches: not every attempt learns of it.
     pub fn failed(&self, reason: &str) {
         let revoked = reason.contains(REVOKED_HERE);
         if revoked || !self.0.borrow().revoked {
@@ -35,7 +35,7 @@ impl Attachment {
         }
     }
 
-    /// How it is, now and later.
+    /// The state of the attachment, now and later.
     pub fn watch(&self) -> watch::Receiver<State> {
         self.0.subscribe()
     }

@@ -20,28 +20,28 @@ use serde::{Deserialize, Serialize};
 use crate::few_lines::FewLines;
 use crate::{Identity, lock, private};
 
-/// Name of the file in a state directory.
+/// Name of the audit log in a state directory.
 pub const FILE: &str = "audit.log";
-/// Bytes of each value.
+/// Most bytes of a value in a line.
 const VALUE: usize = 512;
-/// Refusals of one identity, and those of all unidentified peers of one kind, that are
-/// written within [`WINDOW`]. The others are counted. The same holds for [frequent](
-/// Entry::frequent) events.
+/// Most refusals of an identity that are written within [`WINDOW`]; others are only counted.
+/// Unidentified peers of the same kind count together. [Frequent](Entry::frequent) events have the
+/// same bound.
 const REFUSALS: u32 = 20;
 const WINDOW: Duration = Duration::from_secs(60);
-/// Identities whose refusals are counted apart, and those whose frequent events are: the nodes
-/// of a large grid.
+/// Most identities whose refusals are counted apart. [`COUNTED_FREQUENT`] is the number for
+/// frequent events: the nodes of a large grid.
 const COUNTED: usize = 1024;
 const COUNTED_FREQUENT: usize = 64 * 1024;
 
-/// How the lines look.
+/// The format of the log's lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Format {
     /// Time, event, result and `key="value"` pairs.
     #[default]
     Text,
-    /// One JSON object per line.
+    /// A JSON object per line.
     Json,
 }
 
@@ -52,7 +52,7 @@ enum Outcome {
     Refused,
 }
 
-/// One event, which [`Entry::record`] writes.
+/// An event, which [`Entry::record`] writes.
 #[derive(Debug, Clone, Serialize)]
 #[must_use = "record() writes it"]
 pub struct Entry {
@@ -73,7 +73,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// An event that took place: "join", "renew", "job".
+    /// An event that took place, such as "join", "renew", "job".
     pub fn done(event: &'static str) -> Self {
         let empty = String::new;
         Self {
@@ -88,7 +88,7 @@ impl Entry {
         }
     }
 
-    /// The same, of an event that its party may cause again and again.
+    /// An event that took place, and that its party may cause again and again.
     pub fn frequent(event: &'static str) -> Self {
         Self { frequent: true, ..Self::done(event) }
     }
@@ -98,33 +98,34 @@ impl Entry {
         Self { result: Outcome::Refused, reason: value(reason), ..Self::done(event) }
     }
 
-    /// The party that acted, with its owner.
+    /// Names the party that acted, with its owner.
     pub fn by(self, identity: &Identity) -> Self {
         let owner = identity.owner().map_or_else(String::new, ToString::to_string);
         Self { identity: value(identity), owner, ..self }
     }
 
-    /// The party that acted, by its name in logs.
+    /// Names the party that acted, by its name in logs.
     pub fn by_name(self, name: &str) -> Self {
         Self { identity: value(name), ..self }
     }
 
-    /// A user of this machine who acted.
+    /// Names a user of this machine who acted.
     pub fn by_user(self, uid: u32) -> Self {
         Self { identity: format!("user id {uid}"), ..self }
     }
 
-    /// The address that the request came from.
+    /// Names the address that the request came from.
     pub fn from(self, source: Option<impl Display>) -> Self {
         Self { source: source.map_or_else(String::new, value), ..self }
     }
 
-    /// The object of the event: an invited or revoked identity, a job with its nodes.
+    /// Names the object of the event, such as an invited or revoked identity, or a job with its
+    /// nodes.
     pub fn about(self, subject: impl Display) -> Self {
         Self { subject: value(subject), ..self }
     }
 
-    /// Writes the line, if this process has an audit log. A failure is logged.
+    /// Writes the event's line, if this process has an audit log. A failure is logged.
     pub fn record(self) {
         let Some(log) = LOG.get() else { return };
         let (counts, others) = match self.result {
@@ -157,14 +158,14 @@ static LOG: OnceLock<Log> = OnceLock::new();
 struct Log {
     path: PathBuf,
     format: Format,
-    /// By identity.
+    /// Refusals, counted by identity.
     refusals: Mutex<FewLines<String>>,
-    /// By identity.
+    /// Frequent events, counted by identity.
     frequent: Mutex<FewLines<String>>,
 }
 
-/// Has the entries of this process appended to a file. `setting` is a path, or "off";
-/// without one the file is [`FILE`] in `directory`.
+/// Has the entries of this process appended to a file. `setting` is a path, or "off"; without a
+/// setting, the file is [`FILE`] in `directory`.
 ///
 /// # Errors
 /// If the file can't be opened.

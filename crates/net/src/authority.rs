@@ -29,14 +29,14 @@ use crate::identity::{Identity, Role};
 
 /// Validity of the authority's own certificate: ten years.
 pub(crate) const AUTHORITY_VALIDITY: Duration = Duration::from_secs(10 * 365 * DAY);
-/// Validity of services' certificates: longer than a site is down over the
-/// holidays, and short enough to limit the use of a stolen key.
+/// Validity of services' certificates. It is longer than a site is down over the holidays, and
+/// short enough to limit the use of a stolen key.
 pub const SERVICE_VALIDITY: Duration = Duration::from_secs(30 * DAY);
 pub(crate) const ADMIN_VALIDITY: Duration = Duration::from_secs(365 * DAY);
 
-/// Validity of the intermediate, which bounds those of the certificates that it signs.
+/// Validity of the intermediate, which bounds that of the certificates that it signs.
 const SIGNING_VALIDITY: Duration = Duration::from_secs(365 * DAY);
-/// Time before the intermediate's end from which the broker warns.
+/// How long before the intermediate's end the broker begins to warn.
 pub const SIGNING_ENDS_SOON: Duration = Duration::from_secs(30 * DAY);
 
 /// Validity of a certificate of this role.
@@ -55,7 +55,7 @@ const DAY: u64 = 24 * 3600;
 /// late.
 pub(crate) const CLOCK_SKEW: Duration = Duration::from_secs(3600);
 
-/// An error of the authority.
+/// Why the authority can't do what it is asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
     /// A file couldn't be used.
@@ -64,7 +64,7 @@ pub enum AuthorityError {
     /// A certificate or key couldn't be made or read.
     #[error("the grid's certificate authority: {0}")]
     Certificate(String),
-    /// A signing request wasn't one.
+    /// The bytes aren't a valid signing request.
     #[error("the certificate signing request is not valid: {0}")]
     Request(String),
 }
@@ -75,16 +75,16 @@ impl From<rcgen::Error> for AuthorityError {
     }
 }
 
-/// The authority: signs certificates.
+/// The grid's certificate authority, which signs certificates.
 pub struct Authority {
     certificate_pem: String,
     certificate: CertificateDer<'static>,
-    /// The root's key in PEM, of an authority that was just made.
+    /// The root's key in PEM, if the authority was just made.
     key_pem: Option<String>,
     signing: RwLock<Arc<Signing>>,
 }
 
-/// The intermediate.
+/// The intermediate, whose key signs the certificates of services.
 struct Signing {
     issuer: Issuer<'static, KeyPair>,
     certificate_pem: String,
@@ -117,7 +117,7 @@ impl Authority {
     /// Reads the authority of a broker's state directory. The root's key need not be there.
     ///
     /// # Errors
-    /// If its files are missing, readable by others or not what they should be.
+    /// If its files are missing, readable by others, or malformed.
     pub fn load(directory: &Path) -> Result<Self, AuthorityError> {
         let certificate_pem = files::read(&directory.join(CERTIFICATE_FILE))?;
         let certificate = certificate_of(&certificate_pem)?;
@@ -157,10 +157,10 @@ impl Authority {
         Ok(ends)
     }
 
-    /// Reads the intermediate again. True if it is another one than before.
+    /// Reads the intermediate again. Returns whether it is another intermediate than before.
     ///
     /// # Errors
-    /// If its file can't be used; the former one stays in use.
+    /// If its file can't be used; the former intermediate stays in use.
     pub fn reload_signing(&self, directory: &Path) -> Result<bool, AuthorityError> {
         let signing = Signing::load(directory, &self.certificate)?;
         if signing.certificate_pem == self.signing().certificate_pem {
@@ -170,7 +170,7 @@ impl Authority {
         Ok(true)
     }
 
-    /// When the intermediate ends.
+    /// When the intermediate's certificate ends.
     pub fn signing_ends(&self) -> SystemTime {
         self.signing().not_after
     }
@@ -190,12 +190,11 @@ impl Authority {
         &self.certificate
     }
 
-    /// Signs a certificate for the key of a signing request (PKCS #10, DER;
-    /// RFC 2986). The request's signature is checked; its names are ignored, the
-    /// caller passes the identity.
+    /// Signs a certificate for the key of a signing request (PKCS #10, DER; RFC 2986). The
+    /// request's signature is checked. Its names are ignored: the caller passes the identity.
     ///
     /// # Errors
-    /// If the request isn't valid.
+    /// If the request isn't valid, or the certificate can't be made.
     pub fn sign_request(
         &self,
         identity: &Identity,
@@ -211,7 +210,8 @@ impl Authority {
         self.sign(identity, &request.public_key, now)
     }
 
-    /// Signs a certificate for a key. In PEM, with the intermediate's after it.
+    /// Signs a certificate for a key. Returns it in PEM, followed by the intermediate's
+    /// certificate.
     ///
     /// # Errors
     /// If the system has no randomness.
@@ -271,7 +271,8 @@ impl Signing {
         Self::from_pem(&files::read_secret(&directory.join(SIGNING_FILE))?, authority)
     }
 
-    /// Reads certificate and key. They must belong together, and to this authority.
+    /// Reads the intermediate's certificate and key. They must belong together, and to this
+    /// authority.
     fn from_pem(pem: &str, authority: &CertificateDer<'_>) -> Result<Self, AuthorityError> {
         let wrong = |reason: &str| AuthorityError::Certificate(format!("{SIGNING_FILE}: {reason}"));
         let certificate = certificate_of(pem)?;
@@ -295,10 +296,10 @@ impl Signing {
     }
 }
 
-/// Where the key begins in the intermediate's file, after the certificate.
+/// The line with which the key begins in the intermediate's file, after the certificate.
 const KEY_HEADER: &str = "-----BEGIN PRIVATE KEY";
 
-/// A certificate that signs others, over at most `depth` further ones.
+/// The parameters of a certificate that signs others, over at most `depth` further authorities.
 fn authority_params(
     name: &str,
     depth: u8,
@@ -333,7 +334,7 @@ fn distinguished_name(common_name: &str) -> DistinguishedName {
     name
 }
 
-/// RFC 5280 section 4.1.2.2: positive, at most 20 bytes, never twice.
+/// A serial number as RFC 5280 section 4.1.2.2 wants it: positive, at most 20 bytes, never twice.
 fn random_serial_number() -> Result<SerialNumber, AuthorityError> {
     let mut bytes = [0; 16];
     SystemRandom::new()

@@ -5,18 +5,19 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Ports below are for services of the system.
+/// The lowest port that is dialed. Ports below it are for services of the system.
 pub const FIRST_PORT: u16 = 1024;
-/// The exception: gateways and relays may use it, because most sites let it out.
+/// The only port below [`FIRST_PORT`] that gateways and relays may have, because most sites let it
+/// out.
 pub const HTTPS: u16 = 443;
 
 /// Why an address isn't dialed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotAnAgent {
-    /// The address is no unicast address of another node.
+    /// The address is no unicast address of another machine.
     #[error("{0} is no address of another node")]
     OwnNode(SocketAddr),
-    /// No service of the grid has such a port.
+    /// The port is one of the system's; no service of the grid has it.
     #[error("{0} has a port of the system's services")]
     SystemPort(SocketAddr),
 }
@@ -24,7 +25,7 @@ pub enum NotAnAgent {
 /// Checks that an agent can have this address.
 ///
 /// # Errors
-/// [`NotAnAgent`].
+/// [`NotAnAgent`] if it can't.
 pub fn check(address: SocketAddr) -> Result<(), NotAnAgent> {
     if address.port() < FIRST_PORT {
         return Err(NotAnAgent::SystemPort(address));
@@ -35,7 +36,7 @@ pub fn check(address: SocketAddr) -> Result<(), NotAnAgent> {
 /// Checks that a gateway's outside port or a relay can have this address.
 ///
 /// # Errors
-/// [`NotAnAgent`].
+/// [`NotAnAgent`] if neither can.
 pub fn check_service(address: SocketAddr) -> Result<(), NotAnAgent> {
     if address.port() == HTTPS { elsewhere(address) } else { check(address) }
 }
@@ -49,7 +50,7 @@ pub fn is_private(ip: IpAddr) -> bool {
     }
 }
 
-/// Whether an address may be another machine's.
+/// Checks that an address may be another machine's.
 fn elsewhere(address: SocketAddr) -> Result<(), NotAnAgent> {
     let ip = address.ip().to_canonical();
     let link_local = match ip {

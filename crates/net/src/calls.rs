@@ -18,9 +18,9 @@ use crate::{Identity, Role, audit};
 /// The service that is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum At {
-    /// The grid's central service.
+    /// The broker, the grid's central service.
     Broker,
-    /// A site's front-end.
+    /// A gateway, at its port inside the site.
     Gateway,
     /// A node's agent, at its port.
     Agent,
@@ -28,27 +28,27 @@ pub enum At {
     AgentSocket,
 }
 
-/// Who calls.
+/// The party that calls, by what it shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Caller {
     /// A peer without a certificate.
     Anonymous,
-    /// A certificate of this role.
+    /// A peer with a certificate of this role.
     Member(Role),
     /// A process of this machine, which has no certificate. The agent checks its user.
     Process,
 }
 
-/// One line of the table.
+/// A line of the table of calls.
 #[derive(Debug)]
 pub struct Rule {
     /// The service that is called.
     pub at: At,
     /// Service and method, as in the path of a request.
     pub method: &'static str,
-    /// Those who may call.
+    /// The callers that may make the call.
     pub callers: &'static [Caller],
-    /// For what, in words.
+    /// What they may make the call for, in words.
     pub scope: &'static str,
 }
 
@@ -66,7 +66,7 @@ const fn rule(at: At, method: &'static str, callers: &'static [Caller], scope: &
     Rule { at, method, callers, scope }
 }
 
-/// The table: who may do what.
+/// The table of calls: who may do what.
 pub const RULES: &[Rule] = &[
     rule(Broker, "Enrolment/Join", &[Anonymous], "one certificate for one join token"),
     rule(
@@ -159,16 +159,16 @@ pub const RULES: &[Rule] = &[
     ),
 ];
 
-/// Calls at the broker whose service records refusals itself, with whom they are about.
+/// Calls at the broker whose service records refusals itself, and whom they are about.
 const RECORDED: &[&str] = &["Enrolment/Join", "Enrolment/Renew", "Administration/Revoke"];
 
 const PACKAGE: &str = "/isthmus.v1.";
 
-/// Whether a call is in the table. `peer` is the identity of the connection's other end,
-/// if it has one; `None` for a Unix socket.
+/// Checks a call by the table. `peer` is the identity of the connection's other end, if it has
+/// shown a certificate; `None` for a Unix socket.
 ///
 /// # Errors
-/// The refusal, with those who may call.
+/// The refusal, with those who may make the call.
 fn check(at: At, path: &str, peer: Option<Option<&Identity>>) -> Result<(), Status> {
     let method = path.strip_prefix(PACKAGE).unwrap_or(path);
     let Some(rule) = RULES.iter().find(|rule| rule.at == at && rule.method == method) else {
@@ -201,7 +201,7 @@ fn check(at: At, path: &str, peer: Option<Option<&Identity>>) -> Result<(), Stat
     Err(Status::permission_denied(reason))
 }
 
-/// "gateways and administrators".
+/// The callers of a rule in words, such as "gateways and administrators".
 fn callers(rule: &Rule) -> String {
     let names = rule.callers.iter().map(|caller| match caller {
         Anonymous => "peers without a certificate",

@@ -7,17 +7,17 @@ pub fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// The same in milliseconds, the control plane's unit.
+/// The time since 1970 in milliseconds, the control plane's unit; zero if the clock is before that.
 pub fn unix_ms() -> u64 {
     millis(since_1970())
 }
 
-/// The seconds from 1970 to a time; zero for one before.
+/// The seconds from 1970 to a time; zero for an earlier time.
 pub fn unix_seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// A duration in whole seconds, as the control plane tells limits and intervals.
+/// A duration in whole seconds, in which the control plane has limits and intervals.
 pub fn seconds(duration: Duration) -> u32 {
     u32::try_from(duration.as_secs()).unwrap_or(u32::MAX)
 }

@@ -20,24 +20,25 @@ use tracing::Instrument as _;
 use crate::mac::random;
 use crate::rendezvous::{Order, OrderWay};
 
-/// Name of the metadata.
+/// Name of the metadata that names a call's connection.
 const KEY: &str = "isthmus-connection";
 
 tokio::task_local! {
     static CURRENT: Connection;
 }
 
-/// The first 12 bytes of all ids of one connection; 24 hexadecimal digits.
+/// A connection, by the first 12 bytes of all ids that belong to it; as text, 24 hexadecimal
+/// digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connection([u8; 12]);
 
 impl Connection {
-    /// A new connection.
+    /// A new connection with a random name.
     pub fn random() -> Self {
         Self(random())
     }
 
-    /// The connection for which the broker orders a node to dial.
+    /// The connection for which a broker's request has a node dial.
     pub fn of_dial(request: &proto::DialRequest) -> Option<Self> {
         use proto::dial_request::Way;
         match request.way.as_ref()? {
@@ -52,7 +53,7 @@ impl Connection {
         }
     }
 
-    /// The same, of an order that was read.
+    /// The connection for which an order, as it was read, has a node dial.
     pub fn of_order(order: &Order) -> Option<Self> {
         match &order.way {
             OrderWay::Stop(stop) | OrderWay::SiteTrunk(stop) => Self::of_ticket(&stop.ticket),
@@ -70,7 +71,7 @@ impl Connection {
         Some(ConnectionId::try_from(id).ok()?.into())
     }
 
-    /// The connection that a caller names, if it does.
+    /// The connection that a caller names in its headers; `None` if it names none.
     pub(crate) fn of_headers(headers: &HeaderMap) -> Option<Self> {
         headers.get(KEY)?.to_str().ok()?.parse().ok()
     }
@@ -83,7 +84,7 @@ impl Connection {
     }
 }
 
-/// Runs a future for the connection that its caller names, if it does.
+/// Runs a future for the connection that its caller names, or for none.
 pub async fn scope_of<F: Future>(connection: Option<Connection>, future: F) -> F::Output {
     match connection {
         Some(connection) => connection.scope(future).await,
@@ -91,7 +92,7 @@ pub async fn scope_of<F: Future>(connection: Option<Connection>, future: F) -> F
     }
 }
 
-/// A call that names the current connection, if there is one.
+/// A request that names the current connection, if there is one.
 pub fn request<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     if let Ok(connection) = CURRENT.try_with(|current| *current)
@@ -102,8 +103,8 @@ pub fn request<T>(message: T) -> Request<T> {
     request
 }
 
-/// A new id: the 12 bytes of the current connection, if there is one, then random
-/// bytes.
+/// A new id. It begins with the 12 bytes of the current connection, if there is one; the rest is
+/// random.
 pub(crate) fn new_id() -> [u8; 16] {
     let mut id: [u8; 16] = random();
     let _ = CURRENT.try_with(|current| id[..12].copy_from_slice(&current.0));

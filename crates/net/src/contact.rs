@@ -65,7 +65,7 @@ pub fn plan_from_wire(plan: &proto::Plan) -> Plan {
     }
 }
 
-/// One end as it was received.
+/// The facts of an end as they were received.
 pub(crate) fn end_from_wire(end: &proto::End) -> EndFacts {
     let seen = end.seen.clone().unwrap_or_default();
     EndFacts {
@@ -92,18 +92,18 @@ pub(crate) fn end_from_wire(end: &proto::End) -> EndFacts {
     }
 }
 
-/// The port of `HOST:PORT`, of the first of several.
+/// The port of `HOST:PORT`; of several addresses, that of the first.
 fn port(address: &str) -> Option<u16> {
     address.split(", ").next()?.rsplit_once(':')?.1.parse().ok()
 }
 
-/// Plans by the facts about both ends.
+/// The plan that follows from the facts about both ends.
 pub fn plan_from_facts(initiator: &proto::End, facts: &proto::Facts) -> proto::Plan {
     let (from, to, pair) = known(initiator, facts);
     plan_to_wire(&isthmus_plan::plan(&from, &to, &pair))
 }
 
-/// The facts that decisions use: of the initiator, the acceptor, and both together.
+/// The facts that decisions use: those of the initiator, of the acceptor, and of both together.
 pub fn known(initiator: &proto::End, facts: &proto::Facts) -> (EndFacts, EndFacts, PairFacts) {
     let acceptor = facts.acceptor.clone().unwrap_or_default();
     let dials: Vec<Dial> = facts.forbidden().filter_map(dial_from_wire).collect();
@@ -134,8 +134,7 @@ fn path(round_trip_us: u64, loss_ppm: Option<u32>) -> Path {
     Path { rtt: Some(Duration::from_micros(round_trip_us)).filter(|rtt| !rtt.is_zero()), loss_ppm }
 }
 
-/// Round trips over detours, by both nodes' measurements of relays and of each
-/// other's gateway.
+/// Round trips over detours, as both nodes have measured relays and each other's gateway.
 fn round_trips(initiator: &proto::End, acceptor: &proto::End) -> RoundTrips {
     let gateways =
         |end: &proto::End| end.seen.iter().flat_map(|seen| seen.gateways.clone()).collect::<Vec<_>>();

@@ -33,8 +33,8 @@ use crate::files;
 
 /// How often the file is written.
 pub const INTERVAL: Duration = Duration::from_secs(15);
-/// Bounds of the histogram, in seconds: a connection within a site takes less
-/// than a millisecond, a plan that fails up to half a minute.
+/// Bounds of the histogram, in seconds. A connection within a site takes less than a millisecond; a
+/// plan that fails takes up to half a minute.
 const SECONDS: [f64; 10] = [0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 
 static COUNTERS: OnceLock<Counters> = OnceLock::new();
@@ -99,13 +99,13 @@ fn in_registry<M: Collector + Clone + 'static>(
 /// Begins to count, for the rest of the process's life.
 ///
 /// # Errors
-/// If two names are the same, which is a mistake in this file.
+/// If two metrics have the same name, which is a mistake in this file.
 pub fn start() -> Result<(), prometheus::Error> {
     let _ = COUNTERS.set(Counters::new()?);
     Ok(())
 }
 
-/// Whether the service counts.
+/// Whether this process counts.
 pub fn are_started() -> bool {
     COUNTERS.get().is_some()
 }
@@ -115,8 +115,8 @@ pub fn text() -> String {
     COUNTERS.get().and_then(|counters| counters.text().ok()).unwrap_or_default()
 }
 
-/// Writes `SERVICE-NAME.prom` into a directory now and every [`INTERVAL`], each
-/// time in place of the former one, for as long as it is polled.
+/// Writes `SERVICE-NAME.prom` into a directory now and every [`INTERVAL`], for as long as the
+/// future is polled. Each file takes the place of the former one.
 pub async fn keep_written(directory: PathBuf, service: &str, name: &str) {
     let path = directory.join(format!("isthmus-{service}-{name}.prom"));
     let mut ticks = tokio::time::interval(INTERVAL);
@@ -135,22 +135,22 @@ fn write(path: &Path) -> Result<(), files::FileError> {
     files::write(path, text().as_bytes(), 0o644)
 }
 
-/// A step of a plan was tried: `ok`, `failed`, `refused` by the acceptor, or
-/// `given-up` by the program.
+/// Counts a step of a plan that was tried: `ok`, `failed`, `refused` by the acceptor, or `given-up`
+/// by the program.
 pub fn attempt(way: &str, outcome: &str) {
     if let Some(counters) = COUNTERS.get() {
         counters.attempts.with_label_values(&[way, outcome]).inc();
     }
 }
 
-/// A connection was set up within this time, failed steps included.
+/// Counts a connection that was set up within this time, failed steps included.
 pub fn set_up(way: &str, took: Duration) {
     if let Some(counters) = COUNTERS.get() {
         counters.setup.with_label_values(&[way]).observe(took.as_secs_f64());
     }
 }
 
-/// The byte counters of one way.
+/// The byte counters of a way.
 #[derive(Debug, Clone)]
 pub struct Carried {
     sent: IntCounter,
@@ -158,7 +158,7 @@ pub struct Carried {
 }
 
 impl Carried {
-    /// The counters of a way; none before [`start`].
+    /// The counters of a way; `None` before [`start`].
     pub fn by(way: &str) -> Option<Self> {
         let bytes = &COUNTERS.get()?.bytes;
         Some(Self {
@@ -187,7 +187,7 @@ pub fn spliced(connections: u64, running: u64, bytes: u64) {
     }
 }
 
-/// A connection was refused.
+/// Counts a connection that was refused.
 pub fn refused(reason: &str) {
     if let Some(counters) = COUNTERS.get() {
         counters.refused.with_label_values(&[reason]).inc();

@@ -47,33 +47,33 @@ const CERTIFICATE_FILE: &str = "identity.pem";
 const KEY_FILE: &str = "key.pem";
 const SUMMARY_FILE: &str = "identity.toml";
 
-/// An error of credentials.
+/// Why credentials can't be used or made.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
-    /// There are none yet.
+    /// The state directory has no credentials yet.
     #[error("{directory} holds no identity: run `isthmus join --state {directory}` with a join token first")]
     Missing {
-        /// The state directory.
+        /// The path of the state directory.
         directory: String,
     },
     /// A file couldn't be used.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The certificate isn't one of a grid.
+    /// The certificate isn't a grid's.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// A certificate, a key or a setting is invalid.
     #[error("{what}: {reason}")]
     Invalid {
-        /// Which one.
+        /// The certificate, key or setting that is invalid.
         what: &'static str,
-        /// Why.
+        /// Why it is invalid.
         reason: String,
     },
     /// The certificate has expired.
     #[error("the certificate of {identity} expired; join again with a new token")]
     Expired {
-        /// Its identity.
+        /// The identity in the certificate.
         identity: String,
     },
 }
@@ -82,7 +82,7 @@ pub(crate) fn invalid(what: &'static str) -> impl Fn(&dyn fmt::Display) -> Crede
     move |reason| CredentialsError::Invalid { what, reason: reason.to_string() }
 }
 
-/// The certificate of the authority that a party trusts.
+/// The certificate of the authority that the party with these credentials trusts.
 pub(crate) fn authority_of(credentials: &Credentials) -> Result<CertificateDer<'static>, CredentialsError> {
     CertificateDer::from_pem_slice(credentials.authority_pem().as_bytes())
         .map_err(|error| invalid("the authority's certificate")(&error))
@@ -113,7 +113,7 @@ impl SigningRequest {
         Ok(Self { der: request.der().to_vec(), key })
     }
 
-    /// The public key.
+    /// The public key of the request.
     pub fn public_key(&self) -> &impl rcgen::PublicKeyData {
         &self.key
     }
@@ -148,16 +148,16 @@ struct Summary {
     name: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     owner: String,
-    /// Where to attach, `HOST:PORT`.
+    /// The address to attach to, `HOST:PORT`.
     upstream: String,
 }
 
 impl Credentials {
-    /// Credentials of a key, the certificate made for it, the authority's certificate
-    /// and the address to attach to.
+    /// Credentials of a key, the certificate made for it, the authority's certificate and the
+    /// address to attach to.
     ///
     /// # Errors
-    /// If they don't belong together.
+    /// If key, certificate and authority don't belong together.
     pub fn new(
         request: &SigningRequest,
         certificate_pem: &str,
@@ -170,8 +170,8 @@ impl Credentials {
     /// Reads the credentials of a state directory.
     ///
     /// # Errors
-    /// If there are none, the key is readable by others, or they don't belong
-    /// together.
+    /// If the directory has no credentials, the key is readable by others, or the parts don't
+    /// belong together.
     pub fn load(directory: &Path) -> Result<Self, CredentialsError> {
         if !directory.join(CERTIFICATE_FILE).exists() {
             return Err(CredentialsError::Missing { directory: directory.display().to_string() });
@@ -186,7 +186,7 @@ impl Credentials {
         )
     }
 
-    /// Writes the credentials into a state directory; makes it if necessary.
+    /// Writes the credentials into a state directory, which is made if necessary.
     ///
     /// # Errors
     /// If a file can't be written.
@@ -230,11 +230,11 @@ impl Credentials {
         })))
     }
 
-    /// Replaces the certificate in use by a new one of the same identity. Every
-    /// further handshake uses it.
+    /// Replaces the certificate in use by a new certificate of the same identity. Every further
+    /// handshake uses the new one.
     ///
     /// # Errors
-    /// If it is of another identity or doesn't belong to the key.
+    /// If the new certificate is of another identity, or doesn't belong to the key.
     pub fn renew(&self, request: &SigningRequest, certificate_pem: &str) -> Result<(), CredentialsError> {
         let (identity, material) = Material::from_pem(certificate_pem, &request.key.serialize_pem())?;
         if identity != self.0.identity {
@@ -260,7 +260,7 @@ impl Credentials {
         &self.0.peers
     }
 
-    /// Whether this process's service is attached.
+    /// The attachment of this process's service.
     pub fn attachment(&self) -> &Attachment {
         &self.0.attachment
     }
@@ -279,12 +279,12 @@ impl Credentials {
         reason.to_owned()
     }
 
-    /// Whether they are of the grid with this authority.
+    /// Whether the credentials are of the grid with this authority.
     pub fn are_of(&self, authority: &CertificateDer<'_>) -> bool {
         authority_of(self).is_ok_and(|own| own == *authority)
     }
 
-    /// The same ones with another address to attach to.
+    /// These credentials with another address to attach to.
     ///
     /// # Errors
     /// As [`Credentials::load`].
@@ -313,7 +313,7 @@ impl Credentials {
     /// Checks that the certificate is still valid.
     ///
     /// # Errors
-    /// If it expired.
+    /// If the certificate has expired.
     pub fn check(&self, now: SystemTime) -> Result<(), CredentialsError> {
         if now < self.0.current.material().not_after {
             Ok(())

@@ -11,7 +11,7 @@ pub struct Deadline {
     at: Instant,
 }
 
-/// The work was not done by its deadline; with the time that it had.
+/// The work was not done by its deadline. Has the time that the work had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no answer within {0:?}")]
 pub struct Late(pub Duration);
@@ -22,8 +22,8 @@ impl Deadline {
         Self { limit, at: Instant::now() + limit }
     }
 
-    /// The deadline of a part that begins now: it ends within `limit`, and no
-    /// later than the whole.
+    /// The deadline of a part that begins now. The part ends within `limit`, and no later than the
+    /// whole work.
     #[must_use]
     pub fn part(self, limit: Duration) -> Self {
         let part = Self::within(limit);
@@ -48,7 +48,7 @@ impl Deadline {
     /// Does the work; cancels it at the deadline.
     ///
     /// # Errors
-    /// [`Late`].
+    /// [`Late`] if it wasn't done by then.
     pub async fn bound<T>(self, work: impl Future<Output = T>) -> Result<T, Late> {
         timeout_at(self.at, work).await.map_err(|_| Late(self.limit))
     }

@@ -24,20 +24,20 @@ pub use traverse::TraverseSocket;
 /// How a socket is set up before it connects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SocketOptions {
-    /// `SO_SNDBUF` in bytes, 0 for the kernel's default.
+    /// `SO_SNDBUF` in bytes; 0 is the kernel's default.
     pub send_buffer: u32,
-    /// `SO_RCVBUF` in bytes, 0 for the kernel's default.
+    /// `SO_RCVBUF` in bytes; 0 is the kernel's default.
     pub receive_buffer: u32,
-    /// The address of this machine that a connect leaves from, if not as the routing table
-    /// has it. Dials that need ports of their own don't heed it.
+    /// The address of this machine that a connect leaves from; `None` lets the routing table
+    /// choose. Dials that need ports of their own don't heed it.
     pub source: Option<Ipv4Addr>,
-    /// The longest segment in both directions, in bytes (`TCP_MAXSEG`), if not the kernel's
-    /// choice.
+    /// The longest segment in both directions, in bytes (`TCP_MAXSEG`); `None` lets the kernel
+    /// choose.
     pub segment: Option<u16>,
 }
 
 impl SocketOptions {
-    /// Sets the buffer sizes on a connected socket. That no longer widens its TCP
+    /// Sets the buffer sizes on a connected socket. At that point they no longer widen its TCP
     /// window.
     pub fn apply_late(self, stream: &TcpStream) {
         // The connection is worth more than the size of its buffers.
@@ -69,9 +69,9 @@ pub enum DialError {
     /// The name has no address.
     #[error("cannot resolve {address}: {source}")]
     Resolve {
-        /// The name, with its port.
+        /// The name that has no address, with its port.
         address: String,
-        /// The resolver's error.
+        /// The error of the resolver.
         source: io::Error,
     },
     /// The connection was refused or failed.
@@ -79,37 +79,37 @@ pub enum DialError {
     Connect {
         /// The source address that the kernel would choose.
         from: String,
-        /// The destination.
+        /// The address that was dialed.
         to: SocketAddr,
-        /// The kernel's error.
+        /// The error of the kernel.
         source: io::Error,
     },
     /// No socket could be made.
     #[error("cannot make a socket: {}", exhausted::text(.source))]
     Socket {
-        /// The kernel's error.
+        /// The error of the kernel.
         source: io::Error,
     },
     /// The answer is not that of a relay.
     #[error("{from} does not report how this node is seen: {reason}")]
     Reflection {
-        /// The relay.
+        /// The address of the supposed relay.
         from: String,
         /// What is wrong with the answer.
         reason: String,
     },
-    /// Nothing came back.
+    /// Nothing came back in time.
     #[error("no answer from {to} within {waited:?}; is a firewall dropping it?")]
     TimedOut {
-        /// The destination.
+        /// The address that was dialed.
         to: String,
-        /// The deadline.
+        /// How long the dial has waited.
         waited: Duration,
     },
 }
 
-/// `direct`: connects, and sets `TCP_NODELAY`, because preambles and handshakes are
-/// small messages. The program sets its own choice afterwards.
+/// `direct`: connects, and sets `TCP_NODELAY`, because preambles and handshakes are small messages.
+/// The program makes its own choice afterwards.
 ///
 /// # Errors
 /// [`DialError`], at the latest after `deadline`.
@@ -131,7 +131,7 @@ pub async fn direct(
 /// Opens a connection, without a deadline.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub(crate) async fn connect(to: SocketAddr, options: SocketOptions) -> io::Result<TcpStream> {
     let socket = match to {
         SocketAddr::V4(_) => TcpSocket::new_v4(),
@@ -146,9 +146,8 @@ pub(crate) async fn connect(to: SocketAddr, options: SocketOptions) -> io::Resul
     Ok(stream)
 }
 
-/// Connects and sends `first`: a ticket to a relay (`relay`), or the id of a
-/// rendezvous to the initiator (`reverse`). A relay adds no bytes of its own to the
-/// stream.
+/// Connects and sends `first`: a ticket to a relay (`relay`), or the id of a rendezvous to the
+/// initiator (`reverse`). The relay adds no bytes of its own to the stream.
 ///
 /// # Errors
 /// As [`direct`].
@@ -170,14 +169,14 @@ pub async fn introduced(
 /// Resolves `host:port`.
 ///
 /// # Errors
-/// [`DialError::Resolve`].
+/// [`DialError::Resolve`] if it has no address.
 pub async fn resolve(address: &str) -> Result<SocketAddr, DialError> {
     let failed = |source| DialError::Resolve { address: address.to_owned(), source };
     let mut addresses = lookup_host(address).await.map_err(failed)?;
     addresses.next().ok_or_else(|| failed(io::Error::other("it has no address")))
 }
 
-/// Both ends' addresses of a connection, for messages.
+/// The addresses of both ends of a connection, for messages.
 pub fn ends(socket: &impl AsFd) -> String {
     let socket = SockRef::from(socket);
     let text = |address: io::Result<SockAddr>| {
@@ -187,7 +186,7 @@ pub fn ends(socket: &impl AsFd) -> String {
     format!("{} to {}", text(socket.local_addr()), text(socket.peer_addr()))
 }
 
-/// The source address that the kernel would choose; for messages.
+/// The source address that the kernel would choose for a connection; for messages.
 fn source_towards(to: SocketAddr) -> String {
     // Connecting a datagram socket sends nothing.
     let source = std::net::UdpSocket::bind("0.0.0.0:0").and_then(|socket| {

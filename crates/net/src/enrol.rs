@@ -15,13 +15,13 @@ use crate::identity::Role;
 use crate::token::{BearerToken, TokenError};
 use crate::{Credentials, Identity};
 
-/// How long the broker may take: a gateway in between may have to wait for it.
+/// How long the broker may take to answer. A gateway in between may have to wait for the broker.
 const CALL_DEADLINE: Duration = Duration::from_secs(30);
 
-/// How often a join is tried whose connection breaks: a service that is full closes
-/// connections of strangers, and who joins is one.
+/// How many times a join is tried whose connection breaks. A service that is full closes
+/// connections of strangers, such as a party that joins.
 const TRIES: u32 = 5;
-/// Pause before the second try; twice as long before each further one.
+/// Pause before the second try. It doubles before each further try.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// Waits for an answer of the enrolment service.
@@ -34,25 +34,25 @@ pub(crate) async fn answer<T>(
     Ok(timeout(CALL_DEADLINE, call).await.map_err(late)??.into_inner())
 }
 
-/// Why joining failed.
+/// Why a party could not join the grid.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     /// The token is invalid, or for another name.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// An agent attaches to the gateway of its site, and enrols there.
+    /// An agent was given no gateway. It attaches to the gateway of its site, and enrols there.
     #[error("an agent joins through the gateway of its site: give its address with --via HOST")]
     NoGateway,
     /// The service to enrol at can't be reached.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// That service refused.
+    /// The service to enrol at refused, for this reason.
     #[error("the grid refused: {0}")]
     Refused(String),
-    /// The same, as a member of another owner has the name.
+    /// The service to enrol at refused, because a member of another owner has the name.
     #[error("the grid refused: {0}")]
     NameTaken(String),
-    /// The connection broke before the answer, in each try.
+    /// The connection broke before the answer, in each try. Has the service's name, and the reason.
     #[error("the connection to {0} broke before its answer: {1}; try again")]
     Broken(String, String),
     /// The answer doesn't match the request.
@@ -63,17 +63,18 @@ pub enum JoinError {
     Credentials(#[from] CredentialsError),
 }
 
-/// Exchanges a token for credentials. `name` is the name of the node, relay or
-/// gateway, if the token leaves the choice. `via` is the gateway to enrol at and
-/// attach to, which agents need; others enrol at the broker that the token names.
+/// Exchanges a token for credentials. `name` is the name of the node, relay or gateway, if the
+/// token leaves the choice. `via` is the gateway to enrol at and attach to, which agents need.
+/// Other parties enrol at the broker that the token names.
 ///
 /// # Errors
-/// [`JoinError`]. The token is used up only if a certificate was made.
+/// [`JoinError`] says why. The token is used up only if a certificate was made.
 pub async fn join(token: &str, name: Option<Label>, via: Option<&str>) -> Result<Credentials, JoinError> {
     join_as(token, name, via, false).await
 }
 
-/// The same; `gateway`: with a site's token, as a gateway of the site.
+/// Exchanges a token for credentials, as [`join`] does. With `gateway`, a site's token makes the
+/// party a gateway of the site.
 ///
 /// # Errors
 /// As [`join`].
@@ -108,8 +109,8 @@ pub async fn join_as(
     }
 }
 
-/// Sends the request, again if the connection breaks. The broker answers the same request
-/// twice.
+/// Sends the request to join, and sends it again if the connection breaks. The broker answers the
+/// same request twice.
 async fn send(
     address: &str,
     server_name: &str,

@@ -4,8 +4,8 @@
 use isthmus_plan::{Dial, Encryption, Filtering, Inbound, Mapping, Reachability, Route, Unsolicited, WayOut};
 use isthmus_wire::proto;
 
-/// Makes two functions from one table of variants, which have the same names on
-/// both sides. With `none`, a value that only the protocol has becomes none.
+/// Makes two functions from a table of variants, which have the same names on both sides. With
+/// `none`, a value that only the protocol has becomes `None`.
 macro_rules! table {
     ($to:ident, $from:ident: $name:ident { $($variant:ident),+ }) => {
         #[doc = concat!("[`", stringify!($name), "`] as it is sent.")]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit};
 
-/// After a failure, time without a further one that ends a spell of them.
+/// How long there must be no further failure for a spell of failures to end.
 const CALM: Duration = Duration::from_secs(10);
 
 /// A resource that has run out. As text it follows the name of the node or process.
@@ -15,12 +15,12 @@ const CALM: Duration = Duration::from_secs(10);
 pub enum Exhausted {
     /// Descriptors of this process.
     Descriptors {
-        /// How many it may have.
+        /// How many descriptors the process may have.
         limit: u64,
     },
     /// Descriptors of the whole machine.
     Files,
-    /// Memory.
+    /// Memory of the machine or of the kernel.
     Memory,
     /// Space in a file system.
     Disk,
@@ -29,7 +29,7 @@ pub enum Exhausted {
 }
 
 impl Exhausted {
-    /// The resource whose lack an error stands for, if it is one.
+    /// The resource whose lack an error stands for; `None` for any other error.
     pub fn of(error: &io::Error) -> Option<Self> {
         match Errno::from_raw(error.raw_os_error()?) {
             Errno::EMFILE => {
@@ -62,7 +62,7 @@ impl fmt::Display for Exhausted {
     }
 }
 
-/// An error for a message; one for lack of a resource has the resource's name.
+/// The text of an error, for messages. An error for lack of a resource has the resource's name.
 pub fn text(error: &io::Error) -> String {
     match Exhausted::of(error) {
         Some(exhausted) => format!("this process {exhausted}"),
@@ -73,12 +73,12 @@ pub fn text(error: &io::Error) -> String {
 /// Failures that follow one another, of which only the first is told.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Spell {
-    /// The first and the last one.
+    /// When the first and the last failure of the spell were.
     failed: Option<(Instant, Instant)>,
 }
 
 impl Spell {
-    /// Another failure; returns for how long the spell has lasted, zero if it begins.
+    /// Notes a failure. Returns for how long the spell has lasted; zero if it begins.
     pub fn failed(&mut self, now: Instant) -> Duration {
         let first = match self.failed {
             Some((first, last)) if now.saturating_duration_since(last) < CALM => first,

@@ -5,19 +5,19 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// The lines of each kind.
+/// Counts lines by their kind, so that only a few of each kind are written.
 #[derive(Debug)]
 pub struct FewLines<K> {
     most: u32,
     window: Duration,
-    /// Kinds that are counted apart.
+    /// Most kinds that are counted apart.
     capacity: usize,
     kinds: HashMap<K, Window>,
-    /// Of all further kinds together.
+    /// The window of all further kinds together.
     others: Option<Window>,
 }
 
-/// The start of a kind's window, the lines since, and those that were not written.
+/// When a kind's window began, how many lines came since, and how many of them were not written.
 #[derive(Debug, Clone, Copy)]
 struct Window {
     since: Instant,
@@ -26,13 +26,13 @@ struct Window {
 }
 
 impl<K: Eq + Hash> FewLines<K> {
-    /// `most` lines of one kind within `window`, for at most `capacity` kinds.
+    /// Lets `most` lines of a kind pass within `window`, and counts at most `capacity` kinds apart.
     pub fn new(most: u32, window: Duration, capacity: usize) -> Self {
         Self { most, window, capacity, kinds: HashMap::new(), others: None }
     }
 
-    /// Whether a line of this kind is written, and how many were not since the last one that
-    /// was. All further kinds share one count if there are many.
+    /// Whether a line of this kind is to be written, and how many lines were left out since the
+    /// last written line. If there are many kinds, further kinds share a count.
     pub fn pass(&mut self, kind: K, now: Instant) -> (bool, u64) {
         let (most, length) = (self.most, self.window);
         let ended = |window: &Window| now.saturating_duration_since(window.since) >= length;

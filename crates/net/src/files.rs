@@ -13,15 +13,15 @@ use crate::{mac, private};
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}: {source}", path.display())]
 pub struct FileError {
-    /// "read", "write", "create".
+    /// What was tried: "read", "write" or "create".
     pub action: &'static str,
-    /// Which file.
+    /// The path of the file or directory.
     pub path: PathBuf,
     /// The operating system's error.
     pub source: io::Error,
 }
 
-/// Where a file that belongs to a command may be: beside it, or in ../lib/isthmus.
+/// The places of a file that belongs to a command: beside the command, or in ../lib/isthmus.
 pub fn installed(command: &Path, file: &str) -> Vec<PathBuf> {
     let directory = command.parent();
     let beside = directory.map(|directory| directory.join(file));
@@ -29,11 +29,11 @@ pub fn installed(command: &Path, file: &str) -> Vec<PathBuf> {
     beside.into_iter().chain(library).collect()
 }
 
-/// Makes a directory and its parents. New ones get mode 0700.
+/// Makes a directory and its parents. New directories get mode 0700.
 ///
 /// # Errors
-/// If it can't be made, or is there and another user could put something in it, such as
-/// an `isthmus.toml`.
+/// If it can't be made, or if it exists and another user could put something in it, such as an
+/// `isthmus.toml`.
 pub fn create_directory(path: &Path) -> Result<(), FileError> {
     let failed = |action, source| FileError { action, path: path.to_owned(), source };
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
@@ -41,11 +41,11 @@ pub fn create_directory(path: &Path) -> Result<(), FileError> {
     private::check(path).map_err(|error| failed("keep secrets in", io::Error::other(error.to_string())))
 }
 
-/// Writes a file with these permission bits, or replaces it. A symbolic link at `path`
-/// is replaced, not followed.
+/// Writes a file with these permission bits, or replaces it. A symbolic link at `path` is replaced,
+/// not followed.
 ///
 /// # Errors
-/// If it can't be written.
+/// If the file can't be written.
 pub fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), FileError> {
     // No other user can make a file or link of a random name beforehand.
     let random = u128::from_ne_bytes(mac::random());
@@ -58,8 +58,8 @@ pub fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), FileError> {
     result.map_err(|source| FileError { action: "write", path: path.to_owned(), source })
 }
 
-/// Opens a file for writing, and makes it with these permission bits if it is not there.
-/// Its content stays.
+/// Opens a file for writing; its content stays. A file that doesn't exist is made with these
+/// permission bits.
 pub(crate) fn create(path: &Path, mode: u32) -> Result<File, FileError> {
     let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(mode).open(path);
     opened.map_err(|source| FileError { action: "create", path: path.to_owned(), source })
@@ -81,7 +81,7 @@ fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
 /// Reads a text file.
 ///
 /// # Errors
-/// If it can't be read.
+/// If the file can't be read.
 pub fn read(path: &Path) -> Result<String, FileError> {
     std::fs::read_to_string(path).map_err(|source| FileError {
         action: "read",
@@ -93,7 +93,7 @@ pub fn read(path: &Path) -> Result<String, FileError> {
 /// Reads a text file that holds a secret.
 ///
 /// # Errors
-/// If it can't be read, others than its owner may read it, or it belongs to another user.
+/// If the file can't be read, others than its owner may read it, or it belongs to another user.
 pub fn read_secret(path: &Path) -> Result<String, FileError> {
     let refuse = |source| FileError { action: "read", path: path.to_owned(), source };
     let found = std::fs::metadata(path).map_err(refuse)?;

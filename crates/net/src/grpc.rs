@@ -39,27 +39,28 @@ pub use versions::{check_caller, check_server, with_versions};
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest wait for a TLS handshake.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time between two pings. The first ping after a NAT has restarted finds that out.
+/// Time between two pings. If a NAT has restarted, the first ping after that shows it.
 pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// How long a ping may stay unanswered, unless an end has more patience.
+/// How long a ping may stay unanswered, unless an end asks for more patience.
 pub const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The message of a failed call, on one line, with the causes below it: "transport error"
-/// alone doesn't help. Any party may have written the message, so the characters that a
-/// terminal obeys or hides are escaped.
+/// The message of a failed call, on a single line, with the causes below it: "transport error"
+/// alone doesn't help. Any party may have written the message, so the characters that a terminal
+/// obeys or hides are escaped.
 pub fn reason(status: &Status) -> String {
     text::one_line(&whole(status))
 }
 
-/// The same of an answer that has one line for each of several nodes.
+/// The message of a failed call, on as many lines as it has. An answer about several nodes has a
+/// line for each.
 pub fn reasons(status: &Status) -> String {
     text::lines(&whole(status))
 }
 
 /// What a user reads of a connection that broke below a call.
 pub const BROKE: &str = "the connection broke";
-/// How the libraries begin what they say of broken connections. It names their parts, which
-/// tell a user nothing.
+/// How messages of the libraries about broken connections begin. These messages name parts of the
+/// libraries, which tell a user nothing.
 const OF_LIBRARIES: [&str; 15] = [
     "transport error",
     "h2 protocol error",

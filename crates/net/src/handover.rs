@@ -5,11 +5,11 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd
 
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 
-/// Sends a whole message, with at most one descriptor, over a Unix socket that has
-/// room for it.
+/// Sends a whole message, with at most a single descriptor, over a Unix socket that has room for
+/// it.
 ///
-/// The receiver gets a descriptor of its own. The caller must close its copy, or
-/// the peer never sees the end of the connection.
+/// The receiver gets a descriptor of its own. The caller must close its copy, or the peer never
+/// sees the end of the connection.
 ///
 /// # Errors
 /// As `sendmsg(2)`; `WriteZero` if the message didn't fit.
@@ -22,16 +22,16 @@ pub fn send(stream: &impl AsFd, message: &[u8], socket: Option<BorrowedFd<'_>>) 
     if sent == message.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-/// What [`receive`] has received.
+/// What a call of [`receive`] has received.
 #[derive(Debug)]
 pub enum Received {
-    /// The other end has closed its socket.
+    /// The other end has closed its socket, so nothing more comes.
     End,
-    /// A byte, with a descriptor if it had one.
+    /// A byte, with the descriptor that came with it, if any.
     Byte(Option<OwnedFd>),
 }
 
-/// Receives one byte from a Unix socket, with at most one descriptor.
+/// Receives a single byte from a Unix socket, with at most a single descriptor.
 ///
 /// # Errors
 /// As `recvmsg(2)`.

@@ -23,7 +23,7 @@ use std::str::FromStr;
 use isthmus_wire::{GridName, Label};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-/// What a certificate's holder is in the grid.
+/// The part that a certificate's holder has in the grid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -40,7 +40,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// All roles.
+    /// All roles of the grid.
     pub const ALL: [Self; 5] = [Self::Broker, Self::Gateway, Self::Agent, Self::Relay, Self::Admin];
 
     /// The role's name in certificates and configuration.
@@ -105,19 +105,19 @@ impl FromStr for Owner {
 /// Why an identity is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
-    /// No such role.
+    /// A text is the name of no role.
     #[error("unknown role {0:?}: expected broker, gateway, agent, relay or admin")]
     UnknownRole(String),
-    /// A name that is reserved for services.
+    /// A name is reserved for services.
     #[error("the name {0} is reserved: choose another one")]
     Reserved(Label),
-    /// Not a user name.
+    /// A text is no valid user name.
     #[error("{0:?} is not a user name: use 1 to 64 letters, digits, dots, underscores and hyphens")]
     Owner(String),
-    /// A part is missing, or not allowed for this role.
+    /// A part of the identity is missing, or not allowed for the role.
     #[error("{0}")]
     Parts(String),
-    /// The certificate can't be read, or isn't one of a grid.
+    /// The certificate can't be read, or isn't a grid's.
     #[error("not a certificate of a grid: {0}")]
     Certificate(String),
 }
@@ -187,27 +187,27 @@ impl Identity {
         Ok(Self { role, site, name, owner })
     }
 
-    /// Its role.
+    /// The role of its holder.
     pub fn role(&self) -> Role {
         self.role
     }
 
-    /// The site, of gateways and agents.
+    /// The site, which gateways and agents have.
     pub fn site(&self) -> Option<&Label> {
         self.site.as_ref()
     }
 
-    /// The name, within the site where there is one.
+    /// The name. For gateways and agents it is unique within their site.
     pub fn name(&self) -> &Label {
         &self.name
     }
 
-    /// The user who may start processes there; every agent has one.
+    /// The user who may start processes on the node. Every agent has an owner.
     pub fn owner(&self) -> Option<&Owner> {
         self.owner.as_ref()
     }
 
-    /// The grid name `node.site`, of agents.
+    /// The grid name `node.site`, which agents have.
     pub fn grid_name(&self) -> Option<GridName> {
         match (self.role, &self.site) {
             (Role::Agent, Some(site)) => Some(GridName { node: self.name.clone(), site: site.clone() }),
@@ -215,7 +215,7 @@ impl Identity {
         }
     }
 
-    /// The DNS name in its certificate, which TLS clients check.
+    /// The DNS name in the identity's certificate, which TLS clients check.
     pub fn server_name(&self) -> String {
         match (self.role, &self.site) {
             (Role::Relay, _) => format!("{}.{}", self.name, Role::Relay),
@@ -228,8 +228,8 @@ impl Identity {
         }
     }
 
-    /// The TLS name of the service that it attaches to and enrols at: the gateway of
-    /// its site for an agent, the broker for all others.
+    /// The TLS name of the service that the holder attaches to and enrols at. For an agent it is
+    /// the gateway of its site; for all others it is the broker.
     pub fn upstream_server_name(&self) -> String {
         match (self.role, &self.site) {
             (Role::Agent, Some(site)) => format!("{}.{site}", Role::Gateway),
@@ -237,7 +237,7 @@ impl Identity {
         }
     }
 
-    /// The URI in its certificate, which authorisation reads.
+    /// The URI in the identity's certificate, which authorisation reads.
     pub fn uri(&self) -> String {
         let text = |part: Option<&str>| part.unwrap_or_default().to_owned();
         format!(
@@ -249,10 +249,10 @@ impl Identity {
         )
     }
 
-    /// Reads [`Identity::uri`].
+    /// Reads a URI as [`Identity::uri`] makes it.
     ///
     /// # Errors
-    /// If it is anything else.
+    /// If the text is anything else.
     pub fn from_uri(uri: &str) -> Result<Self, IdentityError> {
         let wrong = || IdentityError::Certificate(format!("its URI name is {uri:?}"));
         let parts = uri.strip_prefix(URI_PREFIX).ok_or_else(wrong)?;
@@ -264,11 +264,10 @@ impl Identity {
         Self::new(role.parse()?, label(site)?, label(name)?, owner)
     }
 
-    /// Reads a certificate in DER, which TLS has verified before. This checks no
-    /// signature.
+    /// Reads a certificate in DER, which TLS has verified before. This checks no signature.
     ///
     /// # Errors
-    /// If it has other names than a certificate of a grid.
+    /// If the certificate has other names than a grid's has.
     pub fn from_certificate(der: &[u8]) -> Result<Self, IdentityError> {
         let wrong = |reason: &str| IdentityError::Certificate(reason.to_owned());
         let (_, certificate) = X509Certificate::from_der(der).map_err(|_| wrong("it can't be parsed"))?;

@@ -17,18 +17,18 @@ const KEEPALIVE: TcpKeepalive =
 /// Has the kernel send signs of life on a connection while it is idle.
 ///
 /// # Errors
-/// If it is no TCP socket.
+/// If the connection has no TCP socket.
 pub fn set(socket: &impl AsFd) -> io::Result<()> {
     SockRef::from(socket).set_tcp_keepalive(&KEEPALIVE)
 }
 
-/// How long a service's connection to another one may wait for the other kernel to
-/// acknowledge what was sent. The other service may be slow, its kernel isn't. Two
-/// retransmissions may be lost on a way of 1 s.
+/// How long a service's connection to another service may wait for the other kernel to acknowledge
+/// what was sent. The other service may be slow, but its kernel isn't. Two retransmissions may be
+/// lost on a way of 1 s.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(8);
 
-/// Has the kernel end a connection whose way is dead, sooner than TCP's own patience would:
-/// a NAT may have forgotten it, and another connection works at once.
+/// Has the kernel end a connection whose way is dead, sooner than TCP's own patience would. A NAT
+/// may have forgotten the connection, and another works at once.
 pub fn bound_silence(socket: &impl AsFd) {
     // Without it pings find that out later.
     let _ = SockRef::from(socket).set_tcp_user_timeout(Some(UNACKNOWLEDGED));

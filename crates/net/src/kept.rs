@@ -9,13 +9,14 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tracing::error;
 
-/// First and longest pause before work that has ended is started again; it doubles.
+/// First and longest pause before work that has ended is started again. The pause doubles each
+/// time.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// Work that has gone on for so long had no fault from its start.
+/// How long work must have gone on for its end not to count as a further failure.
 const STEADY: Duration = Duration::from_secs(60);
 
-/// Does the work; starts it again when it panics or ends, which it should not. Never returns.
-/// `what` names it in the log: "probing".
+/// Does the work, and starts it again when it panics or ends, which it should not. Never returns.
+/// `what` names the work in the log, such as "probing".
 pub async fn keep<F: Future>(what: &str, work: impl Fn() -> F) -> std::convert::Infallible {
     let mut pause = PAUSE.0;
     loop {
@@ -30,7 +31,8 @@ pub async fn keep<F: Future>(what: &str, work: impl Fn() -> F) -> std::convert::
     }
 }
 
-/// Whether work panics. Its state is dropped then, and locks of this workspace stay usable.
+/// Does the work. Returns whether it panicked. Its state is dropped then, and locks of this
+/// workspace stay usable.
 async fn panics(work: impl Future) -> bool {
     let mut work = pin!(work);
     std::future::poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {

@@ -13,12 +13,11 @@ use tracing::warn;
 use crate::exhausted::{self, Exhausted, Spell};
 use crate::unidentified::{Place, Unidentified};
 
-/// Connections that may wait to be accepted; the kernel allows no more than
-/// `net.core.somaxconn`, 4,096 since Linux 5.4. A large job makes all its
-/// connections at once. If the queue is full, the kernel retries after 1 s, then
-/// 2 s, then 4 s.
+/// Most connections that may wait to be accepted. The kernel allows no more than
+/// `net.core.somaxconn`, 4,096 since Linux 5.4. A large job makes all its connections at once. If
+/// the queue is full, the kernel retries after 1 s, then 2 s, then 4 s.
 const BACKLOG: u32 = 4096;
-/// Pause after a failed accept, mostly for "too many open files", which passes.
+/// Pause after a failed accept. The cause is mostly "too many open files", which passes.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// Listens on an address.
@@ -32,9 +31,8 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Raises the limit of descriptors to the hard limit. Each spliced connection takes
-/// two, and up to four more while both ends are slow; each gateway takes one at the
-/// broker.
+/// Raises the limit of descriptors to the hard limit. Each spliced connection takes two
+/// descriptors, and up to four more while both ends are slow. Each gateway takes one at the broker.
 pub fn raise_descriptor_limit() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most));
@@ -43,9 +41,9 @@ pub fn raise_descriptor_limit() {
     }
 }
 
-/// Serves each connection in a task of its own; never returns. It accepts at any time,
-/// so that the listen queue stays free. `serve` drops the place once the peer has
-/// proved its identity. Until then the connection ends if it is evicted.
+/// Serves each connection in a task of its own; never returns. Connections are accepted at any
+/// time, so that the listen queue stays free. `serve` drops the place once the peer has proved its
+/// identity. Until then the connection ends if it is evicted.
 pub async fn serve_each<F>(
     listener: TcpListener,
     unidentified: &Arc<Unidentified>,
@@ -56,7 +54,8 @@ pub async fn serve_each<F>(
     serve_or_tell(listener, unidentified, |_| (), serve).await;
 }
 
-/// The same; `tell` is called when a resource runs out, once for a spell of failures.
+/// Serves each connection as [`serve_each`] does. `tell` is called when a resource runs out, once
+/// for a spell of failures.
 pub async fn serve_or_tell<F>(
     listener: TcpListener,
     unidentified: &Arc<Unidentified>,
@@ -87,7 +86,7 @@ pub async fn serve_or_tell<F>(
 /// The first byte of a connection; it stays unread.
 ///
 /// # Errors
-/// If there is none within `deadline`.
+/// If no byte comes within `deadline`.
 pub async fn first_byte(tcp: &TcpStream, deadline: Duration) -> io::Result<u8> {
     let mut first = [0];
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("nothing within {deadline:?}"));
@@ -101,7 +100,7 @@ pub async fn first_byte(tcp: &TcpStream, deadline: Duration) -> io::Result<u8> {
 mod tests {
     use super::*;
 
-    /// No connection is accepted meanwhile, and no SYN is sent twice.
+    /// While many connect at once, none of their connections is accepted, and no SYN is sent twice.
     #[tokio::test]
     async fn a_burst_of_connections_finds_room() {
         let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();

@@ -9,24 +9,25 @@ use std::time::{Duration, Instant};
 
 use crate::lock;
 
-/// Lines that wait for the thread at most.
+/// Most lines that wait for the thread that writes them.
 const WAITING: usize = 10_000;
 /// How long the process waits at its end for the lines to be written.
 const END: Duration = Duration::from_secs(1);
-/// Pause before it tries again to ask for that.
+/// Pause before the process tries again, at its end, to have the lines written.
 const PAUSE: Duration = Duration::from_millis(10);
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
 enum Message {
     Line(Vec<u8>),
-    /// All lines before are to be written; whoever waits for that is told by the end of this.
+    /// All lines before this message are to be written. Dropping this tells the party that waits
+    /// for them.
     Written(#[expect(dead_code, reason = "it is dropped")] SyncSender<()>),
 }
 
 struct Log {
     messages_tx: SyncSender<Message>,
-    /// Lines left out, of which the log itself doesn't tell yet.
+    /// How many lines were left out of which the log itself doesn't tell yet.
     missing: Mutex<u64>,
 }
 
@@ -51,7 +52,7 @@ impl Log {
         }
     }
 
-    /// Waits until the lines are written, for as long as `limit`.
+    /// Waits until the lines are written, at most for `limit`.
     fn flush(&self, limit: Duration) {
         let until = Instant::now() + limit;
         let (written_tx, written_rx) = sync_channel(0);
@@ -76,7 +77,7 @@ fn write_all(mut out: impl Write, messages_rx: &Receiver<Message>) {
     }
 }
 
-/// Begins this process's log. The result, when it is dropped, writes the lines that wait.
+/// Begins this process's log. When the result is dropped, the lines that wait are written.
 ///
 /// # Errors
 /// If the thread can't be started.
@@ -97,15 +98,15 @@ impl Drop for Flushed {
     }
 }
 
-/// Writes the lines that wait, for a second at most: before anything that ends this process's
-/// threads.
+/// Writes the lines that wait, for a second at most. To be called before anything that ends this
+/// process's threads.
 pub fn flush() {
     if let Some(log) = LOG.get() {
         log.flush(END);
     }
 }
 
-/// Takes a line of the log at each write, and never waits.
+/// A writer that takes a line of the log at each write, and never waits.
 #[derive(Debug)]
 pub struct Lines;
 

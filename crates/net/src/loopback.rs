@@ -22,31 +22,31 @@ use crate::lock;
 
 /// How long the kernel may take to connect two sockets over loopback.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Source addresses that are tried before a connect fails; each may have a connection
-/// to the same destination already.
+/// How many source addresses are tried before a connect fails. Each may have a connection to the
+/// same destination already.
 const ATTEMPTS: usize = 256;
-/// Connections that may wait to be accepted. Each call accepts for all.
+/// Most connections that may wait to be accepted. Each call accepts for all calls.
 const BACKLOG: i32 = 4096;
 
-/// Buffer sizes in bytes, 0 for the kernel's default.
+/// Buffer sizes of a socket in bytes; 0 is the kernel's default.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Buffers {
-    /// `SO_SNDBUF`.
+    /// The size of the send buffer (`SO_SNDBUF`).
     pub send: u32,
-    /// `SO_RCVBUF`.
+    /// The size of the receive buffer (`SO_RCVBUF`).
     pub receive: u32,
 }
 
-/// The addresses that loopback connections of this agent come from: one port, many
-/// addresses (127.128.0.0/16).
+/// The addresses that loopback connections of this agent come from: a single port, many addresses
+/// (127.128.0.0/16).
 #[derive(Debug, Clone)]
 pub struct Sources(Arc<Port>);
 
 #[derive(Debug)]
 struct Port {
     port: u16,
-    /// Bound to the port at all addresses, by `SO_REUSEPORT`. So the kernel refuses
-    /// the port to the sockets of every other user (socket(7)).
+    /// A socket that is bound to the port at all addresses, with `SO_REUSEPORT`. So the kernel
+    /// refuses the port to the sockets of every other user (socket(7)).
     _holder: Socket,
     next: AtomicU32,
 }
@@ -64,8 +64,8 @@ impl Sources {
         Ok(Self(Arc::new(Port { port, _holder: holder, next: AtomicU32::new(0) })))
     }
 
-    /// Connects over loopback. `expect` gets the address that the connection comes from
-    /// before it is made; `None` from it skips this address.
+    /// Connects over loopback. `expect` gets the address that the connection is to come from,
+    /// before the connection is made. If `expect` returns `None`, the address is skipped.
     ///
     /// If the listener has room, the kernel connects at once, and nothing is waited for.
     ///
@@ -130,8 +130,8 @@ async fn connect(socket: Socket, to: SocketAddr) -> io::Result<std::net::TcpStre
     }
 }
 
-/// Makes pairs of connected loopback sockets by one listener. A filter drops the
-/// segments of other users, so they can't fill the listener's queue.
+/// Makes pairs of connected loopback sockets by a listener. A filter drops the segments of other
+/// users, so that they can't fill the listener's queue.
 #[derive(Debug)]
 pub struct PairMaker {
     sources: Sources,
@@ -141,16 +141,16 @@ pub struct PairMaker {
     waiting: Mutex<Waiting>,
 }
 
-/// Which call waits for the other end of which connection.
+/// The calls that wait for the other end of their connection, by the address it comes from.
 type Waiting = HashMap<SocketAddr, oneshot::Sender<TcpStream>>;
 
 /// Both ends of a connection over loopback.
 #[derive(Debug)]
 pub struct Pair {
-    /// The program's end. Both its addresses are of 127.128.0.0/16, by which a shim
-    /// recognises it.
+    /// The program's end. Both its addresses are of 127.128.0.0/16, by which a shim recognises this
+    /// end.
     pub program: std::net::TcpStream,
-    /// The agent's end.
+    /// The end of the agent.
     pub agent: TcpStream,
 }
 
@@ -170,8 +170,8 @@ impl PairMaker {
         Ok(Self { sources, listener, filtered, address, waiting: Mutex::default() })
     }
 
-    /// Makes a pair. Buffer sizes are set on the program's end before it
-    /// connects, because they decide on window scaling.
+    /// Makes a pair. Buffer sizes are set on the program's end before it connects, because they
+    /// decide about window scaling.
     ///
     /// # Errors
     /// As `connect(2)`, or `TimedOut`.
@@ -212,7 +212,7 @@ impl PairMaker {
         made.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Accepts connections until that fails.
+    /// Accepts connections until accepting fails; returns that error.
     async fn accept_all(&self) -> io::Error {
         loop {
             match self.listener.accept().await {
@@ -232,7 +232,7 @@ impl PairMaker {
         Some(Expected { waiting: &self.waiting, from, agent_rx })
     }
 
-    /// Gives an accepted connection to the call that made it; closes it if none did.
+    /// Gives an accepted connection to the call that made it. Closes the connection if no call did.
     fn give(&self, stream: TcpStream, peer: Option<SocketAddr>) {
         let agent_tx = peer.and_then(|peer| lock(&self.waiting).remove(&peer));
         if let Some(agent_tx) = agent_tx {
@@ -259,8 +259,8 @@ const LOAD_HALF: u16 = 0x28;
 const JUMP_EQUAL: u16 = 0x15;
 const RETURN: u16 = 0x06;
 
-/// A filter (classic BPF) for a TCP socket: segments from this port only. The kernel
-/// applies it from the TCP header on, which begins with the source port.
+/// A filter (classic BPF) for a TCP socket that lets only segments from this port through. The
+/// kernel applies it from the TCP header on, which begins with the source port.
 fn segments_from(port: u16) -> [SockFilter; 4] {
     [
         SockFilter::new(LOAD_HALF, 0, 0, 0),
@@ -270,8 +270,8 @@ fn segments_from(port: u16) -> [SockFilter; 4] {
     ]
 }
 
-/// Drops each segment that arrives at this socket, a connection's first one included.
-/// `false` if the kernel doesn't let this user do so.
+/// Drops each segment that arrives at this socket, also the first of a connection. Returns `false`
+/// if the kernel doesn't let this user do so.
 ///
 /// # Errors
 /// As `setsockopt(2)`.
@@ -279,8 +279,8 @@ pub fn drop_all(socket: &Socket) -> io::Result<bool> {
     attach(socket, &[SockFilter::new(RETURN, 0, 0, 0)])
 }
 
-/// Attaches a filter. `false` if the kernel doesn't let this user do so: some kernels
-/// refuse filters of users other than root.
+/// Attaches a filter to a socket. Returns `false` if the kernel doesn't let this user do so: some
+/// kernels refuse filters of users other than root.
 fn attach(socket: &Socket, filter: &[SockFilter]) -> io::Result<bool> {
     match socket.attach_filter(filter) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -358,11 +358,11 @@ mod tests {
         assert_eq!(other.join().unwrap(), Err(io::ErrorKind::AddrInUse));
     }
 
-    /// Tests that measure: they run one at a time.
+    /// Tests that measure, which run one at a time.
     mod alone {
         use super::*;
 
-        /// More connects than the queue has room for.
+        /// Another user makes more connects than the queue has room for.
         #[tokio::test]
         async fn other_connects_to_the_listener_neither_fill_its_queue_nor_are_accepted() {
             let maker = PairMaker::bind(Sources::bind().unwrap()).unwrap();

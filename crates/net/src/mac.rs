@@ -21,7 +21,7 @@ impl Secret {
         Self { key: hmac::Key::new(hmac::HMAC_SHA256, &bytes), bytes }
     }
 
-    /// Takes what must be 32 secret bytes.
+    /// Takes bytes that must be 32 secret bytes; `None` if they are of another number.
     pub fn from_slice(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(Self::new)
     }
@@ -43,7 +43,7 @@ impl Secret {
         mac
     }
 
-    /// Whether this is the HMAC of these bytes; takes the same time either way.
+    /// Whether this is the HMAC of these bytes. The check takes the same time either way.
     pub fn verify(&self, bytes: &[u8], mac: &Mac) -> bool {
         hmac::verify(&self.key, bytes, mac).is_ok()
     }
@@ -80,9 +80,9 @@ pub fn random<const N: usize>() -> [u8; N] {
     bytes
 }
 
-/// Bytes to sign: the purpose, then each part with its length (8 bytes, network order)
-/// before it. So no two lists of parts give the same bytes, and a signature for one
-/// purpose is not valid for another.
+/// The bytes to sign: the purpose, then each part with its length (8 bytes, network order) before
+/// it. So no two lists of parts give the same bytes. A signature for one purpose is not valid for
+/// another.
 pub(crate) fn parts(purpose: &str, parts: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("{purpose}\n").into_bytes();
     for part in parts {
@@ -111,8 +111,8 @@ pub fn new_nonce() -> Nonce {
 mod tests {
     use super::*;
 
-    /// RFC 4231 section 4.2 has 20 key bytes; padded with zeroes to 32 HMAC
-    /// gives the same (RFC 2104 section 2).
+    /// RFC 4231 section 4.2 has a key of 20 bytes. Padded with zeroes to 32, it gives the same HMAC
+    /// (RFC 2104 section 2).
     #[test]
     fn hmac_sha256_test_case_1() {
         let mut key = [0; 32];

@@ -29,28 +29,28 @@ use crate::dial::{self, SocketOptions};
 use crate::secured::{ClientTls, Secured};
 use crate::unidentified::Place;
 
-/// Protocol name (ALPN, RFC 7301) of the exchange.
+/// Protocol name (ALPN, RFC 7301) of the exchange of large packets.
 pub const PROTOCOL: &[u8] = b"isthmus-packets/1";
-/// Bytes each way: several segments, and no more than may be sent at once (RFC 6928).
+/// Bytes that each way sends: several segments, and no more than may be sent at once (RFC 6928).
 const LARGE: usize = 12 * 1024;
-/// Exchanges that a service takes part in at once.
+/// Most exchanges that a service takes part in at once.
 const SERVED: usize = 64;
 /// How long a service waits for the end of an exchange.
 const SERVING: Duration = Duration::from_secs(30);
 /// How long a connect may take.
 const CONNECT: Duration = Duration::from_secs(8);
-/// After what silence of a user's own test shorter segments are tried.
+/// How long a user's own test is silent before shorter segments are tried.
 pub const SOON: Duration = Duration::from_secs(1);
-/// Segments that are tried, in bytes: IPv4 packets of 1400, 1280, 1000 and 540 bytes.
+/// The longest segments of the tries, in bytes: IPv4 packets of 1400, 1280, 1000 and 540 bytes.
 pub const SEGMENTS: &[u16] = &[1360, 1240, 960, 500];
-/// Bytes of the headers before a segment (IPv4, TCP).
+/// Bytes of the headers before a segment's data (IPv4, TCP).
 const HEADERS: u16 = 40;
-/// The least time for which a connection must hang while one with shorter segments works.
+/// How long a connection must hang at least while a connection with shorter segments works.
 const HANGS: Duration = Duration::from_secs(3);
 
 static PLACES: Semaphore = Semaphore::const_new(SERVED);
 
-/// Shorter segments pass, and the kernel's own don't.
+/// The finding that shorter segments pass, and the kernel's own don't.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hole {
     /// The longest segment that was tried and passed, in bytes.
@@ -58,7 +58,8 @@ pub struct Hole {
 }
 
 impl Hole {
-    /// What a user reads; `on` is the way: "between A and B", "on the way from A to B".
+    /// The text that a user reads. `on` is the way, such as "between A and B" or "on the way from A
+    /// to B".
     pub fn text(self, on: &str) -> String {
         let (segment, packet) = (self.passes, self.passes + HEADERS);
         format!(
@@ -78,7 +79,7 @@ pub struct Progress(Arc<AtomicU8>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Opening,
-    /// The first large flight of TLS is the server's.
+    /// The handshake of TLS is under way. Its first large flight is the server's.
     Shaking,
     Sending,
     Receiving,
@@ -99,18 +100,18 @@ impl Progress {
     }
 }
 
-/// How long the whole may hang, from its beginning, before it is judged: as long as shorter
-/// segments take several times over, so that a few lost packets are no black hole. `soon` is
-/// when those were tried, and `took` how long they took.
+/// How long the whole may hang, from its beginning, before it is judged: several times as long as
+/// shorter segments take. So a few lost packets are no black hole. `soon` is when shorter segments
+/// were tried, and `took` how long they took.
 fn patience(soon: Duration, took: Duration) -> Duration {
     soon + HANGS.max(took.saturating_mul(4))
 }
 
-/// Waits for `whole`. If that hangs for longer than `soon`, `shorter` is tried with each of
-/// these segments. The caller bounds the time.
+/// Waits for `whole`. If it hangs for longer than `soon`, `shorter` is tried with each of these
+/// segments. The caller bounds the time.
 ///
 /// # Errors
-/// [`Hole`]: shorter segments pass, and the whole still hangs.
+/// [`Hole`] if shorter segments pass, and the whole still hangs.
 pub async fn look<T, F>(
     soon: Duration,
     segments: &[u16],
@@ -154,8 +155,9 @@ where
 }
 
 /// Finds a black hole between this service, `near`, and the service `far` at `address`,
-/// `HOST:PORT`; the text for the user. `tls` is a client's for [`PROTOCOL`]. None also if the
-/// service isn't reached, or is too old to take part. The caller bounds the time.
+/// `HOST:PORT`. Returns the text for the user. `tls` is a client's for [`PROTOCOL`]. `None` if
+/// there is no hole, or if the service isn't reached or is too old to take part. The caller bounds
+/// the time.
 pub async fn hole_towards((near, far): (&str, &str), address: &str, tls: &ClientTls) -> Option<String> {
     let progress = Progress::default();
     let exchange = |segment, progress| {
@@ -185,11 +187,11 @@ async fn exchange_with(
     exchange(&mut stream, &progress).await
 }
 
-/// Opens a connection with segments of at most so many bytes, and makes the handshake of TLS.
+/// Opens a connection with segments of at most this many bytes, and makes the handshake of TLS.
 /// `limit` bounds the connect alone.
 ///
 /// # Errors
-/// The connection's.
+/// The connection's error.
 pub(crate) async fn connect(
     (address, server_name): (&str, &str),
     tls: &ClientTls,
@@ -203,10 +205,10 @@ pub(crate) async fn connect(
     tls.connect(name, tcp).await
 }
 
-/// The client's side, over an open connection.
+/// The client's side of an exchange, over an open connection.
 ///
 /// # Errors
-/// The connection's; if the answer is wrong.
+/// The connection's error; `InvalidData` if the answer is wrong.
 pub async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
     progress: &Progress,
@@ -220,11 +222,11 @@ pub async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
     skip(stream).await
 }
 
-/// The server's side of one exchange.
+/// The server's side of an exchange.
 ///
 /// # Errors
-/// The connection's; if the peer showed no certificate, if there are too many at once, or it
-/// takes too long.
+/// The connection's error. If the peer showed no certificate, if there are too many exchanges at
+/// once, or if it takes too long.
 pub async fn serve(mut stream: Secured) -> io::Result<()> {
     if stream.identity().is_none() {
         return Err(io::Error::other("only members of the grid have packets tried"));
@@ -233,8 +235,8 @@ pub async fn serve(mut stream: Secured) -> io::Result<()> {
     timeout(SERVING, answer(&mut stream)).await.map_err(|_| io::ErrorKind::TimedOut)?
 }
 
-/// The same for a connection that has just been accepted: it is identified, and gives its
-/// place up.
+/// The server's side of an exchange, for a connection that has just been accepted. The connection
+/// is identified now, and gives its place up.
 pub async fn take_part(stream: Secured, peer: SocketAddr, place: Place) {
     drop(place);
     if let Err(error) = serve(stream).await {
@@ -309,7 +311,8 @@ mod tests {
         }
     }
 
-    /// Segments up to `passes` pass, after this time; the whole after that, if it does.
+    /// What is found if segments up to `passes` pass after this time, and the whole after that, if
+    /// it does.
     async fn found(whole_ms: Option<u64>, passes: u16, took_ms: u64) -> (Option<u16>, u128) {
         let begun = Instant::now();
         let sleep = |ms| tokio::time::sleep(Duration::from_millis(ms));

@@ -4,13 +4,13 @@
 use isthmus_wire::bounds::{PAGE_BYTES, PAGE_RECORDS, encoded_len};
 use isthmus_wire::{GridName, proto};
 
-/// A page token that no list of this grid has given.
+/// Why a page token is none that a list of this grid has given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadToken {
-    /// It is no key.
+    /// The token is no key.
     #[error("this page token is not of this grid")]
     NoKey,
-    /// It is no key of a node.
+    /// The token is no key of a node.
     #[error("this page token is not one of a list of nodes")]
     NoNode,
 }
@@ -18,7 +18,7 @@ pub enum BadToken {
 /// The start of a page, and the room that is left on it.
 #[derive(Debug)]
 pub struct Page {
-    /// Key of the last record of the page before; empty for the first page.
+    /// Key of the last record on the page before; empty for the first page.
     after: String,
     records: usize,
     bytes: usize,
@@ -29,7 +29,7 @@ impl Page {
     /// The page that a request is for.
     ///
     /// # Errors
-    /// [`BadToken::NoKey`].
+    /// [`BadToken::NoKey`] if its token is no key.
     pub fn new(request: &proto::ListRequest) -> Result<Self, BadToken> {
         let after = String::from_utf8(request.page_token.clone());
         let wanted = usize::try_from(request.page_size).unwrap_or(PAGE_RECORDS);
@@ -41,18 +41,18 @@ impl Page {
         })
     }
 
-    /// The node after which a page of nodes begins; none for the first one. The caller
-    /// begins there: [`take`](Self::take) skips no record from here on.
+    /// The node after which a page of nodes begins; `None` for the first page. The caller begins
+    /// there: [`take`](Self::take) skips no record from here on.
     ///
     /// # Errors
-    /// [`BadToken::NoNode`].
+    /// [`BadToken::NoNode`] if the page's token names no node.
     pub fn after_node(&mut self) -> Result<Option<GridName>, BadToken> {
         let after = std::mem::take(&mut self.after);
         (!after.is_empty()).then(|| node_of_key(&after).ok_or(BadToken::NoNode)).transpose()
     }
 
-    /// Takes records in the order of their keys, which is stable, for this page. Where
-    /// some are left, there is a [`next`](Self::next) one.
+    /// Takes as many records as the page has room for. They must come in the order of their keys,
+    /// which is stable. If some are left, there is a [`next`](Self::next) page.
     pub fn take<M: prost::Message>(&mut self, records: impl Iterator<Item = (String, M)>) -> Vec<M> {
         let mut taken = Vec::new();
         let mut last = String::new();
@@ -69,14 +69,14 @@ impl Page {
         taken
     }
 
-    /// The token of the next page; empty if this is the last one.
+    /// The token of the next page; empty if this page is the last.
     pub fn next(self) -> Vec<u8> {
         self.next.into_bytes()
     }
 }
 
-/// The key of a node: it sorts as site and node do, for a blank sorts before all
-/// characters of names.
+/// The key of a node. Keys sort as site and node do, because a blank sorts before all characters of
+/// names.
 pub fn key_of_node(name: &GridName) -> String {
     format!("{} {}", name.site, name.node)
 }

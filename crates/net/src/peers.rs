@@ -29,21 +29,21 @@ pub use standing::{Standing, refused};
 
 use revoked::Revocations;
 
-/// Identities whose latest certificates are kept before ended ones are forgotten.
+/// How many identities' latest certificates are kept before ended certificates are forgotten.
 const KEPT: usize = 1024;
 
-/// What a service says once a peer has refused its own certificate as revoked.
+/// What a service says when a peer has refused the service's own certificate as revoked.
 pub const REVOKED_HERE: &str = "an administrator of the grid has revoked the certificate of this service; with a \
     new token (isthmus grid invite) `isthmus join --force` makes it a member again";
 
-/// A peer's certificate.
+/// The facts that a peer's certificate states.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certified {
-    /// Its identity.
+    /// The identity in the certificate.
     pub identity: Identity,
-    /// When it was issued.
+    /// When the certificate was issued.
     pub issued: SystemTime,
-    /// When it ends.
+    /// When the certificate ends.
     pub ends: SystemTime,
 }
 
@@ -51,7 +51,7 @@ impl Certified {
     /// Reads a certificate in DER, which TLS has verified. This checks no signature.
     ///
     /// # Errors
-    /// If it isn't one of a grid.
+    /// If the certificate isn't a grid's.
     pub fn read(der: &[u8]) -> Result<Self, IdentityError> {
         let identity = Identity::from_certificate(der)?;
         let (_, certificate) = X509Certificate::from_der(der)
@@ -66,33 +66,33 @@ impl Certified {
 /// Why a peer's certificate is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// It has ended.
+    /// The certificate has ended.
     #[error(
         "the certificate of {identity} ended at {}; it must join again with a new token (isthmus grid invite)",
         humantime::format_rfc3339_seconds(*.ended)
     )]
     Ended {
-        /// Its identity.
+        /// The identity in the certificate.
         identity: Identity,
-        /// When it ended.
+        /// When the certificate ended.
         ended: SystemTime,
     },
-    /// It was issued before its identity was revoked.
+    /// The certificate was issued before its identity was revoked.
     #[error(
         "the certificates of {identity} issued until {} are revoked; to let it in again, invite it anew \
          (isthmus grid invite)",
         humantime::format_rfc3339_seconds(*.before)
     )]
     Revoked {
-        /// Its identity.
+        /// The identity in the certificate.
         identity: Identity,
-        /// Certificates issued until then are refused.
+        /// Certificates that were issued until this time are refused.
         before: SystemTime,
     },
 }
 
 impl Refusal {
-    /// Whose certificate is refused.
+    /// The identity whose certificate is refused.
     pub fn identity(&self) -> &Identity {
         match self {
             Self::Ended { identity, .. } | Self::Revoked { identity, .. } => identity,
@@ -105,11 +105,11 @@ impl Refusal {
 struct Latest {
     issued: SystemTime,
     ends: SystemTime,
-    /// Counts the identity's connections.
+    /// Counts the identity's open connections by its clones.
     open: Arc<()>,
 }
 
-/// The certificates of a process's peers. Cheap to clone; all clones are one.
+/// The certificates of a process's peers. Cheap to clone; all clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Peers(Arc<Inner>);
 
@@ -118,7 +118,7 @@ struct Inner {
     latest: Mutex<HashMap<Identity, Latest>>,
     revoked: RwLock<Revocations>,
     changed: watch::Sender<()>,
-    /// A peer has refused this process's own certificate as revoked.
+    /// Whether a peer has refused this process's own certificate as revoked.
     revoked_here: AtomicBool,
 }
 
@@ -137,7 +137,7 @@ impl Peers {
     /// Accepts the certificate that a peer has shown in a handshake, or refuses it.
     ///
     /// # Errors
-    /// If it has ended at `now` or is revoked.
+    /// If the certificate has ended at `now` or is revoked.
     pub fn accept(&self, certificate: Certified, now: SystemTime) -> Result<Standing, Refusal> {
         self.check_revoked(&certificate)?;
         if certificate.ends <= now {
@@ -157,8 +157,8 @@ impl Peers {
         Ok(Standing::new(self.clone(), certificate, open))
     }
 
-    /// Whether a peer has refused this process's own certificate as revoked, since it was
-    /// accepted last. A call may end before it learns this reason.
+    /// Whether a peer has refused this process's own certificate as revoked, and none has accepted
+    /// it since. A call may end before it learns this reason.
     pub fn is_revoked_here(&self) -> bool {
         self.0.revoked_here.load(Relaxed)
     }
@@ -168,10 +168,10 @@ impl Peers {
         self.0.revoked_here.store(revoked, Relaxed);
     }
 
-    /// Until when connections with this certificate may last.
+    /// The time until which connections with this certificate may last.
     ///
     /// # Errors
-    /// If they may not at `now`.
+    /// If connections with the certificate may not last at `now`.
     pub fn until(&self, certificate: &Certified, now: SystemTime) -> Result<SystemTime, Refusal> {
         self.check_revoked(certificate)?;
         let latest = lock(&self.0.latest).get(&certificate.identity).map(|latest| latest.ends);
@@ -183,8 +183,8 @@ impl Peers {
         }
     }
 
-    /// The agents with open connections whose latest certificate has less than a sixth
-    /// of its life left. Most have renewed theirs by then, and not shown it yet.
+    /// The agents with open connections whose latest certificate has less than a sixth of its life
+    /// left. By then, most have renewed their certificates, and haven't shown them yet.
     pub fn agents_to_verify(&self, now: SystemTime) -> Vec<Identity> {
         let due = |latest: &Latest| {
             let life = latest.ends.duration_since(latest.issued).unwrap_or_default();

@@ -14,32 +14,32 @@ use tracing::debug;
 use crate::unidentified::{Place, Unidentified};
 use crate::{listen, lock};
 
-/// Connections at once that have sent nothing yet, or are the other service's and not
-/// identified yet: as many as a relay has at a port of its own.
+/// Most connections at once that have sent nothing yet, or that the other service hasn't identified
+/// yet. A relay has as many at a port of its own.
 const UNIDENTIFIED: usize = 16 * 1024;
-/// How long the first byte may take, and how long the other service to take a connection.
+/// How long the first byte may take. The other service has as long to take a connection.
 const FIRST_DEADLINE: Duration = Duration::from_secs(10);
-/// Connections that wait for the other service to take them.
+/// Most connections that wait for the other service to take them.
 const PASSED: usize = 64;
 
-/// A connection that one service of a port passes to the other.
+/// A connection that a service passes to the other service at the same port.
 #[derive(Debug)]
 pub struct Passed {
-    /// The connection; nothing of it was read.
+    /// The connection, of which nothing was read.
     pub stream: TcpStream,
-    /// The address of its other end.
+    /// The address of the connection's other end.
     pub peer: SocketAddr,
-    /// Its place among the unidentified ones of the port.
+    /// The connection's place among the unidentified connections of the port.
     pub place: Place,
 }
 
-/// The other service's part in a port.
+/// The part that another service has in a port.
 #[derive(Debug, Clone, Default)]
 pub struct Share(Arc<Mutex<Option<mpsc::Sender<Passed>>>>);
 
 impl Share {
-    /// Takes the connections from now on, until the receiver is dropped. While nobody takes
-    /// them they are closed.
+    /// Takes the other service's connections from now on, until the receiver is dropped. While
+    /// nobody takes the connections, they are closed.
     pub fn take(&self) -> mpsc::Receiver<Passed> {
         let (passed_tx, passed_rx) = mpsc::channel(PASSED);
         *lock(&self.0) = Some(passed_tx);
@@ -64,7 +64,7 @@ fn is_shared(first: u8) -> bool {
     first == ticket::FIRST_BYTE
 }
 
-/// The port of a service.
+/// The port of a service, which another service may share.
 #[derive(Debug)]
 pub struct Port {
     listener: TcpListener,
@@ -78,12 +78,12 @@ impl From<TcpListener> for Port {
 }
 
 impl Port {
-    /// A listener, and the part that another service has in it.
+    /// A port with this listener, and the part that another service has in it, if any.
     pub fn new(listener: TcpListener, share: Option<Share>) -> Self {
         Self { listener, share }
     }
 
-    /// As [`listen::serve_each`], the connections of this service.
+    /// Serves the connections of this service, as [`listen::serve_each`] does.
     pub(crate) async fn serve_each<F>(
         self,
         unidentified: &Arc<Unidentified>,

@@ -20,43 +20,43 @@ const REMEDY: &str = "remove it, or choose another directory";
 /// Why a path can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PrivateError {
-    /// Another user owns it.
+    /// Another user owns the file or directory.
     #[error(
         "{} belongs to user id {owner}, not to user id {user}, so another user decides what it holds; {REMEDY}",
         path.display()
     )]
     Owner {
-        /// Which file or directory.
+        /// The path of the file or directory.
         path: PathBuf,
-        /// Its owner.
+        /// The user id of its owner.
         owner: u32,
-        /// This process's effective user.
+        /// The id of this process's effective user.
         user: u32,
     },
-    /// Others than its owner may write to it.
+    /// Others than the owner may write to the file or directory.
     #[error(
         "{} (owner: user id {owner}, mode {mode:04o}) may be written by other users than user id {user}; \
          run chmod go-w on it, or choose another directory",
         path.display()
     )]
     Writable {
-        /// Which file or directory.
+        /// The path of the file or directory.
         path: PathBuf,
-        /// Its owner.
+        /// The user id of its owner.
         owner: u32,
-        /// Its permission bits.
+        /// The permission bits of its mode.
         mode: u32,
-        /// This process's effective user.
+        /// The id of this process's effective user.
         user: u32,
     },
-    /// It is of another type.
+    /// The path leads to something of another type.
     #[error("{} (owner: user id {owner}) is not a {wanted}; {REMEDY}", path.display())]
     Kind {
-        /// Which file or directory.
+        /// The path of the file or directory.
         path: PathBuf,
-        /// Its owner.
+        /// The user id of its owner.
         owner: u32,
-        /// "directory", "socket".
+        /// The type that was wanted: "directory" or "socket".
         wanted: &'static str,
     },
     /// The process behind a socket runs as another user.
@@ -65,21 +65,21 @@ pub enum PrivateError {
         path.display()
     )]
     Peer {
-        /// The socket.
+        /// The path of the socket.
         path: PathBuf,
-        /// The process's user.
+        /// The id of the user that the process runs as.
         owner: u32,
-        /// This process's effective user.
+        /// The id of this process's effective user.
         user: u32,
     },
-    /// The operating system's error.
+    /// The operating system refused an action.
     #[error("cannot {action} {}: {source}", path.display())]
     System {
-        /// "create", "read".
+        /// What was tried: "create" or "read".
         action: &'static str,
-        /// Which file or directory.
+        /// The path of the file or directory.
         path: PathBuf,
-        /// The error.
+        /// The operating system's error.
         source: io::Error,
     },
 }
@@ -89,16 +89,16 @@ pub enum PrivateError {
 struct Found {
     is_directory: bool,
     owner: u32,
-    /// With the sticky bit.
+    /// The permission bits, with the sticky bit.
     mode: u32,
-    /// Its group has no member but this user, or is root's.
+    /// Whether its group has no member but this user, or is root's.
     group_is_own: bool,
 }
 
 /// The users whose files are believed.
 #[derive(Debug, Clone, Copy)]
 struct Trusted {
-    /// This process's effective user.
+    /// The id of this process's effective user.
     user: u32,
     /// The owner of `/`. It differs from 0 in a user namespace without root.
     root: u32,
@@ -107,9 +107,9 @@ struct Trusted {
 /// How a directory on a path is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// Another directory of the path is in it.
+    /// The directory only holds another directory of the path.
     Ancestor,
-    /// This process puts files there, or reads them.
+    /// This process puts files into the directory, or reads them there.
     Last,
 }
 
@@ -135,7 +135,7 @@ fn judge(found: Found, place: Place, trusted: Trusted) -> Result<(), Wrong> {
 }
 
 impl Found {
-    /// Whether other users may make files in it.
+    /// Whether other users may make files in the directory.
     fn is_open(self) -> bool {
         const GROUP_WRITES: u32 = 0o020;
         const OTHERS_WRITE: u32 = 0o002;
@@ -143,8 +143,8 @@ impl Found {
     }
 }
 
-/// Whether other users than this one and root may make files in a directory, with the
-/// sticky bit or without.
+/// Whether users other than this user and root may make files in a directory, with the sticky bit
+/// or without.
 pub fn is_open(directory: &Metadata) -> bool {
     describe(directory).is_open()
 }
@@ -154,11 +154,11 @@ pub fn is_trusted(file: &Metadata) -> bool {
     Trusted::now().owns(file.uid())
 }
 
-/// Checks an existing directory, in which this process keeps files. Not those above it:
-/// a home may be below a directory of another user, who then has the home, too.
+/// Checks an existing directory, in which this process keeps files. The directories above it aren't
+/// checked: a home may be below a directory of another user, who then has the home, too.
 ///
 /// # Errors
-/// If another user could put something there.
+/// If another user could put something into the directory.
 pub fn check(directory: &Path) -> Result<(), PrivateError> {
     check_one(&canonical(directory)?, Place::Last, Trusted::now())
 }
@@ -174,11 +174,11 @@ impl Trusted {
     }
 }
 
-/// Makes a directory and its parents with mode 0700, and checks the whole path. Gives
-/// the path without symbolic links.
+/// Makes a directory and its parents with mode 0700, and checks the whole path. Returns the path
+/// without symbolic links.
 ///
 /// # Errors
-/// If it can't be made, doesn't belong to this user, or another user could put
+/// If the directory can't be made or doesn't belong to this user, or if another user could put
 /// something there.
 pub fn make_directory(path: &Path) -> Result<PathBuf, PrivateError> {
     let path = &std::path::absolute(path).map_err(|source| PrivateError::System {
@@ -205,11 +205,11 @@ pub fn make_directory(path: &Path) -> Result<PathBuf, PrivateError> {
     if owner == user { Ok(real) } else { Err(PrivateError::Owner { path: real, owner, user }) }
 }
 
-/// Checks a Unix socket of this user's or root's before a connection, and its whole
-/// path. Gives the path without symbolic links.
+/// Checks a Unix socket of this user's or root's, and its whole path, before a connection to it.
+/// Returns the path without symbolic links.
 ///
 /// # Errors
-/// If it isn't there, or another user could have put it there.
+/// If the socket isn't there, or another user could have put it there.
 pub fn check_socket(path: &Path) -> Result<PathBuf, PrivateError> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut real = canonical(directory)?;
@@ -229,11 +229,11 @@ pub fn check_socket(path: &Path) -> Result<PathBuf, PrivateError> {
     Ok(real)
 }
 
-/// Checks that the process at the other end of a connection runs as this user or root.
-/// `path` is the socket's, for the error.
+/// Checks that the process at the other end of a connection runs as this user or as root. `path` is
+/// the socket's, for the error.
 ///
 /// # Errors
-/// If it runs as another user.
+/// If the process runs as another user.
 pub fn check_peer(stream: &impl AsFd, path: &Path) -> Result<(), PrivateError> {
     let peer = getsockopt(stream, PeerCredentials).map_err(|error| PrivateError::System {
         action: "read the peer's user id of",
@@ -280,8 +280,8 @@ fn describe(metadata: &Metadata) -> Found {
     }
 }
 
-/// Whether only this user is in a group, as where each user has a group of the same
-/// name; or the group is root's.
+/// Whether a group is only this user's: it is root's, or it has the user's name and no other
+/// member.
 fn group_is_own(id: u32) -> bool {
     if id == 0 {
         return true;

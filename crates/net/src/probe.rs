@@ -7,14 +7,14 @@ use isthmus_wire::{ConnectionId, DecodeError};
 
 const TASK: &str = "probe";
 
-/// The work of a relay.
+/// The work that a relay is asked to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Task {
     /// Dial an agent from any port.
     Dial(Target),
-    /// Take a port that doesn't answer. The id names it.
+    /// Take a port that doesn't answer. The id names the port.
     Prepare(ConnectionId),
-    /// Dial an agent from the port that was prepared under the same id.
+    /// Dial an agent from the port that was prepared under the target's id.
     DialPrepared(Target),
     /// Dial the port outside of a gateway from any port.
     DialGateway(Target),
@@ -30,7 +30,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// An address and an id.
+    /// A target at this address, with this id.
     pub fn new(address: impl Into<String>, nonce: ConnectionId) -> Self {
         Self { address: address.into(), nonce }
     }
@@ -47,7 +47,7 @@ pub enum Outcome {
     NoAnswer(String),
     /// The relay did not try, or its own network failed.
     NotDone(String),
-    /// The relay's port that doesn't answer.
+    /// The relay has taken this port, which doesn't answer.
     Prepared(u16),
 }
 

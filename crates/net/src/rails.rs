@@ -4,32 +4,32 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 
 use serde::Deserialize;
 
-/// A machine has no more further rails: as many as a trunk's HELLO has room for.
+/// Most further rails of a machine: as many as a trunk's HELLO has room for.
 pub const MOST: usize = 8;
 
-/// A further link of this machine.
+/// A further link of this machine to other sites.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rail {
-    /// This machine's address there. Its routing table must send what comes from this
-    /// address over that link (`ip rule add from`).
+    /// This machine's address on the link. The routing table must send what comes from this address
+    /// over the link (`ip rule add from`).
     pub source: Ipv4Addr,
-    /// `ADDRESS:PORT` at which other sites reach this service over it, if they do.
+    /// `ADDRESS:PORT` at which other sites reach this service over the link, if they do.
     pub address: Option<SocketAddrV4>,
 }
 
-/// How a connection is dialed to take one rail. By default as the routing table has it, to
-/// where the other end is known to be.
+/// How a connection is dialed to take a certain rail. By default the routing table chooses, and the
+/// other end is dialed where it is known to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RailWay {
-    /// From this address.
+    /// The address that the connection leaves from; `None` lets the routing table choose.
     pub source: Option<Ipv4Addr>,
-    /// To this address.
+    /// The address that is dialed; `None` is where the other end is known to be.
     pub address: Option<SocketAddrV4>,
 }
 
-/// The way of each rail between two ends, by their further rails. The first one takes none
-/// of them. Then each end takes its own in turn, so that the links of both are used.
+/// The way of each rail between two ends, by their further rails. The first way takes none of them.
+/// Then each end takes its own rails in turn, so that the links of both are used.
 pub fn ways(own: &[Rail], peers: &[SocketAddrV4]) -> Vec<RailWay> {
     let of = |rail: usize, rails: usize| (rail % (rails + 1)).checked_sub(1);
     let way = |rail| RailWay {
@@ -44,10 +44,10 @@ pub fn addresses(rails: &[Rail]) -> impl Iterator<Item = SocketAddrV4> {
     rails.iter().filter_map(|rail| rail.address)
 }
 
-/// Whether a configuration of rails makes sense.
+/// Checks that a configuration of rails makes sense.
 ///
 /// # Errors
-/// If not; why.
+/// Why it doesn't.
 pub fn check(rails: &[Rail]) -> Result<(), String> {
     if rails.len() > MOST {
         return Err(format!("there are {} rails, {MOST} at most are possible", rails.len()));
@@ -71,7 +71,7 @@ pub fn check(rails: &[Rail]) -> Result<(), String> {
     Ok(())
 }
 
-/// Warns of rails whose addresses this machine doesn't have now: a link may come up later.
+/// Warns of rails whose addresses this machine doesn't have now. A link may come up later.
 pub fn warn_of_absent(rails: &[Rail]) {
     for Rail { source, .. } in rails {
         if let Err(error) = TcpListener::bind((*source, 0)) {

@@ -15,27 +15,27 @@ use nix::sys::socket::SockaddrStorage;
 use crate::callback::{self, NotAnAgent, is_private};
 use crate::dial;
 
-/// The places that a site's gateway names. By default none: then relays are at public
-/// addresses outside the site.
+/// The places where relays may be, as a site's gateway names them. Without places, relays may be at
+/// public addresses outside the site.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RelayPlaces {
     networks: Vec<IpNet>,
-    /// Names of hosts.
+    /// Names of hosts where relays may be.
     hosts: Vec<String>,
 }
 
 /// Why no relay is looked for at an address.
 #[derive(Debug, thiserror::Error)]
 pub enum NotARelay {
-    /// No service of the grid can have it.
+    /// No service of the grid can have the address.
     #[error(transparent)]
     Nowhere(#[from] NotAnAgent),
-    /// It is private, so each site may have it.
+    /// The address is private, so each site may have it.
     #[error(
         "{0} is a private address; if a relay is there, add its network to `relay_networks` of [gateway]"
     )]
     Private(SocketAddr),
-    /// It is in a network of this machine.
+    /// The address is in a network of this machine.
     #[error(
         "{0} is in this site's own network; if a relay is there, add it to `relay_networks` of [gateway]"
     )]
@@ -43,7 +43,7 @@ pub enum NotARelay {
 }
 
 impl RelayPlaces {
-    /// From networks (`10.1.0.0/16`), addresses, and names of hosts.
+    /// Places from networks (`10.1.0.0/16`), addresses, and names of hosts.
     pub fn new<T: AsRef<str>>(places: impl IntoIterator<Item = T>) -> Self {
         let mut read = Self::default();
         for place in places {
@@ -61,7 +61,7 @@ impl RelayPlaces {
     /// Resolves a relay's address, `HOST:PORT`.
     ///
     /// # Errors
-    /// If it has none, or no relay may be there.
+    /// If the host has no address, or if no relay may be there.
     pub async fn resolve(&self, address: &str) -> Result<SocketAddr, String> {
         let found = dial::resolve(address).await.map_err(|error| error.to_string())?;
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
@@ -69,7 +69,7 @@ impl RelayPlaces {
         Ok(found)
     }
 
-    /// Whether a relay of this host name may have this address; `own` are the networks of this
+    /// Checks that a relay of this host name may have this address; `own` are the networks of this
     /// machine.
     fn check(&self, host: &str, address: SocketAddr, own: &[IpNet]) -> Result<(), NotARelay> {
         let ip = address.ip().to_canonical();
@@ -89,7 +89,7 @@ impl RelayPlaces {
     }
 }
 
-/// The networks that this machine is in. None if the kernel doesn't say.
+/// The networks that this machine is in; empty if the kernel doesn't say.
 fn own_networks() -> Vec<IpNet> {
     let Ok(interfaces) = getifaddrs() else { return Vec::new() };
     let interfaces = interfaces.filter(|interface| !interface.flags.contains(InterfaceFlags::IFF_LOOPBACK));

@@ -31,41 +31,42 @@ use fields::{ANSWER, ORDER, REPLY, address, carried, id, malformed, port, sealed
 pub use legs::{Expected, First, Leg, take_leg};
 pub use request::{Request, Way};
 
-/// A sealed ticket.
+/// A ticket with its HMAC, as it is sent.
 pub type SealedTicket = [u8; TICKET_LEN];
 
 /// Most relays that an order names as reflectors.
 const MOST_REFLECTORS: usize = 16;
 
-/// A relay or gateway to connect to, and the ticket to send there.
+/// A relay or gateway to connect to, and the ticket to show there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stop {
-    /// What it is.
+    /// Whether a relay or a gateway is there.
     pub place: Place,
-    /// `HOST:PORT`.
+    /// The address to connect to, `HOST:PORT`.
     pub address: String,
-    /// The ticket.
+    /// The ticket to send first.
     pub ticket: SealedTicket,
-    /// Name of the relay on the way: this one, or one behind the gateway.
+    /// Name of the relay on the way: the relay here, or a relay behind the gateway. `None` without
+    /// a relay.
     pub relay: Option<String>,
 }
 
 /// The port that a party punches from, as it is seen from outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Port {
-    /// Its address.
+    /// The port's address as seen from outside.
     pub address: SocketAddr,
     /// The party's signature ([`sign_port`](crate::signed::contact::sign_port)); empty if it
     /// couldn't sign.
     pub signature: Vec<u8>,
 }
 
-/// What kind of party a [`Stop`] is.
+/// The kind of party that a [`Stop`] is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// A relay.
+    /// A relay, which both sites can reach.
     Relay,
-    /// A gateway of the other site, at its outside port.
+    /// A gateway of the other node's site, at its outside port.
     OtherSite,
     /// A gateway of the node's own site.
     OwnSite,
@@ -76,7 +77,7 @@ pub enum Place {
 pub struct Reply {
     /// What the initiator is to do.
     pub way: ReplyWay,
-    /// Names of the gateways on the way.
+    /// Grid names of the gateways on the way.
     pub gateways: Vec<String>,
 }
 
@@ -89,7 +90,7 @@ pub enum ReplyWay {
     Awaited,
     /// Connect to this port at the same time as the acceptor connects back.
     Punch(Port),
-    /// Nothing: the acceptor's agent has taken in the SYN.
+    /// Nothing more: the acceptor's agent has taken in the SYN.
     TakenIn,
 }
 
@@ -117,11 +118,11 @@ impl Reply {
 /// What an acceptor's agent is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order {
-    /// The initiator's node.
+    /// The virtual address of the initiator's node.
     pub initiator: Ipv4Addr,
     /// How the acceptor connects.
     pub way: OrderWay,
-    /// The longest segment of its connection, in bytes, if not as the kernel has it.
+    /// The longest segment of the acceptor's connection, in bytes; `None` lets the kernel choose.
     pub segment: Option<u16>,
 }
 
@@ -140,15 +141,15 @@ pub enum OrderWay {
         /// Where the initiator is let in, `HOST:PORT`.
         address: String,
     },
-    /// Connect to the initiator at the same time as it connects back.
+    /// Connect to the initiator at the same time as the initiator connects back.
     Punch {
         /// The id to answer with.
         rendezvous: ConnectionId,
-        /// Where the initiator dials from.
+        /// The port that the initiator dials from.
         port: Port,
         /// Relays that report how this node is seen, `HOST:PORT`.
         reflectors: Vec<String>,
-        /// Ask a relay, even if the outside address could be predicted.
+        /// Whether to ask a relay, even if the outside address could be predicted.
         ask: bool,
     },
     /// Take in the initiator's SYN.
@@ -219,8 +220,8 @@ impl Order {
     }
 }
 
-/// An acceptor's answer: the port that it punches from, none for a SYN that it has taken in, or
-/// the reason why it can't connect.
+/// An acceptor's answer: the port that it punches from, or the reason why it can't connect. `None`
+/// stands for a SYN that it has taken in.
 pub type Answer = Result<Option<Port>, String>;
 
 /// Reads an acceptor's answer, with the id of the rendezvous.

@@ -17,8 +17,8 @@ use crate::enrol;
 use crate::files;
 use crate::grpc::{self, ConnectError};
 
-/// Time between two checks, and pause after a failure. A certificate is due ten
-/// days before it ends, which leaves time for 1,440 attempts.
+/// Time between two checks, and the pause after a failure. A certificate is due ten days before it
+/// ends, which leaves time for 1,440 attempts.
 const CHECK: Duration = Duration::from_secs(600);
 
 /// Why a certificate wasn't renewed.
@@ -35,8 +35,8 @@ pub enum RenewalError {
     Refused(String),
 }
 
-/// Renews credentials whenever that is due, and writes them to their state
-/// directory. `upstreams` says the addresses of the upstream service. Never returns.
+/// Renews credentials whenever that is due, and writes them to their state directory. `upstreams`
+/// returns the addresses of the upstream service. Never returns.
 pub async fn keep_fresh(credentials: &Credentials, directory: &Path, upstreams: impl Fn() -> Vec<String>) {
     loop {
         if SystemTime::now() >= credentials.renewal_due() {
@@ -55,8 +55,8 @@ pub async fn keep_fresh(credentials: &Credentials, directory: &Path, upstreams: 
     }
 }
 
-/// The same as [`renew`], for a command: of several that run at once, one renews. False if
-/// another one does so.
+/// Renews credentials as [`renew`] does, for a command: of several commands that run at once, only
+/// one renews. Returns whether this one did.
 ///
 /// # Errors
 /// As [`renew`].
@@ -74,11 +74,10 @@ pub async fn renew_alone(
     Ok(true)
 }
 
-/// Exchanges the certificate in use for a new one of the same identity, at
-/// `upstream`.
+/// Exchanges the certificate in use for a new certificate of the same identity, at `upstream`.
 ///
 /// # Errors
-/// [`RenewalError`]; the certificate in use then stays.
+/// [`RenewalError`]; the certificate in use stays then.
 pub async fn renew(credentials: &Credentials, directory: &Path, upstream: &str) -> Result<(), RenewalError> {
     let server_name = credentials.identity().upstream_server_name();
     let channel = grpc::connect(upstream, &server_name, credentials).await?;

@@ -21,11 +21,11 @@ use crate::tls::{self, Parts, Stream};
 use crate::unidentified::Turns;
 use crate::{Identity, audit};
 
-/// How long, and how many bytes, a client that was refused is read from.
+/// How long a refused client is read from; [`UNREAD`] bounds the bytes.
 const READING: Duration = Duration::from_secs(1);
 const UNREAD: u64 = 64 * 1024;
 
-/// TLS of a server.
+/// TLS of a server, with the peers that it refuses.
 #[derive(Debug, Clone)]
 pub struct ServerTls {
     config: Arc<ServerConfig>,
@@ -43,11 +43,11 @@ impl ServerTls {
         self.config.clone()
     }
 
-    /// Does the server's part of a handshake, once the client has begun it and it is the turn of
-    /// its source. The caller bounds the time.
+    /// Does the server's part of a handshake, once the client has begun the handshake and it is the
+    /// turn of the client's source. The caller bounds the time.
     ///
     /// # Errors
-    /// If it fails, or the client's certificate has ended or is revoked.
+    /// If the handshake fails, or the client's certificate has ended or is revoked.
     pub async fn accept(&self, mut tcp: TcpStream) -> io::Result<Secured> {
         let from = tcp.peer_addr()?;
         let read = tls::first_message(&mut tcp).await?;
@@ -72,7 +72,7 @@ impl ServerTls {
     }
 }
 
-/// TLS of a client.
+/// TLS of a client, with the peers that it refuses.
 #[derive(Debug, Clone)]
 pub struct ClientTls {
     config: Arc<ClientConfig>,
@@ -81,7 +81,7 @@ pub struct ClientTls {
 }
 
 impl ClientTls {
-    /// `current` is the client's own certificate; none if it has none.
+    /// TLS with this configuration. `current` is the client's own certificate, if it has one.
     pub(crate) fn new(mut config: ClientConfig, peers: Peers, current: Option<Arc<Current>>) -> Self {
         let sessions = current.map(|current| Arc::new(Sessions::new(current)));
         config.resumption = match &sessions {
@@ -101,7 +101,7 @@ impl ClientTls {
         &self.peers
     }
 
-    /// The same, but every handshake is a full one, in which both ends show their
+    /// TLS with the same settings, but every handshake is a full one, in which both ends show their
     /// present certificates.
     #[must_use]
     pub fn without_resumption(&self) -> Self {
@@ -110,11 +110,11 @@ impl ClientTls {
         Self { config: Arc::new(config), peers: self.peers.clone(), sessions: None }
     }
 
-    /// Does the client's part of a handshake. If a resumed session is refused, all
-    /// sessions are forgotten: the next handshake is a full one.
+    /// Does the client's part of a handshake. If a resumed session is refused, all sessions are
+    /// forgotten, so that the next handshake is a full one.
     ///
     /// # Errors
-    /// If it fails, or the server's certificate has ended or is revoked.
+    /// If the handshake fails, or the server's certificate has ended or is revoked.
     pub async fn connect(&self, name: ServerName<'static>, tcp: TcpStream) -> io::Result<Secured> {
         let stream = tls::connect(self.config.clone(), name, tcp).await?;
         let resumed = stream.get_ref().1.handshake_kind() == Some(HandshakeKind::Resumed);
@@ -131,9 +131,9 @@ impl ClientTls {
 #[derive(Debug)]
 pub struct Secured {
     stream: Stream,
-    /// None for a client without a certificate.
+    /// The check of the peer's certificate; `None` for a client without a certificate.
     peer: Option<Standing>,
-    /// Why the connection must end.
+    /// Why the connection must end, once it must.
     ended: Option<Refusal>,
     peers: Peers,
 }
@@ -151,7 +151,7 @@ impl Secured {
         Ok(Self { stream, peer, ended: None, peers: peers.clone() })
     }
 
-    /// The peer's identity; none for a client without a certificate.
+    /// The peer's identity; `None` for a client without a certificate.
     pub fn identity(&self) -> Option<&Identity> {
         self.peer.as_ref().map(Standing::identity)
     }
@@ -161,7 +161,7 @@ impl Secured {
         self.stream.get_ref()
     }
 
-    /// What the stream holds, without the check of the peer, and the check.
+    /// What the stream holds, and the check of the peer, which is no longer made here.
     pub fn into_parts(self) -> (Parts, Option<Standing>) {
         (self.stream.into_parts(), self.peer)
     }
@@ -176,8 +176,8 @@ impl Secured {
     }
 }
 
-/// Lets the client read the alert that was sent. If data of the client were left unread,
-/// the kernel would reset the connection, and the client might not see the alert.
+/// Lets the client read the alert that was sent. If the client's data were left unread, the kernel
+/// would reset the connection. Then the client might not see the alert.
 async fn let_read(mut tcp: TcpStream) {
     let reading = async {
         tcp.shutdown().await?;
@@ -186,7 +186,7 @@ async fn let_read(mut tcp: TcpStream) {
     let _ = timeout(READING, reading).await;
 }
 
-/// Whether a peer has refused this end's certificate as revoked.
+/// Whether an error says that the peer has refused this end's certificate as revoked.
 fn is_revoked_here(error: &io::Error) -> bool {
     let alert = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
     matches!(alert, Some(rustls::Error::AlertReceived(AlertDescription::CertificateRevoked)))

@@ -48,9 +48,8 @@ pub fn answers_from_wire(answers: &[proto::PortAnswers]) -> Vec<Answers> {
     answers.iter().map(one).collect()
 }
 
-/// The part of a node's measurements whose change makes plans out of date. Times of
-/// day and lengths of round trips are left out; whether a round trip is known
-/// counts.
+/// The part of a node's measurements whose change makes plans out of date. Times of day and lengths
+/// of round trips are left out. Whether a round trip is known stays.
 pub fn for_plans(seen: Option<&proto::Seen>) -> proto::Seen {
     let mut seen = seen.cloned().unwrap_or_default();
     for sight in seen.relays.iter_mut().chain(&mut seen.gateways) {
@@ -69,8 +68,8 @@ pub fn round_trip(sight: &proto::RelaySight) -> Option<Duration> {
     reached.then(|| Duration::from_micros(sight.round_trip_us))
 }
 
-/// Judges a reach test at its target. `came`: the relay's connection arrived there.
-/// Only that counts as reached, whatever the relay reports.
+/// Judges a reach test at its target. `came` says that the relay's connection arrived there. Only
+/// an arrival counts as reached, whatever the relay reports.
 pub fn judge_probe(came: bool, reply: Option<Result<Outcome, String>>) -> (Reachability, String) {
     if came {
         return (Reachability::Reachable, String::new());
@@ -91,8 +90,8 @@ pub fn judge_probe(came: bool, reply: Option<Result<Outcome, String>>) -> (Reach
     }
 }
 
-/// Where other sites reach a node's agent though its site isn't open: the declared
-/// address, or with `inbound = auto` the measured one. Empty for nowhere.
+/// The address at which other sites reach a node's agent though its site isn't open: the declared
+/// address, or the measured one with `inbound = auto`. Empty if there is none.
 pub fn let_in_at(declared: &str, inbound: proto::Inbound, seen: Option<&proto::Seen>) -> String {
     let found = seen.and_then(|seen| seen.outside.as_ref());
     match found {

@@ -29,10 +29,10 @@ use crate::peers::{Certified, Peers};
 /// Why the certificates of a signer are refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChainError {
-    /// None, or too many.
+    /// There are no certificates, or too many.
     #[error("it has {0} certificates; 1 to {CERTIFICATES} are allowed")]
     Count(usize),
-    /// Not signed by the grid's authority, not valid now, or revoked.
+    /// A certificate is not signed by the grid's authority, not valid now, or revoked.
     #[error("{0}")]
     Certificate(String),
 }
@@ -41,16 +41,16 @@ pub enum ChainError {
 #[derive(Debug, Clone)]
 pub struct Verifier {
     chain: Arc<dyn ClientCertVerifier>,
-    /// SHA-256 of the authority's certificate: the grid.
+    /// SHA-256 of the authority's certificate, which stands for the grid.
     grid: [u8; 32],
     peers: Peers,
 }
 
-/// The holder of a certificate.
+/// The holder of a certificate, as it was verified.
 #[derive(Debug, Clone)]
 pub(crate) struct Holder {
     pub(crate) certified: Certified,
-    /// The certificate's key.
+    /// The key of the certificate.
     pub(crate) key: Key,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Holder {
 pub(crate) struct Key(Vec<u8>);
 
 impl Verifier {
-    /// For the grid with this authority; the certificates that `peers` knows as revoked are
+    /// Verifies for the grid with this authority. Certificates that `peers` knows as revoked are
     /// refused.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl Verifier {
     /// The holder of the first of these certificates (DER), if they are valid at `now`.
     ///
     /// # Errors
-    /// [`ChainError`].
+    /// [`ChainError`] says why the certificates are refused.
     pub(crate) fn holder(&self, certificates: &[Vec<u8>], now: SystemTime) -> Result<Holder, ChainError> {
         let count = ChainError::Count(certificates.len());
         if certificates.len() > CERTIFICATES {
@@ -93,14 +93,14 @@ impl Verifier {
 }
 
 impl Key {
-    /// Whether these bytes are signed by the key.
+    /// Whether the key's holder has signed these bytes.
     pub(crate) fn has_signed(&self, bytes: &[u8], signature: &[u8]) -> bool {
         UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &self.0).verify(bytes, signature).is_ok()
     }
 }
 
 impl Credentials {
-    /// Verifies what other parties of the grid have signed.
+    /// A verifier of what other parties of the grid have signed.
     ///
     /// # Errors
     /// If the authority's certificate can't be used.
@@ -109,7 +109,7 @@ impl Credentials {
     }
 }
 
-/// The certificates of a key's holder, its own first, in DER.
+/// The certificates of a key's holder in DER, the holder's own first.
 pub(crate) fn certificates(key: &CertifiedKey) -> Vec<Vec<u8>> {
     key.cert.iter().map(|certificate| certificate.to_vec()).collect()
 }
@@ -117,7 +117,7 @@ pub(crate) fn certificates(key: &CertifiedKey) -> Vec<Vec<u8>> {
 /// Signs some bytes (ECDSA P-256 with SHA-256, in ASN.1).
 ///
 /// # Errors
-/// If the key can't.
+/// If the key can't sign.
 pub(crate) fn sign(key: &CertifiedKey, bytes: &[u8]) -> Result<Vec<u8>, CredentialsError> {
     let wrong = |reason: &dyn std::fmt::Display| invalid("the private key")(reason);
     let signer = key
@@ -127,7 +127,7 @@ pub(crate) fn sign(key: &CertifiedKey, bytes: &[u8]) -> Result<Vec<u8>, Credenti
     signer.sign(bytes).map_err(|error| wrong(&error))
 }
 
-/// What stands for a grid in signed bytes.
+/// The bytes that stand for a grid in what is signed.
 pub(crate) fn grid_id(authority: &CertificateDer<'_>) -> [u8; 32] {
     let mut id = [0; 32];
     id.copy_from_slice(digest(&SHA256, authority).as_ref());

@@ -1,34 +1,35 @@
 //! Judges how long the other side has been silent. Pure.
 //!
-//! On a machine whose cores are taken by spinning ranks agents are late, and not
-//! dead. So two kinds of lateness don't count: this side's own, and the other side's
-//! recent one, which its heartbeats report.
+//! On a machine whose cores are taken by spinning ranks agents are late, and not dead. So two kinds
+//! of lateness don't count: this side's own, and the other side's recent lateness, which its
+//! heartbeats report.
 
 use std::time::Duration;
 
 /// Time between two heartbeats.
 pub const INTERVAL: Duration = Duration::from_millis(500);
-/// By how much longer than the tolerance the other side may be silent. The last heartbeat
-/// before a cut may be one interval old. After it, TCP waits before it sends again what
-/// was lost, and another connection takes a moment.
+/// How much longer than the tolerance the other side may be silent. The last heartbeat before a cut
+/// may be one interval old. After the cut, TCP waits before it sends again what was lost, and
+/// another connection takes a moment.
 const MARGIN: Duration = Duration::from_secs(1);
-/// Silence after which another connection is tried beside the one that is silent.
+/// How long a connection is silent before another is tried beside it.
 const DOUBT: Duration = Duration::from_millis(1500);
-/// Bytes of heartbeats that the other side's kernel has not acknowledged, above which another
-/// connection is tried: those of [`DOUBT`]. After a cut the other side may be heard long
-/// before TCP sends again what it is to hear.
+/// Most bytes of heartbeats that the other side's kernel may leave unacknowledged before another
+/// connection is tried: those of [`DOUBT`]. After a cut the other side may be heard long before TCP
+/// sends again what the other side is to hear.
 const UNHEARD_BYTES: usize = 12;
-/// Pause between such attempts, and what it is once the silence has lasted for [`LONG`].
+/// Pause between attempts to make another connection. The second value holds once the silence has
+/// lasted for [`LONG`].
 const REDIAL: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(1)];
 const LONG: Duration = Duration::from_secs(10);
-/// Longest extension of the limit by lateness.
+/// Longest extension of the limit by the other side's lateness.
 const EXTENSION_MAX: Duration = Duration::from_secs(25);
 /// The extension by a late heartbeat, as a multiple of its lateness.
 const EXTENSION: u32 = 2;
 /// Number of heartbeats after which a lateness counts half: about 11 s.
 const HALF_LIFE: u32 = 22;
 
-/// The silence of one other side.
+/// How long the other side of a connection has been silent.
 #[derive(Debug, Clone)]
 pub struct Silence {
     tolerance: Duration,
@@ -39,19 +40,19 @@ pub struct Silence {
 }
 
 impl Silence {
-    /// The other side is heard just now. A cut that is no longer than the tolerance makes
-    /// it not lost.
+    /// The silence of a side that is heard just now. A cut that is no longer than the tolerance
+    /// doesn't make the side count as lost.
     pub fn new(tolerance: Duration) -> Self {
         Self { tolerance, quiet: Duration::ZERO, worst: Duration::ZERO, age: 0, unheard_bytes: 0 }
     }
 
-    /// Time has passed since the last call. Time beyond one interval is this side's
+    /// Takes in that time has passed since the last call. Time beyond an interval is this side's
     /// own lateness.
     pub fn passed(&mut self, time: Duration) {
         self.quiet += time.min(INTERVAL);
     }
 
-    /// A heartbeat has arrived, with its sender's lateness.
+    /// Takes in that a heartbeat has arrived, with its sender's lateness.
     pub fn received(&mut self, lateness: Duration) {
         let late = lateness.max(self.quiet.saturating_sub(2 * INTERVAL));
         self.quiet = Duration::ZERO;
@@ -66,24 +67,24 @@ impl Silence {
         }
     }
 
-    /// There is a new connection: the other side has answered.
+    /// Takes in that there is a new connection: the other side has answered.
     pub fn connected(&mut self) {
         self.received(Duration::ZERO);
         self.unheard_bytes = 0;
     }
 
-    /// So many bytes of heartbeats wait for the other side to acknowledge them.
+    /// Takes in how many bytes of heartbeats wait for the other side to acknowledge them.
     pub fn unheard(&mut self, bytes: usize) {
         self.unheard_bytes = bytes;
     }
 
-    /// The time of silence, if it is too long.
+    /// How long the silence has lasted, if it is too long.
     pub fn lost(&self) -> Option<Duration> {
         let limit = self.tolerance + MARGIN + (self.worst * EXTENSION).min(EXTENSION_MAX);
         (self.quiet >= limit).then_some(self.quiet)
     }
 
-    /// Whether the connection itself may be at fault: what it has lost, TCP sends again
+    /// Whether the connection itself may be at fault. TCP sends again what the connection has lost,
     /// after pauses that double.
     pub fn is_doubtful(&self) -> bool {
         self.quiet >= DOUBT
@@ -115,7 +116,7 @@ mod tests {
     }
     use Event::{Passed, Received};
 
-    /// Time of this side until it judges the other lost, in seconds.
+    /// How long it takes, in seconds of this side, until the other side is judged lost.
     fn lost_after(tolerance_seconds: u64, events: &[Event]) -> u64 {
         let mut silence = Silence::new(Duration::from_secs(tolerance_seconds));
         for event in events {

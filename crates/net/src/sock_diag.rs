@@ -11,30 +11,30 @@ use nix::sys::socket::{
     socket, sockopt,
 };
 
-/// Room for messages of sockets that are destroyed together, as at a program's end: some
-/// thousands. Unprivileged processes get less (`net.core.rmem_max`).
+/// Room for messages of sockets that are destroyed together, as at a program's end: some thousands.
+/// Processes without privileges get less (`net.core.rmem_max`).
 const ROOM: usize = 4 << 20;
 
 /// The socket at `own` that is connected to `other`.
 ///
 /// # Errors
-/// `NotFound` if there is none; otherwise the kernel refused the request.
+/// `NotFound` if there is no such socket; otherwise the kernel refused the request.
 fn look_up(own: SocketAddr, other: SocketAddr) -> io::Result<Found> {
     found(ask(&sock_diag::request(own, other), &mut [0; REPLY_MAX])?)
 }
 
-/// The inode of the socket at `own` that is connected to `other`, over loopback: 0 until a
-/// program has accepted it.
+/// The inode of the socket at `own` that is connected to `other`, over loopback. It is 0 until a
+/// program has accepted the connection.
 ///
 /// # Errors
-/// As of the kernel: `NotFound` if there is none.
+/// The kernel's error: `NotFound` if there is no such socket.
 pub fn inode(own: SocketAddr, other: SocketAddr) -> io::Result<u32> {
     let found = look_up(own, other)?;
     // Without one the kernel names a listener.
     if found.other == other { Ok(found.inode) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
-/// The kernel's reply.
+/// Sends the kernel a request, and reads its reply.
 fn ask<'a>(request: &[u8], reply: &'a mut [u8]) -> io::Result<&'a [u8]> {
     let netlink = netlink(SockFlag::empty())?;
     send(netlink.as_raw_fd(), request, MsgFlags::empty())?;
@@ -55,10 +55,10 @@ fn netlink(flags: SockFlag) -> io::Result<OwnedFd> {
     Ok(socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkSockDiag)?)
 }
 
-/// A socket, as the kernel tells of it.
+/// What the kernel tells of a socket.
 #[derive(Debug)]
 pub struct Told {
-    /// `SO_COOKIE`.
+    /// The socket's `SO_COOKIE`, which no other socket has.
     pub cookie: u64,
     /// `struct tcp_info` (linux/tcp.h); empty if the kernel doesn't give it.
     pub tcp_info: Vec<u8>,
@@ -74,13 +74,13 @@ impl Told {
 /// What the socket at `own` that is connected to `other` has carried so far.
 ///
 /// # Errors
-/// `NotFound` if there is none; otherwise the kernel refused the request.
+/// `NotFound` if there is no such socket; otherwise the kernel refused the request.
 pub fn carried(own: SocketAddr, other: SocketAddr) -> io::Result<Told> {
     Told::read(ask(&sock_diag::info_request(own, other), &mut [0; INFO_REPLY_MAX])?)
 }
 
-/// Hears of each TCP socket of this network namespace that is destroyed: it is closed, and
-/// all that it had to send was acknowledged or given up.
+/// Hears of each TCP socket of this network namespace that is destroyed. Such a socket is closed,
+/// and all that it had to send was acknowledged or given up.
 #[derive(Debug)]
 pub struct Destroyed(OwnedFd);
 
@@ -98,11 +98,11 @@ impl Destroyed {
         Ok(Self(netlink))
     }
 
-    /// The next one.
+    /// The next socket that was destroyed.
     ///
     /// # Errors
-    /// `WouldBlock` if there is none yet. Any other error concerns single messages: some may
-    /// be lost (`ENOBUFS`).
+    /// `WouldBlock` if there is none yet. Any other error concerns single messages: some may be
+    /// lost (`ENOBUFS`).
     pub fn next(&self) -> io::Result<Told> {
         let mut message = [0; INFO_REPLY_MAX];
         let length = recv(self.0.as_raw_fd(), &mut message, MsgFlags::empty())?;
@@ -119,7 +119,7 @@ impl AsRawFd for Destroyed {
 /// Checks that the kernel names the owners of sockets, as the preloaded library needs it.
 ///
 /// # Errors
-/// If it doesn't, with the reason.
+/// If the kernel doesn't, with the reason.
 pub fn check() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let stream = TcpStream::connect(listener.local_addr()?)?;

@@ -38,54 +38,54 @@ use crate::mac::{self, Secret};
 pub const DEFAULT_VALIDITY: Duration = Duration::from_secs(3600);
 
 const PREFIX: &str = "isthmus-token-1";
-/// What the join key signs, and what a token's secret signs. Neither HMAC is valid for
-/// the other.
+/// The purpose of what the join key signs; a token's secret signs with the other purposes. An HMAC
+/// for one purpose is not valid for another.
 const SECRET_OF: &str = "isthmus join token";
 const REQUEST_OF: &str = "isthmus join request";
 const GATEWAY_REQUEST_OF: &str = "isthmus join request of a gateway";
-/// Bytes of the check against typing errors.
+/// How many bytes of a token check against typing errors.
 const CHECK_LENGTH: usize = 6;
-/// Most nodes of a site's token.
+/// Most nodes that a site's token admits.
 pub const MOST_NODES: u32 = 10_000;
-/// Most gateways of one: as many as a site has.
+/// Most gateways that a site's token admits: as many as a site has.
 pub const MOST_GATEWAYS: u32 = 16;
-/// Longest token that is read; a real one has about 1,100 characters.
+/// Most characters of a token that is read; a real token has about 1,100.
 const MAX_LENGTH: usize = 16 * 1024;
 
 /// Why a token is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// Not a token, or cut short.
+    /// The text is no token, or is cut short.
     #[error("not a join token ({0}); give the whole text that `isthmus grid invite` printed")]
     Malformed(&'static str),
-    /// Not made with the broker's join key, or the request was altered.
+    /// The token was not made with the broker's join key, or the request was altered.
     #[error("the join token was not made by this grid's broker, or the request was altered on its way")]
     Forged,
-    /// Too old.
+    /// The token is too old.
     #[error("the join token expired {} ago; ask for a new one (isthmus grid invite)", humane(*ago))]
     Expired {
-        /// How long ago.
+        /// How long ago the token has expired.
         ago: Duration,
     },
-    /// It is for another name.
+    /// The token is for another name.
     #[error("the join token is for the name {expected}, not {got}")]
     OtherName {
-        /// The token's.
+        /// The name that the token is for.
         expected: Label,
-        /// The bearer's.
+        /// The name that its bearer asks for.
         got: Label,
     },
-    /// It is for one service, which is no gateway.
+    /// The token is for a single service of this role, which is no gateway.
     #[error("the join token is for a {0}, not for a site and its gateways")]
     NoSite(&'static str),
-    /// It is a site's, for nodes only.
+    /// The token is this site's, for nodes only.
     #[error(
         "the join token is for nodes of site {0}, and makes no gateway. If this machine is a node, give --via with the \
          address of the site's front-end; a front-end needs a token with that right (isthmus grid invite \
          --gateways 1)"
     )]
     NodesOnly(Label),
-    /// It is for an invalid identity.
+    /// The token is for an invalid identity.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The token couldn't be made.
@@ -96,48 +96,48 @@ pub enum TokenError {
 /// The public part of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JoinToken {
-    /// Random; the broker accepts each once.
+    /// A random id. The broker accepts each id once, unless the token is a site's.
     pub id: [u8; 16],
     /// What the token grants.
     pub invitation: Invitation,
-    /// The authority's certificate.
+    /// The certificate of the grid's authority.
     pub authority: CertificateDer<'static>,
-    /// `isthmus-token-1.PAYLOAD`.
+    /// The public part as text, `isthmus-token-1.PAYLOAD`.
     text: String,
 }
 
 /// A whole token, as its bearer has it.
 #[derive(Debug, Clone)]
 pub struct BearerToken {
-    /// Its public part.
+    /// The public part of the token.
     pub public: JoinToken,
     secret: Secret,
 }
 
-/// What a token grants.
+/// What a token grants to its bearer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invitation {
     /// Name of the grid.
     pub grid: String,
-    /// The bearer's role.
+    /// The role that the bearer gets.
     pub role: Role,
-    /// The bearer's site.
+    /// The site that the bearer belongs to; `None` for relays and administrators.
     pub site: Option<Label>,
-    /// The bearer's name; without one the bearer chooses.
+    /// The bearer's name; `None` lets the bearer choose.
     pub name: Option<Label>,
-    /// The bearer's owner.
+    /// The owner that the bearer gets, which agents need.
     pub owner: Option<Owner>,
-    /// Of a site's token: for so many nodes, each a bearer.
+    /// How many nodes a site's token is good for, each with a bearer; `None` for any other token.
     pub nodes: Option<u32>,
-    /// Of a site's token: for so many gateways as well.
+    /// How many gateways a site's token is good for as well; 0 for any other token.
     pub gateways: u32,
-    /// The token's expiry.
+    /// When the token expires.
     pub expires: SystemTime,
     /// The broker's address, `HOST:PORT`.
     pub broker: String,
 }
 
-/// What it grants, for the audit log: `role agent site alpha name n1 owner anna`.
+/// What the invitation grants, as the audit log has it: `role agent site alpha name n1 owner anna`.
 impl fmt::Display for Invitation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "role {}", self.role.as_str())?;
@@ -168,7 +168,7 @@ struct Payload {
     owner: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     nodes: Option<u32>,
-    /// How many gateways a site's token makes; none: it makes nodes only.
+    /// How many gateways a site's token makes; `None` if it makes nodes only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     gateways: Option<u32>,
     expires_unix_seconds: u64,
@@ -180,7 +180,7 @@ impl BearerToken {
     /// Reads a token, and checks that no character of it is missing or changed.
     ///
     /// # Errors
-    /// If it isn't a token, or was changed or cut.
+    /// If the text isn't a token, or was changed or cut.
     pub fn read(text: &str) -> Result<Self, TokenError> {
         const FEW: TokenError = TokenError::Malformed("it has too few parts");
         let text = text.trim();
@@ -202,7 +202,7 @@ impl BearerToken {
         &self.public.text
     }
 
-    /// A request to join.
+    /// A request to join with this token, signed by its secret.
     pub fn request(&self, name: String, signing_request: Vec<u8>, gateway: bool) -> proto::JoinRequest {
         let token = self.public.text.clone();
         let mut request = proto::JoinRequest { token, name, signing_request, gateway, mac: Vec::new() };
@@ -211,7 +211,7 @@ impl BearerToken {
     }
 }
 
-/// What a request to join asks for, each part with its length before it.
+/// What a request to join asks for, as the bytes to sign.
 fn requested(request: &proto::JoinRequest) -> Vec<u8> {
     let proto::JoinRequest { token, name, signing_request, gateway, mac: _ } = request;
     let what = if *gateway { GATEWAY_REQUEST_OF } else { REQUEST_OF };
@@ -228,7 +228,8 @@ fn check_of(text: &str) -> String {
 }
 
 impl JoinToken {
-    /// Makes a token with the broker's join key. `authority` is the grid's.
+    /// Makes a token with the broker's join key. `authority` is the certificate of the grid's
+    /// authority.
     ///
     /// # Errors
     /// If the invitation is for an invalid identity, such as an agent without a site.
@@ -288,7 +289,7 @@ impl JoinToken {
     /// Reads the public part of a token. Nothing in it is verified.
     ///
     /// # Errors
-    /// If it isn't the public part of a token.
+    /// If the text isn't the public part of a token.
     pub fn read(public: &str) -> Result<Self, TokenError> {
         if public.len() > MAX_LENGTH {
             return Err(TokenError::Malformed("it is too long"));
@@ -322,11 +323,11 @@ impl JoinToken {
         }
     }
 
-    /// The identity that its bearer gets; `name` is the bearer's choice, as is whether
-    /// to be a site's gateway.
+    /// The identity that the token's bearer gets. `name` is the bearer's choice, as is whether to
+    /// be a site's gateway.
     ///
     /// # Errors
-    /// If the token is for another name, for no site or no gateway, or the name isn't allowed.
+    /// If the token is for another name, for no site or no gateway, or if the name isn't allowed.
     pub fn identity(&self, name: Option<Label>, gateway: bool) -> Result<Identity, TokenError> {
         let Invitation { role, site, owner, nodes, gateways, .. } = &self.invitation;
         if gateway {
@@ -346,7 +347,7 @@ impl JoinToken {
         Ok(Identity::new(*role, site.clone(), name, owner.clone())?)
     }
 
-    /// For how many members of a role a site's token is good; `None` for any other token.
+    /// How many members of a role a site's token is good for; `None` for any other token.
     pub fn places(&self, role: Role) -> Option<u32> {
         let nodes = self.invitation.nodes?;
         Some(if role == Role::Gateway { self.invitation.gateways } else { nodes })

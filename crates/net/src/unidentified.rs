@@ -19,23 +19,23 @@ use crate::{counters, lock};
 pub use by_source::{BySource, Evicted, Key, Source};
 pub(crate) use turns::Turns;
 
-/// Interval between two warnings about one port.
+/// Interval between two warnings about the same port.
 const WARNING: Duration = Duration::from_secs(60);
-/// One of so many of the process's descriptors is for the unidentified connections of
-/// one port.
+/// The share of the process's descriptors that a port's unidentified connections may take: one in
+/// so many.
 const DESCRIPTORS: u64 = 4;
 
-/// A number of connections: `most`, or a quarter of the descriptors that the process
-/// may have.
+/// A number of connections: `most`, or a quarter of the descriptors that the process may have if
+/// that is less.
 pub fn within_descriptors(most: usize) -> usize {
     let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(limit, _)| limit);
     usize::try_from(limit / DESCRIPTORS).unwrap_or(usize::MAX).clamp(1, most.max(1))
 }
 
-/// The unidentified connections of one port.
+/// The unidentified connections of a port.
 #[derive(Debug)]
 pub struct Unidentified {
-    /// The port in log lines: "the port inside".
+    /// The port in log lines, such as "the port inside".
     port: &'static str,
     capacity: usize,
     state: Mutex<State>,
@@ -48,7 +48,7 @@ struct State {
 }
 
 impl Unidentified {
-    /// For at most `capacity` connections, and at most a quarter of the descriptors
+    /// Holds at most `capacity` connections, and at most as many as a quarter of the descriptors
     /// that the process may have.
     pub fn new(port: &'static str, capacity: usize) -> Arc<Self> {
         let capacity = within_descriptors(capacity);
@@ -56,7 +56,7 @@ impl Unidentified {
         Arc::new(Self { port, capacity, state: Mutex::new(state) })
     }
 
-    /// Takes in a connection. If there are too many, another one is evicted.
+    /// Takes in a connection. If there are too many, another connection is evicted.
     pub fn enter(self: &Arc<Self>, peer: IpAddr) -> Place {
         let evicted = CancellationToken::new();
         let mut state = lock(&self.state);
@@ -79,19 +79,19 @@ impl Unidentified {
         Place { of: self.clone(), key, evicted }
     }
 
-    /// The number of connections.
+    /// How many unidentified connections there are.
     pub fn len(&self) -> usize {
         lock(&self.state).tokens.len()
     }
 
-    /// Whether there is none.
+    /// Whether there is no unidentified connection.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// The place of one connection among the unidentified ones. It is dropped when the
-/// peer has proved its identity, or with the connection.
+/// The place of a connection among the unidentified connections. It is dropped when the peer has
+/// proved its identity, or with the connection.
 #[derive(Debug)]
 pub struct Place {
     of: Arc<Unidentified>,
@@ -100,8 +100,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// Cancelled when the connection must end to make room. Never cancelled after the
-    /// place was dropped.
+    /// A token that is cancelled when the connection must end to make room. It is never cancelled
+    /// after the place was dropped.
     pub fn evicted(&self) -> CancellationToken {
         self.evicted.clone()
     }

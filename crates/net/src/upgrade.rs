@@ -32,7 +32,7 @@ pub use replace::replace;
 
 use crate::lock;
 
-/// What a service needs to be replaced in place.
+/// What a service needs to be replaced in place by another program.
 #[derive(Debug, Default)]
 pub struct Upgrades {
     replaceable: Option<(Service, Program)>,
@@ -44,11 +44,11 @@ pub struct Upgrades {
 /// What a former program of this process carried.
 #[derive(Debug, Default)]
 pub struct Carried {
-    /// Connections since its start.
+    /// Connections that the former program carried since the service's start.
     pub connections: u64,
-    /// Bytes since its start.
+    /// Bytes that the former program carried since the service's start.
     pub bytes: u64,
-    /// The pairs that it spliced.
+    /// The pairs of sockets that the former program spliced.
     pub pairs: Vec<Pair<OwnedFd>>,
 }
 
@@ -58,8 +58,8 @@ impl Upgrades {
         Self::default()
     }
 
-    /// A service that this program replaces, with what a former one has handed over. Of
-    /// its listeners, those at other addresses than the `wanted` ones are closed.
+    /// A service that another program can replace, with what a former program has handed over.
+    /// Inherited listeners at other addresses than the `wanted` ones are closed.
     pub fn new(
         service: Service,
         program: Program,
@@ -76,8 +76,8 @@ impl Upgrades {
         }
     }
 
-    /// Listens on a configured address, with the former program's listener if it had one
-    /// there.
+    /// Listens on a configured address. Uses the former program's listener, if that program
+    /// listened there.
     ///
     /// # Errors
     /// As `bind(2)`.
@@ -88,17 +88,17 @@ impl Upgrades {
         }
     }
 
-    /// Whether a former program has handed over to this one.
+    /// Whether a former program has handed over to this program.
     pub fn took_over(&self) -> bool {
         self.took_over
     }
 
-    /// What the former program carried; once.
+    /// What the former program carried; `None` if it was taken before, or if there was none.
     pub fn take_carried(&self) -> Option<Carried> {
         lock(&self.carried).take()
     }
 
-    /// The service, its program, and its listeners; none if it isn't replaced.
+    /// The service, its program, and its listeners; `None` if the service isn't replaced in place.
     pub fn replaceable(&self) -> Option<(Service, &Program, &Listeners)> {
         let (service, program) = self.replaceable.as_ref()?;
         Some((*service, program, &self.listeners))

@@ -6,45 +6,46 @@ use prometheus::{Counter, CounterVec, Gauge, GaugeVec, Opts, Registry};
 
 use super::{COUNTERS, in_registry};
 
-/// What the trunks with one site are at one moment.
+/// The figures of the trunks with a site at this moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Now {
-    /// Trunks that stand.
+    /// How many trunks stand.
     pub trunks: u64,
-    /// Those of which no carrier works.
+    /// How many trunks have no carrier that works.
     pub cut: u64,
-    /// Streams of all of them.
+    /// How many streams all trunks have together.
     pub streams: u64,
     /// Bytes taken from programs and not acknowledged.
     pub held_bytes: u64,
-    /// Carriers whose other end is heard.
+    /// How many carriers hear their other end.
     pub carriers: u64,
-    /// The least smoothed round trip of these; `None` if none was measured.
+    /// The shortest smoothed round trip of the carriers that hear their other end; `None` if none
+    /// was measured.
     pub round_trip: Option<Duration>,
-    /// What they may have under way together.
+    /// How many bytes the carriers may have under way together.
     pub congestion_window_bytes: u64,
-    /// What they delivered of late, together.
+    /// How many bytes per second the carriers delivered of late, together.
     pub bytes_per_second: u64,
-    /// What is queued in their sockets.
+    /// How many bytes are queued in the carriers' sockets.
     pub unsent_bytes: u64,
 }
 
-/// What has been added since the figures before.
+/// What has been added to the figures since the last time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Added {
-    /// Cuts that began.
+    /// How many cuts of trunks began.
     pub pauses: u64,
     /// Time during which no carrier worked.
     pub paused: Duration,
-    /// Segments with data that were sent, again or not.
+    /// How many segments with data were sent, for the first time or again.
     pub data_segments: u64,
-    /// Segments that were sent again.
+    /// How many segments were sent again.
     pub retransmitted_segments: u64,
-    /// Retransmission timeouts.
+    /// How many retransmission timeouts there were.
     pub timeouts: u64,
 }
 
-/// The metrics.
+/// The metrics about trunks.
 pub(super) struct Trunks {
     trunks: GaugeVec,
     cut: GaugeVec,
@@ -114,7 +115,7 @@ impl Trunks {
     }
 }
 
-/// Sets what the trunks with a site are now, and adds what has been added.
+/// Sets the present figures of the trunks with a site, and adds what has been added.
 pub fn trunks(site: &str, now: &Now, added: &Added) {
     if let Some(counters) = COUNTERS.get() {
         counters.trunks.set(site, now, added);

@@ -17,8 +17,8 @@ use super::tls::provider;
 use super::{CredentialsError, invalid};
 use crate::Identity;
 
-/// The certificate in use. TLS configurations read it at every handshake, so a
-/// renewed certificate needs no new configuration.
+/// The certificate in use. TLS configurations read it at every handshake, so that a renewed
+/// certificate needs no new configuration.
 #[derive(Debug)]
 pub(crate) struct Current {
     material: RwLock<Arc<Material>>,
@@ -52,7 +52,7 @@ impl Current {
         self.renewals.fetch_add(1, Ordering::Release);
     }
 
-    /// How often the certificate was replaced.
+    /// How many times the certificate was replaced.
     pub(crate) fn renewals(&self) -> u64 {
         self.renewals.load(Ordering::Acquire)
     }

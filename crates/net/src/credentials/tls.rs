@@ -18,8 +18,8 @@ use super::unrevoked::{Sessions, Unrevoked};
 use super::{Credentials, CredentialsError, invalid};
 
 impl Credentials {
-    /// TLS for a server whose clients must show a certificate of the grid. Make it
-    /// once and keep it: it caches sessions.
+    /// TLS for a server whose clients must show a certificate of the grid. Make the configuration
+    /// once and keep it, as it caches sessions.
     ///
     /// # Errors
     /// If the authority's certificate can't be used.
@@ -52,7 +52,7 @@ impl Credentials {
         Ok(ServerTls::new(config, self.0.peers.clone()))
     }
 
-    /// TLS for a client. Make it once and keep it: it caches sessions.
+    /// TLS for a client. Make the configuration once and keep it, as it caches sessions.
     ///
     /// # Errors
     /// If the cryptography can't be set up.
@@ -64,7 +64,7 @@ impl Credentials {
     }
 }
 
-/// TLS for a client that has no certificate yet, only the authority's.
+/// TLS for a client that has no certificate yet, only that of the authority.
 ///
 /// # Errors
 /// If the authority's certificate can't be used.

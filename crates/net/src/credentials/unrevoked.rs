@@ -16,14 +16,14 @@ use tokio::sync::watch;
 use crate::lock;
 use crate::peers::{Certified, Peers, Refusal};
 
-/// Sessions that a server keeps, as rustls does by default.
+/// Most sessions that a server keeps, as rustls does by default.
 const SESSIONS: usize = 256;
 
 tokio::task_local! {
     static REFUSAL: RefCell<Option<Refusal>>;
 }
 
-/// Runs a handshake. Returns why it refused the client's certificate, if it did.
+/// Runs a handshake. Also returns why the handshake refused the client's certificate, if it did.
 pub(crate) async fn with_refusal<T>(handshake: impl Future<Output = T>) -> (T, Option<Refusal>) {
     REFUSAL
         .scope(RefCell::default(), async {

@@ -11,9 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 use super::punch::{self, PunchPort};
 use super::{DialError, SocketOptions};
 
-/// A port that answers a SYN neither by a connection nor by a reset: it has a
-/// listener whose queue is full. For NATs and firewalls on the path the SYN was
-/// sent and not answered.
+/// A port that answers a SYN neither by a connection nor by a reset. It has a listener whose queue
+/// is full. To NATs and firewalls on the path it looks as if the SYN was sent and not answered.
 #[derive(Debug)]
 pub struct SilentPort {
     port: u16,
@@ -38,13 +37,12 @@ impl SilentPort {
         Ok(Self { port, _listener: listener, _filler: filler })
     }
 
-    /// The port.
+    /// The number of the port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Connects from this port, and sends `first`. Retries while the connection is
-    /// refused.
+    /// Connects from this port, and sends `first`. Tries again while the connection is refused.
     ///
     /// # Errors
     /// [`DialError`], at the latest after `deadline`.
@@ -76,8 +74,8 @@ impl PunchPort {
         punch::socket(self.local())?.listen(punch::BACKLOG)
     }
 
-    /// Sends a SYN from this port and ignores the answer. NATs and firewalls on the
-    /// path then have state for it.
+    /// Sends a SYN from this port and ignores the answer. NATs and firewalls on the path then have
+    /// state for the port.
     ///
     /// # Errors
     /// As `connect(2)`.
@@ -96,7 +94,7 @@ impl PunchPort {
     /// Connects from this port, without listening there.
     ///
     /// # Errors
-    /// As `connect(2)`. Without an answer it never returns.
+    /// As `connect(2)`. Without an answer the call never returns.
     pub async fn reach(&self, to: SocketAddr) -> io::Result<TcpStream> {
         punch::connect(self.local(), to, SocketOptions::default()).await
     }

@@ -18,10 +18,11 @@ use crate::{Deadline, Late};
 /// Pause before a refused connect is retried. The other side's router may answer
 /// with a reset until its own side has dialed.
 const AGAIN: Duration = Duration::from_millis(30);
-/// One connection is expected; other peers may connect before it.
+/// How many connections may wait at a punched port. Only a single one is expected, but other peers
+/// may connect before it.
 pub(super) const BACKLOG: u32 = 8;
 
-/// A local port, and how it is seen from outside.
+/// A local port, and the address at which it is seen from outside.
 #[derive(Debug)]
 pub struct PunchPort {
     local: SocketAddr,
@@ -33,7 +34,7 @@ pub struct PunchPort {
 /// The socket that reserves a port until it is dialed from.
 #[derive(Debug)]
 enum Holder {
-    /// The connection to the relay that reported how the port is seen. It keeps the
+    /// The connection to the relay that reported how the port is seen. The connection keeps the
     /// mapping in the NAT.
     Reflection {
         _stream: TcpStream,
@@ -44,7 +45,7 @@ enum Holder {
 }
 
 impl PunchPort {
-    /// Takes a port and asks a relay how it is seen.
+    /// Takes a port and asks a relay how the port is seen.
     ///
     /// # Errors
     /// [`DialError`], at the latest after `deadline`.
@@ -52,7 +53,8 @@ impl PunchPort {
         Self::ask(reflector, 0, None, deadline).await
     }
 
-    /// The same, and names a reach test: the relay may dial this node for it.
+    /// Takes a port, asks a relay how the port is seen, and names a reach test, for which the relay
+    /// may then dial this node.
     ///
     /// # Errors
     /// As [`PunchPort::open`].
@@ -64,7 +66,7 @@ impl PunchPort {
         Self::ask(reflector, 0, Some(test), deadline).await
     }
 
-    /// The same with a certain local port; 0 for any.
+    /// Takes this local port, and asks a relay how the port is seen; 0 stands for any port.
     ///
     /// # Errors
     /// As [`PunchPort::open`].
@@ -99,8 +101,8 @@ impl PunchPort {
             .unwrap_or_else(|_| Err(DialError::TimedOut { to: to.to_string(), waited: deadline }))
     }
 
-    /// Takes a port whose number is the same outside: without a NAT, or behind one
-    /// that preserves ports. No relay is asked.
+    /// Takes a port whose number is the same outside: without a NAT, or behind a NAT that preserves
+    /// ports. No relay is asked.
     ///
     /// # Errors
     /// If no port is free, or `local` is no address of this node.
@@ -111,29 +113,29 @@ impl PunchPort {
         Ok(Self { local, seen, round_trip: Duration::ZERO, _holder: Holder::Port { _socket: socket } })
     }
 
-    /// The address at this node.
+    /// The port's address at this node.
     pub fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// How it is seen from outside: as a relay reported, or as predicted.
+    /// The port's address as seen from outside, as a relay reported or as predicted.
     pub fn seen(&self) -> SocketAddr {
         self.seen
     }
 
-    /// Another socket at the same port.
+    /// A further socket at the same port.
     pub(super) fn another(&self) -> io::Result<TcpSocket> {
         socket(self.local)
     }
 
-    /// The shorter of the two round trips to the relay, 0 if none was asked.
+    /// The shorter of the two round trips to the relay; 0 if no relay was asked.
     pub fn round_trip(&self) -> Duration {
         self.round_trip
     }
 
-    /// Connects to the other side, which does the same. Retries while the connection
-    /// is refused. An incoming connection from the other side counts as well: if one
-    /// side has no router, the two SYNs may never cross on the path.
+    /// Connects to the other side, which does the same. Tries again while the connection is
+    /// refused. An incoming connection from the other side counts as well: if a side has no router,
+    /// the two SYNs may never cross on the path.
     ///
     /// # Errors
     /// [`DialError`], at the latest after `deadline`.
@@ -159,7 +161,7 @@ impl PunchPort {
     }
 }
 
-/// Connects; retries if the other side isn't ready.
+/// Connects, again and again as long as the other side isn't ready.
 pub(super) async fn connect(
     local: SocketAddr,
     to: SocketAddr,
@@ -175,8 +177,9 @@ pub(super) async fn connect(
     }
 }
 
-/// Refused or reset: the other side hasn't dialed yet. Address not available: it
-/// has, and its connection is about to be accepted.
+/// Whether a failed connect came too early. Refused or reset: the other side hasn't dialed yet.
+/// Address in use or not available: the other side has dialed, and its connection is about to be
+/// accepted.
 fn is_early(error: &io::Error) -> bool {
     use io::ErrorKind::{AddrInUse, AddrNotAvailable, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionRefused | ConnectionReset | AddrInUse | AddrNotAvailable)
@@ -196,7 +199,7 @@ async fn accept(local: SocketAddr, from: SocketAddr, options: SocketOptions) -> 
     }
 }
 
-/// A socket that shares its port with others of this node.
+/// A socket that shares its port with other sockets of this node.
 pub(super) fn socket(local: SocketAddr) -> io::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseaddr(true)?;

@@ -15,13 +15,12 @@ use super::{DialError, PunchPort, SocketOptions};
 #[derive(Debug)]
 pub struct TraverseSocket {
     socket: TcpSocket,
-    /// Behind a NAT: keeps the mapping of the socket's port.
+    /// Keeps the mapping of the socket's port behind a NAT; `None` without a NAT.
     port: Option<PunchPort>,
 }
 
 impl TraverseSocket {
-    /// Makes a socket. Behind a NAT (`reflector` given), a relay reports how it is
-    /// seen.
+    /// Makes a socket. Behind a NAT (`reflector` given), a relay reports how the socket is seen.
     ///
     /// # Errors
     /// [`DialError`], at the latest after `deadline`.
@@ -43,7 +42,7 @@ impl TraverseSocket {
         Ok(Self { socket, port })
     }
 
-    /// How it is seen from outside, if a relay was asked.
+    /// The socket's address as seen from outside; `None` if no relay was asked.
     pub fn seen(&self) -> Option<SocketAddr> {
         self.port.as_ref().map(PunchPort::seen)
     }
@@ -51,7 +50,7 @@ impl TraverseSocket {
     /// Waits for the end of the connect that is under way.
     ///
     /// # Errors
-    /// [`DialError::Connect`].
+    /// [`DialError::Connect`] if the connect fails.
     pub async fn connected(self, to: SocketAddr) -> Result<TcpStream, DialError> {
         let from = self.socket.local_addr().map_or_else(|_| "?".to_owned(), |local| local.to_string());
         let connecting = async {

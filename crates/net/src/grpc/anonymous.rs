@@ -11,24 +11,24 @@ use tower::Service;
 
 use super::server;
 
-/// Connections at once. One takes up to 160 KiB: its TLS session, and what the
-/// bounds below allow.
+/// Most connections without a certificate at once. A connection takes up to 160 KiB: its TLS
+/// session, and what the bounds below allow.
 pub(super) const CONNECTIONS: usize = 512;
-/// How long one may last.
+/// How long a connection without a certificate may last.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
-/// Calls at once on one connection.
+/// Most calls at once on a connection.
 const CALLS: u32 = 4;
-/// Bytes that one connection may have sent and the service has not read: the smallest
-/// window that HTTP/2 allows.
+/// Most bytes that a connection may have sent and the service has not read: the smallest window
+/// that HTTP/2 allows.
 const CONNECTION_WINDOW: u32 = 65_535;
-/// The same of one call.
+/// Most bytes that a call may have sent and the service has not read.
 const CALL_WINDOW: u32 = 16 * 1024;
-/// Calls that the client has cancelled and the service has not seen.
+/// Most calls that the client has cancelled and the service has not seen.
 const CANCELLED: usize = 8;
-/// Calls that the service refused before the connection ends.
+/// After how many refused calls the connection ends.
 const REFUSED: usize = 16;
 
-/// What a client without a certificate may call.
+/// The calls that a client without a certificate may make.
 const PATHS: [&str; 1] = ["/isthmus.v1.Enrolment/Join"];
 
 /// The server for connections without a certificate.

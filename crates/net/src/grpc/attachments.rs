@@ -24,7 +24,7 @@ const HELLO_DEADLINE: Duration = Duration::from_secs(10);
 /// A message to the caller of an attachment.
 pub type Down = Result<proto::AttachDown, Status>;
 
-/// All attachments at a service, by an id that is never used twice.
+/// All attachments at a service, each by an id that is never used twice.
 #[derive(Debug)]
 pub struct Attachments<Id> {
     open: Mutex<HashMap<Id, Open>>,
@@ -38,10 +38,10 @@ struct Open {
     closed: CancellationToken,
 }
 
-/// The task's end of one attachment.
+/// The end of an attachment for the task that drives it.
 #[derive(Debug)]
 pub struct Opened {
-    /// service → caller
+    /// Messages from the service to the caller.
     pub down_rx: mpsc::Receiver<Down>,
     /// Cancelled when the service ends the attachment.
     pub closed: CancellationToken,
@@ -50,7 +50,7 @@ pub struct Opened {
 /// The first message of an attachment, which names the caller.
 ///
 /// # Errors
-/// `DEADLINE_EXCEEDED` if it doesn't come within 10 s; the stream's errors.
+/// `DEADLINE_EXCEEDED` if the message doesn't come within 10 s; the stream's errors.
 pub async fn first_message(
     inbound: &mut Streaming<proto::AttachUp>,
 ) -> Result<Option<attach_up::Kind>, Status> {
@@ -59,7 +59,7 @@ pub async fn first_message(
     Ok(first.map_err(late)??.and_then(|message| message.kind))
 }
 
-/// The answer to an attachment that is refused: the reason, and then the end.
+/// The answer to an attachment that is refused: the reason, and then the end of the stream.
 pub fn refusal(reason: String) -> ReceiverStream<Down> {
     let (down_tx, down_rx) = mpsc::channel(1);
     // The queue is empty, and its other end is here.
@@ -76,14 +76,13 @@ fn pack(kind: attach_down::Kind) -> Down {
 }
 
 impl<Id: Eq + Hash + Copy + fmt::Debug> Attachments<Id> {
-    /// None yet. `queue` messages may wait for one caller. A caller for which more
-    /// wait is detached: it has missed messages, and attaching again resets its
-    /// state.
+    /// No attachments yet. At most `queue` messages wait for a caller. A caller for which more
+    /// would wait is detached: it has missed messages, and attaching again resets its state.
     pub fn new(queue: usize) -> Self {
         Self { open: Mutex::default(), queue, ended: AtomicBool::new(false) }
     }
 
-    /// A new attachment.
+    /// Opens an attachment with this id.
     pub fn open(&self, id: Id) -> Opened {
         let (down_tx, down_rx) = mpsc::channel(self.queue);
         let closed = CancellationToken::new();
@@ -97,7 +96,7 @@ impl<Id: Eq + Hash + Copy + fmt::Debug> Attachments<Id> {
         Opened { down_rx, closed }
     }
 
-    /// Sends a message if there is such an attachment; never waits.
+    /// Sends a message over the attachment with this id, if there is one; never waits.
     pub fn send(&self, to: Id, kind: attach_down::Kind) {
         let full = lock(&self.open).get(&to).is_some_and(|open| open.down_tx.try_send(pack(kind)).is_err());
         if full {
@@ -106,13 +105,13 @@ impl<Id: Eq + Hash + Copy + fmt::Debug> Attachments<Id> {
         }
     }
 
-    /// Ends an attachment and sends the reason.
+    /// Ends an attachment, and sends the reason before.
     pub fn close(&self, id: Id, reason: String) {
         self.send(id, refused(reason));
         self.remove(id);
     }
 
-    /// Ends an attachment.
+    /// Ends an attachment without a reason.
     pub fn remove(&self, id: Id) {
         let mut open = lock(&self.open);
         if let Some(ended) = open.remove(&id) {
@@ -121,7 +120,7 @@ impl<Id: Eq + Hash + Copy + fmt::Debug> Attachments<Id> {
         }
     }
 
-    /// Ends all of them, because the service ends.
+    /// Ends all attachments, because the service ends.
     pub fn remove_all(&self) {
         self.ended.store(true, Ordering::SeqCst);
         for (_, open) in lock(&self.open).drain() {
@@ -129,7 +128,7 @@ impl<Id: Eq + Hash + Copy + fmt::Debug> Attachments<Id> {
         }
     }
 
-    /// Whether the service ends.
+    /// Whether all attachments have ended because the service ends.
     pub fn have_ended(&self) -> bool {
         self.ended.load(Ordering::SeqCst)
     }

@@ -19,8 +19,8 @@ use super::members::{Call, Calls};
 use super::server::Peer;
 use crate::counters;
 
-/// How long a call's first message may take, and the whole request of a call that has only one
-/// message. The largest one, of 256 KiB, takes that long over 70 kbit/s.
+/// How long a call's first message may take. A call with a single message has as long for its whole
+/// request. The largest message, of 256 KiB, takes that long over 70 kbit/s.
 const FIRST_MESSAGE: Duration = Duration::from_secs(30);
 /// Calls whose callers send messages for as long as they last.
 const STREAMS: [&str; 2] = ["/isthmus.v1.Registry/Attach", "/isthmus.v1.Peer/Exec"];
@@ -70,11 +70,11 @@ where
     }
 }
 
-/// The wait for a request.
+/// The wait for a call's request.
 struct Wait {
     until: Instant,
     is_over: bool,
-    /// Whether the first message is enough.
+    /// Whether the first message is enough for the wait to end.
     is_stream: bool,
     sleep: Option<Pin<Box<Sleep>>>,
 }
@@ -107,7 +107,7 @@ struct Arriving {
 }
 
 impl Arriving {
-    /// Whether the member may send on.
+    /// Counts further bytes. An error says that the member may not send on.
     fn take(&mut self, bytes: &[u8]) -> Result<(), Status> {
         let now = self.framing.take(bytes);
         if self.first.is_stream && self.framing.has_message() {
@@ -158,7 +158,7 @@ impl http_body::Body for Arriving {
     }
 }
 
-/// A call's answer. The call counts until it has been taken.
+/// A call's answer. The call counts until the answer has been taken.
 struct Answer {
     body: Body,
     _call: Call,
@@ -194,7 +194,7 @@ mod tests {
 
     use super::*;
 
-    /// A request's body: what is sent, until the sender is dropped.
+    /// The body of a request: what is sent until the sender is dropped.
     struct Sent(mpsc::Receiver<Bytes>);
 
     impl http_body::Body for Sent {

@@ -10,9 +10,9 @@ use crate::{Deadline, Late, connection};
 
 /// Pause before a call is sent again after `UNAVAILABLE`.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Limit for the first try of a call that may be sent again.
+/// Time limit for the first try of a call that may be sent again.
 const TRY: Duration = Duration::from_secs(5);
-/// Most of its caller's budget that a server keeps for its own answer.
+/// Most of its caller's budget that a server keeps to send its own answer.
 const OWN: Duration = Duration::from_millis(250);
 
 /// When a call may be sent again.
@@ -20,33 +20,33 @@ const OWN: Duration = Duration::from_millis(250);
 pub enum Repeat {
     /// Never: a second call would do harm.
     Never,
-    /// If the connection broke before the answer.
+    /// If the connection broke before the answer came.
     IfBroken,
-    /// Also if the server answers `UNAVAILABLE`.
+    /// If the connection broke before the answer came, or if the server answers `UNAVAILABLE`.
     IfUnavailable,
 }
 
-/// How one try failed.
+/// How a try of a call failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
     /// The connection broke, or was silent for too long.
     Broken,
-    /// The server's answer.
+    /// The server answered with this status code.
     Code(Code),
 }
 
 /// What a caller does after a failed try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// It returns the failure.
+    /// The caller returns the failure.
     GiveUp,
-    /// It sends the call again, on another connection.
+    /// The caller sends the call again, on another connection.
     Elsewhere,
-    /// It sends the call again after this pause.
+    /// The caller sends the call again after this pause.
     After(Duration),
 }
 
-/// Decides what follows a failed try; `left` is the rest of the budget.
+/// Decides what follows a failed try; `left` is the rest of the call's budget.
 pub fn next(failure: Failure, repeat: Repeat, left: Duration) -> Next {
     match (failure, repeat) {
         _ if left.is_zero() => Next::GiveUp,
@@ -57,20 +57,20 @@ pub fn next(failure: Failure, repeat: Repeat, left: Duration) -> Next {
     }
 }
 
-/// The limit for a try, after so many tries that were late. It doubles each time: a
-/// server that is gone is left soon, and one at the end of a long way gets to answer.
+/// The time limit for a try, after `late` tries that were late. It doubles each time. So a server
+/// that is gone is left soon, and a server at the end of a long way gets to answer.
 fn limit_of_try(late: u32) -> Duration {
     TRY.saturating_mul(1 << late.min(4))
 }
 
-/// Where calls are sent.
+/// Where calls are sent: connections of which another is taken if one breaks.
 #[tonic::async_trait]
 pub trait Connections: Sync {
-    /// One connection.
+    /// A connection over which calls are sent.
     type Connection: Clone + Send + Sync;
 
-    /// Waits for an open connection. If `former` is given, it broke, and another one
-    /// is preferred.
+    /// Waits for an open connection. If `former` is given, it broke, and another connection is
+    /// preferred.
     async fn get(&self, former: Option<&Self::Connection>) -> Option<Self::Connection>;
 
     /// Waits until this connection is replaced by another.
@@ -87,14 +87,14 @@ pub trait Connections: Sync {
     fn absent(&self) -> Status;
 }
 
-/// One call.
+/// A call, with what bounds it.
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
-    /// The server's name in messages: "the gateway".
+    /// The server's name in messages, such as "the gateway".
     pub server: &'a str,
-    /// Its budget.
+    /// When the call's budget is spent.
     pub deadline: Deadline,
-    /// When it may be sent again.
+    /// When the call may be sent again.
     pub repeat: Repeat,
 }
 
@@ -102,7 +102,7 @@ impl Call<'_> {
     /// Sends the call until there is an answer or the budget is spent.
     ///
     /// # Errors
-    /// The last answer of a server; `DEADLINE_EXCEEDED` if there is none, or what
+    /// The last answer of a server; `DEADLINE_EXCEEDED` if no server answered, or what
     /// [`Connections::absent`] gives.
     pub async fn send<C, M, T, F>(
         &self,
@@ -161,8 +161,8 @@ impl Call<'_> {
     }
 }
 
-/// The budget of a server for a call: its caller's less a little, so that the
-/// answer arrives in time; `most` at most.
+/// The budget of a server for a call, `most` at most. It is a little less than its caller's, so
+/// that the answer arrives in time.
 pub fn budget<T>(request: &Request<T>, most: Duration) -> Deadline {
     let given = request.metadata().get("grpc-timeout").and_then(|value| value.to_str().ok());
     let own = |given: Duration| given - (given / 10).min(OWN);
@@ -188,18 +188,18 @@ fn timeout(text: &str) -> Option<Duration> {
     })
 }
 
-/// Whether the connection broke, as opposed to an answer of the server.
+/// Whether a call failed because the connection broke, as opposed to an answer of the server.
 pub fn broke(status: &Status) -> bool {
     std::error::Error::source(status).is_some()
 }
 
-/// Whether the same call may have another answer some time later: the connection broke, or the
-/// server, or what it needs, is away.
+/// Whether a failed call may have another answer some time later. That is so if the connection
+/// broke, or if the server, or what it needs, is away.
 pub fn may_pass(status: &Status) -> bool {
     broke(status) || matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded)
 }
 
-/// Whether the call was cancelled by its `grpc-timeout`, here or at the server.
+/// Whether a call was cancelled by its `grpc-timeout`, here or at the server.
 fn is_late(status: &Status) -> bool {
     matches!(status.code(), Code::Cancelled | Code::DeadlineExceeded)
 }
@@ -264,7 +264,7 @@ mod tests {
         }
     }
 
-    /// Connections are numbers; a script lists the result of each try.
+    /// Connections that are numbers. A script lists the result of each try.
     struct Script(Mutex<Vec<Result<u32, Code>>>);
 
     #[tonic::async_trait]

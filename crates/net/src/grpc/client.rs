@@ -26,36 +26,36 @@ use crate::secured::{ClientTls, Secured};
 /// The stage at which a connection failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Before anything was sent: names, certificates.
+    /// The set-up before anything was sent: names, certificates.
     Setup,
     /// The host name wasn't found.
     Resolve,
-    /// TCP.
+    /// Connecting by TCP.
     Connect,
-    /// TLS.
+    /// The handshake of TLS.
     Handshake,
-    /// TLS, with another service of the grid.
+    /// The handshake of TLS, because another service of the grid is there.
     Misdirected,
-    /// TLS, whose large packets vanish; the reason has the remedies.
+    /// The handshake of TLS, because large packets vanish on the way; the reason has the remedies.
     Swallowed,
-    /// HTTP/2.
+    /// The handshake of HTTP/2.
     Http,
 }
 
 /// Why a service could not be reached.
 #[derive(Debug, Clone)]
 pub struct ConnectError {
-    /// Its TLS name: "broker", "gateway.alpha".
+    /// The TLS name of the service, such as "broker" or "gateway.alpha".
     pub server_name: String,
-    /// Its address as given, `HOST:PORT`.
+    /// The address of the service as it was given, `HOST:PORT`.
     pub address: String,
-    /// The source address of the connection, if it got one.
+    /// The source address of the connection; `None` if it got none.
     pub local: Option<IpAddr>,
     /// The stage that failed.
     pub stage: Stage,
-    /// The cause.
+    /// The cause of the failure.
     pub reason: String,
-    /// The connection stood, and the other end closed it: another one may last.
+    /// Whether the connection stood, and the other end closed it. Another connection may last then.
     pub broke: bool,
 }
 
@@ -98,7 +98,8 @@ pub async fn connect(
     connect_with(address, server_name, credentials.client_config(&[ALPN_H2])).await
 }
 
-/// The same, and which of the services with this name it is: a site's gateways share one.
+/// Connects as [`connect`] does. Also returns the identity of the service: the gateways of a site
+/// share a TLS name.
 ///
 /// # Errors
 /// As [`connect`].
@@ -115,7 +116,7 @@ pub async fn connect_identified(
     Ok((channel, identity))
 }
 
-/// Connects to a service without a certificate of one's own, to enrol.
+/// Connects to a service without a certificate of the caller's own, to enrol.
 ///
 /// # Errors
 /// As [`connect`].
@@ -151,7 +152,7 @@ fn target(
     Ok(Target::new(address, server_name, tls))
 }
 
-/// A channel over one open connection. The channel ends with the connection.
+/// A channel over a single open connection. The channel ends with the connection.
 ///
 /// # Errors
 /// If the HTTP/2 handshake fails.
@@ -162,7 +163,7 @@ where
     channel_by(endpoint()?, io).await
 }
 
-/// The same, if a ping may stay unanswered for so long.
+/// A channel over a single open connection, on which a ping may stay unanswered for this long.
 ///
 /// # Errors
 /// As [`channel_over`].
@@ -173,8 +174,8 @@ where
     channel_by(endpoint()?.keep_alive_timeout(ping_timeout), io).await
 }
 
-/// The same within one machine, without pings: the kernel reports the end of the
-/// other side, and a stopped process (Ctrl-Z) keeps its connection.
+/// A channel over a single open connection within this machine, without pings. The kernel reports
+/// the end of the other side, and a stopped process (Ctrl-Z) keeps its connection.
 ///
 /// # Errors
 /// As [`channel_over`].
@@ -200,7 +201,7 @@ where
     endpoint.connect_with_connector(connector).await
 }
 
-/// The URI's host has no meaning here: TLS checks the server's name.
+/// An endpoint with pings. The host of its URI has no meaning here: TLS checks the server's name.
 fn endpoint() -> Result<Endpoint, tonic::transport::Error> {
     Ok(plain_endpoint()?
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
@@ -209,17 +210,17 @@ fn endpoint() -> Result<Endpoint, tonic::transport::Error> {
         .connect_timeout(CONNECT_TIMEOUT + limits::grown(HANDSHAKE_TIMEOUT, Some(CONNECT_TIMEOUT))))
 }
 
-/// Every call names the versions that this end supports.
+/// An endpoint without pings. Every call names the versions that this end supports.
 fn plain_endpoint() -> Result<Endpoint, tonic::transport::Error> {
     Endpoint::from_static("http://isthmus").user_agent(versions::own().to_string())
 }
 
-/// The longest segment of a connection in both directions, in bytes: IPv4 packets of 1280 bytes,
-/// which IPv6 wants of every link (RFC 8200, section 5). So services stay connected over nearly all
-/// ways that swallow large packets. What they send each other is little.
+/// The longest segment of a connection in both directions, in bytes: IPv4 packets of 1280 bytes.
+/// IPv6 wants every link to take them (RFC 8200, section 5). So services stay connected over nearly
+/// all ways that swallow large packets. What they send each other is little.
 const SEGMENT: u16 = 1240;
-/// After what silence of a handshake shorter segments are tried, and which: not more of them,
-/// because the server may be slow since many connect at once.
+/// How long a handshake is silent before the segments of [`SHORTER`] are tried. No more segments
+/// are tried, because the server may be slow since many connect at once.
 const HANGING: Duration = Duration::from_secs(5);
 const SHORTER: &[u16] = &[500];
 
@@ -337,7 +338,7 @@ impl Target {
     }
 }
 
-/// Makes a handshake over a connection with shorter segments, and nothing else.
+/// Makes a handshake over a connection with shorter segments. Nothing else is sent.
 async fn shake(target: Target, segment: u16) -> io::Result<()> {
     let ends = (&*target.address, &*target.server_name);
     packets::connect(ends, &target.tls, (Some(segment), CONNECT_TIMEOUT), &Progress::default())
@@ -345,14 +346,14 @@ async fn shake(target: Target, segment: u16) -> io::Result<()> {
         .map(drop)
 }
 
-/// Whether the other end closed the connection, rather than refuse the handshake.
+/// Whether the other end closed the connection, rather than refused the handshake.
 fn is_broken(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe)
 }
 
-/// The source address that the kernel would choose. Only the routing table is
-/// read, nothing is sent.
+/// The source address that the kernel would choose. Only the routing table is read; nothing is
+/// sent.
 fn source_towards(address: SocketAddr) -> Option<IpAddr> {
     let any: IpAddr =
         if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };

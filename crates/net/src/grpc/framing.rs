@@ -1,6 +1,6 @@
 //! Where the messages of a call end (gRPC over HTTP/2, "Length-Prefixed-Message").
 
-/// Bytes before each message: a flag, and the message's length.
+/// Bytes before each message: a flag byte, and the message's length.
 const PREFIX: usize = 5;
 
 /// Finds the ends of the messages in the bytes of a call.
@@ -8,7 +8,7 @@ const PREFIX: usize = 5;
 pub(super) struct Framing {
     prefix: [u8; PREFIX],
     prefix_bytes: usize,
-    /// Bytes of the current message that arrived.
+    /// How many bytes of the current message have arrived.
     arrived: usize,
     left: usize,
     has_message: bool,
@@ -38,7 +38,7 @@ impl Framing {
         self.arrived
     }
 
-    /// Whether a message has arrived completely.
+    /// Whether any message has arrived completely.
     pub(super) fn has_message(&self) -> bool {
         self.has_message
     }
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// However the bytes are cut, only those of the last, incomplete message count.
+        /// However the bytes are cut, only the bytes of the last, incomplete message count.
         #[test]
         fn messages_end_where_their_lengths_say(
             lengths in prop::collection::vec(0..40_usize, 0..8),

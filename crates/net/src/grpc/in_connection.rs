@@ -8,7 +8,7 @@ use tower::Service;
 
 use crate::connection::{self, Connection};
 
-/// Runs each call in [`Connection::scope`], if its metadata names one.
+/// Runs each call in [`Connection::scope`], if the call's metadata names a connection.
 #[derive(Debug, Clone)]
 pub(super) struct InConnection<S>(pub(super) S);
 

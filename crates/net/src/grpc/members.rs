@@ -11,21 +11,21 @@ use super::share::{Share, share};
 use crate::calls::At;
 use crate::{Identity, lock};
 
-/// Bytes of messages that have not arrived completely, on all calls of one member. A
-/// message may have up to 4 MiB.
+/// Most bytes of messages that have not arrived completely, on all calls of a member. A message may
+/// have up to 4 MiB.
 pub(super) const UNFINISHED: usize = 64 << 20;
 
-/// The members that are connected to one service, by their identities.
+/// The members that are connected to a service, by their identities.
 #[derive(Debug)]
 pub(super) struct Members {
     at: At,
     all: Mutex<HashMap<String, Taken>>,
 }
 
-/// What one member has open.
+/// What a member has open at the service.
 #[derive(Debug, Default)]
 struct Taken {
-    /// Its connections, the oldest first.
+    /// The member's connections, the oldest first.
     connections: Vec<Connection>,
     number: u64,
     total: Arc<Total>,
@@ -38,7 +38,7 @@ struct Connection {
     evicted: CancellationToken,
 }
 
-/// Of all connections of a member.
+/// The counts over all connections of a member.
 #[derive(Debug, Default)]
 struct Total {
     calls: AtomicUsize,
@@ -46,20 +46,20 @@ struct Total {
     unfinished: AtomicUsize,
 }
 
-/// The calls of one connection. By default nobody counts them.
+/// The calls of a connection. By default nobody counts them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Calls {
-    /// The member, in messages, and the calls that it may have open.
+    /// The member's name in messages, and the most calls that it may have open.
     bound: Option<(Arc<str>, usize)>,
     own: Arc<AtomicUsize>,
     total: Arc<Total>,
 }
 
-/// One open call; counted until it is dropped.
+/// An open call, which counts until this is dropped.
 #[derive(Debug)]
 pub(super) struct Call(Calls);
 
-/// One connection of a member; counted until it is dropped.
+/// A connection of a member, which counts until this is dropped.
 #[derive(Debug)]
 pub(super) struct Slot {
     members: Arc<Members>,
@@ -72,14 +72,14 @@ pub(super) struct Slot {
 }
 
 impl Members {
-    /// None so far, at this service.
+    /// The members at this service, none of which is connected yet.
     pub(super) fn at(at: At) -> Arc<Self> {
         Arc::new(Self { at, all: Mutex::default() })
     }
 
-    /// Counts a connection. If the member has too many, its oldest one without a call ends;
-    /// `None` if there is none. So a member whose former connections are dead gets a new one,
-    /// and commands with a gateway's identity don't end the gateway's attachment.
+    /// Counts a connection. If the member has too many, its oldest connection without a call ends;
+    /// `None` if each has calls. So a member whose former connections are dead gets a new one.
+    /// Commands with a gateway's identity don't end the gateway's attachment either.
     pub(super) fn connect(self: &Arc<Self>, identity: &Identity) -> Option<Slot> {
         let (uri, share) = (identity.uri(), share(self.at, identity.role()));
         let mut all = lock(&self.all);
@@ -117,7 +117,7 @@ impl Calls {
     /// Counts a call.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED` if the member has too many.
+    /// `RESOURCE_EXHAUSTED` if the member has too many calls open.
     pub(super) fn begin(&self) -> Result<Call, Status> {
         let call = Call::count(self);
         let open = self.total.calls.load(Relaxed);
@@ -133,7 +133,7 @@ impl Calls {
     /// Counts `now` instead of `before` bytes of a message that has not arrived completely.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED` if the member has too many.
+    /// `RESOURCE_EXHAUSTED` if the member has too many such bytes.
     pub(super) fn unfinished(&self, before: usize, now: usize) -> Result<(), Status> {
         let total = &self.total.unfinished;
         if now > before {

@@ -4,7 +4,8 @@ use std::io;
 
 use rustls::{CertificateError, Error};
 
-/// That a handshake failed because the server is another service of the grid, and which.
+/// Why a handshake failed, if it failed because the server is another service of the grid; names
+/// that service.
 pub(super) fn reason(error: &io::Error, wanted: &str) -> Option<String> {
     let error = error.get_ref()?.downcast_ref::<Error>()?;
     let Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. }) = error else {
@@ -14,7 +15,7 @@ pub(super) fn reason(error: &io::Error, wanted: &str) -> Option<String> {
     Some(format!("that is {}, not {}", words(found), words(wanted)))
 }
 
-/// "the gateway of site beta".
+/// The words for a TLS name, such as "the gateway of site beta".
 fn words(server_name: &str) -> String {
     match server_name.split_once('.') {
         Some(("gateway", site)) => format!("the gateway of site {site}"),

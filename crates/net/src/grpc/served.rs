@@ -15,7 +15,7 @@ use crate::secured::Secured;
 /// A connection that gRPC is served on.
 #[derive(Debug)]
 pub enum Served {
-    /// TLS.
+    /// A TLS connection of its own.
     Tls(Box<Secured>),
     /// A connection that a trunk carries, which may pause for minutes.
     Carried(Carried),
@@ -26,11 +26,11 @@ pub enum Served {
 pub struct Carried {
     /// The socket to the trunk.
     pub stream: TcpStream,
-    /// Who is at the trunk's other end.
+    /// The identity of the party at the trunk's other end.
     pub identity: Arc<Identity>,
-    /// Its address, if it is known.
+    /// The address of that party, if it is known.
     pub address: Option<SocketAddr>,
-    /// The trunk's id.
+    /// The id of the trunk.
     pub trunk: [u8; 16],
 }
 
@@ -48,7 +48,7 @@ impl Served {
         }
     }
 
-    /// The other end's address and this end's.
+    /// The address of the other end, and that of this end.
     pub(super) fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
         let (peer, local) = (self.tcp().peer_addr().ok()?, self.tcp().local_addr().ok()?);
         let carried = match self {
@@ -58,7 +58,7 @@ impl Served {
         Some((carried.unwrap_or(peer), local))
     }
 
-    /// The trunk that carries it.
+    /// The id of the trunk that carries the connection; `None` for TLS.
     pub(super) fn trunk(&self) -> Option<[u8; 16]> {
         match self {
             Self::Tls(_) => None,
@@ -66,7 +66,7 @@ impl Served {
         }
     }
 
-    /// Who is at the other end; none without a certificate.
+    /// The identity of the other end; `None` if it has shown no certificate.
     pub(super) fn identity(&self) -> Option<Arc<Identity>> {
         match self {
             Self::Tls(stream) => stream.identity().cloned().map(Arc::new),
@@ -74,7 +74,7 @@ impl Served {
         }
     }
 
-    /// Whether it may pause, so that pings would end it.
+    /// Whether the connection may pause, so that pings would end it.
     pub(super) fn may_pause(&self) -> bool {
         matches!(self, Self::Carried(_))
     }

@@ -34,28 +34,28 @@ use crate::secured::{Secured, ServerTls};
 use crate::unidentified::{Place, Unidentified};
 use crate::{Identity, counters, keepalive, listen, packets};
 
-/// How long calls in progress may continue after the shutdown began, before their
-/// connections are closed.
+/// How long calls in progress may go on after the shutdown began, before their connections are
+/// closed.
 pub(crate) const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
-/// Handshakes in progress at once on a port of its own. One takes up to 80 KiB, if
-/// the client sends the largest messages that TLS allows.
+/// Most handshakes in progress at once on a port of its own. A handshake takes up to 80 KiB, if the
+/// client sends the largest messages that TLS allows.
 const HANDSHAKES: usize = 4096;
-/// Connections that wait to be served after their handshake.
+/// Most connections that wait to be served after their handshake.
 const INCOMING_BOUND: usize = 64;
-/// Bytes of all headers of one call: some 300 are used.
+/// Most bytes of all headers of a call: some 300 are used.
 const HEADER_BYTES: u32 = 8 * 1024;
 
 /// The other end of a served connection.
 #[derive(Debug, Clone)]
 pub struct Peer {
-    /// The identity in its certificate; none if it showed none.
+    /// The identity in the peer's certificate; `None` if it showed none.
     pub identity: Option<Arc<Identity>>,
-    /// Its address as this end sees it.
+    /// The peer's address as this end sees it.
     pub address: SocketAddr,
-    /// The address that it connected to.
+    /// The address that the peer connected to.
     pub local: SocketAddr,
-    /// The id of the trunk that carries it, if one does.
+    /// The id of the trunk that carries the connection; `None` if no trunk does.
     pub trunk: Option<[u8; 16]>,
     pub(super) calls: Calls,
 }
@@ -63,7 +63,7 @@ pub struct Peer {
 /// The identity of a request's caller, by its certificate.
 ///
 /// # Errors
-/// UNAUTHENTICATED if it showed no certificate.
+/// `UNAUTHENTICATED` if the caller showed no certificate.
 pub fn caller<T>(request: &Request<T>) -> Result<Arc<Identity>, Status> {
     peer(request).and_then(|peer| peer.identity.clone()).ok_or_else(no_certificate)
 }
@@ -72,7 +72,7 @@ pub(super) fn no_certificate() -> Status {
     Status::unauthenticated("this call needs a certificate of the grid; run `isthmus join` first")
 }
 
-/// The other end of a request's connection, if that uses TLS.
+/// The other end of a request's connection; `None` if the connection doesn't use TLS.
 pub fn peer<T>(request: &Request<T>) -> Option<&Peer> {
     request.extensions().get::<Peer>()
 }
@@ -96,7 +96,7 @@ pub async fn accept(tcp: TcpStream, tls: ServerTls) -> io::Result<Secured> {
 }
 
 /// Serves gRPC of a service at its port until `shutdown`. Calls in progress then have
-/// `SHUTDOWN_GRACE` to end. A failed connection doesn't affect the others.
+/// `SHUTDOWN_GRACE` to end. A failed connection doesn't affect other connections.
 ///
 /// # Errors
 /// If the server itself fails.
@@ -132,7 +132,8 @@ pub async fn serve_streams(
     serve_streams_for(at, streams_rx, routes, PING_TIMEOUT, shutdown).await
 }
 
-/// The same, if a ping to an identified client may stay unanswered for so long.
+/// Serves gRPC as [`serve_streams`] does. A ping to an identified client may stay unanswered for
+/// this long.
 ///
 /// # Errors
 /// As [`serve_streams`].
@@ -188,14 +189,14 @@ async fn identified(
         .await
 }
 
-/// What holds for all connections.
+/// The server's settings that hold for all connections.
 pub(super) fn server() -> Server {
     without_pings()
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(PING_TIMEOUT))
 }
 
-/// The same for connections that may pause.
+/// The server's settings for connections that may pause, without pings.
 fn without_pings() -> Server {
     Server::builder().http2_max_header_list_size(HEADER_BYTES)
 }
@@ -206,12 +207,13 @@ fn incoming(connections_rx: mpsc::Receiver<Io>) -> impl Stream<Item = io::Result
 
 /// The servers that connections are passed to.
 struct Servers {
-    /// For peers without a certificate.
+    /// The server for peers without a certificate.
     anonymous_tx: mpsc::Sender<Io>,
-    /// For members that may have few calls on one connection, and for those that may have many.
+    /// The server for members that may have few calls on a connection. `many_tx` is for those that
+    /// may have many.
     few_tx: mpsc::Sender<Io>,
     many_tx: mpsc::Sender<Io>,
-    /// For connections of trunks.
+    /// The server for connections of trunks.
     carried_tx: mpsc::Sender<Io>,
 }
 
@@ -274,24 +276,24 @@ struct Io {
     stream: Served,
     peer: Peer,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// It makes room for another one.
+    /// Ready when the connection must make room for another one.
     evicted: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Only without a certificate.
+    /// The limits of a connection without a certificate; `None` for a member.
     anonymous: Option<Anonymous>,
-    /// Only with a certificate.
+    /// The member's place for the connection; `None` without a certificate.
     slot: Option<Slot>,
 }
 
 /// The limits of a connection without a certificate.
 struct Anonymous {
-    /// Until when it may last.
+    /// When the connection must end.
     limit: Pin<Box<Sleep>>,
     _place: Place,
 }
 
 impl Io {
-    /// None if the identity has too many connections. Without a certificate, the connection is closed after a
-    /// while, or when it is evicted.
+    /// Counts a connection; `None` if its identity has too many. A connection without a certificate
+    /// is closed after a while, or when it is evicted.
     fn new(stream: Served, bounds: &Bounds) -> Option<Self> {
         let (address, local) = stream.addresses()?;
         let identity = stream.identity();
@@ -316,8 +318,8 @@ impl Io {
         Some(Self { stream, peer, cut, evicted, anonymous, slot })
     }
 
-    /// Whether the connection may go on. Reads and writes check, because a peer that
-    /// reads nothing keeps the server in a write.
+    /// Checks that the connection may go on. Reads and writes check, because a peer that reads
+    /// nothing keeps the server in a write.
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let aborted = |reason| Err(io::Error::new(io::ErrorKind::ConnectionAborted, reason));
         if self.cut.as_mut().poll(cx).is_ready() {
@@ -396,7 +398,7 @@ mod tests {
     use crate::credentials::{ALPN_H2, SigningRequest, anonymous_client_config};
     use crate::{Authority, Credentials, Identity};
 
-    /// Otherwise any host could use up the broker's descriptors.
+    /// Without that bound, any host could use up the broker's descriptors.
     #[tokio::test]
     async fn a_connection_without_a_certificate_is_closed_after_a_while() {
         let authority = Authority::create("demo", SystemTime::now()).unwrap();

@@ -1,25 +1,26 @@
-//! How much of a service one member may take at once, over all its connections: what it needs
-//! in a job of 1,000 nodes, and while connections of before that are dead are not yet closed.
+//! How much of a service a member may take at once, over all its connections. It may take what it
+//! needs in a job of 1,000 nodes, also while its dead former connections are not yet closed.
 //! docs/security.md has the table, with what is really open.
 
 use crate::Role;
 use crate::calls::At;
 
-/// Calls at once on one connection of a member that calls for itself. An agent that connects
-/// to 999 nodes at once looks each up and asks for a rendezvous: beyond this its calls wait at
+/// Most calls at once on a connection of a member that calls for itself. An agent that connects to
+/// 999 nodes at once looks each up and asks for a rendezvous. Beyond this bound its calls wait at
 /// the sender. A call and an answer that nobody reads take 256 KiB and more at most.
 pub(super) const FEW: u32 = 128;
-/// The same of one that calls for many: a gateway for its agents, the head of a job for its
-/// commands, of which each is a call for as long as it runs.
+/// Most calls at once on a connection of a member that calls for many. A gateway calls for its
+/// agents. The head of a job calls for its commands, each of which is a call for as long as it
+/// runs.
 pub(super) const MANY: u32 = 4096;
 
-/// The most that one member may have open.
+/// The most that a member may have open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Share {
     pub(super) connections: usize,
-    /// Calls on all of them together.
+    /// Most calls on all connections together.
     pub(super) calls: usize,
-    /// Calls on each: [`FEW`] or [`MANY`].
+    /// Most calls on each connection: [`FEW`] or [`MANY`].
     pub(super) each: u32,
 }
 

@@ -6,7 +6,7 @@ use isthmus_wire::protocol::{SPOKEN, Speaker};
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Request, Response, Status};
 
-/// The metadata in which a server names its range.
+/// The metadata in which a server names its range of versions.
 const HEADER: &str = "isthmus-protocol";
 
 /// The versions that this build supports.
@@ -17,13 +17,12 @@ pub(crate) fn own() -> Speaker {
 /// The version that this server, named `own_name`, and its caller use.
 ///
 /// # Errors
-/// `FAILED_PRECONDITION` if there is none, with both ranges and the end to be
-/// upgraded.
+/// `FAILED_PRECONDITION` if they have none in common, with both ranges and the end to be upgraded.
 pub fn check_caller<T>(own_name: &str, caller: &str, request: &Request<T>) -> Result<u32, Status> {
     agree(own_name, caller, request.metadata(), "user-agent")
 }
 
-/// Names this server's range in a response.
+/// Names this server's range of versions in a response.
 pub fn with_versions<T>(mut response: Response<T>) -> Response<T> {
     if let Ok(value) = MetadataValue::try_from(own().to_string()) {
         response.metadata_mut().insert(HEADER, value);

@@ -15,14 +15,14 @@ use crate::clock::unix_seconds;
 use crate::files::{self, FileError};
 use crate::{Identity, lock};
 
-/// The list in a state directory.
+/// The name of the list's file in a state directory.
 const FILE: &str = "revoked.json";
-/// Entries that a service takes from the one above: more than a grid has.
+/// Most entries that a service takes from the service above it: more than a grid has.
 const ENTRIES: usize = 100_000;
-/// By how many seconds the broker's clock may be ahead, or may have been when it issued a
+/// How many seconds the broker's clock may be ahead now, or may have been ahead when it issued a
 /// certificate that it revokes.
 const AHEAD: u64 = 24 * 3600;
-/// No key of an identity is longer: three names of 64 bytes.
+/// Most bytes of an identity's key: three names of 64 bytes, and the rest.
 const KEY_LENGTH: usize = 256;
 
 /// Revoked certificates: those of an identity, with any owner, that were issued until a
@@ -31,22 +31,23 @@ const KEY_LENGTH: usize = 256;
 pub struct Revoked {
     /// The identity's URI with an empty owner ([`Revoked::key`]).
     pub identity: String,
-    /// Certificates issued until then are refused; seconds since 1970.
+    /// Certificates that were issued until this time are refused; seconds since 1970.
     pub issued_until: u64,
-    /// When the last of them ends, and this entry is no longer needed; seconds since 1970.
+    /// When the last revoked certificate ends, and this entry is no longer needed; seconds since
+    /// 1970.
     pub ends: u64,
 }
 
 impl Revoked {
-    /// The URI without the owner.
+    /// The key of an identity in the list: its URI without the owner.
     pub fn key(identity: &Identity) -> String {
         let uri = identity.uri();
         let without = uri.rfind('/').map_or(0, |slash| slash + 1);
         uri[..without].to_owned()
     }
 
-    /// Whether a broker may have sent it: it revokes what was issued until now, and ends
-    /// with the last certificate that may have been issued.
+    /// Whether a broker may have sent the entry. A broker revokes what was issued until now. Its
+    /// entry ends with the last certificate that may have been issued.
     fn is_sound(&self, now: u64) -> bool {
         self.identity.len() <= KEY_LENGTH
             && self.issued_until <= now.saturating_add(AHEAD)
@@ -68,7 +69,7 @@ impl From<Revoked> for proto::Revocation {
     }
 }
 
-/// The list in messages within the bounds.
+/// The list in messages that are within the bounds.
 pub fn messages(list: Vec<Revoked>) -> impl Iterator<Item = proto::Revocations> {
     let mut list = list.into_iter().map(proto::Revocation::from).peekable();
     std::iter::from_fn(move || {
@@ -77,20 +78,20 @@ pub fn messages(list: Vec<Revoked>) -> impl Iterator<Item = proto::Revocations> 
     })
 }
 
-/// An error of the list on disk.
+/// Why the list on disk can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RevocationError {
     /// The file can't be read or written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// It isn't such a list.
+    /// The file isn't a list of revoked identities.
     #[error(
         "{file} is not a list of revoked identities: {reason}; remove it, the gateway or the broker sends it again"
     )]
     Malformed {
-        /// The file.
+        /// The path of the file.
         file: String,
-        /// Why.
+        /// Why the file can't be parsed.
         reason: String,
     },
 }
@@ -105,7 +106,7 @@ impl Peers {
     /// Reads the list of a state directory, and keeps it there from now on.
     ///
     /// # Errors
-    /// [`RevocationError`].
+    /// [`RevocationError`] if the list can't be read.
     pub fn keep_in(&self, directory: &Path) -> Result<(), RevocationError> {
         let file = directory.join(FILE);
         if file.exists() {
@@ -118,8 +119,8 @@ impl Peers {
         Ok(())
     }
 
-    /// Adds a message's entries to the list ([`Peers::revoke`]). Those that no broker sends
-    /// are left out: a captured gateway sends what it likes. A failure is logged.
+    /// Adds a message's entries to the list ([`Peers::revoke`]). Entries that no broker sends are
+    /// left out: a captured gateway sends what it likes. A failure is logged.
     pub fn receive(&self, message: proto::Revocations) {
         let now = unix_seconds(SystemTime::now());
         let room = ENTRIES.saturating_sub(self.count());
@@ -137,7 +138,7 @@ impl Peers {
         }
     }
 
-    /// Adds to the list. All connections of these identities end.
+    /// Adds entries to the list. All connections of these identities end.
     ///
     /// # Errors
     /// If the list can't be written to disk. It is in effect nevertheless.
@@ -175,13 +176,13 @@ impl Peers {
         list
     }
 
-    /// The entry of an identity.
+    /// The entry of an identity; `None` if it isn't revoked.
     pub fn revocation_of(&self, identity: &Identity) -> Option<Revoked> {
         let revocations = self.read();
         revocations.list.get(&Revoked::key(identity)).cloned()
     }
 
-    /// The refusal of an identity that is revoked and has shown no later certificate.
+    /// The refusal of an identity, if it is revoked and has shown no later certificate.
     pub fn revoked_now(&self, identity: &Identity) -> Option<Refusal> {
         let entry = self.revocation_of(identity)?;
         let before = UNIX_EPOCH + Duration::from_secs(entry.issued_until);
@@ -193,7 +194,7 @@ impl Peers {
     /// Checks that a certificate is not revoked.
     ///
     /// # Errors
-    /// If it is.
+    /// If the certificate is revoked.
     pub fn check_revoked(&self, certificate: &Certified) -> Result<(), Refusal> {
         let revocations = self.read();
         if revocations.list.is_empty() {
@@ -207,7 +208,7 @@ impl Peers {
         }
     }
 
-    /// Changes whenever the list does.
+    /// A receiver that changes whenever the list does.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.0.changed.subscribe()
     }

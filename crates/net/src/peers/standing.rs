@@ -15,8 +15,8 @@ use crate::Identity;
 /// meanwhile.
 const CHECK: Duration = Duration::from_secs(600);
 
-/// The certificate of a connection's peer. It is a future: ready with the reason once
-/// the connection must end.
+/// The certificate of a connection's peer, as a future. It is ready with the reason once the
+/// connection must end.
 pub struct Standing {
     certificate: Arc<Certified>,
     ended: Pin<Box<dyn Future<Output = Refusal> + Send + Sync>>,
@@ -42,8 +42,8 @@ impl Standing {
     }
 }
 
-/// Returns the reason once a connection must end whose peer has this certificate; never if
-/// it has none.
+/// Returns the reason once a connection must end whose peer has this certificate. Never returns for
+/// a peer without a certificate.
 pub async fn refused(certificate: Option<Standing>) -> Refusal {
     match certificate {
         Some(certificate) => certificate.await,

@@ -38,8 +38,8 @@ fn a_certificate_is_accepted_until_its_end_and_unless_revoked() {
     }
 }
 
-/// A captured gateway would have its agents refuse somebody for ever, or fill their
-/// memory.
+/// By such revocations, a captured gateway could have its agents refuse somebody for ever, or fill
+/// their memory.
 #[test]
 fn revocations_that_no_broker_sends_are_ignored() {
     let (now, n1) = (SystemTime::now(), "isthmus:///agent/alpha/n1/");

@@ -10,10 +10,10 @@ use isthmus_wire::{ConnectionId, DecodeError, JobId};
 
 use super::{Port, SealedTicket};
 
-/// What a longest segment may be, in bytes: IPv4 packets of 540 bytes, which all networks
-/// pass (RFC 791), to jumbo frames.
+/// The sizes that a longest segment may have, in bytes. They reach from IPv4 packets of 540 bytes,
+/// which all networks pass (RFC 791), to jumbo frames.
 const SEGMENTS: RangeInclusive<u16> = 500..=9000;
-/// Longest `HOST:PORT`: a name of 253 bytes (RFC 1035 section 3.1) and a port.
+/// Most bytes of a `HOST:PORT`: a name of 253 bytes (RFC 1035 section 3.1) and a port.
 pub(super) const LONGEST_ADDRESS: usize = 259;
 
 pub(super) const REQUEST: &str = "request for a rendezvous";
@@ -71,7 +71,7 @@ pub(super) fn port(message: &'static str, address: &str, signature: Vec<u8>) -> 
     Ok(Port { address: socket_address(message, address)?, signature })
 }
 
-/// The longest segment, in bytes; 0 for none. No peer has this end send slivers.
+/// Reads the longest segment, in bytes; 0 stands for none. No peer may have this end send slivers.
 pub(super) fn segment(message: &'static str, bytes: u32) -> Result<Option<u16>, DecodeError> {
     match u16::try_from(bytes) {
         Ok(0) => Ok(None),
@@ -80,7 +80,7 @@ pub(super) fn segment(message: &'static str, bytes: u32) -> Result<Option<u16>, 
     }
 }
 
-/// `HOST:PORT`.
+/// Reads an address, `HOST:PORT`, and checks its length.
 pub(super) fn address(message: &'static str, text: String) -> Result<String, DecodeError> {
     let is_one = |(host, port): (&str, &str)| !host.is_empty() && port.parse::<u16>().is_ok();
     if text.len() <= LONGEST_ADDRESS && text.rsplit_once(':').is_some_and(is_one) {
@@ -89,7 +89,7 @@ pub(super) fn address(message: &'static str, text: String) -> Result<String, Dec
     Err(malformed(message, format!("{:?} is no HOST:PORT", shortened(&text))))
 }
 
-/// The beginning of a text, for messages.
+/// The beginning of a text, for messages about it.
 fn shortened(text: &str) -> String {
     text.chars().take(80).collect()
 }

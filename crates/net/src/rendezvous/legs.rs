@@ -8,31 +8,31 @@ use isthmus_wire::{ConnectionId, DecodeError, GridName, hello};
 use super::SealedTicket;
 use super::fields::{EXPECT, LEG, OWN_GATEWAY, address, connection, id, malformed, sealed, segment};
 
-/// A connection that a gateway opens for one of its nodes.
+/// A connection that a gateway opens for a node of its site.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leg {
-    /// Where to, `HOST:PORT`.
+    /// The address that the gateway dials, `HOST:PORT`.
     pub address: String,
-    /// The ticket under which the gateway itself splices it.
+    /// The ticket under which the gateway itself splices the connection.
     pub ticket: SealedTicket,
     /// What the gateway sends first.
     pub first: First,
-    /// The node whose agent must be there; none for a relay or a gateway.
+    /// The node whose agent must be there; `None` for a relay or a gateway.
     pub agent: Option<GridName>,
-    /// Whether a relay is there.
+    /// Whether the address is a relay's.
     pub relay: bool,
-    /// Its longest segment, in bytes, if not as the kernel has it.
+    /// The connection's longest segment, in bytes; `None` lets the kernel choose.
     pub segment: Option<u16>,
 }
 
 /// What a gateway sends first on a connection that it has opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum First {
-    /// Nothing.
+    /// Nothing: the agent there accepts any initiator.
     Nothing,
-    /// A ticket.
+    /// The ticket for the relay or gateway there.
     Ticket(SealedTicket),
-    /// The rendezvous for which the initiator waits.
+    /// The id of the rendezvous for which the initiator waits.
     Rendezvous(ConnectionId),
 }
 
@@ -85,11 +85,11 @@ impl From<Leg> for proto::Leg {
 /// A node that is about to connect to a gateway for a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
-    /// The connection id in its ticket.
+    /// The connection id in the node's ticket.
     pub connection: ConnectionId,
-    /// Its source address.
+    /// The node's source address.
     pub from: IpAddr,
-    /// The connection that the gateway opens for it meanwhile.
+    /// The connection that the gateway opens for the node meanwhile; `None` if another party dials.
     pub leg: Option<Leg>,
 }
 
@@ -104,11 +104,11 @@ impl TryFrom<proto::ExpectOrder> for Expected {
     }
 }
 
-/// What a gateway does for its own node: the connection id of the node's ticket, and
-/// the connection that the gateway opens, which is removed from the message.
+/// Reads what a gateway is to do for its own node. Returns the connection id of the node's ticket,
+/// and the connection that the gateway is to open, if any. The latter is removed from the message.
 ///
 /// # Errors
-/// If one of the two is malformed.
+/// If either is malformed.
 pub fn take_leg(at: &mut proto::AtOwnGateway) -> Result<(ConnectionId, Option<Leg>), DecodeError> {
     let leg = at.leg.take().map(Leg::try_from).transpose()?;
     Ok((connection(OWN_GATEWAY, &at.ticket)?, leg))

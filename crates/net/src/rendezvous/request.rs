@@ -17,21 +17,21 @@ const MOST_AVOIDED: usize = 64;
 /// An initiator's request to the broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// The node to be connected to.
+    /// The virtual address of the node to be connected to.
     pub destination: Ipv4Addr,
-    /// The node that connects.
+    /// The virtual address of the node that connects.
     pub initiator: Ipv4Addr,
-    /// How they connect.
+    /// The dial and the route, with what they need.
     pub way: Way,
-    /// The longest segment of all connections that are opened for it, in bytes; `None`: as
-    /// each kernel has it.
+    /// The longest segment of all connections that are opened for the request, in bytes; `None`
+    /// lets each kernel choose.
     pub segment: Option<u16>,
 }
 
 /// The ways that need the broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Way {
-    /// Both connect to a relay.
+    /// Both nodes connect to a relay.
     Relay {
         /// Relays that have just failed, by name.
         avoid: Vec<String>,
@@ -41,13 +41,13 @@ pub enum Way {
         /// The id that the acceptor sends first.
         rendezvous: ConnectionId,
     },
-    /// Both connect to each other.
+    /// Both nodes connect to each other.
     Punch {
         /// The id of the acceptor's answer.
         rendezvous: ConnectionId,
-        /// Where the initiator dials from.
+        /// The port that the initiator dials from.
         port: Port,
-        /// Both ask a relay how they are seen from outside.
+        /// Whether both nodes ask a relay how they are seen from outside.
         ask: bool,
     },
     /// The acceptor's agent takes in the initiator's SYN.
@@ -59,26 +59,26 @@ pub enum Way {
     },
     /// The initiator connects to a relay or a gateway.
     OverGateways {
-        /// Any but [`Route::EndToEnd`].
+        /// The route over gateways: any but [`Route::EndToEnd`].
         route: Route,
-        /// How the gateways connect.
+        /// How the connection between the sites is opened.
         dial: Dial,
-        /// Relays and gateways that have just failed, by (grid) name.
+        /// Names of relays, and grid names of gateways, that have just failed.
         avoid: Vec<String>,
-        /// The job that it is for; only with [`Dial::Trunk`].
+        /// The job that the connection is for; only with [`Dial::Trunk`].
         job: Option<JobId>,
     },
     /// The acceptor's gateway connects to the initiator.
     DialedByGateway {
         /// The id that the gateway sends first.
         rendezvous: ConnectionId,
-        /// As in `OverGateways`.
+        /// Names of relays, and grid names of gateways, that have just failed.
         avoid: Vec<String>,
     },
 }
 
 impl Way {
-    /// The route and the dial that this is a request for.
+    /// The route and the dial that the request is for.
     pub fn way(&self) -> (Route, Dial) {
         match self {
             Self::Relay { .. } => (Route::EndToEnd, Dial::Relay),
@@ -90,7 +90,7 @@ impl Way {
         }
     }
 
-    /// The id that the initiator has drawn, if the way needs one.
+    /// The id that the initiator has drawn; `None` if the way needs none.
     pub fn rendezvous(&self) -> Option<ConnectionId> {
         match self {
             Self::Reverse { rendezvous }
@@ -101,7 +101,7 @@ impl Way {
         }
     }
 
-    /// Relays and gateways that have just failed.
+    /// Names of relays and gateways that have just failed.
     pub fn avoid(&self) -> &[String] {
         match self {
             Self::Relay { avoid }

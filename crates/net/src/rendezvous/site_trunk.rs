@@ -11,36 +11,36 @@ use super::request::avoided;
 use super::{Stop, at_relay};
 use crate::enums::{dial_from_wire, dial_to_wire};
 
-/// A gateway's request.
+/// A gateway's request for a carrier of its trunk with another site's gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// The other gateway, by its grid name.
+    /// The grid name of the other gateway.
     pub gateway: GridName,
-    /// One of [`CARRIERS`].
+    /// How the carrier is opened, one of [`CARRIERS`].
     pub dial: Dial,
     /// Relays that have just failed, by name.
     pub avoid: Vec<String>,
-    /// The longest segment of the carrier's connections, in bytes, if not as each kernel has it.
+    /// The longest segment of the carrier's connections, in bytes; `None` lets each kernel choose.
     pub segment: Option<u16>,
 }
 
-/// What the asking gateway is to do.
+/// What the gateway that asks is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// Connect to the other one's port outside, `HOST:PORT`.
+    /// Connect to the other gateway's port outside, `HOST:PORT`.
     Connect(String),
-    /// Wait for the trunk that the other one makes.
+    /// Wait for the trunk that the other gateway makes.
     Await,
-    /// Connect to a relay, and begin TLS with the other one over it.
+    /// Connect to a relay, and begin TLS with the other gateway over it.
     Relay(Stop),
 }
 
 /// What the other gateway is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order {
-    /// The asking gateway, by its grid name.
+    /// The grid name of the gateway that asks.
     pub gateway: GridName,
-    /// How it gets its carrier.
+    /// How the gateway that asks gets its carrier.
     pub way: OrderWay,
     /// The longest segment of this end's connection, as in the request.
     pub segment: Option<u16>,
@@ -49,11 +49,11 @@ pub struct Order {
 /// How the other gateway gets its carrier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OrderWay {
-    /// Make a trunk with the asking one, whose port outside is at this `HOST:PORT`.
+    /// Make a trunk with the gateway that asks, whose port outside is at this `HOST:PORT`.
     Connect(String),
-    /// Connect to a relay; the asking one begins TLS over it.
+    /// Connect to a relay; the gateway that asks begins TLS over it.
     Relay(Stop),
-    /// Take the trunk that the asking one makes.
+    /// Take the trunk that the gateway that asks makes.
     Expect,
 }
 

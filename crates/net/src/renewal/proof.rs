@@ -11,21 +11,21 @@ use crate::peers::Peers;
 use crate::signed::{self, ChainError, Holder, Verifier};
 use crate::{Authority, Credentials, Identity, mac};
 
-/// By how much the signer's clock may differ from the broker's, and how long a recorded
-/// request can be sent again. Certificates have the same tolerance.
+/// How much the signer's clock may differ from the broker's. For as long, a recorded request can be
+/// sent again. Certificates have the same tolerance.
 const CLOCK_SKEW: Duration = Duration::from_secs(3600);
 const PURPOSE: &str = "isthmus renewal";
 
 /// Why a proof is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProofError {
-    /// Not signed by the grid's authority, not valid now, or too many of them.
+    /// The certificates are not signed by the grid's authority, not valid now, or too many.
     #[error("the certificate to renew is not valid: {0}")]
     Certificate(#[from] ChainError),
     /// The signature is not that of the certificate's key over this request.
     #[error("the request to renew is not signed by the key of the certificate {0}")]
     Signature(Box<Identity>),
-    /// Signed too long ago, or in the future.
+    /// The request was signed too long ago, or in the future.
     #[error("the request to renew was signed at another time than now; check both clocks")]
     Time,
 }
@@ -49,11 +49,10 @@ pub fn request(
 
 /// Verifies a request to renew. Returns the identity to certify anew.
 ///
-/// The caller checks that the identity is still a
-/// member.
+/// The caller checks that the identity is still a member.
 ///
 /// # Errors
-/// [`ProofError`].
+/// [`ProofError`] says why the proof is refused.
 pub fn verify(
     request: &proto::RenewRequest,
     authority: &Authority,

@@ -13,39 +13,40 @@ use super::{ChainError, Holder, Key, Verifier, certificates, grid_id, sign};
 use crate::credentials::{CredentialsError, authority_of};
 use crate::{Credentials, Identity, Role, mac};
 
-/// What is signed; a signature for one of them is not valid for the other.
+/// The purpose of a signed contact; [`PORT`] is that of a signed port. A signature for one of them
+/// is not valid for the other.
 const CONTACT: &str = "isthmus contact of an agent";
 const PORT: &str = "isthmus port of an agent";
 
-/// Of an agent's start: that of a later one is greater.
+/// Names an agent's start. A later start has a greater value.
 pub type Incarnation = [u8; 16];
 
 /// Why a signed contact is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ContactError {
-    /// The agent's certificates.
+    /// The agent's certificates are refused.
     #[error("the certificate of the agent that has signed it is not valid: {0}")]
     Chain(#[from] ChainError),
     /// The signature is not that of the certificate's key over this contact.
     #[error("it is not signed by the key of the certificate of {0}")]
     Signature(Box<Identity>),
-    /// It can't be read, or is another party's.
+    /// The contact can't be read, or is another party's.
     #[error("{0}")]
     Malformed(String),
 }
 
-/// What an agent has signed of itself.
+/// What an agent has signed of itself, as it was verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stated {
     /// The agent, by its certificate.
     pub agent: Identity,
-    /// The gateway that it is attached to.
+    /// The gateway that the agent is attached to.
     pub gateway: Identity,
-    /// Grows with each attachment of the agent.
+    /// A number that grows with each attachment of the agent.
     pub attachment: u64,
-    /// Where it is reached, `HOST:PORT` each.
+    /// The addresses at which the agent is reached, `HOST:PORT` each.
     pub addresses: Vec<String>,
-    /// Of its start.
+    /// Names the agent's start.
     pub incarnation: Incarnation,
     key: Key,
 }
@@ -62,7 +63,7 @@ impl Stated {
     }
 }
 
-/// Signs the contact of this agent, which attaches to `gateway` with this number.
+/// Signs the contact of this agent, which attaches to `gateway` with this attachment number.
 ///
 /// # Errors
 /// If the key can't sign.
@@ -80,7 +81,7 @@ pub fn sign_contact(
     Ok(proto::SignedContact { contact, certificates: certificates(&key), signature })
 }
 
-/// Whether a contact has these addresses and is signed by the key of the certificate in use.
+/// Whether a contact has these addresses, and is signed by the key of the certificate in use.
 pub fn is_current(signed: &proto::SignedContact, credentials: &Credentials, addresses: &[String]) -> bool {
     signed.certificates == certificates(&credentials.certified_key()) && addresses_of(signed) == addresses
 }
@@ -102,8 +103,8 @@ pub fn addresses_of(signed: &proto::SignedContact) -> Vec<String> {
     proto::AgentContact::decode(&*signed.contact).map(|contact| contact.addresses).unwrap_or_default()
 }
 
-/// What of a contact that was verified before is another one's affair than the gateway's: where
-/// the agent is reached, and since which start.
+/// The part of a verified contact that doesn't depend on the gateway: the agent's addresses, and
+/// which start it is.
 pub fn without_attachment(signed: &proto::SignedContact) -> proto::AgentContact {
     let contact = proto::AgentContact::decode(&*signed.contact).unwrap_or_default();
     proto::AgentContact { agent: String::new(), gateway: String::new(), attachment: 0, ..contact }
@@ -113,7 +114,7 @@ impl Verifier {
     /// Verifies a contact that other parties have passed on.
     ///
     /// # Errors
-    /// [`ContactError`].
+    /// [`ContactError`] says why the contact is refused.
     pub fn contact(&self, signed: &proto::SignedContact, now: SystemTime) -> Result<Stated, ContactError> {
         let Holder { certified, key } = self.holder(&signed.certificates, now)?;
         let agent = certified.identity;

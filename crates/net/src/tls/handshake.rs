@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::{Session, Stream};
 
-/// Size of a read, bytes: a flight of the handshake is 1 to 2 KiB.
+/// Bytes of a read: a flight of the handshake is 1 to 2 KiB.
 const READ: usize = 4096;
 /// How long writing the alert of a failed handshake may take.
 const ALERT: Duration = Duration::from_secs(1);
@@ -20,7 +20,7 @@ const ALERT: Duration = Duration::from_secs(1);
 /// Does the client's part of a handshake. The caller bounds its time.
 ///
 /// # Errors
-/// The socket's, and TLS's as a [`rustls::Error`] within.
+/// The socket's error, or that of TLS as a [`rustls::Error`] within.
 pub async fn connect(
     config: Arc<ClientConfig>,
     server: ServerName<'static>,
@@ -31,11 +31,11 @@ pub async fn connect(
     Ok(Stream::new(tcp, session, early))
 }
 
-/// Reads a client's first message, which costs nothing yet, and what comes with it. The caller
-/// bounds the time.
+/// Reads a client's first message, which costs nothing yet, with the bytes that come with it. The
+/// caller bounds the time.
 ///
 /// # Errors
-/// The socket's.
+/// The socket's error.
 pub(crate) async fn first_message(tcp: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut read = Vec::with_capacity(READ);
     while !is_whole(&read) {
@@ -46,7 +46,8 @@ pub(crate) async fn first_message(tcp: &mut TcpStream) -> io::Result<Vec<u8>> {
     Ok(read)
 }
 
-/// Whether a record is there, or something that is none (RFC 8446, section 5.1).
+/// Whether the bytes have a whole record, or begin with something that is no record (RFC 8446,
+/// section 5.1).
 fn is_whole(read: &[u8]) -> bool {
     const HANDSHAKE: u8 = 22;
     const LONGEST: usize = 1 << 14;
@@ -62,13 +63,13 @@ fn is_whole(read: &[u8]) -> bool {
 /// Does the server's part of a handshake. The caller bounds its time.
 ///
 /// # Errors
-/// The socket's, and TLS's as a [`rustls::Error`] within. The alert has been sent; the
+/// The socket's error, or that of TLS as a [`rustls::Error`] within. The alert has been sent; the
 /// socket is returned.
 pub async fn accept(config: Arc<ServerConfig>, tcp: TcpStream) -> Result<Stream, (io::Error, TcpStream)> {
     accept_read(config, tcp, Vec::new()).await
 }
 
-/// The same of a client of which `read` was read before.
+/// Does the server's part of a handshake with a client of which `read` was read before.
 pub(crate) async fn accept_read(
     config: Arc<ServerConfig>,
     mut tcp: TcpStream,
@@ -88,9 +89,9 @@ pub(crate) async fn accept_read(
 /// What came together with the peer's last message of the handshake.
 #[derive(Debug, Default)]
 pub(super) struct Early {
-    /// The start of a record.
+    /// The start of a record that is not complete.
     pub(super) unopened: Vec<u8>,
-    /// Plaintext.
+    /// Plaintext that nobody has read yet.
     pub(super) unread: Vec<u8>,
 }
 
@@ -101,7 +102,7 @@ where
     go_on(socket, session, Vec::new()).await
 }
 
-/// `unopened` was read of the socket before.
+/// Goes on with a handshake until it is over. `unopened` was read from the socket before.
 async fn go_on<S>(socket: &mut S, session: &mut Session, unopened: Vec<u8>) -> io::Result<Early>
 where
     S: AsyncRead + AsyncWrite + Unpin,

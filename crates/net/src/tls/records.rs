@@ -1,35 +1,36 @@
 //! Lengths of TLS records (RFC 8446, 5).
 
-/// Length of a record's header, bytes (RFC 8446, 5.1).
+/// Length of a record's header, in bytes (RFC 8446, 5.1).
 const HEADER: usize = 5;
 /// The type in the header of every record that is sealed (RFC 8446, 5.2).
 const SEALED: u8 = 23;
 /// Most bytes of plaintext in a record (RFC 8446, 5.1).
 const MAX_PLAIN: usize = 1 << 14;
-/// Longest record with its header, bytes (RFC 8446, 5.2).
+/// Longest record with its header, in bytes (RFC 8446, 5.2).
 pub const MAX_RECORD: usize = HEADER + MAX_PLAIN + 256;
-/// What sealing adds to each record, bytes: header, content type, tag.
+/// How many bytes sealing adds to each record: header, content type, tag.
 const OVERHEAD: usize = HEADER + 1 + 16;
-/// Room for two key updates (27 bytes each) before the records, or for one and a
+/// Room before the records for two key updates (27 bytes each), or for a key update and a
 /// `close_notify`.
 pub(super) const OWN_RECORDS: usize = 64;
 
-/// The room that sealing `plain` bytes needs at most, bytes.
+/// The most room that sealing `plain` bytes needs, in bytes.
 pub const fn sealed_len(plain: usize) -> usize {
     plain + plain.div_ceil(MAX_PLAIN) * OVERHEAD + OWN_RECORDS
 }
 
-/// The whole records at the start of a buffer.
+/// What the start of a buffer has of whole records.
 pub(super) enum Whole {
-    /// Their length, bytes.
+    /// The length of the whole records, in bytes.
     Length(usize),
-    /// Behind them is a record that is longer than allowed.
+    /// Behind the whole records is a record that is longer than allowed.
     TooLong,
-    /// Behind them is a record that isn't sealed.
+    /// Behind the whole records is a record that isn't sealed.
     NotSealed,
 }
 
-/// `all_sealed`: the handshake is over.
+/// Finds the whole records at the start of a buffer. With `all_sealed`, the handshake is over, and
+/// every record must be sealed.
 pub(super) fn whole_records(buffer: &[u8], all_sealed: bool) -> Whole {
     let mut whole = 0;
     while let Some(header) = buffer[whole..].first_chunk::<HEADER>() {

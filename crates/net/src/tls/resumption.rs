@@ -11,14 +11,14 @@ use rustls::pki_types::ServerName;
 use crate::credentials::Current;
 use crate::lock;
 
-/// Servers whose sessions a client keeps.
+/// Most servers whose sessions a client keeps.
 const SERVERS: usize = 256;
-/// How long sessions are resumed before a full handshake verifies both certificates
-/// anew: far shorter than from a renewal to the end of the former certificate.
+/// How long sessions are resumed before a full handshake verifies both certificates anew. That is
+/// far shorter than the time from a renewal to the end of the former certificate.
 const RESUMED: Duration = Duration::from_secs(24 * 3600);
 
-/// A client's TLS sessions. It forgets them once its own certificate has changed, since
-/// the server has them with the former one, and after [`RESUMED`].
+/// A client's TLS sessions. They are forgotten after [`RESUMED`]. They are forgotten, too, once the
+/// client's own certificate has changed, since the server has them with the former certificate.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     current: Arc<Current>,
@@ -28,7 +28,7 @@ pub(crate) struct Sessions {
 #[derive(Debug)]
 struct Cache {
     sessions: Arc<ClientSessionMemoryCache>,
-    /// How often the client's certificate had been renewed.
+    /// How many times the client's certificate had been renewed when these sessions began.
     renewals: u64,
     since: Instant,
 }
@@ -45,7 +45,7 @@ impl Sessions {
         Self { current, cache: Mutex::new(Cache::new(renewals)) }
     }
 
-    /// Makes the next handshakes full ones.
+    /// Forgets all sessions, so that the next handshakes are full ones.
     pub(crate) fn forget(&self) {
         *lock(&self.cache) = Cache::new(self.current.renewals());
     }

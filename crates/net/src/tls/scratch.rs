@@ -4,9 +4,9 @@ use std::cell::RefCell;
 
 use super::records::{MAX_RECORD, sealed_len};
 
-/// Most plaintext that one write seals, bytes.
+/// Most bytes of plaintext that a single write seals.
 pub(super) const WRITE: usize = 64 * 1024;
-/// Room for one read, behind the start of a record.
+/// Room for a single read, behind the start of a record.
 const READ: usize = 2 * MAX_RECORD;
 
 thread_local! {
@@ -15,7 +15,7 @@ thread_local! {
     static GATHERING: RefCell<Vec<u8>> = RefCell::default();
 }
 
-/// Memory for records that are read.
+/// Runs with memory for records that are read.
 pub(super) fn opening<T>(run: impl FnOnce(&mut [u8]) -> T) -> T {
     OPENING.with_borrow_mut(|scratch| {
         scratch.resize(READ, 0);
@@ -23,7 +23,7 @@ pub(super) fn opening<T>(run: impl FnOnce(&mut [u8]) -> T) -> T {
     })
 }
 
-/// Memory for [`WRITE`] bytes as records.
+/// Runs with memory for [`WRITE`] bytes as records.
 pub(super) fn sealing<T>(run: impl FnOnce(&mut [u8]) -> T) -> T {
     SEALING.with_borrow_mut(|scratch| {
         scratch.resize(sealed_len(WRITE), 0);
@@ -31,7 +31,7 @@ pub(super) fn sealing<T>(run: impl FnOnce(&mut [u8]) -> T) -> T {
     })
 }
 
-/// Up to [`WRITE`] bytes of several buffers, in one piece.
+/// Runs with up to [`WRITE`] bytes of several buffers in a single piece.
 pub(super) fn gathered<T>(buffers: &[std::io::IoSlice<'_>], run: impl FnOnce(&[u8]) -> T) -> T {
     GATHERING.with_borrow_mut(|scratch| {
         scratch.clear();

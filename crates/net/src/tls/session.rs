@@ -12,14 +12,14 @@ use rustls::{ClientConfig, CommonState, Error, ServerConfig};
 use super::records::{MAX_RECORD, OWN_RECORDS, Whole, sealed_len, whole_records};
 use super::steps::{Step, encrypt, end, step, writing};
 
-/// Most bytes that are kept for a handshake message in several records: the longest
-/// message that rustls takes (64 KiB), and one record.
+/// Most bytes that are kept for a handshake message in several records: the longest message that
+/// rustls takes (64 KiB), and a record.
 const MAX_HANDSHAKE: usize = 0x1_0000 + MAX_RECORD;
 
-/// What [`Session::open`] has done.
+/// What a call of [`Session::open`] has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened {
-    /// Bytes of the buffer that are used up. The rest is the start of a record; after the
+    /// How many bytes of the buffer are used up. The rest is the start of a record. After the
     /// handshake it is shorter than [`MAX_RECORD`].
     pub consumed: usize,
     /// Whether the peer has ended its direction (`close_notify`). Bytes after that are
@@ -32,13 +32,13 @@ enum Connection {
     Server(Box<UnbufferedServerConnection>),
 }
 
-/// The state of TLS 1.3 on one connection. It has no buffers and does no I/O.
+/// The state of TLS 1.3 on a connection. It has no buffers and does no I/O.
 ///
-/// rustls updates the keys before they have sealed too much, answers key updates (before
-/// the next record that is sealed), and keeps tickets for resumption.
+/// rustls updates the keys before they have sealed too much. It answers key updates, before the
+/// next record that is sealed. It keeps tickets for resumption.
 pub struct Session {
     connection: Connection,
-    /// Whole records at the start of the next buffer that rustls still needs: parts of a
+    /// Bytes of whole records at the start of the next buffer that rustls still needs: parts of a
     /// handshake message. Zero after the handshake.
     retained: usize,
     /// Whether the peer has ended its direction.
@@ -79,18 +79,17 @@ impl Session {
         Self { connection, retained: 0, ended: false, end_sent: false, failed: None }
     }
 
-    /// Opens every whole record at the start of `buffer`, in place. `each` gets the
-    /// plaintext of each record. What TLS itself sends (the handshake, alerts) is appended
-    /// to `out`.
+    /// Opens every whole record at the start of `buffer`, in place. `each` gets the plaintext of
+    /// each record. What TLS itself sends (the handshake, alerts) is appended to `out`.
     ///
-    /// The next call's buffer must begin with the bytes that were not consumed, as this
-    /// call left them.
+    /// The next call's buffer must begin with the bytes that were not consumed, as this call left
+    /// them.
     ///
     /// # Errors
-    /// If the peer breaks the protocol, sends an alert, or ends the handshake. The alert
-    /// for the peer is in `out`; there is none for a record that is too long or not sealed, nor for
-    /// a handshake message after the handshake of which `buffer` has only the first
-    /// records (both are errors). The session has failed: all later calls return the same error.
+    /// If the peer breaks the protocol, sends an alert, or ends the handshake. The alert for the
+    /// peer is in `out`. Some errors have no alert: a record that is too long or not sealed, and a
+    /// handshake message after the handshake of which `buffer` has only the first records. The
+    /// session has failed: all later calls return the same error.
     pub fn open(
         &mut self,
         buffer: &mut [u8],
@@ -140,7 +139,7 @@ impl Session {
         Ok(Opened { consumed, ended: false })
     }
 
-    /// One step of rustls; also the bytes that it has used.
+    /// Takes a step of rustls. Also returns how many bytes of the buffer it has used.
     fn step(
         &mut self,
         buffer: &mut [u8],
@@ -182,7 +181,8 @@ impl Session {
         }
     }
 
-    /// The same, appended to `out`. It costs a little more: the memory is cleared first.
+    /// Seals `plain` as [`Session::seal_into`] does, and appends the records to `out`. It costs a
+    /// little more, because the memory is cleared first.
     ///
     /// # Errors
     /// As [`Session::seal_into`].
@@ -209,8 +209,8 @@ impl Session {
         out.extend_from_slice(&alert[..length]);
     }
 
-    /// Changes the key of this end's direction now, and asks the peer to do the same
-    /// (RFC 8446, 4.6.3). rustls does it by itself when a key must not seal more.
+    /// Changes the key of this end's direction now, and asks the peer to change its key, too (RFC
+    /// 8446, 4.6.3). rustls does that by itself when a key must not seal more.
     ///
     /// # Errors
     /// As [`Session::seal_into`].
@@ -252,7 +252,7 @@ impl Session {
         self.ended
     }
 
-    /// Why the session has failed, if it has.
+    /// Why the session has failed; `None` if it hasn't.
     pub fn failure(&self) -> Option<&Error> {
         self.failed.as_ref()
     }

@@ -5,14 +5,14 @@ use std::fmt;
 use rustls::Error;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic};
 
-/// How far one step of rustls got.
+/// How far a step of rustls got.
 pub(super) enum Step {
     More,
     PeerEnded,
     Blocked,
 }
 
-/// Does what rustls asks for; returns also how many bytes it has used.
+/// Does what rustls asks for. Also returns how many bytes of the buffer it has used.
 pub(super) fn step<Data>(
     status: UnbufferedStatus<'_, '_, Data>,
     out: &mut Vec<u8>,
@@ -55,7 +55,7 @@ pub(super) fn step<Data>(
     (discard, step)
 }
 
-/// The state in which rustls seals.
+/// The state in which rustls seals; an error if it isn't in that state.
 pub(super) fn writing<'c, Data>(
     status: UnbufferedStatus<'c, '_, Data>,
 ) -> Result<WriteTraffic<'c, Data>, Error> {
@@ -76,7 +76,7 @@ pub(super) fn encrypt<Data>(
     })
 }
 
-/// The length of a `close_notify`; zero if none may be sent.
+/// Writes a `close_notify` to `out`. Returns its length; zero if none may be sent.
 pub(super) fn end<Data>(traffic: Result<WriteTraffic<'_, Data>, Error>, out: &mut [u8]) -> usize {
     traffic.ok().and_then(|mut traffic| traffic.queue_close_notify(out).ok()).unwrap_or(0)
 }

@@ -11,27 +11,27 @@ use tokio::net::TcpStream;
 use super::handshake::{Early, invalid};
 use super::{Session, scratch};
 
-/// A TLS connection as a stream of bytes. At rest it holds no buffer.
+/// A TLS connection as a stream of bytes. A stream at rest holds no buffer.
 #[derive(Debug)]
 pub struct Stream {
     tcp: TcpStream,
     session: Session,
-    /// The start of a record; shorter than [`MAX_RECORD`](super::MAX_RECORD).
+    /// The start of a record, which is shorter than [`MAX_RECORD`](super::MAX_RECORD).
     unopened: Vec<u8>,
-    /// Plaintext of at most one read.
+    /// Plaintext of at most a single read.
     unread: Queue,
-    /// Records of at most one write, and an alert.
+    /// Records of at most a single write, and an alert.
     unsent: Queue,
 }
 
-/// What a stream holds, for the owner that goes on with the connection.
+/// What a stream holds, for an owner that goes on with the connection by itself.
 #[derive(Debug)]
 pub struct Parts {
-    /// The socket.
+    /// The socket of the connection.
     pub tcp: TcpStream,
     /// The state of TLS.
     pub session: Session,
-    /// The start of a record: the next buffer for [`Session::open`] begins with it.
+    /// The start of a record, with which the next buffer for [`Session::open`] begins.
     pub unopened: Vec<u8>,
     /// Plaintext that was received and not read.
     pub unread: Vec<u8>,
@@ -46,12 +46,12 @@ impl Stream {
         Self { tcp, session, unopened, unread: early.unread.into(), unsent: Queue::default() }
     }
 
-    /// The socket, and the state of TLS.
+    /// The socket of the connection, and the state of TLS.
     pub fn get_ref(&self) -> (&TcpStream, &CommonState) {
         (&self.tcp, self.session.state())
     }
 
-    /// The socket, the state of TLS, and what is in between.
+    /// The socket, the state of TLS, and the bytes in between.
     pub fn into_parts(self) -> Parts {
         let Self { tcp, session, unopened, unread, unsent } = self;
         Parts { tcp, session, unopened, unread: unread.into_rest(), unsent: unsent.into_rest() }
@@ -183,7 +183,7 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// Bytes that are taken from the front. It frees its memory once it is empty.
+/// Bytes that are taken from the front. The queue frees its memory once it is empty.
 #[derive(Debug, Default)]
 struct Queue {
     bytes: Vec<u8>,

@@ -30,7 +30,7 @@ fn configs() -> Configs {
     (client.config(), server.config())
 }
 
-/// The server is of this grid; the client, which trusts it, is of another one.
+/// A server of this grid, and a client that trusts it and is of another grid.
 fn strangers() -> Configs {
     let other = Authority::create("other", SystemTime::now()).unwrap();
     let (request, identity) =

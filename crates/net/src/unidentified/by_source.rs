@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The addresses that count as one sender: an IPv4 address, or the /64 of an IPv6
-/// address, because one host has a whole /64.
+/// The addresses that count as a single sender: an IPv4 address, or the /64 of an IPv6 address,
+/// because a host has a whole /64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Source(IpAddr);
 
@@ -28,7 +28,7 @@ impl std::fmt::Display for Source {
     }
 }
 
-/// One entry of a [`BySource`].
+/// Names an entry of a [`BySource`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
     source: Source,
@@ -38,27 +38,28 @@ pub struct Key {
 /// An entry that was removed to make room.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Evicted<T> {
-    /// Where it came from.
+    /// The sender of the entry.
     pub source: Source,
-    /// The entry.
+    /// The value of the entry.
     pub value: T,
 }
 
-/// Entries by source. An entry beyond the capacity evicts the oldest entry of the
-/// source that has the most. Among sources with equally many, the one with the oldest
-/// entry loses it. So a source with few entries loses none to a source with many.
+/// Entries by source. An entry beyond the capacity evicts the oldest entry of the source that has
+/// the most. Among sources with equally many, the source with the oldest entry loses it. So a
+/// source with few entries loses none to a source with many.
 #[derive(Debug)]
 pub struct BySource<T> {
     capacity: usize,
     entered: u64,
     sources: HashMap<Source, BTreeMap<u64, T>>,
-    /// Number of entries, oldest entry, source. The last element loses the next entry.
+    /// Number of entries, oldest entry and source. The source of the last element loses the next
+    /// entry.
     ranks: BTreeSet<(usize, Reverse<u64>, Source)>,
     len: usize,
 }
 
 impl<T> BySource<T> {
-    /// For at most `capacity` entries.
+    /// Holds at most `capacity` entries.
     pub fn new(capacity: usize) -> Self {
         Self { capacity, entered: 0, sources: HashMap::new(), ranks: BTreeSet::new(), len: 0 }
     }
@@ -80,7 +81,7 @@ impl<T> BySource<T> {
         left
     }
 
-    /// The number of entries.
+    /// How many entries there are.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -95,7 +96,7 @@ impl<T> BySource<T> {
         self.leave(Key { source, number }).map(|value| Evicted { source, value })
     }
 
-    /// Changes the entries of one source, and its rank with them.
+    /// Changes the entries of a source, and the source's rank with them.
     fn change<R>(&mut self, source: Source, change: impl FnOnce(&mut BTreeMap<u64, T>) -> R) -> R {
         let entries = self.sources.entry(source).or_default();
         let rank = |entries: &BTreeMap<u64, T>| {
@@ -181,8 +182,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain list: the capacity holds, each entry leaves once, and only
-        /// the oldest entry of a source with the most is evicted.
+        /// Compares with a plain list: the capacity holds, each entry leaves once, and only the
+        /// oldest entry of a source with the most is evicted.
         #[test]
         fn only_the_greediest_source_loses(ops in prop::collection::vec(op(), 1..300), capacity in 1..12_usize) {
             let mut by_source = BySource::new(capacity);

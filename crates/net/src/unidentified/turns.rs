@@ -13,15 +13,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::Source;
 use crate::lock;
 
-/// Handshakes of one source at once. Honest ones take two round trips: over 100 ms as many
-/// as this are made in 0.2 s. Those that aren't gone on with end after 10 s.
+/// Most handshakes of a source at once. Honest handshakes take two round trips: over 100 ms as many
+/// as this are made in 0.2 s. Handshakes that aren't gone on with end after 10 s.
 const AT_ONCE: usize = 256;
 
-/// The handshakes of one service.
+/// The handshakes of a service, by source.
 #[derive(Debug, Default)]
 pub(crate) struct Turns(Mutex<HashMap<Source, Arc<Semaphore>>>);
 
-/// The turn of one handshake, until it is dropped.
+/// The turn of a handshake, which lasts until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn {
     of: Arc<Turns>,

@@ -6,8 +6,8 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use tokio::io::unix::AsyncFd;
 
-/// SIGHUP, which asks a gateway or relay for an upgrade. It is blocked in all threads and stays so over
-/// `execve`, so that one that comes meanwhile is neither lost nor ends the process.
+/// SIGHUP, which asks a gateway or relay for an upgrade. It is blocked in all threads and stays so
+/// over `execve`. So a signal that comes meanwhile is not lost, and doesn't end the process.
 #[derive(Debug)]
 pub struct Hangups(AsyncFd<SignalFd>);
 
@@ -18,7 +18,7 @@ impl Hangups {
         signals
     }
 
-    /// Blocks it in the calling thread, and in those that this one starts.
+    /// Blocks SIGHUP in the calling thread, and in the threads that it starts.
     ///
     /// # Errors
     /// As `pthread_sigmask(3)`.
@@ -26,8 +26,8 @@ impl Hangups {
         Ok(Self::signals().thread_block()?)
     }
 
-    /// Has one that comes meanwhile be ignored, also by a program that begins meanwhile. For
-    /// a service whose children must not begin with a blocked signal.
+    /// Runs something while SIGHUP is ignored, also by programs that begin meanwhile. For a service
+    /// whose children must not begin with a blocked signal.
     #[allow(unsafe_code, reason = "sigaction(2) is for handlers, too")]
     pub fn ignoring<T>(run: impl FnOnce() -> T) -> T {
         let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
@@ -41,10 +41,10 @@ impl Hangups {
         done
     }
 
-    /// Receives those that come to this process, within a runtime.
+    /// Receives the signals SIGHUP that come to this process, within a runtime.
     ///
     /// # Errors
-    /// Where descriptors run out.
+    /// If there are no descriptors left.
     pub fn new() -> io::Result<Self> {
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         let signals = SignalFd::with_flags(&Self::signals(), flags)?;
@@ -54,7 +54,7 @@ impl Hangups {
         Ok(Self(registered?))
     }
 
-    /// Waits for the next.
+    /// Waits for the next SIGHUP.
     ///
     /// # Errors
     /// As `read(2)`.

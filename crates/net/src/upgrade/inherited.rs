@@ -20,7 +20,7 @@ use super::replace::SEALS;
 /// The environment variable with the descriptor of the memory file.
 pub const VARIABLE: &str = "ISTHMUS_UPGRADE";
 
-/// Why nothing is taken over.
+/// Why nothing is taken over from a former program.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{VARIABLE}={value:?} is not from an upgrade: {reason}. Only a service that is replaced in place sets it: \
@@ -44,21 +44,22 @@ enum Reason {
 /// What a former program has handed over.
 #[derive(Debug)]
 pub struct Inherited {
-    /// Which service it was.
+    /// The service that has handed over.
     pub service: Service,
     listeners: Vec<(SocketAddr, TcpListener)>,
     carried: Carried,
 }
 
 impl Inherited {
-    /// Takes over what the environment names, and removes that; none if nothing is named.
+    /// Takes over what the environment names, and removes the variable. `None` if the environment
+    /// names nothing.
     ///
     /// # Errors
     /// If the environment names something else. Descriptors may be closed then.
     ///
     /// # Safety
-    /// The process must have no other thread, and nothing in it may own a descriptor
-    /// but standard input, output and errors.
+    /// The process must have no other thread, and nothing in it may own a descriptor but standard
+    /// input, output and errors.
     pub unsafe fn take() -> Result<Option<Self>, InheritError> {
         let Some(value) = std::env::var_os(VARIABLE) else { return Ok(None) };
         // SAFETY: there is no other thread.
@@ -68,6 +69,8 @@ impl Inherited {
         unsafe { Self::read(&value) }.map(Some).map_err(|reason| InheritError { value, reason })
     }
 
+    /// Takes over what the variable's value names.
+    ///
     /// # Safety
     /// As of [`take`](Self::take).
     unsafe fn read(value: &str) -> Result<Self, Reason> {
@@ -95,7 +98,7 @@ impl Inherited {
         Ok(Self { service, listeners, carried: Carried { connections, bytes, pairs } })
     }
 
-    /// How many listeners and pairs there are.
+    /// How many listeners and how many pairs were handed over.
     pub fn counts(&self) -> (usize, usize) {
         (self.listeners.len(), self.carried.pairs.len())
     }
@@ -109,8 +112,8 @@ fn wrong(number: RawFd, what: &'static str, reason: impl Into<String>) -> Reason
     Reason::Descriptor { number, what, reason: reason.into() }
 }
 
-/// Gives a descriptor an owner, if it is open, and has it be closed over the next
-/// `execve`.
+/// Gives an open descriptor an owner, and has it be closed over the next `execve`. An error if it
+/// isn't open.
 ///
 /// # Safety
 /// No other owner of this number may be in the process.
@@ -123,7 +126,7 @@ unsafe fn claim(number: RawFd, what: &'static str) -> Result<OwnedFd, Reason> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// The content of a memory file that nobody can change any more.
+/// The content of a memory file. An error if somebody can still change it.
 fn read_memory(memory: OwnedFd) -> Result<Vec<u8>, String> {
     let seals = match fcntl(&memory, FcntlArg::F_GET_SEALS) {
         Ok(seals) => SealFlag::from_bits_retain(seals),
@@ -152,6 +155,8 @@ fn raw(number: u32, what: &'static str) -> Result<RawFd, Reason> {
     RawFd::try_from(number).map_err(|_| wrong(RawFd::MAX, what, "no descriptor has such a number"))
 }
 
+/// Takes over a listener.
+///
 /// # Safety
 /// As of [`claim`].
 unsafe fn take_listener(listener: &Listener) -> Result<(SocketAddr, TcpListener), Reason> {
@@ -170,6 +175,8 @@ unsafe fn take_listener(listener: &Listener) -> Result<(SocketAddr, TcpListener)
     Ok((configured, socket))
 }
 
+/// Takes over a descriptor, which must be of this kind.
+///
 /// # Safety
 /// As of [`claim`].
 unsafe fn take(number: u32, kind: Kind) -> Result<OwnedFd, Reason> {
@@ -190,7 +197,7 @@ unsafe fn take(number: u32, kind: Kind) -> Result<OwnedFd, Reason> {
     Ok(descriptor)
 }
 
-/// A TCP socket that listens, or doesn't.
+/// Checks that a descriptor is a TCP socket, and that it listens or doesn't.
 fn check_socket(descriptor: BorrowedFd<'_>, listens: bool) -> Result<(), String> {
     let socket = SockRef::from(&descriptor);
     let kind = || Ok::<_, io::Error>((socket.domain()?, socket.r#type()?, socket.protocol()?));
@@ -208,7 +215,7 @@ fn check_socket(descriptor: BorrowedFd<'_>, listens: bool) -> Result<(), String>
     socket.set_nonblocking(true).map_err(|error| error.to_string())
 }
 
-/// This end of a pipe.
+/// Checks that a descriptor is this end of a pipe.
 fn check_pipe(descriptor: BorrowedFd<'_>, access: OFlag) -> Result<(), String> {
     let status = fstat(descriptor).map_err(|error| error.to_string())?;
     let is_pipe = SFlag::from_bits_truncate(status.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFIFO;

@@ -11,9 +11,9 @@ use tokio::net::TcpListener;
 use super::replace::number;
 use crate::lock;
 
-/// For each address that is to be listened on, which of the listeners that there are is
-/// used for it, by the addresses that they were configured for. Those that aren't named
-/// are closed; where there is none, a new one is opened.
+/// For each wanted address, the index of the held listener to use for it, by the addresses that
+/// listeners were configured for. `None` has a new listener opened. Held listeners that aren't
+/// named are closed.
 pub fn choose(held: &[SocketAddr], wanted: &[SocketAddr]) -> Vec<Option<usize>> {
     let mut free: Vec<_> = held.iter().map(Some).collect();
     let take = |address: &SocketAddr| {
@@ -27,14 +27,14 @@ pub fn choose(held: &[SocketAddr], wanted: &[SocketAddr]) -> Vec<Option<usize>> 
 /// The listeners of a process that is replaced in place.
 #[derive(Debug, Default)]
 pub struct Listeners {
-    /// Of the former program, not used yet.
+    /// Listeners of the former program that aren't used yet.
     inherited: Mutex<Vec<(SocketAddr, std::net::TcpListener)>>,
-    /// Duplicates of those in use, by which they are handed on.
+    /// Duplicates of the listeners in use, by which they are handed on.
     used: Mutex<Vec<(SocketAddr, OwnedFd)>>,
 }
 
 impl Listeners {
-    /// Begins with those of a former program; closes those that aren't wanted.
+    /// Begins with the listeners of a former program, and closes those that aren't wanted.
     pub fn new(inherited: Vec<(SocketAddr, std::net::TcpListener)>, wanted: &[SocketAddr]) -> Self {
         let held: Vec<_> = inherited.iter().map(|(address, _)| *address).collect();
         let chosen = choose(&held, wanted);
@@ -57,12 +57,12 @@ impl Listeners {
         Ok(listener)
     }
 
-    /// The configured addresses of those in use.
+    /// The configured addresses of the listeners in use.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         lock(&self.used).iter().map(|(address, _)| *address).collect()
     }
 
-    /// Has those in use be handed over, as `hand` gets them.
+    /// Passes the listeners in use to `hand`, which hands them over.
     pub fn with_used<T>(&self, hand: impl FnOnce(Vec<Listener>, Vec<std::os::fd::BorrowedFd<'_>>) -> T) -> T {
         let used = lock(&self.used);
         let described = used.iter().map(|(configured, descriptor)| Listener {

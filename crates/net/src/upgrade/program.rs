@@ -14,66 +14,67 @@ use tokio::process::Command;
 
 use super::VARIABLE;
 
-/// The option of a service by which a program says whether it can take over. Its value
-/// are the addresses at which the service has listeners.
+/// The option of a service by which a program says whether it can take over. The option's value has
+/// the addresses at which the service has listeners.
 pub const CHECK_OPTION: &str = "check-upgrade";
 
-/// How long the program may take to say it.
+/// How long the program may take to say whether it can take over.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// What is read of its output and of its errors, each.
+/// Most bytes that are read of the program's output, and of its errors.
 const OUTPUT_BYTES: u64 = 4 << 10;
 
 /// Why a program can't take over.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// It is not there, or may not be run.
+    /// The program is not there, or may not be run.
     #[error("it can't be started: {0}")]
     Start(io::Error),
-    /// It runs too long.
+    /// The program runs for longer than this.
     #[error("it didn't answer within {0:?}")]
     Late(Duration),
-    /// It ended otherwise than it should.
+    /// The program failed when it was asked.
     #[error("asked whether it can take over, it ended with {status} and said: {said}")]
     Failed {
-        /// Its end.
+        /// How the program ended.
         status: ExitStatus,
-        /// What it wrote to stderr, or to stdout, escaped and cut.
+        /// What the program wrote to stderr, or to stdout, escaped and cut.
         said: String,
     },
-    /// It is of a release that doesn't know of upgrades, or no isthmus.
+    /// The program is of a release that doesn't know of upgrades, or no isthmus.
     #[error("asked whether it can take over, it answered {0:?}")]
     Answer(String),
-    /// It doesn't understand what this program would hand over.
+    /// The program doesn't understand what this program would hand over.
     #[error(
         "it understands hand-overs of version {first} to {last}, and this program writes version {VERSION}"
     )]
     Version {
-        /// The first version that it understands.
+        /// The first version that the program understands.
         first: u16,
-        /// The last.
+        /// The last version that the program understands.
         last: u16,
     },
 }
 
-/// A program, and how it is started.
+/// A program to start, with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
     path: PathBuf,
-    /// The first is what it is called.
+    /// The arguments; the first is the name that the program is called by.
     arguments: Vec<OsString>,
 }
 
 impl Program {
-    /// A program at this path, with its arguments; the first is what it is called.
+    /// A program at this path, with its arguments; the first is the name that the program is called
+    /// by.
     pub fn new(path: PathBuf, arguments: Vec<OsString>) -> Self {
         Self { path, arguments }
     }
 
-    /// This process's program, by the path at which it was started: later there may be
-    /// another file. To be called at the start.
+    /// This process's program, by the path at which it was started: later another file may be
+    /// there. To be called at the start.
     ///
     /// # Errors
-    /// If it can't be found.
+    /// If the program can't be found.
     pub fn of_this_process() -> io::Result<Self> {
         let running = std::fs::metadata("/proc/self/exe")?;
         let same = |path: &Path| {
@@ -90,12 +91,12 @@ impl Program {
         Ok(Self { path, arguments })
     }
 
-    /// Where it is.
+    /// The path of the program.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// All arguments.
+    /// All arguments, with the name that the program is called by.
     pub fn arguments(&self) -> &[OsString] {
         &self.arguments
     }
@@ -103,7 +104,7 @@ impl Program {
     /// Asks the program that is there by now whether it can take over.
     ///
     /// # Errors
-    /// Why not.
+    /// Why it can't.
     pub async fn check(&self, listening: &[SocketAddr]) -> Result<(), CheckError> {
         self.check_within(listening, DEADLINE).await
     }
@@ -136,7 +137,7 @@ impl Program {
     }
 }
 
-/// The beginning of an output. What follows is not waited for.
+/// The beginning of a program's output. What follows is not waited for.
 async fn read(output: Option<impl AsyncRead + Unpin>) -> String {
     let mut bytes = Vec::new();
     if let Some(output) = output {
@@ -146,8 +147,8 @@ async fn read(output: Option<impl AsyncRead + Unpin>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The path at which a program of this name was started, as a shell finds it; none if
-/// what is there isn't the `same` as what runs.
+/// The path at which a program of this name was started, as a shell finds it. `same` says whether
+/// the file there is the running program; `None` if no such file is found.
 fn find(name: &OsStr, directory: &Path, search: &OsStr, same: impl Fn(&Path) -> bool) -> Option<PathBuf> {
     let places = if name.as_encoded_bytes().contains(&b'/') {
         vec![directory.join(name)]
@@ -190,8 +191,8 @@ mod tests {
         Program::new(path, vec!["isthmus".into(), "relay".into()])
     }
 
-    /// Checks a program that was just written. Another test's child may still have the file
-    /// open for a moment, as it was between its fork and its exec.
+    /// Checks a program that was just written. Another test's child may still have the file open
+    /// for a moment, between its fork and its exec.
     async fn checked(program: &Program, listening: &[SocketAddr]) -> Result<(), CheckError> {
         loop {
             match program.check(listening).await {

@@ -13,12 +13,12 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use super::{Program, VARIABLE};
 
-/// What the memory file is sealed against: nothing can be changed any more.
+/// The seals of the memory file, by which nothing in it can be changed any more.
 pub(super) const SEALS: SealFlag = SealFlag::F_SEAL_SEAL
     .union(SealFlag::F_SEAL_SHRINK)
     .union(SealFlag::F_SEAL_GROW)
     .union(SealFlag::F_SEAL_WRITE);
-/// `MFD_NOEXEC_SEAL` (Linux 6.3): some systems refuse memory files without it.
+/// `MFD_NOEXEC_SEAL` (Linux 6.3). Some systems refuse memory files without it.
 const NO_EXEC: MFdFlags = MFdFlags::from_bits_retain(8);
 
 /// The number of a descriptor, as it is handed over.
@@ -41,8 +41,8 @@ fn memory(state: &State) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Puts the program in this one's place. `handed` are the descriptors that `state` names:
-/// they, and no others, stay open. Returns only if that fails; then nothing has changed.
+/// Puts the program in the place of this one. `handed` are the descriptors that `state` names: only
+/// these stay open. Returns only if that fails; then nothing has changed.
 pub fn replace(program: &Program, state: &State, handed: &[BorrowedFd<'_>]) -> io::Error {
     match memory(state) {
         Ok(memory) => {

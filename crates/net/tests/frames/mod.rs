@@ -19,7 +19,7 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     bytes
 }
 
-/// What a client sends first.
+/// The bytes that a client sends first.
 pub(crate) fn preface() -> Vec<u8> {
     [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(SETTINGS, 0, 0, &[])].concat()
 }
@@ -39,7 +39,7 @@ pub(crate) fn headers(path: &str) -> Vec<u8> {
     block
 }
 
-/// One header; both texts have less than 127 bytes.
+/// A header of a call; both texts have less than 127 bytes.
 pub(crate) fn header(name: &str, value: &str) -> Vec<u8> {
     let mut bytes = vec![0];
     for text in [name, value] {
@@ -54,7 +54,7 @@ pub(crate) fn cancelled(stream: u32, path: &str) -> Vec<u8> {
     [call(stream, path), frame(RST_STREAM, 0, stream, &[0, 0, 0, 8])].concat()
 }
 
-/// Headers without an end: further ones follow.
+/// Headers without an end, as if further ones would follow.
 pub(crate) fn endless_headers(frames: usize) -> Vec<u8> {
     let mut bytes = frame(HEADERS, 0, 1, &headers("/x"));
     let part: Vec<u8> = (0..16).flat_map(|_| header("a", &"b".repeat(60))).collect();

@@ -14,8 +14,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 
-/// Life of the short certificates: they are written in whole seconds. A busy machine makes
-/// some handshakes meanwhile.
+/// Life of the short certificates, which are written in whole seconds. A busy machine makes some
+/// handshakes meanwhile.
 const SHORT: Duration = Duration::from_secs(5);
 const LIMIT: Duration = Duration::from_secs(60);
 

@@ -28,7 +28,7 @@ use crate::frames::{
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 const JOIN: &str = "/isthmus.v1.Enrolment/Join";
 
-/// Answers each call.
+/// A service that answers each call.
 struct Answers;
 
 #[tonic::async_trait]
@@ -69,14 +69,14 @@ impl Service {
         Self { authority, address }
     }
 
-    /// A TCP connection from one of the loopback addresses.
+    /// A TCP connection from the loopback address `from`.
     async fn connect(&self, from: [u8; 4]) -> TcpStream {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind((IpAddr::from(from), 0).into()).unwrap();
         timeout(SOON, socket.connect(self.address)).await.unwrap().unwrap()
     }
 
-    /// A TLS connection without a certificate, after the first HTTP/2 frames.
+    /// A TLS connection without a certificate from this address, after the first HTTP/2 frames.
     async fn anonymous(&self, from: [u8; 4]) -> Stream {
         let mut roots = RootCertStore::empty();
         roots.add(self.authority.certificate().clone()).unwrap();
@@ -93,8 +93,8 @@ impl Service {
         stream
     }
 
-    /// Whether an honest client gets its answers: one that joins, and one that renews. It must
-    /// not wait until strangers' handshakes end, after 10 s.
+    /// Asserts that honest clients get their answers: a party that joins, and a party that renews.
+    /// They must not wait until strangers' handshakes end, after 10 s.
     async fn assert_serves(&self, while_: &str) {
         let authority = self.authority.certificate().clone();
         let address = self.address.to_string();
@@ -118,7 +118,7 @@ fn client_hello() -> Vec<u8> {
     hello
 }
 
-/// One frame: its kind and payload.
+/// Reads a frame: its kind and payload.
 pub(crate) async fn next_frame(stream: &mut Stream) -> std::io::Result<(u8, Vec<u8>)> {
     let mut head = [0; 9];
     stream.read_exact(&mut head).await?;
@@ -162,11 +162,12 @@ async fn small_bounds_hold_without_a_certificate() {
     }
 }
 
-/// Tests that measure: they run one at a time.
+/// Tests that measure, which run one at a time.
 mod alone {
     use super::*;
 
-    /// With 256 such connections, neither broker nor gateway used to accept another one.
+    /// With 256 connections that make no handshake, neither broker nor gateway used to accept
+    /// another one.
     #[tokio::test]
     async fn connections_without_a_handshake_keep_none_out() {
         let service = Service::start().await;
@@ -206,8 +207,8 @@ mod alone {
         assert!(timeout(SOON, answered).await.unwrap(), "the only connection of its source was closed");
     }
 
-    /// Each cost the service its part of the cryptography, and honest handshakes waited for
-    /// that: 5 to 15 s with an agent.
+    /// Each handshake that was begun cost the service its part of the cryptography. Honest
+    /// handshakes waited for that: 5 to 15 s with an agent.
     #[tokio::test]
     async fn handshakes_that_one_source_begins_take_no_turn_of_others() {
         let service = Service::start().await;
@@ -237,7 +238,7 @@ mod alone {
     }
 
     /// Rapid reset (CVE-2023-44487), CONTINUATION flood (CVE-2024-27316), empty frames
-    /// (CVE-2019-9518), and calls beyond the bound: the service ends the connection.
+    /// (CVE-2019-9518), and calls beyond the bound. The service ends the connection.
     #[tokio::test]
     async fn http2_tricks_end_the_connection() {
         let service = Service::start().await;

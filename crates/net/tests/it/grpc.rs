@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use tonic::service::Routes;
 use tonic::{Code, Request, Response, Status};
 
-/// Answers with the name of its caller; `join` needs no certificate.
+/// A service that answers with the name of its caller; `join` needs no certificate.
 struct WhoCalls;
 
 #[tonic::async_trait]

@@ -16,7 +16,7 @@ use crate::flood::{SOON, Service, issue, next_frame, until_closed};
 use crate::frames::{HEADERS, PING, SETTINGS, call, frame};
 
 const RENEW: &str = "/isthmus.v1.Enrolment/Renew";
-/// Connections and open calls of a relay at the broker.
+/// Most connections of a relay at the broker; [`CALLS`] is the most open calls.
 const CONNECTIONS: usize = 8;
 const CALLS: usize = 16;
 
@@ -34,7 +34,7 @@ impl Service {
     }
 }
 
-/// Sends calls without a message, and waits until the service has them: it answers a ping
+/// Sends calls without a message, and waits until the service has them. The service answers a ping
 /// that follows.
 async fn open(stream: &mut Stream, calls: impl Iterator<Item = u32>) {
     for number in calls {

@@ -18,8 +18,8 @@ fn issue(authority: &Authority, uri: &str) -> Credentials {
     Credentials::new(&request, &certificate, authority.certificate_pem(), "").unwrap()
 }
 
-/// Serves connections whose segments have at most `most` bytes, and lets others hang. `alpn`
-/// are its protocols.
+/// Serves connections whose segments have at most `most` bytes, and lets others hang. `alpn` are
+/// the service's protocols.
 async fn serve(broker: &Credentials, alpn: &[&[u8]], most: u32) -> SocketAddr {
     let tls = broker.enrolling_server_config(alpn).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -137,7 +137,7 @@ fn either_end_may_change_its_keys() {
     }
 }
 
-/// Keys that may seal 8 records each.
+/// Configurations with keys that may seal 8 records each.
 fn short_lived() -> Configs {
     let provider = provider();
     let SupportedCipherSuite::Tls13(suite) = provider.cipher_suites[0] else { panic!("not TLS 1.3") };
@@ -155,7 +155,7 @@ fn short_lived() -> Configs {
     (Arc::new(client.with_no_client_auth()), Arc::new(new))
 }
 
-/// With real limits (2^24 records) a connection gets that far after 256 GiB.
+/// With real limits (2^24 records), a connection changes its keys only after 256 GiB.
 #[test]
 fn keys_are_changed_before_their_limit() {
     let configs = short_lived();
