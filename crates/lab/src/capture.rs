@@ -21,53 +21,54 @@ use crate::faults::{End, FaultError};
 use crate::lab::{Running, find_machine};
 use socket::{LARGEST_PACKET, PacketSocket};
 
-/// Why there is no capture.
+/// Why packets can't be captured.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    /// There is nothing of this name.
+    /// The lab has no link or machine of the given name.
     #[error(transparent)]
     Fault(#[from] FaultError),
-    /// The name stands for several lines.
+    /// The given name stands for several lines, but a capture is of one line.
     #[error("{name:?} stands for {count} links, capture one of them: {known}", count = .known.len(), known = .known.join(", "))]
     Several {
-        /// The name.
+        /// The given name, which stands for several lines.
         name: String,
-        /// Names of its lines.
+        /// Names of the lines that the given name stands for.
         known: Vec<String>,
     },
-    /// The kernel gives no packets.
+    /// The kernel refused a packet socket at the interface.
     #[error("cannot capture at {interface} of {machine}: {cause}")]
     Socket {
-        /// The machine.
+        /// The machine that has the interface.
         machine: String,
-        /// The interface there.
+        /// The interface of the machine.
         interface: String,
-        /// The system's error.
+        /// The system's error at opening the packet socket.
         cause: io::Error,
     },
-    /// Packets can't be written.
+    /// The captured packets can't be written to the output.
     #[error("cannot write packets: {0}")]
     Write(io::Error),
 }
 
-/// When a capture ends: when the first of these has come.
+/// When a capture ends: at the first limit that is reached. Without limits, it goes on.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Until {
-    /// So many packets were written.
+    /// The capture ends after so many packets. `None`: their number has no limit.
     pub count: Option<u64>,
-    /// So much time has passed.
+    /// The capture ends after so much time. `None`: its time has no limit.
     pub time: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Captured {
-    /// Packets written.
+    /// How many packets were written.
     pub packets: u64,
-    /// Packets that the kernel dropped as they weren't fetched in time.
+    /// How many packets the kernel dropped because they weren't fetched in time.
     pub dropped: u64,
 }
 
-/// A capture: from its making on, no packet passes unseen.
+/// A capture of the packets at one interface. From its start on, it misses none but those that the
+/// kernel drops.
 #[derive(Debug)]
 pub struct Capture {
     socket: PacketSocket,
@@ -75,8 +76,10 @@ pub struct Capture {
 }
 
 impl Running {
-    /// Begins to capture at one end of a line: at the machine of its name, or
-    /// at the `far` end, the wide area's router or for a node its site's.
+    /// Begins to capture at one end of the line that `target` names: a link (`SITE`, `HOST`) or a
+    /// node. Packets are seen at the site's router, the host or the node. With `far` they are seen
+    /// at the line's other end: a link's is the wide area's router, a node's is the router of its
+    /// site.
     pub fn capture(&self, target: &str, far: bool) -> Result<Capture, CaptureError> {
         let record = self.record().map_err(FaultError::from)?;
         let lines = crate::faults::find(&record, target)?;
@@ -97,13 +100,13 @@ impl Running {
 }
 
 impl Capture {
-    /// Where packets are seen.
+    /// The end of the line at which packets are seen.
     pub fn end(&self) -> &End {
         &self.end
     }
 
-    /// Writes packets, as soon as they come, until enough have come or `stop`
-    /// can be read. A reader that has left ends it, too.
+    /// Writes packets to `out` as soon as they come. Ends at a limit of `until`, when `stop` can be
+    /// read, or when the reader of `out` has left.
     pub(crate) fn write_to(
         &self,
         out: impl Write,

@@ -6,19 +6,19 @@ use crate::grid::Grid;
 use crate::lab::{Lab, LabError, Options};
 use crate::rootless;
 
-/// Results of the check.
+/// What the check of this machine found.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Report {
-    /// Whether labs run with root's rights, or else in a user namespace.
+    /// Whether labs run with root's rights. Otherwise they run in a user namespace.
     pub as_root: bool,
-    /// Why there are no labs at all; none if there are.
+    /// Why this machine can have no labs. `None` if it can.
     pub labs: Option<String>,
-    /// Why links can't have delay, rate or loss; none if they can.
+    /// Why links can't have delay, rate or loss. `None` if they can.
     pub emulated_links: Option<String>,
 }
 
 impl Report {
-    /// Whether everything works.
+    /// Whether labs and emulated links both work.
     pub(crate) fn all_works(&self) -> bool {
         self.labs.is_none() && self.emulated_links.is_none()
     }

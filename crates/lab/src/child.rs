@@ -14,7 +14,7 @@ use nix::unistd::{Pid, dup2_stdin, dup2_stdout, pipe2};
 use crate::process::{ProcessId, close_all_but, die_with_parent};
 use crate::rootless;
 
-/// Why a child isn't there.
+/// Why a child process couldn't be made or set up.
 #[derive(Debug, thiserror::Error)]
 #[error("{name}: {message}")]
 pub(crate) struct ChildError {
@@ -30,11 +30,11 @@ pub(crate) struct Starting {
     report: File,
 }
 
-/// Stack of a child in bytes; glibc's own default is not needed for loops
-/// without recursion.
+/// Stack of a child in bytes. The C library's default is larger, but a child runs loops without
+/// recursion.
 const STACK: usize = 1024 * 1024;
 
-/// What a child that is ready reports; anything else is why it isn't.
+/// What a child reports when it is ready. Any other report says why it isn't.
 const READY: &str = "ready";
 
 /// Makes a child that is called `name` in process listings, has the new

@@ -184,7 +184,7 @@ fn assignment(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Carries out a command. The caller must have one thread only: the lab forks.
+/// Carries out a lab command. The caller must have one thread only, as the lab forks.
 pub fn run(command: LabCommand) -> anyhow::Result<ExitCode> {
     match command {
         LabCommand::Up { source, name, no_services, foreground } => {

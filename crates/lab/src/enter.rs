@@ -24,14 +24,14 @@ use crate::state::MachineRecord;
 
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// Program and arguments.
+    /// The program and its arguments.
     pub command: Vec<String>,
     /// Variables set on top of the caller's environment.
     pub environment: Vec<(String, String)>,
-    /// Where to run it; default: the caller's directory if the machine has
-    /// it, else `/`.
+    /// The directory to run the command in. `None`: the caller's directory if the machine has it,
+    /// else `/`.
     pub directory: Option<PathBuf>,
-    /// Whether a line tells that it runs elsewhere than in the caller's directory.
+    /// Whether standard error gets a line if the command doesn't run in the caller's directory.
     pub says_where: bool,
     /// Whether the command of an ordinary user has root's rights over the
     /// machine's network.
@@ -40,12 +40,12 @@ pub(crate) struct Job {
 
 /// Exit status when a program can't be run, as shells have it.
 const CANNOT_RUN: i32 = 126;
-/// Exit status when there is no such program, as shells have it.
+/// Exit status when the program doesn't exist, as shells have it.
 const NOT_FOUND: i32 = 127;
 
-/// Runs a command in a machine and gives its exit status, or 128 and the
-/// number of the signal that ended it. When this process ends, the command is
-/// killed. Signals sent to this process are passed on.
+/// Runs a command in a machine. Returns its exit status, or 128 plus the number of the signal that
+/// ended it. When this process ends, the command is killed. Signals sent to this process are passed
+/// on.
 ///
 /// The caller must have one thread only.
 pub(crate) fn run(machine: &MachineRecord, job: &Job) -> anyhow::Result<u8> {
@@ -138,7 +138,7 @@ fn become_command(
     Err((status, format!("cannot run {program}: {error}{hint}")))
 }
 
-/// That a machine has no such directory as the caller's, why, and what to do.
+/// Text that a machine lacks the caller's directory, why, and what to do about it.
 fn elsewhere(machine: &str, directory: &Path) -> String {
     let why = private_above(directory).map(|private| format!(" (its {private} is its own)"));
     format!(
@@ -159,7 +159,7 @@ const PASSED_ON: [Signal; 7] = [
     Signal::SIGCONT,
 ];
 
-/// Has signals read from a descriptor; the signal mask before.
+/// Has signals read from a descriptor. Returns the earlier signal mask, and the descriptor.
 fn block_signals() -> nix::Result<(SigSet, SignalFd)> {
     let mut set: SigSet = PASSED_ON.into_iter().collect();
     set.add(Signal::SIGCHLD);

@@ -11,9 +11,8 @@ use nix::sys::wait::{WaitPidFlag, waitpid};
 use crate::rootless;
 use crate::state::MachineRecord;
 
-/// Runs a function with the network of a machine. Only the network: files,
-/// processes and host name stay those of the caller. The function must start
-/// no threads.
+/// Runs a function in the network of a machine. Files, processes and host name stay those of the
+/// caller. The function must start no threads.
 pub(crate) fn in_network<T: Send>(
     machine: &MachineRecord,
     function: impl FnOnce() -> T + Send,
@@ -33,9 +32,10 @@ pub(crate) fn in_network<T: Send>(
 /// Stack in bytes of a function that runs in a process of its own.
 const STACK: usize = 2 * 1024 * 1024;
 
-/// Only a process with one thread may enter a user namespace. So this makes
-/// one that shares this process's memory and descriptors, while the calling
-/// thread, whose thread-local variables it uses, stands still.
+/// Runs a function in other namespaces than the calling thread's. Only a process with one thread
+/// may enter a user namespace. So the function runs in a new process that shares this process's
+/// memory and descriptors. Meanwhile the calling thread, whose thread-local variables the new
+/// process uses, stands still.
 fn in_borrowed_process<T>(
     init: OwnedFd,
     namespaces: CloneFlags,

@@ -42,124 +42,125 @@ pub struct FaultRecord {
     pub frozen: BTreeSet<String>,
 }
 
-/// Why a fault can't be had.
+/// Why a fault can't be caused or mended.
 #[derive(Debug, thiserror::Error)]
 pub enum FaultError {
-    /// There is nothing of this name to cut.
+    /// The lab has no link or machine of the requested name.
     #[error("lab {lab:?} has no link or machine {name:?}; it has: {known}", known = .known.join(", "))]
     UnknownTarget {
-        /// The lab.
+        /// Name of the lab.
         lab: String,
-        /// The requested name.
+        /// The requested name, which no link or machine has.
         name: String,
-        /// All names.
+        /// Names of all lines and machines of the lab.
         known: Vec<String>,
     },
-    /// There is no link to the wide area of this name.
+    /// The lab has no link of the requested name to the wide area.
     #[error("lab {lab:?} has no link {name:?}; it has: {known}", known = .known.join(", "))]
     UnknownLink {
-        /// The lab.
+        /// Name of the lab.
         lab: String,
-        /// The requested name.
+        /// The requested name, which no link has.
         name: String,
-        /// All names.
+        /// Names of the lab's links to the wide area.
         known: Vec<String>,
     },
-    /// The link is a plain one, which does nothing to packets.
+    /// The link of this name is a plain one, which does nothing to packets, so no emulator can
+    /// change it.
     #[error(
         "link {0:?} is not emulated and can't be given a shape while it runs; give it one in the grid file, \
          such as link = {{ delay = \"1 us\" }}, and bring the lab up again"
     )]
     Plain(String),
-    /// The changes make no link.
+    /// The requested changes make no valid link.
     #[error(transparent)]
     Change(#[from] ChangeError),
-    /// The emulator refused.
+    /// The emulator doesn't answer or refused the request.
     #[error(transparent)]
     Emulator(#[from] ControlError),
     /// A machine's network can't be changed.
     #[error(transparent)]
     Network(#[from] NetworkError),
-    /// No such lab, or no such machine in it.
+    /// The lab doesn't run, or has no machine of the requested name.
     #[error(transparent)]
     Lab(#[from] LabError),
-    /// Processes that don't obey a signal.
+    /// Processes didn't obey a signal in time.
     #[error("{count} processes of {machine} still {what} after {limit} s: {pids:?}", limit = .limit.as_secs(), count = .pids.len())]
     Processes {
-        /// The machine.
+        /// Name of the machine.
         machine: String,
-        /// Their wrong state.
+        /// What the processes still do, such as "run".
         what: &'static str,
-        /// How long was waited.
+        /// How long the lab waited for the processes.
         limit: Duration,
-        /// Their ids, as the real machine sees them.
+        /// Ids of the processes, as the real machine sees them.
         pids: Vec<i32>,
     },
-    /// A signal can't be sent.
+    /// The system refused to send a signal.
     #[error("cannot send {signal} to process {pid} of {machine}: {cause}")]
     Signal {
-        /// The machine.
+        /// Name of the machine.
         machine: String,
-        /// The process.
+        /// Id of the process that the signal was for.
         pid: i32,
-        /// The signal's name.
+        /// Name of the signal.
         signal: &'static str,
-        /// The system's error.
+        /// The system's error at sending the signal.
         cause: std::io::Error,
     },
-    /// The machine has no such service.
+    /// The machine doesn't run the requested service.
     #[error("{machine} runs no {role}; it runs: {known}", role = .role.command(), known = .known)]
     NoService {
-        /// The machine.
+        /// Name of the machine.
         machine: String,
-        /// The requested service.
+        /// The requested service, which doesn't run.
         role: Role,
-        /// The services that it has.
+        /// Names of the services that the machine runs.
         known: String,
     },
-    /// There is no site of this name.
+    /// The lab has no site of the requested name.
     #[error("lab {lab:?} has no site {name:?}; it has: {known}", known = .known.join(", "))]
     UnknownSite {
-        /// The lab.
+        /// Name of the lab.
         lab: String,
-        /// The requested name.
+        /// The requested name, which no site has.
         name: String,
-        /// All names.
+        /// Names of the lab's sites.
         known: Vec<String>,
     },
-    /// The site's router keeps no state.
+    /// The site's router keeps no state that could be lost.
     #[error("the router of site {site:?} knows no mappings and no connections: the site's kind is {kind}")]
     Stateless {
-        /// The site.
+        /// Name of the site.
         site: String,
-        /// Its kind.
+        /// Name of the site's kind.
         kind: &'static str,
     },
-    /// The site isn't behind NAT.
+    /// The site isn't behind a NAT, so its address can't change.
     #[error(
         "the address of site {site:?} can't change: its kind is {kind}, its nodes have public addresses of their own; \
          only sites behind NAT can move"
     )]
     NotTranslated {
-        /// The site.
+        /// Name of the site.
         site: String,
-        /// Its kind.
+        /// Name of the site's kind.
         kind: &'static str,
     },
-    /// The address isn't one of the wide area.
+    /// The requested address isn't a host address of the wide area.
     #[error("{address} is no host address of the wide area, {subnet}")]
     Outside {
-        /// The requested address.
+        /// The requested address, which isn't in `subnet`.
         address: Ipv4Addr,
-        /// The wide area's addresses.
+        /// The subnet of the wide area.
         subnet: Ipv4Net,
     },
-    /// The address is in use.
+    /// The requested address is in use.
     #[error("{address} is the address of {owner}")]
     Taken {
-        /// The requested address.
+        /// The requested address, which `owner` has.
         address: Ipv4Addr,
-        /// The present holder.
+        /// The host, site or router that has the address.
         owner: String,
     },
 }

@@ -14,7 +14,7 @@ use layout::{Card, CardLink, Row};
 pub const FONT_STYLE: &str =
     "text { font-family: 'Helvetica Neue', Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif; }";
 
-/// The picture of a grid; links and machines that are cut or frozen are marked.
+/// The picture of a grid as SVG. Links and machines that are cut or frozen are marked.
 pub(crate) fn svg(grid: &Grid, faults: &FaultRecord) -> String {
     let hosts = grid.hosts.iter().map(|host| host_card(host, faults));
     let sites = grid.sites.iter().map(|site| site_card(site, faults));
@@ -22,7 +22,7 @@ pub(crate) fn svg(grid: &Grid, faults: &FaultRecord) -> String {
     page::draw(&grid.name, &internet, &layout::arrange(hosts.collect(), sites.collect()))
 }
 
-/// More nodes than this are drawn in fewer lines than nodes.
+/// Most rows that show a site's nodes. Of a site with more nodes, similar neighbours share a row.
 const MOST_ROWS: usize = 6;
 
 fn host_card(host: &Host, faults: &FaultRecord) -> Card {
@@ -82,7 +82,8 @@ enum Tint {
     Open,
 }
 
-/// One row for each node; many that are alike are one row together.
+/// The rows that show a site's nodes: each node has its own. If that makes more than [`MOST_ROWS`],
+/// neighbours with the same roles and faults share a row.
 fn rows(site: &Site, faults: &FaultRecord) -> Vec<Row> {
     let row_of = |node: &Node| {
         let mut row = Row::new(&node.name, node.address.to_string(), roles(&node.roles));
@@ -130,7 +131,8 @@ fn roles(roles: &[crate::grid::Role]) -> String {
     roles.iter().map(|role| role.command()).collect::<Vec<_>>().join(", ")
 }
 
-/// The faults of a machine. A host's link is marked itself.
+/// The faults of a machine. Without `cuttable`, cuts are left out, as those of a host are shown at
+/// its link.
 fn mark(faults: &FaultRecord, machine: &str, cuttable: bool) -> Option<&'static str> {
     let of_machine = |line: &String| line.split('/').next() == Some(machine);
     match (cuttable && faults.cut.iter().any(of_machine), faults.frozen.contains(machine)) {
@@ -144,11 +146,11 @@ fn mark(faults: &FaultRecord, machine: &str, cuttable: bool) -> Option<&'static 
 /// The text beside a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Labels {
-    /// The same both ways.
+    /// Text for both directions of a link, as they do the same.
     Both(Vec<String>),
-    /// Towards the internet and from it.
+    /// Text for each direction of a link.
     Each {
-        /// From the site or host.
+        /// What the link does on the way to the internet.
         up: Vec<String>,
         down: Vec<String>,
     },
@@ -163,7 +165,7 @@ fn labels(rail: Option<&str>, link: &Link) -> Labels {
     if up == down { Labels::Both(up) } else { Labels::Each { up, down } }
 }
 
-/// A short line for each thing that a direction does; none if it does nothing.
+/// A short line for each thing that a direction does. Empty if it does nothing.
 fn label(shape: &LinkShape) -> Vec<String> {
     let mut lines = Vec::new();
     if shape.delay.0 != 0 && shape.jitter.0 != 0 {

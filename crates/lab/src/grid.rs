@@ -40,14 +40,14 @@ pub use quantity::{BitRate, ByteSize, Delay, QuantityError, Share};
 use error::Fault;
 
 impl Grid {
-    /// Reads and checks a grid file. A file that doesn't name its lab gives it
-    /// its own name.
+    /// Reads and checks a grid file. If the file doesn't name its lab, the lab has the file's name
+    /// without its extension.
     pub fn load(path: &Path) -> Result<Self, GridError> {
         let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         Self::parse(&Self::read(path)?, &path.display().to_string(), &stem)
     }
 
-    /// Reads and checks a grid file for a lab of another name.
+    /// Reads and checks a grid file for a lab that is called `name`, whatever the file says.
     pub(crate) fn load_as(path: &Path, name: &Label) -> Result<Self, GridError> {
         let grid = Self::parse(&Self::read(path)?, &path.display().to_string(), name.as_str())?;
         Ok(Self { name: name.to_string(), ..grid })
@@ -57,8 +57,8 @@ impl Grid {
         std::fs::read_to_string(path).map_err(|cause| GridError::Read { path: path.to_owned(), cause })
     }
 
-    /// Checks a grid file's text. `origin` stands for the file in messages,
-    /// `default_name` names the lab where the text doesn't.
+    /// Reads and checks a grid file's text. Messages call the file `origin`. If the text doesn't
+    /// name its lab, the lab is called `default_name`.
     pub fn parse(text: &str, origin: &str, default_name: &str) -> Result<Self, GridError> {
         toml::from_str(text)
             .map_err(|error| Fault::of_syntax(&error))

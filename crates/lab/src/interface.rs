@@ -1,7 +1,7 @@
 //! Requests about network interfaces (netdevice(7)).
 
-/// A request about the interface of a name, to be filled in or answered; none
-/// if the name is longer than the kernel allows.
+/// A request to the kernel about the interface of this name, to be filled in or answered. `None` if
+/// the name is longer than the kernel allows.
 pub(crate) fn request(name: &str) -> Option<libc::ifreq> {
     // SAFETY: ifreq is plain data, for which all zeros are valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };

@@ -27,30 +27,31 @@ use crate::process::{ProcessId, close_all_but};
 use crate::services;
 use crate::state::{LabDirectory, Record, StateError};
 
-/// The keeper's input, as one line of JSON on its standard input. The lab
-/// belongs to the process at the other end of it and ends with it, unless
-/// that process sends another byte once the lab stands: then it stays.
+/// The keeper's input, as one line of JSON on its standard input. The process that writes it owns
+/// the lab, which ends when that process does. If it sends another byte once the lab stands, the
+/// lab stays.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Start {
     /// The grid to build.
     pub grid: Grid,
-    /// Start isthmus's own services where machines have roles.
+    /// Whether to start isthmus's own services on machines that have roles.
     pub services: bool,
-    /// What emulated links end at; none: the best that this user may use.
+    /// The devices that emulated links end at. `None`: the best that this user may use.
     pub devices: Option<DeviceKind>,
 }
 
-/// The keeper's output, each as one line of JSON on its standard output.
+/// A message of the keeper to the process that started it, as one line of JSON on its standard
+/// output.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Report {
-    /// The lab stands.
+    /// The lab stands and can be used.
     Ready,
-    /// It doesn't, and nothing of it is left.
+    /// The lab doesn't stand, and nothing of it is left. The text says why.
     Failed(String),
 }
 
-/// The keeper's life: ends with the lab.
+/// Runs the keeper of a lab. Returns when the lab has ended.
 pub(crate) fn run() -> anyhow::Result<()> {
     match keep() {
         Ok(()) => Ok(()),
@@ -116,8 +117,8 @@ fn start_services(
     Ok(record)
 }
 
-/// From here on, messages go to the lab's log, so that the process that started the
-/// lab gets the end of the standard error.
+/// Sends messages to the lab's log from now on. The process that started the lab sees the standard
+/// error end.
 fn log_to(directory: &LabDirectory) -> anyhow::Result<()> {
     let log = OpenOptions::new().create(true).append(true).mode(0o600).open(directory.log())?;
     Ok(dup2_stderr(&log)?)
@@ -143,7 +144,8 @@ fn block_signals() -> nix::Result<SignalFd> {
     SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
 }
 
-/// Waits until the lab is to end.
+/// Waits until the lab is to end: its owner has ended, a signal says so, or its directory was
+/// removed.
 fn wait(
     signals: &SignalFd,
     directory: &LabDirectory,
@@ -192,12 +194,11 @@ fn wait(
     }
 }
 
-/// Reports when the lab's lock file may have been removed. An ordinary user's
-/// runtime directory may be removed at logout; a lab that no command finds any more
-/// would stay.
+/// Watches for the removal of the lab's lock file. An ordinary user's runtime directory may be
+/// removed at logout. Without a watch, the lab would stay, and no command would find it any more.
 ///
-/// The directory is watched, not the file: of a file that is still open Linux tells
-/// that it has lost its name (`IN_ATTRIB`) a moment before the name is gone.
+/// The watch is on the directory, not the file. When a file that is still open loses its name,
+/// Linux tells it (`IN_ATTRIB`) a moment before the name is gone.
 fn watch(directory: &LabDirectory) -> nix::Result<Inotify> {
     let watch = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
     let file = AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVED_FROM;
@@ -215,7 +216,7 @@ fn report_the_dead(record: &Record) {
     }
 }
 
-/// Which part of the lab a child is; none for one that was only a helper.
+/// The name of the part of the lab that a child process is. `None` if the child was only a helper.
 fn name_of(record: &Record, pid: i32) -> Option<String> {
     let machine = record.machines.iter().find(|machine| machine.init.pid == pid);
     let service = record.services.iter().find(|service| service.process.pid == pid);
@@ -234,8 +235,7 @@ fn describe(status: WaitStatus) -> String {
     }
 }
 
-/// Kills the children and waits until they are gone, and all processes in
-/// their namespaces with them.
+/// Kills the children, and waits until they and all processes in their namespaces are gone.
 fn end(children: &[ProcessId]) {
     for child in children {
         // It may have ended by itself.
@@ -249,7 +249,7 @@ fn end(children: &[ProcessId]) {
     }
 }
 
-/// Prints why the emulator ended; it never ends otherwise.
+/// Prints why the emulator ended. It never ends without an error.
 fn complain<E: std::fmt::Display>(result: Result<Infallible, E>) {
     match result {
         Ok(never) => match never {},

@@ -29,34 +29,34 @@ use crate::keeper::{Report as KeeperReport, Start};
 use crate::process::ProcessId;
 use crate::state::{LabDirectory, MachineRecord, Record, StateError};
 
-/// Why a lab can't be had.
+/// Why a lab can't be brought up or used.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// The lab's program can't be run.
+    /// The program that keeps the lab can't be run.
     #[error("cannot start the lab's keeper {program}: {cause}", program = .program.display())]
     Keeper {
-        /// The program.
+        /// Path of the program.
         program: PathBuf,
-        /// The system's error.
+        /// The system's error at starting the program or talking to it.
         cause: io::Error,
     },
-    /// The lab didn't come up.
+    /// The lab didn't come up. The text says why.
     #[error("{0}")]
     Failed(String),
-    /// It took too long.
+    /// The lab of this name took too long to come up, and has been ended.
     #[error("lab {0:?} was not ready within {limit} s; it has been ended", limit = READY_WITHIN.as_secs())]
     Late(String),
-    /// Its state.
+    /// The lab's directory or record can't be used, or the lab doesn't run.
     #[error(transparent)]
     State(#[from] StateError),
-    /// No machine of this name.
+    /// The lab has no machine of the requested name.
     #[error("lab {lab:?} has no machine {name:?}; it has: {known}", known = .known.join(", "))]
     Unknown {
-        /// The lab.
+        /// Name of the lab.
         lab: String,
-        /// The requested name.
+        /// The requested name, which no machine has.
         name: String,
-        /// All names.
+        /// Names of the lab's machines.
         known: Vec<String>,
     },
 }
@@ -67,12 +67,12 @@ const READY_WITHIN: Duration = Duration::from_secs(120);
 /// How to bring a lab up.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The program with the lab's subcommands and the services. By default
-    /// what `$ISTHMUS_BIN` names, or else the running program.
+    /// The program with the lab's subcommands and the services. By default it is what
+    /// `$ISTHMUS_BIN` names, or else the running program.
     pub program: PathBuf,
     /// Whether to start isthmus's own services on machines that have roles.
     pub services: bool,
-    /// What emulated links end at; none: the best that this user may use.
+    /// The devices that emulated links end at. `None`: the best that this user may use.
     pub devices: Option<DeviceKind>,
 }
 
@@ -82,30 +82,30 @@ impl Default for Options {
     }
 }
 
-/// A running lab, started by this process or another.
+/// A running lab, started by this process or another process.
 #[derive(Debug, Clone)]
 pub struct Running {
     directory: LabDirectory,
 }
 
 impl Running {
-    /// The lab of a name, or the only one that runs.
+    /// Finds the running lab of this name. Without a name, finds the only lab that runs.
     pub fn find(name: Option<&str>) -> Result<Self, LabError> {
         let (directory, _) = LabDirectory::find(name)?;
         Ok(Self { directory })
     }
 
-    /// The lab's name.
+    /// Name of the lab.
     pub fn name(&self) -> &str {
         self.directory.lab()
     }
 
-    /// What the lab consists of, and what is broken in it, at this moment.
+    /// What the lab consists of at this moment, and the faults in force.
     pub fn record(&self) -> Result<Record, LabError> {
         Ok(self.directory.read()?)
     }
 
-    /// Changes the lab as the only one who does.
+    /// Changes the lab and its record, while no other process changes them.
     pub(crate) fn change<T, E: From<StateError>>(
         &self,
         change: impl FnOnce(&mut Record) -> Result<T, E>,
@@ -118,24 +118,25 @@ impl Running {
     }
 }
 
-/// A running lab that ends with this value, or with this process. All that
-/// can be done to a [`Running`] lab can be done to it.
+/// A running lab that ends with this value, or with this process. All methods of [`Running`] are
+/// available.
 #[derive(Debug)]
 pub struct Lab {
     running: Running,
     record: Record,
     keeper: Child,
-    /// When this closes, the keeper ends the lab.
+    /// The keeper's input. When it closes, the keeper ends the lab. `None` once the lab has been
+    /// ended.
     tether: Option<ChildStdin>,
 }
 
 impl Lab {
-    /// Brings a grid up as by default.
+    /// Brings a grid up with the default [`Options`].
     pub fn up(grid: &Grid) -> Result<Self, LabError> {
         Self::up_with(grid, &Options::default())
     }
 
-    /// Brings a grid up.
+    /// Brings a grid up. Returns when the lab stands.
     pub fn up_with(grid: &Grid, options: &Options) -> Result<Self, LabError> {
         let (keeper, tether) = start(grid, options)?;
         let directory = LabDirectory::of(&grid.name);
@@ -143,14 +144,13 @@ impl Lab {
         Ok(Self { running: Running { directory }, record, keeper, tether: Some(tether) })
     }
 
-    /// A machine by its name in the lab: `NODE.SITE`, `HOST`, `router.SITE`
-    /// or `wan`.
+    /// The machine of this name in the lab: `NODE.SITE`, `HOST`, `router.SITE` or `wan`.
     pub fn machine(&self, name: &str) -> Result<Machine<'_>, LabError> {
         let machine = find_machine(&self.record, name)?;
         Ok(Machine { running: &self.running, program: &self.record.program, machine })
     }
 
-    /// The report of the emulator of links; none if no link is emulated.
+    /// Asks the emulator of the links for its report. `None` if no link is emulated.
     pub fn emulation(&self) -> Result<Option<Report>, ControlError> {
         match self.record.emulator {
             Some(_) => control::report(&self.running.directory.emulator_socket()).map(Some),
@@ -158,12 +158,12 @@ impl Lab {
         }
     }
 
-    /// The lab as it was when it came up.
+    /// The lab's record from when it came up.
     pub fn record(&self) -> &Record {
         &self.record
     }
 
-    /// The lab as it is, with what is broken in it.
+    /// The lab's record at this moment, with the faults in force.
     pub fn current(&self) -> Result<Record, LabError> {
         self.running.record()
     }
@@ -198,7 +198,7 @@ impl std::ops::Deref for Lab {
     }
 }
 
-/// One machine of a running lab.
+/// A machine of a running lab.
 #[derive(Debug, Clone, Copy)]
 pub struct Machine<'a> {
     running: &'a Running,
@@ -207,7 +207,7 @@ pub struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// Its name in the lab.
+    /// Name of the machine in the lab.
     pub fn name(&self) -> &str {
         &self.machine.name
     }
@@ -216,16 +216,16 @@ impl Machine<'_> {
         self.running
     }
 
-    /// A command that runs in the machine. It is killed when the process
-    /// that the command's `spawn` makes is.
+    /// A command that runs `program` in the machine. `program` is killed when the process that the
+    /// command's `spawn` makes is killed.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(self.program);
         command.args(["lab", "exec", "--lab", self.running.name(), &self.machine.name, "--"]).arg(program);
         command
     }
 
-    /// The same with root's rights over the machine's network, for programs
-    /// such as `nft` and `tcpdump`; as root no different.
+    /// A command that runs `program` in the machine with root's rights over the machine's network,
+    /// for programs such as `nft` and `tcpdump`. For root, it is as [`command`](Self::command).
     pub fn privileged_command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(self.program);
         let arguments =
@@ -234,19 +234,19 @@ impl Machine<'_> {
         command
     }
 
-    /// Runs a function in a thread that has the machine's network: sockets it
-    /// makes are the machine's, wherever they are used afterwards. It must not
-    /// start threads: they may end with it.
+    /// Runs a function in a thread that has the machine's network. Sockets that it makes are the
+    /// machine's, wherever they are used afterwards. The function must not start threads: they may
+    /// end with it.
     pub fn in_network<T: Send>(&self, function: impl FnOnce() -> T + Send) -> io::Result<T> {
         entrance::in_network(self.machine, function)
     }
 
-    /// Its address.
+    /// The address that the machine's host name stands for.
     pub fn address(&self) -> Ipv4Addr {
         self.machine.address
     }
 
-    /// Its first process, as the real machine sees it.
+    /// The machine's first process, as the real machine sees it.
     pub fn init(&self) -> ProcessId {
         self.machine.init
     }
@@ -260,7 +260,7 @@ pub(crate) fn find_machine<'a>(record: &'a Record, name: &str) -> Result<&'a Mac
     })
 }
 
-/// The program that has the lab's subcommands.
+/// The default program with the lab's subcommands.
 fn default_program() -> PathBuf {
     match std::env::var_os("ISTHMUS_BIN") {
         Some(program) => program.into(),
@@ -268,8 +268,8 @@ fn default_program() -> PathBuf {
     }
 }
 
-/// Starts a keeper and waits until its lab stands. The lab ends when what is
-/// returned second is dropped without a word.
+/// Starts a keeper and waits until its lab stands. The returned [`ChildStdin`] is the keeper's
+/// input: when it is dropped without another byte, the lab ends.
 pub(crate) fn start(grid: &Grid, options: &Options) -> Result<(Child, ChildStdin), LabError> {
     let failed = |cause| LabError::Keeper { program: options.program.clone(), cause };
     let mut command = Command::new(&options.program);

@@ -13,15 +13,15 @@ use crate::child::{self, ChildError, Starting};
 use crate::mounts::{self, MountError, Names};
 use crate::topology::Machine;
 
-/// The namespaces of its own that a machine has.
+/// The namespaces that each machine has for itself.
 pub(crate) const NAMESPACES: CloneFlags = CloneFlags::CLONE_NEWNET
     .union(CloneFlags::CLONE_NEWNS)
     .union(CloneFlags::CLONE_NEWUTS)
     .union(CloneFlags::CLONE_NEWIPC)
     .union(CloneFlags::CLONE_NEWPID);
 
-/// Starts a machine's first process as a child of the caller, which must have
-/// one thread only. It holds `lock` open as long as it lives.
+/// Starts a machine's first process as a child of the caller, which must have one thread only. The
+/// process holds `lock` open as long as it lives.
 pub(crate) fn start(
     machine: &Machine,
     share: &[PathBuf],
@@ -56,8 +56,8 @@ fn set_up(machine: &Machine, share: &[PathBuf]) -> Result<(), SetUpError> {
     std::env::set_current_dir("/").map_err(|error| SetUpError::Setting("the current directory", error))
 }
 
-/// A bridge is a switch: what nodes of one network send each other passes by the filters and the
-/// NAT of the router that it is in. It would not where `br_netfilter` is there.
+/// Makes the machine's bridges plain switches: what nodes of a network send each other doesn't pass
+/// the filters and the NAT of the router. Where `br_netfilter` is loaded, it would by default.
 fn switches() -> Result<(), (&'static str, std::io::Error)> {
     for setting in ["net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables"] {
         match std::fs::write(Path::new("/proc/sys").join(setting), "0") {
@@ -68,7 +68,7 @@ fn switches() -> Result<(), (&'static str, std::io::Error)> {
     Ok(())
 }
 
-/// What root may do anyhow: services on any port, and `ping`.
+/// Allows the machine's users what root may do anyhow: services on any port, and `ping`.
 fn ordinary_settings() -> Result<(), (&'static str, std::io::Error)> {
     let group = getegid();
     for (setting, value) in [
@@ -80,8 +80,8 @@ fn ordinary_settings() -> Result<(), (&'static str, std::io::Error)> {
     Ok(())
 }
 
-/// Orphans of the machine's processes come to its first one, which waits for
-/// them.
+/// Waits for the machine's orphaned processes, which become children of its first process. Ends
+/// only with it.
 fn reap() {
     let mut children = SigSet::empty();
     children.add(Signal::SIGCHLD);

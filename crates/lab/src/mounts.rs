@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
 
-/// Directories each machine has for itself, with their modes: empty at
-/// first, gone with the lab.
+/// Directories that each machine has for itself, with their modes. They are empty at first and gone
+/// with the lab.
 pub(crate) const PRIVATE_DIRECTORIES: [(&str, u32); 5] = [
     ("/dev/shm", 0o1777),
     ("/tmp", 0o1777),
@@ -20,23 +20,24 @@ pub(crate) const PRIVATE_DIRECTORIES: [(&str, u32); 5] = [
     ("/var/lib/isthmus", 0o755),
 ];
 
-/// Where a machine keeps the lab's own files.
+/// The directory of a machine in which the lab's own files are.
 pub(crate) const MACHINE_DIRECTORY: &str = "/run/isthmus-machine";
 
 /// Why a machine's file system can't be made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MountError {
-    /// A mount was refused.
+    /// The kernel refused a mount.
     #[error("cannot mount {what} on {target}: {cause}", target = .target.display())]
     Mount {
-        /// What was to be seen there.
+        /// What was to be mounted.
         what: String,
-        /// Where.
+        /// The directory or file to mount on.
         target: PathBuf,
-        /// The kernel's error.
+        /// The kernel's error at mounting.
         cause: nix::Error,
     },
-    /// A part of the system's information that is hidden can't be had anew.
+    /// A file system with the kernel's information can't be mounted anew, as parts of it are
+    /// hidden.
     #[error(
         "cannot mount {kind} on {target}: {cause}; parts of it are hidden here, as in containers, and then only \
          root may mount it anew: start the container with --security-opt systempaths=unconfined (Podman: \
@@ -44,27 +45,27 @@ pub(crate) enum MountError {
         target = .target.display()
     )]
     Hidden {
-        /// The file system.
+        /// Type of the file system.
         kind: &'static str,
-        /// Where.
+        /// The directory to mount on.
         target: PathBuf,
-        /// The kernel's error.
+        /// The kernel's error at mounting.
         cause: nix::Error,
     },
     /// A file or directory can't be made.
     #[error("cannot create {path}: {cause}", path = .path.display())]
     Create {
-        /// Which.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// The system's error.
+        /// The system's error at the attempt.
         cause: io::Error,
     },
-    /// A directory to be shared isn't there.
+    /// A directory that machines should share can't be opened.
     #[error("cannot share {path} with the lab's machines: {cause}", path = .path.display())]
     Share {
-        /// Which.
+        /// Path of the directory.
         path: PathBuf,
-        /// The system's error.
+        /// The system's error at opening the directory.
         cause: io::Error,
     },
 }
@@ -98,7 +99,7 @@ fn tmpfs(target: &Path, mode: u32) -> Result<(), MountError> {
     attach("tmpfs", Some(Path::new("tmpfs")), target, Some("tmpfs"), flags, Some(&format!("mode={mode:o}")))
 }
 
-/// Mounts a file system with information from the kernel.
+/// Mounts a file system with the kernel's information, such as proc.
 fn information(kind: &'static str, target: &Path) -> Result<(), MountError> {
     let plain = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     let mounted = mount(Some(kind), target, Some(kind), plain, None::<&str>);
@@ -115,11 +116,10 @@ fn information(kind: &'static str, target: &Path) -> Result<(), MountError> {
     })
 }
 
-/// Cuts the calling process's mount namespace off from the machine's, and
-/// makes sure that every private directory exists in it. The machine's own
-/// file system isn't touched: where a directory is missing, its nearest
-/// existing parent is replaced by a tmpfs with everything that is in the
-/// parent bound into it, which leaves room for one more.
+/// Cuts the calling process's mount namespace off from the real machine's, and makes sure that
+/// every private directory exists in it. The real machine's file system isn't touched. Where a
+/// directory is missing, a tmpfs replaces its nearest existing parent. All entries of the parent
+/// are bound into the tmpfs, which has room for the missing directory.
 pub(crate) fn prepare() -> Result<(), MountError> {
     attach("nothing", None, Path::new("/"), None, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None)?;
     PRIVATE_DIRECTORIES.iter().try_for_each(|(path, _)| ensure_directory(Path::new(path)))
@@ -143,7 +143,7 @@ fn ensure_directory(path: &Path) -> Result<(), MountError> {
     attach("tmpfs, read-only,", None, parent, None, flags, None)
 }
 
-/// Puts a tmpfs in place of `directory`, with the same entries.
+/// Puts a tmpfs with the same entries in place of `directory`.
 fn make_roomy(directory: &Path) -> Result<(), MountError> {
     let before = created(directory, open_path(directory))?;
     let mode = created(directory, fs::metadata(directory))?.permissions().mode() & 0o7777;
@@ -171,19 +171,19 @@ fn open_path(path: &Path) -> io::Result<OwnedFd> {
     OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path).map(OwnedFd::from)
 }
 
-/// The names of a machine.
+/// The names and the address that a machine has for itself.
 #[derive(Debug)]
 pub(crate) struct Names<'a> {
-    /// Its name in the lab, for the prompt of a shell.
+    /// The machine's name in the lab, for the prompt of a shell.
     pub lab_name: &'a str,
-    /// The output of `hostname`.
+    /// The machine's host name, which `hostname` prints.
     pub host_name: &'a str,
-    /// The address the host name stands for.
+    /// The address that the host name stands for.
     pub address: std::net::Ipv4Addr,
 }
 
-/// Gives the calling process, the first of its mount, PID and network
-/// namespaces, the file system of a machine.
+/// Gives the calling process the file system of a machine. It must be the first process of its
+/// mount, PID and network namespaces.
 pub(crate) fn enter(names: &Names<'_>, share: &[PathBuf]) -> Result<(), MountError> {
     let shared = share
         .iter()
@@ -222,24 +222,23 @@ pub(crate) fn enter(names: &Names<'_>, share: &[PathBuf]) -> Result<(), MountErr
     names_files(names)
 }
 
-/// A machine's own `$XDG_RUNTIME_DIR`, as a login there would make it; root
-/// has none.
+/// A machine's own `$XDG_RUNTIME_DIR`, as a login would make it. `None` for root, who has none.
 pub(crate) fn runtime_directory() -> Option<PathBuf> {
     let user = nix::unistd::geteuid();
     (!user.is_root()).then(|| PathBuf::from(format!("/run/user/{user}")))
 }
 
-/// Whether a path of the real machine is hidden by a private directory.
+/// Whether a private directory of the machines hides this path of the real machine.
 pub(crate) fn is_private(path: &Path) -> bool {
     private_above(path).is_some()
 }
 
-/// The directory that each machine has for itself, and that this path is in.
+/// The private directory of the machines that this path is in. `None` if it is in none.
 pub(crate) fn private_above(path: &Path) -> Option<&'static str> {
     PRIVATE_DIRECTORIES.iter().map(|(private, _)| *private).find(|private| path.starts_with(private))
 }
 
-/// The files with a machine's own name and those of its neighbours, and no others.
+/// Gives a machine files that hold only its own names and address.
 fn names_files(names: &Names<'_>) -> Result<(), MountError> {
     let directory = Path::new(MACHINE_DIRECTORY);
     created(directory, fs::create_dir(directory))?;
@@ -263,8 +262,8 @@ fn write(path: &Path, text: &str) -> Result<(), MountError> {
     created(path, fs::write(path, text))
 }
 
-/// Shows `file` at `target`, if the machine has something there. A link that
-/// leads into a private directory gets a file at its end.
+/// Shows `file` at `target` if the machine has something there. If `target` is a link into a
+/// private directory, the link's end becomes a copy of `file`.
 fn replace(file: &Path, target: &Path) -> Result<(), MountError> {
     match fs::canonicalize(target) {
         Ok(target) => bind(file, &target, false),

@@ -18,59 +18,58 @@ use crate::rootless;
 use crate::state::MachineRecord;
 use crate::topology::Topology;
 
-/// Why the network can't be set up.
+/// Why a lab's or machine's network can't be set up or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
-    /// A program is missing.
+    /// A program that the lab needs can't be run.
     #[error(
         "cannot run {program}: {cause}; the lab needs iproute2 and nftables, and conntrack to tamper with NATs \
          (Debian: apt install iproute2 nftables conntrack)"
     )]
     Missing {
-        /// Which.
+        /// Name of the program.
         program: &'static str,
-        /// The system's error.
+        /// The system's error at running the program.
         cause: std::io::Error,
     },
-    /// The machine isn't there.
+    /// The machine has ended.
     #[error("machine {place} is gone: {cause}")]
     Gone {
-        /// Which.
+        /// Name of the machine.
         place: String,
-        /// The system's error.
+        /// The system's error at looking for the machine's first process.
         cause: std::io::Error,
     },
-    /// A program refused.
+    /// A program failed in a machine.
     #[error("{place}: {program} failed: {message}\nits input was:\n{input}")]
     Refused {
-        /// The machine it ran in.
+        /// Name of the machine, or what the program was to set up, such as "wires".
         place: String,
-        /// Which program.
+        /// Name of the program.
         program: &'static str,
-        /// Its output.
+        /// What the program printed on its standard error.
         message: String,
-        /// Its input.
+        /// The program's standard input.
         input: String,
     },
-    /// An interface carries nothing.
+    /// An interface wasn't in operation in time.
     #[error("{place}: interface {interface} was not up within {limit} s", limit = settle::WITHIN.as_secs())]
     Down {
-        /// The machine.
+        /// Name of the machine.
         place: String,
-        /// Its interface.
+        /// Name of the machine's interface.
         interface: String,
     },
-    /// The interfaces can't be asked.
+    /// The kernel doesn't tell the state of interfaces.
     #[error("cannot ask for the state of interfaces: {0}")]
     State(nix::Error),
 }
 
-/// Number of the first wire's first interface, above those that the kernel
-/// gives others.
+/// Index of the first wire's first interface. The kernel itself gives lower ones.
 const FIRST_INDEX: u32 = 1000;
 
-/// A search path with the directories of the system's own programs at its
-/// end, where ordinary users' often lack them.
+/// `path` with the directories of the system's own programs at its end, as ordinary users' paths
+/// often lack them.
 pub(crate) fn with_system_directories(path: Option<OsString>) -> OsString {
     let path = path.unwrap_or_default();
     let given = env::split_paths(&path).filter(|directory| !directory.as_os_str().is_empty());
@@ -84,23 +83,23 @@ fn find_program(name: &str) -> Option<PathBuf> {
     env::split_paths(&path).map(|directory| directory.join(name)).find(|program| program.is_file())
 }
 
-/// Where a program is to run.
+/// The namespaces that a program is to run in.
 struct Place<'a> {
     /// A network namespace, or a process that is in it.
     descriptor: BorrowedFd<'a>,
-    /// The flag for entering that process's user namespace, too, where it has
-    /// another one.
+    /// The flag for entering the process's user namespace as well. Empty if that is the caller's
+    /// own.
     user: CloneFlags,
 }
 
 impl<'a> Place<'a> {
-    /// In the user namespace of the caller.
+    /// A network namespace in the caller's own user namespace.
     fn here(namespace: &'a OwnedFd) -> Self {
         Self { descriptor: namespace.as_fd(), user: CloneFlags::empty() }
     }
 }
 
-/// A program at work in a network namespace.
+/// A running program in a network namespace.
 struct Running<'a> {
     place: &'a str,
     program: &'static str,
@@ -148,7 +147,7 @@ impl<'a> Running<'a> {
         self.output().map(drop)
     }
 
-    /// Waits for its end; returns its output.
+    /// Waits for the program's end. Returns what it printed.
     fn output(self) -> Result<String, NetworkError> {
         let Self { place, program, input, child } = self;
         let output = child.wait_with_output().map_err(|cause| NetworkError::Missing { program, cause })?;
@@ -160,7 +159,7 @@ impl<'a> Running<'a> {
     }
 }
 
-/// Runs a program on the network of a machine of a running lab, with `input`;
+/// Runs a program in the network of a running lab's machine. `input` is its standard input. Returns
 /// what it printed.
 pub(crate) fn run_in(
     machine: &MachineRecord,
@@ -175,8 +174,8 @@ pub(crate) fn run_in(
     Running::start(&machine.name, Some(place), program, arguments, input)?.output()
 }
 
-/// Lays the wires between machines, whose first processes are `pids`. The
-/// caller's own network namespace gets nothing.
+/// Lays the wires between machines, whose first processes are `pids`. No wire ends in the caller's
+/// own network namespace.
 pub(crate) fn wire(topology: &Topology, pids: &[i32]) -> Result<(), NetworkError> {
     let mut input = String::new();
     // Each end has a number of its own in the whole lab: where both ends of a
@@ -195,15 +194,14 @@ pub(crate) fn wire(topology: &Topology, pids: &[i32]) -> Result<(), NetworkError
     Running::start("wires", None, "ip", &["-batch", "-"], input)?.finish()
 }
 
-/// The emulator's end of one end of a link, by the link's number and 0 for the
-/// near or 1 for the far end.
+/// Name of the emulator's interface for an end of the link number `link`. `side` is 0 for the near
+/// end and 1 for the far end.
 pub(crate) fn emulator_interface(link: usize, side: usize) -> String {
     format!("link{link}-{side}")
 }
 
-/// Lays the wires between machines and the emulator, for links that end at
-/// packet sockets. The emulator's ends are in the caller's own network
-/// namespace, which has nothing else.
+/// Lays the wires between machines and the emulator, for links that end at packet sockets. The
+/// emulator's ends are in the caller's own network namespace, which is empty otherwise.
 pub(crate) fn wire_emulator(topology: &Topology, pids: &[i32]) -> Result<(), NetworkError> {
     let address = router_mac();
     let mut input = String::new();
@@ -220,7 +218,8 @@ pub(crate) fn wire_emulator(topology: &Topology, pids: &[i32]) -> Result<(), Net
     Running::start("wires to the emulator", None, "ip", &["-batch", "-"], input)?.finish()
 }
 
-/// Configures every machine; `namespaces` are their network namespaces.
+/// Configures the network of every machine. `namespaces` are the machines' network namespaces, in
+/// the same order.
 pub(crate) fn configure(topology: &Topology, namespaces: &[OwnedFd]) -> Result<(), NetworkError> {
     let mut running = Vec::new();
     for (machine, namespace) in topology.machines.iter().zip(namespaces) {

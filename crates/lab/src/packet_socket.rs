@@ -7,18 +7,18 @@ use nix::errno::Errno;
 use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce};
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, setsockopt, socket};
 
-/// Room in bytes for packets that come while the reader has no processor: at
-/// 1 Gbit/s a fifth of a second.
+/// Room in bytes for packets that come while the reader has no processor. At 1 Gbit/s it lasts for
+/// a fifth of a second.
 const QUEUE: usize = 32 * 1024 * 1024;
 
-/// A socket that never waits. It gets nothing before it is bound: until then
-/// its options can be set.
+/// Makes a packet socket that never waits. It gets no packets before [`bind`], so that options can
+/// be set.
 pub(crate) fn create() -> nix::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     socket(AddressFamily::Packet, SockType::Raw, flags, None::<SockProtocol>)
 }
 
-/// Makes room for unread packets: as much as is allowed.
+/// Makes as much room for unread packets as this user may have, up to [`QUEUE`].
 pub(crate) fn make_room(socket: &OwnedFd) -> nix::Result<()> {
     if setsockopt(socket, RcvBufForce, &QUEUE).is_err() {
         setsockopt(socket, RcvBuf, &QUEUE)?;
@@ -26,8 +26,8 @@ pub(crate) fn make_room(socket: &OwnedFd) -> nix::Result<()> {
     Ok(())
 }
 
-/// Has the socket get all packets at the interface of an index in the calling
-/// thread's network.
+/// Has the socket get all packets at an interface of the calling thread's network, given by its
+/// index.
 pub(crate) fn bind(socket: &OwnedFd, interface: libc::c_uint) -> nix::Result<()> {
     let address = libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,
@@ -44,8 +44,8 @@ pub(crate) fn bind(socket: &OwnedFd, interface: libc::c_uint) -> nix::Result<()>
     Errno::result(result).map(drop)
 }
 
-/// How many packets found no room since this was last asked: the kernel sets
-/// its count to zero as it is read.
+/// How many packets found no room since the last call. The kernel sets its count to zero as it is
+/// read.
 pub(crate) fn take_dropped(socket: &OwnedFd) -> nix::Result<u64> {
     let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
     let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;

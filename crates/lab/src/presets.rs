@@ -2,20 +2,20 @@
 
 use crate::grid::{Grid, GridError};
 
-/// A ready-made grid.
+/// A ready-made grid that comes with the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Preset {
-    /// Its name, and its lab's.
+    /// Name of the preset, and of its lab.
     pub name: &'static str,
-    /// The grid file's text.
+    /// Text of the grid file.
     pub text: &'static str,
 }
 
-/// There is no preset of this name.
+/// No preset has the requested name.
 #[derive(Debug, thiserror::Error)]
 #[error("no preset {name:?}; there are: {known}", known = PRESETS.iter().map(|preset| preset.name).collect::<Vec<_>>().join(", "))]
 pub(crate) struct UnknownPreset {
-    /// The requested name.
+    /// The requested name, which no preset has.
     pub name: String,
 }
 
@@ -25,7 +25,7 @@ macro_rules! presets {
     };
 }
 
-/// All of them, the simplest first.
+/// All presets, the simplest first.
 pub(crate) const PRESETS: &[Preset] = presets! {
     "two-nats"
     "symmetric-nats"
@@ -40,7 +40,7 @@ pub(crate) const PRESETS: &[Preset] = presets! {
 };
 
 impl Preset {
-    /// The preset of a name.
+    /// The preset of this name.
     pub(crate) fn find(name: &str) -> Result<&'static Self, UnknownPreset> {
         PRESETS
             .iter()
@@ -48,12 +48,12 @@ impl Preset {
             .ok_or_else(|| UnknownPreset { name: name.to_owned() })
     }
 
-    /// What it is for, in one sentence: the first line of its file.
+    /// What the preset is for, in one sentence: the first line of its file.
     pub(crate) fn summary(&self) -> &'static str {
         self.text.lines().next().unwrap_or_default().trim_start_matches(['#', ' '])
     }
 
-    /// The grid, for a lab that is called like the preset.
+    /// The preset's grid, for a lab that is called like the preset.
     pub(crate) fn grid(&self) -> Result<Grid, GridError> {
         Grid::parse(self.text, &format!("preset {}", self.name), self.name)
     }

@@ -22,71 +22,70 @@ pub use punch::{Opened, simultaneous_open};
 pub use segment::{Answer, Segment, answer};
 pub use tcp::{connect, listen};
 
-/// How long to wait for packets that may never arrive. Those that do take
-/// milliseconds; a busy machine may be late.
+/// How long to wait for packets that may never arrive. Packets that arrive take milliseconds, but a
+/// busy machine may be late.
 pub const PATIENCE: Duration = Duration::from_millis(500);
 
-/// How long packets may take that must arrive.
+/// How long packets that must arrive may take.
 const SOON: Duration = Duration::from_secs(10);
 
-/// How one inside endpoint appears to several outside ones (RFC 4787, 4.1).
+/// How an inside endpoint appears to several outside endpoints (RFC 4787, 4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mapping {
-    /// The same to all addresses.
+    /// The endpoint appears the same to all addresses.
     EndpointIndependent,
-    /// The same to all ports of an address.
+    /// The endpoint appears the same to all ports of an address, but not to all addresses.
     AddressDependent,
-    /// Another to every port of every address.
+    /// The endpoint appears as another endpoint to every port of every address.
     AddressAndPortDependent,
 }
 
-/// Who outside may send to an endpoint that an inside one has appeared as
-/// (RFC 4787, 5).
+/// Who outside may send to the endpoint that an inside endpoint has appeared as (RFC 4787, 5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filtering {
-    /// All addresses.
+    /// All addresses may send.
     EndpointIndependent,
-    /// All ports of the addresses that were sent to.
+    /// All ports of the addresses that the inside endpoint sent to may send.
     AddressDependent,
-    /// Only the endpoint that was sent to.
+    /// Only the endpoint that the inside endpoint sent to may send.
     AddressAndPortDependent,
 }
 
 /// Measured behaviour of a router for TCP or UDP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Behaviour {
-    /// Where the inside endpoint appeared first.
+    /// How the inside endpoint appeared to the first outside endpoint.
     pub seen_as: SocketAddrV4,
-    /// Whether that is another address than the node's own.
+    /// Whether the inside endpoint appeared with another address than the node's own.
     pub translated: bool,
     /// How inside endpoints appear outside.
     pub mapping: Mapping,
-    /// Whether they appear with their own port every time.
+    /// Whether the inside endpoint appeared with its own port every time.
     pub preserves_ports: bool,
-    /// Who may answer.
+    /// Who may send to the inside endpoint from outside.
     pub filtering: Filtering,
-    /// The answer to a packet to an endpoint that no node inside has used.
+    /// What a stranger's packet to an endpoint gets back that no node inside has sent from.
     pub unsolicited: Answer,
 }
 
-/// A node and two public hosts, all of one lab.
+/// Measures a router's behaviour with a node and two public hosts, all of one lab.
 #[derive(Debug, Clone, Copy)]
 pub struct Prober<'a> {
     /// The node behind the router in question.
     pub inside: Machine<'a>,
-    /// Public hosts.
+    /// Two public hosts, which the node sends to.
     pub outside: [Machine<'a>; 2],
 }
 
 impl Prober<'_> {
-    /// Behaviour of the router for TCP.
+    /// Measures the router's behaviour for TCP.
     pub fn tcp(&self) -> io::Result<Behaviour> {
         let seen = tcp::appearances(self)?;
         let (filtering, unsolicited) = tcp::filtering(self)?;
         Ok(self.behaviour(&seen, filtering, unsolicited))
     }
 
-    /// Behaviour of the router for UDP.
+    /// Measures the router's behaviour for UDP.
     pub fn udp(&self) -> io::Result<Behaviour> {
         let seen = udp::appearances(self)?;
         let (filtering, unsolicited) = udp::filtering(self)?;
@@ -106,7 +105,7 @@ impl Prober<'_> {
     }
 }
 
-/// How one inside port appeared to two ports of two hosts each.
+/// How an inside port appeared to two ports of each of two hosts.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     port: u16,
@@ -124,7 +123,7 @@ impl Seen {
     }
 }
 
-/// The filtering that lets in a known host's other port, or a stranger.
+/// The filtering of a router, given whether it lets in a known host's other port, and a stranger.
 fn filtering(other_port: bool, stranger: bool) -> Filtering {
     match (other_port, stranger) {
         (_, true) => Filtering::EndpointIndependent,

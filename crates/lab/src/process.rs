@@ -11,18 +11,18 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout};
 use serde::{Deserialize, Serialize};
 
-/// A process, distinguishable from a later one with the same id.
+/// A process, distinguishable from a later process with the same id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessId {
-    /// Its id, as seen by the machine.
+    /// Id of the process, as the real machine sees it.
     pub pid: i32,
-    /// When it started, in clock ticks since the machine did (proc(5), field
-    /// 22 of /proc/PID/stat).
+    /// When the process started, in clock ticks since the real machine did (proc(5), field 22 of
+    /// /proc/PID/stat).
     pub started: u64,
 }
 
 impl ProcessId {
-    /// The process that has this id now.
+    /// The process that has the id `pid` now.
     pub fn of(pid: Pid) -> io::Result<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
         let (state, started) =
@@ -38,7 +38,7 @@ impl ProcessId {
         Self::of(Pid::from_raw(self.pid)).is_ok_and(|found| found == self)
     }
 
-    /// A descriptor of the process: it never stands for another one.
+    /// Opens a descriptor of the process. It never stands for another process.
     pub fn open(self) -> io::Result<OwnedFd> {
         // SAFETY: pidfd_open takes two numbers and makes a descriptor.
         let raw = unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid, 0) };
@@ -51,10 +51,10 @@ impl ProcessId {
         if self.is_alive() { Ok(descriptor) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 
-    /// Waits until the process has ended; whether it has in time.
+    /// Waits until the process has ended, but at most `patience`. Returns whether it has ended.
     ///
     /// # Errors
-    /// As poll(2).
+    /// poll(2) failed.
     pub fn wait_ended(self, patience: Duration) -> io::Result<bool> {
         let Ok(descriptor) = self.open() else { return Ok(true) };
         let deadline = Instant::now() + patience;
@@ -70,7 +70,7 @@ impl ProcessId {
         }
     }
 
-    /// Sends a signal, to this process and no other.
+    /// Sends a signal to this process, and never to a later process with its id.
     pub fn signal(self, signal: Signal) -> io::Result<()> {
         let descriptor = self.open()?;
         let none = std::ptr::null::<libc::siginfo_t>();
@@ -82,8 +82,8 @@ impl ProcessId {
     }
 }
 
-/// State and start time from a line of /proc/PID/stat. The command's name,
-/// in parentheses, may hold anything.
+/// State and start time from a line of /proc/PID/stat. The command's name, in parentheses, may
+/// contain anything.
 fn parse_stat(stat: &str) -> Option<(char, u64)> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace();
@@ -97,7 +97,7 @@ pub(crate) fn die_with_parent() -> nix::Result<()> {
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
 }
 
-/// Closes every descriptor from 3 up but `keep`.
+/// Closes every descriptor from 3 up, except those in `keep`.
 pub(crate) fn close_all_but(keep: &[RawFd]) {
     let mut kept: Vec<u32> =
         keep.iter().filter_map(|fd| u32::try_from(*fd).ok()).filter(|fd| *fd > 2).collect();

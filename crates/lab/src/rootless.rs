@@ -20,25 +20,25 @@ pub(crate) use obstacles::Obstacles;
 /// Why an ordinary user can't have a lab.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RootlessError {
-    /// No user namespace.
+    /// The system refused a user namespace.
     #[error(
         "without root's rights, a lab needs a user namespace, which the system refuses ({step}: {cause}); {hint}"
     )]
     Refused {
         /// The operation that failed.
         step: &'static str,
-        /// The system's error.
+        /// The system's error at the operation.
         cause: io::Error,
-        /// The remedy.
+        /// What to do about the error. Empty if that isn't known.
         hint: String,
     },
-    /// Rights within the namespace.
+    /// The rights within the user namespace can't be set.
     #[error("cannot set capabilities: {0}")]
     Capabilities(#[from] caps::errors::CapsError),
 }
 
-/// Whether the calling process may build labs without a user namespace: root
-/// in a container often may not.
+/// Whether the calling process may build labs without a user namespace. Root in a container often
+/// may not.
 pub(crate) fn has_root_rights() -> bool {
     let effective = caps::read(None, CapSet::Effective).unwrap_or_default();
     geteuid().is_root()
@@ -47,15 +47,15 @@ pub(crate) fn has_root_rights() -> bool {
             .all(|right| effective.contains(right))
 }
 
-/// What may be in the way when the system answers `cause`, as the end of a
-/// message; empty for errors of another kind.
+/// What may be in the way when the system answers `cause`, as the end of a message. Empty for
+/// errors of another kind.
 pub(crate) fn hint(cause: nix::Error) -> String {
     Obstacles::read().hint(cause).map(|hint| format!("; {hint}")).unwrap_or_default()
 }
 
-/// Moves the calling process, which must have one thread only, into a user
-/// namespace of its own, if it needs one to build a lab. Programs that it
-/// runs afterwards have all rights over namespaces made in there as well.
+/// Moves the calling process into a user namespace of its own, if it needs one to build a lab. It
+/// must have one thread only. Programs that it runs afterwards also have all rights over namespaces
+/// made in the user namespace.
 pub(crate) fn enter_user_namespace() -> Result<(), RootlessError> {
     if has_root_rights() {
         return Ok(());
@@ -78,15 +78,15 @@ pub(crate) fn enter_user_namespace() -> Result<(), RootlessError> {
     keep_only(&caps::read(None, CapSet::Permitted)?)
 }
 
-/// The rights of a privileged command: over its machine's network.
+/// The rights that a privileged command has over its machine's network.
 pub(crate) fn network_rights() -> CapsHashSet {
     [Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW, Capability::CAP_NET_BIND_SERVICE]
         .into_iter()
         .collect()
 }
 
-/// Gives up all rights but `kept`, also for programs run from here on. As
-/// root nothing changes: root's programs have root's rights.
+/// Gives up all rights except `kept`, also for programs that this process runs later. Nothing
+/// changes for root, whose programs have root's rights.
 pub(crate) fn keep_only(kept: &CapsHashSet) -> Result<(), RootlessError> {
     if geteuid().is_root() {
         return Ok(());
@@ -98,8 +98,8 @@ pub(crate) fn keep_only(kept: &CapsHashSet) -> Result<(), RootlessError> {
     Ok(())
 }
 
-/// The flag for entering another process's user namespace; none if it is the
-/// calling process's own.
+/// The flag for entering the user namespace of another process. Empty if that is the calling
+/// process's own.
 pub(crate) fn entry_flag(pid: i32) -> io::Result<CloneFlags> {
     let namespace = |process: &str| fs::metadata(format!("/proc/{process}/ns/user"));
     let (own, other) = (namespace("self")?, namespace(&pid.to_string())?);

@@ -13,44 +13,44 @@ use crate::mounts::runtime_directory;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Service {
-    /// What it is.
+    /// The role that the service has in the grid.
     pub role: Role,
-    /// Where it runs.
+    /// Name of the machine that the service runs on.
     pub machine: String,
-    /// How it becomes a member of the grid.
+    /// How the service becomes a member of the grid.
     pub membership: Membership,
-    /// Its configuration file.
+    /// Text of the service's configuration file.
     pub configuration: String,
 }
 
 /// How a service gets its identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Membership {
-    /// It makes the grid: arguments of `isthmus grid init` after `--state`.
+    /// The service makes the grid. These are the arguments of `isthmus grid init` after `--state`.
     Found(Vec<String>),
-    /// It is invited: arguments of `isthmus grid invite`, and of
-    /// `isthmus join`, after `--state` each.
+    /// The service is invited. These are the arguments of `isthmus grid invite` and of `isthmus
+    /// join`, each without `--state`.
     Join { invite: Vec<String>, join: Vec<String> },
 }
 
 /// A service that was started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceRecord {
-    /// What it is.
+    /// The role that the service has in the grid.
     pub role: Role,
-    /// Where it runs.
+    /// Name of the machine that the service runs on.
     pub machine: String,
-    /// The process of the real machine that stands for it: killed, it takes
-    /// the service along.
+    /// The process of the real machine that stands for the service. When it is killed, the service
+    /// ends, too.
     pub process: crate::process::ProcessId,
 }
 
-/// Directory of a service's identity and keys in its machine.
+/// The directory, in its machine, of a service's identity and keys.
 pub(crate) fn state_directory(role: Role) -> String {
     format!("/var/lib/isthmus/{}", role.command())
 }
 
-/// Which services to start, in stages: those of a stage need the ones before.
+/// The services to start, in stages. The services of a stage need those of the stages before.
 pub(crate) fn stages(grid: &Grid) -> Vec<Vec<Service>> {
     let places = places(grid);
     let Some(broker) = places.iter().find(|place| place.role == Role::Broker) else { return Vec::new() };
@@ -63,14 +63,14 @@ pub(crate) fn stages(grid: &Grid) -> Vec<Vec<Service>> {
     stages.into_iter().filter(|stage| !stage.is_empty()).collect()
 }
 
-/// One role of one machine.
+/// A role of a machine, and what its service's configuration depends on.
 struct Place<'a> {
     role: Role,
     machine: String,
     address: Ipv4Addr,
     port: u16,
     site: Option<&'a Site>,
-    /// For an agent, the addresses of the machines of its gateways.
+    /// Addresses of the gateways that the machine's agent may use. Empty at public hosts.
     gateways: Vec<Ipv4Addr>,
     node: &'a str,
     slots: Option<u32>,
@@ -108,8 +108,8 @@ fn places(grid: &Grid) -> Vec<Place<'_>> {
     places
 }
 
-/// The nodes whose gateways an agent may use: the one it names, else its own,
-/// else all of the site.
+/// The nodes whose gateways an agent may use: the node that it names, else its own node, else all
+/// gateways of the site.
 fn gateways<'a>(site: &'a Site, node: &'a Node) -> Vec<&'a Node> {
     match &node.via {
         Some(via) => site.node(via).into_iter().collect(),
@@ -118,7 +118,7 @@ fn gateways<'a>(site: &'a Site, node: &'a Node) -> Vec<&'a Node> {
     }
 }
 
-/// Whether other sites' agents reach all of a site's.
+/// Whether other sites' agents reach all agents of a site.
 fn lets_in(site: &Site) -> bool {
     let agents = site.nodes.iter().filter(|node| node.roles.contains(&Role::Agent));
     site.kind == SiteKind::Open && agents.into_iter().all(|node| node.way_out)
@@ -204,14 +204,14 @@ impl Place<'_> {
         Service { role: *role, machine: self.machine.clone(), membership, configuration }
     }
 
-    /// The relays on machines of its own site, as networks of one address each.
+    /// The relays on machines of the gateway's own site, each as a network of a single address.
     fn relays_of_site(&self) -> Vec<String> {
         let nodes = self.site.iter().flat_map(|site| &site.nodes);
         let relays = nodes.filter(|node| node.roles.contains(&Role::Relay));
         relays.map(|node| format!("{}/32", node.address)).collect()
     }
 
-    /// The rails with links of their own that its node uses.
+    /// The rails with links of their own that the place's node uses.
     fn rails(&self) -> Vec<OwnRail> {
         let Some((site, node)) = self.site.and_then(|site| Some((site, site.node(self.node)?))) else {
             return Vec::new();
@@ -224,15 +224,16 @@ impl Place<'_> {
         own.collect()
     }
 
-    /// Where other sites reach this gateway: at the first port that is let in for
-    /// its node, unless those are for an agent there.
+    /// Port and address at which other sites reach this gateway: the first port that is let in for
+    /// its node. `None` if no port is, or if the node's agent uses the ports.
     fn outside_port(&self) -> Option<(u16, Ipv4Addr)> {
         let node = self.site?.node(self.node)?;
         let (ports, outside) = self.let_in().filter(|_| !node.roles.contains(&Role::Agent))?;
         Some((ports.first(), outside))
     }
 
-    /// Ports that the site lets in for this node, and where.
+    /// The ports that the site lets in for this node, and their address outside. `None` if it lets
+    /// in none.
     fn let_in(&self) -> Option<(PortRange, Ipv4Addr)> {
         let site = self.site?;
         let forward = site.forward.iter().find(|forward| forward.to == self.node)?;
@@ -269,16 +270,17 @@ impl Place<'_> {
     }
 }
 
-/// A further link of a node to other sites.
+/// A rail of a node with its own link to other sites.
 struct OwnRail {
-    /// The node's address there.
+    /// The node's address on the rail.
     source: Ipv4Addr,
-    /// Where other sites reach ports that are let in.
+    /// The address at which other sites reach the ports that are let in.
     outside: Ipv4Addr,
 }
 
 impl OwnRail {
-    /// Adds it to the configuration of a service, of which this port is let in.
+    /// Adds the rail to the configuration of `service`. `port` is the service's port that is let in
+    /// from other sites.
     fn set(&self, service: &str, port: Option<u16>, set: &mut impl FnMut(&str, String)) {
         let Self { source, outside } = self;
         set(&format!("[[{service}.rails]]\nsource"), format!("\"{source}\""));
@@ -288,7 +290,7 @@ impl OwnRail {
     }
 }
 
-/// Where a site's agents find a gateway.
+/// Address and port at which a site's agents find a gateway.
 fn gateway_at(address: &Ipv4Addr) -> String {
     format!("{address}:{}", Role::Gateway.port())
 }

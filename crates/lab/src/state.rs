@@ -17,69 +17,69 @@ use crate::process::ProcessId;
 use crate::services::ServiceRecord;
 use crate::topology::MachineKind;
 
-/// Why a lab's state can't be had.
+/// Why a lab's directory or record can't be used, or isn't there.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// Something in the file system refused.
+    /// An operation on a file or directory failed.
     #[error("cannot {action} {path}: {cause}", path = .path.display())]
     File {
         /// The operation that failed.
         action: &'static str,
-        /// On which file.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// The system's error.
+        /// The system's error at the operation.
         cause: io::Error,
     },
-    /// Others could tamper with what is in the directory.
+    /// Other users could tamper with what is in the directory of all labs.
     #[error(
         "labs can't be kept in {path}: {problem}; remove it, or set XDG_RUNTIME_DIR to a directory of yours \
          that no other user can enter",
         path = .path.display()
     )]
     Unsafe {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
-        /// The defect.
+        /// What is wrong with the directory.
         problem: String,
     },
-    /// The emulator's socket would have too long a path.
+    /// The path of the emulator's socket would be too long.
     #[error(
         "lab {lab:?} can't be kept in {path}: its socket's path would have {length} bytes, and Unix sockets allow \
          {SOCKET_PATH_MAX}; give it a shorter name, or set XDG_RUNTIME_DIR to a shorter path",
         path = .path.display()
     )]
     TooLong {
-        /// The lab.
+        /// Name of the lab.
         lab: String,
-        /// Its directory.
+        /// Path of the lab's directory.
         path: PathBuf,
         /// Length of the socket's path, in bytes.
         length: usize,
     },
-    /// The record isn't one.
+    /// The lab's record can't be read or written, as its JSON is wrong.
     #[error("the record of lab {lab:?} can't be read: {cause}")]
     Record {
-        /// The lab.
+        /// Name of the lab.
         lab: String,
-        /// The defect.
+        /// What is wrong with the record.
         cause: serde_json::Error,
     },
-    /// There is one of this name.
+    /// A lab of this name is running already.
     #[error("lab {0:?} is running already; end it with: isthmus lab down --lab {0}")]
     Running(String),
-    /// A killed lab isn't gone yet.
+    /// Processes of an earlier lab of this name haven't ended yet.
     #[error("processes of an earlier lab {0:?} are still ending; try again in a moment")]
     Ending(String),
-    /// Others change it all the time, or one of them hangs.
+    /// Other commands keep changing the lab of this name, or one of them hangs.
     #[error("lab {0:?} has been kept busy by other commands for {limit} s; try again", limit = BUSY.as_secs())]
     Busy(String),
-    /// There is none of this name.
+    /// No lab of this name is running. The second value names the running labs.
     #[error("no lab {0:?} is running; {others}", others = others(.1))]
     NotRunning(String, Vec<String>),
-    /// There is none at all.
+    /// No lab is running at all.
     #[error("no lab is running; start one with: isthmus lab up FILE, or --preset two-nats")]
     NoneRunning,
-    /// There are several.
+    /// Several labs are running, and none was chosen. The value has their names.
     #[error("{count} labs are running, choose one with --lab: {names}", count = .0.len(), names = .0.join(", "))]
     SeveralRunning(Vec<String>),
 }
@@ -88,50 +88,51 @@ fn others(names: &[String]) -> String {
     if names.is_empty() { "none is".into() } else { format!("running: {}", names.join(", ")) }
 }
 
-/// The parts of a running lab.
+/// What a running lab consists of.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record {
-    /// The grid, as checked.
+    /// The checked grid, with the changes of its links since.
     pub grid: Grid,
-    /// The process all others depend on.
+    /// The keeper, which all other processes of the lab depend on.
     pub keeper: ProcessId,
-    /// The process that carries packets over emulated links.
+    /// The process that carries packets over emulated links. `None` if no link is emulated.
     pub emulator: Option<ProcessId>,
-    /// Machines, each with the process that holds its namespaces.
+    /// The lab's machines, each with the process that holds its namespaces.
     pub machines: Vec<MachineRecord>,
-    /// The program that runs the lab, for `exec` from other programs.
+    /// The program that runs the lab, for other programs that use
+    /// [`Machine::command`](crate::Machine::command).
     pub program: PathBuf,
-    /// isthmus's own services.
+    /// isthmus's own services that were started.
     pub services: Vec<ServiceRecord>,
-    /// The lines between machines.
+    /// The lines between the lab's machines.
     pub lines: Vec<Line>,
     /// The faults in force.
     pub faults: FaultRecord,
 }
 
-/// One machine of a running lab.
+/// A machine of a running lab.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MachineRecord {
-    /// Name in the lab.
+    /// Name of the machine in the lab.
     pub name: String,
-    /// What it is.
+    /// Whether the machine is a router, host or node.
     pub kind: MachineKind,
     /// The machine's own host name.
     pub host_name: String,
-    /// Its address.
+    /// The address that the machine's host name stands for.
     pub address: std::net::Ipv4Addr,
-    /// Its first process.
+    /// The machine's first process, which holds its namespaces.
     pub init: ProcessId,
 }
 
 impl Record {
-    /// A machine by its name in the lab.
+    /// The machine of this name in the lab. `None` if the lab has none.
     pub fn machine(&self, name: &str) -> Option<&MachineRecord> {
         self.machines.iter().find(|machine| machine.name.eq_ignore_ascii_case(name))
     }
 }
 
-/// The directory of one lab.
+/// The directory of a lab, which need not exist.
 #[derive(Debug, Clone)]
 pub struct LabDirectory {
     lab: String,
@@ -141,19 +142,20 @@ pub struct LabDirectory {
 /// Longest path of a Unix socket, in bytes (`sun_path`, without its end).
 const SOCKET_PATH_MAX: usize = 107;
 
-/// How long to wait for others who change a lab's record.
+/// How long to wait for other processes that change a lab's record.
 const BUSY: Duration = Duration::from_secs(30);
 
 /// How long to wait for the last processes of a lab to end.
 pub(crate) const ENDING: Duration = Duration::from_secs(10);
 
 impl LabDirectory {
-    /// The directory for the lab `name`, which may not exist.
+    /// The directory for the lab `name`, whether it exists or not.
     pub fn of(name: &str) -> Self {
         Self { lab: name.to_owned(), path: base().join(name) }
     }
 
-    /// The lab meant by `--lab`, or the only one that is running.
+    /// Finds the running lab of this name, with its record. Without a name, finds the only lab that
+    /// is running.
     pub fn find(name: Option<&str>) -> Result<(Self, Record), StateError> {
         let running = running()?;
         let names = || running.iter().map(|(directory, _)| directory.lab.clone()).collect();
@@ -168,37 +170,37 @@ impl LabDirectory {
         }
     }
 
-    /// The lab's name.
+    /// Name of the lab.
     pub fn lab(&self) -> &str {
         &self.lab
     }
 
-    /// Whether there is anything of the lab.
+    /// Whether the directory exists, of a running lab or one that left something behind.
     pub fn exists(&self) -> bool {
         matches!(check_base(), Ok(true)) && self.path.exists()
     }
 
-    /// The directory itself.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Messages of the keeper and the emulator.
+    /// Path of the log with messages of the keeper and the emulator.
     pub fn log(&self) -> PathBuf {
         self.path.join("lab.log")
     }
 
-    /// Directory of the logs of services.
+    /// Path of the directory with the services' logs.
     pub(crate) fn service_logs(&self) -> PathBuf {
         self.path.join("services")
     }
 
-    /// Log of the service `role` in a machine.
+    /// Path of the log of the service `role` in a machine.
     pub(crate) fn service_log(&self, role: &str, machine: &str) -> PathBuf {
         self.service_logs().join(format!("{machine}.{role}.log"))
     }
 
-    /// Where the emulator answers.
+    /// Path of the socket at which the emulator answers.
     pub fn emulator_socket(&self) -> PathBuf {
         self.path.join("emulator.sock")
     }
@@ -212,8 +214,8 @@ impl LabDirectory {
         move |cause| StateError::File { action, path, cause }
     }
 
-    /// Makes the directory and takes the lab's lock, after whatever a killed
-    /// lab of the same name left behind is gone.
+    /// Makes the directory and takes the lab's lock. Waits until the processes of an earlier lab of
+    /// this name have ended, and removes what it left behind.
     pub(crate) fn claim(&self) -> Result<Flock<File>, StateError> {
         self.check_length()?;
         let deadline = Instant::now() + ENDING;
@@ -241,7 +243,7 @@ impl LabDirectory {
         }
     }
 
-    /// Checks that the emulator can have its socket here.
+    /// Checks that the path of the emulator's socket isn't too long.
     fn check_length(&self) -> Result<(), StateError> {
         let length = self.emulator_socket().as_os_str().len();
         if length <= SOCKET_PATH_MAX {
@@ -250,7 +252,7 @@ impl LabDirectory {
         Err(StateError::TooLong { lab: self.lab.clone(), path: self.path.clone(), length })
     }
 
-    /// Makes the directory, and the one of all labs, if they aren't there.
+    /// Makes the directory and the directory of all labs, if they don't exist.
     fn create(&self) -> Result<(), StateError> {
         for path in [&base(), &self.path] {
             match DirBuilder::new().mode(0o700).create(path) {
@@ -273,14 +275,14 @@ impl LabDirectory {
         self.path.join("lock")
     }
 
-    /// Whether a lock that was taken is still this directory's.
+    /// Whether `lock`, which was taken earlier, is still the directory's lock file.
     pub(crate) fn is_locked_by(&self, lock: &File) -> bool {
         let same = |held: fs::Metadata, now: fs::Metadata| (held.dev(), held.ino()) == (now.dev(), now.ino());
         let metadata = lock.metadata().and_then(|held| Ok((held, fs::metadata(self.lock_file())?)));
         metadata.is_ok_and(|(held, now)| same(held, now))
     }
 
-    /// The lock, if it is free.
+    /// Takes the lock. `None` if another process holds it.
     fn try_lock(&self) -> Result<Option<Flock<File>>, StateError> {
         let path = self.lock_file();
         let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
@@ -290,7 +292,7 @@ impl LabDirectory {
         Ok(self.is_locked_by(&lock).then_some(lock))
     }
 
-    /// Removes everything but the lock.
+    /// Removes everything in the directory but the lock file.
     fn clean(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;
@@ -306,8 +308,8 @@ impl LabDirectory {
         Ok(())
     }
 
-    /// Removes the directory: to be called with the lock held. As soon as the lock's
-    /// file is gone, another process that waits for the lab's end may take part.
+    /// Removes the directory. To be called with the lock held. Once the lock file is gone, another
+    /// process that waits for the lab's end may remove the rest, too.
     pub fn remove(&self) -> Result<(), StateError> {
         match fs::remove_dir_all(&self.path) {
             Err(error)
@@ -319,7 +321,7 @@ impl LabDirectory {
         Ok(())
     }
 
-    /// Waits until nothing of the lab lives and removes what it left.
+    /// Waits until no process of the lab lives, and removes what the lab left behind.
     pub(crate) fn wait_gone(&self) -> Result<(), StateError> {
         let deadline = Instant::now() + ENDING;
         while self.path.exists() {
@@ -335,8 +337,8 @@ impl LabDirectory {
         Ok(())
     }
 
-    /// Removes what the lab of `keeper`, which is ending, left, as soon as
-    /// nothing of it lives; unless another one of the same name has begun.
+    /// Removes what the ending lab of `keeper` left behind, as soon as none of its processes lives.
+    /// Does nothing if another lab of this name has begun.
     pub(crate) fn remove_remains(&self, keeper: ProcessId) -> Result<(), StateError> {
         let deadline = Instant::now() + ENDING;
         while self.exists() && Instant::now() < deadline {
@@ -351,7 +353,7 @@ impl LabDirectory {
         Ok(())
     }
 
-    /// Writes the record, whole or not at all.
+    /// Writes the record, as a whole or not at all.
     pub fn write(&self, record: &Record) -> Result<(), StateError> {
         let path = self.record_file();
         let text = serde_json::to_vec(record)
@@ -360,8 +362,8 @@ impl LabDirectory {
         fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, &path)).map_err(Self::error("write", &path))
     }
 
-    /// Changes the record, as the only one who does: what else belongs to the
-    /// change is done in `change`, whose error leaves the record as it was.
+    /// Changes the record while no other process does. `change` also does what else belongs to the
+    /// change. After an error of `change`, the record is as it was.
     pub(crate) fn update<T, E: From<StateError>>(
         &self,
         change: impl FnOnce(&mut Record) -> Result<T, E>,
@@ -397,7 +399,7 @@ impl LabDirectory {
         }
     }
 
-    /// Reads the record.
+    /// Reads the lab's record.
     pub fn read(&self) -> Result<Record, StateError> {
         let path = self.record_file();
         let text = fs::read(&path).map_err(Self::error("read", &path))?;
@@ -405,7 +407,7 @@ impl LabDirectory {
     }
 }
 
-/// Where all labs of this user are.
+/// The directory that all labs of this user are in.
 fn base() -> PathBuf {
     if nix::unistd::geteuid().is_root() {
         return PathBuf::from("/run/isthmus-lab");
@@ -416,8 +418,8 @@ fn base() -> PathBuf {
     }
 }
 
-/// Whether there is a directory of all labs. That it is this user's alone is
-/// checked, because any user could have made it in `/tmp`.
+/// Whether the directory of all labs exists. Fails unless it is this user's alone, because any user
+/// could have made it in `/tmp`.
 fn check_base() -> Result<bool, StateError> {
     let path = base();
     match fs::symlink_metadata(&path) {
@@ -431,8 +433,8 @@ fn check_base() -> Result<bool, StateError> {
     }
 }
 
-/// What is wrong with a directory, given whether it is one, its owner and its
-/// mode, for the user `user`.
+/// What is wrong with a directory for the user `user`. Given are whether it is a directory, its
+/// owner and its mode. `None` if nothing is wrong.
 fn problem((is_directory, owner, mode): (bool, u32, u32), user: u32) -> Option<String> {
     if !is_directory {
         return Some("it is no directory".to_owned());
@@ -444,7 +446,7 @@ fn problem((is_directory, owner, mode): (bool, u32, u32), user: u32) -> Option<S
     (mode & 0o077 != 0).then(|| format!("others may enter it (mode {mode:04o}, not 0700)"))
 }
 
-/// All labs whose keeper lives, by name.
+/// All labs whose keeper lives, in the order of their names.
 pub fn running() -> Result<Vec<(LabDirectory, Record)>, StateError> {
     if !check_base()? {
         return Ok(Vec::new());

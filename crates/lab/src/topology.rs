@@ -25,92 +25,91 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::wan::WAN;
 use crate::grid::{Grid, Link};
 
-/// The grid to build.
+/// The machines of a grid and what joins them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
-    /// All machines; the wide area's router is the first.
+    /// All machines. The wide area's router is the first.
     pub machines: Vec<Machine>,
-    /// veth pairs.
+    /// The veth pairs that join two machines.
     pub wires: Vec<[Port; 2]>,
-    /// Links through the emulator.
+    /// The links through the emulator.
     pub links: Vec<EmulatedLink>,
 }
 
-/// What a machine is in the lab.
+/// The part that a machine plays in the lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MachineKind {
-    /// The router at which all links end.
+    /// The wide area's router, at which all links end.
     Wan,
-    /// A site's router.
+    /// The router of a site.
     Router,
     /// The router of a site's carrier.
     Carrier,
-    /// A public host.
+    /// A host directly on the internet.
     Host,
-    /// A site's node.
+    /// A node of a site.
     Node,
 }
 
-/// One machine.
+/// A machine to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
-    /// Name in the lab: `wan`, `router.SITE`, `carrier.SITE`, `HOST` or
-    /// `NODE.SITE`.
+    /// Name of the machine in the lab: `wan`, `router.SITE`, `carrier.SITE`, `HOST` or `NODE.SITE`.
     pub name: String,
-    /// What it is.
+    /// The part that the machine plays in the lab.
     pub kind: MachineKind,
     /// The machine's own host name.
     pub host_name: String,
-    /// The address its host name stands for.
+    /// The address that the machine's host name stands for.
     pub address: Ipv4Addr,
-    /// Kernel settings, relative to `/proc/sys`.
+    /// The machine's kernel settings, with paths relative to `/proc/sys`.
     pub settings: Vec<(&'static str, &'static str)>,
     /// Lines for `ip -batch`, run in the machine once its interfaces exist.
     pub ip_commands: Vec<String>,
-    /// Lines for `tc -batch`, run after those.
+    /// Lines for `tc -batch`, run in the machine after `ip_commands`.
     pub tc_commands: Vec<String>,
-    /// Rules for `nft -f`.
+    /// Rules for `nft -f`, run in the machine. `None` if it filters nothing.
     pub rules: Option<String>,
 }
 
 /// An interface of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Port {
-    /// Index into [`Topology::machines`].
+    /// The machine, as its index in [`Topology::machines`].
     pub machine: usize,
-    /// Name of the interface there.
+    /// Name of the machine's interface.
     pub interface: String,
 }
 
-/// A link that packets cross late or at a limited rate.
+/// A link that carries packets through the emulator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EmulatedLink {
-    /// Its name: `HOST`, `SITE` or `SITE/RAIL`.
+    /// Name of the link: `HOST`, `SITE` or `SITE/RAIL`.
     pub name: String,
-    /// How it treats packets.
+    /// What the link does to packets.
     pub link: Link,
-    /// End at the host or the site's router.
+    /// The end at the host or the site's router.
     pub near: Port,
-    /// End at the wide area's router.
+    /// The end at the wide area's router.
     pub far: Port,
 }
 
 /// Longest name of an interface in bytes (IFNAMSIZ - 1).
 const LONGEST_INTERFACE: usize = 15;
 
-/// The lab speaks IPv4; IPv6 stays on loopback only.
+/// The setting that keeps IPv6 to the loopback interface, as the lab speaks IPv4.
 const NO_IPV6: &[(&str, &str)] = &[("net/ipv6/conf/default/disable_ipv6", "1")];
 
-/// Routers forward, also what comes back by another interface than the
-/// kernel would send it out by: sites with several links do that.
+/// The settings with which routers forward packets. They accept also what comes in by another
+/// interface than the kernel would answer by: sites with several links do that.
 const FORWARD: &[(&str, &str)] = &[
     ("net/ipv4/ip_forward", "1"),
     ("net/ipv4/conf/all/rp_filter", "0"),
     ("net/ipv4/conf/default/rp_filter", "0"),
 ];
 
-/// The whole topology of a grid.
+/// The topology of a grid.
 pub fn topology(grid: &Grid) -> Topology {
     let mut builder =
         Builder { grid, topology: Topology { machines: Vec::new(), wires: Vec::new(), links: Vec::new() } };
@@ -124,7 +123,7 @@ pub fn topology(grid: &Grid) -> Topology {
     builder.topology
 }
 
-/// Adds machine after machine.
+/// Builds a topology by adding machine after machine.
 struct Builder<'a> {
     grid: &'a Grid,
     topology: Topology,
@@ -153,7 +152,8 @@ impl Machine {
     }
 }
 
-/// A unique name for an interface that contains its purpose.
+/// A name for an interface of a router. It begins with `number`, which makes it unique, and goes on
+/// with as much of `name` as there is room for.
 fn interface(number: usize, name: &str) -> String {
     let mut interface = format!("{number}-{}", name.replace('/', "."));
     interface.truncate(LONGEST_INTERFACE);

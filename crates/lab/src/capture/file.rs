@@ -8,14 +8,14 @@ use super::socket::LARGEST_PACKET;
 const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
 const VERSION: [u16; 2] = [2, 4];
 
-/// What a packet begins with (LINKTYPE_…).
+/// The header that each packet begins with. The values are those of pcap's LINKTYPE_….
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DataLink {
     Ethernet = 1,
     Ip = 101,
 }
 
-/// The header of a file.
+/// The header of a pcap file.
 pub(super) fn header(link: DataLink) -> [u8; 24] {
     let mut header = [0; 24];
     let version = u32::from(VERSION[0]) | u32::from(VERSION[1]) << 16;
@@ -25,7 +25,8 @@ pub(super) fn header(link: DataLink) -> [u8; 24] {
     header
 }
 
-/// The header of a packet: `time` since 1970, bytes in the file, bytes on the line.
+/// The header of a packet in a pcap file. `time` is since 1970, `captured` counts the bytes in the
+/// file, `length` those on the line.
 pub(super) fn record(time: Duration, captured: usize, length: usize) -> [u8; 16] {
     let mut header = [0; 16];
     put(&mut header, &[time.as_secs() as u32, time.subsec_nanos(), captured as u32, length as u32]);
@@ -42,7 +43,7 @@ fn put(header: &mut [u8], words: &[u32]) {
 mod tests {
     use super::*;
 
-    /// As `tcpdump -r` reads it.
+    /// The headers are those that `tcpdump -r` reads.
     #[test]
     fn headers_are_laid_out_as_in_the_format() {
         let want = "4d3cb2a1 02000400 00000000 00000000 00000400 01000000";

@@ -26,11 +26,11 @@ pub(super) struct PacketSocket {
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
-    /// When, since 1970.
+    /// When the kernel saw the packet, since 1970.
     pub time: Duration,
-    /// How many bytes of it are in the buffer.
+    /// How many bytes of the packet are in the buffer.
     pub captured: usize,
-    /// Its length on the line.
+    /// The packet's length on the line, in bytes.
     pub length: usize,
 }
 
@@ -46,12 +46,12 @@ impl PacketSocket {
         Ok(Self { socket, data_link })
     }
 
-    /// What a packet begins with.
+    /// The header that each packet of the interface begins with.
     pub(super) fn data_link(&self) -> DataLink {
         self.data_link
     }
 
-    /// The next packet, if one has come.
+    /// Reads the next packet into `buffer`. `None` if no packet has come.
     pub(super) fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<Seen>> {
         let mut control = nix::cmsg_space!(TimeSpec);
         let mut parts = [IoSliceMut::new(buffer)];
@@ -74,7 +74,8 @@ impl PacketSocket {
         Ok(Some(Seen { time, captured: length.min(buffer.len()), length }))
     }
 
-    /// How many packets found no room since this was last asked.
+    /// How many packets the kernel has dropped since the last call, as the socket had no room for
+    /// them.
     pub(super) fn dropped(&self) -> u64 {
         packet_socket::take_dropped(&self.socket).unwrap_or(0)
     }
@@ -86,7 +87,8 @@ impl AsFd for PacketSocket {
     }
 }
 
-/// A TUN device has IP packets, everything else in the lab Ethernet frames.
+/// The header that packets at an interface begin with. In the lab, TUN devices have IP packets, and
+/// all other interfaces Ethernet frames.
 fn data_link(interface: &str) -> io::Result<DataLink> {
     let kind = hardware_type(interface)?;
     if kind == libc::ARPHRD_ETHER { Ok(DataLink::Ethernet) } else { Ok(DataLink::Ip) }

@@ -17,7 +17,7 @@ pub(super) fn labs() -> Vec<CompletionCandidate> {
     candidates(state::running().unwrap_or_default().iter().map(|(directory, _)| directory.lab().to_owned()))
 }
 
-/// Ready-made grids.
+/// Names of the ready-made grids, with a summary of each.
 pub(super) fn presets() -> Vec<CompletionCandidate> {
     PRESETS
         .iter()
@@ -29,12 +29,12 @@ pub(super) fn roles() -> Vec<CompletionCandidate> {
     candidates(Role::ALL.map(Role::command))
 }
 
-/// Machines of the lab that is meant.
+/// Names of the machines in the lab that the command line means.
 pub(super) fn machines() -> Vec<CompletionCandidate> {
     from_record(|record| record.machines.iter().map(|machine| machine.name.clone()).collect())
 }
 
-/// Links to the wide area.
+/// Names of the lab's links to the wide area.
 pub(super) fn links() -> Vec<CompletionCandidate> {
     from_record(|record| {
         let links = record.lines.iter().filter(|line| line.to_wan);
@@ -42,7 +42,7 @@ pub(super) fn links() -> Vec<CompletionCandidate> {
     })
 }
 
-/// All that can be cut.
+/// Names of all lines of the lab, as each can be cut.
 pub(super) fn targets() -> Vec<CompletionCandidate> {
     from_record(|record| record.lines.iter().map(|line| line.name.clone()).collect())
 }
@@ -55,7 +55,7 @@ pub(super) fn sites() -> Vec<CompletionCandidate> {
     from_record(|record| record.grid.sites.iter().map(|site| site.name.clone()).collect())
 }
 
-/// Keys of a link's table.
+/// The keys of a link's table, with `=` behind them: for both directions, and for each.
 pub(super) fn link_keys() -> Vec<CompletionCandidate> {
     let keys = crate::grid::LINK_KEYS;
     let one_way = ["up", "down"].into_iter().flat_map(|way| keys.map(|key| format!("{way}.{key}=")));
@@ -68,7 +68,7 @@ fn from_record(names: impl Fn(&Record) -> Vec<String>) -> Vec<CompletionCandidat
     candidates(record.map(|record| names(&record)).unwrap_or_default())
 }
 
-/// The lab that the command line has named so far.
+/// The value of `--lab` in the words of the command line. `None` if it names no lab.
 fn lab_in(words: impl IntoIterator<Item = OsString>) -> Option<String> {
     let mut words = words.into_iter().filter_map(|word| word.into_string().ok());
     while let Some(word) = words.next() {

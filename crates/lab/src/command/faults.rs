@@ -260,7 +260,7 @@ fn are(names: &[String]) -> String {
 }
 
 impl Which {
-    /// The lab that is meant.
+    /// The running lab that the options select.
     pub(super) fn running(&self) -> anyhow::Result<Running> {
         Ok(Running::find(self.lab.as_deref())?)
     }

@@ -8,15 +8,15 @@ use nix::unistd::{ForkResult, Pid, fork, pipe2, read, setsid, write};
 
 use crate::process::drop_standard_streams;
 
-/// A child that waits for the end of this process.
+/// A child process that waits for the end of this process.
 #[derive(Debug)]
 pub(super) struct Guardian {
     child: Pid,
     pipe: OwnedFd,
 }
 
-/// Has `tidy` run when this process ends without dismissing the guardian. The
-/// caller must have one thread only.
+/// Starts a guardian, which calls `tidy` when this process ends without dismissing it. The caller
+/// must have one thread only.
 pub(super) fn start(tidy: impl FnOnce()) -> nix::Result<Guardian> {
     let (reader, writer) = pipe2(OFlag::O_CLOEXEC)?;
     // SAFETY: there is one thread only.
@@ -43,7 +43,7 @@ pub(super) fn start(tidy: impl FnOnce()) -> nix::Result<Guardian> {
 }
 
 impl Guardian {
-    /// There is nothing left to tidy up.
+    /// Ends the guardian, as nothing is left to tidy up.
     pub(crate) fn dismiss(self) {
         // A killed child needs no message.
         let _ = write(&self.pipe, &[1]);

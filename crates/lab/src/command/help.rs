@@ -1,7 +1,7 @@
 //! The help of `isthmus lab`: commands in groups, so that they are found.
 
-/// The page. Its line for each command is the first line of that command's own
-/// help, which a test checks.
+/// The help page of `isthmus lab`. Its line for each command is the first line of that command's
+/// own help, which a test checks.
 pub(super) const TEMPLATE: &str = "\
 {about-with-newline}
 {usage-heading} {usage}
@@ -33,7 +33,7 @@ Faults:
 Options:
 {options}{after-help}";
 
-/// Text after the options.
+/// The text of the help page after the options.
 pub(super) const AFTER: &str = "\
 Links are called like their SITE or HOST, machines NODE.SITE, HOST, router.SITE,
 carrier.SITE or wan.

@@ -17,14 +17,14 @@ pub(super) struct Interrupt {
 }
 
 impl Interrupt {
-    /// From here on, signals don't end the process.
+    /// Blocks the signals that ask this process to end, so that they can be waited for.
     pub(super) fn prepare() -> nix::Result<Self> {
         let set: SigSet = ENDING.into_iter().collect();
         set.thread_block()?;
         Ok(Self { signals: SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)? })
     }
 
-    /// Waits for a time or a signal: whether a signal came.
+    /// Waits for `time` or a signal. Returns whether a signal came.
     pub(super) fn wait(&self, time: Duration) -> bool {
         let deadline = Instant::now() + time;
         loop {

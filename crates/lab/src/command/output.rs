@@ -5,8 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-/// Writes to standard output. A reader that has left, such as `head`, has
-/// seen enough: that is no error.
+/// Writes `text` to standard output. If the reader has left, as `head` does, that is no error.
 pub(super) fn print(text: impl AsRef<[u8]>) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_ref()).and_then(|()| out.flush()) {
@@ -15,11 +14,11 @@ pub(super) fn print(text: impl AsRef<[u8]>) -> io::Result<()> {
     }
 }
 
-/// Makes a file, or replaces its content. A symbolic link of another user is not followed, as
-/// who runs a lab is often root.
+/// Makes a file, or replaces its content. A symbolic link of another user is not followed, as root
+/// often runs a lab.
 ///
 /// # Errors
-/// If it is one, or as open(2).
+/// `path` is another user's symbolic link, or open(2) fails.
 pub(super) fn create(path: &Path, mode: u32) -> io::Result<File> {
     let link = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_symlink);
     let is_own = |owner: u32| owner == 0 || owner == nix::unistd::geteuid().as_raw();

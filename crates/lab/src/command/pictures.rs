@@ -26,7 +26,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// The grid, if one is named; for a lab of another name if that is given.
+    /// The named grid. `None` if the options name none. `name` replaces the grid's own name of the
+    /// lab.
     pub(super) fn grid(&self, name: Option<&isthmus_wire::Label>) -> anyhow::Result<Option<Grid>> {
         let grid = match (&self.file, &self.preset, name) {
             (Some(file), _, Some(name)) => Grid::load_as(file, name).map_err(|error| hinted(error, file))?,
@@ -41,7 +42,8 @@ impl Source {
     }
 }
 
-/// The error of a grid file, with the preset that may be meant by its name.
+/// The error of a grid file. If the file can't be read and a preset has its name, the error
+/// mentions the preset.
 fn hinted(error: GridError, file: &Path) -> anyhow::Error {
     let preset = file.to_str().and_then(|name| Preset::find(name).ok());
     match (&error, preset) {

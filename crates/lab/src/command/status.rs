@@ -123,7 +123,7 @@ fn text(status: &Status<'_>) -> String {
     format!("lab {} (keeper {})\n{broken}{machines}\n{links}", status.lab, status.keeper_pid)
 }
 
-/// The faults in force, and the commands that mend them.
+/// The faults in force, with the commands that mend them. Empty without faults.
 fn broken(faults: &FaultRecord) -> String {
     let mut text = String::new();
     let names = |set: &std::collections::BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(", ");
@@ -161,7 +161,7 @@ fn links(report: &Report) -> String {
     text
 }
 
-/// A warning about a lab that wasn't faithful at all times; empty for one that was.
+/// A warning that the emulation wasn't faithful at all times. Empty if it was.
 pub(super) fn warning(report: &Report) -> String {
     const SHOWN: usize = 5;
     if report.is_faithful() {

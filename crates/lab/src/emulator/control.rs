@@ -17,39 +17,39 @@ use serde::{Deserialize, Serialize};
 use super::statistics::Report;
 use crate::grid::Link;
 
-/// Requests to an emulator.
+/// What an emulator can be asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Request {
-    /// How much was carried, and how late.
+    /// Asks how much the links carried, and how late.
     Report,
-    /// From here on links treat packets by `shapes`.
+    /// Has a link treat packets by `shapes` from now on.
     Set {
-        /// Its name.
+        /// Name of the link.
         link: String,
-        /// Both directions, whole.
+        /// What both directions of the link do, including what stays as it was.
         shapes: Link,
     },
 }
 
-/// Answers of an emulator.
+/// What an emulator answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reply {
-    /// To [`Request::Report`].
+    /// The answer to [`Request::Report`].
     Report(Box<Report>),
-    /// It is done.
+    /// The request was carried out.
     Done,
-    /// There is no emulated link of this name.
+    /// The emulator has no link of the requested name.
     UnknownLink {
-        /// Those that there are.
+        /// Names of the emulator's links.
         known: Vec<String>,
     },
-    /// The request isn't one that this emulator knows.
+    /// The emulator can't read the request. The text says why.
     NotUnderstood(String),
 }
 
-/// Longest message: a report of several hundred links.
+/// Longest answer in bytes, enough for a report of several hundred links.
 const LONGEST_MESSAGE: usize = 192 * 1024;
 
 const LONGEST_REQUEST: usize = 16 * 1024;
@@ -57,29 +57,29 @@ const LONGEST_REQUEST: usize = 16 * 1024;
 /// An emulator that doesn't answer within this time hangs or is stopped.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Why an emulator didn't answer.
+/// Why an emulator didn't do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// It isn't there or doesn't answer.
+    /// The emulator isn't there or doesn't answer.
     #[error("the emulator at {path} doesn't answer: {cause}", path = .path.display())]
     Socket {
-        /// Its socket.
+        /// Path of the emulator's socket.
         path: PathBuf,
-        /// The kernel's error.
+        /// The kernel's error at using the socket.
         cause: nix::Error,
     },
-    /// It answered something that isn't JSON of this protocol.
+    /// The emulator's answer isn't JSON of this protocol.
     #[error("the emulator's answer can't be read: {0}")]
     Json(#[from] serde_json::Error),
-    /// It answered something that is no answer to this request.
+    /// The emulator didn't understand the request, or gave the answer to another one.
     #[error("the emulator refuses: {0}")]
     Refused(String),
-    /// There is no such link.
+    /// The emulator has no link of the requested name.
     #[error("no link {link:?} is emulated; these are: {known}", known = .known.join(", "))]
     UnknownLink {
-        /// The requested name.
+        /// The requested name, which no emulated link has.
         link: String,
-        /// The emulated links.
+        /// Names of the emulator's links.
         known: Vec<String>,
     },
 }
@@ -92,10 +92,9 @@ pub fn report(path: &Path) -> Result<Report, ControlError> {
     }
 }
 
-/// Makes the emulator whose socket is at `path` change a link, in both
-/// directions, without losing what is under way: packets that have passed the
-/// queue arrive when they would have, no packet overtakes another, and a queue
-/// that became shorter keeps what it holds.
+/// Has the emulator whose socket is at `path` change both directions of a link, without losing what
+/// is under way. Packets that have passed the queue arrive when they would have. No packet
+/// overtakes another. A queue that became shorter keeps what it holds.
 pub fn set(path: &Path, link: &str, shapes: &Link) -> Result<(), ControlError> {
     let request = Request::Set { link: link.to_owned(), shapes: *shapes };
     match exchange(path, &request)? {
@@ -135,7 +134,7 @@ fn seqpacket(flags: SockFlag) -> nix::Result<OwnedFd> {
     socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)
 }
 
-/// The emulator's side.
+/// The socket at which an emulator takes requests.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
@@ -150,7 +149,7 @@ impl Listener {
         Ok(Self { socket })
     }
 
-    /// The next connection, if there is one.
+    /// Accepts the next connection. `None` if no client waits.
     pub fn accept(&self) -> Option<Conversation> {
         use std::os::fd::FromRawFd;
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
@@ -166,15 +165,14 @@ impl AsFd for Listener {
     }
 }
 
-/// One connection to the emulator.
+/// A connection of a client to the emulator.
 #[derive(Debug)]
 pub struct Conversation {
     socket: OwnedFd,
 }
 
 impl Conversation {
-    /// Answers the request that has come, if it has: true when the
-    /// conversation is over.
+    /// Answers the client's request if it has come. Returns true when the conversation is over.
     pub fn answer(&self, handle: impl FnOnce(Request) -> Reply) -> bool {
         let mut request = [0; LONGEST_REQUEST];
         let length = match recv(self.socket.as_raw_fd(), &mut request, MsgFlags::empty()) {

@@ -7,82 +7,81 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// The loop wakes at least this often, so that it finds out when it didn't.
+/// The emulator's loop wakes at least this often, so that it notices when it had no processor.
 pub(crate) const HEARTBEAT: Duration = Duration::from_millis(10);
 
-/// The loop may wake this much later than asked for: an emulator that had no
-/// processor for longer than this and [`HEARTBEAT`] is always found out.
+/// The loop may wake this much later than asked for. So an emulator that had no processor for
+/// longer than this and [`HEARTBEAT`] is always found out.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_millis(40);
 
-/// Over [`WINDOW`], 99 of 100 frames must not leave later than this ...
+/// Lateness that every link may have: over [`WINDOW`], 99 of 100 frames must not leave later. A
+/// link with a long delay may have more, see [`LATEST_OF_DELAY`].
 pub(crate) const LATEST: Duration = Duration::from_millis(1);
 
-/// ... or than this part of the link's delay, if that is more.
+/// The part of a link's delay that its frames may be late, where that is more than [`LATEST`].
 pub(crate) const LATEST_OF_DELAY: f64 = 0.03;
 
-/// How often lateness and lost packets are looked at.
+/// How often the emulator looks at its links' lateness and lost packets.
 pub const WINDOW: Duration = Duration::from_secs(1);
 
-/// Fewer frames say nothing about the 99th of a hundred: a window lasts until
-/// there are so many.
+/// Fewest frames of which the lateness is judged. Fewer say nothing about the 99th of a hundred, so
+/// a window lasts until so many have left.
 pub(crate) const FEWEST_FRAMES: u64 = 100;
 
-/// How many lapses are remembered; all are counted.
+/// How many lapses are remembered. All are counted.
 const REMEMBERED: usize = 32;
 
-/// Least time between two messages to the log.
+/// Least time between two messages about lapses in the log.
 const BETWEEN_MESSAGES: Duration = Duration::from_secs(10);
 
 /// A moment in which the emulator wasn't faithful.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Lapse {
-    /// When it was noticed: seconds since the emulator started.
+    /// When the lapse was noticed, in seconds since the emulator started.
     pub running_seconds: f64,
-    /// The event.
+    /// What wasn't faithful, and by how much.
     #[serde(flatten)]
     pub what: What,
 }
 
-/// The property that wasn't faithful.
+/// What wasn't faithful in a lapse.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum What {
-    /// The emulator wanted to run and didn't, for more than
-    /// [`LONGEST_PAUSE`].
+    /// The emulator wanted to run, and didn't for more than [`LONGEST_PAUSE`].
     Paused {
-        /// How long.
+        /// How long the emulator didn't run, in milliseconds.
         pause_ms: f64,
     },
-    /// Too many frames left too late.
+    /// More than 1 % of a link's frames left too late.
     Late {
-        /// The link.
+        /// Name of the link.
         link: String,
-        /// Which direction of it.
+        /// The late direction of the link.
         direction: Way,
-        /// 99th percentile of lateness.
+        /// 99th percentile of the frames' lateness, in microseconds.
         p99_us: f64,
-        /// The limit.
+        /// The lateness that the link may have, in microseconds.
         bound_us: f64,
     },
-    /// Packets that the kernel dropped because the emulator didn't read them
-    /// in time.
+    /// The kernel dropped packets because the emulator didn't read them in time.
     Unread {
-        /// The link.
+        /// Name of the link.
         link: String,
-        /// Which direction of it.
+        /// The direction of the link that lost the packets.
         direction: Way,
-        /// Packets, or super-packets of many segments.
+        /// How many packets were dropped. A super-packet of many segments counts as one.
         packets: u64,
     },
-    /// Frames that the kernel didn't take from the emulator.
+    /// The kernel didn't take frames from the emulator.
     Refused {
-        /// The link.
+        /// Name of the link.
         link: String,
-        /// Which direction of it.
+        /// The direction of the link that lost the frames.
         direction: Way,
-        /// Packets, or super-packets of many segments.
+        /// How many packets were refused. A super-packet of many segments counts as one.
         packets: u64,
-        /// The kernel's count at the last check.
+        /// The kernel's error for the last refused frame.
         error: String,
     },
 }
@@ -91,9 +90,9 @@ pub enum What {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
-    /// From the host or site to the internet.
+    /// The direction from the host or site to the internet.
     Up,
-    /// From the internet to the host or site.
+    /// The direction from the internet to the host or site.
     Down,
 }
 
@@ -131,12 +130,12 @@ impl fmt::Display for Lapse {
     }
 }
 
-/// The lateness that a link with this delay may have.
+/// The lateness that frames of a link with this delay may have.
 pub fn latest(delay: Duration) -> Duration {
     LATEST.max(delay.mul_f64(LATEST_OF_DELAY))
 }
 
-/// Records lapses and decides which to report.
+/// Records lapses, and decides which of them the log gets.
 #[derive(Debug, Default)]
 pub struct Lapses {
     total: u64,
@@ -146,8 +145,7 @@ pub struct Lapses {
 }
 
 impl Lapses {
-    /// Takes note; gives a line for the log, unless there was one a moment
-    /// ago.
+    /// Records a lapse. Returns a line for the log, unless it got a line less than ten seconds ago.
     pub fn note(&mut self, lapse: Lapse, now: Instant) -> Option<String> {
         self.total += 1;
         if self.recent.len() == REMEMBERED {
@@ -168,12 +166,12 @@ impl Lapses {
         message
     }
 
-    /// How many there were.
+    /// How many lapses there were since the start.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// The last of them, oldest first.
+    /// The most recent lapses, oldest first.
     pub fn recent(&self) -> Vec<Lapse> {
         self.recent.iter().cloned().collect()
     }

@@ -4,24 +4,25 @@
 
 use std::time::Duration;
 
-/// Of the time at work, one part in so many is left as gaps: 94 % of the time is work.
+/// One part in this many of the time at work is left as gaps, so that work takes at most 94 % of
+/// all time.
 const SHARE: u32 = 16;
 
-/// Shorter gaps would be wake-ups for nothing.
+/// Shortest gap that is left. Shorter ones would be wake-ups for nothing.
 const LEAST: Duration = Duration::from_micros(100);
 
-/// A call that waits uses the processor about so long, whether it waits or not.
+/// Processor time of a call that waits, whether it waits or not.
 const CALL: Duration = Duration::from_micros(10);
 
-/// Counts work against sleep.
+/// Weighs the loop's work against its sleep.
 #[derive(Debug, Default)]
 pub(super) struct Gaps {
     owed: Duration,
 }
 
 impl Gaps {
-    /// To be told of each turn of the loop, which worked and then slept for so long. The gap
-    /// that is to be left now.
+    /// Takes in one turn of the loop: how long it worked, and how long it slept then. Returns the
+    /// gap to leave now, `None` if none is due.
     pub(super) fn after(&mut self, worked: Duration, slept: Duration) -> Option<Duration> {
         self.owed = (self.owed + (worked + CALL) / SHARE).saturating_sub(slept.saturating_sub(CALL));
         (self.owed >= LEAST).then(|| std::mem::take(&mut self.owed))
@@ -32,7 +33,7 @@ impl Gaps {
 mod tests {
     use super::*;
 
-    /// The share of time at work of turns that each work and sleep for so many microseconds.
+    /// The share of work in all time, if each turn works and sleeps for so many microseconds.
     fn share(work: u64, sleep: u64) -> f64 {
         let [work, sleep] = [work, sleep].map(Duration::from_micros);
         let (mut gaps, mut worked, mut all) = (Gaps::default(), Duration::ZERO, Duration::ZERO);

@@ -30,21 +30,19 @@ use crate::grid::{BitRate, LinkShape};
 use bottleneck::{Bottleneck, Passage};
 use loss::Losses;
 
-/// Rate of the network card before the bottleneck. Without it a 64 KiB burst
-/// would arrive at the queue at once, and small queues would drop more than
-/// those of a real access link.
+/// Rate of the network card before the bottleneck. Without it, a 64 KiB burst would arrive at the
+/// queue at once. Small queues would then drop more than those of a real access link.
 pub(crate) const ACCESS_RATE: BitRate = BitRate(10_000_000_000);
 
-/// How long a group of segments may take at the bottleneck: the price of
-/// carrying them together is that the first of them arrives this much late.
+/// How long a group of segments may take at the bottleneck. Segments that travel together arrive
+/// together, so the first of a group arrives up to this much late.
 pub(crate) const QUANTUM: Duration = Duration::from_micros(250);
 
 /// One direction of a link.
 ///
-/// Input: [`handle_frame`](Self::handle_frame),
-/// [`set_shape`](Self::set_shape). Output:
-/// [`poll_transmit`](Self::poll_transmit), to be called until it gives
-/// nothing; then [`next_due`](Self::next_due) gives the time of the next call.
+/// Input: [`handle_frame`](Self::handle_frame), [`set_shape`](Self::set_shape). Output:
+/// [`poll_transmit`](Self::poll_transmit), to be called until it returns `None`. Then
+/// [`next_due`](Self::next_due) is the time of the next call.
 #[derive(Debug)]
 pub struct Direction {
     shape: LinkShape,
@@ -54,38 +52,38 @@ pub struct Direction {
     losses: Losses,
     random: Rng,
     in_flight: VecDeque<Transmit>,
-    /// When the frame that left last was due.
+    /// When the frame that was queued last is due. No later frame leaves before it.
     last_due: Option<Instant>,
     counters: Counters,
 }
 
-/// A frame whose time has come.
+/// A frame, and when it leaves the link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transmit {
-    /// When it should leave.
+    /// When the frame should leave.
     pub due: Instant,
-    /// virtio-net header and packet.
+    /// The virtio-net header and the packet.
     pub frame: Vec<u8>,
 }
 
-/// Counts of packets by outcome, in segments on the wire.
+/// Counts of a direction's packets by outcome, in segments on the wire.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Segments that came in.
+    /// Segments that the link was given.
     pub segments: u64,
-    /// Their bytes, IP headers included.
+    /// Bytes of the segments that the link was given, IP headers included.
     pub bytes: u64,
     /// Segments dropped because the queue was full.
     pub dropped: u64,
     /// Segments lost behind the bottleneck, at random or for their length.
     pub lost: u64,
-    /// The fullest the queue has been, in bytes.
+    /// The most bytes that the queue has held.
     pub queue_peak: u64,
 }
 
 impl Direction {
-    /// A direction of a link of this shape, empty. The same seed and the same
-    /// packets give the same losses and delays.
+    /// Makes a direction of this shape, with nothing under way. The same seed and the same packets
+    /// give the same losses and delays.
     pub fn new(shape: &LinkShape, seed: u64) -> Self {
         let mut random = Rng::with_seed(seed);
         Self {
@@ -101,9 +99,9 @@ impl Direction {
         }
     }
 
-    /// Changes what happens to packets that come from here on. Those that
-    /// have passed the queue keep their time, also where that makes later
-    /// ones wait; a queue that became shorter keeps what it holds.
+    /// Changes what happens to later packets. Packets that have passed the queue keep their time,
+    /// also where later packets must wait for them. A queue that became shorter keeps what it
+    /// holds.
     pub(crate) fn set_shape(&mut self, shape: &LinkShape) {
         self.shape = *shape;
         self.delay = shape.delay.duration();
@@ -112,17 +110,17 @@ impl Direction {
         self.losses.set(shape.loss, &mut self.random);
     }
 
-    /// What is done to packets that come at the moment.
+    /// What the direction does to packets at present.
     pub fn shape(&self) -> LinkShape {
         self.shape
     }
 
-    /// Counters since the start.
+    /// The direction's counters since its start.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// When the next frame is due.
+    /// When the next frame is due. `None` if no frame is under way.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.in_flight.front().map(|transmit| transmit.due)
     }
@@ -144,7 +142,7 @@ impl Direction {
         }
     }
 
-    /// The next frame that is due at `now`.
+    /// Returns the next frame that is due at `now`. `None` if no frame is due.
     pub(crate) fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
         if self.next_due()? > now { None } else { self.in_flight.pop_front() }
     }
@@ -156,7 +154,8 @@ impl Direction {
         self.in_flight.push_back(Transmit { due, frame });
     }
 
-    /// How long a frame takes from the bottleneck to the other end.
+    /// Draws how long a frame takes from the bottleneck to the other end: the delay, more or less
+    /// the jitter.
     fn way(&mut self) -> Duration {
         if self.jitter.is_zero() {
             return self.delay;
@@ -166,8 +165,8 @@ impl Direction {
         (self.delay + more).saturating_sub(self.jitter)
     }
 
-    /// Sends segments one by one through the bottleneck and groups those that
-    /// leave it close together.
+    /// Sends segments singly through the bottleneck. Groups consecutive segments that leave it
+    /// close together.
     fn admit_segments(&mut self, found: &packet::SuperPacket, now: Instant) -> Vec<Group> {
         let mut groups: Vec<Group> = Vec::new();
         for segment in 0..found.count() {
@@ -183,8 +182,8 @@ impl Direction {
         groups
     }
 
-    /// When a packet of `length` bytes sent at `now` has left the bottleneck;
-    /// none if it was dropped or lost.
+    /// When a packet of `length` bytes that was sent at `now` leaves the bottleneck. `None` if it
+    /// is dropped or lost.
     fn admit(&mut self, length: usize, now: Instant) -> Option<Instant> {
         let length = length as u64;
         self.counters.segments += 1;
@@ -206,12 +205,12 @@ impl Direction {
     }
 }
 
-/// Consecutive segments that travel together.
+/// Consecutive segments of a super-packet that travel together.
 struct Group {
     segments: std::ops::Range<usize>,
-    /// When the first of them left the bottleneck.
+    /// When the group's first segment left the bottleneck.
     first: Instant,
-    /// When the last of them did.
+    /// When the group's last segment left the bottleneck.
     last: Instant,
 }
 

@@ -4,16 +4,16 @@
 
 use std::ops::Range;
 
-/// Length of the virtio-net header in front of every packet.
+/// Length in bytes of the virtio-net header in front of every packet.
 pub const HEADER: usize = 10;
 
-/// The largest frame: header and a full super-packet.
+/// Length in bytes of the largest frame: the header and a full super-packet.
 pub(crate) const LARGEST_FRAME: usize = HEADER + 65_535;
 
 const GSO_NONE: u8 = 0;
 const GSO_TCP4: u8 = 1;
 const GSO_TCP6: u8 = 4;
-/// Flag in the type byte: the connection uses ECN.
+/// Flag in the virtio-net header's type byte: the connection uses ECN.
 const GSO_ECN: u8 = 0x80;
 
 const TCP_FIN: u8 = 0x01;
@@ -21,26 +21,26 @@ const TCP_PSH: u8 = 0x08;
 const TCP_CWR: u8 = 0x80;
 const PROTOCOL_TCP: u32 = 6;
 
-/// How a frame looks on the wire.
+/// How many packets a frame is on the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shape {
-    /// One packet of this many bytes.
+    /// The frame is a single packet of this many bytes.
     Single(usize),
-    /// A TCP super-packet, sent as several segments.
+    /// The frame is a TCP super-packet, sent as several segments.
     Segments(SuperPacket),
 }
 
-/// Where things are in a TCP super-packet, found and checked once.
+/// The places of headers and payload in a TCP super-packet, found and checked once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SuperPacket {
     version: IpVersion,
-    /// Length of the IP header with its options or extensions.
+    /// Length in bytes of the IP header with its options or extensions.
     ip_header: usize,
-    /// Length of the IP and TCP headers, which every segment repeats.
+    /// Length in bytes of the IP and TCP headers, which every segment repeats.
     headers: usize,
-    /// Payload of every segment but the last, which may have less.
+    /// Payload in bytes of every segment but the last, which may have less.
     segment_payload: usize,
-    /// Payload of the whole.
+    /// Payload in bytes of the whole super-packet.
     payload: usize,
 }
 
@@ -50,8 +50,8 @@ enum IpVersion {
     V6,
 }
 
-/// Looks at a frame (virtio-net header and packet). What isn't understood is
-/// one packet, carried as it is.
+/// Finds how many packets a frame (virtio-net header and packet) is on the wire. A frame that isn't
+/// understood counts as a single packet, carried as it is.
 pub fn shape(frame: &[u8]) -> Shape {
     match super_packet(frame) {
         Some(found) if found.count() > 1 => Shape::Segments(found),
@@ -59,8 +59,8 @@ pub fn shape(frame: &[u8]) -> Shape {
     }
 }
 
-/// Moves what the virtio-net header says about places in the packet, where
-/// something in front of the packet came or went.
+/// Moves the places in the packet that the virtio-net header names by `by` bytes, because bytes in
+/// front of the packet came or went.
 pub(crate) fn shift_offsets(frame: &mut [u8], by: i16) {
     // flags, gso_type, hdr_len, gso_size, csum_start, csum_offset
     for at in [2, 6] {
@@ -97,20 +97,20 @@ fn super_packet(frame: &[u8]) -> Option<SuperPacket> {
 }
 
 impl SuperPacket {
-    /// Number of segments on the wire.
+    /// Number of segments that the super-packet is on the wire.
     pub fn count(&self) -> usize {
         self.payload.div_ceil(self.segment_payload)
     }
 
-    /// Length of one segment on the wire in bytes, IP header included.
+    /// Length in bytes of a segment on the wire, IP header included. Segments count from 0.
     pub fn wire_length(&self, segment: usize) -> usize {
         let start = segment * self.segment_payload;
         self.headers + self.segment_payload.min(self.payload.saturating_sub(start))
     }
 
-    /// A frame with only `segments` of `frame`, the one this was read from:
-    /// lengths, identification, checksums, sequence number and flags are what
-    /// they would be, had the kernel cut the whole at these places.
+    /// A frame with only `segments` of `frame`, which must be the frame that this value describes.
+    /// Lengths, identification, checksums, sequence number and flags are as if the kernel had cut
+    /// the super-packet at these places.
     pub fn extract(&self, frame: &[u8], segments: Range<usize>) -> Vec<u8> {
         let count = self.count();
         let segments = segments.start..segments.end.min(count);
@@ -177,7 +177,7 @@ fn put_u16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
-/// Sum of big-endian 16-bit words (RFC 1071), not folded.
+/// Sum of the bytes as big-endian 16-bit words (RFC 1071), not folded.
 fn sum(bytes: &[u8]) -> u32 {
     bytes.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(*word.get(1).unwrap_or(&0))).sum()
 }

@@ -6,15 +6,15 @@
 
 use std::time::{Duration, Instant};
 
-/// How long before a packet is due the loop stops sleeping: a wake-up comes
-/// tens of microseconds late.
+/// How long before a packet is due the loop stops sleeping, as a wake-up comes tens of microseconds
+/// late.
 const SPIN: Duration = Duration::from_micros(60);
 
-/// Of all time, at most one part in so many is spent looking at the clock.
+/// At most one part in this many of all time is spent looking at the clock.
 const SHARE: u32 = 10;
 
-/// Time for looking at the clock that can be saved up: enough for a burst of
-/// some thirty packets.
+/// Most time for looking at the clock that can be saved up: enough for a burst of some thirty
+/// packets.
 const MOST_SAVED: Duration = Duration::from_millis(2);
 
 /// Decides how long to sleep before a packet is due.
@@ -26,13 +26,13 @@ pub(super) struct Punctual {
 }
 
 impl Punctual {
-    /// Nothing spent yet.
+    /// Starts at `now` with the most time saved up.
     pub(super) fn new(now: Instant) -> Self {
         Self { saved: MOST_SAVED, last: now, spinning: false }
     }
 
-    /// How long to sleep at `now` if the next packet is due at `due`. To be
-    /// asked before every sleep, also those of no time.
+    /// How long to sleep at `now` if the next packet is due at `due`. To be called before every
+    /// sleep, also if the sleep lasts no time.
     pub(super) fn sleep(&mut self, due: Instant, now: Instant) -> Duration {
         let passed = now.saturating_duration_since(self.last);
         self.last = now;
@@ -50,7 +50,8 @@ impl Punctual {
         left.saturating_sub(early)
     }
 
-    /// To be told instead when nothing is due.
+    /// Takes in that the loop sleeps without a packet that is due. To be called instead of
+    /// [`sleep`](Self::sleep) then.
     pub(super) fn rest(&mut self) {
         self.spinning = false;
     }
@@ -62,8 +63,8 @@ mod tests {
 
     const MICROSECOND: Duration = Duration::from_micros(1);
 
-    /// Runs with a packet due every `gap` for a second; the share of time
-    /// spent looking at the clock, and how many packets were waited for so.
+    /// Simulates one second with a packet due every `gap`. Returns the share of time spent looking
+    /// at the clock, and how many packets were awaited so.
     fn run(gap: Duration) -> (f64, usize) {
         let start = Instant::now();
         let mut punctual = Punctual::new(start);

@@ -19,22 +19,22 @@ use super::punctual::Punctual;
 use super::statistics::{DirectionReport, Lateness, LinkReport, Report};
 use crate::grid::{Link as LinkShapes, LinkShape};
 
-/// How many packets are read from one device before the others have their
-/// turn and due ones leave.
+/// How many packets are read from one device at a time. Then the other devices have their turn, and
+/// packets that are due leave.
 const BATCH: usize = 32;
 
 /// Why the emulator can't go on.
 #[derive(Debug, thiserror::Error)]
 pub enum EmulatorError {
-    /// Waiting for packets failed.
+    /// The kernel failed to wait for packets.
     #[error("waiting for packets: {0}")]
     Wait(nix::Error),
-    /// A histogram can't be made.
+    /// The histogram of a link's lateness can't be made.
     #[error("cannot make statistics")]
     Statistics(#[from] hdrhistogram::CreationError),
 }
 
-/// All emulated links of a lab.
+/// The emulator of all links of a lab.
 #[derive(Debug)]
 pub struct Emulator {
     links: Vec<Link>,
@@ -45,10 +45,10 @@ pub struct Emulator {
     started: Instant,
     devices: DeviceKind,
     seed: u64,
-    /// Gives each direction a seed of its own.
+    /// Source of each direction's own seed.
     seeds: Rng,
     lapses: Lapses,
-    /// When links were last looked at for lapses.
+    /// When the links were last checked for lapses.
     looked: Instant,
     /// When the loop last stopped waiting.
     awake: Instant,
@@ -57,29 +57,29 @@ pub struct Emulator {
 #[derive(Debug)]
 struct Link {
     name: String,
-    /// The host's or site router's end, and the internet's.
+    /// The end at the host or site router, then the internet's end.
     ends: [End; 2],
 }
 
-/// One end of a link and the direction that starts there.
+/// An end of a link, and the direction that starts at it.
 #[derive(Debug)]
 struct End {
     device: Device,
     direction: Direction,
     lateness: Lateness,
-    /// The same since it was last looked at.
+    /// How late frames left since the last check for lapses.
     window: Lateness,
     write_errors: u64,
-    /// Refused frames since it was last looked at, and why the last one was.
+    /// How many frames were refused since the last check for lapses, and the last one's error.
+    /// `None`: no frame was.
     refused: Option<(u64, nix::Error)>,
     unread: u64,
     readable: bool,
 }
 
 impl Emulator {
-    /// An emulator without links that answers at `control`; `devices` is what
-    /// its links will end at. What is random in
-    /// its links follows from `seed`, in the order in which they are added.
+    /// Makes an emulator without links that answers at `control`. Its links will end at `devices`.
+    /// Their random losses and delays follow from `seed` and the order in which they are added.
     pub fn new(control: Listener, devices: DeviceKind, seed: u64) -> Self {
         let started = Instant::now();
         let punctual = Punctual::new(started);
@@ -100,8 +100,8 @@ impl Emulator {
         }
     }
 
-    /// Adds a link between two devices, that of a host or site and that of
-    /// the internet.
+    /// Adds a link between two devices: `near` is that of a host or site, `far` that of the
+    /// internet.
     pub(crate) fn add_link(
         &mut self,
         name: String,
@@ -126,7 +126,7 @@ impl Emulator {
         Ok(())
     }
 
-    /// Carries packets until something fails; ends with its process.
+    /// Carries packets until an error.
     pub fn run(mut self) -> Result<std::convert::Infallible, EmulatorError> {
         let mut buffer = vec![0; LARGEST_READ];
         self.awake = Instant::now();
@@ -265,7 +265,8 @@ impl Emulator {
 }
 
 impl Link {
-    /// Writes what is due from one end to the other; when the next one is.
+    /// Writes the frames that are due from end `from` to the other end. Returns when the next frame
+    /// is due, `None` if no frame is under way.
     fn write(&mut self, from: usize) -> Option<Instant> {
         let [near, far] = &mut self.ends;
         let (from, to) = if from == 0 { (near, far) } else { (far, near) };

@@ -10,23 +10,23 @@ use super::fidelity::Lapse;
 use super::link::Direction;
 use crate::grid::LinkShape;
 
-/// What one emulated wide area reports.
+/// What the emulator of a wide area reports.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The device between the kernel and the emulator.
+    /// The kind of device between the kernel and the emulator.
     pub devices: DeviceKind,
-    /// What everything random follows from: a grid file with this `seed` gives
-    /// the same losses to the same packets.
+    /// The seed of all random losses and delays. A grid file with this `seed` gives the same losses
+    /// to the same packets.
     pub seed: u64,
-    /// Processor time the emulator used since it started, in seconds.
+    /// Processor time that the emulator used since its start, in seconds.
     pub processor_seconds: f64,
-    /// Time since it started, in seconds.
+    /// Time since the emulator's start, in seconds.
     pub running_seconds: f64,
-    /// Its links, in the order of the grid file.
+    /// Reports of the links, in the order of the grid file.
     pub links: Vec<LinkReport>,
-    /// How often it wasn't faithful: what was measured at such a time is void.
+    /// How often the emulation wasn't faithful. What was measured at such a moment is void.
     pub lapses: u64,
-    /// The last of these moments, oldest first.
+    /// The most recent lapses, oldest first.
     pub recent_lapses: Vec<Lapse>,
 }
 
@@ -36,106 +36,106 @@ impl Report {
         self.lapses == 0
     }
 
-    /// Whether they did since an earlier report.
+    /// Whether the links did what their shapes say at all times since an earlier report.
     pub fn is_faithful_since(&self, earlier: &Self) -> bool {
         self.lapses == earlier.lapses
     }
 
-    /// The link of this name.
+    /// The report of the link of this name. `None` if no emulated link has it.
     pub fn link(&self, name: &str) -> Option<&LinkReport> {
         self.links.iter().find(|link| link.name == name)
     }
 }
 
-/// One link.
+/// What a link carried since the emulator's start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LinkReport {
     /// Name of the host or site at the link's end.
     pub name: String,
-    /// From the host or site to the internet.
+    /// The direction from the host or site to the internet.
     pub up: DirectionReport,
-    /// From the internet to the host or site.
+    /// The direction from the internet to the host or site.
     pub down: DirectionReport,
 }
 
-/// One direction of a link.
+/// What one direction of a link carried since the emulator's start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DirectionReport {
-    /// How it treats packets at present.
+    /// What the direction does to packets at present.
     pub shape: LinkShape,
-    /// Packets, as segments on the wire.
+    /// Packets that the direction was given, as segments on the wire.
     pub packets: u64,
-    /// Their bytes, IP headers included.
+    /// Bytes of the packets that the direction was given, IP headers included.
     pub bytes: u64,
     /// Packets dropped because the queue was full.
     pub dropped: u64,
     /// Packets lost behind the bottleneck, at random or for their length.
     pub lost: u64,
-    /// The fullest the queue has been, in bytes.
+    /// The most bytes that the queue has held.
     pub queue_peak_bytes: u64,
-    /// Frames the receiving interface refused, also because it was down.
+    /// Frames that the receiving interface refused, also because it was down.
     pub write_errors: u64,
-    /// Packets that the kernel dropped before they were read.
+    /// Packets that the kernel dropped before the emulator read them.
     pub unread: u64,
-    /// How late frames left, against the time they were due.
+    /// How late frames left, compared with the time when they were due.
     pub lateness: LatenessReport,
 }
 
-/// How late frames left, in microseconds.
+/// How late the frames of a direction left, in microseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LatenessReport {
-    /// Median.
+    /// Median of the lateness.
     pub p50_us: f64,
-    /// 90th percentile.
+    /// 90th percentile of the lateness.
     pub p90_us: f64,
-    /// 99th percentile.
+    /// 99th percentile of the lateness.
     pub p99_us: f64,
-    /// 99.9th percentile.
+    /// 99.9th percentile of the lateness.
     pub p999_us: f64,
-    /// The latest of all.
+    /// Lateness of the latest frame.
     pub max_us: f64,
 }
 
-/// Collects how late frames left.
+/// Records how late frames left.
 #[derive(Debug)]
 pub struct Lateness {
     nanoseconds: Histogram<u32>,
 }
 
-/// Longest lateness told apart; a later frame counts as this late.
+/// Longest lateness that is recorded. A frame that left later counts as this late.
 const LATEST: Duration = Duration::from_secs(600);
 
-/// Two decimal digits of every value are kept: 2,600 counters per direction.
+/// How many decimal digits of each lateness are kept. Two digits take 2,600 counters per direction.
 const SIGNIFICANT_DIGITS: u8 = 2;
 
 impl Lateness {
-    /// Nothing recorded yet.
+    /// Makes an empty record.
     pub fn new() -> Result<Self, hdrhistogram::CreationError> {
         let latest = LATEST.as_nanos() as u64;
         Ok(Self { nanoseconds: Histogram::new_with_bounds(1, latest, SIGNIFICANT_DIGITS)? })
     }
 
-    /// A frame left this long after it was due.
+    /// Records a frame that left `late` after it was due.
     pub fn record(&mut self, late: Duration) {
         self.nanoseconds.saturating_record(late.as_nanos().min(u128::from(u64::MAX)) as u64);
     }
 
-    /// How many were recorded.
+    /// How many frames were recorded since the last [`clear`](Self::clear).
     pub fn frames(&self) -> u64 {
         self.nanoseconds.len()
     }
 
-    /// The 99th percentile.
+    /// 99th percentile of the recorded lateness.
     pub fn p99(&self) -> Duration {
         Duration::from_nanos(self.nanoseconds.value_at_quantile(0.99))
     }
 
-    /// Forgets all.
+    /// Forgets all recorded frames.
     pub fn clear(&mut self) {
         self.nanoseconds.reset();
     }
 
-    /// The percentiles of all that was recorded.
+    /// The percentiles of the recorded lateness.
     pub fn report(&self) -> LatenessReport {
         let microseconds = |quantile| self.nanoseconds.value_at_quantile(quantile) as f64 / 1e3;
         LatenessReport {

@@ -8,8 +8,8 @@ use crate::network;
 use crate::state::Record;
 
 impl Running {
-    /// Has a link or all lines of a machine carry nothing, in either
-    /// direction, until they are healed. The names of the lines.
+    /// Has a link or all lines of a machine carry nothing, in either direction, until they are
+    /// healed. Returns the names of the lines.
     pub fn cut(&self, target: &str) -> Result<Vec<String>, FaultError> {
         self.change(|record| {
             let lines: Vec<Line> = find(record, target)?.into_iter().cloned().collect();
@@ -28,8 +28,8 @@ impl Running {
         })
     }
 
-    /// Has a link or all lines of a machine carry packets again. The names of
-    /// those that didn't.
+    /// Has a link or all lines of a machine carry packets again. Returns the names of the lines
+    /// that were cut.
     pub fn heal(&self, target: &str) -> Result<Vec<String>, FaultError> {
         self.change(|record| {
             let lines: Vec<Line> = find(record, target)?.into_iter().cloned().collect();
@@ -37,7 +37,7 @@ impl Running {
         })
     }
 
-    /// Heals all that is cut. The names of the lines.
+    /// Heals all lines that are cut. Returns their names.
     pub fn heal_all(&self) -> Result<Vec<String>, FaultError> {
         self.change(|record| {
             let cut = |line: &&Line| record.faults.cut.contains(&line.name);
@@ -58,7 +58,7 @@ fn heal(record: &mut Record, lines: &[Line]) -> Result<Vec<String>, FaultError> 
     Ok(healed)
 }
 
-/// Runs a script at both ends of a line.
+/// Runs an nft script at both ends of a line.
 fn apply(record: &Record, line: &Line, script: fn(&End) -> String) -> Result<(), FaultError> {
     for end in [&line.near, &line.far] {
         let machine = find_machine(record, &end.machine)?;
@@ -67,14 +67,14 @@ fn apply(record: &Record, line: &Line, script: fn(&End) -> String) -> Result<(),
     Ok(())
 }
 
-/// The table that cuts at one end. Names of interfaces have hyphens and
-/// points, which names of tables can't.
+/// Name of the nft table that cuts at one end of a line. Interfaces' names may have hyphens and
+/// points, which a table's name can't.
 fn table(end: &End) -> String {
     format!("lab_cut_{}", end.interface.replace(['-', '.'], "_"))
 }
 
-/// Address resolution passes: otherwise a machine would find no neighbour after
-/// some seconds, and its programs would get an error.
+/// The nft script that cuts at one end of a line. Address resolution passes: otherwise a machine
+/// would find no neighbour after some seconds, and its programs would get an error.
 fn cut_script(end: &End) -> String {
     let (table, interface) = (table(end), &end.interface);
     format!(
@@ -89,7 +89,8 @@ fn cut_script(end: &End) -> String {
     )
 }
 
-/// Deleting what isn't there is an error, adding what is there is none.
+/// The nft script that heals one end of a line. It adds the table before it deletes it: deleting a
+/// missing table is an error, adding a present one is not.
 fn heal_script(end: &End) -> String {
     let table = table(end);
     format!("add table netdev {table}\ndelete table netdev {table}\n")

@@ -10,11 +10,11 @@ use crate::lab::Running;
 /// How a line fails and heals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flap {
-    /// How long it carries nothing each time.
+    /// How long the line carries nothing each time.
     pub down: Duration,
-    /// How long it carries packets in between.
+    /// How long the line carries packets in between.
     pub up: Duration,
-    /// How often it is cut; none: until stopped.
+    /// How often the line is cut. `None`: until it is stopped.
     pub count: Option<u32>,
 }
 
@@ -32,9 +32,9 @@ impl Drop for Healing<'_> {
 }
 
 impl Running {
-    /// Cuts and heals a link or machine in turn. `pause` waits, and returns
-    /// whether to go on. `changed` is called at each change, with whether it is
-    /// up. It is healed at the end in any case. Returns the number of cuts.
+    /// Cuts and heals a link or machine in turn. `pause` waits, and returns whether to go on.
+    /// `changed` is called at each change, with whether the lines are up. The lines are healed at
+    /// the end in any case. Returns the number of cuts.
     pub fn flap(
         &self,
         target: &str,
@@ -74,7 +74,7 @@ impl Running {
     }
 }
 
-/// A line that flaps until this is stopped or dropped; then it is healed.
+/// A link or machine that flaps until this value is stopped or dropped. Then it is healed.
 #[derive(Debug)]
 pub struct Flapping {
     stop: Option<Sender<()>>,
@@ -82,7 +82,7 @@ pub struct Flapping {
 }
 
 impl Flapping {
-    /// Ends it. How often the line was cut.
+    /// Ends the flapping. Returns how often the lines were cut.
     pub fn stop(mut self) -> Result<u32, FaultError> {
         self.end()
     }

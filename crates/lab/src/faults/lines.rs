@@ -9,30 +9,30 @@ use crate::topology::{Machine, MachineKind, Port, Topology, WAN};
 /// A line between two machines of a running lab.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
-    /// A link's name: `HOST`, `SITE` or `SITE/RAIL`. For a wire within a site
-    /// that of the machine at its end, with the interface behind it if the
-    /// machine has several.
+    /// The line's name. A link is called `HOST`, `SITE` or `SITE/RAIL`. A wire within a site is
+    /// called like the machine at its end, with the interface behind the name if the machine has
+    /// several.
     pub name: String,
-    /// Whether it leads to the wide area's router.
+    /// Whether the line leads to the wide area's router.
     pub to_wan: bool,
-    /// Whether packets pass the emulator.
+    /// Whether packets on the line pass the emulator.
     pub emulated: bool,
     /// The end at the site's router, the host or the node.
     pub near: End,
-    /// The other end.
+    /// The end at the wide area's router, or at the router of a node's site.
     pub far: End,
 }
 
-/// One end of a line.
+/// An end of a line: an interface of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
     /// Name of the machine.
     pub machine: String,
-    /// Name of the interface there.
+    /// Name of the machine's interface.
     pub interface: String,
 }
 
-/// All lines that will be in a lab.
+/// All lines of a lab with this topology.
 pub(crate) fn lines(topology: &Topology) -> Vec<Line> {
     let machine = |port: &Port| &topology.machines[port.machine];
     let end = |port: &Port| End { machine: machine(port).name.clone(), interface: port.interface.clone() };
@@ -57,9 +57,9 @@ pub(crate) fn lines(topology: &Topology) -> Vec<Line> {
     lines
 }
 
-/// A link is called like its site or host, that of a rail SITE/RAIL as in the
-/// emulator. A machine's only line is called like the machine, several have
-/// their interface's name behind it.
+/// The name of a line. A link is called like its site or host, a rail's link SITE/RAIL as in the
+/// emulator. A node's `only` line is called like the node. Any other line has its interface behind
+/// the machine's name.
 fn wire_name(near: &Machine, interface: &str, to_wan: bool, only: bool) -> String {
     let site = near.name.split_once('.').map(|(_, site)| site);
     match (near.kind, site, interface.strip_prefix("wan-")) {
@@ -73,8 +73,8 @@ fn wire_name(near: &Machine, interface: &str, to_wan: bool, only: bool) -> Strin
     }
 }
 
-/// The lines that a link's or machine's name stands for: a machine's are all
-/// that end there.
+/// The lines that a name stands for. A link's name stands for its line, a machine's name for all
+/// lines that end at the machine.
 pub(crate) fn find<'a>(record: &'a Record, name: &str) -> Result<Vec<&'a Line>, FaultError> {
     let same = |other: &str| other.eq_ignore_ascii_case(name);
     let named: Vec<&Line> = record.lines.iter().filter(|line| same(&line.name)).collect();

@@ -11,7 +11,7 @@ use crate::lab::{Running, find_machine};
 use crate::network;
 use crate::state::{MachineRecord, Record};
 
-/// The router of a site, for what only routers with state can suffer.
+/// The router of a site that keeps state, for faults that only routers with state can have.
 #[derive(Debug, Clone)]
 pub struct Nat {
     running: Running,
@@ -32,19 +32,18 @@ impl Running {
 }
 
 impl Nat {
-    /// The router forgets all mappings and sessions, as when their timers run
-    /// out: what comes from outside is unsolicited, until the inside sends
-    /// again and makes a new mapping. How many were forgotten.
+    /// Has the router forget all mappings and sessions, as when their timers run out. What comes
+    /// from outside is then unsolicited, until the inside sends again and makes a new mapping.
+    /// Returns how many were forgotten.
     pub fn expire(&self) -> Result<usize, FaultError> {
         self.running.change(|record| {
             routers(record, &self.site)?.into_iter().map(forget).try_fold(0, |sum, count| Ok(sum + count?))
         })
     }
 
-    /// The router is off for a while, and comes back with no state: TCP
-    /// connections from before don't, as it knows none that it hasn't seen
-    /// from their first segment. Returns when it is back; the outage ends
-    /// also if the caller does before.
+    /// Has the router be off for a while and come back with no state. TCP connections from before
+    /// don't come back: the router knows only those that it has seen from their first segment.
+    /// Returns when the router is back. The outage ends also if this process ends before.
     pub fn restart(&self, outage: Duration) -> Result<(), FaultError> {
         self.running.change(|record| {
             for router in routers(record, &self.site)? {
@@ -64,8 +63,8 @@ impl Nat {
         })
     }
 
-    /// The provider gives the site another address: mappings to the old one
-    /// are void, and packets sent there reach no host.
+    /// Gives the site another address, as a provider does. Mappings to the old address are void,
+    /// and packets to it reach no host.
     pub fn move_to(&self, address: Ipv4Addr) -> Result<(), FaultError> {
         self.running.change(|record| {
             let site = find_site(record, &self.site)?.clone();
@@ -103,7 +102,7 @@ impl Nat {
     }
 }
 
-/// Whether a site's router keeps state of the endpoints that were sent to.
+/// Whether a site's router keeps state of the endpoints that its nodes have sent to.
 fn keeps_state(site: &Site) -> bool {
     match site.kind {
         SiteKind::Nat | SiteKind::SymmetricNat | SiteKind::CarrierNat | SiteKind::Firewall => true,
@@ -122,21 +121,21 @@ fn find_site<'a>(record: &'a Record, name: &str) -> Result<&'a Site, FaultError>
     })
 }
 
-/// All routers of a site that keep state, the innermost first.
+/// All routers of a site, the innermost first.
 fn routers<'a>(record: &'a Record, site: &str) -> Result<Vec<&'a MachineRecord>, FaultError> {
     let names = ["router", "carrier"].map(|role| format!("{role}.{site}"));
     let found: Vec<_> = names.iter().filter_map(|name| record.machine(name)).collect();
     if found.is_empty() { Ok(vec![find_machine(record, &names[0])?]) } else { Ok(found) }
 }
 
-/// Empties a router's table of connections; how many were in it.
+/// Empties a router's table of connections. Returns how many the table had.
 fn forget(router: &MachineRecord) -> Result<usize, FaultError> {
     let count = network::run_in(router, "conntrack", &["-C"], String::new())?;
     network::run_in(router, "conntrack", &["-F"], String::new())?;
     Ok(count.trim().parse().unwrap_or(0))
 }
 
-/// Checks that an address of the wide area is free.
+/// Checks that an address belongs to the wide area and is free.
 fn check_free(record: &Record, address: Ipv4Addr) -> Result<(), FaultError> {
     let grid = &record.grid;
     let subnet = grid.wan.subnet;

@@ -7,8 +7,8 @@ use super::FaultError;
 use crate::network;
 use crate::state::MachineRecord;
 
-/// Has a router drop all that comes in for a while, and from then on every
-/// segment of a TCP connection whose start it hasn't seen.
+/// Has a router drop all that comes in for `length`. From then on, the router drops every segment
+/// of a TCP connection whose start it hasn't seen.
 pub(super) fn begin(router: &MachineRecord, length: Duration) -> Result<(), FaultError> {
     network::run_in(router, "nft", &["-f", "-"], script(length))?;
     Ok(())
@@ -19,12 +19,12 @@ pub(super) fn end(router: &MachineRecord) -> Result<(), FaultError> {
     Ok(())
 }
 
-/// What is dropped before connections are tracked (raw) is not remembered.
-/// By default Linux adopts connections whose start it hasn't seen (that is
-/// nf_conntrack_tcp_loose), and sends out untranslated what it can't adopt.
+/// The nft script of an outage. What is dropped before connections are tracked (raw) is not
+/// remembered. By default Linux adopts connections whose start it hasn't seen
+/// (nf_conntrack_tcp_loose). What it can't adopt, it sends out untranslated.
 ///
-/// The outage is an element of a set, which the kernel removes in time: no
-/// packet has another mark than 0.
+/// The outage is an element of a set, which the kernel removes in time. The element matches every
+/// packet, as no packet has another mark than 0.
 fn script(length: Duration) -> String {
     let milliseconds = length.as_millis().max(1);
     format!(

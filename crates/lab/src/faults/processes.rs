@@ -16,12 +16,12 @@ use crate::lab::{Machine, Running, find_machine};
 use crate::process::ProcessId;
 use crate::state::{MachineRecord, Record};
 
-/// How long processes may take to stop or end: what waits for a disk can't.
+/// How long processes may take to stop or end. A process that waits for a disk can do neither.
 const OBEDIENCE: Duration = Duration::from_secs(10);
 
 impl Running {
-    /// Stops every process of a machine: it is there, and does nothing. How
-    /// many there are.
+    /// Stops every process of a machine. The machine stays, and does nothing. Returns how many
+    /// processes it has.
     pub fn freeze(&self, machine: &str) -> Result<usize, FaultError> {
         self.change(|record| {
             let machine = find_machine(record, machine)?.clone();
@@ -31,7 +31,7 @@ impl Running {
         })
     }
 
-    /// Has the processes of a machine go on. How many were stopped.
+    /// Has the processes of a machine go on. Returns how many were stopped.
     pub fn thaw(&self, machine: &str) -> Result<usize, FaultError> {
         self.change(|record| {
             let machine = find_machine(record, machine)?.clone();
@@ -45,9 +45,9 @@ impl Running {
         })
     }
 
-    /// Sends a signal to every process of a machine but its first, which
-    /// holds it; or to the processes of one service there. After a SIGKILL it
-    /// returns when they are gone. How many got it.
+    /// Sends a signal to the processes of the service `role`. Without a role, sends it to every
+    /// process of the machine but its first process, which holds the machine. After a SIGKILL,
+    /// returns when the processes are gone. Returns how many processes got the signal.
     pub fn kill(&self, machine: &str, role: Option<Role>, signal: Signal) -> Result<usize, FaultError> {
         self.change(|record| {
             let machine = find_machine(record, machine)?.clone();
@@ -86,25 +86,25 @@ impl Running {
 }
 
 impl Machine<'_> {
-    /// Stops every process here; see [`Running::freeze`].
+    /// Stops every process of the machine, as [`Running::freeze`] does.
     pub fn freeze(&self) -> Result<usize, FaultError> {
         self.running().freeze(self.name())
     }
 
-    /// Has the processes here go on.
+    /// Has the processes of the machine go on, as [`Running::thaw`] does.
     pub fn thaw(&self) -> Result<usize, FaultError> {
         self.running().thaw(self.name())
     }
 
-    /// Sends a signal to all processes here or to one service; see
-    /// [`Running::kill`].
+    /// Sends a signal to the processes of the machine or of a service on it, as [`Running::kill`]
+    /// does.
     pub fn kill(&self, role: Option<Role>, signal: Signal) -> Result<usize, FaultError> {
         self.running().kill(self.name(), role, signal)
     }
 }
 
-/// Stops processes until none runs: one that isn't stopped yet may start
-/// others.
+/// Stops the processes of a machine until none runs, as a process that isn't stopped yet may start
+/// others. Returns how many processes the machine has.
 fn stop_all(machine: &MachineRecord) -> Result<usize, FaultError> {
     let deadline = Instant::now() + OBEDIENCE;
     loop {
@@ -146,7 +146,7 @@ fn send(machine: &MachineRecord, process: ProcessId, signal: Signal) -> Result<(
     }
 }
 
-/// The processes of a machine, or of one service there.
+/// The processes of a machine, or of a service on it with all that the service started.
 fn chosen(record: &Record, machine: &MachineRecord, role: Option<Role>) -> Result<Vec<Process>, FaultError> {
     let mut all = processes(machine)?;
     let Some(role) = role else { return Ok(all) };
@@ -168,16 +168,17 @@ fn chosen(record: &Record, machine: &MachineRecord, role: Option<Role>) -> Resul
     Ok(all)
 }
 
-/// A process of a machine, but not its first.
+/// A process of a machine other than its first process.
 #[derive(Debug)]
 struct Process {
     id: ProcessId,
     parent: i32,
-    /// All its threads are stopped.
+    /// Whether all threads of the process are stopped.
     stopped: bool,
 }
 
-/// All processes in a machine's PID namespace and in those below it.
+/// All processes in a machine's PID namespace and in those below it, without the machine's first
+/// process.
 fn processes(machine: &MachineRecord) -> Result<Vec<Process>, FaultError> {
     let failed = |cause| crate::NetworkError::Gone { place: machine.name.clone(), cause };
     let wanted = fs::metadata(format!("/proc/{}/ns/pid", machine.init.pid)).map_err(failed)?.ino();
@@ -190,7 +191,7 @@ fn processes(machine: &MachineRecord) -> Result<Vec<Process>, FaultError> {
     Ok(other.filter_map(look).collect())
 }
 
-/// What there is to know of a process that lives.
+/// The parent and state of a process. `None` if the process doesn't live any more.
 fn look(pid: i32) -> Option<Process> {
     let id = ProcessId::of(Pid::from_raw(pid)).ok()?;
     let process = procfs::process::Process::new(pid).ok()?;
@@ -202,7 +203,7 @@ fn look(pid: i32) -> Option<Process> {
     Some(Process { id, parent, stopped })
 }
 
-/// Whether a process is in the PID namespace with this inode, or in one below.
+/// Whether a process is in the PID namespace with the inode `wanted`, or in a namespace below it.
 fn is_within(pid: i32, wanted: u64) -> bool {
     let Ok(file) = File::open(format!("/proc/{pid}/ns/pid")) else { return false };
     let mut namespace = OwnedFd::from(file);
@@ -222,7 +223,7 @@ fn is_within(pid: i32, wanted: u64) -> bool {
 
 /// The namespace above a PID namespace (ioctl_nsfs(2)).
 fn parent_namespace(namespace: &OwnedFd) -> nix::Result<OwnedFd> {
-    /// `_IO(NSIO, 0x2)`
+    /// The ioctl's number, `_IO(NSIO, 0x2)`.
     const NS_GET_PARENT: libc::c_ulong = 0xb702;
     // SAFETY: the descriptor is open, and the request takes no argument.
     let raw = unsafe { libc::ioctl(namespace.as_fd().as_raw_fd(), NS_GET_PARENT as _) };

@@ -6,10 +6,9 @@ use crate::grid::{Grid, Link};
 use crate::lab::Running;
 
 impl Running {
-    /// Changes what a link does, as in a grid file's link table: each change
-    /// is `KEY=VALUE` for both directions, or `up.KEY=VALUE` or
-    /// `down.KEY=VALUE` for one. What isn't named stays. The link as it is
-    /// then.
+    /// Changes what a link does, in the terms of a grid file's link table. Each change is
+    /// `KEY=VALUE` for both directions, or `up.KEY=VALUE` or `down.KEY=VALUE` for one direction.
+    /// What isn't named stays. Returns the link as it is afterwards.
     pub fn set_link(&self, name: &str, changes: &[impl AsRef<str>]) -> Result<Link, FaultError> {
         self.reshape(name, |link| Ok(link.changed(changes)?))
     }
@@ -41,7 +40,8 @@ impl Running {
     }
 }
 
-/// A link to the wide area by its name.
+/// The link to the wide area that has the name `HOST`, `SITE` or `SITE/RAIL`. `None` if the grid
+/// has none.
 fn link_mut<'a>(grid: &'a mut Grid, name: &str) -> Option<&'a mut Link> {
     if let Some(host) = grid.hosts.iter_mut().find(|host| host.name == name) {
         return Some(&mut host.link);

@@ -4,7 +4,7 @@
 use super::text::width;
 use super::{Labels, Tint};
 
-/// Font sizes in pixels.
+/// Font size of a card's title in pixels.
 pub(crate) const TITLE: f64 = 15.0;
 pub(crate) const TEXT: f64 = 12.0;
 pub(crate) const SMALL: f64 = 11.0;
@@ -26,34 +26,34 @@ const CAPTION: f64 = 34.0;
 /// Height of the band that is the internet.
 const BAND: f64 = 44.0;
 const SHORTEST_LINK: f64 = 48.0;
-/// Height of a line beside a link.
+/// Height of a line of text beside a link.
 pub(crate) const LABEL_LINE: f64 = 14.0;
-/// From a link to its labels.
+/// Distance from a link to its labels.
 pub(crate) const LABEL_OFFSET: f64 = 9.0;
-/// The most cards side by side.
+/// Most cards side by side.
 const MOST_IN_A_ROW: usize = 5;
 
-/// A host or site.
+/// A host or site as the picture shows it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Card {
     pub title: String,
     pub kind: String,
     pub tint: Tint,
-    /// Properties of the router: name and value.
+    /// The router's properties, each with its name and value.
     pub lines: Vec<(String, String)>,
     pub rows: Vec<Row>,
-    /// Its links to the internet, the main one first.
+    /// Links of the host or site to the internet, the main link first.
     pub links: Vec<CardLink>,
 }
 
-/// A link of a host or site.
+/// A link of a host or site as the picture shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CardLink {
     pub labels: Labels,
     pub cut: bool,
 }
 
-/// A node, or several that are alike.
+/// A line of a card: a node, or several nodes that are alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Row {
     pub name: String,
@@ -67,7 +67,7 @@ impl Row {
         Self { name: name.to_owned(), address, roles, mark: None }
     }
 
-    /// The last column: what is wrong, and the services.
+    /// Text of the row's last column: the faults and the services.
     pub(crate) fn remarks(&self) -> String {
         let mark = self.mark.map(|mark| format!("✕ {mark}"));
         let roles = Some(self.roles.clone()).filter(|roles| !roles.is_empty());
@@ -83,14 +83,14 @@ pub(super) struct Area {
     pub height: f64,
 }
 
-/// A card in its place.
+/// A card, and where it is in the picture.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Placed {
     pub card: Card,
     pub area: Area,
     /// Left edges of the columns of names, addresses and remarks.
     pub columns: [f64; 3],
-    /// Where its links go from and to, which is at the internet.
+    /// Where the card's links begin at the card and end at the internet.
     pub links: Vec<Line>,
     pub above: bool,
 }
@@ -110,7 +110,7 @@ pub(super) struct Layout {
     pub cards: Vec<Placed>,
 }
 
-/// Puts every card in its place.
+/// Arranges all cards around the internet.
 pub(super) fn arrange(hosts: Vec<Card>, sites: Vec<Card>) -> Layout {
     let (above, below) = split(hosts, sites);
     let row_width = |cards: &[Card]| {
@@ -143,7 +143,8 @@ pub(super) fn arrange(hosts: Vec<Card>, sites: Vec<Card>) -> Layout {
     Layout { width: inner + 2.0 * MARGIN, height: lowest + MARGIN, band, cards }
 }
 
-/// Few sites are all below, with the hosts above; many are on both sides.
+/// Divides the cards into those above and those below the internet. If the sites are few, all are
+/// below, and the hosts above. Many are on both sides.
 fn split(hosts: Vec<Card>, sites: Vec<Card>) -> (Vec<Card>, Vec<Card>) {
     if !hosts.is_empty() && sites.len() < MOST_IN_A_ROW {
         return (hosts, sites);
@@ -209,12 +210,12 @@ fn card_width(card: &Card) -> f64 {
     (rows.max(head) + 2.0 * PADDING).max(120.0).max(links)
 }
 
-/// Width of a card with what stands beside its links.
+/// Width of a card, or of what stands beside its links if that is wider.
 fn outer_width(card: &Card) -> f64 {
     card_width(card).max(card.links.iter().map(slot_width).sum())
 }
 
-/// Width of a link with what stands beside it.
+/// Width of a link with the text beside it.
 fn slot_width(link: &CardLink) -> f64 {
     let widest = |lines: &[String]| lines.iter().map(|line| width(line, SMALL)).fold(0.0, f64::max);
     let labels = match &link.labels {

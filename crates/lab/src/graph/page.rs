@@ -9,9 +9,9 @@ use super::layout::{
 };
 use super::{Labels, Tint};
 
-/// Colours that people with any colour vision can distinguish (Okabe and Ito,
-/// "Color universal design", 2008), over light tints of their own. Text
-/// beside each colour gives its meaning, too.
+/// The colours of a card's border and background. People with any colour vision can distinguish
+/// them (Okabe and Ito, "Color universal design", 2008). Text beside each colour gives its meaning,
+/// too.
 fn colours(tint: Tint) -> (&'static str, &'static str) {
     match tint {
         Tint::Host => ("#595959", "#f2f2f2"),
@@ -130,7 +130,7 @@ fn draw_link(line: &Line, link: &CardLink, above: bool) -> Group {
     if link.cut { group.add(cross(x, middle)) } else { group }
 }
 
-/// Lines of text beside a link, about its middle.
+/// Adds lines of text beside a link, around its middle.
 fn beside(group: Group, lines: &[String], x: f64, middle: f64, anchor: &str, arrow: Option<&str>) -> Group {
     let top = middle - lines.len() as f64 * LABEL_LINE / 2.0;
     lines.iter().enumerate().fold(group, |group, (number, line)| {
@@ -143,7 +143,7 @@ fn beside(group: Group, lines: &[String], x: f64, middle: f64, anchor: &str, arr
     })
 }
 
-/// A link is cut here.
+/// The cross on a link that is cut.
 fn cross(x: f64, y: f64) -> Group {
     const REACH: f64 = 7.0;
     let stroke = |sign: f64| {

@@ -51,7 +51,7 @@ impl Grid {
 }
 
 impl GridBuilder {
-    /// Addresses of the public internet.
+    /// Sets the addresses of the public internet.
     pub fn wan(mut self, subnet: Ipv4Net) -> Self {
         let mut wan = Table::new();
         set(&mut wan, "subnet", subnet.to_string());
@@ -59,13 +59,13 @@ impl GridBuilder {
         self
     }
 
-    /// Adds a public host.
+    /// Adds a public host to the grid.
     pub fn host(mut self, host: HostBuilder) -> Self {
         push(&mut self.table, "host", host.0);
         self
     }
 
-    /// Adds a site.
+    /// Adds a site to the grid.
     pub fn site(mut self, site: SiteBuilder) -> Self {
         push(&mut self.table, "site", site.0);
         self
@@ -101,12 +101,12 @@ impl GridBuilder {
         self
     }
 
-    /// The same as a grid file.
+    /// The grid as the text of a grid file.
     pub fn text(&self) -> String {
         self.table.to_string()
     }
 
-    /// The grid, checked; an error's line is that of [`text`](Self::text).
+    /// The checked grid. An error's line is that of [`text`](Self::text).
     pub fn grid(&self) -> Result<Grid, GridError> {
         Grid::parse(&self.text(), &format!("grid {}", self.name), &self.name)
     }
@@ -127,7 +127,7 @@ fn words(roles: impl IntoIterator<Item = Role>) -> Vec<&'static str> {
     roles.into_iter().map(Role::command).collect()
 }
 
-/// Defines a builder that is a table, and its setters.
+/// Defines a builder, which wraps a table of a grid file, and the setters of the table's keys.
 macro_rules! builder {
     ($(#[$doc:meta])* $name:ident { $($(#[$setter_doc:meta])*
         $setter:ident($($argument:ident: $type:ty),*) $key:literal $value:expr;)+ }) => {
@@ -149,38 +149,38 @@ macro_rules! builder {
 builder! {
     /// A public host in the making; see [`Host::build`].
     HostBuilder {
-        /// The machine's own host name.
+        /// Sets the machine's own host name. By default it is the host's name.
         host_name(name: &str) "host_name" name;
-        /// Its public address.
+        /// Sets the host's public address. By default it is a free address of the wide area.
         address(address: Ipv4Addr) "address" address.to_string();
-        /// Its link to the internet.
+        /// Sets the host's link to the internet.
         link(link: LinkBuilder) "link" link.0;
-        /// Services to start.
+        /// Sets the services that run on the host.
         roles(roles: impl IntoIterator<Item = Role>) "roles" words(roles);
-        /// Port of its one service.
+        /// Sets the port of the host's only service, a broker or relay.
         port(port: u16) "port" i64::from(port);
     }
 }
 
 builder! {
-    /// A site in the making; see [`Site::nat`] and its like.
+    /// A site in the making; see [`Site::build`].
     SiteBuilder {
-        /// Addresses of the nodes.
+        /// Sets the subnet of the nodes' addresses.
         subnet(subnet: Ipv4Net) "subnet" subnet.to_string();
-        /// The site's address on the internet.
+        /// Sets the site's address on the internet.
         outside(address: Ipv4Addr) "outside" address.to_string();
-        /// Its link to the internet.
+        /// Sets the site's link to the internet.
         link(link: LinkBuilder) "link" link.0;
-        /// A link that does nothing but delay, each way by this much.
+        /// Sets a link to the internet that only delays, by `one_way` in each direction.
         delay(one_way: Duration) "link" Link::build().delay(one_way).0;
-        /// Rate at which each node sends and receives on the local network.
+        /// Sets the rate at which each node sends and receives on the local network.
         lan_rate(rate: BitRate) "lan_rate" rate.to_string();
-        /// Answer to an unsolicited TCP segment.
+        /// Sets the router's answer to an unsolicited TCP segment.
         unsolicited(answer: Unsolicited) "unsolicited" match answer {
             Unsolicited::Drop => "drop",
             Unsolicited::Reset => "reset",
         };
-        /// Lets nothing new out but TCP to these ports.
+        /// Has the router let nothing new out but TCP to these ports.
         egress(ports: impl IntoIterator<Item = PortRange>) "egress"
             ports.into_iter().map(|ports| ports.to_string()).collect::<Vec<_>>();
     }
@@ -189,17 +189,17 @@ builder! {
 builder! {
     /// A node in the making; see [`Node::build`].
     NodeBuilder {
-        /// The machine's own host name.
+        /// Sets the machine's own host name. By default it is the node's name.
         host_name(name: &str) "host_name" name;
-        /// Its address.
+        /// Sets the node's address. By default it is a free address of the site's subnet.
         address(address: Ipv4Addr) "address" address.to_string();
-        /// Services to start.
+        /// Sets the services that run on the node.
         roles(roles: impl IntoIterator<Item = Role>) "roles" words(roles);
-        /// Ranks that its agent offers room for.
+        /// Sets for how many ranks the node's agent offers room.
         slots(slots: u32) "slots" i64::from(slots);
-        /// Only its site reaches it, and is reached by it.
+        /// Has the node neither reach nor be reached by anything outside its site.
         no_way_out() "way_out" false;
-        /// The node whose gateway its agent uses.
+        /// Names the node whose gateway the node's agent uses.
         via(node: &str) "via" node;
     }
 }
@@ -207,11 +207,11 @@ builder! {
 builder! {
     /// A rail in the making; see [`Rail::build`].
     RailBuilder {
-        /// Rate at which each node sends and receives.
+        /// Sets the rate at which each node sends and receives on the rail.
         rate(rate: BitRate) "rate" rate.to_string();
-        /// Its own link to the internet.
+        /// Gives the rail a link of its own to the internet.
         link(link: LinkBuilder) "link" link.0;
-        /// The router's address at that link.
+        /// Sets the router's address at the rail's own link.
         outside(address: Ipv4Addr) "outside" address.to_string();
     }
 }
@@ -219,23 +219,23 @@ builder! {
 builder! {
     /// A link in the making; see [`Link::build`].
     LinkBuilder {
-        /// One-way delay.
+        /// Sets how long a packet takes in each direction.
         delay(delay: Duration) "delay" Delay(u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX)).to_string();
-        /// How much more or less each packet's delay may be.
+        /// Sets by how much each packet's delay may differ from [`delay`](Self::delay).
         jitter(jitter: Duration) "jitter" Delay(u64::try_from(jitter.as_nanos()).unwrap_or(u64::MAX)).to_string();
-        /// Rate of the bottleneck.
+        /// Sets the rate of the bottleneck.
         rate(rate: BitRate) "rate" rate.to_string();
-        /// Length of the queue before it.
+        /// Sets the length of the queue before the bottleneck.
         queue(queue: ByteSize) "queue" queue.to_string();
-        /// Share of packets lost.
+        /// Sets the share of packets that are lost.
         loss(loss: Share) "loss" loss.to_string();
-        /// Mean number of packets lost in a row.
+        /// Sets the mean number of packets lost in a row.
         burst(packets: u32) "burst" i64::from(packets);
-        /// Packets of more bytes vanish.
+        /// Sets the size in bytes above which packets vanish.
         black_hole(bytes: u32) "black-hole" i64::from(bytes);
-        /// What differs on the way to the internet.
+        /// Sets what differs on the way to the internet.
         up(up: LinkBuilder) "up" up.0;
-        /// What differs on the way from the internet.
+        /// Sets what differs on the way from the internet.
         down(down: LinkBuilder) "down" down.0;
     }
 }
@@ -248,18 +248,18 @@ impl SiteBuilder {
         Self(table)
     }
 
-    /// Adds a node.
+    /// Adds a node to the site.
     pub fn node(mut self, node: NodeBuilder) -> Self {
         push(&mut self.0, "nodes", node.0);
         self
     }
 
-    /// Adds nodes `n1` to `n<count>`.
+    /// Adds nodes `n1` to `n<count>` to the site.
     pub fn nodes(self, count: usize) -> Self {
         (1..=count).fold(self, |site, number| site.node(Node::build(&format!("n{number}"))))
     }
 
-    /// Lets ports in to a node.
+    /// Lets ports in from the internet to the node `to`.
     pub fn forward(mut self, ports: PortRange, to: &str) -> Self {
         let mut forward = Table::new();
         set(&mut forward, "ports", ports.to_string());
@@ -268,7 +268,7 @@ impl SiteBuilder {
         self
     }
 
-    /// Adds a rail.
+    /// Adds a rail to the site.
     pub fn rail(mut self, rail: RailBuilder) -> Self {
         push(&mut self.0, "rails", rail.0);
         self
@@ -276,7 +276,7 @@ impl SiteBuilder {
 }
 
 impl Host {
-    /// Begins a public host.
+    /// Begins a public host of this name.
     pub fn build(name: &str) -> HostBuilder {
         let mut host = HostBuilder::default();
         set(&mut host.0, "name", name);
@@ -285,7 +285,7 @@ impl Host {
 }
 
 impl Node {
-    /// Begins a node.
+    /// Begins a node of this name.
     pub fn build(name: &str) -> NodeBuilder {
         let mut node = NodeBuilder::default();
         set(&mut node.0, "name", name);
@@ -294,7 +294,7 @@ impl Node {
 }
 
 impl Rail {
-    /// Begins a rail.
+    /// Begins a rail of this name and subnet.
     pub fn build(name: &str, subnet: Ipv4Net) -> RailBuilder {
         let mut rail = RailBuilder::default();
         set(&mut rail.0, "name", name);
@@ -304,7 +304,7 @@ impl Rail {
 }
 
 impl Link {
-    /// Begins a link, as fast as the machine by default.
+    /// Begins a link, which without further settings does nothing to packets.
     pub fn build() -> LinkBuilder {
         LinkBuilder::default()
     }

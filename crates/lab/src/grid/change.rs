@@ -11,38 +11,38 @@ use super::{ByteSize, Link, LinkShape};
 /// Keys of a link's table.
 pub(crate) const LINK_KEYS: [&str; 7] = ["delay", "jitter", "rate", "queue", "loss", "burst", "black-hole"];
 
-/// Why changes make no link.
+/// Why changes make no valid link.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
-    /// Not `KEY=VALUE`.
+    /// The change isn't `KEY=VALUE`.
     #[error("{0:?} is no change: expected KEY=VALUE, such as delay=20ms or down.rate=10Mbit/s")]
     Form(String),
-    /// There is no such key.
+    /// A link has no key of this name.
     #[error("{change:?}: a link has no {key:?}; it has: {known}; each also as up.KEY or down.KEY", known = LINK_KEYS.join(", "))]
     Key {
-        /// The change.
+        /// The change as it was given.
         change: String,
-        /// The unknown key.
+        /// The key, which a link doesn't have.
         key: String,
     },
-    /// The value, or what it makes with the others, is wrong.
+    /// The value is wrong, alone or together with the link's other values.
     #[error("{change:?}: {message}")]
     Value {
-        /// The change.
+        /// The change as it was given. All changes, if the fault is in what they make together.
         change: String,
-        /// The defect and the remedy.
+        /// What is wrong, and what would be right.
         message: String,
     },
-    /// There is nothing to change.
+    /// No change was given.
     #[error("no change given: expected KEY=VALUE, such as delay=20ms; keys: {known}; each also as up.KEY or down.KEY", known = LINK_KEYS.join(", "))]
     None,
 }
 
 impl Link {
-    /// The link with what `changes` name changed: `KEY=VALUE` for both
-    /// directions, `up.KEY=VALUE` or `down.KEY=VALUE` for one. A queue that
-    /// follows from rate and delay goes on to do so. `rate=none` takes the
-    /// limit away, with the queue before it; `black-hole=none` lets all sizes pass.
+    /// The link after `changes`. Each is `KEY=VALUE` for both directions, or `up.KEY=VALUE` or
+    /// `down.KEY=VALUE` for one direction. A queue that follows from rate and delay goes on to do
+    /// so. `rate=none` takes the rate away, with the queue before it. `black-hole=none` lets
+    /// packets of all sizes pass.
     pub fn changed(&self, changes: &[impl AsRef<str>]) -> Result<Self, ChangeError> {
         if changes.is_empty() {
             return Err(ChangeError::None);
@@ -66,8 +66,8 @@ impl Link {
     }
 }
 
-/// What is named for each direction. The place of a value is the number of
-/// the change that it comes from.
+/// The values that changes name for each direction. The place (span) of a value is the number of
+/// its change.
 #[derive(Default)]
 struct Named {
     up: Wanted,
@@ -126,12 +126,14 @@ impl Wanted {
         set.map_err(|message| ChangeError::Value { change: change.to_owned(), message })
     }
 
-    /// The whole table of a direction: what is named, and else what is so.
+    /// The whole table of a direction: the named values, and otherwise those of `shape`. The latter
+    /// have the place `unnamed`.
     fn onto(self, shape: &LinkShape, unnamed: usize) -> LinkTable {
         fn kept<T>(named: Option<Spanned<T>>, value: T, unnamed: usize) -> Option<Spanned<T>> {
             Some(named.unwrap_or_else(|| Spanned::new(unnamed..unnamed, value)))
         }
-        /// The same of a limit that there need not be, and that may be taken away.
+        /// The named value of a limit, or else the present one, unless `is_taken` says that the
+        /// limit is taken away.
         fn kept_unless<T>(
             is_taken: bool,
             named: Option<Spanned<T>>,

@@ -17,7 +17,7 @@ use super::file::{GridFile, HostTable, PairTable};
 use super::links::link;
 use super::model::{Grid, Host, Pair, Role, Wan};
 
-/// Names with a meaning of their own in the lab or the grid.
+/// Names that hosts, sites and nodes can't have, as they mean something in the lab or the grid.
 const RESERVED: [&str; 7] = ["router", "carrier", "wan", "relay", "gateway", "broker", "admin"];
 
 /// Checks the tables and gives every default its value.
@@ -114,7 +114,7 @@ fn check_host(table: &HostTable, wan: &mut WanAddresses) -> Result<Host, Fault> 
     })
 }
 
-/// Pairs must be of sites.
+/// Checks that both names of a pair are those of sites. Returns them as the grid has them.
 fn check_pair(file: &GridFile, [a, b]: &[Spanned<String>; 2]) -> Result<[String; 2], Fault> {
     let site = |name: &Spanned<String>| {
         let found = file.sites.iter().find(|site| site.name.get_ref().eq_ignore_ascii_case(name.get_ref()));

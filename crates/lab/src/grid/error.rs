@@ -10,30 +10,31 @@ use toml::Spanned;
 /// Why a grid was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum GridError {
-    /// The file can't be read.
+    /// The grid file can't be read.
     #[error("cannot read grid file {path}: {cause}", path = .path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's error.
+        /// The system's error at reading the file.
         cause: std::io::Error,
     },
-    /// Not TOML, not a grid's tables, or values that make no grid.
+    /// The file isn't TOML, has other tables than a grid's, or its values make no grid.
     #[error("{origin}:{line}: {message}{excerpt}")]
     Invalid {
-        /// The file's name.
+        /// Name of the file.
         origin: String,
-        /// Line of the value, from 1.
+        /// Line of the wrong value, counted from 1.
         line: usize,
-        /// The defect and the remedy.
+        /// What is wrong, and what would be right.
         message: String,
-        /// The line itself with the value marked, on lines of its own; empty
-        /// for what is missing.
+        /// The file's line with the wrong value marked, on lines of its own. Empty if something is
+        /// missing.
         excerpt: String,
     },
 }
 
-/// Something wrong at some bytes of the file; none: in the file as a whole.
+/// Something wrong in a grid file. The range `at` is in bytes of the file, and empty at 0 if the
+/// fault is in the file as a whole.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub at: Range<usize>,
@@ -45,14 +46,14 @@ pub(super) fn fault<T, V>(value: &Spanned<V>, message: impl Into<String>) -> Res
 }
 
 impl Fault {
-    /// The parser's message, with a guess at the intended word.
+    /// A fault with the parser's message, and a guess at the intended word.
     pub(super) fn of_syntax(error: &toml::de::Error) -> Self {
         let message = error.message().trim_end();
         let guess = guess(message).map(|guess| format!("; did you mean `{guess}`?")).unwrap_or_default();
         Self { at: error.span().unwrap_or(0..0), message: format!("{message}{guess}") }
     }
 
-    /// The error for a file `origin` with content `text`.
+    /// The error about the file `origin` whose content is `text`.
     pub(super) fn in_file(self, origin: &str, text: &str) -> GridError {
         let Self { at, message } = self;
         let line = text.bytes().take(at.start).filter(|byte| *byte == b'\n').count() + 1;
@@ -65,7 +66,7 @@ impl Fault {
     }
 }
 
-/// A table over several lines is marked where it begins.
+/// The part of `at` on its first line, as a table over several lines is marked where it begins.
 fn first_line(text: &str, at: Range<usize>) -> Range<usize> {
     match text[at.clone()].trim_end().find('\n') {
         Some(length) => at.start..at.start + length,
@@ -79,11 +80,11 @@ fn excerpt(text: &str, at: Range<usize>) -> String {
     format!("\n{}", Renderer::plain().render(&[group]).trim_end())
 }
 
-/// How alike a misspelt word and the one that was meant are, at least.
+/// How alike a misspelt word and the intended word must be, from 0 to 1.
 const ALIKE: f64 = 0.6;
 
-/// The expected word that is most like the one that was found, if the message
-/// is "unknown … `FOUND`, expected one of `A`, `B`".
+/// The expected word that is most like the found word. `None` unless the message is "unknown …
+/// `FOUND`, expected one of `A`, `B`" and a word is enough alike.
 fn guess(message: &str) -> Option<&str> {
     let (found, expected) = message.strip_prefix("unknown ")?.split_once(", expected ")?;
     let found = found.split('`').nth(1)?;

@@ -33,12 +33,12 @@ pub(super) struct GridFile {
     #[serde(default)]
     pub measure: bool,
     pub return_seconds: Option<NonZeroU16>,
-    /// The agents' `trunks`.
+    /// The value of `trunks` in the agents' configuration. `None`: the agents' default.
     #[serde(default)]
     pub trunks: Option<bool>,
 }
 
-/// `[[pairs]]`: by which ways isthmus may join two sites.
+/// A table of `[[pairs]]`: by which ways isthmus may join two sites.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PairTable {
@@ -55,7 +55,7 @@ pub(super) struct WanTable {
     pub subnet: Spanned<Ipv4Net>,
 }
 
-/// TEST-NET-2 of RFC 5737: never an address of anything real.
+/// The default subnet of the wide area, TEST-NET-2 of RFC 5737: never an address of anything real.
 const DEFAULT_WAN: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(198, 51, 100, 0), 24);
 
 impl Default for WanTable {
@@ -64,7 +64,7 @@ impl Default for WanTable {
     }
 }
 
-/// `[[host]]`: a machine directly on the wide area.
+/// A table of `[[host]]`: a machine directly on the wide area.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HostTable {
@@ -101,7 +101,7 @@ pub(super) struct SiteTable {
     pub nodes: Vec<NodeTable>,
 }
 
-/// One entry of a site's `forward`.
+/// An entry of a site's `forward`: ports that are let in for a node.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ForwardTable {
@@ -109,7 +109,7 @@ pub(super) struct ForwardTable {
     pub to: Spanned<String>,
 }
 
-/// One entry of a site's `rails`.
+/// An entry of a site's `rails`: a further network between the nodes.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RailTable {
@@ -120,7 +120,7 @@ pub(super) struct RailTable {
     pub outside: Option<Spanned<Ipv4Addr>>,
 }
 
-/// One entry of a site's `nodes`.
+/// An entry of a site's `nodes`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NodeTable {
@@ -134,7 +134,7 @@ pub(super) struct NodeTable {
     pub via: Option<Spanned<String>>,
 }
 
-/// `link = { … }`: what holds for both directions, and what differs in one.
+/// A table `link = { … }`: what holds for both directions, and what differs in `up` or `down`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LinkTable {

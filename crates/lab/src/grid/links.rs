@@ -10,20 +10,21 @@ use super::file::LinkTable;
 use super::model::{Link, LinkShape, Loss};
 use super::quantity::{BitRate, ByteSize, Delay, Share};
 
-/// Default queue of a link: one bandwidth-delay product of a round
-/// trip over this link and another like it, and never less than this.
+/// Least default queue of a link. By default a queue has a bandwidth-delay product of a round trip
+/// over this link and another like it.
 const LEAST_DEFAULT_QUEUE: ByteSize = ByteSize(256 * 1024);
 
 /// Smallest queue that lets a packet of full size through.
 const LEAST_QUEUE: ByteSize = ByteSize(1500);
 
-/// The largest packet that passes every network (RFC 791), so it passes a black hole, too.
+/// Smallest limit that a black hole may have. Packets of up to this size pass every network (RFC
+/// 791).
 const LEAST_PACKET: u32 = 576;
 
-/// Smallest rate: below it, one packet takes more than a second.
+/// Smallest rate of a link. At a smaller rate, a packet would take more than a second.
 const LEAST_RATE: BitRate = BitRate(8_000);
 
-/// What a link's tables mean.
+/// The link that a link table describes.
 pub(super) fn link(table: &LinkTable) -> Result<Link, Fault> {
     Ok(Link { up: direction(table, table.up.as_ref())?, down: direction(table, table.down.as_ref())? })
 }
@@ -36,7 +37,7 @@ fn direction(both: &LinkTable, one: Option<&Spanned<Box<LinkTable>>>) -> Result<
     shape(&[one.get_ref(), both])
 }
 
-/// The shape that `tables` describe, the first that has a key deciding it.
+/// The shape that `tables` describe. The first table that has a key decides it.
 fn shape(tables: &[&LinkTable]) -> Result<LinkShape, Fault> {
     let delay = first(tables, |table| table.delay.as_ref());
     let jitter = first(tables, |table| table.jitter.as_ref());
@@ -69,7 +70,7 @@ fn shape(tables: &[&LinkTable]) -> Result<LinkShape, Fault> {
     Ok(LinkShape { delay, jitter, rate, queue, loss, black_hole })
 }
 
-/// A rate, if one is given that isn't too small.
+/// The given rate, checked not to be too small. `None` if none is given.
 pub(super) fn rate(given: Option<&Spanned<BitRate>>) -> Result<Option<BitRate>, Fault> {
     match given {
         Some(rate) if *rate.get_ref() < LEAST_RATE => {
@@ -112,7 +113,7 @@ fn first<'a, T>(
     tables.iter().find_map(|table| key(table))
 }
 
-/// Default queue of a link.
+/// Default queue of a link with this delay and rate.
 pub(super) fn default_queue(delay: Delay, rate: Option<BitRate>) -> ByteSize {
     let round_trip: Duration = delay.duration() * 4;
     let product = rate.map_or(0, |rate| rate.bytes_in(round_trip));

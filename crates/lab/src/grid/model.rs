@@ -11,23 +11,23 @@ use serde::{Deserialize, Serialize};
 use super::ports::PortRange;
 use super::quantity::{BitRate, ByteSize, Delay, Share};
 
-/// An emulated grid, checked: names are unique, addresses don't overlap where
-/// they mustn't, every service that another needs is there.
+/// An emulated grid that has been checked. Names are unique, addresses don't overlap where they
+/// mustn't, and every service that another needs is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grid {
     /// Name of the lab.
     pub name: String,
-    /// What everything random in the lab follows from, so that a run can be
-    /// repeated; none: a different one for each run.
+    /// Seed of everything random in the lab, so that a run can be repeated. `None`: each run has a
+    /// seed of its own.
     pub seed: Option<u64>,
-    /// The public internet.
+    /// The public internet, which joins hosts and sites.
     pub wan: Wan,
     /// Machines directly on the internet.
     pub hosts: Vec<Host>,
     /// Sites, each behind a router of its own.
     pub sites: Vec<Site>,
-    /// Directories of the machine that stay visible in nodes even below a
-    /// directory that each node has for itself, such as `/tmp`.
+    /// Directories of the real machine that stay visible in nodes, even below a directory that each
+    /// node has for itself, such as `/tmp`.
     pub share: Vec<PathBuf>,
     /// Pairs of sites between which isthmus sends data unencrypted.
     pub trusted: Vec<[String; 2]>,
@@ -35,105 +35,106 @@ pub struct Grid {
     pub pairs: Vec<Pair>,
     /// Whether isthmus measures the ways between sites unasked.
     pub measure: bool,
-    /// Time between an agent's attempts to return to its first gateway; none: the
-    /// agent's default.
+    /// Seconds between an agent's attempts to return to its first gateway. `None`: the agent's
+    /// default.
     pub return_seconds: Option<NonZeroU16>,
-    /// Whether agents have trunks; none for the agents' default.
+    /// Whether agents have trunks. `None`: the agents' default.
     pub trunks: Option<bool>,
 }
 
-/// By which ways isthmus may join two sites; the broker reads what they are.
+/// By which ways isthmus may join two sites. The broker checks the names of the ways.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pair {
-    /// The two sites.
+    /// Names of the two sites.
     pub sites: [String; 2],
-    /// By no others than these.
+    /// The only ways by which isthmus may join the sites. `None`: all ways.
     pub only: Option<Vec<String>>,
-    /// Not by these.
+    /// Ways by which isthmus mustn't join the sites.
     pub never: Vec<String>,
-    /// Whether connections share trunks: "always" or "never".
+    /// Whether connections between the sites share trunks: "always" or "never". `None`:
+    /// measurements decide.
     pub trunk: Option<String>,
 }
 
-/// The public internet: one router at which all links end.
+/// The public internet: a single router at which all links end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wan {
     /// Addresses of site routers' outsides and of public hosts.
     pub subnet: Ipv4Net,
-    /// The router's own address, the first of the subnet.
+    /// Address of the internet's router, the first of the subnet.
     pub router: Ipv4Addr,
 }
 
 /// A machine directly on the internet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
-    /// Its name in the lab.
+    /// Name of the host in the lab.
     pub name: String,
     /// The machine's own host name.
     pub host_name: String,
-    /// Its public address.
+    /// The host's public address.
     pub address: Ipv4Addr,
-    /// Its link to the internet.
+    /// The host's link to the internet.
     pub link: Link,
-    /// Services that run there.
+    /// Services that run on the host.
     pub roles: Vec<Role>,
-    /// Port of its one service; none: the service's usual one.
+    /// Port of the host's only service. `None`: the service's usual port.
     pub port: Option<u16>,
 }
 
-/// Nodes on one local network, or several, behind one router.
+/// A site: nodes on one or several local networks behind a router.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Site {
-    /// Its name.
+    /// Name of the site.
     pub name: String,
     /// What the router does between the site and the internet.
     pub kind: SiteKind,
-    /// Addresses of the nodes.
+    /// Subnet of the nodes' addresses.
     pub subnet: Ipv4Net,
     /// The router's address inside, the first of the subnet.
     pub router: Ipv4Addr,
-    /// The site's address on the internet: that of its router, or of its
-    /// carrier's.
+    /// The site's address on the internet: that of its router, or of its carrier's router.
     pub outside: Ipv4Addr,
-    /// Link from the router, or its carrier's, to the internet.
+    /// Link of the site's router, or of its carrier's router, to the internet.
     pub link: Link,
-    /// Rate at which each node sends and receives on the local network; none:
-    /// as fast as the machine.
+    /// Rate at which each node sends and receives on the local network. `None`: as fast as the
+    /// machine.
     pub lan_rate: Option<BitRate>,
-    /// Answer to an unsolicited TCP segment that isn't let in.
+    /// The router's answer to an unsolicited TCP segment that it doesn't let in.
     pub unsolicited: Unsolicited,
-    /// Ports of the outside, or of nodes behind a firewall, that are let in.
+    /// Ports that the router lets in: of the outside address, or of nodes behind a firewall.
     pub forward: Vec<Forward>,
-    /// If given, nothing new leaves the site but TCP to these ports.
+    /// If given, nothing new leaves the site but TCP to these ports. `None`: everything may leave.
     pub egress: Option<Vec<PortRange>>,
-    /// Whether isthmus may measure ways between this site and others unasked,
-    /// if it does so at all.
+    /// Whether isthmus may measure ways between this site and others unasked, if the grid measures
+    /// at all.
     pub measure: bool,
-    /// Whether its gateways keep trunks with those of other sites that do, too.
+    /// Whether the site's gateways keep trunks with gateways of other sites that do so, too.
     pub site_trunk: bool,
     /// Further networks between the nodes.
     pub rails: Vec<Rail>,
-    /// The nodes.
+    /// The site's nodes, in the order of the file.
     pub nodes: Vec<Node>,
 }
 
 /// A machine of a site.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
-    /// Its name, unique within the site.
+    /// Name of the node, unique within the site.
     pub name: String,
-    /// The machine's own host name; two sites may use the same one.
+    /// The machine's own host name. Two sites may use the same host name.
     pub host_name: String,
-    /// Its address.
+    /// The node's address on the site's main network.
     pub address: Ipv4Addr,
-    /// Services that run there.
+    /// Services that run on the node.
     pub roles: Vec<Role>,
-    /// How many ranks its agent offers room for.
+    /// For how many ranks the node's agent offers room. `None`: the agent's default.
     pub slots: Option<u32>,
-    /// Whether it reaches the internet at all: without, it has no default
-    /// route, and the router forwards nothing from or to it.
+    /// Whether the node reaches the internet at all. Otherwise it has no default route, and the
+    /// router forwards nothing from or to it.
     pub way_out: bool,
-    /// The node whose gateway its agent uses; none: they take turns.
+    /// Name of the node whose gateway this node's agent uses. `None`: the agent uses its own node's
+    /// gateway, or else the site's gateways in turn.
     pub via: Option<String>,
 }
 
@@ -141,16 +142,16 @@ pub struct Node {
 /// own with the rail's name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rail {
-    /// Its name, unique within the site; interfaces have it.
+    /// Name of the rail, unique within the site. The nodes' interfaces have it, too.
     pub name: String,
-    /// Addresses of the nodes: the same host number as in the site's subnet.
+    /// Subnet of the nodes' addresses on the rail. A node has the same host number as in the site's
+    /// subnet.
     pub subnet: Ipv4Net,
-    /// The router's address on it.
+    /// The router's address on the rail.
     pub router: Ipv4Addr,
-    /// Rate at which each node sends and receives; none: as fast as the
-    /// machine.
+    /// Rate at which each node sends and receives on the rail. `None`: as fast as the machine.
     pub rate: Option<BitRate>,
-    /// Its own way to the internet, if it has one.
+    /// The rail's own way to the internet. `None` if it has no way of its own.
     pub uplink: Option<Uplink>,
 }
 
@@ -159,16 +160,16 @@ pub struct Rail {
 pub struct Uplink {
     /// The router's address on the internet.
     pub outside: Ipv4Addr,
-    /// The link.
+    /// The link that the way consists of.
     pub link: Link,
 }
 
 /// Ports that a router lets in for a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forward {
-    /// Which, of TCP and UDP; they stay the same on the way.
+    /// The ports, of both TCP and UDP. Their numbers stay the same on the way.
     pub ports: PortRange,
-    /// The node.
+    /// Name of the node.
     pub to: String,
 }
 
@@ -177,23 +178,21 @@ pub struct Forward {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SiteKind {
-    /// Public addresses, nothing filtered.
+    /// Sites with public addresses whose router filters nothing.
     Open,
-    /// Public addresses behind a stateful filter: address- and port-dependent
-    /// filtering.
+    /// Sites with public addresses behind a stateful filter. Filtering depends on address and port.
     Firewall,
-    /// Public addresses behind a filter without memory: inbound TCP segments
-    /// with SYN and without ACK are dropped, everything else passes.
+    /// Sites with public addresses behind a filter without memory. It drops inbound TCP segments
+    /// with SYN and without ACK. Everything else passes.
     StatelessFirewall,
-    /// Private addresses behind Linux's masquerade: ports are preserved and
-    /// mapping is endpoint-independent as long as ports don't collide;
-    /// address- and port-dependent filtering.
+    /// Sites with private addresses behind Linux's masquerade. Ports are preserved, and mapping is
+    /// endpoint-independent as long as ports don't collide. Filtering depends on address and port.
     Nat,
-    /// Private addresses behind a NAT that takes a random port for every
-    /// destination: address- and port-dependent mapping and filtering.
+    /// Sites with private addresses behind a NAT that takes a random port for every destination.
+    /// Mapping and filtering depend on address and port.
     SymmetricNat,
-    /// Private addresses behind two NATs in a row: the site's router and, on
-    /// the other side of a network of 100.64.0.0/10 (RFC 6598), the carrier's.
+    /// Sites with private addresses behind two NATs in a row: the site's router and the carrier's.
+    /// Between them is a network of 100.64.0.0/10 (RFC 6598).
     CarrierNat,
 }
 
@@ -201,10 +200,10 @@ pub enum SiteKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unsolicited {
-    /// Nothing.
+    /// The router drops the segment and answers nothing.
     #[default]
     Drop,
-    /// A reset, as from a port without a listener.
+    /// The router answers with a reset, as from a port without a listener.
     Reset,
 }
 
@@ -212,42 +211,41 @@ pub enum Unsolicited {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// The rendezvous service; one per grid.
+    /// The rendezvous service. A grid has one broker at most.
     Broker,
-    /// Joins two outgoing connections.
+    /// The service that joins two outgoing connections.
     Relay,
-    /// A site's front-end service.
+    /// The front-end service of a site.
     Gateway,
-    /// A node's service.
+    /// The service of a node.
     Agent,
 }
 
-/// One link between a router or host and the internet.
+/// A link between a router or host and the internet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
-    /// From the host or site to the internet.
+    /// What the link does on the way to the internet.
     pub up: LinkShape,
-    /// From the internet to the host or site.
+    /// What the link does on the way from the internet.
     pub down: LinkShape,
 }
 
-/// How one direction of a link treats packets.
+/// What a direction of a link does to packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkShape {
-    /// One-way delay.
+    /// How long a packet takes from the bottleneck to the link's other end.
     pub delay: Delay,
-    /// The delay of each packet differs from `delay` by up to this much, with
-    /// every difference as likely; packets stay in order.
+    /// Most by which the delay of a packet differs from `delay`. Every difference is as likely.
+    /// Packets stay in order.
     pub jitter: Delay,
-    /// Bottleneck rate; none: as fast as the machine.
+    /// Rate of the bottleneck. `None`: as fast as the machine.
     pub rate: Option<BitRate>,
-    /// Length of the drop-tail queue before the bottleneck; has no meaning
-    /// without a rate.
+    /// Length of the drop-tail queue before the bottleneck. Without a rate, it has no meaning.
     pub queue: ByteSize,
-    /// Packets lost on the way.
+    /// The packets that are lost behind the bottleneck.
     pub loss: Loss,
-    /// Packets of more bytes than this vanish, IP headers included, and nobody is told
-    /// (RFC 2923, "black holes"); none: all sizes pass.
+    /// Largest packet that passes, in bytes with its IP header. Larger ones vanish, and nobody is
+    /// told (RFC 2923, "black holes"). `None`: all sizes pass.
     #[serde(default)]
     pub black_hole: Option<u32>,
 }
@@ -255,18 +253,17 @@ pub struct LinkShape {
 /// Packets that a link loses though its queue has room for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
-    /// Share of all packets, in the long run.
+    /// Share of all packets that is lost in the long run.
     pub share: Share,
-    /// Mean number of packets lost in a row: 1 loses each packet
-    /// independently of the others; more is a Gilbert model (E. N. Gilbert,
-    /// "Capacity of a burst-noise channel", 1960) that loses every packet in
-    /// its bad state.
+    /// Mean number of packets lost in a row. 1 loses each packet independently of the others. More
+    /// is a Gilbert model (E. N. Gilbert, "Capacity of a burst-noise channel", 1960), which loses
+    /// every packet in its bad state.
     pub burst: u32,
 }
 
 impl Grid {
-    /// Every machine one can run something on: `(lab name, roles)`, hosts
-    /// first, nodes as `NODE.SITE`, routers left out.
+    /// Every machine that can run programs, with its name in the lab and its roles. Hosts come
+    /// first. Nodes are called `NODE.SITE`. Routers are left out.
     pub fn machines(&self) -> impl Iterator<Item = (String, &[Role])> {
         let hosts = self.hosts.iter().map(|host| (host.name.clone(), host.roles.as_slice()));
         let nodes = self.sites.iter().flat_map(|site| {
@@ -275,8 +272,7 @@ impl Grid {
         hosts.chain(nodes)
     }
 
-    /// Every link to the internet under its name: `HOST`, `SITE`, or
-    /// `SITE/RAIL`.
+    /// Every link to the internet, with its name: `HOST`, `SITE` or `SITE/RAIL`.
     pub fn links(&self) -> impl Iterator<Item = (String, &Link)> {
         let hosts = self.hosts.iter().map(|host| (host.name.clone(), &host.link));
         let sites = self.sites.iter().flat_map(|site| {
@@ -295,21 +291,20 @@ impl Site {
         format!("{}/{}", self.name, rail.name)
     }
 
-    /// A node's address on a rail: the same host number as in the site's
-    /// subnet.
+    /// A node's address on a rail. It has the same host number as in the site's subnet.
     pub(crate) fn address_on(&self, rail: &Rail, node: &Node) -> Ipv4Addr {
         let host_number = node.address.to_bits() & self.subnet.hostmask().to_bits();
         Ipv4Addr::from_bits(rail.subnet.network().to_bits() | host_number)
     }
 
-    /// The node of this name.
+    /// The site's node of this name. `None` if the site has none.
     pub fn node(&self, name: &str) -> Option<&Node> {
         self.nodes.iter().find(|node| node.name == name)
     }
 }
 
 impl SiteKind {
-    /// Whether nodes' addresses are private, and translated on the way out.
+    /// Whether the nodes' addresses are private, and translated on the way out.
     pub fn translates(self) -> bool {
         match self {
             Self::Nat | Self::SymmetricNat | Self::CarrierNat => true,
@@ -317,7 +312,7 @@ impl SiteKind {
         }
     }
 
-    /// As the grid file has it.
+    /// The kind's name in a grid file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -331,7 +326,7 @@ impl SiteKind {
 }
 
 impl Role {
-    /// All of them.
+    /// All roles, each after those that it depends on.
     pub const ALL: [Self; 4] = [Self::Broker, Self::Relay, Self::Gateway, Self::Agent];
 
     /// The subcommand of `isthmus` that runs the service.
@@ -344,7 +339,7 @@ impl Role {
         }
     }
 
-    /// The port it listens on.
+    /// The port that the service usually listens on.
     pub fn port(self) -> u16 {
         match self {
             Self::Broker => 7700,
@@ -356,7 +351,7 @@ impl Role {
 }
 
 impl Loss {
-    /// Nothing is lost.
+    /// The loss of a link that loses nothing.
     pub const NONE: Self = Self { share: Share(0), burst: 1 };
 }
 
@@ -377,7 +372,7 @@ impl LinkShape {
             && self.black_hole.is_none()
     }
 
-    /// Whether a packet of so many bytes vanishes for its length.
+    /// Whether a packet of `length` bytes vanishes because it is too long.
     pub(crate) fn swallows(&self, length: u64) -> bool {
         self.black_hole.is_some_and(|most| length > most.into())
     }

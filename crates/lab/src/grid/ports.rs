@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Ports of TCP or UDP, both ends included.
+/// A range of TCP or UDP ports, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PortRange {
     first: u16,
@@ -19,28 +19,27 @@ pub struct PortRange {
 pub struct PortRangeError(String);
 
 impl PortRange {
-    /// The ports from `first` to `last`; none if there is none, or 0 among
-    /// them.
+    /// The ports from `first` to `last`. `None` if the range is empty or includes 0.
     pub fn new(first: u16, last: u16) -> Option<Self> {
         (first > 0 && first <= last).then_some(Self { first, last })
     }
 
-    /// The lowest.
+    /// The range's lowest port.
     pub fn first(self) -> u16 {
         self.first
     }
 
-    /// The highest.
+    /// The range's highest port.
     pub fn last(self) -> u16 {
         self.last
     }
 
-    /// Whether `port` is one of them.
+    /// Whether `port` is in the range.
     pub fn contains(self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
     }
 
-    /// Whether the two have a port in common.
+    /// Whether the two ranges have a port in common.
     pub(crate) fn overlaps(self, other: Self) -> bool {
         self.first <= other.last && other.first <= self.last
     }

@@ -17,13 +17,13 @@ pub struct QuantityError {
     units: String,
 }
 
-/// What one kind of quantity is called and which units it has.
+/// Name and units of a kind of quantity.
 struct Kind {
     what: &'static str,
     example: &'static str,
-    /// Unit and its size in the base unit.
+    /// Each unit with its size in the base unit.
     units: &'static [(&'static str, f64)],
-    /// Largest value allowed, in the base unit.
+    /// Largest value that is allowed, in the base unit.
     maximum: f64,
 }
 
@@ -83,8 +83,8 @@ impl Kind {
         }
     }
 
-    /// `value` in the largest unit that gives a number of at least one, in
-    /// the shortest form that reads back as the same value.
+    /// Writes `value` in the largest unit that gives a number of at least 1. Its form is the
+    /// shortest that reads back as the same value.
     fn format(&self, value: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let exact = |factor: f64| {
             let number = value as f64 / factor;
@@ -138,21 +138,21 @@ quantity!(ByteSize, SIZE, "A size in bytes, written `256 KiB`.");
 quantity!(Share, SHARE, "A share in parts per billion, written `0.1 %`; at most all of it.");
 
 impl Delay {
-    /// As a duration.
+    /// The delay as a duration.
     pub fn duration(self) -> Duration {
         Duration::from_nanos(self.0)
     }
 }
 
 impl Share {
-    /// As a probability.
+    /// The share as a probability, from 0 to 1.
     pub fn probability(self) -> f64 {
         self.0 as f64 / 1e9
     }
 }
 
 impl BitRate {
-    /// As a number.
+    /// The rate in bits per second.
     pub fn bits_per_second(self) -> u64 {
         self.0
     }
@@ -169,8 +169,8 @@ impl BitRate {
     }
 }
 
-/// `a * b / c` without overflow in between, and without the slow division of
-/// wide numbers where the product is small: this is done for every packet.
+/// `a * b / c` without overflow in between. It avoids the slow division of wide numbers where the
+/// product is small, as this is done for every packet.
 fn multiply_divide(a: u64, b: u64, c: u64) -> u64 {
     match a.checked_mul(b) {
         Some(product) => product / c,

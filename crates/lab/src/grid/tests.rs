@@ -119,7 +119,7 @@ kind = "carrier-nat"
 nodes = [{ name = "n1" }]
 "#;
 
-/// Checks the message about `text` with one thing replaced, and its line.
+/// Checks the message about `text` with `from` replaced by `to`, and the line that it names.
 fn refused(text: &str, from: &str, to: &str, line: usize, want: &str) {
     assert!(text.contains(from), "{from:?}");
     let text = text.replacen(from, to, 1);
@@ -244,7 +244,7 @@ fn the_documented_grid_file_is_one() {
 }
 
 proptest! {
-    /// A file with any change is a grid, or the message names a line of it.
+    /// A file with any change is a valid grid, or the message names a line of it.
     #[test]
     fn a_mangled_file_is_refused_in_one_of_its_lines(at in 0..ALL.len(), length in 0..20usize, put in ".{0,3}") {
         let end = (at + length).min(ALL.len());

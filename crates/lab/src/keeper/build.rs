@@ -20,8 +20,8 @@ use crate::state::{LabDirectory, MachineRecord, Record};
 use crate::topology::{EmulatedLink, Topology, topology};
 use crate::{machine, mounts, network};
 
-/// Builds the lab. Every process it starts is added to `children`, which are
-/// the caller's to end, also when something fails.
+/// Builds the lab. Adds every process that it starts to `children`, which the caller must end, also
+/// after an error.
 pub(super) fn build(
     start: &Start,
     directory: &LabDirectory,
@@ -90,8 +90,8 @@ pub(super) fn build(
     })
 }
 
-/// A descriptor for each machine's pipe and namespace may be more than is
-/// allowed by default.
+/// Raises this process's limit of open descriptors to `needed`. A descriptor for each machine's
+/// pipe and namespace may be more than the default allows.
 fn allow_descriptors(needed: u64) -> anyhow::Result<()> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     if soft < needed {
@@ -118,7 +118,8 @@ fn start_emulator(
     Ok(Some(child::start("emulator", CloneFlags::empty(), &keep, set_up, live)?))
 }
 
-/// In the emulator's process: its devices, and its readiness to be on time.
+/// Makes the emulator with its devices, and prepares its process to be on time. Runs in the
+/// emulator's process.
 fn emulator(
     seed: u64,
     devices: DeviceKind,
@@ -140,9 +141,9 @@ fn emulator(
     Ok(emulator)
 }
 
-/// Asks for a processor before all others: on a machine whose processors the
-/// lab's own nodes keep busy, packets would be milliseconds late otherwise.
-/// If the kernel allows neither, the measured lateness shows it.
+/// Asks the kernel to prefer this process to all others. Otherwise packets would be milliseconds
+/// late where the lab's nodes keep all processors busy. If the kernel refuses, the measured
+/// lateness shows it.
 fn be_first_in_line() {
     let priority = libc::sched_param { sched_priority: 1 };
     // SAFETY: the parameter is valid and only read.

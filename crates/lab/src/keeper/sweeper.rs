@@ -12,9 +12,9 @@ use nix::unistd::{ForkResult, Pid, fork, pipe2};
 use crate::process::{ProcessId, close_all_but, drop_standard_streams};
 use crate::state::LabDirectory;
 
-/// Starts the sweeper, as a child that outlives the caller. It acts once the
-/// returned descriptor, which no other process may keep, is closed: so end it
-/// first when there is nothing to sweep. The caller must have one thread only.
+/// Starts the sweeper, a child that outlives the caller. It acts once the returned descriptor,
+/// which no other process may keep, is closed. So if there is nothing to sweep, end the sweeper
+/// before. The caller must have one thread only.
 pub(super) fn start(directory: &LabDirectory) -> nix::Result<(Pid, OwnedFd)> {
     let keeper = ProcessId::of(Pid::this()).map_err(|_| nix::Error::ESRCH)?;
     let (reader, alive) = pipe2(OFlag::O_CLOEXEC)?;

@@ -13,14 +13,14 @@ use super::NetworkError;
 use crate::interface;
 use crate::topology::{Port, Topology};
 
-/// How long it may take.
+/// How long interfaces may take until they are in operation.
 pub(super) const WITHIN: Duration = Duration::from_secs(10);
 
-/// Between two looks.
+/// Time between two looks at an interface.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Waits until both ends of every wire are in operation. The caller must have
-/// one thread only: it visits the machines' networks.
+/// Waits until both ends of every wire are in operation. Visits the machines' networks, so the
+/// caller must have one thread only.
 pub(super) fn wait(topology: &Topology, namespaces: &[OwnedFd]) -> Result<(), NetworkError> {
     let sockets = sockets(namespaces).map_err(NetworkError::State)?;
     let deadline = Instant::now() + WITHIN;
@@ -36,7 +36,7 @@ pub(super) fn wait(topology: &Topology, namespaces: &[OwnedFd]) -> Result<(), Ne
     Ok(())
 }
 
-/// A socket of every machine's network.
+/// Makes a socket in every machine's network.
 fn sockets(namespaces: &[OwnedFd]) -> nix::Result<Vec<OwnedFd>> {
     let own = File::open("/proc/thread-self/ns/net")
         .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))?;

@@ -8,22 +8,22 @@ use std::time::{Duration, Instant};
 use super::tcp::{connect, listen};
 use crate::lab::Machine;
 
-/// How a connection came about.
+/// How one side of a connection came by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opened {
     /// The side's own connect succeeded.
     Connected,
-    /// The side's listener, at the same port, took it.
+    /// The side's listener, at the same port, took the connection.
     Accepted,
 }
 
-/// How long one attempt waits, a second SYN included.
+/// How long an attempt to connect waits, which includes a second SYN.
 const ATTEMPT: Duration = Duration::from_millis(1500);
 
-/// Has two machines open a connection between them from a port of their own
-/// each, as [`SocketAddrV4`] where the other side expects it: both listen and
-/// connect at once, again and again until a byte has crossed both ways or
-/// the time is up. How each side came by it; none: it didn't.
+/// Has two machines open a connection between them, each from a port of its own. The
+/// [`SocketAddrV4`] of a side is where the other side expects it, and its port is the machine's
+/// own. Both listen and connect at once, again and again until a byte has crossed both ways or the
+/// time is up. Returns how each side came by the connection, `None` if there was none.
 pub fn simultaneous_open(
     sides: [(Machine<'_>, SocketAddrV4); 2],
     patience: Duration,
@@ -68,7 +68,7 @@ fn side(
     Ok(None)
 }
 
-/// Whether a byte crosses both ways.
+/// Whether a byte crosses the connection both ways.
 fn greet(mut stream: TcpStream, patience: Duration) -> bool {
     let mut byte = [0];
     let greeted = stream

@@ -9,30 +9,29 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::lab::Machine;
 
-/// A segment to send.
+/// A TCP segment to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Segment {
-    /// Asks for a connection: SYN without ACK.
+    /// SYN without ACK, which asks for a connection.
     Syn,
-    /// Belongs to a connection, one would think: ACK without SYN.
+    /// ACK without SYN, as if it belonged to a connection.
     Ack,
 }
 
-/// What came back.
+/// What came back for a packet that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// A listener answered with SYN and ACK; for UDP, the datagram arrived.
     Accepted,
-    /// A reset.
+    /// A TCP reset came back.
     Reset,
-    /// Nothing.
+    /// Nothing came back in time.
     Dropped,
 }
 
 const SEQUENCE: u32 = 0x1357_9bdf;
 
-/// Sends one segment from a port of a machine, and waits for the answer at
-/// most `patience` long.
+/// Sends a segment from a port of a machine, and waits at most `patience` for the answer.
 pub fn answer(
     from: Machine<'_>,
     port: u16,
@@ -81,7 +80,8 @@ fn bytes(from: Ipv4Addr, port: u16, to: SocketAddrV4, segment: Segment) -> io::R
     Ok(bytes)
 }
 
-/// What an IPv4 packet answers, if it comes from the endpoint asked.
+/// The answer that an IPv4 packet is. `None` if it comes from another endpoint than `asked`, or is
+/// no answer.
 fn read(packet: &[u8], asked: SocketAddrV4, port: u16) -> Option<Answer> {
     let packet = Ipv4Slice::from_slice(packet).ok()?;
     let tcp = TcpHeaderSlice::from_slice(packet.payload().payload).ok()?;

@@ -10,7 +10,7 @@ use super::segment::{Answer, Segment, answer};
 use super::{Filtering, PATIENCE, Prober, SOON, Seen, filtering as named, missing, v4};
 use crate::lab::Machine;
 
-/// A socket of a machine at a port that others may have as well; 0 for any.
+/// Makes a socket of a machine at `port`, which other sockets may share. 0 stands for any port.
 fn bound(machine: Machine<'_>, port: u16) -> io::Result<Socket> {
     let make = || {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
@@ -22,15 +22,15 @@ fn bound(machine: Machine<'_>, port: u16) -> io::Result<Socket> {
     machine.in_network(make)?
 }
 
-/// Listens at a port of a machine, from which it may [`connect`] as well; 0
-/// for any.
+/// Listens at a port of a machine, from which the machine may [`connect`] as well. 0 stands for any
+/// port.
 pub fn listen(machine: Machine<'_>, port: u16) -> io::Result<TcpListener> {
     let socket = bound(machine, port)?;
     socket.listen(16)?;
     Ok(socket.into())
 }
 
-/// Connects a machine from a port of its own; 0 for any.
+/// Connects a machine from `port` of its own. 0 stands for any port.
 pub fn connect(from: Machine<'_>, port: u16, to: SocketAddrV4, patience: Duration) -> io::Result<TcpStream> {
     let socket = bound(from, port)?;
     socket.connect_timeout(&to.into(), patience)?;
@@ -41,7 +41,7 @@ fn local_port(listener: &TcpListener) -> io::Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
-/// Accepts one connection; its other end as seen from here.
+/// Accepts a connection. Returns it with its other end's address as the listener sees it.
 fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddrV4)> {
     listener.set_nonblocking(true)?;
     let deadline = Instant::now() + SOON;
@@ -55,7 +55,7 @@ fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddrV4)> {
     }
 }
 
-/// Connections from one inside port to two ports of both hosts.
+/// Connects from an inside port to two ports of each host. Returns how the port appeared.
 pub(super) fn appearances(prober: &Prober<'_>) -> io::Result<Seen> {
     let port = local_port(&listen(prober.inside, 0)?)?;
     // Open to the end: a NAT may give the port of a closed one away.
@@ -72,8 +72,8 @@ pub(super) fn appearances(prober: &Prober<'_>) -> io::Result<Seen> {
     Ok(Seen { port, seen_as: [[seen_by(first)?, seen_by(first)?], [seen_by(second)?, seen_by(second)?]] })
 }
 
-/// From where a listening endpoint receives connections after it has connected to
-/// one port of one host; and the answer to a SYN to one that has sent nothing.
+/// Measures who may connect to a listening endpoint after it has connected to one port of a host.
+/// Also measures what a SYN gets back from an endpoint that has sent nothing.
 pub(super) fn filtering(prober: &Prober<'_>) -> io::Result<(Filtering, Answer)> {
     let [known, stranger] = prober.outside;
     let inside = listen(prober.inside, 0)?;

@@ -16,7 +16,7 @@ fn at(machine: Machine<'_>, socket: &UdpSocket) -> io::Result<SocketAddrV4> {
     Ok(SocketAddrV4::new(machine.address(), socket.local_addr()?.port()))
 }
 
-/// The next datagram: its byte and its source.
+/// The next datagram's first byte and its source. `None` if none comes in time.
 fn receive(socket: &UdpSocket, patience: Duration) -> io::Result<Option<(u8, SocketAddrV4)>> {
     let mut byte = [0];
     socket.set_read_timeout(Some(patience.max(Duration::from_millis(1))))?;
@@ -29,13 +29,13 @@ fn receive(socket: &UdpSocket, patience: Duration) -> io::Result<Option<(u8, Soc
     }
 }
 
-/// Sends from an inside socket to a host's; where that saw it come from.
+/// Sends from an inside socket to a host's socket. Returns the source that the host sees.
 fn appearance(inside: &UdpSocket, host: Machine<'_>, socket: &UdpSocket) -> io::Result<SocketAddrV4> {
     inside.send_to(&[0], at(host, socket)?)?;
     receive(socket, SOON)?.map(|(_, from)| from).ok_or_else(|| missing("a datagram"))
 }
 
-/// Datagrams from one inside port to two ports of both hosts.
+/// Sends datagrams from an inside port to two ports of each host. Returns how the port appeared.
 pub(super) fn appearances(prober: &Prober<'_>) -> io::Result<Seen> {
     let inside = socket(prober.inside)?;
     let seen_by = |host: Machine<'_>| appearance(&inside, host, &socket(host)?);
@@ -44,8 +44,8 @@ pub(super) fn appearances(prober: &Prober<'_>) -> io::Result<Seen> {
     Ok(Seen { port: inside.local_addr()?.port(), seen_as })
 }
 
-/// From where an endpoint receives datagrams after it has sent to one port of one
-/// host; and whether one that has sent nothing receives any.
+/// Measures from where an endpoint receives datagrams after it has sent to one port of a host. Also
+/// measures whether an endpoint that has sent nothing receives any.
 pub(super) fn filtering(prober: &Prober<'_>) -> io::Result<(Filtering, Answer)> {
     const KNOWN: u8 = 1;
     const OTHER_PORT: u8 = 2;

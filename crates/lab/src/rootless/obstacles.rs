@@ -3,23 +3,23 @@
 
 use std::fs;
 
-/// What is known about the system.
+/// What the system allows the calling process, as far as labs need it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Obstacles {
-    /// `user.max_user_namespaces`.
+    /// The setting `user.max_user_namespaces`. `None` if the system doesn't have it.
     pub most_user_namespaces: Option<u64>,
-    /// `kernel.unprivileged_userns_clone`, which some of Debian's kernels have.
+    /// The setting `kernel.unprivileged_userns_clone`, which some of Debian's kernels have.
     pub debian_switch: Option<u64>,
-    /// `kernel.apparmor_restrict_unprivileged_userns`, which Ubuntu has.
+    /// The setting `kernel.apparmor_restrict_unprivileged_userns`, which Ubuntu has.
     pub apparmor_restricts: Option<u64>,
-    /// A seccomp filter is at work, as in containers.
+    /// Whether a seccomp filter is at work, as in containers.
     pub system_calls_are_filtered: bool,
-    /// The caller is root.
+    /// Whether the calling process is root's.
     pub root: bool,
 }
 
 impl Obstacles {
-    /// Looks at the running system, and at the calling process.
+    /// Reads the obstacles from the running system and the calling process.
     pub(crate) fn read() -> Self {
         let number = |name: &str| fs::read_to_string(format!("/proc/sys/{name}")).ok()?.trim().parse().ok();
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -33,8 +33,8 @@ impl Obstacles {
         }
     }
 
-    /// What to do when the system refuses a namespace, a mount or a right
-    /// with `cause`; none if the cause is of another kind.
+    /// What to do when the system refuses a namespace, a mount or a right with `cause`. `None` if
+    /// the cause is of another kind.
     pub(crate) fn hint(&self, cause: nix::Error) -> Option<String> {
         let refused = matches!(cause, nix::Error::EPERM | nix::Error::EACCES);
         let full = matches!(cause, nix::Error::ENOSPC | nix::Error::EUSERS);

@@ -22,14 +22,14 @@ use crate::mounts::MACHINE_DIRECTORY;
 use crate::process::{ProcessId, die_with_parent};
 use crate::state::{LabDirectory, Record};
 
-/// How long each stage may take.
+/// How long the services of each stage may take to join, and then to be ready.
 const STAGE_WITHIN: Duration = Duration::from_secs(20);
 
-/// How many lines of a log are shown when its service fails.
+/// How many of its log's last lines are shown when a service fails.
 const LOG_LINES: usize = 15;
 
-/// Starts all services of a lab whose record is written already; the caller,
-/// whose children they are, ends them, also those of an attempt that failed.
+/// Starts all services of a lab whose record has been written. They are children of the caller,
+/// which must end them, also after a failed start.
 pub(crate) fn start(
     record: &Record,
     directory: &LabDirectory,
@@ -54,18 +54,19 @@ struct Starter<'a> {
     directory: &'a LabDirectory,
     signals: &'a SignalFd,
     children: &'a mut Vec<ProcessId>,
-    /// The broker's machine, where invitations are made.
+    /// Name of the broker's machine, on which invitations are made.
     broker: String,
 }
 
-/// The owner of a lab's agents: the name of the user who runs the lab.
+/// The owner of a lab's agents: the name of the user who runs the lab, or "lab" if it can't be an
+/// owner's.
 fn own_user() -> String {
     let user = nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten();
     let allowed = |name: &String| name.len() <= 64 && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
     user.map(|user| user.name).filter(allowed).unwrap_or_else(|| "lab".to_owned())
 }
 
-/// A command at work for a service.
+/// A running command that makes or joins a service, or the service itself.
 struct Working<'a> {
     service: &'a Service,
     what: &'static str,
@@ -74,7 +75,7 @@ struct Working<'a> {
 }
 
 impl Starter<'_> {
-    /// Gives every service of a stage its identity.
+    /// Gives every service of a stage its identity, and waits until all have it.
     fn join(&mut self, stage: &[Service]) -> anyhow::Result<()> {
         let deadline = Instant::now() + STAGE_WITHIN;
         let state = state_directory;
@@ -175,7 +176,8 @@ impl Starter<'_> {
         }
     }
 
-    /// Waits until all commands have succeeded.
+    /// Waits until all commands have succeeded. Fails as soon as a command fails, or at the
+    /// deadline.
     fn finish(&self, mut working: Vec<Working<'_>>, deadline: Instant) -> anyhow::Result<()> {
         loop {
             for one in working.iter_mut().filter(|one| one.status.is_none()) {
@@ -195,8 +197,8 @@ impl Starter<'_> {
         }
     }
 
-    /// Waits until a child ended, something can be read, or the deadline has
-    /// passed. A signal to end the lab ends the wait with an error.
+    /// Waits until a child has ended, a socket can be read, or the deadline has passed. A signal to
+    /// end the lab is an error.
     fn wait_for_news(
         &self,
         sockets: &[std::os::fd::BorrowedFd<'_>],
@@ -250,7 +252,7 @@ impl Starter<'_> {
         Ok(Working { service, what, child, status: None })
     }
 
-    /// `isthmus …` in a machine, with its output in the service's log.
+    /// The command `isthmus …` in a machine, with its output in the service's log.
     fn command(&self, service: &Service, machine: &str, arguments: &[&str]) -> anyhow::Result<Command> {
         let program = &self.record.program;
         let mut command = Command::new(program);
@@ -279,7 +281,7 @@ impl Starter<'_> {
         self.directory.service_log(service.role.command(), &service.machine)
     }
 
-    /// A path of a machine, as seen from here.
+    /// A machine's path as this process sees it.
     fn inside(&self, machine: &str, path: &str) -> anyhow::Result<PathBuf> {
         let found = self.record.machine(machine).ok_or_else(|| anyhow!("no machine {machine}"))?;
         Ok(PathBuf::from(format!("/proc/{}/root{path}", found.init.pid)))
@@ -292,7 +294,7 @@ impl Starter<'_> {
     }
 }
 
-/// Where a token lies between invitation and joining, on the broker's machine.
+/// Path of a service's token on the broker's machine, between invitation and joining.
 fn token_file(service: &Service) -> String {
     format!("{MACHINE_DIRECTORY}/token-{}-{}", service.role.command(), service.machine)
 }
@@ -308,7 +310,7 @@ fn is_ready(socket: &UnixDatagram) -> bool {
     false
 }
 
-/// The last lines of a file.
+/// The last lines of a file, at most [`LOG_LINES`].
 fn end_of(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.read_to_string(&mut text)?;

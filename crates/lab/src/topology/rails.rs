@@ -8,21 +8,21 @@ use super::Builder;
 use super::wan::{NearEnd, WAN};
 use crate::grid::{Node, Rail, Site};
 
-/// Routing table of a site's first rail; the others follow.
+/// Number of the routing table of a site's first rail. Those of the other rails follow.
 const FIRST_TABLE: u32 = 101;
 
-/// Rules are asked in this order: what the main table knows better than by
-/// its default route, then the rails' tables, then the main table as a whole.
+/// Priority of the first rule: the main table applies, except its default route. The rules of the
+/// rails' tables follow, and finally the main table as a whole.
 const SPECIFIC_FIRST: u32 = 100;
 const RAILS_NEXT: u32 = 200;
 
-/// The router's interface to a rail's own link.
+/// Name of the router's interface to a rail's own link.
 pub(super) fn uplink_interface(rail: &Rail) -> String {
     format!("wan-{}", rail.name)
 }
 
 impl Builder<'_> {
-    /// At the router: the rail's network, and its own way out.
+    /// Adds the networks of the rails at the router, and the rails' own links.
     pub(super) fn add_rails(&mut self, site: &Site, router: usize) {
         for (rail, table) in site.rails.iter().zip(FIRST_TABLE..) {
             self.add_bridge(router, &rail.name, rail.router, rail.subnet.prefix_len());
@@ -41,7 +41,7 @@ impl Builder<'_> {
         }
     }
 
-    /// At a node: the way out by each rail that has one.
+    /// Adds routes at a node, so that it leaves by each rail that has a link of its own.
     pub(super) fn route_rails(&mut self, site: &Site, machine: usize, node: &Node) {
         for (rail, table) in site.rails.iter().zip(FIRST_TABLE..) {
             if rail.uplink.is_some() {
@@ -52,8 +52,7 @@ impl Builder<'_> {
         }
     }
 
-    /// What comes from `sources` and doesn't stay on the machine's own
-    /// networks goes by `table`.
+    /// Routes packets from `sources` by `table`, unless they stay on the machine's own networks.
     fn route_by_source(&mut self, machine: usize, sources: &[String], table: u32) {
         let specific = format!("rule add priority {SPECIFIC_FIRST} lookup main suppress_prefixlength 0");
         if !self.topology.machines[machine].ip_commands.contains(&specific) {
@@ -64,7 +63,7 @@ impl Builder<'_> {
         }
     }
 
-    /// A bridge of the router that is a local network of the site.
+    /// Adds a bridge at the router, which is a local network of the site.
     pub(super) fn add_bridge(&mut self, router: usize, name: &str, address: Ipv4Addr, prefix: u8) {
         self.command(router, format!("link add {name} type bridge"));
         self.command(router, format!("address add {address}/{prefix} dev {name}"));

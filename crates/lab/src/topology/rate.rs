@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use crate::grid::BitRate;
 
-/// What a node may send at once after a pause, as time at its rate: as much
-/// as a timer of the kernel is late.
+/// How much a node may send at once after a pause, as time at its rate. A timer of the kernel may
+/// be late by as much.
 const BURST: Duration = Duration::from_micros(250);
 
-/// Two packets of full size.
+/// Least bytes that a node may send at once: two packets of full size.
 const LEAST_BURST: u64 = 2 * 1514;
 
-/// How long a packet waits for its turn at most, as time at the rate: what
-/// the buffers of a switch hold.
+/// How long a packet waits for its turn at most, as time at the rate. The buffers of a switch hold
+/// as much.
 const QUEUE: Duration = Duration::from_millis(5);
 
 const LEAST_QUEUE: u64 = 256 * 1024;

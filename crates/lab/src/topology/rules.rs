@@ -9,15 +9,15 @@ use std::net::Ipv4Addr;
 use super::rails::uplink_interface;
 use crate::grid::{PortRange, Rail, Site, SiteKind, Unsolicited};
 
-/// A TCP segment that begins a connection.
+/// Matches a TCP segment that begins a connection.
 const BEGINS: &str = "tcp flags & (syn | ack) == syn";
 
 const KNOWN: &str = "ct state established,related accept";
 
-/// ICMP errors about packets that were let through before.
+/// Matches ICMP errors about packets that were let through before.
 const ICMP_ERRORS: &str = "icmp type { destination-unreachable, time-exceeded, parameter-problem }";
 
-/// The rules of a site's own router; none if it filters nothing.
+/// The rules of a site's own router. `None` if it filters nothing.
 pub(super) fn router(site: &Site) -> Option<String> {
     let rules = Rules::of(site);
     let chains = match site.kind {
@@ -36,8 +36,7 @@ pub(super) fn router(site: &Site) -> Option<String> {
     Some(table(&chains))
 }
 
-/// The rules of the router of a site's carrier, whose only subscriber the
-/// site is.
+/// The rules of a carrier's router, whose only subscriber is the site.
 pub(super) fn carrier(site: &Site) -> String {
     let rules =
         Rules { inside: set(["lan"]), outside: set(["wan"]), unsolicited: site.unsolicited, site: None };
@@ -59,17 +58,17 @@ const POSTROUTING: &str =
     "  chain postrouting {\n    type nat hook postrouting priority srcnat; policy accept;\n";
 
 struct Rules<'a> {
-    /// Interfaces to local networks, as a set.
+    /// The router's interfaces to local networks, as an nft set.
     inside: String,
-    /// Interfaces to the internet, as a set.
+    /// The router's interfaces to the internet, as an nft set.
     outside: String,
     unsolicited: Unsolicited,
-    /// None at a carrier, which knows no nodes.
+    /// The router's site. `None` for a carrier's router, which knows no nodes.
     site: Option<&'a Site>,
 }
 
-/// A network of a site with its own way to the internet: the interface to
-/// it, and the rail, unless it is the main network.
+/// A way of a site to the internet: the router's interface, and the rail that has the link. `None`
+/// for the site's main link.
 type Way<'a> = (String, Option<&'a Rail>);
 
 impl<'a> Rules<'a> {
@@ -84,7 +83,7 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// A filter with state of the endpoints that were sent to.
+    /// The chains of a filter with state of the endpoints that nodes have sent to.
     fn stateful(&self) -> String {
         let Self { inside, outside, .. } = self;
         let mut forward = FORWARD_DROP.to_owned() + &self.never();
@@ -115,8 +114,8 @@ impl<'a> Rules<'a> {
         format!("{forward}  }}\n{input}  }}\n")
     }
 
-    /// A filter that judges every packet by itself: not a rule of it may ask
-    /// for connection tracking, which would then be at work.
+    /// The chains of a filter that judges every packet by itself. No rule may ask for connection
+    /// tracking, as that would put it to work.
     fn stateless(&self) -> String {
         let Self { inside, outside, .. } = self;
         let mut forward = FORWARD_ACCEPT.to_owned() + &self.never() + &self.let_in();
@@ -136,7 +135,7 @@ impl<'a> Rules<'a> {
         format!("{forward}  }}\n{INPUT_ACCEPT}    {begins}\n  }}\n")
     }
 
-    /// What an open site's router still keeps from leaving.
+    /// Rules for what an open site's router keeps from leaving. Empty if everything may leave.
     fn open(&self) -> String {
         let mut forward = self.never();
         if let Some(ports) = self.egress() {
@@ -151,9 +150,8 @@ impl<'a> Rules<'a> {
         forward
     }
 
-    /// What neither leaves nor enters whatever else holds: nodes without a
-    /// way out, and rails without a link, whose addresses mean nothing
-    /// outside.
+    /// Rules for what never leaves or enters a site: packets of nodes without a way out, and of
+    /// rails without a link. A rail's addresses then mean nothing outside.
     fn never(&self) -> String {
         let (mut rules, outside) = (String::new(), &self.outside);
         let Some(site) = self.site else { return rules };
@@ -173,7 +171,7 @@ impl<'a> Rules<'a> {
         rules
     }
 
-    /// Ports of nodes with public addresses that strangers may reach.
+    /// Rules that let strangers reach ports of nodes with public addresses.
     fn let_in(&self) -> String {
         let mut rules = String::new();
         for (interface, address, ports) in self.forwards() {
@@ -186,7 +184,7 @@ impl<'a> Rules<'a> {
         rules
     }
 
-    /// Ports of the outside address that belong to a node.
+    /// The chain that gives ports of the outside address to nodes. Empty if no port is forwarded.
     fn forwarded(&self) -> String {
         let forwards = self.forwards();
         if forwards.is_empty() {
@@ -204,12 +202,14 @@ impl<'a> Rules<'a> {
         chain + "  }\n"
     }
 
-    /// Private addresses become that of the interface that packets leave by.
+    /// The chain that replaces private addresses by the address of the interface that packets leave
+    /// by.
     fn translated(&self, flags: &str) -> String {
         format!("{POSTROUTING}    oifname {} masquerade{flags}\n  }}\n", self.outside)
     }
 
-    /// Interface by which strangers come, node's address there, and ports.
+    /// All forwarded ports. Each has the interface that strangers come by, and the node's address
+    /// on that interface's network.
     fn forwards(&self) -> Vec<(String, Ipv4Addr, PortRange)> {
         let Some(site) = self.site else { return Vec::new() };
         let forwards =
@@ -223,8 +223,8 @@ impl<'a> Rules<'a> {
             .collect()
     }
 
-    /// If only TCP to some ports may leave: these as a set, none if it is
-    /// empty.
+    /// The ports to which TCP may leave the site, as an nft set. `Some(None)` if nothing may leave,
+    /// `None` if everything may.
     fn egress(&self) -> Option<Option<String>> {
         let ports = self.site?.egress.as_ref()?;
         let ports: Vec<_> = ports.iter().map(PortRange::to_string).collect();

@@ -6,15 +6,15 @@ use super::wan::{NearEnd, WAN};
 use super::{Builder, Machine, MachineKind, Port, interface, rate, rules};
 use crate::grid::{BitRate, Node, Rail, Site, SiteKind};
 
-/// Between a site's router and its carrier's: a network of the space that RFC
-/// 6598 keeps for this, the same at every such site.
+/// Address of the carrier's router towards a site's router. Between them is a network of the space
+/// that RFC 6598 keeps for this, the same at every such site.
 const CARRIER_INSIDE: Ipv4Addr = Ipv4Addr::new(100, 64, 0, 1);
 const CARRIER_SUBSCRIBER: Ipv4Addr = Ipv4Addr::new(100, 64, 0, 2);
 const CARRIER_PREFIX: u8 = 30;
 
-/// A local network of a site: the main one, or a rail.
+/// A local network of a site: its main network or a rail.
 struct Network<'a> {
-    /// The router's bridge.
+    /// Name of the router's bridge for the network.
     bridge: &'a str,
     interface: &'a str,
     prefix: u8,
@@ -43,7 +43,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The second NAT, whose only subscriber is the site.
+    /// Adds the carrier's router, the second NAT, whose only subscriber is the site.
     fn add_carrier(&mut self, site: &Site, router: usize) {
         let name = format!("carrier.{}", site.name);
         let carrier = self.add(Machine::new(name, MachineKind::Carrier, "carrier", CARRIER_INSIDE));

@@ -64,7 +64,7 @@ fn the_wide_area_knows_no_private_address() {
     assert!(wan.contains("route add 198.51.100.3/32 dev 1-alpha src 198.51.100.1"), "{wan}");
 }
 
-/// The commands and rules of one machine of a grid with one site of a kind.
+/// A machine of a grid that has a single site of `kind`, with `keys` in the site's table.
 fn machine(kind: &str, keys: &str, name: &str) -> Machine {
     let text = format!(
         "[[site]]\nname = 'alpha'\nkind = '{kind}'\n{keys}\n\

@@ -5,21 +5,20 @@ use std::net::Ipv4Addr;
 use super::{Builder, EmulatedLink, Machine, MachineKind, Port, interface};
 use crate::grid::{Host, Link};
 
-/// Length of an emulated link's transmit queue in packets, on the kernel's
-/// side of the TUN device: room for what a busy sender produces while the
-/// emulator has no processor.
+/// Length in packets of an emulated link's transmit queue, on the kernel's side of the device. It
+/// has room for what a busy sender produces while the emulator has no processor.
 const DEVICE_QUEUE: u32 = 10_000;
 
-/// Index of the wide area's router: it is the first of the machines.
+/// Index of the wide area's router in a topology's machines, of which it is the first.
 pub(crate) const WAN: usize = 0;
 
-/// Where a link to the wide area begins.
+/// The end of a link at a host or site.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NearEnd<'a> {
     pub machine: usize,
     pub interface: &'a str,
     pub address: Ipv4Addr,
-    /// The routing table whose default route the link is; none: the main one.
+    /// The routing table whose default route leads over the link. `None`: the main table.
     pub table: Option<u32>,
 }
 
@@ -38,8 +37,8 @@ impl Builder<'_> {
         self.join_wan(&host.name, &host.link, near);
     }
 
-    /// Joins a machine to the wide area's router; how the router reaches what
-    /// is behind it.
+    /// Joins a machine to the wide area's router. Returns the end of an ip(8) route by which the
+    /// wide area's router reaches networks behind the machine.
     pub(super) fn join_wan(&mut self, name: &str, link: &Link, near: NearEnd<'_>) -> String {
         let NearEnd { machine, interface: inside, address, table } = near;
         let table = table.map(|table| format!(" table {table}")).unwrap_or_default();

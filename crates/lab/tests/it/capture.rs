@@ -24,7 +24,7 @@ const GRID: &str = r#"
     nodes = [{ name = "n1" }]
 "#;
 
-/// A capture that has begun.
+/// Starts a capture, and returns once it has begun.
 fn capturing(lab: &Lab, arguments: &[&str]) -> Child {
     let mut command = program(&["capture", "--lab", lab.name()]);
     let mut child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -36,7 +36,7 @@ fn capturing(lab: &Lab, arguments: &[&str]) -> Child {
     child
 }
 
-/// Sends UDP packets to port 7 of the hub.
+/// Sends `count` numbered UDP packets of 100 bytes to port 7 of a machine.
 fn send(machine: Machine<'_>, to: Machine<'_>, count: u8) {
     let socket = machine.in_network(|| UdpSocket::bind("0.0.0.0:4321")).unwrap().unwrap();
     for number in 0..count {
@@ -46,14 +46,15 @@ fn send(machine: Machine<'_>, to: Machine<'_>, count: u8) {
 
 type Packet = (Duration, Vec<u8>);
 
-/// Packets of a capture from the IP header on, with their times since 1970.
+/// The packets of a capture from the IP header on, each with its time since 1970.
 fn packets(capture: &[u8]) -> Vec<Packet> {
     let (packets, length) = whole_packets(capture);
     assert_eq!(length, capture.len());
     packets
 }
 
-/// The same of a capture that goes on; and how many of its bytes they are.
+/// The packets that are whole in the beginning of a capture, each with its time since 1970. Also
+/// returns how many bytes of the capture they are.
 fn whole_packets(capture: &[u8]) -> (Vec<Packet>, usize) {
     let word = |at: usize| u32::from_le_bytes(capture[at..at + 4].try_into().unwrap());
     // Times in nanoseconds, version 2.4.
@@ -74,13 +75,13 @@ fn whole_packets(capture: &[u8]) -> (Vec<Packet>, usize) {
     (packets, at)
 }
 
-/// The payloads of UDP packets of 100 bytes from an address.
+/// The numbers of the test's UDP packets from a source, each with its packet's time since 1970.
 fn payloads(packets: &[Packet], source: [u8; 4]) -> impl Iterator<Item = (Duration, u8)> {
     let such = move |ip: &[u8]| ip.len() == 128 && ip[9] == 17 && ip[12..16] == source;
     packets.iter().filter(move |(_, ip)| such(ip)).map(|(time, ip)| (*time, ip[28]))
 }
 
-/// Reads from a capture that goes on until so many of these packets are in it, or it ends.
+/// Reads a capture that goes on, until it ends or has `count` of the test's packets from a source.
 fn read_until(out: &mut ChildStdout, count: usize, source: [u8; 4]) -> Vec<u8> {
     let (mut capture, mut buffer) = (Vec::new(), [0; 4096]);
     loop {
@@ -162,7 +163,7 @@ fn a_capture_ends_by_count_and_time_and_is_for_programs() {
     lab.down().unwrap();
 }
 
-/// Ends a lab however the test ends.
+/// Ends the lab of this name, however the test ends.
 struct Ended(String);
 
 impl Drop for Ended {
@@ -219,7 +220,7 @@ fn presets_and_pictures_need_no_root() {
     }
 }
 
-/// What a shell would offer for the last of these words.
+/// What a shell would offer to complete the last word with.
 fn completions(words: &[&str]) -> Vec<String> {
     let last = (words.len() - 1).to_string();
     let output = Command::new(PROGRAM)

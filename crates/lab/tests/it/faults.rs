@@ -15,7 +15,7 @@ use crate::common::{
     round_trips, shell,
 };
 
-/// One link through the emulator, one plain, and two wires within a site.
+/// A grid with an emulated link, a plain link and wires within sites.
 const GRID: &str = r#"
     [[host]]
     name = "hub"
@@ -34,10 +34,10 @@ const GRID: &str = r#"
     nodes = [{ name = "n1" }]
 "#;
 
-/// Long enough for what comes to have come.
+/// A time within which all that arrives has arrived.
 const QUIET: Duration = Duration::from_millis(150);
 
-/// A TCP connection, both ends.
+/// Both ends of a new TCP connection.
 fn connection(from: Machine<'_>, to: Machine<'_>) -> (TcpStream, TcpStream) {
     let (listener, port) = listen(to);
     let near = connect(from, to.address(), port, SOON).unwrap();
@@ -66,8 +66,8 @@ fn port(socket: &UdpSocket) -> u16 {
     socket.local_addr().unwrap().port()
 }
 
-/// Receives, also where that is interrupted: of a socket with a timeout it is when the process was
-/// stopped for a moment (signal(7)).
+/// Receives, again and again while it is interrupted. A socket with a timeout is interrupted if its
+/// process was stopped for a moment (signal(7)).
 fn received<T>(mut receive: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
     loop {
         match receive() {
@@ -292,8 +292,8 @@ fn flapping_ends_healed_however_it_ends() {
     lab.down().unwrap();
 }
 
-/// A node's UDP socket and one of the hub, with a mapping between them; the
-/// address that the hub sees.
+/// A UDP socket of a node and another of the hub, with a mapping between them. Also returns the
+/// node's address as the hub sees it.
 fn mapping(lab: &Lab) -> (UdpSocket, UdpSocket, SocketAddr) {
     let (node, hub) = (udp(lab.machine("n1.alpha").unwrap()), udp(lab.machine("hub").unwrap()));
     node.connect(("198.51.100.10", port(&hub))).unwrap();
@@ -552,7 +552,7 @@ fn rails_are_cut_and_set_one_by_one() {
     lab.down().unwrap();
 }
 
-/// Tests that measure: they run one at a time.
+/// Tests that measure, which run one at a time.
 mod alone {
     use super::*;
 

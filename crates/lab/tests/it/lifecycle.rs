@@ -38,14 +38,13 @@ fn emulates() -> bool {
     })
 }
 
-/// The same with an emulated link, if there can be one.
+/// The grid `PLAIN`, with an emulated link if this user can have one.
 fn small() -> String {
     let link = if emulates() { "link = { delay = \"1 ms\" }" } else { "" };
     PLAIN.replace("nodes =", &format!("{link}\nnodes ="))
 }
 
-/// A lab brought up from a file on the command line, ended however the test
-/// ends.
+/// A lab brought up from a file on the command line, which ends however the test ends.
 struct CommandLineLab {
     name: String,
     _file: tempfile::NamedTempFile,
@@ -59,14 +58,14 @@ impl CommandLineLab {
         lab
     }
 
-    /// Not up yet.
+    /// Writes the lab's file, but doesn't bring it up.
     fn prepared() -> Self {
         let mut file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
         file.write_all(small().as_bytes()).unwrap();
         Self { name: unique_name(), _file: file }
     }
 
-    /// `up --foreground`, and up.
+    /// Starts `up --foreground`, and returns once the lab stands.
     fn foreground(&self) -> Child {
         let mut child = self.start().arg("--foreground").stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -82,8 +81,8 @@ impl CommandLineLab {
         program(&["down", "--lab", &self.name]).output().unwrap()
     }
 
-    /// Processes that have something of the lab's directory open, as all of
-    /// its own have, even if it was removed.
+    /// Processes that have something in the lab's directory open, even if it was removed. All
+    /// processes of the lab have.
     fn processes(&self) -> Vec<i32> {
         let directory = self.directory();
         let holds = |pid: &i32| {
@@ -120,15 +119,15 @@ impl CommandLineLab {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// All namespaces of its machines.
+    /// All namespaces of the lab's machines.
     fn namespaces(&self) -> BTreeSet<String> {
         let status = self.status();
         let machines = status["machines"].as_array().unwrap();
         machines.iter().flat_map(|machine| namespaces(machine["pid"].as_i64().unwrap() as i32)).collect()
     }
 
-    /// Its processes. Namespaces can't be distinguished from later ones, whose numbers
-    /// are the same soon.
+    /// The lab's processes. They show whether the lab has ended better than namespaces, whose
+    /// numbers new ones soon have again.
     fn members(&self) -> Vec<ProcessId> {
         let pids = processes_in(&self.namespaces()).into_iter().chain([self.keeper().as_raw()]);
         let members: Vec<_> = pids.filter_map(|pid| ProcessId::of(Pid::from_raw(pid)).ok()).collect();
@@ -141,7 +140,7 @@ impl CommandLineLab {
     }
 }
 
-/// Where this user's labs are.
+/// The directory that this user's labs are in.
 fn state_directory() -> PathBuf {
     match nix::unistd::geteuid().is_root() {
         true => "/run/isthmus-lab".into(),

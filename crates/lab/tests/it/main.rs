@@ -1,7 +1,7 @@
 //! Labs that are brought up, used, broken and ended.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test")]
 
-/// Tests that measure: they run one at a time.
+/// Tests that measure, which run one at a time.
 mod alone {
     mod links;
 }

@@ -35,7 +35,7 @@ const GRID: &str = r#"
     nodes = [{ name = "n1" }]
 "#;
 
-/// Long enough for three SYNs.
+/// How long to wait for no answer: long enough for three SYNs.
 const UNANSWERED: Duration = Duration::from_millis(3500);
 
 #[test]
@@ -103,7 +103,7 @@ fn the_kinds_of_sites_let_in_and_out_what_they_should() {
     lab.down().unwrap();
 }
 
-/// The router's bridge is a switch, whatever its kernel filters.
+/// The router's bridge is a switch, whatever the router's kernel filters.
 #[test]
 fn a_site_that_is_cut_off_is_whole_inside() {
     if !labs_run_here() {

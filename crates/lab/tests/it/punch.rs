@@ -9,18 +9,18 @@ use isthmus_lab::probe;
 
 use crate::common::{SOON, lab_of, labs_run_here};
 
-/// How long both sides try in vain: enough for SYNs to be sent again, and for
-/// resets to be met by another attempt.
+/// How long both sides try in vain. SYNs are sent again in that time, and another attempt follows a
+/// reset.
 const PATIENCE: Duration = Duration::from_millis(2200);
 
-/// A site of some kind, named.
+/// Makes a site of some kind with this name.
 type Kind = fn(&str) -> SiteBuilder;
 
 fn resetting_nat(name: &str) -> SiteBuilder {
     Site::nat(name).unsolicited(Unsolicited::Reset)
 }
 
-/// Whether two nodes, at sites of these kinds, come by a connection in this time.
+/// Whether two nodes, at sites of kinds `a` and `b`, come by a connection within `patience`.
 fn opens(a: Kind, b: Kind, patience: Duration) -> bool {
     let lab = lab_of([a("alpha"), b("beta")].map(|site| site.delay(Duration::from_millis(2)).nodes(1)));
     let grid = &lab.record().grid;
@@ -35,7 +35,7 @@ fn opens(a: Kind, b: Kind, patience: Duration) -> bool {
     opened.is_some()
 }
 
-/// One test per pair of kinds.
+/// Defines a test for each pair of kinds of sites.
 macro_rules! cells {
     ($($name:ident: $a:expr, $b:expr => $verdict:ident;)+) => {$(
         #[test]

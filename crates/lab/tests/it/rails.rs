@@ -10,8 +10,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::common::{self, SOON, lab, lab_of, labs_run_here, shell};
 
-/// Connects from one of a machine's own addresses; where the other end sees
-/// it come from, and what the handshake took.
+/// Connects from an address of a machine. Returns the address that the other end sees, and how long
+/// the handshake took.
 fn connect(
     lab: &Lab,
     from: (&str, Ipv4Addr),
@@ -84,8 +84,8 @@ fn a_rail_without_a_link_leads_nowhere_else() {
     lab.down().unwrap();
 }
 
-/// Bits per second that one connection carries between two nodes' addresses,
-/// from the first byte to the last.
+/// Bits per second that a connection carries between two nodes' addresses, from the first byte to
+/// the last.
 fn throughput(lab: &Lab, from: &str, to: (&str, Ipv4Addr)) -> f64 {
     let listener = probe::listen(lab.machine(to.0).unwrap(), 0).unwrap();
     let to = SocketAddrV4::new(to.1, listener.local_addr().unwrap().port());
@@ -111,7 +111,7 @@ fn throughput(lab: &Lab, from: &str, to: (&str, Ipv4Addr)) -> f64 {
     })
 }
 
-/// Tests that measure: they run one at a time.
+/// Tests that measure, which run one at a time.
 mod alone {
     use super::*;
 

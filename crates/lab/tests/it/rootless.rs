@@ -86,8 +86,8 @@ fn services_may_have_any_port() {
     lab.down().unwrap();
 }
 
-/// The result of `check` in a shell line of an ordinary user, who may have all
-/// rights in a user namespace first.
+/// The result of `check` in a shell line, in which CHECK stands for the command. The line may first
+/// give the ordinary user all rights in a user namespace.
 fn checked(line: &str) -> serde_json::Value {
     let check = format!("{} lab check --json", program_path().display());
     let output = Command::new("sh").args(["-c", &line.replace("CHECK", &check)]).output().unwrap();

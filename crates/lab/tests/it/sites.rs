@@ -16,7 +16,7 @@ use isthmus_lab::{Lab, Machine};
 
 use crate::common::{self, lab_of, labs_run_here};
 
-/// A lab of one site with two nodes, and two public hosts.
+/// A lab of a site with two nodes, and two public hosts.
 fn lab_with(site: SiteBuilder) -> Lab {
     lab_of([site.outside(OUTSIDE).nodes(2)])
 }
@@ -35,7 +35,7 @@ fn machine<'a>(lab: &'a Lab, name: &str) -> Machine<'a> {
     lab.machine(name).unwrap()
 }
 
-/// What one protocol's behaviour must be, apart from addresses and ports.
+/// What a router's behaviour for a protocol must be, apart from addresses and ports.
 #[derive(Debug, PartialEq)]
 struct Expected {
     maps: Mapping,
@@ -51,8 +51,8 @@ impl From<Behaviour> for Expected {
     }
 }
 
-/// A site of every kind, with a node each: one lab for all tests that only
-/// look. It ends with this process.
+/// A lab with a site of every kind, each with a node, for all tests that change nothing. The lab
+/// ends with this process.
 fn kinds() -> &'static Lab {
     static KINDS: OnceLock<Lab> = OnceLock::new();
     KINDS.get_or_init(|| {
@@ -73,7 +73,7 @@ fn kinds() -> &'static Lab {
     })
 }
 
-/// One test per kind and protocol.
+/// Defines a test for a kind of site and a protocol.
 macro_rules! probe {
     ($name:ident: $site:literal => $protocol:ident
         maps $maps:ident, filters $filters:ident, preserves_ports $preserves:literal, unsolicited $unsolicited:ident) => {
@@ -132,14 +132,13 @@ probe!(a_carriers_nat_over_udp: "carrier-nat" => udp
     maps Constant, filters Strict, preserves_ports true, unsolicited Dropped);
 probe!(a_carriers_nat_that_resets: "carrier-nat-that-resets" => tcp
     maps Constant, filters Strict, preserves_ports true, unsolicited Reset);
-/// What comes back to one segment from a public host to a node's closed port.
+/// What a public host gets back for a segment to a node's closed port.
 fn answer_of_a_closed_port(lab: &Lab, segment: Segment) -> Answer {
     let to = SocketAddrV4::new(machine(lab, "n1.alpha").address(), 9);
     probe::answer(machine(lab, "hub"), 40_000, to, segment, PATIENCE).unwrap()
 }
 
-/// How many connections a machine's kernel tracks, of the one made here from
-/// inside and kept open while it is asked.
+/// How many connections the kernel of a router tracks while a connection from inside is open.
 fn tracked(lab: &Lab, router: &str) -> u32 {
     let (listener, port) = common::listen(machine(lab, "hub"));
     let hub = machine(lab, "hub").address();
@@ -198,8 +197,8 @@ fn a_carriers_nat_translates_twice() {
     lab.down().unwrap();
 }
 
-/// Whether a TCP connection gets through, and to whom: the machines that
-/// listen at the port.
+/// Name of the machine that a TCP connection reaches, of those listening at the port. `None` if it
+/// doesn't get through.
 fn reaches(lab: &Lab, from: &str, to: Ipv4Addr, port: u16, listening: &[&str]) -> Option<String> {
     let listeners: Vec<_> =
         listening.iter().map(|name| (name, probe::listen(machine(lab, name), port).unwrap())).collect();
@@ -217,8 +216,7 @@ fn reaches(lab: &Lab, from: &str, to: Ipv4Addr, port: u16, listening: &[&str]) -
     reached
 }
 
-/// Runs the checks of a table all at once: most of them wait for what never
-/// comes.
+/// Runs the checks of a table all at once, as most of them wait for what never comes.
 fn all<T: Sync>(table: &[T], check: impl Fn(&T) + Sync) {
     std::thread::scope(|scope| {
         for row in table {
@@ -228,7 +226,7 @@ fn all<T: Sync>(table: &[T], check: impl Fn(&T) + Sync) {
     });
 }
 
-/// Whether a datagram gets through to a machine.
+/// Whether a datagram reaches the machine `listening`.
 fn receives(lab: &Lab, from: &str, to: Ipv4Addr, port: u16, listening: &str) -> bool {
     let socket = |name: &str, port: u16| {
         machine(lab, name).in_network(|| std::net::UdpSocket::bind(("0.0.0.0", port))).unwrap().unwrap()
@@ -291,7 +289,7 @@ fn a_firewall_lets_in_exactly_the_ports_it_is_told_to() {
     }
 }
 
-/// One test per kind: nothing new leaves but TCP to the ports given.
+/// Defines a test for a kind of site: nothing new leaves but TCP to the given ports.
 macro_rules! strict_egress {
     ($name:ident: $site:expr) => {
         #[test]

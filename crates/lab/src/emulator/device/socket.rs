@@ -13,11 +13,11 @@ use super::DeviceError;
 use crate::emulator::packet;
 use crate::packet_socket;
 
-/// The address of every router's end of such a pair; each pair is a network of
-/// its own.
+/// The Ethernet address of the router's end of every veth pair that carries an emulated link. Each
+/// pair is a network of its own, so pairs may share it.
 pub(crate) const MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x01];
 
-/// Length of an Ethernet header.
+/// Length of an Ethernet header in bytes.
 pub(super) const ETHERNET: usize = 14;
 
 // linux/if_packet.h, linux/if_ether.h
@@ -31,7 +31,8 @@ pub(super) struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// Takes what arrives at an interface of the caller's network namespace.
+    /// Opens a packet socket that takes what arrives at an interface of the caller's network
+    /// namespace.
     pub(super) fn open(name: &str) -> Result<Self, DeviceError> {
         let failed = |step| move |cause| DeviceError::Create { name: name.to_owned(), step, cause };
         let index = nix::net::if_::if_nametoindex(name).map_err(failed("finding it"))?;
@@ -43,7 +44,7 @@ impl PacketSocket {
         Ok(Self { socket })
     }
 
-    /// See [`super::Device::receive`].
+    /// Reads one frame, as [`super::Device::receive`] describes.
     pub(super) fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
         let length = match nix::unistd::read(&self.socket, buffer) {
             Ok(length) => length,
@@ -62,12 +63,12 @@ impl PacketSocket {
         }
     }
 
-    /// See [`super::Device::take_unread`].
+    /// How many packets the kernel dropped, as [`super::Device::take_unread`] describes.
     pub(crate) fn take_unread(&self) -> io::Result<u64> {
         Ok(packet_socket::take_dropped(&self.socket)?)
     }
 
-    /// See [`super::Device::send`].
+    /// Sends one frame, as [`super::Device::send`] describes.
     pub(super) fn send(&self, frame: &[u8]) -> io::Result<()> {
         let Some((header, packet)) = frame.split_at_checked(packet::HEADER) else { return Ok(()) };
         let mut start = [0; packet::HEADER + ETHERNET];
@@ -90,7 +91,7 @@ impl AsFd for PacketSocket {
     }
 }
 
-/// Sets an option of packet sockets.
+/// Switches an option of a packet socket on.
 fn switch_on(socket: &OwnedFd, option: libc::c_int) -> nix::Result<()> {
     let on: libc::c_int = 1;
     // SAFETY: the value is a live integer of the length given.

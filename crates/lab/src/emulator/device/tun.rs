@@ -10,12 +10,12 @@ use nix::sched::{CloneFlags, setns};
 use super::DeviceError;
 use crate::interface;
 
-/// A TUN device; its interface exists as long as this value.
+/// A TUN device, whose interface exists as long as this value.
 #[derive(Debug)]
 pub(super) struct Tun {
     file: File,
     name: String,
-    /// /proc/net/dev of its namespace.
+    /// The open file /proc/net/dev of the device's namespace.
     counters: File,
     dropped: u64,
 }
@@ -24,7 +24,7 @@ pub(super) struct Tun {
 const IFF_TUN: libc::c_short = 0x0001;
 const IFF_NO_PI: libc::c_short = 0x1000;
 const IFF_VNET_HDR: libc::c_short = 0x4000;
-/// TUN_F_CSUM, TUN_F_TSO4 and TUN_F_TSO6.
+/// The offloads that the device uses: TUN_F_CSUM, TUN_F_TSO4 and TUN_F_TSO6.
 const OFFLOADS: libc::c_int = 0x01 | 0x02 | 0x04;
 
 nix::ioctl_write_ptr_bad!(
@@ -35,7 +35,7 @@ nix::ioctl_write_ptr_bad!(
 nix::ioctl_write_int_bad!(tun_set_offload, nix::request_code_write!(b'T', 208, size_of::<libc::c_uint>()));
 
 impl Tun {
-    /// See [`super::Device::tun`].
+    /// Creates the interface, as [`super::Device::tun`] describes.
     pub(super) fn create(namespace: BorrowedFd<'_>, name: &str) -> Result<Self, DeviceError> {
         let mut request = interface::request(name).ok_or_else(|| DeviceError::Name(name.to_owned()))?;
         request.ifr_ifru.ifru_flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR;
@@ -55,7 +55,7 @@ impl Tun {
         Ok(Self { file, name: name.to_owned(), counters, dropped: 0 })
     }
 
-    /// See [`super::Device::take_unread`].
+    /// How many packets the kernel dropped, as [`super::Device::take_unread`] describes.
     pub(crate) fn take_unread(&mut self) -> io::Result<u64> {
         self.counters.rewind()?;
         let text = io::read_to_string(&self.counters)?;
@@ -65,7 +65,7 @@ impl Tun {
         Ok(unread)
     }
 
-    /// See [`super::Device::receive`].
+    /// Reads one frame, as [`super::Device::receive`] describes.
     pub(super) fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
         match io::Read::read(&mut &self.file, buffer) {
             Ok(length) => Ok(Some(&buffer[..length])),
@@ -74,7 +74,7 @@ impl Tun {
         }
     }
 
-    /// See [`super::Device::send`].
+    /// Sends one frame, as [`super::Device::send`] describes.
     pub(super) fn send(&self, frame: &[u8]) -> io::Result<()> {
         io::Write::write(&mut &self.file, frame).map(drop)
     }
@@ -86,13 +86,13 @@ impl AsFd for Tun {
     }
 }
 
-/// The kernel's TUN driver, if this process may use it.
+/// Opens the kernel's TUN driver, if this process may use it.
 pub(super) fn open() -> io::Result<File> {
     OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")
 }
 
-/// The packets that an interface's transmit queue had no room for, from the
-/// text of /proc/net/dev (proc(5)).
+/// How many packets an interface's transmit queue had no room for, from the text of /proc/net/dev
+/// (proc(5)). `None` if the text doesn't name the interface.
 fn transmit_drops(text: &str, name: &str) -> Option<u64> {
     const RECEIVE_COLUMNS: usize = 8;
     const DROP: usize = 3;

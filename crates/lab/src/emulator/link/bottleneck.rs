@@ -11,11 +11,11 @@ use crate::grid::{BitRate, ByteSize};
 pub(super) struct Bottleneck {
     rate: Option<BitRate>,
     queue: ByteSize,
-    /// When the network card has sent all it got.
+    /// When the network card has sent all that it got. `None` before the first packet.
     card_free: Option<Instant>,
-    /// What waits, as the time it takes: the bottleneck works without a pause
-    /// until the last of these ends, in each of them at one rate. There are
-    /// several only after the rate has been changed.
+    /// How long the bottleneck is busy with the packets that wait. It works without a pause until
+    /// the end of the last stretch, at one rate in each stretch. Several stretches exist only after
+    /// the rate has been changed.
     busy: VecDeque<Stretch>,
 }
 
@@ -25,28 +25,27 @@ struct Stretch {
     rate: BitRate,
 }
 
-/// The fate of a packet.
+/// What becomes of a packet at the bottleneck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Passage {
-    /// It has left the bottleneck at `departure`; the queue held `waiting`
-    /// bytes with it.
+    /// The packet leaves the bottleneck at `departure`. With it, the queue held `waiting` bytes.
     Through { departure: Instant, waiting: u64 },
-    /// The queue had no room for it.
+    /// The queue had no room for the packet.
     Dropped,
 }
 
 impl Bottleneck {
-    /// An idle one; without a rate nothing waits.
+    /// Makes an idle bottleneck. Without a rate, no packet waits.
     pub(super) fn new(rate: Option<BitRate>, queue: ByteSize) -> Self {
         Self { rate, queue, card_free: None, busy: VecDeque::new() }
     }
 
-    /// Changes rate and queue. What waits leaves when it would have.
+    /// Changes rate and queue. Packets that wait already leave when they would have.
     pub(super) fn set(&mut self, rate: Option<BitRate>, queue: ByteSize) {
         (self.rate, self.queue) = (rate, queue);
     }
 
-    /// Takes a packet of `length` bytes that was sent at `now`.
+    /// Takes a packet of `length` bytes that was sent at `now`, and says what becomes of it.
     pub(super) fn admit(&mut self, length: u64, now: Instant) -> Passage {
         let Some(rate) = self.rate else {
             let departure = self.busy.back().map_or(now, |last| last.until.max(now));

@@ -4,13 +4,13 @@ use fastrand::Rng;
 
 use crate::grid::{Loss, Share};
 
-/// Decides packet by packet which one is lost.
+/// Decides for each packet whether it is lost.
 ///
-/// Loss of single packets is independent (Bernoulli). Loss in bursts is the
-/// Gilbert model: a chain of two states, of which the bad one loses every
-/// packet. It is left with probability 1/b, so that bursts are b packets long
-/// in the mean (geometrically distributed), and entered with the probability
-/// that makes its long-run share the one asked for.
+/// Loss of single packets is independent (Bernoulli). Loss in bursts is the Gilbert model: a chain
+/// of two states, a good and a bad one. In the bad state every packet is lost. The chain leaves the
+/// bad state with probability 1/b, so that bursts have b packets in the mean (geometrically
+/// distributed). It enters the bad state with the probability that makes the share of lost packets
+/// in the long run the requested one.
 #[derive(Debug)]
 pub(super) struct Losses {
     loss: Loss,
@@ -18,13 +18,13 @@ pub(super) struct Losses {
 }
 
 impl Losses {
-    /// A chain that has been running for long: the first packet is as likely
-    /// to be lost as any other.
+    /// Makes a chain as if it had been running for long: the first packet is as likely to be lost
+    /// as any other.
     pub(super) fn new(loss: Loss, random: &mut Rng) -> Self {
         Self { loss, bad: random.f64() < loss.share.probability() }
     }
 
-    /// Changes what is lost; the same loss as before goes on as it was.
+    /// Changes the loss. If `loss` is the present loss, the chain goes on in its state.
     pub(super) fn set(&mut self, loss: Loss, random: &mut Rng) {
         if loss != self.loss {
             *self = Self::new(loss, random);
@@ -53,7 +53,7 @@ impl Losses {
 mod tests {
     use super::*;
 
-    /// Lost packets and bursts of them among so many.
+    /// How many of so many packets are lost, and in how many bursts.
     fn count(loss: Loss, packets: u32, seed: u64) -> (f64, f64) {
         let mut random = Rng::with_seed(seed);
         let mut losses = Losses::new(loss, &mut random);

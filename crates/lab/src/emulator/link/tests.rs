@@ -26,14 +26,14 @@ fn shape(text: &str) -> LinkShape {
     crate::grid::Grid::parse(&grid, "test", "test").unwrap().hosts[0].link.up
 }
 
-/// A frame with one packet of `length` bytes, marked with a number.
+/// A frame with a packet of `length` bytes, which carries the number `mark`.
 fn frame(length: usize, mark: u32) -> Vec<u8> {
     let mut frame = vec![0; HEADER + length];
     frame[HEADER + 4..HEADER + 8].copy_from_slice(&mark.to_be_bytes());
     frame
 }
 
-/// Everything that comes out, in order, with the time it took since `start`.
+/// All frames that leave the link, in order, each with its time since `start`.
 fn drain(direction: &mut Direction, start: Instant) -> Vec<(Duration, Vec<u8>)> {
     let mut out = Vec::new();
     while let Some(due) = direction.next_due() {
@@ -130,8 +130,8 @@ fn without_a_rate_super_packets_pass_whole() {
 }
 
 proptest! {
-    /// Order is kept, nothing leaves faster than the rate, nothing waits
-    /// longer than the queue is long, and nothing is lost uncounted.
+    /// A link keeps its packets in order. None leaves faster than the rate or waits longer than the
+    /// queue is long, and every loss is counted.
     #[test]
     fn a_link_keeps_its_promises(
         packets in proptest::collection::vec((0u64..2_000, 40usize..1500), 1..200),
@@ -260,8 +260,8 @@ fn a_change_keeps_what_is_under_way() {
 }
 
 proptest! {
-    /// However a link is changed in between, packets stay in order and every
-    /// one is delivered or counted.
+    /// However a link is changed in between, its packets stay in order, and each is delivered or
+    /// counted.
     #[test]
     fn changes_keep_order_and_count(
         steps in proptest::collection::vec((0u64..2_000, 40usize..1500, 0usize..24), 1..300),

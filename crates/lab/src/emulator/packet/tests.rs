@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A super-packet as the kernel gives it.
+/// A super-packet as the kernel gives it, and what it consists of.
 #[derive(Debug, Clone)]
 pub(crate) struct Sample {
     pub frame: Vec<u8>,
@@ -72,7 +72,7 @@ fn super_packet_of(frame: &[u8]) -> SuperPacket {
     }
 }
 
-/// Completes the checksum as the receiving kernel or its device would.
+/// Completes a packet's checksum, as the receiving kernel or its device would.
 fn complete(frame: &[u8]) -> Vec<u8> {
     let mut packet = frame[HEADER..].to_vec();
     let start = usize::from(u16::from_le_bytes([frame[6], frame[7]]));
@@ -81,7 +81,7 @@ fn complete(frame: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// What an independent parser reads in a single-segment frame.
+/// Checks with an independent parser that a frame is the given segment of the sample.
 fn check_segment(sample: &Sample, frame: &[u8], segment: usize, count: usize) {
     let packet = complete(frame);
     let sliced = SlicedPacket::from_ip(&packet).unwrap();
@@ -112,8 +112,8 @@ fn check_segment(sample: &Sample, frame: &[u8], segment: usize, count: usize) {
 }
 
 proptest! {
-    /// Cut into groups anywhere and then into single segments, a super-packet
-    /// gives the packets that cutting it at once would have given.
+    /// A super-packet that is cut into groups anywhere, and then into single segments, gives the
+    /// packets of a single cut.
     #[test]
     fn any_cut_gives_the_same_segments(
         v6: bool,
@@ -151,7 +151,7 @@ proptest! {
         }
     }
 
-    /// Nothing a device might give makes it panic.
+    /// No bytes that a device might give make the function panic.
     #[test]
     fn any_bytes_have_a_shape(frame in proptest::collection::vec(any::<u8>(), 0..200), gso in 0u8..6) {
         let mut frame = frame;

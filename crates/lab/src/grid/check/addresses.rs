@@ -13,17 +13,17 @@ use crate::grid::model::SiteKind;
 /// The default subnet of a site behind a NAT.
 const DEFAULT_PRIVATE: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(192, 168, 1, 0), 24);
 
-/// The default subnets of sites with public addresses:
-/// TEST-NET-3 and TEST-NET-1 of RFC 5737, never addresses of anything real.
+/// The networks that default subnets of sites with public addresses come from: TEST-NET-3 and
+/// TEST-NET-1 of RFC 5737, never addresses of anything real.
 const DEFAULT_PUBLIC: [Ipv4Net; 2] = [
     Ipv4Net::new_assert(Ipv4Addr::new(203, 0, 113, 0), 24),
     Ipv4Net::new_assert(Ipv4Addr::new(192, 0, 2, 0), 24),
 ];
 
-/// Length of the prefix of each of them.
+/// Length of the prefix of each default subnet in [`DEFAULT_PUBLIC`].
 const DEFAULT_PUBLIC_PREFIX: u8 = 26;
 
-/// Between subscribers' routers and their carrier's NAT (RFC 6598).
+/// The addresses between subscribers' routers and their carrier's NAT (RFC 6598).
 const SHARED: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(100, 64, 0, 0), 10);
 
 pub(super) fn first_address(subnet: Ipv4Net) -> Option<Ipv4Addr> {
@@ -34,7 +34,7 @@ fn overlap(a: &Ipv4Net, b: &Ipv4Net) -> bool {
     a.contains(b) || b.contains(a)
 }
 
-/// Marks `address` as taken by `who`, or returns why it can't be.
+/// Marks `address` as taken by `who`. The fault says why it can't be.
 pub(super) fn claim(
     taken: &mut BTreeMap<Ipv4Addr, String>,
     subnet: Ipv4Net,
@@ -51,7 +51,7 @@ pub(super) fn claim(
     Ok(())
 }
 
-/// Whether a subnet has room and is written as one.
+/// Checks that a subnet has room for a router and a node, and that its host bits are zero.
 pub(super) fn check_subnet(subnet: &Spanned<Ipv4Net>) -> Result<(), Fault> {
     let value = *subnet.get_ref();
     if first_address(value).is_none() {
@@ -66,7 +66,7 @@ pub(super) fn check_subnet(subnet: &Spanned<Ipv4Net>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The subnets of all sites, checked against one another and the wide area's.
+/// The subnets of all sites, checked against each other and against the wide area's subnet.
 pub(super) struct Subnets {
     of_sites: Vec<Ipv4Net>,
 }
@@ -101,7 +101,7 @@ impl Subnets {
         Ok(Self { of_sites })
     }
 
-    /// In the order of the file.
+    /// The sites' subnets, in the order of the file.
     pub(super) fn of_sites(&self) -> &[Ipv4Net] {
         &self.of_sites
     }
@@ -185,7 +185,7 @@ fn check_routed(subnet: &Spanned<Ipv4Net>, owner: String, routed: &mut Vec<Owned
     Ok(())
 }
 
-/// The networks of one site must differ from one another.
+/// Checks that the networks of a site don't overlap.
 fn check_apart(site: &SiteTable, main: Ipv4Net) -> Result<(), Fault> {
     for (number, rail) in site.rails.iter().enumerate() {
         let subnet = *rail.subnet.get_ref();
@@ -198,8 +198,8 @@ fn check_apart(site: &SiteTable, main: Ipv4Net) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Addresses of the wide area, given out: those in the file first, the others
-/// from the lowest free one.
+/// Gives out addresses of the wide area. Those that the file names are taken first. The others
+/// follow from the lowest free address.
 pub(super) struct WanAddresses {
     router: Ipv4Addr,
     free: std::vec::IntoIter<Ipv4Addr>,
@@ -242,7 +242,7 @@ impl WanAddresses {
         Ok(Self { router, free: free.into_iter() })
     }
 
-    /// The wide area's own router.
+    /// The address of the wide area's own router.
     pub(super) fn router(&self) -> Ipv4Addr {
         self.router
     }

@@ -6,7 +6,7 @@ use crate::grid::error::{Fault, fault};
 use crate::grid::file::{GridFile, NodeTable, SiteTable};
 use crate::grid::model::{Role, SiteKind};
 
-/// A broker, and the port that reaches it.
+/// A broker of the grid, and the port at which services reach it.
 struct Broker<'a> {
     role: &'a Spanned<Role>,
     port: u16,
@@ -23,7 +23,7 @@ pub(super) fn roles(given: &[Spanned<Role>]) -> Result<Vec<Role>, Fault> {
     Ok(roles)
 }
 
-/// Every service must find the ones it depends on.
+/// Checks that every service finds the services that it depends on.
 pub(super) fn check_roles(file: &GridFile) -> Result<(), Fault> {
     let mut brokers = Vec::new();
     let mut dependent = None;
@@ -61,7 +61,7 @@ pub(super) fn check_roles(file: &GridFile) -> Result<(), Fault> {
     }
 }
 
-/// Whether a service can do its work at this node.
+/// Checks that a service can do its work at this node.
 fn check_place(site: &SiteTable, node: &NodeTable, role: &Spanned<Role>) -> Result<(), Fault> {
     let way_out = has_way_out(node);
     match role.get_ref() {
@@ -75,7 +75,8 @@ fn check_place(site: &SiteTable, node: &NodeTable, role: &Spanned<Role>) -> Resu
     }
 }
 
-/// Agents must find a gateway at their site, the one they name if they do.
+/// Checks that agents find a gateway at their site: if they name a node with `via`, the gateway
+/// there.
 fn check_gateways(site: &SiteTable) -> Result<(), Fault> {
     let with = |wanted: Role| {
         site.nodes.iter().flat_map(move |node| {
@@ -103,7 +104,7 @@ fn check_gateways(site: &SiteTable) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A site that lets out little must let its gateways reach the broker.
+/// Checks that each site with egress rules lets its gateways reach the broker.
 fn check_egress(file: &GridFile, broker: &Broker<'_>) -> Result<(), Fault> {
     for site in &file.sites {
         let Some(egress) = &site.egress else { continue };
@@ -122,7 +123,7 @@ fn check_egress(file: &GridFile, broker: &Broker<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Whether a node has a way out, which is the default.
+/// Whether a node has a way out. By default it has.
 pub(super) fn has_way_out(node: &NodeTable) -> bool {
     node.way_out.as_ref().is_none_or(|way_out| *way_out.get_ref())
 }

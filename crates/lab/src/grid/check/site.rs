@@ -15,11 +15,11 @@ use crate::grid::links::{link, rate};
 use crate::grid::model::{Forward, Node, Rail, Site, SiteKind, Unsolicited, Uplink};
 use crate::grid::ports::PortRange;
 
-/// Longest name of a rail in bytes: the router's interface to its link is
-/// called `wan-RAIL`, and interfaces have 15 bytes for their names.
+/// Longest name of a rail in bytes. The router's interface to the rail's link is called `wan-RAIL`,
+/// and an interface's name has at most 15 bytes.
 const LONGEST_RAIL: usize = 11;
 
-/// Names that interfaces have already.
+/// Names of interfaces that each site has already.
 const INTERFACES: [&str; 4] = ["lo", "lan", "wan", "eth0"];
 
 pub(super) fn check_site(table: &SiteTable, subnet: Ipv4Net, wan: &mut WanAddresses) -> Result<Site, Fault> {
@@ -169,7 +169,7 @@ fn rail_name(name: &Spanned<String>) -> Result<String, Fault> {
     Ok(label)
 }
 
-/// Every node's host number must be one of the rail's subnet.
+/// Checks that every node's host number exists in the rail's subnet, and isn't the router's.
 fn check_host_numbers(rail: &RailTable, main: Ipv4Net, nodes: &[Node]) -> Result<(), Fault> {
     let subnet = *rail.subnet.get_ref();
     for node in nodes {

@@ -58,8 +58,8 @@ fn delays_add_up() {
     lab.down().unwrap();
 }
 
-/// Bytes that cross a link from a site in a while, all of them checked; and
-/// the time that took, from the first byte to the last.
+/// Sends from one machine to another for `length`, and checks all bytes that arrive. Returns how
+/// many they are, and the time between the first byte and the last.
 fn transfer(lab: &Lab, from: &str, to: &str, length: Duration) -> (u64, Duration) {
     let (from, to) = (lab.machine(from).unwrap(), lab.machine(to).unwrap());
     let (listener, port) = listen(to);
@@ -145,7 +145,7 @@ fn a_small_queue_drops_and_nothing_is_damaged() {
     lab.down().unwrap();
 }
 
-/// Two machines and what stands between them; `link` is the first one's.
+/// A lab of two public hosts, `near` and `far`. `link` is that of `near`.
 fn pair(link: &str) -> Lab {
     lab(&format!(
         r#"
@@ -159,9 +159,8 @@ fn pair(link: &str) -> Lab {
     ))
 }
 
-/// Sends numbered packets of some size from one machine to another, so many
-/// every millisecond, and gives the numbers that arrived in their order, each
-/// with the time it took.
+/// Sends `count` numbered packets from one machine to another, so many per millisecond. Returns the
+/// numbers in the order of their arrival, each with the time that the packet took.
 fn flood(lab: &Lab, from: &str, to: &str, count: u32, per_millisecond: u32) -> Vec<(u32, Duration)> {
     let (from, to) = (lab.machine(from).unwrap(), lab.machine(to).unwrap());
     let near = from.in_network(|| UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();

@@ -17,20 +17,21 @@ use isthmus_lab::{Grid, Lab, Machine, Options};
 mod promised;
 pub(crate) use promised::promised;
 
-/// The program under test.
+/// Path of the program under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_isthmus-lab");
 
-/// How long anything may take that should happen at once.
+/// How long may take what should happen at once.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// For tests that measure: one at a time, whoever runs them. None where labs don't run.
+/// A lock for tests that measure: only one runs at a time, whichever test it is. `None` where labs
+/// don't run.
 pub(crate) fn alone() -> Option<MutexGuard<'static, ()>> {
     static ONE: Mutex<()> = Mutex::new(());
     labs_run_here().then(|| ONE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Whether this user can run labs; prints why not. In continuous integration labs
-/// must run.
+/// Whether this user can run labs. Prints why not. Fails in continuous integration, where labs must
+/// run.
 pub(crate) fn labs_run_here() -> bool {
     static REPORT: OnceLock<serde_json::Value> = OnceLock::new();
     let report = REPORT.get_or_init(|| {
@@ -44,7 +45,7 @@ pub(crate) fn labs_run_here() -> bool {
     report["labs"].is_null()
 }
 
-/// The program under test, where the user running the tests can read it.
+/// Path of the program under test, where the user who runs the tests can read it.
 pub(crate) fn program_path() -> PathBuf {
     std::env::var_os(PROGRAM_VARIABLE).map_or_else(|| PROGRAM.into(), PathBuf::from)
 }
@@ -57,16 +58,15 @@ pub(crate) fn ordinary_user() -> u32 {
     3_000_000 + std::process::id() * 64 + COUNT.fetch_add(1, Ordering::Relaxed) % 64
 }
 
-/// Copies a program so that it can be run at once: by a process of its own,
-/// because whatever other tests start while this one had the copy open for
-/// writing would have it open, too (`ETXTBSY`, execve(2)).
+/// Copies a program so that it can be run at once. Another process makes the copy: whatever else
+/// this process starts while it writes would have the copy open as well (`ETXTBSY`, execve(2)).
 pub(crate) fn copy_executable(from: &Path, to: &Path) {
     let status = Command::new("cp").args([from, to]).status().unwrap();
     assert!(status.success(), "{from:?} to {to:?}");
 }
 
-/// Runs the other tests of a module once more, as an ordinary user, if root
-/// runs them. Those that measure are run by a test that is `alone` as well.
+/// If root runs the tests, runs a module's other tests once more as an ordinary user. Tests in a
+/// module `alone`, which measure, must be run by a test of that module.
 pub(crate) fn rerun_as_an_ordinary_user(module: &str, skip: &[&str]) {
     if !nix::unistd::geteuid().is_root() {
         return;
@@ -116,7 +116,7 @@ pub(crate) fn unique_name() -> String {
     format!("test-{}-{:03}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Brings up a grid under a name of its own.
+/// Brings up the grid of this text under a name that no other test has.
 pub(crate) fn lab(text: &str) -> Lab {
     let grid = Grid::parse(text, "test", &unique_name()).unwrap_or_else(|error| panic!("{error}"));
     Lab::up_with(&grid, &options()).unwrap_or_else(|error| panic!("{error}"))
@@ -130,19 +130,20 @@ pub(crate) fn lab_of(sites: impl IntoIterator<Item = SiteBuilder>) -> Lab {
     Lab::up_with(&grid, &options()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// `isthmus-lab lab …`
+/// A command `isthmus-lab lab …`.
 pub(crate) fn program(arguments: &[&str]) -> Command {
     let mut command = Command::new(program_path());
     command.arg("lab").args(arguments);
     command
 }
 
-/// What a shell line prints in a machine.
+/// Runs a shell line in a machine, and returns what it prints.
 pub(crate) fn shell(machine: Machine<'_>, line: &str) -> String {
     printed(machine.command("sh"), line)
 }
 
-/// The same with the rights to configure the machine's network.
+/// Runs a shell line with the rights to configure the machine's network, and returns what it
+/// prints.
 pub(crate) fn privileged_shell(machine: Machine<'_>, line: &str) -> String {
     printed(machine.privileged_command("sh"), line)
 }
@@ -154,7 +155,7 @@ fn printed(mut shell: Command, line: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Waits until a condition holds.
+/// Waits until a condition holds. Fails the test with `what` if that takes too long.
 pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + SOON;
     while !condition() {
@@ -163,14 +164,14 @@ pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// A TCP listener of a machine.
+/// A TCP listener of a machine, and its port.
 pub(crate) fn listen(machine: Machine<'_>) -> (TcpListener, u16) {
     let listener = machine.in_network(|| TcpListener::bind("0.0.0.0:0")).unwrap().unwrap();
     let port = listener.local_addr().unwrap().port();
     (listener, port)
 }
 
-/// Connects from a machine.
+/// Connects from a machine to a port over TCP.
 pub(crate) fn connect(
     machine: Machine<'_>,
     to: Ipv4Addr,
@@ -180,8 +181,8 @@ pub(crate) fn connect(
     machine.in_network(|| TcpStream::connect_timeout(&SocketAddr::from((to, port)), patience)).unwrap()
 }
 
-/// Connects two machines and sends a byte each way; the address that the
-/// acceptor saw.
+/// Connects from a machine to a listener and sends a byte each way. Returns the address that the
+/// listener saw.
 pub(crate) fn exchange(from: Machine<'_>, listener: &TcpListener, to: Ipv4Addr) -> SocketAddr {
     let port = listener.local_addr().unwrap().port();
     let mut near = connect(from, to, port, SOON).unwrap();
@@ -195,10 +196,10 @@ pub(crate) fn exchange(from: Machine<'_>, listener: &TcpListener, to: Ipv4Addr) 
     seen
 }
 
-/// Round-trip times of UDP packets between two machines, smallest first; a
-/// packet that the link loses is sent again.
+/// Measures `count` round trips of UDP packets between two machines, and returns their times, the
+/// smallest first. A packet that the link loses is sent again.
 pub(crate) fn round_trips(from: Machine<'_>, to: Machine<'_>, count: usize) -> Vec<Duration> {
-    /// Longer than any round trip of these tests.
+    /// When a packet counts as lost: longer than any round trip of the tests.
     const LOST: Duration = Duration::from_secs(1);
     let bind = || UdpSocket::bind("0.0.0.0:0").unwrap();
     let near = from.in_network(bind).unwrap();
@@ -247,7 +248,7 @@ pub(crate) fn namespaces(pid: i32) -> BTreeSet<String> {
         .collect()
 }
 
-/// Processes of the machine in any of these namespaces.
+/// Processes of the real machine that are in any of the namespaces.
 pub(crate) fn processes_in(wanted: &BTreeSet<String>) -> Vec<i32> {
     let entries = std::fs::read_dir("/proc").unwrap();
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
