@@ -6,11 +6,11 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use procfs::process::Stat;
 
-/// Processor time, user and system, of a process, its descendants, and those of
-/// them that have ended and been waited for.
+/// Processor time, user and system, of a process and its descendants. It includes those of them
+/// that have ended and been waited for.
 ///
 /// # Errors
-/// If the process is gone.
+/// The process has ended.
 pub(crate) fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
     let table = table()?;
     let mut total = 0;
@@ -23,19 +23,19 @@ pub(crate) fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
     Ok(duration(total))
 }
 
-/// The process itself and its descendants.
+/// Ids of a process and of its descendants.
 ///
 /// # Errors
-/// If the process is gone.
+/// The process has ended.
 pub(crate) fn descendants(pid: u32) -> anyhow::Result<Vec<u32>> {
     let found = family(&table()?, pid)?;
     Ok(found.into_iter().filter_map(|pid| u32::try_from(pid).ok()).collect())
 }
 
-/// Processor time, user and system, of all processes in the network namespace of one.
+/// Processor time, user and system, of all processes in the network namespace of the process `pid`.
 ///
 /// # Errors
-/// If the process is gone.
+/// The process has ended.
 pub(crate) fn network_cpu_time(pid: u32) -> anyhow::Result<Duration> {
     let namespace = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/net"));
     let wanted = namespace(i32::try_from(pid)?).with_context(|| format!("process {pid} has ended"))?;
@@ -44,7 +44,7 @@ pub(crate) fn network_cpu_time(pid: u32) -> anyhow::Result<Duration> {
     Ok(duration(there.map(|stat| stat.utime + stat.stime).sum()))
 }
 
-/// All processes by their ids. One that ends meanwhile counts with its parent.
+/// All processes by their ids. A process that ends meanwhile counts with its parent.
 fn table() -> anyhow::Result<HashMap<i32, Stat>> {
     let stats = procfs::process::all_processes()?.flatten().filter_map(|process| process.stat().ok());
     Ok(stats.map(|stat| (stat.pid, stat)).collect())
@@ -69,10 +69,10 @@ fn duration(ticks: u64) -> Duration {
     Duration::from_secs_f64(ticks as f64 / procfs::ticks_per_second() as f64)
 }
 
-/// Processor time, user and system, of a process alone.
+/// Processor time, user and system, of a process without its descendants.
 ///
 /// # Errors
-/// If the process is gone.
+/// The process has ended.
 pub(crate) fn own_cpu_time(pid: u32) -> anyhow::Result<Duration> {
     let stat = procfs::process::Process::new(i32::try_from(pid)?)
         .and_then(|process| process.stat())

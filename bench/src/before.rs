@@ -47,19 +47,19 @@ enum What {
     Start,
 }
 
-/// What is measured of both.
+/// A figure that both commands' grids give.
 enum Figure {
     Connect(Way),
     Start(Mpi, usize),
 }
 
-/// Both commands' grids, this tree's first.
+/// The grids of both commands, that of this tree first.
 struct Both([Bench; 2]);
 
 /// Measures, writes the results, and returns whether every bar holds.
 ///
 /// # Errors
-/// If the command is not there or the results can't be written.
+/// The other command isn't there, or the results can't be written.
 pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let binary = options.binary.canonicalize();
     let binary = binary.with_context(|| format!("cannot find {}", options.binary.display()))?;

@@ -13,27 +13,29 @@ use crate::report::Comparison;
 use crate::rounds::{self, Case, Experiment, Run};
 use crate::verdict::Bar;
 
-/// Nowhere slower than the MPI's own.
+/// Bar of all other calls: the library must not be slower than the MPI's own.
 const NEVER_SLOWER: Bar = Bar::AtMost(1.05);
-/// Small messages, where one rank has something for all others or all for it.
+/// Bar of broadcasts, reductions and gathers of small messages, in which one rank has something for
+/// all or gets something from all.
 const ROOTED: Bar = Bar::AtMost(0.5);
-/// The same where all have something for all.
+/// Bar of barriers, and of calls with small messages in which all ranks have something for all
+/// others.
 const ALL: Bar = Bar::AtMost(0.25);
-/// Messages below are small.
+/// Largest size in bytes of small messages.
 const SMALL_BYTES: u64 = 4096;
 
 const OPERATIONS: [&str; 7] = ["barrier", "bcast", "reduce", "allreduce", "gather", "scatter", "allgather"];
-/// Bytes of what one rank contributes, with the number of calls in a round: the large ones take a
-/// second or more.
+/// Sizes in bytes of what each rank contributes, with the number of calls in a round. A call of the
+/// large ones takes a second or more.
 const SIZES: [(&[u64], u32); 2] = [(&[8, 4 << 10, 32 << 10, 256 << 10], 7), (&[1 << 20, 4 << 20], 3)];
 const RANKS: u32 = 8;
 
-/// Which rank is where.
+/// How ranks are placed on the sites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layout {
-    /// A site's ranks follow one another, as launchers place them.
+    /// The ranks of a site follow each other, as launchers place them.
     Blocks,
-    /// The sites take turns.
+    /// Each rank is at the next site, in turns.
     Turns,
 }
 
@@ -64,7 +66,7 @@ pub(crate) struct Options {
     rounds: rounds::RoundOptions,
 }
 
-/// What one run of the program measures.
+/// The calls that a run of the program measures.
 #[derive(Debug, Clone, Copy)]
 struct Calls {
     operation: &'static str,
@@ -99,7 +101,7 @@ impl fmt::Display for Calls {
 /// Measures, writes the results, and returns whether every bar holds.
 ///
 /// # Errors
-/// If the results can't be written.
+/// The results can't be written.
 pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let mpis = [Mpi::Openmpi, Mpi::Mpich];
     let tools = mpis.map(|mpi| (mpi.launcher(), "--version"));
@@ -121,7 +123,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     Ok(holds)
 }
 
-/// Four sites with a node each.
+/// A grid of four sites with a node each.
 struct Sites {
     bench: Bench,
 }
@@ -144,7 +146,7 @@ impl Experiment for Sites {
     }
 }
 
-/// Of a line of the program: milliseconds by the library, and by the MPI's own.
+/// Milliseconds of a call by the library and by the MPI's own, from a line of the program.
 fn figures(line: &str) -> anyhow::Result<[f64; 2]> {
     let found = json(line)?;
     ensure!(found["interposed"] == true, "the library isn't in the program: {found}");

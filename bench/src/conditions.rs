@@ -7,32 +7,32 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-/// The machine and the tools.
+/// The machine and the tools that results come from.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Conditions {
-    /// Cores of the machine.
+    /// How many cores the machine has.
     pub cores: usize,
-    /// The processor.
+    /// Name of the processor. Empty if the kernel doesn't tell it.
     pub cpu: String,
     /// Release of the kernel.
     pub kernel: String,
     /// TCP congestion control that connections use by default.
     pub congestion_control: String,
-    /// When, UTC.
+    /// When the results were written, in UTC.
     pub date: String,
     /// Load over 1, 5 and 15 minutes at the end (proc(5), /proc/loadavg), the
     /// benchmark's own included.
     pub load_average: String,
-    /// Versions of what was measured.
+    /// Versions of isthmus and the tools that were measured, by their names.
     pub versions: BTreeMap<String, String>,
-    /// What else to know about the run.
+    /// What else a reader should know about the run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
 }
 
 impl Conditions {
-    /// Those of this machine at this moment; `tools` with the argument that
-    /// makes each print its version, listed without their directories.
+    /// The conditions of this machine at this moment. Each of `tools` has the argument that makes
+    /// it print its version. It is listed without its directory.
     pub(crate) fn here(tools: &[(String, &str)]) -> Self {
         let cpu = read("/proc/cpuinfo").lines().find_map(|line| {
             line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name.to_owned())
@@ -57,14 +57,14 @@ impl Conditions {
         conditions
     }
 
-    /// Sets date and load to this moment's.
+    /// Sets date and load to those of this moment.
     pub(crate) fn stamp(&mut self) {
         self.date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         self.load_average = read("/proc/loadavg").split(' ').take(3).collect::<Vec<_>>().join(" ");
     }
 }
 
-/// Cores of this machine.
+/// How many cores this machine has.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -73,7 +73,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
-/// The first word with a digit in front that the tool prints.
+/// The version of a tool: the first word with a digit in front that it prints.
 fn version(tool: &str, argument: &str) -> String {
     let Ok(output) = Command::new(tool).arg(argument).output() else { return "unknown".into() };
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);

@@ -16,18 +16,19 @@ use nix::sys::stat::Mode;
 use procfs::net::TcpState;
 use procfs::process::Process;
 
-/// Set in the environment of the confined process: the id of the process outside.
+/// Environment variable of the confined process: id of the process outside that started it.
 const OUTSIDE: &str = "ISTHMUS_BENCH_OUTSIDE";
-/// A file descriptor of the /proc outside, which has the processes of everyone.
+/// Environment variable of the confined process: a descriptor of the outer /proc, which has
+/// everyone's processes.
 const OUTSIDE_PROC: &str = "ISTHMUS_BENCH_OUTSIDE_PROC";
-/// Longest wait for a namespace to be there.
+/// Longest wait until something is there, such as a namespace.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Goes on in a process of its own, in a PID, mount and network namespace of
-/// its own, and ends this one with its exit status; returns in the new one.
+/// Goes on in a new process with a PID, mount and network namespace of its own. This process waits
+/// for it and ends with its exit status. So the call returns in the new process only.
 ///
 /// # Errors
-/// If that isn't allowed: it takes root.
+/// The user isn't root, or the process can't be made.
 pub(crate) fn enter() -> anyhow::Result<()> {
     if std::env::var_os(OUTSIDE).is_some() {
         return Ok(());
@@ -52,8 +53,7 @@ pub(crate) fn enter() -> anyhow::Result<()> {
     std::process::exit(status.code().unwrap_or(2));
 }
 
-/// The /proc with the processes of everyone, and in it the id of the first process of
-/// this benchmark.
+/// The /proc with everyone's processes, and the id of this benchmark's first process in it.
 pub(crate) fn outside() -> (PathBuf, i32) {
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<i32>().ok());
     match (number(OUTSIDE_PROC), number(OUTSIDE)) {
@@ -62,17 +62,17 @@ pub(crate) fn outside() -> (PathBuf, i32) {
     }
 }
 
-/// A network namespace: a host with nothing but a loopback interface.
+/// A host with nothing but a loopback interface: a network namespace.
 #[derive(Debug)]
 pub(crate) struct Host {
     holder: Child,
 }
 
 impl Host {
-    /// A new one.
+    /// Makes a host.
     ///
     /// # Errors
-    /// If it can't be made within some seconds.
+    /// The namespace can't be made within some seconds.
     pub(crate) fn new() -> anyhow::Result<Self> {
         let holder = Command::new("unshare")
             .args(["--net", "--", "sleep", "infinity"])
@@ -92,18 +92,17 @@ impl Host {
         format!("/proc/{}/ns/net", self.holder.id()).into()
     }
 
-    /// A command that will run on this host; its process id is that of the
-    /// program.
+    /// A command that will run on this host. Its process id is that of the program.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net={}", self.namespace().display())).arg("--").arg(program);
         command
     }
 
-    /// Runs a command on this host to its end.
+    /// Runs a command on this host and waits for its end.
     ///
     /// # Errors
-    /// If it fails, with its standard error.
+    /// The command fails. The error has its standard error.
     pub(crate) fn run<const N: usize>(&self, words: [&str; N]) -> anyhow::Result<()> {
         let (program, arguments) = words.split_first().context("no command")?;
         let output = self.command(program).args(arguments).stdin(Stdio::null()).output()?;
@@ -112,10 +111,10 @@ impl Host {
         Ok(())
     }
 
-    /// Waits until something on this host listens on a TCP port.
+    /// Waits until a program on this host listens at a TCP port.
     ///
     /// # Errors
-    /// If nothing does within some seconds.
+    /// No program does within some seconds.
     pub(crate) fn wait_for_listener(&self, port: u16) -> anyhow::Result<()> {
         let holder = Process::new(i32::try_from(self.holder.id())?)?;
         wait_for(&format!("a listener on port {port}"), || {
@@ -127,11 +126,11 @@ impl Host {
         })
     }
 
-    /// Lays a cable between two hosts, with an address such as `10.0.1.1/24`
-    /// at each end, on an interface named like the cable.
+    /// Lays a cable between two hosts. At each end is an interface named like the cable, with an
+    /// address such as `10.0.1.1/24`.
     ///
     /// # Errors
-    /// If an interface can't be made or set up.
+    /// An interface can't be made or set up.
     pub(crate) fn connect(&self, other: &Self, cable: &str, addresses: (&str, &str)) -> anyhow::Result<()> {
         let (mine, theirs) = (self.holder.id().to_string(), other.holder.id().to_string());
         let add =
@@ -154,7 +153,7 @@ impl Drop for Host {
     }
 }
 
-/// A process that is killed when this is dropped.
+/// A process that is killed when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Running(pub Child);
 
@@ -165,10 +164,10 @@ impl Drop for Running {
     }
 }
 
-/// Asks every few milliseconds until it is so.
+/// Calls `so` every few milliseconds until it returns true.
 ///
 /// # Errors
-/// If it isn't within some seconds.
+/// It doesn't within some seconds.
 pub(crate) fn wait_for(what: &str, mut so: impl FnMut() -> bool) -> anyhow::Result<()> {
     let start = Instant::now();
     while !so() {

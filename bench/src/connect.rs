@@ -18,17 +18,17 @@ use crate::report::Comparison;
 use crate::rounds::{self, Case, Experiment, Run, in_turns};
 use crate::verdict::Bar;
 
-/// Both ends hold the same kernel socket as ever.
+/// Bar of the ways on which both ends hold a kernel socket of their own, as without isthmus.
 const BAR: Bar = Bar::AtMost(1.02);
 
-/// Where it is measured.
+/// Names of the grids, and what rows call them.
 pub(crate) const GRIDS: [(&str, &str); 2] =
     [("connect-near", "no delay between sites"), ("connect-far", "sites 10 ms apart")];
 
-/// A way, as "DIAL" or "ROUTE DIAL", and the nodes that it leads from and to.
+/// A way, as "DIAL" or "ROUTE DIAL", and the two nodes that it joins.
 pub(crate) type Way = (&'static str, [&'static str; 2]);
 
-/// All ways. The rank that connects first is the one that sends first.
+/// All ways that are measured. The rank of the first node connects and sends first.
 pub(crate) const WAYS: [Way; 8] = [
     ("direct", ["n1.nat-a", "n1.open-b"]),
     ("port-range", ["n1.nat-a", "n1.port-b"]),
@@ -39,19 +39,20 @@ pub(crate) const WAYS: [Way; 8] = [
     ("one-gateway direct", ["n1.nat-a", "n1.inner-b"]),
     ("two-gateway direct", ["n1.inner-a", "n1.inner-b"]),
 ];
-/// The nodes of the reference: they reach each other as on any open network,
-/// over routers that keep state as those of the others do.
+/// The nodes of the reference. They reach each other as on any open network, over routers that keep
+/// state, as those of the other nodes do.
 const PLAIN: [&str; 2] = ["n1.plain-a", "n1.plain-b"];
 
-/// A connection between the nodes of the reference, without MPI.
+/// What rows call a connection between the nodes of the reference, without MPI.
 pub(crate) const PLAIN_TCP: &str = "plain TCP";
-/// Where the second of them listens, and where the broker does.
+/// The port at which the second node of the reference listens. `BROKER` is where the broker
+/// listens.
 const SSH_PORT: &str = "22";
 const BROKER: [&str; 2] = ["198.51.100.10", "7700"];
 
-/// Message sizes in bytes.
+/// Sizes of messages in bytes.
 const SIZES: [&str; 2] = ["1", "10000000"];
-/// Tries, ten in a second, until nodes have found out what their sites let in.
+/// How often nodes are asked, ten times a second, until they know what their sites let in.
 const KNOWN_TRIES: usize = 300;
 
 /// How to measure.
@@ -67,7 +68,7 @@ pub(crate) struct Options {
     mpis: Vec<Mpi>,
 }
 
-/// What is measured, each of one way.
+/// A figure that is measured for each way.
 enum Figure {
     PingPong { way: Way, mpi: Mpi, size: &'static str },
     SetUp { way: Way },
@@ -94,7 +95,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     Ok(holds)
 }
 
-/// All ways with each MPI and message size, and their set-up.
+/// The cases of a grid: every way with each MPI and message size, and every way's set-up.
 fn cases(options: &Options, place: &str, far: bool) -> Vec<Case<Figure>> {
     let mut cases = Vec::new();
     for mpi in options.mpis.iter().copied() {
@@ -118,8 +119,8 @@ fn cases(options: &Options, place: &str, far: bool) -> Vec<Case<Figure>> {
     cases
 }
 
-/// The first connection of a job and the next ones, with what each may take over a
-/// wide area.
+/// What the first connection of a job and the next connections may take over a wide area. `None` if
+/// they have no limit.
 fn allowed(way: &str, far: bool) -> [(&'static str, Option<&'static str>); 2] {
     let by_broker = far && ["punch", "traverse"].contains(&way);
     let as_direct = far && way != "direct";
@@ -129,7 +130,7 @@ fn allowed(way: &str, far: bool) -> [(&'static str, Option<&'static str>); 2] {
     ]
 }
 
-/// Waits until the way is the first of the plan.
+/// Waits until the plan between two nodes begins with the way.
 pub(crate) fn until_known(bench: &Bench, way: &str, [from, to]: [&str; 2]) -> anyhow::Result<()> {
     let isthmus = bench.isthmus().display().to_string();
     let (route, dial) = way.split_once(' ').unwrap_or(("end-to-end", way));
@@ -150,12 +151,12 @@ fn nodes(bench: &Bench, names: [&str; 2]) -> anyhow::Result<Vec<Node>> {
     names.iter().map(|name| find(name).with_context(|| format!("no node {name}"))).collect()
 }
 
-/// One of the grids.
+/// A grid that is up.
 struct Place {
     bench: Bench,
     far: bool,
     seconds: f64,
-    /// Ways that no plan begins with, and why.
+    /// The ways that no plan begins with, each with the reason.
     unknown: Vec<(Way, String)>,
 }
 
@@ -175,8 +176,8 @@ impl Experiment for Place {
 }
 
 impl Place {
-    /// The way and the reference run at once and take turns of half a second, so that
-    /// other load falls on both.
+    /// Measures half round trips over the way and the reference. Both run at once and take turns of
+    /// half a second, so that other load falls on both.
     fn ping_pong(&self, (way, ends): Way, mpi: Mpi, size: &str, round: usize) -> anyhow::Result<[f64; 2]> {
         let program = mpi.program("pingpong")?;
         let account = self.bench.scratch().join("account.json").display().to_string();
@@ -207,8 +208,8 @@ impl Place {
         Ok(pair)
     }
 
-    /// The first connection of a job and the next ones, against plain TCP and against
-    /// what the round trips of this round allow.
+    /// Measures a job's first connection and the next ones. They are compared with plain TCP, and
+    /// with what this round's round trips allow.
     fn set_up(&self, (way, ends): Way, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
         let acceptor = nodes(&self.bench, PLAIN)?.pop().context("no node")?.address.to_string();
         let rtt = self.plain_tcp([&acceptor, SSH_PORT])?;
@@ -231,7 +232,7 @@ impl Place {
         Ok(rows.collect())
     }
 
-    /// Milliseconds of a connect outside of any job.
+    /// Milliseconds of a TCP connect between nodes of the reference, without a job.
     fn plain_tcp(&self, [host, port]: [&str; 2]) -> anyhow::Result<f64> {
         let plain = words(&format!("python3 {} {host} {port}", program()));
         let found = json(&self.bench.output(PLAIN[0], &plain)?)?;
@@ -243,7 +244,7 @@ fn program() -> String {
     root().join("bench/programs/connect.py").display().to_string()
 }
 
-/// Milliseconds of a job's first connection between two nodes and of the next ones.
+/// Milliseconds of a job's first connection between two nodes, and of the next connections.
 pub(crate) fn connect(bench: &Bench, ends: [&str; 2]) -> anyhow::Result<[f64; 2]> {
     let options = format!("--quiet --nodes {} --each --no-prefix", ends.join(","));
     let job = words(&format!("{} run {options} -- python3 {}", bench.isthmus().display(), program()));

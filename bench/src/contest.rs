@@ -20,17 +20,17 @@ pub(crate) struct Options {
     pub duration: humantime::Duration,
 }
 
-/// What one tool took for streams.
+/// What streams through a tool reached and cost.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Streaming {
-    /// All streams together.
+    /// Rate of all streams together.
     pub gigabits_per_second: f64,
     /// Processor seconds of the tool's processes, user and system, per 10⁹ bytes.
     pub cpu_seconds_per_gigabyte: f64,
 }
 
 impl Streaming {
-    /// Of this many bytes in these seconds, with these processor seconds.
+    /// The figures for `bytes` in so many seconds, with so many processor seconds.
     pub(crate) fn new(bytes: u64, seconds: f64, cpu_seconds: f64) -> Self {
         let bytes = bytes as f64;
         Self {
@@ -40,28 +40,28 @@ impl Streaming {
     }
 }
 
-/// Tools that are set up.
+/// Tools that are set up and compared with each other.
 pub(crate) trait Contest {
-    /// Their names in the rows; the first is ours.
+    /// Names of the tools in the rows. The first is isthmus.
     const NAMES: &'static [&'static str];
-    /// Half a round trip of 64 bytes through one of them, seconds.
+    /// Measures half a round trip of 64 bytes through the tool, in seconds.
     fn latency(&mut self, tool: usize, duration: Duration) -> anyhow::Result<f64>;
-    /// Streams through one of them.
+    /// Measures so many streams at once through the tool.
     fn streaming(&mut self, tool: usize, streams: usize, duration: Duration) -> anyhow::Result<Streaming>;
-    /// Ends them, and checks that ours was what was to be measured.
+    /// Ends the tools, and checks that isthmus did what was to be measured.
     fn finish(self) -> anyhow::Result<()>;
 }
 
-/// What is measured of each tool.
+/// A figure that is measured of each tool.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Figure {
-    /// Half round trips.
+    /// Half a round trip of a small message.
     Latency,
-    /// So many streams at once.
+    /// The rate and cost of so many streams at once.
     Streams(usize),
 }
 
-/// All figures of a contest; `prefix` begins each row.
+/// The cases of a contest. Each row's name begins with `prefix`.
 pub(crate) fn cases<C: Contest>(prefix: &str) -> Vec<Case<Figure>> {
     let against_each = |what: &str, unit: &'static str, bar: Bar| {
         let what = format!("{prefix}{what}");
@@ -80,11 +80,11 @@ pub(crate) fn cases<C: Contest>(prefix: &str) -> Vec<Case<Figure>> {
     std::iter::once(Case::new(Figure::Latency, latency)).chain(streams).collect()
 }
 
-/// A contest in rounds.
+/// A contest that is measured in rounds, in which the tools take turns.
 pub(crate) struct InTurns<C> {
-    /// The tools.
+    /// The tools that are set up.
     pub contest: C,
-    /// How long each is measured.
+    /// How long each tool is measured.
     pub duration: Duration,
 }
 
@@ -111,7 +111,8 @@ impl<C: Contest> Experiment for InTurns<C> {
         Ok(figures.flat_map(|at| references.iter().map(move |reference| [ours[at], reference[at]])).collect())
     }
 
-    /// Client and server may disagree about which measurement is next.
+    /// Whether the contest goes on after a failure. It doesn't, as client and server may disagree
+    /// about the next measurement.
     fn survives_failure(&self) -> bool {
         false
     }

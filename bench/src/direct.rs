@@ -10,10 +10,11 @@ use crate::report::Comparison;
 use crate::rounds::{self, Case, Experiment, Run, in_turns};
 use crate::verdict::Bar;
 
-/// A handed-over socket is the kernel's own; the rest is the machine's noise.
+/// Limit of the ratio to plain MPI. A handed-over socket is the kernel's own, so the rest is the
+/// machine's noise.
 const BAR: Bar = Bar::AtMost(1.02);
 
-/// Message sizes in bytes.
+/// Sizes of messages in bytes.
 const SIZES: [&str; 2] = ["1", "10000000"];
 
 /// How to measure.
@@ -38,7 +39,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     run.finish()
 }
 
-/// Nodes of one site.
+/// The nodes of a site.
 struct Lan {
     bench: Bench,
     seconds: f64,

@@ -20,19 +20,20 @@ use crate::traffic::{Latency, Throughput};
 use crate::tunnel::{self, Tunnel};
 use crate::wireguard;
 
-/// The ways, in the order of their names.
+/// Encrypted connections between two nodes, by isthmus and by other tools. The tunnels are in the
+/// order of the names in the rows.
 pub(crate) struct Encrypted {
     tunnels: [Tunnel; 5],
-    /// A rank of the job.
+    /// The client of isthmus: a rank of the job.
     ours: LineClient,
-    /// A program outside of any job.
+    /// The client of the other tools: a program outside of any job.
     plain: LineClient,
     account: PathBuf,
     _server: Running,
     _bench: Bench,
 }
 
-/// The part of the report of `isthmus run` that matters here.
+/// The report of `isthmus run`, as far as the benchmark reads it.
 #[derive(Debug, Deserialize)]
 struct Account {
     pairs: Vec<Pair>,
@@ -46,10 +47,10 @@ struct Pair {
 }
 
 impl Encrypted {
-    /// Sets all of it up.
+    /// Sets up all tools with their servers and clients.
     ///
     /// # Errors
-    /// If something can't be started.
+    /// Something can't be started.
     pub(crate) fn up() -> anyhow::Result<Self> {
         let bench = Bench::up("two-near")?;
         let [near, far] = bench.nodes() else { anyhow::bail!("two-near must have two nodes") };

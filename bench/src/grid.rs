@@ -23,12 +23,12 @@ use crate::account;
 use crate::confine::wait_for;
 use crate::mpi::Mpi;
 
-/// A run that takes longer is ended.
+/// Longest time of a command in a node, after which it is ended.
 const DEADLINE: Duration = Duration::from_secs(180);
-/// How long a program may take to end after it printed its figure.
+/// How long a program may take to end after it has printed its figure.
 const END: Duration = Duration::from_secs(20);
 
-/// The running grid, mostly with sshd in every node.
+/// A running grid. Unless it was made without, each node has an sshd.
 pub(crate) struct Bench {
     lab: Lab,
     isthmus: PathBuf,
@@ -37,39 +37,41 @@ pub(crate) struct Bench {
     daemons: Vec<Child>,
 }
 
-/// A node with an agent.
+/// A node of a site.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
-    /// Its grid name, which is its name in the lab, too.
+    /// The node's name in the grid, which is its name in the lab, too.
     pub name: String,
-    /// Its address.
+    /// The node's address on its site's main network.
     pub address: Ipv4Addr,
 }
 
-/// The repository.
+/// Path of the repository.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
 }
 
-/// Where `make` puts what it builds.
+/// The directory in which `make` puts what it builds.
 pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
 impl Bench {
-    /// Brings up one of the grids in bench/grids.
+    /// Brings up the grid of this name in bench/grids.
     pub(crate) fn up(name: &str) -> anyhow::Result<Self> {
         let mut bench = Self::without_sshd(name)?;
         bench.start_sshd()?;
         Ok(bench)
     }
 
-    /// The same for measurements that need no launcher.
+    /// Brings up the grid of this name in bench/grids, for measurements that need no launcher, and
+    /// so no sshd.
     pub(crate) fn without_sshd(name: &str) -> anyhow::Result<Self> {
         Self::with(name, target().join("release/isthmus"))
     }
 
-    /// The same with another isthmus command.
+    /// Brings up the grid of this name in bench/grids with the isthmus command `isthmus`, and
+    /// without sshd.
     pub(crate) fn with(name: &str, isthmus: PathBuf) -> anyhow::Result<Self> {
         static LABS: AtomicUsize = AtomicUsize::new(0);
         ensure!(isthmus.is_file(), "{} is not there: run `make build`", isthmus.display());
@@ -96,27 +98,28 @@ impl Bench {
         Ok(Self { lab, isthmus, nodes, files, daemons: Vec::new() })
     }
 
-    /// The nodes.
+    /// All nodes of the grid's sites.
     pub(crate) fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// A directory for files, which all nodes see; it goes with the benchmark.
+    /// A directory for files, which all nodes see. It ends with this value.
     pub(crate) fn scratch(&self) -> &Path {
         self.files.path()
     }
 
-    /// The isthmus command.
+    /// Path of the isthmus command.
     pub(crate) fn isthmus(&self) -> &Path {
         &self.isthmus
     }
 
-    /// The process id of the sshd in a node; its sessions are its descendants.
+    /// Process id of the sshd in a node, given by its index. The sshd's sessions are its
+    /// descendants.
     pub(crate) fn sshd(&self, node: usize) -> anyhow::Result<u32> {
         self.daemons.get(node).map(Child::id).context("no such node")
     }
 
-    /// The process id of the agent in a node.
+    /// Process id of the agent in a node.
     pub(crate) fn agent(&self, node: &str) -> anyhow::Result<u32> {
         let services = &self.lab.record().services;
         let stand_in = services
@@ -132,7 +135,7 @@ impl Bench {
             .with_context(|| format!("the agent in {node} has ended"))
     }
 
-    /// The lab itself.
+    /// The lab that the grid runs in.
     pub(crate) fn lab(&self) -> &Lab {
         &self.lab
     }
@@ -186,13 +189,13 @@ impl Bench {
         Ok(())
     }
 
-    /// What stands in for ssh in the reference.
+    /// Path of the program that the references use instead of ssh.
     pub(crate) fn ssh(&self) -> PathBuf {
         self.files.path().join("ssh")
     }
 
-    /// A command in a node, with what MPI wants where many ranks share few
-    /// cores.
+    /// A command in a node that ends after some minutes at the latest. Its environment suits MPIs
+    /// whose many ranks share few cores.
     pub(crate) fn command(&self, node: &str, words: &[String]) -> anyhow::Result<Command> {
         self.limited(node, words, DEADLINE)
     }
@@ -204,8 +207,8 @@ impl Bench {
         Ok(command)
     }
 
-    /// Runs a command and gives all that it wrote, however it ended. It is ended if
-    /// it still writes, or could, a while after its first line.
+    /// Runs a command and returns all that it wrote, whether it failed or not. It is ended if its
+    /// output is still open some seconds after its first line.
     pub(crate) fn attempt(&self, node: &str, words: &[String], deadline: Duration) -> anyhow::Result<Output> {
         let mut command = self.limited(node, words, deadline)?;
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
@@ -233,7 +236,8 @@ impl Bench {
         Ok(Output { status, stdout: join(out)??, stderr: join(err)?? })
     }
 
-    /// The same without a deadline: for what stands as long as the benchmark.
+    /// A command in a node without a deadline, for programs that run as long as the benchmark. Its
+    /// environment suits MPIs whose many ranks share few cores.
     pub(crate) fn standing(&self, node: &str, words: &[String]) -> anyhow::Result<Command> {
         let (program, arguments) = words.split_first().context("no command")?;
         let mut command = self.lab.machine(node)?.command(program);
@@ -252,7 +256,8 @@ impl Bench {
         Ok(command)
     }
 
-    /// Runs a command and gives what it wrote to its standard output.
+    /// Runs a command in a node and returns its standard output. The error of a failed command has
+    /// all its output.
     pub(crate) fn output(&self, node: &str, words: &[String]) -> anyhow::Result<String> {
         let output = self.command(node, words)?.output()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -267,8 +272,8 @@ impl Bench {
         Ok(text)
     }
 
-    /// A launcher with these arguments as one job of isthmus, which gets
-    /// `options`.
+    /// Words of a command that starts the MPI's launcher with these arguments as a job of isthmus.
+    /// `options` are those of `isthmus run`.
     pub(crate) fn ours(
         &self,
         mpi: Mpi,
@@ -286,7 +291,8 @@ impl Bench {
         words
     }
 
-    /// A launcher with these arguments over ssh, with the same transports.
+    /// Words of a command that starts the MPI's launcher with these arguments over ssh. It uses the
+    /// same transports as a job of isthmus.
     pub(crate) fn plain(&self, mpi: Mpi, nodes: &[Node], slots: u32, arguments: &[String]) -> Vec<String> {
         let mut words = vec![mpi.launcher()];
         words.extend(mpi.over_ssh(&self.ssh(), nodes, slots));
@@ -304,12 +310,12 @@ impl Drop for Bench {
     }
 }
 
-/// Words as a command takes them.
+/// The words of a text, as the functions of a grid take commands.
 pub(crate) fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Reads the first JSON object of a program's output.
+/// Reads the first line of a program's output that is a JSON object.
 pub(crate) fn json(output: &str) -> anyhow::Result<serde_json::Value> {
     let line = output
         .lines()

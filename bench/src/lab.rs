@@ -23,7 +23,7 @@ use isthmus_lab::{Grid, Lab, Machine};
 
 use figure::{Figure, Results};
 
-/// How often a void measurement is made again.
+/// How often a measurement is tried until the emulator was faithful.
 const TRIES: usize = 4;
 
 /// How to measure.
@@ -43,7 +43,7 @@ pub(crate) struct Options {
 /// Measures, writes the results, and returns whether every bar holds.
 ///
 /// # Errors
-/// If no lab comes up or its traffic fails.
+/// No lab comes up, or its traffic fails.
 pub(crate) fn run(options: Options) -> anyhow::Result<ExitCode> {
     match options.part {
         Some(part) => isthmus_lab::command::run(part),
@@ -70,30 +70,31 @@ fn benchmark(options: &Options) -> anyhow::Result<bool> {
     Ok(results.hold())
 }
 
-/// A lab for one measurement.
+/// A lab in which a figure is measured.
 struct Bed {
     lab: Lab,
 }
 
-/// What came out of a measurement, and under which circumstances.
+/// The result of a measurement, with the emulator's reports about it.
 struct Outcome<T> {
     value: T,
-    /// Whether the emulator was faithful meanwhile.
+    /// Whether the emulator was faithful during the measurement.
     faithful: bool,
-    /// How many tries before this one were void.
+    /// How many earlier tries were void.
     void: usize,
-    /// The emulator's own report at the start and the end.
+    /// The emulator's report at the start. `after` is that at the end.
     before: Report,
     after: Report,
 }
 
 impl Bed {
-    /// Brings up two hosts, `near` with this link and `far` with none.
+    /// Brings up two hosts: `near` with the link `link`, and `far` with a plain one.
     fn pair(link: &str) -> anyhow::Result<Self> {
         Self::pair_over(None, link)
     }
 
-    /// The same with a link that ends at devices of this kind.
+    /// Brings up two hosts: `near` with the link `link`, and `far` with a plain one. The link ends
+    /// at `devices`.
     fn pair_over(devices: Option<DeviceKind>, link: &str) -> anyhow::Result<Self> {
         let text = format!("[[host]]\nname = 'near'\nlink = {{ {link} }}\n[[host]]\nname = 'far'\n");
         Self::up(devices, &text)
@@ -114,7 +115,7 @@ impl Bed {
         self.lab.emulation()?.context("no link is emulated")
     }
 
-    /// Measures until the emulator was faithful, or too often.
+    /// Measures again and again, until the emulator was faithful or [`TRIES`] are used up.
     fn measure<T>(&self, mut what: impl FnMut(&Self) -> anyhow::Result<T>) -> anyhow::Result<Outcome<T>> {
         let mut void = 0;
         loop {
@@ -137,12 +138,13 @@ impl Bed {
 }
 
 impl<T> Outcome<T> {
-    /// Processor time of the emulator meanwhile, in seconds per Gbit carried.
+    /// Processor time of the emulator during the measurement, in seconds per Gbit that the links
+    /// carried.
     fn processor_seconds_per_gigabit(&self) -> f64 {
         (self.after.processor_seconds - self.before.processor_seconds) / (self.bits() / 1e9)
     }
 
-    /// Bits that crossed all links meanwhile, both ways.
+    /// Bits that crossed all links during the measurement, in both directions.
     fn bits(&self) -> f64 {
         let bytes = |report: &Report| -> u64 {
             report.links.iter().map(|link| link.up.bytes + link.down.bytes).sum()
@@ -150,7 +152,7 @@ impl<T> Outcome<T> {
         (bytes(&self.after) - bytes(&self.before)) as f64 * 8.0
     }
 
-    /// Something else about the same measurement.
+    /// An outcome with another value from the same measurement.
     fn with<U>(&self, value: U) -> Outcome<U> {
         let (before, after) = (self.before.clone(), self.after.clone());
         Outcome { value, faithful: self.faithful, void: self.void, before, after }

@@ -14,21 +14,20 @@ use serde::de::DeserializeOwned;
 
 use crate::confine::{Running, wait_for};
 
-/// What an answer may take beyond the time it measures: the client's own
-/// patience, and a margin.
+/// How long the client may take beyond a measurement: its own patience, and a margin.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The client, as seen from here.
+/// A client of the traffic in another process, which obeys lines of text.
 pub(crate) struct LineClient {
-    /// None where something else started it.
+    /// The client's process. `None` if a job started it.
     running: Option<Running>,
     input: Box<dyn Write + Send>,
-    /// client → here: each line it prints
+    /// client → benchmark: each line that the client prints
     lines_rx: Receiver<String>,
 }
 
 impl LineClient {
-    /// Starts the command that has the client at its standard input and output.
+    /// Starts a command whose standard input and output are the client's.
     pub(crate) fn start(mut command: Command) -> anyhow::Result<Self> {
         let mut child = command
             .stdin(Stdio::piped())
@@ -40,8 +39,8 @@ impl LineClient {
         Ok(Self { running: Some(Running(child)), input, lines_rx: listen(|| Ok(stdout)) })
     }
 
-    /// Makes two named pipes for a client that a job starts with them
-    /// as its standard input and output.
+    /// Makes two named pipes for a client that a job starts. They are the client's standard input
+    /// and output.
     pub(crate) fn at_pipes([input, output]: [PathBuf; 2]) -> anyhow::Result<Self> {
         for pipe in [&input, &output] {
             nix::unistd::mkfifo(pipe, nix::sys::stat::Mode::S_IRWXU)
@@ -52,24 +51,24 @@ impl LineClient {
         Ok(Self { running: None, input, lines_rx: listen(move || File::open(&output)) })
     }
 
-    /// Has it measure for this long, and gives what it found.
+    /// Has the client measure for `duration`. Returns what it found.
     pub(crate) fn ask<T: DeserializeOwned>(&mut self, line: &str, duration: Duration) -> anyhow::Result<T> {
         self.send(&format!("{line} --duration {}", milliseconds(duration)))?;
         self.receive(duration).with_context(|| format!("no answer to `{line}`"))
     }
 
-    /// Sends it a line.
+    /// Sends a line to the client.
     pub(crate) fn send(&mut self, line: &str) -> anyhow::Result<()> {
         writeln!(self.input, "{line}").context("the client has ended")
     }
 
-    /// Receives its next answer, within this time and a margin.
+    /// Receives the client's next answer, within this time and a margin.
     pub(crate) fn receive<T: DeserializeOwned>(&mut self, within: Duration) -> anyhow::Result<T> {
         let answer = self.lines_rx.recv_timeout(within + PATIENCE).context("the client did not answer")?;
         serde_json::from_str(&answer).with_context(|| format!("the client answered {answer:?}"))
     }
 
-    /// Has it do one last thing and waits for its end.
+    /// Sends the client a last line and waits until its process has ended.
     pub(crate) fn finish(mut self, line: &str) -> anyhow::Result<()> {
         self.send(line)?;
         drop(self.input);
@@ -84,8 +83,8 @@ impl LineClient {
     }
 }
 
-/// The lines of what `open` opens, in a thread of its own, since it may have to
-/// wait for the other end.
+/// Reads lines from what `open` opens. A thread does so, since opening may have to wait for the
+/// other end.
 fn listen<R: Read>(open: impl FnOnce() -> io::Result<R> + Send + 'static) -> Receiver<String> {
     let (lines_tx, lines_rx) = mpsc::channel();
     thread::spawn(move || {
@@ -99,7 +98,7 @@ fn listen<R: Read>(open: impl FnOnce() -> io::Result<R> + Send + 'static) -> Rec
     lines_rx
 }
 
-/// A duration as one word of a command line.
+/// A duration as a word of a command line.
 pub(crate) fn milliseconds(duration: Duration) -> String {
     format!("{}ms", duration.as_millis())
 }

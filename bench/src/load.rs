@@ -11,12 +11,12 @@ use procfs::{CurrentSI as _, KernelStats};
 use crate::conditions::cores;
 use crate::confine;
 
-/// How long to look whether the machine is quiet before a round.
+/// How long the load is watched before a round.
 const LOOK: Duration = Duration::from_millis(300);
 /// Longest wait for a quiet machine before a round.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// Share of all cores that others may use while something is measured.
+/// The share of all cores that other processes may use during a measurement.
 #[derive(Debug, Clone)]
 pub(crate) struct Limit {
     share: f64,
@@ -24,25 +24,26 @@ pub(crate) struct Limit {
     own: i32,
 }
 
-/// What others used.
+/// What other processes used.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Others {
-    /// Share of all cores.
+    /// Share of all cores, from 0 to 1.
     pub share: f64,
 }
 
 impl Limit {
-    /// The benchmark's processes are the first one outside of its namespaces and its
-    /// descendants.
+    /// A limit of `share`. The benchmark's own processes are its first process outside of its
+    /// namespaces, and all descendants of that.
     pub(crate) fn new(share: f64) -> Self {
         let (proc, own) = confine::outside();
         Self { share, proc, own }
     }
 
-    /// Waits until the machine is quiet. Gives what others use if that takes too long.
+    /// Waits until the machine is quiet. Returns what others use if that takes too long, otherwise
+    /// `None`.
     ///
     /// # Errors
-    /// If /proc can't be read.
+    /// /proc can't be read.
     pub(crate) fn quiet(&self) -> anyhow::Result<Option<Others>> {
         let start = Instant::now();
         loop {
@@ -54,10 +55,11 @@ impl Limit {
         }
     }
 
-    /// Does something. Gives what others used meanwhile if it was above the limit.
+    /// Calls `what`. Also returns what others used meanwhile if it was above the limit, otherwise
+    /// `None`.
     ///
     /// # Errors
-    /// If /proc can't be read.
+    /// /proc can't be read.
     pub(crate) fn during<T>(&self, what: impl FnOnce() -> T) -> anyhow::Result<(T, Option<Others>)> {
         let (before, start) = (Snapshot::take(&self.proc)?, Instant::now());
         let value = what();
@@ -68,21 +70,24 @@ impl Limit {
     }
 }
 
-/// One process, with processor time in ticks.
+/// A process, with its processor time in ticks.
 #[derive(Debug, Clone, Copy)]
 struct Process {
     parent: i32,
-    /// Since boot; distinguishes a process from a later one with the same id.
+    /// When the process started, in ticks since boot. It distinguishes the process from a later
+    /// process with the same id.
     start: u64,
-    /// User and system, with that of its children that have been waited for.
+    /// Processor time of the process, user and system, and of its children that have been waited
+    /// for.
     ticks: u64,
 }
 
-/// All processes but the kernel's own threads: those work for others and for us.
+/// The processor time of all processes at a moment. The kernel's own threads are left out, as they
+/// work for others and for the benchmark.
 #[derive(Debug, Default)]
 struct Snapshot {
     processes: HashMap<i32, Process>,
-    /// Time that the hypervisor gave to others.
+    /// Processor time in ticks that the hypervisor gave to other machines.
     stolen: u64,
 }
 
@@ -97,7 +102,7 @@ impl Snapshot {
         })
     }
 
-    /// The process and its descendants.
+    /// Ids of the process `first` and its descendants.
     fn family(&self, first: i32) -> HashSet<i32> {
         let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
         for (pid, process) in &self.processes {
@@ -121,8 +126,8 @@ impl From<&Stat> for Process {
     }
 }
 
-/// Ticks between two snapshots of processes outside the family of `own`, and stolen
-/// ones.
+/// Ticks between two snapshots that processes outside the family of `own` used or the hypervisor
+/// gave away.
 fn others(before: &Snapshot, after: &Snapshot, own: i32) -> u64 {
     let (family_before, family_after) = (before.family(own), after.family(own));
     let same = |pid: &i32, process: &Process| {

@@ -133,7 +133,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// What to end with when every bar holds, or not.
+/// The exit status of a benchmark, given whether every bar holds.
 fn held(bars: bool) -> ExitCode {
     if bars { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -22,7 +22,7 @@ pub(crate) enum Mpi {
 }
 
 impl Mpi {
-    /// What it is called in reports.
+    /// The MPI's name in reports.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Openmpi => "Open MPI 4",
@@ -32,7 +32,7 @@ impl Mpi {
         }
     }
 
-    /// Its launcher.
+    /// The MPI's launcher, a name or a path.
     pub(crate) fn launcher(self) -> String {
         match self {
             Self::Openmpi => "mpirun.openmpi".to_owned(),
@@ -42,10 +42,10 @@ impl Mpi {
         }
     }
 
-    /// One of the programs in apps/, built with it.
+    /// Path of a program of apps/ that was built with the MPI.
     ///
     /// # Errors
-    /// If it isn't.
+    /// The program isn't built.
     pub(crate) fn program(self, name: &str) -> anyhow::Result<String> {
         let directory = match self {
             Self::Openmpi => "openmpi",
@@ -58,10 +58,9 @@ impl Mpi {
         Ok(path.display().to_string())
     }
 
-    /// Options for both sides: one rank after the other on the nodes in turn,
-    /// though there be more of them than slots. All nodes share the cores of this
-    /// machine, so no rank is bound to one, and those that wait let others run
-    /// where the MPI knows how.
+    /// Options of the launcher with and without isthmus. Ranks are placed on the nodes in turns,
+    /// even if a node gets more than it has slots. All nodes share the cores of this machine. So no
+    /// rank is bound to a core, and waiting ranks let others run where the MPI knows how.
     pub(crate) fn on_shared_cores(self) -> Vec<String> {
         words(match self {
             Self::Openmpi => "--map-by node --oversubscribe --bind-to none --mca mpi_yield_when_idle 1",
@@ -70,7 +69,9 @@ impl Mpi {
         })
     }
 
-    /// The same, with the ranks of a node one after the other.
+    /// Options of the launcher with and without isthmus, with which ranks fill a node after the
+    /// other. All nodes share the cores of this machine, as with
+    /// [`on_shared_cores`](Self::on_shared_cores).
     pub(crate) fn in_blocks(self) -> Vec<String> {
         words(match self {
             Self::Openmpi => "--map-by slot --oversubscribe --bind-to none --mca mpi_yield_when_idle 1",
@@ -79,8 +80,8 @@ impl Mpi {
         })
     }
 
-    /// The launcher's further options without isthmus: the nodes, ssh, and the
-    /// transports that isthmus sets.
+    /// Further options of the launcher without isthmus: the nodes, ssh, and the transports that
+    /// isthmus would set.
     pub(crate) fn over_ssh(self, ssh: &Path, nodes: &[Node], slots: u32) -> Vec<String> {
         let hosts =
             nodes.iter().map(|node| format!("{}:{slots}", node.address)).collect::<Vec<_>>().join(",");

@@ -15,10 +15,11 @@ use crate::report::Comparison;
 use crate::rounds::{self, Case, Experiment, Run, in_turns};
 use crate::verdict::Bar;
 
-/// As long as with connections of their own, encrypted and over any network.
+/// Bar of patterns without collectives. They take at most as long as over connections of their own,
+/// although isthmus encrypts and works over any network.
 const BAR: Bar = Bar::AtMost(1.0);
 const PATTERNS: [&str; 3] = ["bt", "sp", "lu"];
-/// With collectives: nowhere slower for the library.
+/// Bar of patterns with collectives: with the library, they are nowhere slower.
 const WITH_COLLECTIVES: Bar = Bar::AtMost(1.05);
 const COLLECTIVE_PATTERNS: [&str; 3] = ["cg", "ft", "is"];
 const LAMMPS: &str = "lammps";
@@ -45,9 +46,9 @@ struct Pattern {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Against {
-    /// Open MPI over ssh.
+    /// The reference is Open MPI over ssh.
     Plain,
-    /// A job without the library for collectives.
+    /// The reference is a job without the library for collectives.
     NoCollectives,
 }
 
@@ -60,7 +61,7 @@ impl fmt::Display for Pattern {
 /// Measures, writes the results, and returns whether every bar holds.
 ///
 /// # Errors
-/// If the results can't be written.
+/// The results can't be written.
 pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let tools = [(Mpi::Openmpi.launcher(), "--version")];
     let mut run = Run::begin("nas", &options.rounds, &tools)?;
@@ -81,7 +82,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     run.finish()
 }
 
-/// Three sites with four nodes.
+/// A grid of three sites with four nodes.
 struct Sites {
     bench: Bench,
     steps: u32,
@@ -124,7 +125,8 @@ impl Experiment for Sites {
     }
 }
 
-/// What LAMMPS says: "Loop time of 2.32 on 4 procs for 20 steps with 1728 atoms".
+/// Seconds of the steps, from LAMMPS's line "Loop time of 2.32 on 4 procs for 20 steps with 1728
+/// atoms".
 fn loop_seconds(output: &str) -> Option<f64> {
     let line = output.lines().find_map(|line| line.strip_prefix("Loop time of "))?;
     line.split_whitespace().next()?.parse().ok()

@@ -16,9 +16,9 @@ use crate::patterns::Traffic;
 use crate::report::{Report, read_json};
 use crate::sources::is_same_directory;
 
-/// The page, in the repository.
+/// Path of the page in the repository.
 const PAGE: &str = "docs/papers.md";
-/// Where results go that are committed.
+/// Path of the committed results in the repository.
 const RESULTS: &str = "bench/results";
 
 /// What to write.
@@ -32,7 +32,7 @@ pub(crate) struct Options {
 /// Writes the page anew.
 ///
 /// # Errors
-/// If a result is missing, or the page.
+/// A result or the page is missing or can't be read, or the page can't be written.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let path = root().join(PAGE);
     let old = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -44,10 +44,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     fs::write(&path, new).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Writes the page anew if results went to where they are committed.
+/// Writes the page anew if `results` is the directory of the committed results.
 ///
 /// # Errors
-/// As [`run`].
+/// [`run`] fails.
 pub(crate) fn refresh(results: &Path) -> anyhow::Result<()> {
     if is_same_directory(results, &root().join(RESULTS)) {
         run(&Options { print: false })?;
@@ -60,7 +60,7 @@ fn results(name: &str) -> anyhow::Result<Report> {
         .with_context(|| format!("run `make bench-{name}`"))
 }
 
-/// What the tables are made of.
+/// The results that the page's tables are made of. Those that may be missing are `None` then.
 struct Results {
     connect: Report,
     patterns: Report,
@@ -83,7 +83,7 @@ impl Results {
     }
 }
 
-/// The page with its tables made anew.
+/// The page `old` with its tables made anew.
 fn page(old: &str, results: &Results) -> anyhow::Result<String> {
     let Results { connect, patterns, trunk, nas, coll, simulate } = results;
     let mut page = old.to_owned();
@@ -117,7 +117,7 @@ fn page(old: &str, results: &Results) -> anyhow::Result<String> {
 mod tests {
     use super::*;
 
-    /// A commit of results includes the page.
+    /// Whoever commits results commits the page that is made of them.
     #[test]
     fn the_page_has_the_committed_results() {
         let committed = fs::read_to_string(root().join(PAGE)).unwrap();

@@ -23,18 +23,18 @@ use clusters::{Clusters, Way};
 
 pub(crate) use clusters::Traffic;
 
-/// Senders and receivers, each on a node of its own; the i-th sender has the i-th
-/// receiver, or all have the only one.
+/// Numbers of senders and receivers, each on a node of its own. The i-th sender sends to the i-th
+/// receiver, or all senders to the only receiver.
 pub(crate) const PATTERNS: [(usize, usize); 4] = [(1, 1), (2, 1), (4, 1), (4, 4)];
-/// Message sizes of ping-pongs in bytes: the smallest, and the paper's.
+/// Sizes of ping-pongs' messages in bytes: the smallest, and the paper's.
 const PINGS: [u32; 2] = [1, 128];
-/// How often they are measured in a round, in turns; their median counts.
+/// How often ping-pongs over all ways are measured in a round, in turns. Their median counts.
 const PINGS_PER_ROUND: usize = 3;
 
-/// One relay adds this share of what two add to plain routing, at most. The paper
-/// has 1,923 and 2,756 µs, which include plain routing.
+/// Bar of what the gateway adds to plain routing, as a share of what two proxies add. The paper has
+/// 1,923 and 2,756 µs, which include plain routing.
 const ADDED: Bar = Bar::AtMost(0.6);
-/// The rate of two user-level relays, times this.
+/// Bar of the gateway's rate, as a ratio to that of two proxies.
 const RATE: Bar = Bar::AtLeast(1.2);
 
 /// How to measure.
@@ -50,19 +50,19 @@ pub(crate) struct Options {
     sizes: Vec<usize>,
 }
 
-/// What is measured.
+/// A figure that is measured.
 #[derive(Debug, Clone, Copy)]
 enum Figure {
-    /// Half round trips of messages of this size.
+    /// Half round trips of messages of so many bytes.
     Latency(u32),
-    /// The rate of senders to receivers with messages of this size.
+    /// The rate of a pattern of senders and receivers, with messages of so many bytes.
     Rate(Traffic, (usize, usize), usize),
 }
 
 /// Measures, writes the results, and returns whether every bar holds.
 ///
 /// # Errors
-/// If the results can't be written.
+/// The results can't be written.
 pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     ensure!(options.sizes.iter().all(|size| *size > 0), "a message has at least 1 byte");
     let mut run = Run::begin("patterns", &options.rounds, &[("haproxy".to_owned(), "-v")])?;
@@ -82,7 +82,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     Ok(holds)
 }
 
-/// The clusters, measured in rounds.
+/// The clusters, which are measured in rounds.
 struct Patterns {
     clusters: Clusters,
     duration: Duration,
@@ -119,7 +119,8 @@ impl Experiment for Patterns {
         }
     }
 
-    /// A client that failed may still answer the last line.
+    /// Whether the clusters are used further after a failure. They aren't, as a client that failed
+    /// may still answer the last line.
     fn survives_failure(&self) -> bool {
         false
     }
@@ -129,18 +130,19 @@ impl Experiment for Patterns {
     }
 }
 
-/// Ways whose half round trips are compared with plain routing.
+/// The ways whose half round trips are compared with plain routing.
 const RELAYED: [Way; 3] = [Way::TwoProxies, Way::Gateway, Way::Sealed];
-/// Ways whose addition to plain routing is compared with that of two relays.
+/// The ways whose addition to plain routing is compared with that of two proxies, each with its
+/// bar.
 const ADDING: [(Way, Option<Bar>); 2] = [(Way::Gateway, Some(ADDED)), (Way::Sealed, None)];
-/// Ways whose rates are compared, with the reference.
+/// The ways whose rates are compared, each with its reference and bar.
 const RATES: [(Way, Way, Option<Bar>); 3] = [
     (Way::Gateway, Way::TwoProxies, Some(RATE)),
     (Way::Sealed, Way::TwoProxies, None),
     (Way::Gateway, Way::Plain, None),
 ];
 
-/// Half round trips, and what each way adds to plain routing.
+/// Rows of a message size: half round trips, and what each way adds to plain routing.
 fn latency_rows(size: u32) -> Vec<Comparison> {
     let half = RELAYED.map(|way| {
         let what = format!("half round trip, {}, {size} B", way.name());
@@ -153,7 +155,7 @@ fn latency_rows(size: u32) -> Vec<Comparison> {
     half.into_iter().chain(added).collect()
 }
 
-/// The figures of [`latency_rows`] from half round trips of each way.
+/// The figures of [`latency_rows`], from the half round trips of each way.
 fn latencies(found: [f64; Way::ALL.len()]) -> Vec<[f64; 2]> {
     let plain = found[Way::Plain as usize];
     let added = |way: Way| found[way as usize] - plain;
@@ -161,7 +163,7 @@ fn latencies(found: [f64; Way::ALL.len()]) -> Vec<[f64; 2]> {
     half.into_iter().chain(ADDING.map(|(way, _)| [added(way), added(Way::TwoProxies)])).collect()
 }
 
-/// Rates of one pattern and message size.
+/// Rows of the rates of a pattern and a message size, which `what` names.
 fn rate_rows(what: &str) -> Vec<Comparison> {
     RATES
         .map(|(way, against, bar)| {

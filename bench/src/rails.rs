@@ -17,14 +17,15 @@ use crate::verdict::Bar;
 
 /// The site's links, by their names in the lab.
 const LINKS: [&str; 2] = ["alpha", "alpha/far"];
-/// Rate of the first one.
+/// Rate of the first link.
 const MEGABITS_PER_SECOND: u32 = 200;
-/// How much slower the second one is, and the share of the sum of both that is to be had.
+/// How many times slower the second link is, with the bar: the share of the sum of both links'
+/// rates.
 const RATIOS: [(u32, f64); 2] = [(1, 0.9), (4, 0.85)];
 const STREAMS: usize = 4;
 /// Longest wait until a trunk has carriers on all links that aren't cut.
 const SETTLED: Duration = Duration::from_secs(120);
-/// A stream this long shows which links are used.
+/// Length of a stream that shows which links are used.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// How to measure.
@@ -37,7 +38,7 @@ pub(crate) struct Options {
     duration: humantime::Duration,
 }
 
-/// The second link's rate is a part of the first one's.
+/// How many times slower the second link is than the first.
 #[derive(Debug, Clone, Copy)]
 struct Ratio(u32);
 
@@ -51,7 +52,7 @@ impl fmt::Display for Ratio {
 /// Measures, writes the results, and returns whether every bar holds.
 ///
 /// # Errors
-/// If the results can't be written.
+/// The results can't be written.
 pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let mut run = Run::begin("rails", &options.rounds, &[])?;
     let cases = RATIOS.map(|(ratio, share)| {
@@ -64,7 +65,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     run.finish()
 }
 
-/// The job, and its grid.
+/// The running job, and the grid with its links.
 struct Links {
     client: LineClient,
     target: String,
@@ -81,14 +82,14 @@ impl Links {
         Ok(Self { client, target, duration, bench })
     }
 
-    /// Megabits per second of streams that last so long.
+    /// Megabits per second of streams that last for `duration`.
     fn streams(&mut self, duration: Duration) -> anyhow::Result<f64> {
         let line = format!("stream {} --streams {STREAMS}", self.target);
         let Throughput { bytes, seconds } = self.client.ask(&line, duration)?;
         Ok(bytes as f64 * 8e-6 / seconds)
     }
 
-    /// Bytes that have crossed each link so far.
+    /// Bytes that have left the site by each link so far.
     fn carried(&self) -> anyhow::Result<[u64; 2]> {
         let report = self.bench.lab().emulation()?.context("no link is emulated")?;
         let of = |name: &str| {
@@ -98,7 +99,8 @@ impl Links {
         Ok([of(LINKS[0])?, of(LINKS[1])?])
     }
 
-    /// Streams while one of the links is cut, or none, once all others are used.
+    /// Megabits per second of streams while the link `cut` is cut, once all other links are used.
+    /// With `None`, no link is cut.
     fn without(&mut self, cut: Option<usize>) -> anyhow::Result<f64> {
         if let Some(cut) = cut {
             // The link that stays has its carriers, even if it was cut before.

@@ -38,9 +38,8 @@ const OURS_PORT: u16 = 7001;
 const HAPROXY_PORT: u16 = 7002;
 const SOCAT_PORT: u16 = 7003;
 
-/// HAProxy as it does best here: it decides itself when to splice, and its
-/// buffer, which is also the size of its pipes' fillings, is larger than by
-/// default.
+/// The beginning of HAProxy's configuration, with which it does best here. It decides itself when
+/// to splice. Its buffer, which is also the size of its pipes' fillings, is larger than by default.
 pub(crate) const HAPROXY: &str = "
 global
     tune.bufsize 65536
@@ -52,11 +51,11 @@ defaults
     timeout server 1h
 ";
 
-/// socat's buffer in bytes. Its default of 8 KiB makes it four times slower; with
-/// this one it does best here.
+/// Size of socat's buffer in bytes, with which it does best here. Its default of 8 KiB makes it
+/// four times slower.
 const SOCAT_BUFFER: &str = "1048576";
 
-/// The references, with the argument that makes each print its version.
+/// The references, each with the argument that makes it print its version.
 const REFERENCES: [(&str, &str); 5] = [
     ("haproxy", "-v"),
     ("socat", "-V"),
@@ -99,11 +98,11 @@ impl Tool {
     }
 }
 
-/// Everything that stands while it is measured.
+/// All hosts and programs that run during a measurement of the relay.
 struct Setup {
     client: Host,
     key: Secret,
-    /// Tickets go here, for the server to dial out with.
+    /// The server's standard input, which takes tickets that the server dials out with.
     server_stdin: ChildStdin,
     tools: Vec<(Tool, Running)>,
     _server: Running,
@@ -113,7 +112,7 @@ struct Setup {
 /// Measures, writes the results, and returns whether every bar holds.
 ///
 /// # Errors
-/// If a reference is not installed or the results can't be written.
+/// A reference isn't installed, or the results can't be written.
 pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     for (tool, argument) in REFERENCES {
         Command::new(tool)
@@ -170,8 +169,8 @@ impl Setup {
         Ok(Self { client, key, server_stdin, tools, _server: serving, _hosts: [middle, server] })
     }
 
-    /// Runs the client against a tool, and the server's part of a connection
-    /// that both ends dial.
+    /// Runs the client against a tool. If the tool is the relay, also has the server dial its end
+    /// of each connection.
     fn client<T: DeserializeOwned>(
         &mut self,
         what: &str,
@@ -233,7 +232,7 @@ impl Contest for Setup {
     }
 }
 
-/// This program, on a host.
+/// A command that runs this program on a host.
 fn itself(host: &Host) -> anyhow::Result<Command> {
     Ok(host.command(std::env::current_exe().context("cannot find this program")?))
 }
@@ -250,7 +249,7 @@ fn start(mut command: Command) -> anyhow::Result<(Running, ChildStdin)> {
 /// Runs the data plane alone, without a broker.
 ///
 /// # Errors
-/// If it can't be started.
+/// The data plane can't be started.
 pub(crate) fn run_under_test(options: &UnderTest) -> anyhow::Result<()> {
     let mut key = [0; 32];
     std::io::stdin().read_exact(&mut key).context("no key on the standard input")?;

@@ -14,79 +14,78 @@ use crate::conditions::Conditions;
 use crate::sources::Sources;
 use crate::verdict::{Bar, Verdict, interval, judge, median};
 
-/// Version of the results' format. Results before version 2 have neither intervals
-/// nor verdicts.
+/// Version of the results' format. Results of earlier versions have neither intervals nor verdicts.
 pub(crate) const SCHEMA: u32 = 2;
 
 /// What a row compares.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Comparison {
-    /// What was measured.
+    /// Name of what was measured.
     pub what: String,
-    /// Unit of `ours` and `reference`.
+    /// Unit of the figures `ours` and `reference`.
     pub unit: String,
-    /// What the reference is.
+    /// Name of the reference.
     pub against: String,
-    /// Limit of the ratio; none in a row that only informs.
+    /// Limit of the ratio. `None` in a row that only informs.
     pub bar: Option<Bar>,
 }
 
 impl Comparison {
-    /// One without a bar.
+    /// A comparison without a bar.
     pub(crate) fn new(what: impl Into<String>, unit: &str, against: &str) -> Self {
         Self { what: what.into(), unit: unit.to_owned(), against: against.to_owned(), bar: None }
     }
 
-    /// The same with a bar.
+    /// The comparison with this bar.
     pub(crate) fn bar(self, bar: impl Into<Option<Bar>>) -> Self {
         Self { bar: bar.into(), ..self }
     }
 }
 
-/// Figures of a row that was measured.
+/// The figures of a row that was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Figures {
-    /// Median of ours.
+    /// Median of isthmus's figures.
     pub ours: f64,
-    /// Median of the reference.
+    /// Median of the reference's figures.
     pub reference: f64,
-    /// Median of the rounds' ratios, ours to reference: a slow phase of the machine
-    /// slows both of a round.
+    /// Median of the rounds' ratios, ours to reference. A slow phase of the machine slows both
+    /// figures of a round.
     pub ratio: f64,
-    /// 95 % interval of `ratio`; absent in results before schema 2.
+    /// The 95 % interval of `ratio`. `None` in results of schema 1.
     pub interval: Option<(f64, f64)>,
-    /// Lowest and highest ratio of a round.
+    /// Lowest and highest ratio of all rounds.
     pub spread: (f64, f64),
 }
 
-/// One comparison with its rounds.
+/// A comparison with the result of its rounds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Row {
-    /// What is compared.
+    /// What the row compares.
     #[serde(flatten)]
     pub comparison: Comparison,
-    /// None if no round gave any.
+    /// The row's figures. `None` if no round gave any.
     #[serde(flatten)]
     pub figures: Option<Figures>,
-    /// Whether the bar holds.
+    /// Whether the row's bar holds. `None` in a row without a bar that was measured.
     #[serde(default)]
     pub verdict: Option<Verdict>,
-    /// Why there is no decision, or why rounds failed.
+    /// Why there is no decision, or why rounds failed. `None` if there is nothing to explain.
     #[serde(default)]
     pub reason: Option<String>,
-    /// Rounds that count.
+    /// How many rounds count.
     pub runs: usize,
-    /// Rounds that were void because other processes used the machine.
+    /// How many rounds were void because other processes used the machine.
     #[serde(default)]
     pub void: usize,
-    /// Rounds that could not be measured.
+    /// How many rounds could not be measured.
     #[serde(default)]
     pub failed: usize,
 }
 
 impl Row {
-    /// Judges the rounds of a comparison, each `[ours, reference]` measured one after
-    /// the other.
+    /// Judges the rounds of a comparison. Each is `[ours, reference]`, measured closely after each
+    /// other.
     pub(crate) fn new(comparison: Comparison, rounds: &[[f64; 2]]) -> Self {
         let ratios: Vec<f64> = rounds.iter().map(|[ours, reference]| ours / reference).collect();
         let of = |side: usize| median(&rounds.iter().map(|round| round[side]).collect::<Vec<_>>());
@@ -104,12 +103,12 @@ impl Row {
         Self { comparison, figures, verdict, reason: None, runs: rounds.len(), void: 0, failed: 0 }
     }
 
-    /// Whether the row was measured and its bar, if it has one, holds.
+    /// Whether the row was measured, and its bar holds if it has one.
     pub(crate) fn holds(&self) -> bool {
         self.verdict.is_none_or(|verdict| verdict == Verdict::Yes)
     }
 
-    /// Ratio and interval in words.
+    /// The ratio and its interval as text.
     pub(crate) fn ratio(&self) -> String {
         match &self.figures {
             None => Verdict::NotMeasured.to_string(),
@@ -120,7 +119,7 @@ impl Row {
         }
     }
 
-    /// The rounds in words, with those that don't count.
+    /// The number of rounds as text, with those that don't count.
     fn rounds(&self) -> String {
         let mut text = self.runs.to_string();
         for (count, why) in [(self.void, "void"), (self.failed, "failed")] {
@@ -132,22 +131,22 @@ impl Row {
     }
 }
 
-/// One benchmark's results.
+/// The results of a benchmark.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Report {
-    /// Version of this format.
+    /// Version of the results' format.
     #[serde(default)]
     pub schema: u32,
-    /// The benchmark's name.
+    /// Name of the benchmark.
     pub name: String,
-    /// Whether the run came to its end.
+    /// Whether the run came to its end, and measured all rows.
     #[serde(default)]
     pub complete: bool,
-    /// What was measured; none outside of a git repository.
+    /// The sources that were measured. `None` outside of a git repository.
     pub sources: Option<Sources>,
-    /// The figures.
+    /// All rows of the results.
     pub rows: Vec<Row>,
-    /// Where and when.
+    /// The machine and the time of the measurement.
     pub conditions: Conditions,
 }
 
@@ -198,10 +197,10 @@ impl fmt::Display for Report {
     }
 }
 
-/// Writes a result as a whole: a reader sees the old one or the new one.
+/// Writes a result as a whole. A reader sees the old result or the new one.
 ///
 /// # Errors
-/// If the file can't be written.
+/// The file can't be written.
 pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
     let unfinished = path.with_extension("json.new");
     let write = || -> anyhow::Result<()> {
@@ -212,16 +211,16 @@ pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> anyhow::Result<
     write().with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Reads a result.
+/// Reads a result from a file.
 ///
 /// # Errors
-/// If the file isn't there or has another format.
+/// The file isn't there or has another format.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     serde_json::from_str(&text).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Three significant figures.
+/// A value as text with three significant figures.
 pub(crate) fn figures(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),

@@ -43,8 +43,8 @@ pub(crate) struct RoundOptions {
     pub results: PathBuf,
 }
 
-/// A measurement doesn't count, though it didn't fail: the place where it was made wasn't
-/// what it should be.
+/// The error of a measurement that doesn't count although it didn't fail. The place where it was
+/// made wasn't what it should be.
 #[derive(Debug)]
 pub(crate) struct Void(pub String);
 
@@ -56,32 +56,33 @@ impl fmt::Display for Void {
 
 impl std::error::Error for Void {}
 
-/// What measures the cases of a part.
+/// What measures the cases of a benchmark's part.
 pub(crate) trait Experiment {
-    /// Which measurement.
+    /// The description of a measurement.
     type Case;
 
-    /// Measures a case: ours and the reference's figure for each of its rows.
+    /// Measures a case. Returns isthmus's figure and the reference's for each of its rows.
     ///
     /// # Errors
-    /// If it can't be measured; the row has the reason. [`Void`] if it doesn't count.
+    /// The case can't be measured, and the row gets the reason. [`Void`] if the measurement doesn't
+    /// count.
     fn measure(&mut self, case: &Self::Case, round: usize) -> anyhow::Result<Vec<[f64; 2]>>;
 
-    /// Whether others that use the machine void a measurement. A simulation gives the same
-    /// figures all the same.
+    /// Whether other programs that use the machine make a measurement void. A simulation gives the
+    /// same figures all the same.
     fn needs_quiet(&self) -> bool {
         true
     }
 
-    /// Whether it can go on after a measurement failed. If not, it is made anew.
+    /// Whether the experiment can go on after a failed measurement. If not, it is made anew.
     fn survives_failure(&self) -> bool {
         true
     }
 
-    /// Ends it, and checks that it was what was to be measured.
+    /// Ends the experiment, and checks that it did what was to be measured.
     ///
     /// # Errors
-    /// If it was not: then no round counts.
+    /// It didn't. Then no round counts.
     fn finish(self) -> anyhow::Result<()>
     where
         Self: Sized,
@@ -90,7 +91,7 @@ pub(crate) trait Experiment {
     }
 }
 
-/// A run of one benchmark.
+/// A run of a benchmark.
 pub(crate) struct Run {
     options: RoundOptions,
     limit: Limit,
@@ -99,10 +100,10 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Begins a run, in namespaces of its own; `tools` are asked for their versions.
+    /// Begins a run in namespaces of its own. `tools` are asked for their versions.
     ///
     /// # Errors
-    /// Without root.
+    /// The user isn't root, or `--rounds` is 0.
     pub(crate) fn begin(
         name: &str,
         options: &RoundOptions,
@@ -133,16 +134,16 @@ impl Run {
         self.report.conditions.remarks.push(remark);
     }
 
-    /// The rows of the parts that are done.
+    /// The rows of the parts that have been measured.
     pub(crate) fn rows(&self) -> &[Row] {
         &self.report.rows
     }
 
-    /// Measures one part. `parts_left` counts this one: it gets its share of the budget
-    /// that is left. `make` brings up what measures.
+    /// Measures a part of the benchmark. `parts_left` counts this part as well, which gets its
+    /// share of the budget that is left. `make` brings up what measures.
     ///
     /// # Errors
-    /// If the results can't be written.
+    /// The results can't be written.
     pub(crate) fn part<E: Experiment>(
         &mut self,
         parts_left: u32,
@@ -178,7 +179,7 @@ impl Run {
         Ok(())
     }
 
-    /// Measures a case in one round.
+    /// Measures a case once. If that isn't possible, the case gets the reason.
     fn measure<E: Experiment>(
         &self,
         case: &mut Case<E::Case>,
@@ -224,7 +225,7 @@ impl Run {
         Ok(())
     }
 
-    /// Writes what there is, so that a killed run keeps it.
+    /// Writes the results so far, so that a killed run keeps them.
     fn write<C>(&mut self, cases: &[Case<C>]) -> anyhow::Result<()> {
         let finished = self.report.rows.len();
         self.report.rows.extend(cases.iter().flat_map(Case::rows));
@@ -238,10 +239,10 @@ impl Run {
         write_json(&self.options.results.join(format!("{}.json", self.report.name)), &self.report)
     }
 
-    /// Writes and prints the results, and gives whether every bar holds.
+    /// Writes and prints the results. Returns whether every bar holds.
     ///
     /// # Errors
-    /// If the results can't be written.
+    /// The results can't be written.
     pub(crate) fn finish(mut self) -> anyhow::Result<bool> {
         self.report.complete = self.options.only.is_none();
         self.publish()?;
@@ -250,10 +251,10 @@ impl Run {
     }
 }
 
-/// Sides in turns: neither ours (0) nor the reference (1) always goes first.
+/// Measures both sides, and in every second round the reference (1) before isthmus (0).
 ///
 /// # Errors
-/// If a side can't be measured.
+/// A side can't be measured.
 pub(crate) fn in_turns<T>(
     round: usize,
     mut one: impl FnMut(usize) -> anyhow::Result<T>,
@@ -263,7 +264,7 @@ pub(crate) fn in_turns<T>(
     Ok(if first == 0 { [found, other] } else { [other, found] })
 }
 
-/// Two figures of one side each, as one pair.
+/// Pairs the figures of isthmus with those of the reference.
 pub(crate) fn pair_up(ours: &[f64], reference: &[f64]) -> Vec<[f64; 2]> {
     ours.iter().zip(reference).map(|(ours, reference)| [*ours, *reference]).collect()
 }

@@ -14,24 +14,24 @@ use crate::report::Comparison;
 use crate::rounds::{self, Case, Experiment, Run, in_turns};
 use crate::verdict::Bar;
 
-/// Connects that one thread starts at once.
+/// How many connects a thread starts at once.
 const CONNECTS: usize = 128;
-/// Round-trip time between the sites, seconds.
+/// Round-trip time between the sites, in seconds.
 const RTT_SECONDS: f64 = 0.1;
-/// Longest that one call may hold up the thread, milliseconds.
+/// Longest time in milliseconds that a call may hold up its thread.
 const HELD_UP_MS: f64 = 1.0;
-/// Round trips until all are up: the connection between the agents, TLS, the
-/// preamble and its answer, and twice as many again for the work of securing
-/// that many connections on few cores.
+/// Round trips until all connections are up. They cover the connection between the agents, TLS, the
+/// preamble and its answer. Twice as many again cover the work of securing so many connections on
+/// few cores.
 const ROUND_TRIPS: f64 = 9.0;
 
-/// Places of connections: their name, the node connected to, how many in a round.
+/// Places of connections: their name, the node connected to, and how many connections a round has.
 const PLACES: [(&str, &str, &str); 3] = [
     ("within a node", "n1.alpha", "200"),
     ("within a site", "n2.alpha", "200"),
     ("between sites, 100 ms", "n1.beta", "5"),
 ];
-/// Calls that bench/programs/shim.c measures.
+/// The calls that bench/programs/shim.c measures.
 const CALLS: [&str; 13] = [
     "getsockname",
     "getpeername",
@@ -56,15 +56,15 @@ pub(crate) struct Options {
     rounds: rounds::RoundOptions,
 }
 
-/// What is measured.
+/// A figure that is measured.
 enum Figure {
-    /// Many connects in an event loop, over the long path.
+    /// Many connects in an event loop, between the sites.
     Storm,
-    /// One connection after the other to this node, so many.
+    /// Connections to a node, one after the other. The texts are the node and their number.
     Connections([&'static str; 2]),
-    /// Each call in front of which the library stands.
+    /// The time of each call that the library stands in front of.
     Calls,
-    /// Starts of a process.
+    /// The time that starts of a process take.
     Starts,
 }
 
@@ -134,8 +134,7 @@ impl Experiment for Measurement {
     }
 }
 
-/// The figures of [`storm_rows`] from what the program printed, with the library and
-/// without.
+/// The figures of [`storm_rows`], from what the program printed with the library and without it.
 fn storm(found: &[Value; 2]) -> anyhow::Result<Vec<[f64; 2]>> {
     let both = |path: &str| Ok::<_, anyhow::Error>([number(&found[0], path)?, number(&found[1], path)?]);
     let scaled = |pair: [f64; 2], factor: f64| pair.map(|value| value * factor);
@@ -174,7 +173,7 @@ impl Measurement {
         Ok(Self { bench, program: program.display().to_string() })
     }
 
-    /// Runs the program on this node alone.
+    /// Runs the program on the node `n1.alpha` alone, with the library or without it.
     fn here(&self, with_library: bool, words: &[&str]) -> anyhow::Result<Value> {
         let mut all = if with_library { self.job("n1.alpha") } else { Vec::new() };
         all.push(self.program.clone());
@@ -182,7 +181,8 @@ impl Measurement {
         json(&self.bench.output("n1.alpha", &all)?)
     }
 
-    /// Runs the program against listeners on another node.
+    /// Runs the program on `n1.alpha` against listeners on another node, with the library or
+    /// without it.
     fn beside(
         &self,
         node: &str,

@@ -19,11 +19,12 @@ pub(crate) use smpi::Selection;
 
 pub(crate) const OPERATIONS: [&str; 7] =
     ["barrier", "bcast", "reduce", "allreduce", "gather", "scatter", "allgather"];
-/// What a rank contributes; the first is an integer.
+/// Bytes that each rank contributes. The first size is that of an integer.
 pub(crate) const SIZES: [u64; 5] = [4, 1 << 10, 16 << 10, 256 << 10, 1 << 20];
-/// Most bytes of all ranks' results together, which are copied in one process.
+/// Most bytes of all ranks' results together, as a single process copies them.
 const MOST_BYTES: u64 = 8 << 30;
-/// The same of the root alone. The library leaves more than an `int` counts to the MPI.
+/// Most bytes of the root's result alone. The library leaves calls with more than an `int` counts
+/// to the MPI.
 const MOST_AT_ROOT: u64 = 1 << 30;
 
 /// How to measure.
@@ -36,8 +37,8 @@ pub(crate) struct Options {
     repetitions: u32,
 }
 
-/// The sizes in which an operation is measured. In the lab, 32 ranks that each send 1 MiB to
-/// all others are at it for minutes.
+/// The sizes with which an operation is measured. In the lab, 32 ranks that each send 1 MiB to all
+/// others take minutes.
 pub(crate) fn sizes(operation: &str) -> &'static [u64] {
     match operation {
         "barrier" => &SIZES[..1],
@@ -55,12 +56,12 @@ fn is_affordable(operation: &str, ranks: usize, bytes: u64) -> bool {
     }
 }
 
-/// What a row of the results is called.
+/// Name of a row of the results.
 pub(crate) fn what(platform: &str, selection: Selection, operation: &str, bytes: u64) -> String {
     format!("{platform}, {}, {operation}, {bytes} B", selection.title())
 }
 
-/// What the library is compared with.
+/// Name of the reference that the library is compared with.
 pub(crate) const AGAINST: &str = "the MPI's own";
 
 /// The names of the platforms, in the order of the results.
@@ -71,7 +72,7 @@ pub(crate) fn platform_names() -> Vec<String> {
 /// Measures, writes the results, and returns whether every row was measured.
 ///
 /// # Errors
-/// If the results can't be written.
+/// The results can't be written.
 pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let launchers = [Mpi::Openmpi, Mpi::Mpich].map(|mpi| (mpi.launcher(), "--version"));
     let [openmpi, mpich] = launchers;
@@ -89,7 +90,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     run.finish()
 }
 
-/// Every operation and size that isn't published, and why.
+/// Reasons why operations and sizes aren't published, for each of them.
 fn objections(rows: &[Row]) -> Vec<String> {
     let of = |selection| {
         OPERATIONS.iter().flat_map(move |operation| {
@@ -101,14 +102,16 @@ fn objections(rows: &[Row]) -> Vec<String> {
     Selection::ALL.into_iter().flat_map(of).collect()
 }
 
-/// One run of the simulator: what is known before the first collective takes the longest.
+/// A run of the simulator. It measures all operations and sizes, as what precedes the first
+/// collective takes the longest.
 struct Simulation {
     platform: Platform,
     selection: Selection,
     sizes: Vec<(&'static str, Vec<u64>)>,
 }
 
-/// What is to be simulated on a platform, after the comparison with the lab.
+/// The cases to simulate on a platform. `checked` are the rows that compare the simulation with the
+/// lab.
 fn simulations(platform: &Platform, checked: &[Row]) -> Vec<Case<Simulation>> {
     let published = |selection| {
         OPERATIONS.map(|operation| {
@@ -132,7 +135,7 @@ fn simulations(platform: &Platform, checked: &[Row]) -> Vec<Case<Simulation>> {
     Selection::ALL.into_iter().filter_map(case).collect()
 }
 
-/// The simulator.
+/// The simulator, as it measures cases.
 struct Simulated {
     scratch: tempfile::TempDir,
 }

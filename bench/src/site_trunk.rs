@@ -21,11 +21,11 @@ use crate::traffic::{Latency, Throughput};
 use crate::tunnel::{self, JOB_PORT};
 use crate::verdict::Bar;
 
-/// Where the server listens that plain connections go to; the site lets it in.
+/// The port that plain connections go to, which the site lets in.
 const PLAIN_PORT: u16 = 7109;
-/// What a gateway may add to the time of a small message, one way, in microseconds.
+/// Microseconds that a gateway may add to the time of a small message in one direction.
 const GATEWAY_MICROSECONDS: f64 = 100.0;
-/// What nodes may take, as a ratio to plain connections.
+/// Bar of what nodes take, as a ratio to plain connections.
 const NODES: Bar = Bar::AtMost(1.02);
 const LONG_STREAMS: usize = 8;
 
@@ -39,11 +39,11 @@ pub(crate) struct Options {
     duration: humantime::Duration,
 }
 
-/// What is measured.
+/// What is measured over the trunk and over plain connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
     Message,
-    /// So many streams over a link that is no limit.
+    /// So many streams over a link that doesn't limit them.
     Near(usize),
     /// Streams over the long link.
     Long,
@@ -80,7 +80,7 @@ impl What {
 /// Measures, writes the results, and returns whether every bar holds.
 ///
 /// # Errors
-/// If the results can't be written.
+/// The results can't be written.
 pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let mut run = Run::begin("site-trunk", &options.rounds, &[])?;
     let counts = options.rounds.results.join("site-trunk-counts.json");
@@ -93,9 +93,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     run.finish()
 }
 
-/// A job whose data goes over the trunk, and a client beside it.
+/// A job whose data goes over the gateways' trunk, and a client outside of the job.
 struct Sites {
-    /// The job's client, and the plain one, each with what it connects to.
+    /// The job's client and the plain client, each with the address that it connects to.
     clients: [(LineClient, String); 2],
     duration: Duration,
     counts: Counts,
@@ -130,7 +130,7 @@ impl Sites {
         client.ask(&format!("stream {target} --streams {streams}"), self.duration)
     }
 
-    /// Rate in Gb/s, and processor seconds of both nodes for a GB.
+    /// Rate of a side's streams in Gb/s, and processor seconds of both nodes per GB.
     fn costs(&mut self, side: usize, streams: usize) -> anyhow::Result<[f64; 2]> {
         let of_nodes = |bench: &Bench| -> anyhow::Result<Duration> {
             let nodes = nodes(bench, "n1")?;
@@ -143,7 +143,7 @@ impl Sites {
         Ok([bytes as f64 * 8e-9 / seconds, spent / (bytes as f64 * 1e-9)])
     }
 
-    /// Rate in Gb/s; counts what TCP did meanwhile.
+    /// Rate of a side's streams in Gb/s. Adds what TCP counted meanwhile to the counts.
     fn counted(&mut self, side: usize, streams: usize) -> anyhow::Result<f64> {
         let before = self.tcp()?;
         let Throughput { bytes, seconds } = self.stream(side, streams)?;
@@ -155,7 +155,7 @@ impl Sites {
         Ok(bytes as f64 * 8e-9 / seconds)
     }
 
-    /// Of both nodes, and of both gateways' machines.
+    /// TCP's counters of both nodes, and of both gateways' machines.
     fn tcp(&self) -> anyhow::Result<[Tcp; 2]> {
         let mut sums = [Tcp::default(); 2];
         for (sum, name) in sums.iter_mut().zip(["n1", "fe"]) {
@@ -167,7 +167,7 @@ impl Sites {
     }
 }
 
-/// Those of both sites with this name.
+/// The nodes of both sites that have this name.
 fn nodes(bench: &Bench, name: &str) -> anyhow::Result<[Node; 2]> {
     let mut found = bench.nodes().iter().filter(|node| node.name.starts_with(&format!("{name}."))).cloned();
     let mut next = || found.next().with_context(|| format!("both sites must have a node {name}"));
@@ -199,11 +199,11 @@ impl Experiment for Sites {
     }
 }
 
-/// Which machines TCP's counters are of: the ends of the network within a site, and of the
-/// long link where a trunk crosses it.
+/// The machines that TCP's counters are of. Nodes are the ends of connections within a site, and of
+/// plain ones over the long link. Gateways are the ends of a trunk over it.
 const MACHINES: [&str; 2] = ["nodes", "gateways"];
 
-/// What TCP counted over the long link, for `site-trunk-counts.json`.
+/// TCP's counters over the long link, for `site-trunk-counts.json`.
 #[derive(Debug)]
 struct Counts {
     path: PathBuf,
@@ -212,7 +212,7 @@ struct Counts {
 
 #[derive(Debug, Default, Serialize)]
 struct Sum {
-    /// Of programs, in all rounds.
+    /// Bytes of programs in all rounds.
     bytes: u64,
     tcp: Tcp,
 }

@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 use crate::grid::root;
 use crate::report::{SCHEMA, read_json};
 
-/// Everything that runs in a job.
+/// Paths of all sources that run in a job.
 const JOB: [&str; 4] = ["crates/", "Cargo.lock", "bench/src/grid.rs", "bench/src/mpi.rs"];
-/// The programs at both ends of a contest.
+/// Paths of the programs at both ends of a contest.
 const TRAFFIC: [&str; 4] =
     ["bench/src/traffic.rs", "bench/src/traffic/", "bench/src/line_client.rs", "bench/src/contest.rs"];
 
-/// Each benchmark with the paths that it depends on, in groups. A path that ends with
-/// a slash stands for each entry of the directory.
+/// Each benchmark with the paths that it depends on, in groups. A path that ends with a slash
+/// stands for each entry of the directory.
 const BENCHMARKS: [(&str, &[&[&str]]); 13] = [
     ("coll", &[&JOB, &["mpi/back/", "bench/src/coll.rs", "bench/grids/coll.toml", "apps/colltime.c"]]),
     ("connect", &[&JOB, &["bench/src/connect.rs", "bench/programs/connect.py", "apps"], &CONNECT_GRIDS]),
@@ -95,23 +95,22 @@ const BENCHMARKS: [(&str, &[&[&str]]); 13] = [
 ];
 const CONNECT_GRIDS: [&str; 2] = ["bench/grids/connect-near.toml", "bench/grids/connect-far.toml"];
 
-/// What a result was measured with.
+/// The sources that a result was measured with.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Sources {
-    /// The commit.
+    /// Id of the commit, shortened to 12 digits.
     pub commit: String,
-    /// Whether the sources had changes that are in no commit.
+    /// Whether the sources had changes that no commit has.
     pub dirty: bool,
-    /// Git's object id of each path at that commit. It stays the same when a commit
-    /// is rebased.
+    /// Git's object id of each path at the commit. It stays the same when the commit is rebased.
     pub objects: BTreeMap<String, String>,
 }
 
 impl Sources {
-    /// Those of the working tree for a benchmark.
+    /// The working tree's sources of a benchmark.
     ///
     /// # Errors
-    /// If this is no git repository.
+    /// This is no git repository.
     pub(crate) fn here(benchmark: &str) -> anyhow::Result<Self> {
         let paths = paths(benchmark)?;
         let list = git(&["ls-tree", "HEAD", "--"], &paths)?;
@@ -158,7 +157,7 @@ pub(crate) struct Options {
     results: std::path::PathBuf,
 }
 
-/// The part of each result that all benchmarks have.
+/// The part of a result that all benchmarks have.
 #[derive(Debug, Deserialize)]
 struct Header {
     #[serde(default)]
@@ -168,10 +167,10 @@ struct Header {
     sources: Option<Sources>,
 }
 
-/// Lists results that are missing or stale; the exit status is 1 if there are any.
+/// Lists results that are missing or stale. The exit status is 1 if there are any.
 ///
 /// # Errors
-/// If this is no git repository.
+/// This is no git repository.
 pub(crate) fn check(options: &Options) -> anyhow::Result<ExitCode> {
     let mut stale = false;
     for (name, _) in BENCHMARKS {
@@ -184,7 +183,7 @@ pub(crate) fn check(options: &Options) -> anyhow::Result<ExitCode> {
     Ok(if stale { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Why a result does not stand for these sources.
+/// Why a result doesn't stand for the sources `now`. `None` if it does.
 fn problem(result: Option<&Header>, now: &Sources) -> Option<String> {
     let Some(Header { schema, complete, sources }) = result else { return Some("no result".into()) };
     if *schema != SCHEMA {

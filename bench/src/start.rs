@@ -18,26 +18,25 @@ use crate::rounds::{self, Case, Experiment, Run, in_turns};
 use crate::verdict::Bar;
 use phases::Phases;
 
-/// What a start may take of the reference's.
+/// Bar of a start, as a ratio to the reference's.
 const BAR: Bar = Bar::AtMost(1.2);
 
-/// Round trips between the sites that a start over a wide area may take on top:
-/// one node of the other site is asked to take part (the way to its agent is
-/// looked up, dialed, secured, and the question answered) before the launcher
-/// starts.
+/// Round trips between the sites that a start over a wide area may take on top. Before the launcher
+/// starts, a node of the other site is asked to take part. That takes a look-up of its agent, a
+/// dial, the handshake, and the question with its answer.
 const ROUND_TRIPS: f64 = 8.0;
 
-/// Where it is measured, and the round-trip time between sites in seconds.
+/// The grids with what rows call them, and the round-trip time between their sites in seconds.
 const GRIDS: [(&str, &str, f64); 2] =
     [("lan", "one site", 0.0), ("two-open", "two sites 10 ms apart", 0.010)];
 
-/// How long a run may take, and how much longer for each rank. Some MPIs
-/// sometimes hang in their end, with isthmus and without: the figure that they
-/// printed before counts, and they are ended a while later.
+/// How long a run may take, and how much longer for each rank. Some MPIs sometimes hang at their
+/// end, with isthmus and without. The figure that they printed before counts, and they are ended a
+/// while later.
 const DEADLINE: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(1));
 
-/// Ranks per core above which a row has no bar. Ranks that poll then slow one another
-/// by chance, with isthmus and without, and means of two runs differ by factors.
+/// Most ranks per core of a row with a bar. With more, ranks that poll slow each other by chance,
+/// with isthmus and without, and means of two runs differ by factors.
 const MOST_PER_CORE: usize = 8;
 
 /// How to measure.
@@ -84,17 +83,17 @@ fn bar(ranks: usize, cores: usize) -> Option<Bar> {
     (ranks <= MOST_PER_CORE * cores).then_some(BAR)
 }
 
-/// What is started.
+/// A job that is started, with its name in the results.
 struct Start {
     mpi: Mpi,
     ranks: usize,
     name: String,
 }
 
-/// One of the grids.
+/// A grid that is up.
 struct Place<'a> {
     bench: Bench,
-    /// Seconds that our start may take on top.
+    /// Seconds that a start with isthmus may take on top.
     allowance: f64,
     phases: &'a RefCell<Phases>,
 }
@@ -131,17 +130,17 @@ impl Experiment for Place<'_> {
     }
 }
 
-/// What came of a start.
+/// What became of a start.
 pub(crate) struct Started {
-    /// Seconds to the last return from `MPI_Init`.
+    /// Seconds to the last return from `MPI_Init`. `None` if the program didn't print them.
     pub seconds: Option<f64>,
-    /// Whether it did not end by itself.
+    /// Whether the job failed or didn't end by itself.
     pub hung: bool,
-    /// The last line of its errors.
+    /// Last line of the job's standard error.
     pub errors: String,
 }
 
-/// Starts ranks once, with the command that `command` makes of a launcher's arguments.
+/// Starts ranks once. `command` makes the command from the launcher's arguments.
 pub(crate) fn start(
     bench: &Bench,
     mpi: Mpi,

@@ -4,24 +4,25 @@ use anyhow::Context as _;
 use isthmus_lab::Machine;
 use serde::{Deserialize, Serialize};
 
-/// TCP's counters of one network namespace, since it was made.
+/// TCP's counters of a network namespace since it was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Tcp {
-    /// `TcpExtTCPFastRetrans`: segments sent again because later ones arrived.
+    /// Counter `TcpExtTCPFastRetrans`: segments sent again because later segments arrived.
     pub fast_retransmits: u64,
-    /// `TcpExtTCPTimeouts`: nothing was heard for so long that it was sent again.
+    /// Counter `TcpExtTCPTimeouts`: how often a segment was sent again because nothing was heard
+    /// for long.
     pub timeouts: u64,
-    /// `TcpExtTCPLossProbes`: probes for a lost end.
+    /// Counter `TcpExtTCPLossProbes`: probes for a lost end.
     pub loss_probes: u64,
-    /// `TcpRetransSegs`: all segments sent again.
+    /// Counter `TcpRetransSegs`: all segments sent again.
     pub retransmitted: u64,
 }
 
 impl Tcp {
-    /// The present ones of a machine.
+    /// The present counters of a machine.
     ///
     /// # Errors
-    /// If the kernel doesn't tell them.
+    /// The kernel doesn't tell them.
     pub(crate) fn of(machine: Machine<'_>) -> anyhow::Result<Self> {
         let read = || -> std::io::Result<String> {
             let of = |name: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{name}"));
@@ -30,7 +31,7 @@ impl Tcp {
         Self::parse(&machine.in_network(read)??)
     }
 
-    /// From the text of /proc/net/netstat and /proc/net/snmp.
+    /// Reads the counters from the text of /proc/net/netstat and /proc/net/snmp.
     fn parse(text: &str) -> anyhow::Result<Self> {
         let find = |kind: &str, name: &str| {
             let mut lines = text.lines().filter_map(|line| line.strip_prefix(kind)?.strip_prefix(": "));

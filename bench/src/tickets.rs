@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use isthmus_net::mac::{Secret, new_connection};
 use isthmus_wire::ticket::{Side, TICKET_LEN, Ticket};
 
-/// For how long they are good.
+/// How long tickets are good.
 const LIFE: Duration = Duration::from_secs(60);
 
-/// Both sides' tickets of a new connection, the initiator's first.
+/// The tickets of both sides of a new connection, the initiator's first.
 pub(crate) fn pair(key: &Secret) -> [[u8; TICKET_LEN]; 2] {
     let date = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + LIFE;
     let connection = new_connection();

@@ -19,13 +19,13 @@ use clap::{Args, Parser, Subcommand};
 use isthmus_wire::ticket::TICKET_LEN;
 use serde::{Deserialize, Serialize};
 
-/// Longest wait for a single read or write; a benchmark doesn't hang.
+/// Longest wait for a single read or write, so that a benchmark doesn't hang.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Pause between two tries to connect to a listener that isn't there yet.
 const BETWEEN_TRIES: Duration = Duration::from_millis(50);
-/// Bytes that a stream's sender writes by default, and its receiver reads, at once.
+/// Bytes that a stream's sender by default writes at once, and its receiver reads.
 const CHUNK_BYTES: usize = 256 << 10;
-/// Ping-pongs before those that count.
+/// How many ping-pongs precede those that count.
 const WARM_UP: usize = 200;
 
 const PING_PONG: u8 = 1;
@@ -117,28 +117,28 @@ impl Begin {
     }
 }
 
-/// What [`Command::Ping`] found.
+/// The result of [`Command::Ping`].
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Latency {
-    /// Median of half the round trips, seconds.
+    /// Median of half the round trips, in seconds.
     pub half_rtt_seconds: f64,
-    /// Round trips measured.
+    /// How many round trips were measured.
     pub round_trips: usize,
 }
 
-/// What [`Command::Stream`] found.
+/// The result of [`Command::Stream`].
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Throughput {
-    /// Bytes that arrived, all streams.
+    /// Bytes of all streams that arrived.
     pub bytes: u64,
-    /// From the first byte sent to the last confirmed.
+    /// Time from the first byte sent to the last byte confirmed.
     pub seconds: f64,
 }
 
-/// Plays one end.
+/// Plays one end of the traffic.
 ///
 /// # Errors
-/// If a connection fails.
+/// A connection fails.
 pub(crate) fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Serve { listen, relay } => serve::serve(listen, relay),

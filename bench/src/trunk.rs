@@ -23,28 +23,28 @@ use counts::{Counts, Turn};
 
 pub(crate) use ends::{UnderTest, run as run_under_test};
 
-/// The link: the paper's round trip and rate.
+/// Round-trip time of the link, the paper's. `BITS_PER_SECOND` is its rate.
 const RTT: Duration = Duration::from_micros(10_600);
 const BITS_PER_SECOND: u64 = 1_000_000_000;
 
-/// Senders; the paper has 2 to 19. What comes first, here and below, is measured even if
-/// there is little time.
+/// Numbers of senders; the paper has 2 to 19. In all lists of the benchmark, what comes first is
+/// measured even if there is little time.
 const SENDERS: [u64; 3] = [19, 10, 2];
-/// Bytes that each sends.
+/// Bytes that each sender sends in a gather.
 const SIZES: [u64; 5] = [1_000_000, 100_000, 10_000, 1_000, 10_000_000];
-/// Up to this size a set-up or a packet counts for more than the rate.
+/// Largest size in bytes at which a set-up or a packet counts for more than the rate.
 const SMALL: u64 = 10_000;
 
-/// The queue before the bottleneck in bytes, with its name.
+/// The queue before the bottleneck: its bytes and its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Queue(u64, &'static str);
 const QUEUES: [Queue; 3] = [BDP, SHORT, Queue(256 << 10, "256 KiB")];
 const BDP: Queue = Queue(BITS_PER_SECOND / 8 * 106 / 10_000, "BDP");
 const SHORT: Queue = Queue(64 << 10, "64 KiB");
-/// Shares of packets that are lost, in both directions.
+/// Shares of packets that are lost, in each direction.
 const LOSSES: [Loss; 4] = [Loss("0.1 %"), Loss("0 %"), Loss("1 %"), Loss("0.01 %")];
 
-/// A share of packets, as a grid file has it.
+/// A share of packets, as a grid file writes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Loss(&'static str);
 
@@ -52,7 +52,7 @@ impl Loss {
     const NONE: Self = Self("0 %");
 }
 
-/// Turns of a way in a round, of which one counts: the others, if any, the emulator was late for.
+/// Most turns of a way in a round, of which one counts. The emulator was late for the others.
 const TRIES: u32 = 5;
 
 /// How to measure.
@@ -73,7 +73,7 @@ pub(crate) struct Options {
     late_ms: f64,
 }
 
-/// The way of the bytes.
+/// The way that the bytes of a gather take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Cubic,
@@ -81,7 +81,7 @@ enum Way {
     Bbr,
     TrunkBbr,
     TrunkPlain,
-    /// What stood in the trunk's place before.
+    /// A TLS connection for each connection of a program, as before there were trunks.
     Sealed,
 }
 
@@ -101,20 +101,20 @@ impl Way {
     }
 }
 
-/// A link and what crosses it.
+/// The link that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
     queue: Queue,
     loss: Loss,
 }
 
-/// What is measured.
+/// A gather that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Gather {
     place: Place,
     senders: u64,
     size: u64,
-    /// Whether round trips beside the gathers are measured, in their place.
+    /// Whether round trips beside the gathers are measured, instead of the gathers.
     pings: bool,
 }
 
@@ -136,7 +136,7 @@ impl Gather {
         self.senders * self.size
     }
 
-    /// Seconds that a gather takes at least.
+    /// Least seconds that a gather can take: its bytes at the link's rate, and a round trip.
     fn ideal_seconds(&self) -> f64 {
         self.bytes() as f64 * 8.0 / BITS_PER_SECOND as f64 + RTT.as_secs_f64()
     }
@@ -180,12 +180,12 @@ impl Gather {
         rows
     }
 
-    /// Whether so much is carried that its processor time can be told.
+    /// Whether the gather carries so much that its processor time can be told.
     fn has_cost(&self) -> bool {
         self.bytes() >= 10_000_000
     }
 
-    /// The figures of [`comparisons`](Self::comparisons), from what each way took.
+    /// The figures of [`comparisons`](Self::comparisons), from the time and the cost of each way.
     fn figures(&self, took: impl Fn(Way) -> f64, cost: impl Fn(Way) -> f64) -> Vec<[f64; 2]> {
         let ms = |way| took(way) * 1e3;
         let best = [Way::Cubic, Way::Reno, Way::Bbr].map(ms).into_iter().fold(f64::INFINITY, f64::min);
@@ -218,7 +218,7 @@ impl Gather {
 /// Measures, writes the results, and returns whether every bar holds.
 ///
 /// # Errors
-/// If the results can't be written.
+/// The results can't be written.
 pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let mut run = Run::begin("trunk", &options.rounds, &[])?;
     run.remark(format!(
@@ -240,7 +240,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     Ok(holds)
 }
 
-/// The link and its programs, measured in rounds.
+/// The link and its programs, which are measured in rounds.
 struct Gathers<'a> {
     bed: Bed,
     counts: &'a RefCell<Counts>,
@@ -248,7 +248,7 @@ struct Gathers<'a> {
 }
 
 impl Gathers<'_> {
-    /// One way's turn, again where the emulator was late.
+    /// Measures a way's turn, and again while the emulator was late for it.
     fn faithful_turn(&self, way: Way, gather: &Gather) -> anyhow::Result<Turn> {
         let mut tries = 1;
         loop {
@@ -286,13 +286,13 @@ impl Experiment for Gathers<'_> {
         Ok(gather.figures(|way| of(way).seconds, cost))
     }
 
-    /// A trunk may have ended.
+    /// Whether the link is used further after a failure. It isn't, as a trunk may have ended.
     fn survives_failure(&self) -> bool {
         false
     }
 }
 
-/// All that is measured. Each part has its share of the time.
+/// All gathers that are measured, in parts. Each part has its share of the time.
 fn parts(every: bool) -> Vec<Vec<Gather>> {
     let places = || {
         let all = QUEUES.iter().flat_map(|queue| LOSSES.map(|loss| Place { queue: *queue, loss }));

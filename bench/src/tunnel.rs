@@ -13,39 +13,40 @@ use crate::confine::{Running, wait_for};
 use crate::grid::{Bench, Node, words};
 use crate::line_client::LineClient;
 
-/// Where the job's server listens; loopback is shared with the other one.
+/// The port at which the job's server listens. It isn't [`SERVER_PORT`], as both servers share the
+/// loopback interface.
 pub(crate) const JOB_PORT: u16 = 7000;
-/// Where the server of the references listens, on loopback.
+/// The port on loopback at which the references' server listens.
 const SERVER_PORT: u16 = 7001;
 const SSH_PORT: u16 = 7002;
 const HAPROXY_PORT: u16 = 7003;
 const STUNNEL_PORT: u16 = 7004;
 const HAPROXY_TLS_PORT: u16 = 7443;
 const STUNNEL_TLS_PORT: u16 = 7444;
-/// The cipher of the pairs with TLS 1.3.
+/// The cipher of HAProxy's and stunnel's TLS 1.3.
 const CIPHER: &str = "TLS_AES_128_GCM_SHA256";
 
-/// A way that stands.
+/// A way between two nodes that is set up.
 #[derive(Debug)]
 pub(crate) struct Tunnel {
-    /// What the client connects to.
+    /// The address that the client connects to.
     pub target: String,
     pub costs: Vec<Cost>,
-    /// They end with it.
+    /// The tool's processes, which end with this value.
     pub _processes: Vec<Running>,
 }
 
-/// Whose processor time counts.
+/// A process whose processor time counts as the tool's.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Cost {
-    /// The process and its descendants.
+    /// The process and its descendants count.
     Family(u32),
-    /// The process alone: an agent's descendants are the job's programs.
+    /// The process alone counts, as an agent's descendants are the job's programs.
     Alone(u32),
 }
 
 impl Tunnel {
-    /// Processor time so far of all its processes at both ends.
+    /// Processor time so far of all the tool's processes at both ends.
     pub(crate) fn cpu_time(&self) -> anyhow::Result<Duration> {
         self.costs
             .iter()
@@ -56,7 +57,7 @@ impl Tunnel {
             .sum()
     }
 
-    /// The agents, for connections of a job.
+    /// The tunnel of isthmus's agents, for connections of a job.
     pub(crate) fn isthmus(bench: &Bench, near: &Node, far: &Node) -> anyhow::Result<Self> {
         Ok(Self {
             target: format!("{}:{JOB_PORT}", far.name),
@@ -65,7 +66,7 @@ impl Tunnel {
         })
     }
 
-    /// `ssh -L`, to the sshd of the second of the benchmark's nodes.
+    /// The tunnel of `ssh -L`, to the sshd of the benchmark's second node.
     pub(crate) fn ssh(bench: &Bench, near: &Node, far: &Node) -> anyhow::Result<Self> {
         let mut ssh = bench.lab().machine(&near.name)?.command(bench.ssh());
         ssh.args(["-N", "-c", "aes128-gcm@openssh.com", "-o", "ExitOnForwardFailure=yes"]);
@@ -80,8 +81,8 @@ impl Tunnel {
         })
     }
 
-    /// A pair of HAProxy: plain to the near one, TLS to the far one, plain to
-    /// the server.
+    /// The tunnel of two HAProxy. Connections are plain to the near one, TLS between them, and
+    /// plain to the server.
     pub(crate) fn haproxy(bench: &Bench, near: &Node, far: &Node) -> anyhow::Result<Self> {
         let at = |name: &str| bench.scratch().join(name).display().to_string();
         let tls = format!("ssl-min-ver TLSv1.3 ciphersuites {CIPHER}");
@@ -103,7 +104,8 @@ impl Tunnel {
         Self::pair(bench, ("haproxy", &["-db", "-q", "-f"]), parts)
     }
 
-    /// A pair of stunnel: plain to the near one, TLS to the far one, plain to the server.
+    /// The tunnel of two stunnel. Connections are plain to the near one, TLS between them, and
+    /// plain to the server.
     pub(crate) fn stunnel(bench: &Bench, near: &Node, far: &Node) -> anyhow::Result<Self> {
         let at = |name: &str| bench.scratch().join(name).display().to_string();
         let far_part = format!(
@@ -127,8 +129,8 @@ impl Tunnel {
         Self::pair(bench, ("stunnel", &[]), parts)
     }
 
-    /// Two processes of a tool, each with its configuration and where it listens. The last
-    /// one is what the client connects to.
+    /// Starts two processes of a tool, each with its node, its configuration and the address at
+    /// which it listens. The client connects to the last one.
     fn pair(
         bench: &Bench,
         (tool, options): (&str, &[&str]),
@@ -149,7 +151,8 @@ impl Tunnel {
     }
 }
 
-/// Makes the far end's certificate and key, for the pairs with TLS: `tls.crt`, `tls.key`, and both in `tls.pem`.
+/// Makes the far end's certificate and key for the tools that use TLS: `tls.crt`, `tls.key`, and
+/// both in `tls.pem`.
 pub(crate) fn certificate(bench: &Bench, far: &Node) -> anyhow::Result<()> {
     let at = |name: &str| bench.scratch().join(name).display().to_string();
     let names = format!("subjectAltName=IP:{}", far.address);
@@ -165,8 +168,8 @@ pub(crate) fn certificate(bench: &Bench, far: &Node) -> anyhow::Result<()> {
     Ok(fs::write(at("tls.pem"), both)?)
 }
 
-/// HAProxy as it does best here with TLS: larger buffers than by default save
-/// time with several streams; it has as many threads as there are cores.
+/// The beginning of HAProxy's configuration, with which it does best with TLS here. Larger buffers
+/// than by default save time with several streams. It has as many threads as there are cores.
 const HAPROXY: &str = "
 global
     tune.bufsize 32768
@@ -177,7 +180,7 @@ defaults
     timeout server 1h
 ";
 
-/// stunnel, which has a thread for each connection.
+/// The beginning of stunnel's configuration. stunnel has a thread for each connection.
 const STUNNEL: &str = "
 foreground = yes
 pid =
@@ -186,8 +189,8 @@ socket = l:TCP_NODELAY=1
 socket = r:TCP_NODELAY=1
 ";
 
-/// The client of a job on two nodes, whose server is on the far one, at [`JOB_PORT`].
-/// `options` of `isthmus run`.
+/// Starts a job on two nodes, whose server is on the far one at [`JOB_PORT`]. Returns its client.
+/// `options` are those of `isthmus run`.
 pub(crate) fn job(bench: &Bench, near: &Node, far: &Node, options: &str) -> anyhow::Result<LineClient> {
     let (isthmus, program) = (bench.isthmus().display(), itself()?);
     let (near, far) = (&near.name, &far.name);
@@ -199,7 +202,7 @@ pub(crate) fn job(bench: &Bench, near: &Node, far: &Node, options: &str) -> anyh
     LineClient::start(bench.standing(near, &words(&job))?)
 }
 
-/// The server of the references.
+/// Starts the server of the references.
 pub(crate) fn server(bench: &Bench, far: &Node) -> anyhow::Result<Running> {
     let mut serving = bench.lab().machine(&far.name)?.command(itself()?);
     serving.args(["traffic", "serve", "--listen", &format!("127.0.0.1:{SERVER_PORT}")]);
@@ -208,25 +211,25 @@ pub(crate) fn server(bench: &Bench, far: &Node) -> anyhow::Result<Running> {
     Ok(serving)
 }
 
-/// The client of the references.
+/// Starts the client of the references.
 pub(crate) fn client(bench: &Bench, near: &Node) -> anyhow::Result<LineClient> {
     let mut client = bench.lab().machine(&near.name)?.command(itself()?);
     client.args(["traffic", "obey"]);
     LineClient::start(client)
 }
 
-/// This program.
+/// Path of this program.
 pub(crate) fn itself() -> anyhow::Result<String> {
     Ok(std::env::current_exe().context("cannot find this program")?.display().to_string())
 }
 
-/// Starts a command without an input; it ends when the result is dropped.
+/// Starts a command without an input. The process ends when the result is dropped.
 pub(crate) fn start(mut command: Command) -> anyhow::Result<Running> {
     let child = command.stdin(Stdio::null()).spawn();
     Ok(Running(child.with_context(|| format!("cannot run {}", command.get_program().display()))?))
 }
 
-/// Waits until the node can connect to this listener.
+/// Waits until a program in the node can connect to the address.
 pub(crate) fn wait_for_listener(
     bench: &Bench,
     node: &Node,

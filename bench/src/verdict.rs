@@ -4,28 +4,28 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Rounds that a row with a bar needs at least. The interval of fewer rounds is
-/// little more than their lowest and highest ratio.
+/// How many rounds a row with a bar needs at least. The interval of fewer rounds is little more
+/// than their lowest and highest ratio.
 pub(crate) const LEAST_ROUNDS: usize = 5;
-/// Samples that the bootstrap draws.
+/// How many samples the bootstrap draws.
 const RESAMPLES: usize = 4000;
-/// Share of the bootstrap's medians that the interval has.
+/// Share of the bootstrap's medians that the interval covers.
 const CONFIDENCE: f64 = 0.95;
 /// Seed of the bootstrap, so that the same rounds give the same interval.
 const SEED: u64 = 0x6973_7468_6d75_7321;
 
-/// Limit of a ratio, ours to reference.
+/// Limit of a ratio of isthmus's figure to the reference's.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Bar {
-    /// Not above this: times, costs.
+    /// The ratio mustn't be above this, as with times and costs.
     AtMost(f64),
-    /// Not below this: rates.
+    /// The ratio mustn't be below this, as with rates.
     AtLeast(f64),
 }
 
 impl Bar {
-    /// Whether a ratio meets it.
+    /// Whether a ratio meets the bar.
     pub(crate) fn holds(self, ratio: f64) -> bool {
         match self {
             Self::AtMost(most) => ratio <= most,
@@ -51,7 +51,7 @@ pub(crate) enum Verdict {
     Yes,
     /// The whole interval misses the bar.
     No,
-    /// The interval straddles the bar, or there are fewer than [`LEAST_ROUNDS`].
+    /// The interval straddles the bar, or fewer than [`LEAST_ROUNDS`] rounds count.
     Undecided,
     /// No round gave a figure.
     NotMeasured,
@@ -68,8 +68,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Judges the rounds' ratios. A row without a bar has a verdict only if it was not
-/// measured.
+/// Judges the rounds' ratios. `None` for a row without a bar that was measured.
 pub(crate) fn judge(bar: Option<Bar>, ratios: &[f64]) -> Option<Verdict> {
     if ratios.is_empty() {
         return Some(Verdict::NotMeasured);
@@ -102,7 +101,7 @@ pub(crate) fn interval(values: &[f64]) -> (f64, f64) {
     (medians[cut], medians[RESAMPLES - 1 - cut])
 }
 
-/// The middle value, or the mean of the two in the middle.
+/// The middle value, or the mean of the two values in the middle. Not a number if there are none.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -12,16 +12,16 @@ use crate::grid::{Bench, Node};
 use crate::tunnel::{Cost, Tunnel, itself, start, wait_for_listener};
 
 const UDP_PORT: u16 = 51820;
-/// Where the server listens within the tunnel.
+/// The port at which the server listens within the tunnel.
 const PORT: u16 = 7005;
-/// Within the tunnel.
+/// Address of the near end within the tunnel.
 const NEAR: &str = "10.99.0.1";
 const FAR: &str = "10.99.0.2";
 
-/// Sets it up, with a server at its far end.
+/// Sets up the tunnel, with a server at its far end.
 ///
 /// # Errors
-/// If a tool isn't installed, or the tunnel doesn't stand in time.
+/// A tool isn't installed, or the tunnel doesn't stand in time.
 pub(crate) fn tunnel(bench: &Bench, near: &Node, far: &Node) -> anyhow::Result<Tunnel> {
     // The interfaces' control sockets have their names, in one directory.
     let ends =
@@ -55,7 +55,7 @@ pub(crate) fn tunnel(bench: &Bench, near: &Node, far: &Node) -> anyhow::Result<T
 
 struct End<'a> {
     node: &'a Node,
-    /// Of its interface.
+    /// Name of the end's interface.
     name: &'a str,
     address: &'a str,
 }
@@ -79,7 +79,7 @@ fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// Runs a command on a node to its end.
+/// Runs a command on a node and waits for its end.
 fn run(bench: &Bench, node: &Node, words: &[&str]) -> anyhow::Result<()> {
     let (program, arguments) = words.split_first().context("no command")?;
     let mut command = bench.lab().machine(&node.name)?.privileged_command(program);

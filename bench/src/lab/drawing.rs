@@ -8,15 +8,15 @@ use super::figure::Figure;
 use crate::verdict::Verdict;
 
 const WIDTH: u32 = 900;
-/// Height of a line, and of what is above and below all of them.
+/// Height in pixels of a line. `MARGINS` is the height above and below all lines.
 const LINE: u32 = 22;
 const MARGINS: u32 = 90;
-/// Room for the lines' names.
+/// Width in pixels of the lines' names.
 const NAMES: u32 = 430;
-/// The picture ends at so many per cent to both sides.
+/// How many per cent to both sides the picture shows.
 const REACH: f64 = 15.0;
 
-/// An SVG picture of all figures that have something to be compared with.
+/// Draws an SVG picture of all figures that have an asked-for value and a range.
 pub(super) fn draw(figures: &[Figure]) -> anyhow::Result<String> {
     let lines: Vec<(&Figure, f64, (f64, f64))> = figures
         .iter()

@@ -14,33 +14,35 @@ use crate::report::{SCHEMA, figures, write_json};
 use crate::sources::Sources;
 use crate::verdict::Verdict;
 
-/// One line of the results.
+/// A line of the results.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Figure {
-    /// What was measured.
+    /// Name of what was measured.
     pub what: String,
-    /// Unit of all values.
+    /// Unit of all values of the figure.
     pub unit: String,
-    /// What the link was asked for; none in a line that only informs.
+    /// The value that the link was asked for. `None` in a line that only informs.
     pub asked: Option<f64>,
-    /// What programs at its ends saw.
+    /// The value that programs at the link's ends saw. Not a number if it wasn't measured.
     pub reached: f64,
-    /// Lowest and highest value allowed.
+    /// Lowest and highest value that is allowed. `None` in a line that only informs.
     pub allowed: Option<(f64, f64)>,
-    /// Whether it is; undecided if the emulator was not faithful.
+    /// Whether the value is in the allowed range. Undecided if the emulator wasn't faithful. `None`
+    /// in a line that only informs.
     pub verdict: Option<Verdict>,
-    /// What chance alone makes it differ by, once in three measurements.
+    /// Standard error of the value: by how much chance alone makes it differ, once in three
+    /// measurements.
     pub standard_error: Option<f64>,
-    /// Whether the emulator was faithful meanwhile.
+    /// Whether the emulator was faithful during the measurement.
     pub faithful: bool,
-    /// Measurements before this one that were void, because it wasn't.
+    /// How many earlier measurements were void because the emulator wasn't faithful.
     pub void: usize,
-    /// A remark.
+    /// A remark about the measurement, which may be empty.
     pub note: String,
 }
 
 impl Figure {
-    /// A figure with what is allowed.
+    /// A figure with the range that its value must be in.
     pub(super) fn bar(
         what: impl Into<String>,
         unit: &str,
@@ -62,7 +64,7 @@ impl Figure {
         }
     }
 
-    /// A figure that only informs.
+    /// A figure without a range, which only informs.
     pub(super) fn fact(what: impl Into<String>, unit: &str, reached: &Outcome<f64>) -> Self {
         Self {
             what: what.into(),
@@ -78,7 +80,7 @@ impl Figure {
         }
     }
 
-    /// What could not be measured, and why.
+    /// A figure that could not be measured, with the reason.
     pub(super) fn missing(what: &str, reason: String) -> Self {
         Self {
             what: what.to_owned(),
@@ -94,20 +96,20 @@ impl Figure {
         }
     }
 
-    /// With the standard error.
+    /// Adds the standard error to the figure.
     pub(super) fn error(mut self, standard_error: f64) -> Self {
         self.standard_error = Some(standard_error);
         self
     }
 
-    /// With a remark.
+    /// Adds a remark to the figure.
     pub(super) fn note(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
         self
     }
 }
 
-/// All of them, as `lab.json` has them.
+/// All figures of a run, as `lab.json` has them.
 #[derive(Debug, Serialize)]
 pub(super) struct Results {
     schema: u32,
@@ -120,7 +122,7 @@ pub(super) struct Results {
 }
 
 impl Results {
-    /// None yet.
+    /// Results that have no figures so far.
     pub(super) fn new() -> Self {
         Self {
             schema: SCHEMA,
@@ -132,7 +134,7 @@ impl Results {
         }
     }
 
-    /// One more.
+    /// Prints a figure and adds it to the results.
     pub(super) fn add(&mut self, figure: Figure) {
         let Figure { what, unit, reached, verdict, note, .. } = &figure;
         match verdict {
@@ -143,17 +145,17 @@ impl Results {
         self.rows.push(figure);
     }
 
-    /// Whether there is none.
+    /// Whether the results have no figure.
     pub(super) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Whether everything was measured and every bar holds.
+    /// Whether everything was measured and every value is in its range.
     pub(super) fn hold(&self) -> bool {
         self.rows.iter().all(|row| row.verdict.is_none_or(|verdict| verdict == Verdict::Yes))
     }
 
-    /// Writes `lab.json` and `lab.svg`.
+    /// Writes `lab.json` and `lab.svg` into a directory.
     pub(super) fn write(&mut self, directory: &Path) -> anyhow::Result<()> {
         self.conditions.stamp();
         write_json(&directory.join("lab.json"), self)?;
@@ -162,7 +164,7 @@ impl Results {
             .with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Prints the table.
+    /// Prints the conditions and the table of all figures.
     pub(super) fn print(&self) {
         let Conditions { cores, cpu, kernel, date, load_average, .. } = &self.conditions;
         println!("lab: {cores} cores, {cpu}, Linux {kernel}, load {load_average}, {date}\n{}", self.table());

@@ -13,7 +13,7 @@ use crate::verdict::median;
 
 type Measure = fn(&mut Results) -> anyhow::Result<()>;
 
-/// All measurements, by name.
+/// All measurements, each with its name.
 pub(super) const ALL: [(&str, Measure); 10] = [
     ("round trips", round_trips),
     ("rates", rates),
@@ -27,14 +27,14 @@ pub(super) const ALL: [(&str, Measure); 10] = [
     ("highest rate", highest_rate),
 ];
 
-/// A packet of full size, and what TCP with timestamps carries in it.
+/// Bytes of a packet of full size. `SEGMENT` is what TCP with timestamps carries in it.
 const MTU: f64 = 1500.0;
 const SEGMENT: f64 = 1448.0;
 
-/// Time for slow start.
+/// Time that TCP's slow start gets before a stream is measured.
 const WARM_UP: Duration = Duration::from_millis(1500);
 
-/// 3 % or 0.2 ms, whichever is more.
+/// The allowed range of a delay: 3 % or 0.2 ms to both sides, whichever is more.
 fn near_delay(milliseconds: f64) -> (f64, f64) {
     let off = (milliseconds * 0.03).max(0.2);
     (milliseconds - off, milliseconds + off)
@@ -44,13 +44,13 @@ fn within(value: f64, share: f64) -> (f64, f64) {
     (value * (1.0 - share), value * (1.0 + share))
 }
 
-/// Goodput in Mbit/s that headers leave of a rate.
+/// The goodput in Mbit/s that headers leave of a rate.
 fn goodput(megabits: f64) -> f64 {
     megabits * SEGMENT / MTU
 }
 
-/// From 95 to 100 %, which the receiver's clock measures to half a per cent: it
-/// is read after every read of up to 256 KiB.
+/// The allowed range of the goodput at a rate: from 95 % to 100 %, and half a per cent more. The
+/// receiver's clock is no more exact, as it is read after each read of up to 256 KiB.
 fn rate_allowed(megabits: f64) -> (f64, f64) {
     (goodput(megabits) * 0.95, goodput(megabits) * 1.005)
 }
@@ -97,7 +97,7 @@ fn rates(results: &mut Results) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The two kinds of devices against each other.
+/// Measures the same links over both kinds of devices.
 fn devices(results: &mut Results) -> anyhow::Result<()> {
     for (kind, name) in [(DeviceKind::Tun, "TUN"), (DeviceKind::PacketSocket, "packet sockets")] {
         let bed = Bed::pair_over(Some(kind), "delay = '5.3 ms'")?;
@@ -120,8 +120,8 @@ fn devices(results: &mut Results) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Loss, with as many packets as make a tenth of it three standard errors, or
-/// as fit into a while.
+/// Measures random loss. It sends so many packets that a tenth of the loss is three standard
+/// errors, or as many as time allows.
 fn random_loss(results: &mut Results) -> anyhow::Result<()> {
     for (percent, count, longest) in [(0.01, 9_000_000, 40), (0.1, 900_000, 20), (1.0, 90_000, 20)] {
         let bed = Bed::pair(&format!("up = {{ loss = '{percent} %' }}"))?;
@@ -192,7 +192,7 @@ fn burst_loss(results: &mut Results) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A stream of twice the rate, longer than the queue.
+/// Measures a queue with a stream of twice the rate, which is longer than the queue.
 fn queue(results: &mut Results) -> anyhow::Result<()> {
     const PACKETS: u64 = 500;
     const LENGTH: usize = 1000;
@@ -323,11 +323,11 @@ fn asymmetric(results: &mut Results) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Four links of different length, all busy.
+/// Measures four links of different length at once, all of them busy.
 fn four_links(results: &mut Results) -> anyhow::Result<()> {
     const RATE: f64 = 100.0;
     const RTTS: [f64; 4] = [4.0, 10.6, 30.0, 60.0];
-    /// A stream that leaves the queue empty, so that round trips are the way's.
+    /// Packets of a stream that leaves the queue empty, so that its round trips are the way's.
     const PACKETS: u64 = 12_000;
     const GAP: Duration = Duration::from_micros(200);
     let mut grid = String::new();
@@ -376,8 +376,7 @@ fn four_links(results: &mut Results) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where it ends: the rate is raised until a flow doesn't get it, or the
-/// emulator isn't faithful.
+/// Raises the rate until a flow doesn't get it or the emulator isn't faithful.
 fn highest_rate(results: &mut Results) -> anyhow::Result<()> {
     let mut highest: Option<Outcome<f64>> = None;
     let mut ending = "the highest tried".to_owned();
@@ -406,7 +405,7 @@ fn highest_rate(results: &mut Results) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The same on several links at the same time.
+/// Makes a measurement on several links at the same time, each in a thread.
 fn at_once(
     links: usize,
     measure: &(dyn Fn(usize) -> anyhow::Result<f64> + Sync),

@@ -12,15 +12,14 @@ use isthmus_lab::Machine;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
 use nix::sys::time::TimeSpec;
 
-/// A packet that takes longer is lost.
+/// When a packet counts as lost: no packet takes longer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Kernel buffers large enough for every link measured here.
+/// Size in bytes of kernel buffers, large enough for every measured link.
 const BUFFER: usize = 64 << 20;
 
-/// Two connected UDP sockets, whose packets the kernel gives a time when they
-/// arrive: however long a program then waits for a processor, the time a packet
-/// took is the link's.
+/// Two connected UDP sockets. The kernel notes when their packets arrive. So however long a program
+/// then waits for a processor, the measured time is the link's.
 fn sockets(from: Machine<'_>, to: Machine<'_>) -> anyhow::Result<[UdpSocket; 2]> {
     let bind = || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
     let (near, far) = (from.in_network(bind)??, to.in_network(bind)??);
@@ -35,13 +34,13 @@ fn sockets(from: Machine<'_>, to: Machine<'_>) -> anyhow::Result<[UdpSocket; 2]>
     Ok([near, far])
 }
 
-/// Time since the epoch, by the clock that packets are stamped with.
+/// Time since the epoch, by the clock that stamps packets.
 fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// A packet's number, and how long it took from its sender's call to its
-/// receiver's kernel, in milliseconds; none if none came for a while.
+/// Receives a packet: its number, and the milliseconds from its sender's call to its receiver's
+/// kernel. `None` if none comes for a while.
 fn receive(socket: &UdpSocket) -> Option<(u64, f64)> {
     let mut buffer = [0; 2048];
     let mut control = nix::cmsg_space!(TimeSpec);
@@ -58,15 +57,15 @@ fn receive(socket: &UdpSocket) -> Option<(u64, f64)> {
     Some((field(0)?, took * 1e3))
 }
 
-/// Sends a packet with this number.
+/// Sends a packet with its number and the present time.
 fn send(socket: &UdpSocket, packet: &mut [u8], number: u64) -> io::Result<()> {
     packet[..8].copy_from_slice(&number.to_be_bytes());
     packet[8..16].copy_from_slice(&(now().as_nanos() as u64).to_be_bytes());
     socket.send(packet).map(drop)
 }
 
-/// Round trips of small UDP packets, one every `gap`, in milliseconds: the ways
-/// there and back, without the time that the one who answers takes.
+/// Round trips in milliseconds of small UDP packets, of which each leaves `gap` after the one
+/// before. They count the ways there and back, without the time that the answering end takes.
 pub(super) fn round_trips(
     from: Machine<'_>,
     to: Machine<'_>,
@@ -102,17 +101,17 @@ pub(super) fn round_trips(
     })
 }
 
-/// What a stream of numbered packets met.
+/// What became of a stream of numbered packets.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Arrivals {
-    /// Number and one-way time in milliseconds of each that arrived.
+    /// The packets that arrived, each with its number and its one-way time in milliseconds.
     pub packets: Vec<(u64, f64)>,
-    /// When each was sent, in seconds since the first.
+    /// When each packet was sent, in seconds since the first packet.
     pub sent_at: Vec<f64>,
 }
 
-/// Sends UDP packets of so many bytes, IP header included, one every `gap`. A
-/// sender that is held up goes on at its pace and doesn't catch up.
+/// Sends `count` UDP packets of `length` bytes, IP header included, a packet every `gap`. A sender
+/// that is held up goes on at its pace and doesn't catch up.
 pub(super) fn paced(
     from: Machine<'_>,
     to: Machine<'_>,
@@ -167,21 +166,20 @@ pub(super) fn paced(
     })
 }
 
-/// What a flood of packets met.
+/// What became of a flood of packets.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Flood {
-    /// Packets sent.
+    /// How many packets were sent.
     pub sent: u64,
-    /// Packets that arrived.
+    /// How many packets arrived.
     pub received: u64,
-    /// Runs of packets that didn't.
+    /// How many runs of packets in a row were lost.
     pub bursts: u64,
-    /// How long it took.
+    /// How long the flood took.
     pub time: Duration,
 }
 
-/// Sends small UDP packets as fast as they arrive, until so many are sent or
-/// the time is over.
+/// Sends small UDP packets as fast as they arrive, until `count` are sent or `longest` is over.
 pub(super) fn flood(
     from: Machine<'_>,
     to: Machine<'_>,
@@ -189,9 +187,9 @@ pub(super) fn flood(
     longest: Duration,
 ) -> anyhow::Result<Flood> {
     const LENGTH: usize = 32;
-    /// Packets of one system call.
+    /// How many packets a system call sends.
     const BATCH: usize = 32;
-    /// Packets on their way at most: no queue but the link's is ever full.
+    /// Most packets under way, so that no queue but the link's is ever full.
     const WINDOW: u64 = 2_000;
     let [near, far] = sockets(from, to)?;
     setsockopt(&near, sockopt::UdpGsoSegment, &(LENGTH as i32))?;
@@ -247,7 +245,7 @@ pub(super) fn flood(
     })
 }
 
-/// One TCP connection's goodput in bits per second, after `warm_up`.
+/// Goodput of a TCP connection in bits per second, measured after `warm_up`.
 pub(super) fn stream(
     from: Machine<'_>,
     to: Machine<'_>,

@@ -4,8 +4,7 @@ use super::tables::{NOTHING, heading, line};
 use crate::report::{Report, Row};
 use crate::verdict::Verdict;
 
-/// The parts of a row's name, one after the other: what stands before the size, the size, and
-/// the place behind it.
+/// The parts of a row's name in order: what stands before the size, the size, and the place.
 type Name<'a> = (&'a str, &'a str, &'a str);
 
 fn name(what: &str) -> Option<Name<'_>> {
@@ -18,7 +17,8 @@ fn name(what: &str) -> Option<Name<'_>> {
     }
 }
 
-/// The ratio, and whether its bar is missed or undecided.
+/// A row's ratio as a table's cell. It is bold if the bar is missed, and has a question mark if
+/// that is undecided.
 fn cell(row: Option<&Row>) -> String {
     let Some((row, found)) = row.and_then(|row| Some((row, row.figures.as_ref()?))) else {
         return "–".to_owned();
@@ -30,7 +30,8 @@ fn cell(row: Option<&Row>) -> String {
     }
 }
 
-/// `make bench-coll`: a line for each operation, MPI and layout, a column for each size.
+/// The table of `make bench-coll`: a line for each operation, MPI and layout, and a column for each
+/// size.
 pub(super) fn collectives(report: Option<&Report>) -> String {
     let Some(report) = report else { return NOTHING.to_owned() };
     let rows: Vec<_> =
@@ -66,8 +67,8 @@ pub(super) fn collectives(report: Option<&Report>) -> String {
     table
 }
 
-/// What `make bench-trunk` compares: what stands in its rows' names, against what, and the words
-/// for it.
+/// The comparisons of `make bench-trunk`: the way in the rows' names, the reference, and the words
+/// of the table for both.
 const GATHERS: [(&str, &str, &str); 5] = [
     ("trunk with BBR", "ideal", "trunk ÷ ideal"),
     ("trunk with BBR", "best own", "trunk ÷ best own"),
@@ -77,14 +78,15 @@ const GATHERS: [(&str, &str, &str); 5] = [
 ];
 const GATHER_SIZES: [&str; 5] = ["1 KB", "10 KB", "100 KB", "1 MB", "10 MB"];
 
-/// The link and the size of a gather's row.
+/// The link and the size in the name of a gather's row. `None` if the row isn't about the way
+/// `way`.
 fn gather<'a>(what: &'a str, way: &str) -> Option<(&'a str, &'a str)> {
     let (_, rest) = what.strip_prefix("gather ")?.split_once(" × ")?;
     let (size, rest) = rest.split_once(", ")?;
     Some((rest.strip_suffix(way)?.strip_suffix(", ")?, size))
 }
 
-/// The ratios for all numbers of senders, from the least to the most.
+/// The range of the ratios for all numbers of senders, as a table's cell.
 fn range(rows: &[&Row]) -> String {
     let ratios = || rows.iter().filter_map(|row| Some(row.figures.as_ref()?.ratio));
     let (Some(least), Some(most)) = (ratios().reduce(f64::min), ratios().reduce(f64::max)) else {
@@ -104,7 +106,8 @@ fn range(rows: &[&Row]) -> String {
     }
 }
 
-/// `make bench-trunk`: a line for each link and comparison, a column for each size.
+/// The table of `make bench-trunk`: a line for each link and comparison, and a column for each
+/// size.
 pub(super) fn gathers(report: &Report) -> String {
     let columns: Vec<_> = ["", "link"].into_iter().chain(GATHER_SIZES).collect();
     let mut table = heading(&columns);

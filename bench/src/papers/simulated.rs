@@ -6,7 +6,7 @@ use super::tables::{NOTHING, heading, line};
 use crate::report::{Report, figures};
 use crate::simulate::{AGAINST, OPERATIONS, SIZES, Selection, farthest, platform_names, sizes, what};
 
-/// What stands where there is no figure.
+/// The text of a cell without a figure.
 const NONE: &str = "–";
 
 fn size_names() -> Vec<String> {
@@ -26,7 +26,7 @@ fn table(first: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     table
 }
 
-/// How far the simulation of the lab's sites is from the lab.
+/// A table of how far the simulation of the lab's sites is from the lab.
 pub(super) fn checked(report: Option<&Report>) -> String {
     let Some(report) = report else { return NOTHING.to_owned() };
     let cell = |selection, operation: &'static str, bytes: u64| {
@@ -46,7 +46,7 @@ pub(super) fn checked(report: Option<&Report>) -> String {
     table(&["selection", "operation"], rows)
 }
 
-/// A table for each platform.
+/// A table of the simulated calls for each platform.
 pub(super) fn platforms(report: Option<&Report>) -> String {
     let Some(report) = report else { return NOTHING.to_owned() };
     let mut text = String::new();
@@ -60,7 +60,8 @@ pub(super) fn platforms(report: Option<&Report>) -> String {
     text + "\n"
 }
 
-/// The better of both selections, of the MPI's own and of the library on top of it.
+/// A call's cell: the times of the MPI's own and of the library on top of it. Each is the better
+/// one of both selections.
 fn cell(report: &Report, platform: &str, operation: &str, bytes: u64) -> String {
     if operation == "barrier" && bytes != SIZES[0] {
         return String::new();

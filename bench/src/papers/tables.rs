@@ -9,11 +9,12 @@ use crate::patterns::{PATTERNS, Traffic};
 use crate::report::{Comparison, Figures, Report, Row, figures};
 use crate::verdict::{Bar, Verdict};
 
-/// What stands for a table without results.
+/// Text instead of a table whose results are missing.
 pub(super) const NOTHING: &str = "Not measured so far.\n";
-/// The MPIs as the rows call them.
+/// The names of the MPIs in the rows.
 const MPIS: [&str; 2] = ["Open MPI 4", "MPICH 5"];
-/// The ways as the rows call them, with the paper's technique that is the same.
+/// The names of the ways in the rows, each with the paper's technique that it corresponds to.
+/// `None` if the paper has none.
 const WAYS: [(&str, Option<Technique>); 8] = [
     ("direct", Some(DIRECT)),
     ("port-range", None),
@@ -33,15 +34,16 @@ const DIRECT: Technique = Technique { name: "direct", latency_seconds: 0.0103, m
 #[derive(Debug, Clone, Copy)]
 struct Technique {
     name: &'static str,
-    /// Table 2, Orsay–Rennes.
+    /// Latency from table 2 of the paper, Orsay–Rennes.
     latency_seconds: f64,
-    /// Table 1, Orsay–Bordeaux.
+    /// Bandwidth from table 1 of the paper, Orsay–Bordeaux.
     megabits_per_second: f64,
 }
 
-/// Table 2, Open MPI without grid support, Orsay–Rennes, seconds.
+/// Latency of Open MPI without grid support, in seconds, from table 2 of the paper, Orsay–Rennes.
 const PAPER_PLAIN_LATENCY_SECONDS: f64 = 0.0103;
-/// Choi et al., ICCS 2004, figure 2: latency in µs of ping-pongs of 128 bytes.
+/// Latency in µs of ping-pongs of 128 bytes over two proxies (Choi et al., ICCS 2004, figure 2).
+/// `PAPER_NAT_AND_PROXY_US` is that of a NAT and a proxy.
 const PAPER_PROXIES_US: f64 = 2756.0;
 const PAPER_NAT_AND_PROXY_US: f64 = 1923.0;
 
@@ -51,12 +53,13 @@ fn row<'a>(report: &'a Report, what: &str, against: &str) -> anyhow::Result<&'a 
     found.with_context(|| format!("{}.json has no `{what}` against {against}", report.name))
 }
 
-/// A figure of the paper and its ratio to a reference.
+/// A figure with its unit, and its ratio to a reference, as text.
 fn with_ratio(value: f64, unit: &str, ratio: f64) -> String {
     format!("{} {unit} ({ratio:.2})", figures(value))
 }
 
-/// A figure of a row, as `value` makes it of the row's.
+/// The figure that `value` makes of a row's figures, with its unit. If the row has none, the
+/// verdict.
 fn figure(row: &Row, unit: &str, value: impl Fn(&Figures) -> f64) -> String {
     match &row.figures {
         Some(found) => format!("{} {unit}", figures(value(found))),
@@ -190,7 +193,7 @@ pub(super) fn rates(patterns: &Report, traffic: Traffic) -> anyhow::Result<Strin
     Ok(table)
 }
 
-/// A comparison of times as one of rates.
+/// A row that compares rates, made of a row that compares times.
 fn of_rates(row: &Row) -> Row {
     let mut row = row.clone();
     if let Some(found) = &mut row.figures {
@@ -203,7 +206,7 @@ fn of_rates(row: &Row) -> Row {
     row
 }
 
-/// A ratio with its interval and, if it has a bar that does not hold, the verdict.
+/// A row's ratio with its interval, and the verdict if the row has a bar.
 fn judged(row: &Row) -> String {
     let verdict = match (row.verdict, row.comparison.bar) {
         // A result of schema 1, which has no verdict.
@@ -218,7 +221,7 @@ fn judged(row: &Row) -> String {
     row.ratio() + &verdict
 }
 
-/// Steps of applications: ours, what it is compared with, and the ratio.
+/// The table of applications' steps: isthmus, what it is compared with, and the ratio.
 pub(super) fn applications(nas: &Report) -> String {
     let mut table = heading(&["", "isthmus", "against", "", "ratio"]);
     for row in &nas.rows {

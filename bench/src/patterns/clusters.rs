@@ -16,36 +16,37 @@ use crate::line_client::{LineClient, milliseconds};
 use crate::traffic::{Latency, Throughput};
 use crate::tunnel::{itself, start};
 
-/// Nodes of each site.
+/// How many nodes each site has.
 pub(super) const NODES: usize = 4;
-/// The front-ends on whose machines a HAProxy stands.
+/// The front-end nodes, each of which runs a HAProxy.
 pub(super) const FRONTS: [&str; 2] = ["fe.from", "fe.into"];
-/// Where the job's receivers listen, on every node.
+/// The port at which the job's receivers listen on every node.
 const JOB_PORT: u16 = 7000;
-/// Where plain ones do, on the i-th node i further, since the NAT forwards each
-/// port to one node.
+/// The i-th node's plain receiver listens at this port plus i, since the NAT forwards each port to
+/// one node.
 pub(super) const PLAIN_PORT: u16 = 7000;
-/// Where both HAProxy listen for the i-th receiver, i further.
+/// Each HAProxy listens at this port plus i for the i-th receiver.
 pub(super) const HAPROXY_PORT: u16 = 8000;
 
 /// How senders and receivers are joined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// The kernel's NAT at both ends.
+    /// Over the kernel's NAT at both ends.
     Plain,
-    /// A user-level proxy on each front-end.
+    /// Over a user-level proxy on each front-end.
     TwoProxies,
-    /// The gateway of the receivers' site; what leaves goes by the kernel's NAT.
+    /// Over the gateway of the receivers' site. What leaves the senders' site passes the kernel's
+    /// NAT.
     Gateway,
-    /// The same, encrypted from agent to agent.
+    /// Over the gateway of the receivers' site, encrypted from agent to agent.
     Sealed,
 }
 
 impl Way {
-    /// All, the order being that of their numbers.
+    /// All ways, in the order of their numbers.
     pub(super) const ALL: [Self; 4] = [Self::Plain, Self::TwoProxies, Self::Gateway, Self::Sealed];
 
-    /// What rows call it.
+    /// The way's name in the rows.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain routing",
@@ -55,7 +56,7 @@ impl Way {
         }
     }
 
-    /// The site of its senders.
+    /// The site that the way's senders are at.
     fn senders(self) -> &'static str {
         match self {
             Self::Plain => "plain-a",
@@ -65,20 +66,20 @@ impl Way {
     }
 }
 
-/// What senders do with messages of one size.
+/// What senders do with messages of a given size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Traffic {
-    /// One after the other, as fast as the connection takes them.
+    /// A sender sends message after message, as fast as the connection takes them.
     Streams,
-    /// The next when the receiver has sent the last one back.
+    /// A sender sends the next message when the receiver has sent the last one back.
     Answered,
 }
 
 impl Traffic {
-    /// Both.
+    /// Both kinds of traffic.
     pub(crate) const ALL: [Self; 2] = [Self::Streams, Self::Answered];
 
-    /// What rows call it.
+    /// The traffic's name in the rows.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Streams => "streams",
@@ -87,7 +88,7 @@ impl Traffic {
     }
 }
 
-/// The part of the report of `isthmus run` that matters here.
+/// The report of `isthmus run`, as far as the benchmark reads it.
 #[derive(Debug, Deserialize)]
 struct Account {
     pairs: Vec<Pair>,
@@ -101,10 +102,10 @@ struct Pair {
     encrypted: bool,
 }
 
-/// The clusters with all that runs on them.
+/// The clusters with all programs that run on them.
 pub(super) struct Clusters {
     senders: Vec<(Way, Vec<LineClient>)>,
-    /// Where the receivers of plain routing and of HAProxy are reached.
+    /// The address at which the receivers of plain routing are reached from outside.
     plain: Ipv4Addr,
     proxies: Ipv4Addr,
     job: Running,
@@ -113,7 +114,7 @@ pub(super) struct Clusters {
 }
 
 impl Clusters {
-    /// Brings it up, and waits until every way is there.
+    /// Brings the clusters up, and waits until every way works.
     pub(super) fn up() -> anyhow::Result<Self> {
         let bench = Bench::without_sshd("patterns")?;
         for site in ["from", "sealed"] {
@@ -158,7 +159,7 @@ impl Clusters {
         Ok(Self { senders, plain, proxies, job, _others: others, bench })
     }
 
-    /// Half a round trip between the first nodes, seconds.
+    /// Half a round trip between the first nodes of both sites, in seconds.
     pub(super) fn half_rtt(&mut self, way: Way, size: u32, duration: Duration) -> anyhow::Result<f64> {
         let line = format!("ping {} --size {size}", self.target(way, 0));
         let (_, senders) = &mut self.senders[way as usize];
@@ -166,9 +167,9 @@ impl Clusters {
         Ok(found.half_rtt_seconds)
     }
 
-    /// What all senders of a pattern get across, all beginning at once: streams by
-    /// the time from the first byte sent to the last arrived, answered messages by
-    /// half the median round trip, as MPI benchmarks count.
+    /// The rate of all senders of a pattern, which begin at once. Streams count the time from the
+    /// first byte sent to the last byte arrived. Answered messages count half the median round
+    /// trip, as MPI benchmarks do.
     pub(super) fn bytes_per_second(
         &mut self,
         way: Way,
@@ -214,7 +215,7 @@ impl Clusters {
         }
     }
 
-    /// Ends the job, and makes sure that it was what is to be measured.
+    /// Ends the job, and checks that its connections took the ways that were to be measured.
     pub(super) fn finish(mut self) -> anyhow::Result<()> {
         let targets: Vec<_> = (0..NODES).map(|receiver| self.target(Way::Gateway, receiver)).collect();
         let (_, clients) = &mut self.senders[Way::Gateway as usize];
@@ -245,7 +246,8 @@ impl Clusters {
         Ok(())
     }
 
-    /// What a sender connects to for the receiver of this number, from 0.
+    /// The address that a way's sender connects to for the receiver of this number. Receivers count
+    /// from 0.
     fn target(&self, way: Way, receiver: usize) -> String {
         let number = receiver + 1;
         match way {
@@ -256,10 +258,11 @@ impl Clusters {
     }
 }
 
-/// The job's report, among the benchmark's files.
+/// Name of the job's report among the benchmark's files.
 const ACCOUNT: &str = "account.json";
 
-/// The job: a sender at each pair of pipes, and a receiver on each other node.
+/// Starts the job: a sender on each node of `senders`, at a pair of pipes, and a receiver on each
+/// node of the site `into`.
 fn job(bench: &Bench, senders: &[String]) -> anyhow::Result<Running> {
     let mut nodes = senders.to_vec();
     nodes.extend((1..=NODES).map(|number| format!("n{number}.into")));
@@ -273,7 +276,7 @@ fn job(bench: &Bench, senders: &[String]) -> anyhow::Result<Running> {
     start(command)
 }
 
-/// One of the benchmark's nodes.
+/// The node of this name.
 pub(super) fn node<'a>(bench: &'a Bench, name: &str) -> anyhow::Result<&'a Node> {
     bench.nodes().iter().find(|node| node.name == name).with_context(|| format!("no node {name}"))
 }

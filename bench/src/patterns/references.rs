@@ -12,7 +12,7 @@ use crate::grid::Bench;
 use crate::relay::HAPROXY;
 use crate::tunnel::{itself, start, wait_for_listener};
 
-/// The receivers without isthmus.
+/// Starts the receivers that work without isthmus.
 pub(super) fn receivers(bench: &Bench) -> anyhow::Result<Vec<Running>> {
     let mut receivers = Vec::new();
     for site in ["plain-b", "into"] {
@@ -27,7 +27,8 @@ pub(super) fn receivers(bench: &Bench) -> anyhow::Result<Vec<Running>> {
     Ok(receivers)
 }
 
-/// Both HAProxy: the near one passes on to the far one, that one to the nodes.
+/// Starts both HAProxy. The near one passes connections on to the far one at `beyond`, which passes
+/// them on to the nodes.
 pub(super) fn proxies(bench: &Bench, beyond: Ipv4Addr) -> anyhow::Result<Vec<Running>> {
     let mut processes = Vec::new();
     for (front, far) in FRONTS.into_iter().zip([false, true]) {

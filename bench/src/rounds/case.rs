@@ -5,17 +5,17 @@ use anyhow::ensure;
 use crate::report::{Comparison, Row};
 use crate::verdict::{LEAST_ROUNDS, Verdict};
 
-/// Rounds that a row without a bar needs.
+/// How many rounds a row without a bar needs.
 const ENOUGH_ROUNDS: usize = 3;
-/// Void rounds after which a case is given up.
+/// Most void rounds of a case, after which it is given up.
 pub(super) const MOST_VOID: usize = 10;
-/// Failed rounds after which a case is given up, unless more rounds count.
+/// Most failed rounds of a case, after which it is given up unless more rounds count.
 const MOST_FAILED: usize = 3;
 
-/// A case with its rows and the rounds so far.
+/// A measurement with its rows and its rounds so far.
 pub(crate) struct Case<C> {
     pub(super) case: C,
-    /// Rounds that count before it may be decided.
+    /// Rounds that must count before the case can be decided.
     least: usize,
     pub(super) rows: Vec<(Comparison, Vec<[f64; 2]>)>,
     pub(super) tally: Tally,
@@ -23,7 +23,7 @@ pub(crate) struct Case<C> {
 }
 
 impl<C> Case<C> {
-    /// A case with these rows.
+    /// A case with these rows, and no rounds so far.
     pub(crate) fn new(case: C, rows: Vec<Comparison>) -> Self {
         let judged = rows.iter().any(|row| row.bar.is_some());
         Self {
@@ -35,7 +35,7 @@ impl<C> Case<C> {
         }
     }
 
-    /// The same with another number of rounds that suffices, if no row has a bar.
+    /// The case, for which `rounds` rounds suffice if no row has a bar.
     pub(crate) fn enough(self, rounds: usize) -> Self {
         let judged = self.rows.iter().any(|(row, _)| row.bar.is_some());
         Self { least: if judged { self.least } else { rounds }, ..self }
@@ -51,7 +51,7 @@ impl<C> Case<C> {
         })
     }
 
-    /// Counts a round with these figures.
+    /// Counts a round that gave these figures.
     pub(super) fn take(&mut self, figures: Vec<[f64; 2]>) -> anyhow::Result<()> {
         ensure!(figures.len() == self.rows.len(), "{} figures for {} rows", figures.len(), self.rows.len());
         for ([ours, reference], (row, _)) in figures.iter().zip(&self.rows) {
@@ -62,18 +62,18 @@ impl<C> Case<C> {
         Ok(())
     }
 
-    /// Counts a round that failed.
+    /// Counts a round that failed with this error.
     pub(super) fn fail(&mut self, error: &anyhow::Error) {
         self.tally.failed += 1;
         self.tally.last_failure = Some(shortened(&format!("{error:#}")));
     }
 
-    /// What its first row measures.
+    /// Name of what the case's first row measures.
     pub(super) fn what(&self) -> &str {
         self.rows.first().map_or("", |(row, _)| row.what.as_str())
     }
 
-    /// Whether it needs no further round.
+    /// Whether the case needs no further round. `most` limits the rounds that count.
     pub(super) fn is_done(&mut self, most: usize) -> bool {
         let undecided = || self.rows().any(|row| row.verdict == Some(Verdict::Undecided));
         let next = self.tally.next(self.least, most, undecided);
@@ -84,7 +84,7 @@ impl<C> Case<C> {
     }
 }
 
-/// The rounds of a case so far.
+/// Counts of a case's rounds so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tally {
     pub(super) counted: usize,
@@ -120,7 +120,7 @@ impl Tally {
     }
 }
 
-/// The beginning of a reason: a failed program may print a lot.
+/// The beginning of a reason, as a failed program may print a lot.
 fn shortened(reason: &str) -> String {
     const LONGEST: usize = 600;
     let line = reason.split_whitespace().collect::<Vec<_>>().join(" ");

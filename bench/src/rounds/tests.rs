@@ -32,7 +32,7 @@ fn what_becomes_of_a_case() {
     }
 }
 
-/// Gives one figure after the other, as far as they go.
+/// An experiment whose cases give figures from a list, one after the other.
 struct Script(Vec<Vec<anyhow::Result<f64>>>);
 
 impl Experiment for Script {

@@ -14,17 +14,17 @@ use crate::grid::{Bench, root};
 use crate::report::{Comparison, Row};
 use crate::rounds::{Case, Experiment};
 
-/// Ranks in all, on four nodes.
+/// Numbers of all ranks, on four nodes.
 const RANKS: [usize; 2] = [16, 32];
 /// How far the simulation may be from the lab, as a share of the lab's time.
 const TOLERANCE: f64 = 0.15;
 const SIDES: [&str; 2] = ["the library", "the MPI's own"];
 const GRID: &str = "coll";
-/// Ranks that wait sleep now and then, since many share a core.
+/// Options with which MPICH's waiting ranks sleep now and then, since many share a core.
 const MPICH: &str = "-genv MPIR_CVAR_CH4_PROGRESS_THROTTLE 1 \
                      -genv MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT 16";
 
-/// All sizes of an operation, in one job.
+/// A job that measures all sizes of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Job {
     selection: Selection,
@@ -39,7 +39,7 @@ impl Job {
     }
 }
 
-/// What is compared with the lab.
+/// The cases in which the simulation is compared with the lab.
 pub(super) fn cases() -> Vec<Case<Job>> {
     let mut cases = Vec::new();
     for selection in Selection::ALL {
@@ -117,8 +117,8 @@ impl Experiment for Sites {
     }
 }
 
-/// The ratio of simulation to lab that is farthest from 1, with either number of ranks, for
-/// the library and the MPI's own. None where one wasn't measured.
+/// The ratio of simulation to lab that is farthest from 1 among all numbers of ranks, for the
+/// library and for the MPI's own. `None` if a ratio wasn't measured.
 pub(crate) fn farthest(
     rows: &[Row],
     selection: Selection,
@@ -137,7 +137,7 @@ pub(crate) fn farthest(
     })
 }
 
-/// Why an operation's figures of one size aren't published; none if all are near the lab's.
+/// Why an operation's figures of a size aren't published. `None` if all are near the lab's.
 pub(super) fn objection(
     rows: &[Row],
     selection: Selection,

@@ -6,57 +6,57 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use isthmus_lab::Grid;
 
-/// The share of a link's rate that TCP leaves for data: 1,448 of the 1,500 bytes of a packet.
+/// The share of a link's rate that TCP leaves for data: 1,448 of a packet's 1,500 bytes.
 const TCP_SHARE: f64 = 1448.0 / 1500.0;
-/// Between ranks of a node of the lab, whose memory they share.
+/// The link between ranks of a lab's node, which share its memory.
 const MEMORY: Link = Link { delay: Duration::from_micros(1), bytes_per_second: 5e9 };
-/// What stands between a site's only node and the site's link: nothing.
+/// The link between a site's only node and the site's own link, as nothing is between them.
 const NOTHING: Link = Link { delay: Duration::ZERO, bytes_per_second: 1e12 };
 
-/// A link, the same both ways.
+/// A link, which is the same in both directions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Link {
-    /// One way.
+    /// How long a bit takes in one direction.
     pub delay: Duration,
     pub bytes_per_second: f64,
 }
 
-/// Which rank is where.
+/// How ranks are placed on the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
-    /// Ranks fill one node after the other.
+    /// Ranks fill one node after another.
     BySite,
-    /// Each rank is at another site than the one before.
+    /// Each rank is at another site than the rank before.
     InTurns,
 }
 
-/// Sites that are alike, each with a link to all others. A message between sites takes its
-/// node's link, its site's, the other site's and the other node's.
+/// Sites that are alike, each with a link to all others. A message between sites crosses four
+/// links: its node's, its site's, the other site's and the other node's.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Platform {
-    /// What it is called in results.
+    /// The platform's name in the results.
     pub name: String,
     pub sites: usize,
-    /// Of a site.
+    /// How many nodes each site has.
     pub nodes: usize,
-    /// Ranks of a node.
+    /// How many ranks each node has.
     pub slots: usize,
     pub order: Order,
-    /// Of a site to all others.
+    /// The link of a site to all others.
     pub access: Link,
-    /// Of a node within its site.
+    /// The link of a node within its site.
     pub lan: Link,
-    /// Between ranks of a node.
+    /// The link between ranks of a node.
     pub memory: Link,
-    /// The share of rates that programs get.
+    /// The share of links' rates that programs get.
     pub share: f64,
 }
 
 impl Platform {
-    /// A grid of the lab, with so many ranks that take its nodes in turns.
+    /// The platform of a lab's grid with so many ranks, which are placed on its nodes in turns.
     ///
     /// # Errors
-    /// If its sites aren't alike, or have more than a node.
+    /// The grid's sites aren't alike or have several nodes, or the ranks don't fill them evenly.
     pub(super) fn of_lab(grid: &Grid, ranks: usize) -> anyhow::Result<Self> {
         let first = grid.sites.first().context("the grid has no site")?;
         let alike = |site: &isthmus_lab::grid::Site| {
@@ -81,12 +81,12 @@ impl Platform {
         })
     }
 
-    /// Ranks in all.
+    /// How many ranks the platform has.
     pub(super) fn ranks(&self) -> usize {
         self.sites * self.nodes * self.slots
     }
 
-    /// Site and node of each rank.
+    /// The site and the node of each rank.
     fn places(&self) -> Vec<(usize, usize)> {
         let (nodes, slots) = (self.nodes, self.slots);
         match self.order {
@@ -99,7 +99,7 @@ impl Platform {
         }
     }
 
-    /// A platform of SimGrid.
+    /// The platform as SimGrid reads it.
     pub(super) fn xml(&self) -> String {
         let mut text = "<?xml version=\"1.0\"?>\n\
             <!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n\
@@ -130,12 +130,13 @@ impl Platform {
         text + "</zone>\n</platform>\n"
     }
 
-    /// The node of each rank, for smpirun.
+    /// The node of each rank, as smpirun reads it.
     pub(super) fn hostfile(&self) -> String {
         self.places().iter().fold(String::new(), |text, (site, node)| text + &format!("n{node}.s{site}\n"))
     }
 
-    /// What the library for MPI reads: places, and paths as agents would have measured them.
+    /// The topology that the library for MPI reads: places, and paths as agents would have measured
+    /// them.
     pub(super) fn topology(&self) -> String {
         let mut text = "isthmus topology 1\n".to_owned();
         for site in 0..self.sites {
@@ -175,7 +176,7 @@ fn attributes(link: Link, [rate, delay]: [&str; 2]) -> String {
     format!("{rate}=\"{:.0}Bps\" {delay}=\"{:.9}s\"", link.bytes_per_second, link.delay.as_secs_f64())
 }
 
-/// All pairs of different sites, in both orders.
+/// All pairs of different sites, each in both orders.
 fn pairs(sites: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..sites).flat_map(move |from| (0..sites).map(move |to| (from, to))).filter(|(from, to)| from != to)
 }
@@ -229,7 +230,7 @@ mod tests {
         assert!(xml.contains("bandwidth=\"25000000Bps\" latency=\"0.001000000s\""), "{xml}");
     }
 
-    /// The platform has what bench/grids/coll.toml says of its links.
+    /// The platform of the lab has what bench/grids/coll.toml says about its links.
     #[test]
     fn the_lab_is_what_its_grid_says() {
         let grid = Grid::load(&root().join("bench/grids/coll.toml")).unwrap();

@@ -9,17 +9,18 @@ const fn link(micros: u64, megabits_per_second: f64) -> Link {
     Link { delay: Duration::from_micros(micros), bytes_per_second: megabits_per_second * 1e6 / 8.0 }
 }
 
-/// Two of these and two of a site's make the paper's 0.1 ms within a cluster of Grid'5000, and
-/// with two of [`WIDE`] its 7.8 ms between two, both from one rank to the other.
+/// A node's link within a cluster of Grid'5000. Two of them make the paper's 0.1 ms between ranks
+/// of a cluster. Together with two of [`WIDE`], they make its 7.8 ms between ranks of two clusters.
 const ETHERNET: Link = link(50, 894.39);
 const WIDE: Link = link(3850, 136.08);
-/// Between the ranks of a node of the QCG cluster. The paper has no figure of Grid'5000's nodes.
+/// The link between ranks of a node of the QCG cluster. The paper has no figure for nodes of
+/// Grid'5000.
 const MEMORY: Link = link(20, 3979.46);
-/// Between two nodes of the QCG cluster: 0.1 ms from one rank to the other.
+/// A node's link in the QCG cluster. Two of them make 0.1 ms between ranks.
 const FAST_ETHERNET: Link = link(50, 89.61);
 const NOTHING: Link = link(0, 1e6);
 
-/// Clusters of Grid'5000. Rates are those that programs had, not those of wires.
+/// A platform of Grid'5000 clusters. Rates are those that programs had, not those of wires.
 fn grid5000(sites: usize, nodes: usize, slots: usize, order: Order) -> Platform {
     let turns = if order == Order::InTurns { ", in turns" } else { "" };
     Platform {
@@ -35,7 +36,7 @@ fn grid5000(sites: usize, nodes: usize, slots: usize, order: Order) -> Platform 
     }
 }
 
-/// Four nodes of eight ranks: what is a site elsewhere is a node here.
+/// The QCG cluster: four nodes of eight ranks. A node counts as a site of the platform.
 fn qcg() -> Platform {
     Platform {
         name: "4 nodes of 8 ranks".into(),
@@ -50,7 +51,7 @@ fn qcg() -> Platform {
     }
 }
 
-/// All of them, in the order of the results.
+/// All platforms, in the order of the results.
 pub(super) fn all() -> Vec<Platform> {
     vec![
         grid5000(2, 16, 1, Order::BySite),

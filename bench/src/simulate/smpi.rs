@@ -12,10 +12,10 @@ use super::platform::Platform;
 use crate::grid::target;
 use crate::mpi::Mpi;
 
-/// A simulation that takes longer is ended.
+/// Longest time of a simulation, after which it is ended.
 const DEADLINE: Duration = Duration::from_secs(900);
 
-/// Whose choice of algorithms the MPI under the library makes.
+/// The MPI whose choice of algorithms the simulated MPI makes, under the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Selection {
     Openmpi,
@@ -25,7 +25,7 @@ pub(crate) enum Selection {
 impl Selection {
     pub(crate) const ALL: [Self; 2] = [Self::Openmpi, Self::Mpich];
 
-    /// What it is called in results.
+    /// The selection's name in the results.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Openmpi => "Open MPI",
@@ -33,7 +33,7 @@ impl Selection {
         }
     }
 
-    /// The MPI in the lab that it stands for.
+    /// The MPI in the lab that the selection stands for.
     pub(super) fn mpi(self) -> Mpi {
         match self {
             Self::Openmpi => Mpi::Openmpi,
@@ -41,7 +41,7 @@ impl Selection {
         }
     }
 
-    /// For the library, whose choice depends on it.
+    /// The family that the library takes the MPI for. The library's own choice depends on it.
     fn family(self) -> &'static str {
         match self {
             Self::Openmpi => "openmpi",
@@ -57,10 +57,10 @@ impl Selection {
     }
 }
 
-/// SimGrid's settings but for the selection. Without the first, no message is sent before
-/// its receiver asks, and the MPI's own collectives look wrongly bad. SimGrid's default
-/// factors multiply latencies, also of the wide area. Messages above 64 KiB wait for a round
-/// trip, as those of both MPIs do: three latencies, not one.
+/// SimGrid's settings except the selection. Without the first setting, no message is sent before
+/// its receiver asks, and the MPI's own collectives look wrongly bad. SimGrid's default factors
+/// would multiply latencies, also of the wide area. Messages above 64 KiB wait for a round trip, as
+/// those of both MPIs do: three latencies, not one.
 pub(super) fn settings(platform: &Platform) -> Vec<String> {
     [
         "smpi/async-small-thresh:65536",
@@ -74,14 +74,14 @@ pub(super) fn settings(platform: &Platform) -> Vec<String> {
     .to_vec()
 }
 
-/// What the program prints for one operation and size.
+/// What the program prints for an operation and a size.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(super) struct Times {
     pub operation: String,
     pub bytes: u64,
     ours_least_us: f64,
     native_least_us: f64,
-    /// Whether the library was called.
+    /// Whether the program's calls went to the library.
     interposed: bool,
 }
 
@@ -92,13 +92,13 @@ impl Times {
     }
 }
 
-/// Operations, each with its sizes.
+/// Operations, each with its sizes in bytes.
 pub(super) type Cases<'a> = [(&'static str, &'a [u64])];
 
-/// The lines of a program that measured these cases.
+/// Reads the lines of a program that measured these cases.
 ///
 /// # Errors
-/// If one is missing, or the library wasn't in the program.
+/// A line is missing, or the library wasn't in the program.
 pub(super) fn read_times(output: &str, cases: &Cases<'_>) -> anyhow::Result<Vec<Times>> {
     let lines = output.lines().filter(|line| line.starts_with('{'));
     let times: Vec<Times> = lines
@@ -114,7 +114,7 @@ pub(super) fn read_times(output: &str, cases: &Cases<'_>) -> anyhow::Result<Vec<
     Ok(times)
 }
 
-/// The words that the measuring program takes.
+/// The arguments of the measuring program.
 pub(super) fn words(cases: &Cases<'_>, repetitions: u32) -> Vec<String> {
     let list = |sizes: &[u64]| sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
     let pairs = cases.iter().flat_map(|(operation, sizes)| [(*operation).to_owned(), list(sizes)]);
@@ -127,10 +127,10 @@ fn program() -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// Simulates once, which gives the same whenever it is repeated. Files go to `directory`.
+/// Simulates the cases once. A repetition would give the same times. Files go to `directory`.
 ///
 /// # Errors
-/// If it fails or takes too long.
+/// The simulation fails or takes too long.
 pub(super) fn simulate(
     platform: &Platform,
     selection: Selection,

@@ -9,18 +9,19 @@ use serde_json::Value;
 use crate::report::{figures, write_json};
 use crate::verdict::median;
 
-/// The phases that a start has; those of the program and of the end, no.
+/// Names of the phases in a job's report that belong to its start. Those of the program and of the
+/// end don't.
 const PHASES: [&str; 5] = ["look", "nodes", "launcher", "commands", "connections"];
 
-/// What was seen of one MPI with so many ranks.
+/// What was seen of an MPI with a number of ranks.
 #[derive(Debug, Serialize)]
 pub(super) struct Case {
     what: String,
-    /// Seconds to the last return from `MPI_Init`, ours and over ssh.
+    /// Seconds to the last return from `MPI_Init`, with isthmus and over ssh.
     pub seconds: [Vec<f64>; 2],
-    /// Runs that did not end by themselves, ours and over ssh.
+    /// How many runs didn't end by themselves, with isthmus and over ssh.
     pub hung: [usize; 2],
-    /// Seconds of each of [`PHASES`], run by run.
+    /// Seconds of each of [`PHASES`], for each run.
     phases: [Vec<f64>; PHASES.len()],
 }
 
@@ -29,7 +30,7 @@ impl Case {
         Self { what: what.to_owned(), seconds: Default::default(), hung: [0; 2], phases: Default::default() }
     }
 
-    /// Adds the phases of a job's report.
+    /// Adds the phases of a job's report to the case.
     pub(super) fn add_phases(&mut self, phases: &Value) {
         for (name, values) in PHASES.iter().zip(&mut self.phases) {
             let phase = phases.as_array().and_then(|all| all.iter().find(|phase| phase["name"] == *name));
@@ -41,19 +42,19 @@ impl Case {
     }
 }
 
-/// What was seen of all of them.
+/// What was seen of all cases.
 pub(super) struct Phases {
     path: PathBuf,
     cases: Vec<Case>,
 }
 
 impl Phases {
-    /// Nothing yet; `start-phases.json` goes into the directory.
+    /// Makes an empty record, which will be written to `start-phases.json` in the directory.
     pub(super) fn new(directory: &Path) -> Self {
         Self { path: directory.join("start-phases.json"), cases: Vec::new() }
     }
 
-    /// The case of this name.
+    /// The case of this name, which is added if it is missing.
     pub(super) fn of(&mut self, what: &str) -> &mut Case {
         let at = self.cases.iter().position(|case| case.what == what).unwrap_or_else(|| {
             self.cases.push(Case::new(what));
@@ -62,12 +63,12 @@ impl Phases {
         &mut self.cases[at]
     }
 
-    /// Writes the file.
+    /// Writes all cases to the file.
     pub(super) fn write(&self) -> anyhow::Result<()> {
         write_json(&self.path, &self.cases)
     }
 
-    /// Prints the medians as a table.
+    /// Prints the medians of all cases as a table.
     pub(super) fn print(&self) {
         let mut table = Table::new();
         table.load_preset(presets::UTF8_HORIZONTAL_ONLY);

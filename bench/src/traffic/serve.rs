@@ -9,8 +9,8 @@ use isthmus_wire::ticket::TICKET_LEN;
 
 use super::{CHUNK_BYTES, PING_PONG, STOP, dial, prepare};
 
-/// Answers every connection, and at the relay one for each ticket on the standard
-/// input.
+/// Answers every connection. With a relay, also dials it for each ticket on the standard input, and
+/// answers there.
 pub(super) fn serve(listen: SocketAddr, relay: Option<SocketAddr>) -> anyhow::Result<()> {
     let listener = TcpListener::bind(listen).with_context(|| format!("cannot listen on {listen}"))?;
     if let Some(relay) = relay {
@@ -30,7 +30,7 @@ pub(super) fn serve(listen: SocketAddr, relay: Option<SocketAddr>) -> anyhow::Re
     Ok(())
 }
 
-/// Answers on a connection, in a thread of its own; prints errors.
+/// Answers on a connection, in a thread of its own, and prints errors.
 fn report(stream: io::Result<TcpStream>) {
     thread::spawn(move || {
         if let Err(error) = stream.and_then(answer) {

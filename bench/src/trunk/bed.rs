@@ -22,20 +22,20 @@ use crate::rounds::Void;
 use crate::tcp::Tcp;
 use crate::tunnel::{itself, start};
 
-/// What it all runs in.
+/// The lab with the link and all programs at its ends.
 pub(super) struct Bed {
     lab: Lab,
     listener: TcpListener,
-    /// What the link is like, and both ends of trunks that were made over it so.
+    /// The link's present shape, and both ends of the trunks that were made over it.
     shaped: Option<(Place, [Running; 2])>,
-    /// Directories with the credentials of both ends.
+    /// Directories with the credentials of the near end and the far end.
     states: [PathBuf; 2],
     late_ms: f64,
     _files: tempfile::TempDir,
 }
 
 impl Bed {
-    /// Brings it up.
+    /// Brings the lab up, without ends of trunks.
     pub(super) fn up(late_ms: f64) -> anyhow::Result<Self> {
         let delay = RTT.as_micros() / 2;
         let text = format!(
@@ -56,7 +56,7 @@ impl Bed {
         Ok(Self { listener, shaped: None, states, late_ms, _files: files, lab })
     }
 
-    /// Both ends of trunks.
+    /// Starts the near end and the far end of the trunks.
     fn start_ends(&self) -> anyhow::Result<[Running; 2]> {
         let [near, far] = self.machines()?;
         let itself = itself()?;
@@ -79,9 +79,9 @@ impl Bed {
         Ok([self.lab.machine(NAMES[0])?, self.lab.machine(NAMES[1])?])
     }
 
-    /// Has the link be such. Trunks are made anew where it was another: what TCP learned of
-    /// that one would be held against a trunk, and not against connections of their own,
-    /// which are new in each turn.
+    /// Gives the link this shape. If it had another one, trunks are made anew. Otherwise what TCP
+    /// learned of the old shape would be held against trunks. Connections of their own are new in
+    /// each turn.
     pub(super) fn shape(&mut self, place: Place) -> anyhow::Result<()> {
         if self.shaped.as_ref().is_some_and(|(shaped, _)| *shaped == place) {
             return Ok(());
@@ -97,7 +97,7 @@ impl Bed {
         self.lab.emulation()?.context("no link is emulated")
     }
 
-    /// Fails with [`Void`] if the emulator wasn't faithful since then.
+    /// Fails with [`Void`] if the emulator was too late, or otherwise not faithful, since `before`.
     pub(super) fn check_since(&self, before: &Report) -> anyhow::Result<()> {
         // Lapses are looked for once a second.
         std::thread::sleep(WINDOW);
@@ -111,7 +111,7 @@ impl Bed {
         }
     }
 
-    /// One way's turn.
+    /// Measures a way for `duration`.
     pub(super) fn turn(&self, way: Way, gather: &Gather, duration: Duration) -> anyhow::Result<Turn> {
         let [near, far] = self.machines()?;
         let carried = |carrying: Carrying| (Ipv4Addr::LOCALHOST, carrying.port(), None);
@@ -148,7 +148,7 @@ impl Bed {
         turn().with_context(|| way.name())
     }
 
-    /// TCP's counters of both machines, and processor time of both ends.
+    /// TCP's counters of both machines, and the processor time of both ends.
     fn counters(&self) -> anyhow::Result<([Tcp; 2], [Duration; 2])> {
         let mut tcp = [Tcp::default(); 2];
         for (machine, tcp) in self.machines()?.into_iter().zip(&mut tcp) {
@@ -159,7 +159,7 @@ impl Bed {
     }
 }
 
-/// Whether the emulator wasn't later than that.
+/// Whether a lapse of the emulator is only that it was late, and not by more than `late_ms`.
 fn is_allowed(lapse: &Lapse, late_ms: f64) -> bool {
     match &lapse.what {
         What::Late { p99_us, .. } => *p99_us <= late_ms * 1e3,
@@ -167,14 +167,15 @@ fn is_allowed(lapse: &Lapse, late_ms: f64) -> bool {
     }
 }
 
-/// Waits until something listens; a connection would be taken for a program's.
+/// Waits until a program listens at a port. It doesn't connect, as the connection would be taken
+/// for a program's.
 fn wait_for_port(machine: Machine<'_>, port: u16) -> anyhow::Result<()> {
     let what = format!("the end in {} to listen at port {port}", machine.name());
     let listens = || fs::read_to_string("/proc/thread-self/net/tcp").is_ok_and(|text| listens(&text, port));
     machine.in_network(|| wait_for(&what, listens))?
 }
 
-/// Whether a text as of /proc/net/tcp has a listener at a port.
+/// Whether the text of /proc/net/tcp has a listener at a port.
 fn listens(text: &str, port: u16) -> bool {
     const LISTEN: &str = "0A";
     text.lines().any(|line| {

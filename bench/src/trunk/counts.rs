@@ -7,35 +7,35 @@ use serde::Serialize;
 use crate::report::write_json;
 use crate::tcp::Tcp;
 
-/// What one way took in one round.
+/// What a way took and counted in a round.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Turn {
-    /// Mean of its gathers, seconds.
+    /// Mean time of the turn's gathers, in seconds.
     pub seconds: f64,
     pub gathers: u64,
-    /// At the senders' machine and at the root's.
+    /// TCP's counters at the senders' machine and at the root's.
     pub tcp: [Tcp; 2],
     /// Processor seconds of the near end and the far end.
     pub ends_seconds: [f64; 2],
 }
 
-/// All rounds of one way in one case.
+/// All rounds of a way in a case.
 #[derive(Debug, Serialize)]
 struct Sum {
     what: String,
     way: String,
-    /// Mean of a gather in each round, seconds.
+    /// Mean time of a gather in each round, in seconds.
     seconds: Vec<f64>,
-    /// Gathers in all rounds, to which the counters belong.
+    /// How many gathers all rounds had. The counters belong to them.
     gathers: u64,
     bytes: u64,
     senders: Tcp,
     root: Tcp,
-    /// Processor seconds of the near end and the far end.
+    /// Processor seconds of the near end and the far end, in all rounds.
     ends_seconds: [f64; 2],
 }
 
-/// All of it, for `trunk-counts.json`.
+/// The counts of all cases and ways, for `trunk-counts.json`.
 #[derive(Debug)]
 pub(super) struct Counts {
     path: PathBuf,
@@ -47,7 +47,7 @@ impl Counts {
         Self { path: directory.join("trunk-counts.json"), sums: Vec::new() }
     }
 
-    /// Adds a round of a way.
+    /// Adds a way's turn to the counts of a case.
     pub(super) fn add(&mut self, what: &str, way: &str, bytes_each: u64, turn: &Turn) {
         let found = self.sums.iter().position(|sum| sum.what == what && sum.way == way);
         let at = found.unwrap_or_else(|| {

@@ -25,33 +25,32 @@ use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-/// Where the far end takes carriers.
+/// The port at which the far end takes carriers.
 pub(super) const CARRIERS_PORT: u16 = 7201;
-/// Where it takes connections that have TLS of their own.
+/// The port at which the far end takes connections that each have TLS of their own.
 const SEALED_PORT: u16 = 7202;
-/// Congestion control of sockets for which a trunk sets no other, whatever is this
-/// system's default.
+/// Congestion control of sockets for which a trunk sets none, whatever the system's default is.
 const DEFAULT: &[u8] = b"cubic";
-/// What the near end sends first on a stream, as agents do.
+/// The first bytes that the near end sends on a stream, as agents do.
 const INTRODUCTION: [u8; 4] = *b"open";
 /// Longest wait for a connection, a handshake or a stream.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How the near end carries what comes to a port.
+/// How the near end carries connections, depending on the port that they come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Carrying {
-    /// Over a trunk whose carriers have BBR.
+    /// Over a trunk whose carriers use BBR.
     TrunkBbr,
-    /// Over a trunk whose carriers have CUBIC.
+    /// Over a trunk whose carriers use CUBIC.
     TrunkPlain,
-    /// Over a TLS connection of its own.
+    /// Over a TLS connection of their own.
     Sealed,
 }
 
 impl Carrying {
     pub(super) const ALL: [Self; 3] = [Self::TrunkBbr, Self::TrunkPlain, Self::Sealed];
 
-    /// Where the near end listens for it.
+    /// The port at which the near end takes connections to be carried so.
     pub(super) fn port(self) -> u16 {
         match self {
             Self::TrunkBbr => 7101,
@@ -90,14 +89,14 @@ pub(crate) struct Far {
     program: SocketAddr,
 }
 
-/// Names of both ends, which are agents of one user.
+/// Names of the near and the far end, which are agents of the same user.
 pub(super) const NAMES: [&str; 2] = ["near", "far"];
 const SITE: &str = "bench";
 
-/// Writes credentials of both ends; returns their directories.
+/// Writes the credentials of both ends. Returns their directories.
 ///
 /// # Errors
-/// If they can't be made or written.
+/// Credentials can't be made or written.
 pub(super) fn credentials(directory: &Path) -> anyhow::Result<[PathBuf; 2]> {
     let authority = Authority::create("bench", SystemTime::now())?;
     let mut states = [PathBuf::new(), PathBuf::new()];
@@ -115,7 +114,7 @@ pub(super) fn credentials(directory: &Path) -> anyhow::Result<[PathBuf; 2]> {
 /// Runs an end until it is killed.
 ///
 /// # Errors
-/// If it can't be started.
+/// The end can't be started.
 pub(crate) fn run(end: UnderTest) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
@@ -160,7 +159,8 @@ async fn near(options: Near) -> anyhow::Result<()> {
     anyhow::bail!("no longer listening")
 }
 
-/// Carries one program's connection.
+/// Carries a program's connection, over `trunk` or, without a trunk, over a TLS connection of its
+/// own.
 fn carry(
     dialer: &Arc<Dialer>,
     plane: &Arc<Plane>,
@@ -182,7 +182,7 @@ fn carry(
     }
 }
 
-/// Makes a trunk and keeps it.
+/// Makes a trunk, and spawns the task that keeps it up.
 async fn trunk(dialer: &Arc<Dialer>, plane: &Plane, congestion: Congestion) -> anyhow::Result<Arc<Kept>> {
     let id = TrunkId([if congestion == Congestion::Bbr { 1 } else { 2 }; 16]);
     let ours = Config { congestion, ..config(Role::Initiator, id, &[]) };
@@ -200,7 +200,7 @@ async fn trunk(dialer: &Arc<Dialer>, plane: &Plane, congestion: Congestion) -> a
     Ok(kept)
 }
 
-/// Dials the far end.
+/// Dials TLS connections to the far end.
 struct Dialer {
     tls: ClientTls,
     peer: Ipv4Addr,
@@ -272,7 +272,7 @@ async fn far(options: Far) -> anyhow::Result<()> {
     }
 }
 
-/// Takes carriers and streams.
+/// Takes carriers and streams at the far end.
 struct Acceptor {
     plane: Arc<Plane>,
     program: SocketAddr,

@@ -16,37 +16,37 @@ use isthmus_lab::Machine;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{Domain, Socket, Type};
 
-/// Where the root listens.
+/// The port at which the root listens.
 pub(super) const ROOT_PORT: u16 = 7000;
-/// Longest wait for a connection, or for anything to move in a gather.
+/// Longest wait for a connection, or until anything moves in a gather.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Gathers before those that count, at least,
+/// Least number of gathers that precede those that count.
 const WARM_UP_GATHERS: usize = 2;
-/// and how long they last at least: a trunk dials its carriers meanwhile.
+/// Least duration of the gathers that don't count. A trunk dials its carriers meanwhile.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// Gathers that count at most, as in the paper, and at least.
+/// Most gathers that count, as in the paper. `LEAST_GATHERS` is their least number.
 const MOST_GATHERS: usize = 200;
 const LEAST_GATHERS: usize = 2;
-/// Bytes of a ping.
+/// Bytes of a ping's message.
 const PING: usize = 64;
-/// Pings that are too few for a 99th percentile,
+/// Least pings for a 99th percentile. Fewer are an error.
 const LEAST_PINGS: usize = 100;
-/// and enough for one.
+/// Pings that suffice for a 99th percentile.
 const ENOUGH_PINGS: usize = 500;
-/// Time after which pings end, however few they are.
+/// Longest time of a series of pings, however few they are.
 const LONGEST_PINGS: Duration = Duration::from_secs(30);
-/// Pause between a ping's answer and the next.
+/// Pause between a ping's answer and the next ping.
 const BETWEEN_PINGS: Duration = Duration::from_millis(1);
 
-/// Where senders connect to, and how.
+/// The address that senders connect to, and how they do so.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Target {
     pub address: SocketAddr,
-    /// TCP congestion control of their sockets; none for the default.
+    /// TCP congestion control of the senders' sockets. `None` for the default.
     pub congestion: Option<&'static str>,
 }
 
-/// Connections between senders and root; ends with them.
+/// Connections between senders and the root. The senders end with this value.
 #[derive(Debug)]
 pub(super) struct Connected {
     root: Vec<TcpStream>,
@@ -54,10 +54,10 @@ pub(super) struct Connected {
 }
 
 impl Connected {
-    /// Connects senders to the root's listener.
+    /// Connects so many senders to the root's listener.
     ///
     /// # Errors
-    /// If a connection isn't made in time.
+    /// A connection isn't made in time.
     pub(super) fn new(
         near: Machine<'_>,
         listener: &TcpListener,
@@ -73,7 +73,7 @@ impl Connected {
         Ok(connected)
     }
 
-    /// One gather of messages of this size; returns how long it took.
+    /// Gathers a message of `size` bytes from each sender. Returns how long that took.
     fn gather(&self, size: u64, buffer: &mut [u8]) -> anyhow::Result<Duration> {
         let start = Instant::now();
         for mut socket in &self.root {
@@ -98,11 +98,11 @@ impl Connected {
         Ok(start.elapsed())
     }
 
-    /// Gathers for this long; returns how long each took that counts. `begin` is called
+    /// Gathers for `duration`. Returns how long each gather that counts took. `begin` is called
     /// between those that don't count and those that do.
     ///
     /// # Errors
-    /// If a connection breaks or nothing moves.
+    /// A connection breaks, or nothing moves.
     pub(super) fn gathers<T>(
         &self,
         size: u64,
@@ -138,7 +138,7 @@ impl Drop for Connected {
     }
 }
 
-/// Two connected sockets, the near one first.
+/// Connects a sender to the root. Returns the sockets of both, the sender's first.
 fn pair(near: Machine<'_>, listener: &TcpListener, target: Target) -> anyhow::Result<[TcpStream; 2]> {
     let connecting = near.in_network(|| connect(target))?;
     let sender = connecting.with_context(|| format!("cannot connect to {}", target.address))?;
@@ -163,7 +163,7 @@ fn connect(target: Target) -> io::Result<TcpStream> {
     Ok(socket.into())
 }
 
-/// Sends what is asked for until the root ends the connection.
+/// Sends as many bytes as the root asks for, until the root ends the connection.
 fn send(mut socket: TcpStream) -> io::Result<()> {
     let chunk = vec![7; 256 << 10];
     loop {
@@ -180,11 +180,11 @@ fn send(mut socket: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Round trips of small messages beside gathers, for this long at least, over connections of the
-/// same kind.
+/// Round trips of small messages beside gathers, for at least `duration`. They take connections of
+/// the same kind.
 ///
 /// # Errors
-/// If a connection breaks, nothing moves, or there are too few.
+/// A connection breaks, nothing moves, or there are too few round trips.
 pub(super) fn pings(
     near: Machine<'_>,
     listener: &TcpListener,
@@ -240,10 +240,10 @@ pub(super) fn pings(
     Ok(found)
 }
 
-/// The root's listener.
+/// The root's listener in the machine `far`.
 ///
 /// # Errors
-/// If it can't listen.
+/// The port can't be listened at.
 pub(super) fn listen(far: Machine<'_>) -> anyhow::Result<TcpListener> {
     Ok(far.in_network(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, ROOT_PORT)))??)
 }
