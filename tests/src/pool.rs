@@ -13,44 +13,43 @@ use anyhow::Result;
 
 use crate::{Mpi, World};
 
-/// Labs that tests use at the same moment. Ranks poll, so more of them would slow
-/// each other down on two cores.
+/// Most labs that tests use at the same moment. Ranks poll, so more of them would slow each other
+/// down on two cores.
 const SIDE_BY_SIDE: usize = 2;
-/// Labs that stay up while no test uses them. Their services take little, but not
-/// nothing.
+/// Most labs that stay up while no test uses them. Their services take little, but not nothing.
 const IDLE: usize = 3;
 
 static POOL: Mutex<Pool> = Mutex::new(Pool { used: 0, idle: Vec::new() });
 static FREED: Condvar = Condvar::new();
-/// The test that waits for places. The others queue behind it, so that a test
-/// that wants all places gets them.
+/// Held by the test that waits for places. Other tests queue behind it, so that a test that wants
+/// all places gets them.
 static TURN: Mutex<()> = Mutex::new(());
 
 struct Pool {
     used: usize,
-    /// The least recently used lab comes first.
+    /// The labs that no test uses, the least recently used lab first.
     idle: Vec<(&'static str, World)>,
 }
 
-/// A failed test leaves the pool as it was.
+/// Locks a mutex, also after a failed test, which leaves the pool as it was.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Places among [`SIDE_BY_SIDE`], free again when dropped. How long they were held
-/// is printed then, if `ISTHMUS_TIMES` is set.
+/// Places among [`SIDE_BY_SIDE`], which are free again when this value is dropped. How long they
+/// were held is printed then, if `ISTHMUS_TIMES` is set.
 pub struct Places {
     count: usize,
     since: Instant,
 }
 
 impl Places {
-    /// Waits for one place.
+    /// Waits for a single place.
     pub fn one() -> Self {
         Self::take(1)
     }
 
-    /// Waits until no other test uses a lab.
+    /// Waits for all places, so that no other test uses a lab.
     pub fn all() -> Self {
         Self::take(SIDE_BY_SIDE)
     }
@@ -81,32 +80,33 @@ impl Drop for Places {
 pub struct Shared(&'static str);
 
 impl Shared {
-    /// The grid of this name in tests/grids.
+    /// The grid of this name in tests/grids, to be shared by tests.
     pub const fn new(grid: &'static str) -> Self {
         Self(grid)
     }
 
-    /// A lab of the grid, for this test alone until the value is dropped.
+    /// Takes a lab of the grid, for this test alone until the value is dropped.
     ///
     /// # Errors
-    /// If it doesn't come up.
+    /// The lab doesn't come up.
     pub fn take(&self) -> Result<SharedWorld> {
         self.world(Places::one())
     }
 
-    /// The same, with no other test beside this one: for tests that measure time.
+    /// Takes a lab of the grid, with no other test beside this one. It is for tests that measure
+    /// time.
     ///
     /// # Errors
-    /// If it doesn't come up.
+    /// The lab doesn't come up.
     pub fn take_alone(&self) -> Result<SharedWorld> {
         self.world(Places::all())
     }
 
-    /// A lab for jobs of this MPI. Jobs of Open MPI 5 have the machine alone: beside
-    /// others its launcher hangs or crashes at its end often.
+    /// Takes a lab for jobs of this MPI. Jobs of Open MPI 5 have the machine alone: beside others
+    /// its launcher often hangs or crashes at its end.
     ///
     /// # Errors
-    /// If it doesn't come up.
+    /// The lab doesn't come up.
     pub fn take_for(&self, mpi: Mpi) -> Result<SharedWorld> {
         if mpi == Mpi::OpenMpi5 { self.take_alone() } else { self.take() }
     }
@@ -122,7 +122,7 @@ impl Shared {
     }
 }
 
-/// A lab that a test has taken; the next test gets it as it was left.
+/// A lab that a test has taken. The next test gets it as this test leaves it.
 pub struct SharedWorld {
     grid: &'static str,
     world: Option<World>,

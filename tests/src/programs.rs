@@ -6,12 +6,12 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
-/// Writes a program with this mode, by another process. What another test forks meanwhile
-/// would have a file of this process open for writing until it executes something, and who
-/// runs the file then gets "text file busy".
+/// Writes a program with this mode. Another process writes it, as otherwise a process that another
+/// test forks meanwhile would have the file open until it executes something. Who runs the file
+/// then gets "text file busy".
 ///
 /// # Errors
-/// If it can't be written.
+/// The file can't be written.
 pub fn write_program(path: &Path, content: &[u8], mode: u32) -> Result<()> {
     let mut install = Command::new("install");
     let mut install =

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-/// Set in the longer run of the tests.
+/// Environment variable that the longer run of the tests sets.
 const ALL: &str = "ISTHMUS_TEST_ALL";
 
 /// The time at which a test fails if the product promises something within `within`.
 ///
-/// That is twice the time, because other processes of the machine may make everything late.
-/// With `ISTHMUS_TEST_ALL` in the environment it is the time itself: the longer run holds the
+/// That is twice the time, because other processes of the machine may make everything late. With
+/// `ISTHMUS_TEST_ALL` in the environment, the result is the time itself: the longer run holds the
 /// product to its word. A test that asserts a time has the machine alone.
 #[allow(unreachable_pub, reason = "tests of crates include this file")]
 pub fn promised(within: Duration) -> Duration {

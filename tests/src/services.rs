@@ -8,26 +8,26 @@ use serde_json::Value;
 
 use crate::{Job, World, isthmus};
 
-/// For commands that only ask, and services that end. It guards against hanging only.
+/// Deadline of commands that only ask, and of services that end. It guards against hanging only.
 const SOON: Duration = Duration::from_secs(90);
-/// A service that a test has started ends by then in any case.
+/// Longest time of a service that a test has started, after which it is ended.
 const SERVING: Duration = Duration::from_secs(900);
 
 impl World {
-    /// `isthmus status --json` in a node.
+    /// What `isthmus status --json` says in a node.
     ///
     /// # Errors
-    /// If it fails.
+    /// The command fails.
     pub fn status(&self, node: &str) -> Result<Value> {
         let output = self.sh(node, SOON, &[&isthmus().display().to_string(), "status", "--json"])?;
         ensure!(output.status == 0, "{}", output.whole());
         Ok(serde_json::from_str(&output.stdout)?)
     }
 
-    /// Waits until a node is attached, in the eyes of another one.
+    /// Waits until the node `name` is attached, as `isthmus status` in the node `from` says.
     ///
     /// # Errors
-    /// If it isn't in time.
+    /// The node isn't attached in time.
     pub fn attached(&self, from: &str, name: &str) -> Result<()> {
         World::eventually("it is attached", SOON, || {
             let status = self.status(from)?;
@@ -39,22 +39,22 @@ impl World {
     /// Ends a service in order, and waits for its end.
     ///
     /// # Errors
-    /// If there is no such service, or it doesn't end.
+    /// The machine has no such service, or it doesn't end.
     pub fn stop(&self, machine: &str, role: &str) -> Result<()> {
         self.kill(machine, "-TERM", &self.service(machine, role)?)?;
         World::eventually("it has ended", SOON, || Ok(self.service(machine, role).is_err()))
     }
 
-    /// The lab's configuration of a service, as its machine sees it.
+    /// Path of a service's configuration by the lab, as its machine sees it.
     pub fn config(role: &str) -> String {
         format!("/run/isthmus-machine/{role}.toml")
     }
 
-    /// Starts a service in the state directory of the lab's own: with `before` in front
-    /// of its command, such as setpriv(1), and this configuration.
+    /// Starts a service in the state directory of the lab's service, with this configuration.
+    /// `before` is put in front of its command, such as setpriv(1).
     ///
     /// # Errors
-    /// If it can't be started.
+    /// The service can't be started.
     pub fn serve(&self, machine: &str, role: &str, before: &[&str], config: &str) -> Result<Job> {
         let (binary, state) = (isthmus().display().to_string(), format!("/var/lib/isthmus/{role}"));
         let mut words = before.to_vec();
@@ -62,19 +62,19 @@ impl World {
         Job::start(self.command(machine, SERVING, &words)?)
     }
 
-    /// The logs of all services, each after a line `==> SERVICE <==`.
+    /// The logs of all services of the lab, each after a line `==> SERVICE <==`.
     ///
     /// # Errors
-    /// If they can't be read.
+    /// The logs can't be read.
     pub fn logs(&self) -> Result<String> {
         logs(self.lab().name())
     }
 }
 
-/// The logs of a lab's services, as [`World::logs`].
+/// The logs of all services of the lab `lab`, each after a line `==> SERVICE <==`.
 ///
 /// # Errors
-/// If they can't be read.
+/// The logs can't be read.
 pub fn logs(lab: &str) -> Result<String> {
     let output = Command::new(isthmus()).args(["lab", "logs", "--lab", lab]).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -9,11 +9,11 @@ use anyhow::{Context as _, Result, ensure};
 use crate::{Job, World, isthmus, root};
 
 const SOON: Duration = Duration::from_secs(60);
-/// The job ends by then in any case.
+/// Longest time of the job, after which it is ended.
 const AT_MOST: Duration = Duration::from_secs(600);
 
-/// One connection of a job on two nodes, both ways at once, every byte of which is checked;
-/// and what the programs at its ends write.
+/// A connection of a job on two nodes. It carries data in both directions at once, and every byte
+/// is checked. The programs at its ends write how much they have received.
 #[derive(Debug)]
 pub struct Stream {
     directory: PathBuf,
@@ -21,11 +21,10 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Starts the job with these options of `isthmus run`, and waits until data has come to
-    /// both ends.
+    /// Starts the job with these options of `isthmus run`. Waits until data has come to both ends.
     ///
     /// # Errors
-    /// If none does.
+    /// No data comes.
     pub fn start(world: &World, nodes: &[&str; 2], options: &[&str]) -> Result<Self> {
         let directory = world.directory.path().to_owned();
         let program = root().join("tests/programs/stream.py").display().to_string();
@@ -50,10 +49,10 @@ impl Stream {
         }
     }
 
-    /// Bytes that have come to the node of this place so far.
+    /// Bytes that have come so far to the node with this place in the job.
     ///
     /// # Errors
-    /// If the program wrote no number.
+    /// The program wrote no number.
     pub fn received(&self, rank: usize) -> Result<u64> {
         let text = fs::read_to_string(self.directory.join(format!("progress.{rank}"))).unwrap_or_default();
         // The last line may be half written.
@@ -61,10 +60,10 @@ impl Stream {
         Ok(whole.lines().last().unwrap_or("0").parse()?)
     }
 
-    /// Waits until more has come to both ends.
+    /// Waits until more data has come to both ends.
     ///
     /// # Errors
-    /// If nothing does.
+    /// No more data comes.
     pub fn flows(&self) -> Result<()> {
         let before = [self.received(0)?, self.received(1)?];
         World::eventually("data flows", SOON, || {
@@ -72,10 +71,10 @@ impl Stream {
         })
     }
 
-    /// Ends both directions; returns the bytes of both.
+    /// Ends both directions. Returns the bytes of both together.
     ///
     /// # Errors
-    /// If a byte is wrong, or the job fails.
+    /// A byte is wrong, or the job fails.
     pub fn end(self) -> Result<u64> {
         fs::write(self.directory.join("end"), "")?;
         let (status, printed) = self.job.end()?;

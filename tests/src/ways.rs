@@ -7,11 +7,11 @@ use anyhow::{Context as _, Result, ensure};
 use crate::{Mpi, Output, World, root};
 
 impl World {
-    /// Has one node open 100 connections to another at once, and gives how many
-    /// went which way: "punch", or "direct, one-gateway".
+    /// Has a node open 100 connections to another node at once. Returns how many went which way:
+    /// "punch", or "direct, one-gateway".
     ///
     /// # Errors
-    /// If one of them fails.
+    /// A connection fails.
     pub fn hundred(&self, from: &str, to: &str) -> Result<BTreeMap<String, u64>> {
         let nodes = format!("{from},{to}");
         let program = root().join("tests/programs/hundred.py").display().to_string();
@@ -34,11 +34,10 @@ impl World {
         Ok(ways)
     }
 
-    /// Runs an MPI job of one rank on each of some nodes, which all talk to each
-    /// other.
+    /// Runs an MPI job of a rank on each of some nodes, in which all talk to each other.
     ///
     /// # Errors
-    /// If it fails.
+    /// The job fails.
     pub fn all_to_all(&self, nodes: &[&str]) -> Result<Output> {
         let (launcher, alltoall) = (Mpi::OpenMpi.launcher(), Mpi::OpenMpi.program("alltoall"));
         let (list, ranks) = (nodes.join(","), nodes.len().to_string());
@@ -48,10 +47,10 @@ impl World {
         Ok(output)
     }
 
-    /// That 100 connections and a job take this way.
+    /// Checks that 100 connections and a job between two nodes take this way.
     ///
     /// # Errors
-    /// If they don't.
+    /// They take another way, or fail.
     pub fn joined_by(&self, from: &str, to: &str, want: &str) -> Result<()> {
         let ways = self.hundred(from, to)?;
         ensure!(ways == BTreeMap::from([(want.to_owned(), 100)]), "{ways:?}, not 100 by {want}");
@@ -59,10 +58,10 @@ impl World {
         Ok(())
     }
 
-    /// What `isthmus plan --json` gives.
+    /// What `isthmus plan --json` says about two nodes.
     ///
     /// # Errors
-    /// If it fails.
+    /// The command fails.
     pub fn plan(&self, from: &str, to: &str) -> Result<serde_json::Value> {
         let binary = crate::isthmus().display().to_string();
         let deadline = std::time::Duration::from_secs(60);

@@ -7,8 +7,8 @@ use isthmus_wire::site_stream::{SITE_STREAM_LEN, SiteStream};
 use isthmus_wire::ticket::{TICKET_LEN, Ticket};
 use isthmus_wire::way::{WAY_LEN, Way};
 
-/// Preamble, answer, the way of a carrier, the nodes of a stream: decoding and encoding again gives the
-/// same.
+/// Preambles, their answers, ways of carriers and nodes of streams: what is decoded gives the same
+/// bytes when encoded again.
 pub fn preamble(bytes: &[u8]) {
     if let Some(bytes) = bytes.first_chunk::<PREAMBLE_LEN>()
         && let Ok((preamble, mac)) = Preamble::decode(bytes)
@@ -32,7 +32,7 @@ pub fn preamble(bytes: &[u8]) {
     }
 }
 
-/// Tickets: decoding and encoding again gives the same bytes.
+/// Tickets: what is decoded gives the same bytes when encoded again.
 pub fn ticket(bytes: &[u8]) {
     if let Some(bytes) = bytes.first_chunk::<TICKET_LEN>()
         && let Ok((ticket, mac)) = Ticket::decode(bytes)
@@ -41,7 +41,7 @@ pub fn ticket(bytes: &[u8]) {
     }
 }
 
-/// Messages that carry only an id: decoding and encoding again gives the same bytes.
+/// Messages that carry only an id: what is decoded gives the same bytes when encoded again.
 pub fn hello(bytes: &[u8]) {
     if let Some(bytes) = bytes.first_chunk::<RENDEZVOUS_LEN>()
         && let Ok(id) = RENDEZVOUS.decode(bytes)
@@ -55,8 +55,8 @@ pub fn hello(bytes: &[u8]) {
     }
 }
 
-/// The question for the outside address, and a relay's answer: what is read, means the
-/// same when written and read again.
+/// Questions for the outside address, and relays' answers. A question that is decoded gives the
+/// same bytes when encoded again. An answer then means the same.
 pub fn reflect(bytes: &[u8]) {
     if let Some(bytes) = bytes.first_chunk::<{ reflect::QUESTION_LEN }>()
         && let Ok(test) = reflect::decode_question(bytes)

@@ -4,15 +4,15 @@ use arbitrary::{Arbitrary as _, Unstructured};
 use isthmus_lab::emulator::packet::{HEADER, Shape, shape};
 use isthmus_lab::{Grid, topology};
 
-/// A grid file: one that is accepted has a topology.
+/// Grid files: an accepted file has a topology with machines.
 pub fn grid_file(bytes: &[u8]) {
     if let Ok(grid) = Grid::parse(crate::text(bytes), "fuzz", "fuzz") {
         assert!(!topology::topology(&grid).machines.is_empty());
     }
 }
 
-/// Cutting super-packets: every cut is a frame within the whole, and the lengths of
-/// all cuts add up to it.
+/// Cuts of super-packets: every part is a frame within the whole, and the lengths of all parts add
+/// up to the whole's.
 pub fn packet(bytes: &[u8]) {
     let mut input = Unstructured::new(bytes);
     let cut = u16::arbitrary(&mut input).unwrap_or_default();

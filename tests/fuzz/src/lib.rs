@@ -13,18 +13,18 @@ mod protocol;
 mod tls;
 mod trunk;
 
-/// One target.
+/// A target of fuzzing.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
-    /// The name of the target and its directories.
+    /// Name of the target and of its directories.
     pub name: &'static str,
-    /// Runs it on one input.
+    /// Runs the target on an input. Panics if the input shows a fault.
     pub run: fn(&[u8]),
 }
 
 macro_rules! cases {
     ($($module:ident::$name:ident),* $(,)?) => {
-        /// All targets.
+        /// All targets, in the order of their declaration.
         pub const CASES: &[Case] = &[$(Case { name: stringify!($name), run: $module::$name }),*];
         $(pub use $module::$name;)*
     };
@@ -51,7 +51,7 @@ cases!(
     trunk::trunk_frame,
 );
 
-/// The input as text; the empty text if it is none.
+/// The input as text. Empty if it isn't UTF-8.
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap_or_default()
 }

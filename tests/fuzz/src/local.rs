@@ -6,15 +6,15 @@ use isthmus_wire::settings::Settings;
 use isthmus_wire::shim::{REPLY_LEN, REQUEST_LEN, Reply, Request};
 use isthmus_wire::upgrade;
 
-/// The shim's settings file: what is read, means the same when written.
+/// Settings files of the shim: what is read means the same when written and read again.
 pub fn settings(bytes: &[u8]) {
     if let Ok(settings) = Settings::decode(crate::text(bytes)) {
         assert_eq!(Settings::decode(&settings.encode()), Ok(settings));
     }
 }
 
-/// Requests of shims and replies of agents: what is read, means the same when
-/// written and read again.
+/// Requests of shims and replies of agents: what is read means the same when written and read
+/// again.
 pub fn shim(bytes: &[u8]) {
     if let Some(bytes) = bytes.first_chunk::<REQUEST_LEN>()
         && let Ok(request) = Request::decode(bytes)
@@ -28,8 +28,8 @@ pub fn shim(bytes: &[u8]) {
     }
 }
 
-/// The segment that `traverse` carries, and the messages of agent and helper:
-/// decoding and encoding again gives the same.
+/// Segments that `traverse` carries, and messages of agent and helper. A segment that is read means
+/// the same when written and read again. A request gives the same bytes.
 pub fn syn(bytes: &[u8]) {
     if let Ok(syn) = Syn::parse(bytes) {
         assert_eq!(Syn::parse(&syn.to_bytes()), Ok(syn));
@@ -42,8 +42,8 @@ pub fn syn(bytes: &[u8]) {
     let _ = decode_reply(bytes);
 }
 
-/// What a service hands to the program that takes its place, and that program's answer
-/// beforehand: decoding and encoding again gives the same bytes.
+/// What a service hands to the program that takes its place, and that program's answer beforehand.
+/// What is decoded gives the same bytes when encoded again.
 pub fn upgrade(bytes: &[u8]) {
     if let Ok(state) = upgrade::State::decode(bytes) {
         assert_eq!(state.encode().as_deref(), Ok(bytes));

@@ -7,11 +7,10 @@ use isthmus_net::Identity;
 use isthmus_net::token::{BearerToken, JoinToken};
 use isthmus_wire::GridName;
 
-/// Two labels and the dot between them.
+/// Length of the longest grid name: two labels and the dot between them.
 const LONGEST: usize = 63 + 1 + 63;
 
-/// Grid names: one that is read is lower-case, a valid host name, and reads the same
-/// again.
+/// Grid names: what is read is printed as the same text but for case, and reads the same again.
 pub fn grid_name(bytes: &[u8]) {
     let text = crate::text(bytes);
     if let Ok(name) = text.parse::<GridName>() {
@@ -21,8 +20,7 @@ pub fn grid_name(bytes: &[u8]) {
     }
 }
 
-/// Identities out of certificates, and their URIs: what is read, reads the same when
-/// written.
+/// Identities in certificates, and their URIs: a URI that is read reads the same when written.
 pub fn identity(bytes: &[u8]) {
     let _ = Identity::from_certificate(bytes);
     if let Ok(identity) = Identity::from_uri(crate::text(bytes)) {
@@ -49,8 +47,7 @@ enum Token<'a> {
     Parts(Parts<'a>),
 }
 
-/// Join tokens as text, and again with the parts made of arbitrary bytes, which
-/// gets past the base64.
+/// Join tokens as text. They are also made of arbitrary parts, which gets past the base64.
 pub fn join_token(bytes: &[u8]) {
     let token = match Token::arbitrary_take_rest(Unstructured::new(bytes)) {
         Ok(Token::Text(text)) => text.to_owned(),

@@ -14,8 +14,8 @@ use isthmus_wire::bounds::{Bounded, cut_job, cut_path, cut_seen, encoded_len};
 use isthmus_wire::proto;
 use prost::Message;
 
-/// Messages of the control plane, from any party: the first byte chooses the message,
-/// the others are protobuf. They are read as their receivers do.
+/// Messages of the control plane, from any party. The first byte chooses the message, the other
+/// bytes are protobuf. They are read as their receivers do.
 pub fn protocol(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     match kind % 12 {
@@ -36,8 +36,8 @@ pub fn protocol(bytes: &[u8]) {
     }
 }
 
-/// The list that `isthmus status` prints: no control character but line feeds reaches
-/// the terminal.
+/// Lists that `isthmus status` prints: line feeds are the only control characters that reach the
+/// terminal.
 pub fn status(bytes: &[u8]) {
     read(bytes, |reply: proto::ListReply| {
         for text in isthmus_cli::status_texts(&reply) {
@@ -52,7 +52,7 @@ fn read<M: Message + Default>(bytes: &[u8], then: impl FnOnce(M)) {
     }
 }
 
-/// From agents to gateways, from gateways and relays to the broker.
+/// Messages from agents to gateways, and from gateways and relays to the broker.
 fn attach_up(bytes: &[u8]) {
     use proto::attach_up::Kind;
     let Ok(proto::AttachUp { kind: Some(kind) }) = proto::AttachUp::decode(bytes) else { return };
@@ -85,7 +85,7 @@ fn attach_up(bytes: &[u8]) {
     }
 }
 
-/// Nothing of another grid is believed.
+/// A node that attaches: no address that another grid signed is believed.
 fn node_up(up: &proto::NodeUp) {
     let (Ok(()), Some(signed), Some(verifier)) = (up.check(), &up.signed, &*VERIFIER) else { return };
     let _ = addresses_of(signed);
@@ -97,7 +97,7 @@ static VERIFIER: LazyLock<Option<Verifier>> = LazyLock::new(|| {
     Verifier::new(authority.certificate(), Peers::default()).ok()
 });
 
-/// From the broker to gateways and relays, from gateways to agents.
+/// Messages from the broker to gateways and relays, and from gateways to agents.
 fn attach_down(bytes: &[u8]) {
     use proto::attach_down::Kind;
     let Ok(proto::AttachDown { kind: Some(kind) }) = proto::AttachDown::decode(bytes) else { return };

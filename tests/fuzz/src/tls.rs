@@ -15,12 +15,12 @@ use rustls::{
 };
 
 const APPLICATION_DATA: u8 = 23;
-/// Change of cipher, alert, handshake, application data, and one that is unknown.
+/// Types of records: change of cipher, alert, handshake, application data, and an unknown type.
 const TYPES: [u8; 5] = [20, 21, 22, APPLICATION_DATA, 99];
 
-/// Opens what a peer sends after the handshake. The first byte says which end this is,
-/// and whether the peer uses its keys. Nothing panics, only the peer's data is opened,
-/// and an error stays.
+/// Opens what a peer sends after the handshake. The first byte says which end the session is, and
+/// whether the peer uses its keys. Nothing panics, only the peer's data is opened, and an error
+/// stays.
 pub fn tls(bytes: &[u8]) {
     let Some((first, mut rest)) = bytes.split_first() else { return };
     let Ok((session, forger)) = established(first & 1 == 0) else { return };
@@ -64,7 +64,7 @@ struct End {
 }
 
 impl End {
-    /// Opens this after what was left, and seals something.
+    /// Opens these bytes after those that were left, and seals an answer.
     fn open(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.buffer.extend_from_slice(bytes);
         let mut out = Vec::new();
@@ -87,7 +87,7 @@ impl End {
     }
 }
 
-/// Seals records of any type.
+/// Seals records of any type with the peer's keys.
 struct Forger {
     key: LessSafeKey,
     iv: [u8; 12],
@@ -96,7 +96,7 @@ struct Forger {
 }
 
 impl Forger {
-    /// RFC 8446, 5.2 and 5.3.
+    /// A sealed record (RFC 8446, 5.2 and 5.3).
     fn record(&mut self, kind: u8, content: &[u8]) -> Vec<u8> {
         let mut inner = [content, &[kind]].concat();
         let length = u16::try_from(inner.len() + AES_128_GCM.tag_len()).unwrap_or(u16::MAX).to_be_bytes();
@@ -113,7 +113,7 @@ impl Forger {
     }
 }
 
-/// A client's and a server's configuration.
+/// The configurations of a client and a server.
 type Configs = (Arc<ClientConfig>, Arc<ServerConfig>);
 
 static CONFIGS: LazyLock<Option<Configs>> = LazyLock::new(|| {
@@ -131,7 +131,8 @@ static CONFIGS: LazyLock<Option<Configs>> = LazyLock::new(|| {
     Some((Arc::new(client), Arc::new(server)))
 });
 
-/// A session after its handshake with rustls's buffered API, and the peer's keys.
+/// A session after its handshake with rustls's buffered API, and the peer's keys, which `None`
+/// stands for if they are missing.
 fn established(as_client: bool) -> Result<(Session, Option<Forger>), Error> {
     let failed = |text: &str| Error::General(text.to_owned());
     let (client, server) = CONFIGS.clone().ok_or_else(|| failed("no configuration"))?;
@@ -169,7 +170,7 @@ mod tests {
 
     const HANDSHAKE: u8 = 22;
 
-    /// A peer with its keys: what it may send, and what not.
+    /// Records that a peer with its keys may send are opened, and others are refused.
     #[test]
     fn records_of_each_type() {
         let update = [24, 0, 0, 1, 0];

@@ -9,7 +9,7 @@ use isthmus_trunk::{
     Role, Scope, StreamId, Trunk, TrunkId,
 };
 
-/// Frames: what is read, means the same when written and read again.
+/// Frames of trunks: what is read means the same when written and read again.
 pub fn trunk_frame(bytes: &[u8]) {
     let _ = Hello::peek(bytes);
     let mut rest = Bytes::copy_from_slice(bytes);
@@ -20,7 +20,7 @@ pub fn trunk_frame(bytes: &[u8]) {
     }
 }
 
-/// A trunk: each byte of the input is a step or a part of one. Nothing panics, and what
+/// An end of a trunk: each byte of the input is a step or a part of one. Nothing panics, and what
 /// the end holds stays within its bounds.
 pub fn trunk(bytes: &[u8]) {
     let mut steps = Steps(bytes);
@@ -31,7 +31,7 @@ pub fn trunk(bytes: &[u8]) {
     }
 }
 
-/// The rest of the input.
+/// The part of the input that hasn't been read.
 struct Steps<'a>(&'a [u8]);
 
 impl Steps<'_> {
@@ -41,7 +41,7 @@ impl Steps<'_> {
         Some(*first)
     }
 
-    /// A small number mostly, else one of any size.
+    /// Reads a number. It is mostly small, but may be of any size.
     fn number(&mut self) -> u64 {
         match self.byte().unwrap_or_default() {
             small @ 0..0xe0 => small.into(),
@@ -167,10 +167,10 @@ impl End {
     }
 }
 
-/// A command may be refused.
+/// Ignores the result of a command, which may be refused.
 fn ignore<T, E>(_: Result<T, E>) {}
 
-/// A frame as a peer may send it.
+/// Reads a frame as a peer may send it.
 fn frame(steps: &mut Steps) -> Frame {
     let kind = steps.byte().unwrap_or_default() % 12;
     let stream = StreamId(if kind == 0 { 0 } else { steps.number() });

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use isthmus_fuzz_cases::CASES;
 
-/// The names in a directory of `fuzz`, without extension.
+/// Names of the entries of a directory, without their extensions.
 fn names(directory: &Path) -> BTreeSet<String> {
     let entries = std::fs::read_dir(directory).unwrap();
     let stem = |entry: std::fs::DirEntry| entry.path().file_stem().unwrap().to_str().unwrap().to_owned();

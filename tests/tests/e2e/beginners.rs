@@ -11,15 +11,15 @@ use anyhow::{Context as _, Result, ensure};
 use isthmus_e2e::{Output, Shared, World, isthmus, root};
 use regex::Regex;
 
-/// Machines on which nothing of isthmus runs. The tests that share them leave it so.
+/// Machines on which nothing of isthmus runs. Tests that share them leave them so.
 static BARE: Shared = Shared::new("first-hours");
 
-/// Set to write the files anew.
+/// Environment variable with which the tests write the golden files anew.
 const UPDATE: &str = "ISTHMUS_UPDATE_GOLDEN";
-/// Guards against hanging only.
+/// Deadline that guards against hanging only.
 const LONG: Duration = Duration::from_secs(180);
 
-/// What differs from run to run, and what stands for it.
+/// Patterns of what differs from run to run, each with the text that stands for it.
 const VARIES: [(&str, &str); 10] = [
     (r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]+Z", "TIME"),
     (r"(?-u:\b)[0-9a-f]{32}(?-u:\b)", "ID"),
@@ -45,7 +45,7 @@ const SLOW: [&str; 7] = [
     "; the command goes on",
 ];
 
-/// A session of a beginner, as text.
+/// What a beginner types and reads, as text.
 struct Session<'a> {
     world: &'a World,
     rules: Vec<(Regex, &'static str)>,
@@ -53,7 +53,7 @@ struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// The part with this title.
+    /// Begins the part of the session with this title.
     fn part(world: &'a World, title: &str) -> Result<Self> {
         let here = regex::escape(&directory(world));
         let rules = std::iter::once((here.as_str(), "HERE")).chain(VARIES);
@@ -61,7 +61,7 @@ impl<'a> Session<'a> {
         Ok(Self { world, rules: rules.collect::<Result<_>>()?, text: format!("== {title}\n") })
     }
 
-    /// A line of a shell on a machine, in the directory that all machines share.
+    /// Runs a shell line on a machine, in the directory that all machines share.
     fn sh(&self, machine: &str, line: &str) -> Result<Output> {
         let bin = isthmus().parent().map(|path| path.display().to_string()).unwrap_or_default();
         let script = format!(
@@ -71,21 +71,22 @@ impl<'a> Session<'a> {
         self.world.sh(machine, LONG, &["sh", "-c", &script])
     }
 
-    /// The same, which must go well; not a part of the text.
+    /// Runs a shell line that must succeed and isn't part of the text. Returns its output.
     fn quietly(&self, machine: &str, line: &str) -> Result<String> {
         let output = self.sh(machine, line)?;
         ensure!(output.status == 0, "{machine}: {line}: {}", output.whole());
         Ok(output.stdout)
     }
 
-    /// A command on a machine, with its output and status.
+    /// Runs a shell line on a machine, and adds it to the text with its output and status.
     fn on(&mut self, machine: &str, line: &str) -> Result<()> {
         let said = self.sh(machine, line)?;
         self.add(machine, line, said.status, &said.stdout);
         Ok(())
     }
 
-    /// The same of a job, of which a launcher may tell as well: only what isthmus says.
+    /// Runs a job on a machine, and adds it to the text with its status. Of the output, only what
+    /// isthmus says is added, as a launcher may write as well.
     fn job(&mut self, machine: &str, line: &str) -> Result<()> {
         let said = self.sh(machine, line)?;
         let ours = said.stdout.lines().skip_while(|line| !line.starts_with("isthmus: "));
@@ -110,7 +111,7 @@ fn directory(world: &World) -> String {
     world.directory.path().display().to_string()
 }
 
-/// The text must be that of the golden file of its title.
+/// Checks that the session's text is that of the golden file of its title.
 fn compare(session: &Session<'_>) -> Result<()> {
     let text = session.text.as_str();
     let title = text.lines().next().and_then(|line| line.strip_prefix("== ")).context("no title")?;
@@ -135,7 +136,8 @@ fn as_kept(text: &str, golden: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What is typed on the first node where nothing runs. `before` makes what it needs.
+/// Types lines on the first node of machines on which nothing runs, and compares the session.
+/// `before` makes what the lines need.
 fn typed(title: &str, before: &str, lines: &[&str]) -> Result<()> {
     let world = BARE.take()?;
     let mut session = Session::part(&world, title)?;
@@ -208,7 +210,7 @@ fn labs() -> Result<()> {
 
 const INIT: &str = "isthmus grid init --name lab --address 198.51.100.10";
 
-/// The broker runs, and both sites are invited.
+/// Makes a grid with a running broker, and invites both sites.
 fn invited(session: &Session<'_>) -> Result<()> {
     session.quietly("hub", INIT)?;
     session.quietly("hub", "isthmus up")?;
@@ -225,7 +227,7 @@ fn join(session: &Session<'_>) -> Result<String> {
     Ok(format!("isthmus up --token alpha.token --via {front_end}"))
 }
 
-/// Gateways and nodes of both sites run, of invited ones.
+/// Has the gateways and nodes of both sites join, once they are invited.
 fn joined(session: &Session<'_>) -> Result<()> {
     let join = join(session)?;
     session.quietly("fe.alpha", "isthmus up --token alpha.token")?;
@@ -249,8 +251,8 @@ fn all_up(session: &Session<'_>, count: usize) -> Result<()> {
     })
 }
 
-/// The grid as a beginner has made it: two sites, with three nodes that are up and can be
-/// reached.
+/// Makes the grid as a beginner would: two sites, with three nodes that are up and can reach each
+/// other.
 fn made(session: &Session<'_>) -> Result<()> {
     invited(session)?;
     joined(session)?;

@@ -8,14 +8,14 @@ use isthmus_e2e::{Mpi, World, isthmus};
 use crate::life::NODES;
 use crate::outlive::ring_of;
 
-/// These guard against hanging only; a better way is tried again after some seconds, and then
-/// less often.
+/// Deadline that guards against hanging only. A better way is tried again after some seconds, and
+/// then less often, for which `AGAIN` is.
 const SOON: Duration = Duration::from_secs(90);
 const AGAIN: Duration = Duration::from_secs(300);
-/// More than the job ever does: it is ended.
+/// More rounds than the job ever does, as it is ended.
 const ROUNDS: &str = "100000000";
 
-/// How the trunk between the two nodes was dialed last, if it works.
+/// The dial by which the trunk between the two nodes was made last. `None` if no trunk works.
 fn dial(world: &World) -> Result<Option<String>> {
     let binary = isthmus().display().to_string();
     let output = world.sh(NODES[0], SOON, &[&binary, "trunks", "--json"])?;

@@ -9,17 +9,18 @@ use isthmus_e2e::{Output, Shared, World, isthmus, root};
 
 static GRID: Shared = Shared::new("four-sites");
 
-/// These guard against hanging only.
+/// Deadline that guards against hanging only.
 const SOON: Duration = Duration::from_secs(90);
 const LONG: Duration = Duration::from_secs(240);
 
-/// Two nodes at two sites behind NATs.
+/// The option for two nodes at two sites behind NATs.
 const NODES: [&str; 2] = ["--nodes", "n1.alpha,n1.beta"];
 
-/// PostgreSQL and nginx want an ordinary user; the grid's agents run as root.
+/// The beginning of a command that runs as an ordinary user. PostgreSQL and nginx want that, but
+/// the grid's agents run as root.
 const ORDINARY_USER: [&str; 4] = ["unshare", "--user", "--map-user=1000", "--map-group=1000"];
 
-/// Runs a command under `isthmus run` that itself calls `isthmus`.
+/// Runs a command that itself calls `isthmus` under `isthmus run`.
 fn run(world: &World, options: &[&str], words: &[&str]) -> Result<Output> {
     let directory = isthmus().parent().map(|path| path.display().to_string()).unwrap_or_default();
     let path = format!("PATH={directory}:{}", std::env::var("PATH").unwrap_or_default());
@@ -72,7 +73,7 @@ fn mistakes_with_each_end_the_run_before_anything_starts() -> Result<()> {
     Ok(())
 }
 
-/// ctrl-C in a terminal reaches only `isthmus run`, which passes it on.
+/// Whoever presses ctrl-C in a terminal reaches only `isthmus run`, which passes the signal on.
 #[test]
 fn an_interrupt_reaches_the_command_on_all_nodes() -> Result<()> {
     let world = GRID.take()?;
@@ -116,7 +117,7 @@ fn exec_runs_a_command_on_another_node_of_the_job() -> Result<()> {
     world.expect_clean()
 }
 
-/// The ways that docs/beyond-mpi.md lists, each with the one address that it gives.
+/// The ways to an own address that docs/beyond-mpi.md lists: the first column of its table.
 fn ways() -> Result<Vec<String>> {
     let page = std::fs::read_to_string(root().join("docs/beyond-mpi.md"))?;
     let (_, section) = page.split_once("## The own address").context("no such section")?;
@@ -211,8 +212,8 @@ fn a_database_serves_another_site() -> Result<()> {
     world.expect_clean()
 }
 
-/// Has the other site fetch a file of 20 kB from nginx over so many connections at
-/// once; gives the command that serves it.
+/// Has the other site fetch a file of 20 kB from nginx over so many connections at once. Returns
+/// the command that serves the file.
 fn fetch(world: &World, as_user: &[&str], connections: u32) -> Result<Vec<String>> {
     let files = world.directory.path().display().to_string();
     let content: Vec<u8> =

@@ -9,13 +9,13 @@ use isthmus_e2e::{Lasting, Mpi, Output, World, isthmus, promised};
 
 use crate::life::NODES;
 
-/// Within which it is named.
+/// Time within which a black hole must be named.
 const NAMED: Duration = Duration::from_secs(10);
-/// Guards against hanging only: what was broken must be connected again.
+/// Deadline that guards against hanging only. What was broken must be connected again by then.
 const SOON: Duration = Duration::from_secs(150);
 
-/// Between two calls of the doctor: each may order two measurements, and a user has 60 a minute.
-/// So pauses of this length keep to what a user has, however late they are.
+/// Pause before each call of the doctor. A call may order two measurements, and a user has 60 a
+/// minute. So with this pause the calls keep to what a user has, however late they are.
 const PAUSE: Duration = Duration::from_secs(2);
 
 fn doctor(world: &World, words: &[&str]) -> Result<Output> {
@@ -24,7 +24,8 @@ fn doctor(world: &World, words: &[&str]) -> Result<Output> {
     world.sh("n1.alpha", SOON, &[&[binary.as_str(), "doctor"], words].concat())
 }
 
-/// Nothing is said of packets, once the sites are up and the last measurement is a new one.
+/// Waits until the doctor finds no black hole: the sites are up, and the last measurement is a new
+/// one.
 fn healthy(world: &World) -> Result<()> {
     for words in [&["pair", "alpha", "beta"][..], &["site", "alpha"]] {
         World::eventually("the doctor finds nothing", SOON, || {
@@ -35,7 +36,8 @@ fn healthy(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// It is named in time, with the size and the remedies; a part of its place is `place`.
+/// Checks that the doctor names the black hole in time, with its size and the remedies. Each text
+/// of `place` is a part of its place.
 fn named(world: &World, words: &[&str], place: &[&str]) -> Result<()> {
     let mut output = doctor(world, words)?;
     // For some seconds the broker answers with the last measurement.
@@ -100,7 +102,7 @@ fn a_gateway_that_cannot_attach_for_it_says_so_in_its_log() -> Result<()> {
     healthy(&world)
 }
 
-/// A job that begins over one, and one that meets it on the way.
+/// A job that begins over a black hole works, and so does a job that meets one on the way.
 #[test]
 #[ignore = "test-all"]
 fn jobs_pass_one_in_each_direction() -> Result<()> {
@@ -122,15 +124,15 @@ fn jobs_pass_one_in_each_direction() -> Result<()> {
     Ok(())
 }
 
-/// Connections between the agents open, bring some bytes, and nothing behind them, however
-/// short the packets are.
+/// Connections between the agents open and bring some bytes, but nothing after them, however short
+/// the packets are.
 #[test]
 #[ignore = "test-all"]
 fn a_job_ends_with_the_reason_where_nothing_helps() -> Result<()> {
-    /// The user is told within this time.
+    /// Time within which the user is told.
     const TOLD: Duration = Duration::from_secs(5);
-    /// The job waits so long, and ends within so long after that: bytes may pass for some
-    /// seconds first, and the far node isn't waited for for longer than 3 s.
+    /// How long the job waits. It ends within `ENDS` after that: bytes may pass for some seconds
+    /// first, and the far node is waited for for 3 s at most.
     const OUTLIVE: Duration = Duration::from_secs(20);
     const ENDS: Duration = Duration::from_secs(12);
     let world = World::up_alone("black-hole")?;

@@ -8,10 +8,10 @@ use isthmus_e2e::{Mpi, Shared, World, write_program};
 
 static GRID: Shared = Shared::new("four-sites");
 
-/// Two nodes at two sites behind NATs.
+/// The option for two nodes at two sites behind NATs.
 const NODES: [&str; 2] = ["--nodes", "n1.alpha,n1.beta"];
 
-/// Starts its arguments with an environment in which only the launcher's own
+/// Shell script that starts its arguments with an environment in which only the launcher's own
 /// variables are left.
 const CLEARED: &str = r#"exec env -i $(env | grep -E '^(OMPI|PMIX)_[A-Za-z0-9_]*=[^ "{}]*$') "$0""#;
 const PYTHON: &str = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))";
@@ -23,7 +23,7 @@ kept = {name: value for name, value in os.environ.items() if name != 'LD_PRELOAD
 pid = os.posix_spawn(sys.argv[1], sys.argv[1:], kept)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))";
 
-/// Runs an MPI program over two sites, each rank started by a wrapper.
+/// Runs an MPI program over two sites, in which a wrapper starts each rank.
 fn wrapped(wrapper: &[&str]) -> Result<()> {
     let world = GRID.take()?;
     let (launcher, hello) = (Mpi::OpenMpi.launcher(), Mpi::OpenMpi.program("hello"));
@@ -76,7 +76,7 @@ wrappers! {
 const HI_C: &str = "#include <stdio.h>\nint main(void) { puts(\"hi\"); return 0; }\n";
 const HI_GO: &str = "package main\n\nimport \"fmt\"\n\nfunc main() { fmt.Println(\"hi\") }\n";
 
-/// Compiles a program that says "hi".
+/// Compiles a program from a source text. Returns the program's path.
 fn build(world: &World, name: &str, command: &[&str], source: &str, text: &str) -> Result<String> {
     let directory = world.directory.path();
     let (source, program) = (directory.join(source), directory.join(name));
@@ -90,8 +90,8 @@ fn build(world: &World, name: &str, command: &[&str], source: &str, text: &str) 
     Ok(program.display().to_string())
 }
 
-/// Programs built with the address sanitizer, whose library wants to be the first: as the
-/// command, started by others, with options of their own, and as ranks.
+/// Programs built with the address sanitizer, whose library wants to be the first. They are the
+/// command, are started by others with options of their own, and are ranks.
 #[test]
 fn programs_with_the_address_sanitizer() -> Result<()> {
     let world = GRID.take()?;
@@ -130,8 +130,8 @@ fn programs_with_the_address_sanitizer() -> Result<()> {
     world.expect_clean()
 }
 
-/// As ranks they are refused before anything starts; without the check, a warning
-/// names them as they start.
+/// Checks that a program is refused as a rank before anything starts. Without the check, it starts,
+/// and a warning names it.
 fn refused_as_rank(world: &World, program: &str, reason: &str) -> Result<()> {
     let launcher = Mpi::OpenMpi.launcher();
     let words = [launcher.as_str(), "-n", "2", "--map-by", "node", program];
@@ -150,8 +150,8 @@ fn refused_as_rank(world: &World, program: &str, reason: &str) -> Result<()> {
     world.expect_clean()
 }
 
-/// As the command itself, or started by it, they run, with a warning that they
-/// aren't carried.
+/// Checks that a program runs as the command itself or started by it. A warning says that it isn't
+/// carried.
 fn warned_of_as_command(world: &World, program: &str, reason: &str) -> Result<()> {
     for words in [&[program][..], &["sh", "-c", "\"$0\"; true", program]] {
         let output = world.run("n1.alpha", &NODES, words)?;
@@ -231,7 +231,7 @@ fn a_program_can_be_left_out() -> Result<()> {
     world.expect_clean()
 }
 
-/// The job's directory is below /run: without that there is no way into the job.
+/// The job's directory is below /run. A container without it has no way into the job.
 #[test]
 fn a_container_that_hides_the_job_is_warned_of() -> Result<()> {
     let world = GRID.take()?;

@@ -8,21 +8,22 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use isthmus_e2e::{Job, Mpi, World, isthmus, root};
 
-/// These guard against hanging only; a better way is tried again after 15 s, and then less often.
+/// Deadline that guards against hanging only. A better way is tried again after 15 s, and then less
+/// often, for which `AGAIN` is.
 const SOON: Duration = Duration::from_secs(90);
 const AGAIN: Duration = Duration::from_secs(150);
-/// The job ends by then in any case.
+/// Longest time of the job, after which it is ended.
 const AT_MOST: Duration = Duration::from_secs(600);
 
-/// Two nodes of a job that connects on the test's order.
+/// Two nodes of a job, which connects on the test's order.
 struct Pair {
     world: World,
     from: &'static str,
     to: &'static str,
     job: Job,
-    /// The test writes its orders here.
+    /// The file that the test writes its orders to.
     orders: PathBuf,
-    /// The program writes here.
+    /// The file that the program writes its answers to.
     answers: PathBuf,
 }
 
@@ -50,7 +51,8 @@ impl Pair {
         Ok(pair)
     }
 
-    /// Has it connect once more; gives the time that this took.
+    /// Orders the job to connect once more, which makes `count` connections. Returns the time that
+    /// this took.
     fn again(&self, count: usize) -> Result<Duration> {
         let asked = Instant::now();
         self.order("again")?;
@@ -67,7 +69,7 @@ impl Pair {
         World::eventually(&line, SOON, || Ok(std::fs::read_to_string(&self.answers)?.contains(&line)))
     }
 
-    /// The first way of the plan, where no failure counts against it.
+    /// The dial of the plan's first way. `None` if a failure counts against the way.
     fn best(&self) -> Result<Option<String>> {
         let plan = plan(&self.world, self.from, self.to)?;
         let step = &plan["steps"][0];
@@ -76,7 +78,7 @@ impl Pair {
         Ok((!reason.contains("failed before")).then(|| dial.to_owned()))
     }
 
-    /// Ends the job; returns what it printed.
+    /// Ends the job. Returns the grid, and what the job printed.
     fn end(self) -> Result<(World, String)> {
         self.order("end")?;
         let (status, printed) = self.job.end()?;
@@ -100,7 +102,7 @@ fn first_way(world: &World, from: &str, to: &str) -> Result<()> {
     })
 }
 
-/// A job works, at the first try.
+/// Checks that a job on these nodes works at the first try.
 fn expect_working(world: &World, nodes: &str) -> Result<()> {
     let (launcher, alltoall) = (Mpi::OpenMpi.launcher(), Mpi::OpenMpi.program("alltoall"));
     let output = world.run("n1.alpha", &["--nodes", nodes], &[&launcher, "-n", "2", &alltoall])?;

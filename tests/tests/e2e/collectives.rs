@@ -6,10 +6,10 @@ use serde_json::Value;
 
 static GRID: Shared = Shared::new("four-sites");
 
-/// Three sites, with four ranks.
+/// A node at each of three sites.
 const NODES: &str = "n1.alpha,n1.beta,n1.gamma";
 
-/// Runs the checked collectives; gives the account's part on them.
+/// Runs the checked collectives. Returns the account's part about them.
 fn run(world: &World, mpi: Mpi, options: &[&str], nodes: &str, ranks: &str) -> Result<Value> {
     let (launcher, program) = (mpi.launcher(), mpi.program("coll"));
     let head = nodes.split(',').next().context("no node")?;
@@ -24,7 +24,7 @@ fn run(world: &World, mpi: Mpi, options: &[&str], nodes: &str, ranks: &str) -> R
     Ok(account["collectives"].clone())
 }
 
-/// Calls that took the MPI's own algorithm, and others.
+/// The number of calls that took the MPI's own algorithm, and of those that took another.
 fn calls(collectives: &Value) -> (u64, u64) {
     let calls = collectives["calls"].as_array().into_iter().flatten();
     calls.fold((0, 0), |(native, others), taken| {
@@ -33,7 +33,7 @@ fn calls(collectives: &Value) -> (u64, u64) {
     })
 }
 
-/// Small collectives over sites don't take the MPI's own way.
+/// Checks that small collectives over sites take other algorithms than the MPI's own.
 fn crosses(mpi: Mpi) -> Result<()> {
     let world = GRID.take_for(mpi)?;
     let collectives = run(&world, mpi, &[], NODES, "6")?;
@@ -80,7 +80,8 @@ fn mpiabi_crosses_sites_by_leaders() -> Result<()> {
     crosses(Mpi::MpiAbi)
 }
 
-/// The user's choice of an algorithm holds at ranks of all nodes; else all would be native.
+/// Checks that the user's choice of an algorithm holds at the ranks of all nodes. If it held at
+/// some only, all calls would be native.
 fn takes_what_is_asked(mpi: Mpi) -> Result<()> {
     let world = GRID.take_for(mpi)?;
     let script = format!("ISTHMUS_COLL=leaders exec {} -n 6 {}", mpi.launcher(), mpi.program("coll"));
@@ -126,7 +127,7 @@ fn a_job_can_go_without_the_library() -> Result<()> {
     Ok(())
 }
 
-/// Bad profiles end the run before anything starts.
+/// A bad profile ends the run before anything starts.
 #[test]
 fn a_profile_is_checked_first() -> Result<()> {
     let world = GRID.take()?;
@@ -135,7 +136,8 @@ fn a_profile_is_checked_first() -> Result<()> {
     Ok(())
 }
 
-/// A thread may wait in a call that makes a communicator while others call collectives.
+/// Checks that a thread may wait in a call that makes a communicator while other threads call
+/// collectives.
 fn threads_may_wait(mpi: Mpi) -> Result<()> {
     let world = GRID.take_for(mpi)?;
     let (launcher, program) = (mpi.launcher(), mpi.program("threads_dup"));
@@ -166,8 +168,8 @@ fn mpich_threads_may_wait_for_a_communicator() -> Result<()> {
     threads_may_wait(Mpi::Mpich)
 }
 
-/// Six ranks in a ring that take the three sites in turns; gives the status, what they print, and the
-/// account's part on their topology.
+/// Runs six ranks in a ring, which are placed on the three sites in turns. Returns the status, what
+/// the ranks print, and the account's part about collectives.
 fn plate(world: &World, options: &[&str]) -> Result<(i32, String, Value)> {
     let (launcher, program) = (Mpi::OpenMpi.launcher(), Mpi::OpenMpi.program("plate"));
     let mut options = options.to_vec();
@@ -179,8 +181,8 @@ fn plate(world: &World, options: &[&str]) -> Result<(i32, String, Value)> {
     Ok((output.status, output.whole(), account["collectives"].clone()))
 }
 
-/// The order of ranks changes only if the user asks for it: this program goes on by that of
-/// `MPI_COMM_WORLD`. The account says what it would save.
+/// The order of ranks changes only if the user asks for it, as this program goes on by that of
+/// `MPI_COMM_WORLD`. The account says what another order would save.
 #[test]
 fn topologies_are_reordered_if_asked_for() -> Result<()> {
     let world = GRID.take()?;

@@ -9,10 +9,10 @@ use isthmus_e2e::{Output, Shared, World, isthmus, root};
 
 static GRID: Shared = Shared::new("four-sites");
 
-/// Guards against hanging only.
+/// Deadline that guards against hanging only.
 const LONG: Duration = Duration::from_secs(240);
 
-/// Runs the same on n1.alpha, which serves, and on another node.
+/// Runs a command on n1.alpha, which serves, and on another node.
 fn run(world: &World, other: &str, words: &[&str]) -> Result<Output> {
     let (binary, nodes) = (isthmus().display().to_string(), format!("n1.alpha,{other}"));
     let run = [binary.as_str(), "run", "--nodes", &nodes, "--each", "--"];
@@ -28,7 +28,8 @@ fn expect(output: &Output, lines: &[(String, usize)]) -> Result<()> {
     Ok(())
 }
 
-/// With another root directory and another user a process keeps its agent, and its children do.
+/// Checks that a process with another root directory and another user keeps its agent, as its
+/// children do.
 fn another_root_and_user(other: &str) -> Result<()> {
     let world = GRID.take()?;
     let program = root().join("tests/programs/confined.py").display().to_string();
@@ -60,7 +61,7 @@ fn another_root_and_user_between_sites() -> Result<()> {
     another_root_and_user("n1.beta")
 }
 
-/// A server that may make few system calls serves all the same.
+/// Checks that a server which may make few system calls serves all the same.
 fn few_system_calls(other: &str, kills: bool) -> Result<()> {
     let world = GRID.take()?;
     let program = world.directory.path().join("sandboxed");
@@ -101,7 +102,7 @@ fn few_system_calls_others_fail_between_sites() -> Result<()> {
     few_system_calls("n1.beta", false)
 }
 
-/// A program that accepts past the library is named, and served by its agent.
+/// Checks that a program which accepts past the library is named, and served by its agent.
 fn accepts_past_the_library(other: &str) -> Result<()> {
     let world = GRID.take()?;
     let program = root().join("tests/programs/past_libc.py").display().to_string();

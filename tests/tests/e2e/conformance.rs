@@ -14,7 +14,7 @@ use isthmus_e2e::{Shared, World, root};
 
 static GRID: Shared = Shared::new("conform");
 
-/// How long all behaviours may take along one path. It guards against hanging only.
+/// How long all behaviours may take along a path. It guards against hanging only.
 const DEADLINE: Duration = Duration::from_secs(600);
 
 /// A kind of path between two nodes.
@@ -22,7 +22,7 @@ const DEADLINE: Duration = Duration::from_secs(600);
 enum Kind {
     /// The program holds the connection itself.
     Raw,
-    /// The agents encrypt.
+    /// The agents encrypt the connection.
     Encrypted,
 }
 
@@ -30,8 +30,8 @@ const BOTH: &[Kind] = &[Kind::Raw, Kind::Encrypted];
 const RAW: &[Kind] = &[Kind::Raw];
 const ENCRYPTED: &[Kind] = &[Kind::Encrypted];
 
-/// Where isthmus differs: on which paths, the behaviour and its part, the native
-/// line and what is in its place. docs/design.md has the reasons.
+/// Lines in which isthmus differs from the kernel: the kinds of paths, the behaviour with its part,
+/// the native line, and isthmus's line. docs/design.md has the reasons.
 const KNOWN: &[(&[Kind], &str, &str, &str)] = &[
     (BOTH, "unreachable.left", "by recv: EHOSTUNREACH", "by recv: ECONNREFUSED"),
     (BOTH, "exec_pending.left", "events OUT", "events none"),
@@ -46,7 +46,8 @@ const KNOWN: &[(&[Kind], &str, &str, &str)] = &[
     (ENCRYPTED, "urgent.right", "abde, urgent c", "abde, urgent -"),
 ];
 
-/// Where it may differ: a race of a connect that is given up with its knock.
+/// Lines in which isthmus may differ, as a connect that is given up races with its knock. Each has
+/// the behaviour with its part, the native line, and isthmus's line.
 const RACES: &[(&str, &str, &str)] = &[
     ("closing_race.left", "pipes that are not: 0", "pipes that are not: 1"),
     ("pending_ended.right", "no connection: none", "no connection: IN"),
@@ -60,7 +61,7 @@ const LISTENER_ON_LOOPBACK: &str =
 const REUSE_OFF: &str = "TCP_NODELAY 0, SO_KEEPALIVE 0, TCP_KEEPIDLE 7200, SO_REUSEADDR 0, SO_REUSEPORT 0";
 const REUSE_ON: &str = "TCP_NODELAY 0, SO_KEEPALIVE 0, TCP_KEEPIDLE 7200, SO_REUSEADDR 1, SO_REUSEPORT 0";
 
-/// Both parts of all behaviours, line by line; the key is `NAME.PART`.
+/// The lines that both parts of all behaviours print, by `NAME.PART`.
 type Lines = BTreeMap<String, Vec<String>>;
 
 struct Run {
@@ -69,7 +70,7 @@ struct Run {
 }
 
 impl Run {
-    /// Compiles the behaviours and lays the ways between their parts.
+    /// Compiles the behaviours and makes the pipes between their parts.
     fn new(world: &World, name: &str) -> Result<Self> {
         let directory = world.directory.path().join(name);
         fs::create_dir(&directory)?;
@@ -131,7 +132,7 @@ fn script(name: &str) -> String {
     root().join("tests/programs").join(name).display().to_string()
 }
 
-/// What the behaviours print without isthmus.
+/// The lines that the behaviours print without isthmus.
 fn native(world: &World) -> Result<&'static Lines> {
     static LINES: OnceLock<Lines> = OnceLock::new();
     if let Some(lines) = LINES.get() {
@@ -163,7 +164,7 @@ fn address_of(world: &World, name: &str) -> Result<String> {
     Ok(found.with_context(|| format!("no {name}"))?.1.address.to_string())
 }
 
-/// Lines that differ from those of the reference, other than by what is known.
+/// Descriptions of lines that differ from those of the reference, except for known differences.
 fn differences(kind: Kind, native: &Lines, ours: &Lines) -> Vec<String> {
     let mut out = Vec::new();
     for (part, lines) in native {
@@ -194,7 +195,8 @@ fn differences(kind: Kind, native: &Lines, ours: &Lines) -> Vec<String> {
     out
 }
 
-/// Behaviours wait for timers, so that they have the machine alone.
+/// Compares the behaviours along a path between two nodes with the native ones. They wait for
+/// timers, so they have the machine alone.
 fn compare(kind: Kind, left: &str, right: &str) -> Result<()> {
     let world = GRID.take_alone()?;
     let native = native(&world)?;

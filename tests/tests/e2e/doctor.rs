@@ -12,15 +12,15 @@ static GRID: Shared = Shared::new("doctor");
 static DOUBT: Shared = Shared::new("doubt");
 static EGRESS: Shared = Shared::new("egress");
 
-/// Within which agents find everything out. It guards against hanging only.
+/// Time within which agents find everything out. It guards against hanging only.
 const SOON: Duration = Duration::from_secs(150);
-/// For a command that only asks. It guards against hanging only.
+/// Deadline of a command that only asks. It guards against hanging only.
 const SHORT: Duration = Duration::from_secs(60);
-/// What a busy machine may add to a round trip, the shortest of several, in milliseconds. The
-/// way by the relay that is far away takes several times as long.
+/// Milliseconds that a busy machine may add to the shortest of several round trips. The way by the
+/// far relay takes several times as long.
 const BUSY_MS: f64 = 90.0;
 
-/// `isthmus doctor WORDS --json` in a node: its status and output.
+/// The status and the output of `isthmus doctor WORDS --json` in a node.
 fn doctor(world: &World, node: &str, words: &[&str]) -> Result<(i32, Value)> {
     let binary = isthmus().display().to_string();
     let mut all = vec![binary.as_str(), "doctor"];
@@ -31,7 +31,8 @@ fn doctor(world: &World, node: &str, words: &[&str]) -> Result<(i32, Value)> {
     Ok((output.status, serde_json::from_str(&output.stdout).with_context(|| output.whole())?))
 }
 
-/// What was found out of the one node of a site, once it has been.
+/// Waits until the only node of a site has found out what its site lets in. Returns the doctor's
+/// status and what it says about the site.
 fn site(world: &World, name: &str) -> Result<(i32, Value)> {
     let mut found = (1, Value::Null);
     World::eventually("the node has found out what is let in", SOON, || {
@@ -42,7 +43,7 @@ fn site(world: &World, name: &str) -> Result<(i32, Value)> {
     Ok(found)
 }
 
-/// The table of docs/connectivity.md: what is found of each kind of site.
+/// The rows of the table of docs/connectivity.md, which says what is found of each kind of site.
 fn expected() -> Result<Vec<Vec<String>>> {
     let page = std::fs::read_to_string(root().join("docs/connectivity.md"))?;
     let (_, table) = page.split_once("<!-- kinds -->\n").context("no table")?;
@@ -164,13 +165,13 @@ fn the_nearest_relay_is_taken_and_the_way_is_measured() -> Result<()> {
     Ok(())
 }
 
-/// Ends a service and waits until its port is free.
+/// Kills a service and waits until it has ended.
 fn stop(world: &World, node: &str, role: &str) -> Result<()> {
     world.kill(node, "-KILL", &world.service(node, role)?)?;
     World::eventually("the service has ended", SOON, || Ok(world.service(node, role).is_err()))
 }
 
-/// A firewall that lets in other sites, and not the relays.
+/// A firewall lets in other sites, but not the relays.
 #[test]
 #[ignore = "test-all"]
 fn what_the_other_site_sees_counts_for_more_than_what_a_relay_does() -> Result<()> {
@@ -280,9 +281,8 @@ fn what_a_site_lets_out_is_found_and_heeded() -> Result<()> {
     Ok(())
 }
 
-/// Within which each of three sites has been measured with the two others: what
-/// they let in is found out first, and a site has a pause of 10 s. It guards against hanging
-/// only.
+/// Time within which each of three sites has been measured with both others. What they let in is
+/// found out first, and a site has a pause of 10 s. It guards against hanging only.
 const MEASURED: Duration = Duration::from_secs(300);
 
 #[test]

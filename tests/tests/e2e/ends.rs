@@ -6,7 +6,8 @@ use isthmus_e2e::{Shared, root};
 
 static GRID: Shared = Shared::new("four-sites");
 
-/// Runs tests/programs/ends.py between two nodes.
+/// Runs tests/programs/ends.py between two nodes, and checks whether their connections are
+/// encrypted.
 fn check(nodes: [&str; 2], encrypted: bool) -> Result<()> {
     const COUNT: &str = "15";
     let world = GRID.take()?;

@@ -5,8 +5,8 @@ use isthmus_e2e::{World, root};
 
 use crate::life::{NODES, SOON};
 
-/// Bounds the descriptors of a running agent to this many more than it has, and not those of
-/// the processes that it starts; returns the bound.
+/// Limits a running agent to `more` descriptors more than it has open. The limit of processes that
+/// it starts stays. Returns the new limit.
 fn bound_descriptors(world: &World, node: &str, more: usize) -> Result<usize> {
     let agent = world.service(node, "agent")?;
     let open = world.sh(node, SOON, &["ls", &format!("/proc/{agent}/fd")])?;
@@ -17,7 +17,7 @@ fn bound_descriptors(world: &World, node: &str, more: usize) -> Result<usize> {
     Ok(limit)
 }
 
-/// The initiator's agent can't open, or can't hand over.
+/// The initiator's agent can't open connections any more, or can't hand them over.
 #[test]
 fn a_job_ends_with_the_name_of_descriptors_that_run_out() -> Result<()> {
     let world = World::up("two-relays")?;
@@ -33,10 +33,11 @@ fn a_job_ends_with_the_name_of_descriptors_that_run_out() -> Result<()> {
     world.expect_clean()
 }
 
-/// A node whose job's directory finds no room is named before anything starts.
+/// A node without room for the job's directory is named before anything starts.
 #[test]
 fn a_job_is_refused_for_lack_of_space() -> Result<()> {
-    /// Two pages hold a directory's small files, and not the others.
+    /// Shell command for a file system of two pages. They hold the small files of a job's
+    /// directory, but not the others.
     const SMALL: &str = "mount -t tmpfs -o size=8k,mode=700 small /run/isthmus";
     let world = World::up("two-relays")?;
     let far = NODES[1];

@@ -6,7 +6,8 @@ use anyhow::{Result, ensure};
 use isthmus_e2e::{Mpi, World, isthmus};
 
 const NODES: [&str; 2] = ["n1.alpha", "n1.beta"];
-/// A job's start takes some dozens of round trips. Both guard against hanging only.
+/// Deadline of a job, whose start takes some dozens of round trips. Like `SOON`, it guards against
+/// hanging only.
 const LONG: Duration = Duration::from_secs(400);
 const SOON: Duration = Duration::from_secs(150);
 

@@ -6,12 +6,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use isthmus_e2e::{Mpi, Output, World, isthmus};
 
-/// Guards against hanging only.
+/// Deadline that guards against hanging only.
 const LONG: Duration = Duration::from_secs(180);
-/// Where every machine of this test keeps its state: each has its own.
+/// The directory in which every machine of the tests keeps its own state.
 const STATE: &str = "/var/lib/isthmus";
 
-/// `isthmus WORDS` on a machine.
+/// Runs `isthmus WORDS` on a machine.
 pub(crate) fn isthmus_on(world: &World, machine: &str, words: &[&str]) -> Result<Output> {
     let program = isthmus().display().to_string();
     let mut all = vec![program.as_str()];
@@ -19,7 +19,7 @@ pub(crate) fn isthmus_on(world: &World, machine: &str, words: &[&str]) -> Result
     world.sh(machine, LONG, &all)
 }
 
-/// The same, which must go well and say this.
+/// Runs `isthmus WORDS` on a machine. It must succeed and say `wants`.
 pub(crate) fn good(world: &World, machine: &str, words: &[&str], wants: &[&str]) -> Result<Output> {
     let output = isthmus_on(world, machine, words)?;
     ensure!(output.status == 0, "{words:?}: {}", output.whole());
@@ -30,7 +30,7 @@ pub(crate) fn good(world: &World, machine: &str, words: &[&str], wants: &[&str])
     Ok(output)
 }
 
-/// The same, which must fail and say this.
+/// Runs `isthmus WORDS` on a machine. It must fail and say `want`, in few lines.
 fn bad(world: &World, machine: &str, words: &[&str], want: &str) -> Result<()> {
     let output = isthmus_on(world, machine, words)?;
     ensure!(output.status != 0 && output.stderr.contains(want), "{words:?}: {}", output.whole());
@@ -121,7 +121,7 @@ fn two_clusters_are_one_grid_in_nine_commands() -> Result<()> {
     Ok(())
 }
 
-/// Neither its name nor its port is free.
+/// Neither the name nor the port of the second user's node is free.
 #[test]
 #[ignore = "test-all"]
 fn a_second_user_s_node_runs_beside_the_first() -> Result<()> {
@@ -159,7 +159,7 @@ fn a_second_user_s_node_runs_beside_the_first() -> Result<()> {
     Ok(())
 }
 
-/// The node has joined by the first front-end alone, and no configuration names another.
+/// The node has joined by the first front-end alone, and no configuration names the second.
 #[test]
 #[ignore = "test-all"]
 fn a_second_front_end_serves_nodes_that_were_there_before_it() -> Result<()> {
@@ -197,7 +197,7 @@ fn a_second_front_end_serves_nodes_that_were_there_before_it() -> Result<()> {
     Ok(())
 }
 
-/// A machine that was set up, and isn't as it should be.
+/// A machine was set up and isn't as it should be.
 #[test]
 #[ignore = "test-all"]
 fn up_says_what_is_so_and_what_to_do() -> Result<()> {

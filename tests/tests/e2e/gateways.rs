@@ -9,8 +9,8 @@ use isthmus_e2e::{Job, Shared, World, isthmus, root};
 
 static GRID: Shared = Shared::new("gateways");
 
-/// Within which agents find out that they reach nothing, and services come up. It guards against
-/// hanging only.
+/// Time within which agents find out that they reach nothing, and services come up. It guards
+/// against hanging only.
 const SOON: Duration = Duration::from_secs(90);
 
 fn joined(from: &str, to: &str, want: &str) -> Result<()> {
@@ -118,5 +118,5 @@ fn a_gateway_dies_and_comes_back() -> Result<()> {
     Ok(())
 }
 
-/// The gateway that was started again: as long as the grid.
+/// The gateway that was started again. It stays up as long as the grid.
 static GATEWAY: std::sync::Mutex<Option<Job>> = std::sync::Mutex::new(None);

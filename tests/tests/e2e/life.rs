@@ -9,9 +9,10 @@ use isthmus_e2e::{Job, Mpi, Shared, World, promised};
 
 pub(crate) static GRID: Shared = Shared::new("two-relays");
 
-/// Within which a job must be gone: docs/design.md promises it.
+/// Time within which a job must be gone, as docs/design.md promises.
 pub(crate) const SECONDS: Duration = Duration::from_secs(10);
-/// Guards against hanging only: the start of a job has taken half a minute on a busy machine.
+/// Deadline that guards against hanging only: the start of a job has taken half a minute on a busy
+/// machine.
 pub(crate) const SOON: Duration = Duration::from_secs(90);
 pub(crate) const NODES: [&str; 2] = ["n1.alpha", "n1.beta"];
 
@@ -24,7 +25,7 @@ pub(crate) fn running(world: &World) -> Result<()> {
     })
 }
 
-/// Silence ends such a job at once.
+/// Starts a job that lasts, and that silence of a node ends at once.
 fn endless(world: &World, mpi: Mpi) -> Result<Job> {
     let job = world.endless(mpi, &NODES.join(","), &["--outlive", "0"])?;
     running(world)?;
@@ -39,7 +40,7 @@ pub(crate) fn daemon(mpi: Mpi) -> &'static str {
     }
 }
 
-/// What breaks.
+/// What is broken while a job runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     Rank,
@@ -51,7 +52,7 @@ enum Fault {
     Cut,
 }
 
-/// One cell: breaks it, and measures how long anything is left.
+/// Breaks a running job by a fault, and measures how long anything of it is left.
 fn cell(world: &World, mpi: Mpi, fault: Fault) -> Result<()> {
     let job = endless(world, mpi)?;
     let broken = Instant::now();
@@ -116,7 +117,7 @@ fn cell(world: &World, mpi: Mpi, fault: Fault) -> Result<()> {
     if MENDED.contains(&fault) { world.expect_clean_within(promised(SECONDS)) } else { Ok(()) }
 }
 
-/// A job after a fault works.
+/// Checks that a job after a fault works.
 fn expect_working(world: &World) -> Result<()> {
     let hello = Mpi::OpenMpi.program("hello");
     let output =
@@ -125,7 +126,7 @@ fn expect_working(world: &World) -> Result<()> {
     world.expect_clean()
 }
 
-/// Faults that leave the grid as it was.
+/// The faults that leave the grid as it was.
 const MENDED: [Fault; 7] = [
     Fault::Rank,
     Fault::Daemon,
@@ -171,7 +172,7 @@ fn a_killed_rank_ends_an_mpich_job() -> Result<()> {
     expect_working(&world)
 }
 
-/// What the launcher has a part in.
+/// The faults whose outcome depends on the launcher.
 #[test]
 #[ignore = "test-all"]
 fn openmpi5_and_mpich_end_when_a_daemon_dies_or_a_node_freezes() -> Result<()> {
@@ -217,7 +218,8 @@ fn a_dead_agent_ends_a_job_and_the_other_nodes_work_on() -> Result<()> {
     Ok(())
 }
 
-/// A service manager stops an agent: first one that is held, then one that holds.
+/// A service manager stops an agent: first that of another node than `isthmus run`, and then that
+/// of the head.
 #[test]
 fn a_stopped_agent_ends_its_jobs_in_order() -> Result<()> {
     let world = World::up_alone("two-relays")?;

@@ -9,19 +9,20 @@ use isthmus_e2e::{Job, Mpi, World, promised};
 
 use crate::life::{self, SECONDS, SOON};
 
-/// Of one site.
+/// The nodes of a site.
 const NODES: [&str; 3] = ["n1.alpha", "n2.alpha", "n3.alpha"];
-/// A cut that is no longer ends nothing, unless `--patience` says otherwise.
+/// Longest cut that ends nothing, unless `--patience` says otherwise.
 const TOLERATED: Duration = Duration::from_secs(5);
-/// After a cut, the longest silence that a job would wait for by default, and some.
+/// How long a job is watched after a cut: longer than any silence that it would wait for by
+/// default.
 const WATCHED: Duration = Duration::from_secs(9);
-/// Within which `isthmus run` notices that its agent is frozen, and has ended.
+/// Time within which `isthmus run` notices that its agent is frozen, and has ended.
 const NOTICED: Duration = Duration::from_secs(12);
-/// The same by way of the gateway and the broker, when agents were late before: lateness
-/// extends the tolerance by up to 25 s.
+/// Time within which other sites notice a frozen agent, by way of the gateway and the broker.
+/// Agents that were late before extend their tolerance by up to 25 s.
 const LATE: Duration = Duration::from_secs(40);
 
-/// Whether both ranks run on each node.
+/// Whether both ranks run on each of the nodes.
 fn run(world: &World, nodes: &[&str]) -> Result<bool> {
     let mut all = nodes.iter().map(|node| world.processes(node, "/die").map(|found| found.len() == 2));
     all.try_fold(true, |all, both| Ok(all && both?))
@@ -33,8 +34,8 @@ fn endless(world: &World, mpi: Mpi, nodes: &[&str], options: &[&str]) -> Result<
     Ok(job)
 }
 
-/// A cut of this length of one of two nodes ends nothing, where one as long as `tolerated` must
-/// not.
+/// Checks that a job outlives a cut of one of its two nodes. A cut longer than `tolerated` tells
+/// nothing and is repeated.
 fn outlives(mpi: Mpi, cut: Duration, tolerated: Duration, options: &[&str]) -> Result<()> {
     const TRIES: usize = 3;
     let world = World::up_alone("liveness")?;
@@ -49,7 +50,8 @@ fn outlives(mpi: Mpi, cut: Duration, tolerated: Duration, options: &[&str]) -> R
     bail!("the machine made a cut of {cut:?} too long {TRIES} times")
 }
 
-/// Gives the length of the cut if it was too long to tell anything.
+/// Checks once that a job outlives a cut. Returns the length of the cut if it was too long to tell
+/// anything.
 fn outlives_once(
     world: &World,
     mpi: Mpi,
@@ -84,7 +86,7 @@ fn outlives_once(
     Ok(None)
 }
 
-/// TCP sends again 6.2 s after the cut began what was lost at once.
+/// What is lost at the beginning of the cut is sent again by TCP 6.2 s later.
 #[test]
 fn a_cut_of_four_seconds_ends_no_openmpi_job() -> Result<()> {
     outlives(Mpi::OpenMpi, Duration::from_secs(4), TOLERATED, &[])
@@ -115,8 +117,8 @@ fn patience_has_bounds() -> Result<()> {
     Ok(())
 }
 
-/// The agent where `isthmus run` is freezes, and nothing else. The other nodes' parts end by
-/// the deadline. Returns the services' logs of that moment.
+/// Freezes only the agent of the node of `isthmus run`, and checks that the job ends. The other
+/// nodes' parts must end by the deadline. Returns the services' logs of that moment.
 fn frozen_agent(world: &World, mpi: Mpi, nodes: &[&str], deadline: Duration) -> Result<String> {
     let job = endless(world, mpi, nodes, &[])?;
     let agent = world.service(nodes[0], "agent")?;
@@ -160,7 +162,7 @@ fn a_frozen_agent_at_the_head_ends_the_job_at_other_sites() -> Result<()> {
     Ok(())
 }
 
-/// A head that was frozen is to blame, and not the node that has noticed.
+/// The head that was frozen is to blame, and not the node that has noticed it.
 #[test]
 #[ignore = "test-all"]
 fn a_head_that_was_frozen_says_so_of_itself() -> Result<()> {
@@ -180,7 +182,7 @@ fn a_head_that_was_frozen_says_so_of_itself() -> Result<()> {
     world.expect_clean_within(promised(SECONDS))
 }
 
-/// A busy or stopped `isthmus run` is no frozen agent.
+/// A busy or stopped `isthmus run` doesn't count as a frozen agent.
 #[test]
 #[ignore = "test-all"]
 fn a_stopped_run_goes_on() -> Result<()> {

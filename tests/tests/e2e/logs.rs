@@ -10,7 +10,7 @@ use isthmus_e2e::{Places, World, isthmus, root, target, write_program};
 use isthmus_lab::lab::Options;
 use isthmus_lab::{Grid, Lab};
 
-/// isthmus with its logs at `debug`.
+/// Writes a program that runs isthmus with its logs at `debug`. Returns its path.
 fn talkative(directory: &Path) -> Result<std::path::PathBuf> {
     let path = directory.join("isthmus");
     let script = format!("#!/bin/sh\nISTHMUS_LOG=debug exec {} \"$@\"\n", isthmus().display());
@@ -18,7 +18,7 @@ fn talkative(directory: &Path) -> Result<std::path::PathBuf> {
     Ok(path)
 }
 
-/// The lines of each service's log.
+/// The lines of each service's log, by the service's name.
 fn logs(lab: &str) -> Result<BTreeMap<String, Vec<String>>> {
     let (mut logs, mut service) = (BTreeMap::<_, Vec<String>>::new(), String::new());
     for line in isthmus_e2e::logs(lab)?.lines() {
@@ -30,17 +30,17 @@ fn logs(lab: &str) -> Result<BTreeMap<String, Vec<String>>> {
     Ok(logs)
 }
 
-/// The id of the last connection that a program of the initiator asked for.
+/// Id of the last connection that a program asked for, from the log of the initiator's agent.
 fn connection(log: &[String]) -> Result<String> {
     let line = log.iter().rev().find(|line| line.contains("a program connects")).context("none asked")?;
     let (_, id) = line.split_once("connection{id=").context("no id")?;
     Ok(id.chars().take(24).collect())
 }
 
-/// Guards against hanging only.
+/// Deadline that guards against hanging only.
 const SOON: Duration = Duration::from_secs(90);
 
-/// What each service notes of the connection, in this order.
+/// Each service with what it notes about the connection, in this order.
 const WAY: [(&str, &[&str]); 5] = [
     ("agent at n1.alpha", &["a program connects", "looked up", "a step", "connected", "handed over"]),
     ("gateway at n1.alpha", &["Registry/Rendezvous"]),
@@ -49,7 +49,7 @@ const WAY: [(&str, &[&str]); 5] = [
     ("agent at n1.beta", &["ordered to dial", "a preamble", "knocked", "handed over"]),
 ];
 
-/// What the services have noted of the last connection, and when.
+/// The notes of the services about the last connection, each with its time.
 fn way(logs: &BTreeMap<String, Vec<String>>) -> Result<Vec<(&'static str, String)>> {
     let of = |service: &str| logs.get(service).with_context(|| format!("no log of the {service}"));
     let id = connection(of("agent at n1.alpha")?)?;
@@ -103,12 +103,12 @@ fn one_id_leads_through_the_logs_of_all_services() -> Result<()> {
     Ok(())
 }
 
-/// An agent whose log nobody reads carries on.
+/// An agent goes on although nobody reads its log.
 #[test]
 fn a_log_that_nobody_reads_stops_no_job() -> Result<()> {
     const FULL: &str = "mkfifo -m 600 /tmp/full; sleep 600 </tmp/full & \
         ISTHMUS_LOG=trace exec \"$@\" 2>/tmp/full";
-    /// How many bytes the pipe holds.
+    /// Program in Python that prints how many bytes the log's pipe holds.
     const HELD: &str = "import fcntl, os, struct, termios\n\
         pipe = os.open('/tmp/full', os.O_RDONLY | os.O_NONBLOCK)\n\
         print(struct.unpack('i', fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0])";

@@ -11,10 +11,10 @@ use isthmus_e2e::{Mpi, Output, Shared, World, root};
 
 static GRID: Shared = Shared::new("four-sites");
 
-/// Guards against hanging only.
+/// Deadline that guards against hanging only.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Two nodes at two sites that have the same private address.
+/// The option for two nodes, at two sites, that have the same private address.
 const NODES: [&str; 2] = ["--nodes", "n1.alpha,n1.beta"];
 
 /// Runs a launcher's command line over two sites.
@@ -30,7 +30,7 @@ fn ensure_no_errors(output: &Output) -> Result<()> {
     Ok(())
 }
 
-/// A program of apps/ that checks itself.
+/// Runs a program of apps/ that checks itself.
 fn right(mpi: Mpi, program: &str) -> Result<()> {
     let world = GRID.take_for(mpi)?;
     ensure_no_errors(&run(&world, mpi, &["-n", "4", &mpi.program(program)])?)?;
@@ -71,8 +71,8 @@ cells! {
     mpiabi_one_sided: MpiAbi "window";
 }
 
-/// Two parents at one site spawn two children at the other. (With parents on
-/// two nodes, Open MPI 4.1 can't spawn on any network: "PML add procs failed".)
+/// Two parents at one site spawn two children at the other. (With parents on two nodes, Open MPI
+/// 4.1 can't spawn on any network: "PML add procs failed".)
 fn spawns_across_sites(mpi: Mpi) -> Result<()> {
     let world = GRID.take_for(mpi)?;
     let output = run(&world, mpi, &["-n", "2", &mpi.program("spawn")])?;
@@ -103,14 +103,13 @@ fn mpiabi_spawns() -> Result<()> {
     spawns_across_sites(Mpi::MpiAbi)
 }
 
-/// After an hour without a byte NATs may have forgotten a connection: these do
-/// after 20 s. Processes spawned then connect all the same, and the order to start
-/// them reaches the daemons.
+/// NATs forget connections after a time without a byte, here after 20 s. Processes spawned after
+/// that connect all the same. The order to start them reaches the daemons.
 #[test]
 #[ignore = "test-all"]
 fn spawns_after_the_nats_have_forgotten() -> Result<()> {
     const FORGOTTEN: Duration = Duration::from_secs(20);
-    /// Guards against hanging only.
+    /// Deadline that guards against hanging only.
     const LONG: Duration = Duration::from_secs(300);
     // A grid of its own: its NATs stay forgetful.
     let world = World::up("four-sites")?;
@@ -144,7 +143,7 @@ fn spawns_after_the_nats_have_forgotten() -> Result<()> {
     world.expect_clean()
 }
 
-/// Programs in Python, with the mpi4py that lies beside an MPI.
+/// Programs in Python run with the mpi4py that lies beside each MPI.
 #[test]
 #[ignore = "test-all"]
 fn python() -> Result<()> {
@@ -157,14 +156,14 @@ fn python() -> Result<()> {
     world.expect_clean()
 }
 
-/// A program of MPICH 4.0 with UCX prints its last word and ends.
+/// Checks that a program of MPICH 4.0 with UCX prints its last word and ends.
 fn mpich4(program: &str) -> Result<()> {
     let world = GRID.take()?;
     ensure_no_errors(&run(&world, Mpi::Mpich4, &["-n", "4", &Mpi::Mpich4.program(program)])?)?;
     world.expect_clean()
 }
 
-/// Without isthmus most runs that only begin and end hang in MPI_Finalize.
+/// Without isthmus, most runs that only begin and end hang in MPI_Finalize.
 #[test]
 #[ignore = "test-all"]
 fn mpich4_ends_whenever_its_ranks_do() -> Result<()> {
@@ -197,8 +196,8 @@ fn mpich4_cxx_and_fortran() -> Result<()> {
     ["circle", "circle_mpif", "circle_mod", "circle_f08"].into_iter().try_for_each(mpich4)
 }
 
-/// Two launchers in one job, one calling the other by a port's name: a script
-/// that starts both is enough.
+/// Two launchers in a job, of which one calls the other by a port's name. A script that starts both
+/// is enough.
 #[test]
 fn two_mpich_jobs_of_one_script_meet() -> Result<()> {
     let world = GRID.take()?;
@@ -212,7 +211,7 @@ fn two_mpich_jobs_of_one_script_meet() -> Result<()> {
     world.expect_clean()
 }
 
-/// Lines of output, sorted: ranks may speak in any order.
+/// The lines of the output, sorted, as ranks may speak in any order.
 fn sorted(output: &Output) -> Vec<String> {
     let mut lines: Vec<String> = output.stdout.lines().map(ToOwned::to_owned).collect();
     lines.sort();
@@ -221,8 +220,8 @@ fn sorted(output: &Output) -> Vec<String> {
 
 const ALL: [Mpi; 4] = [Mpi::OpenMpi, Mpi::OpenMpi5, Mpi::Mpich4, Mpi::Mpich];
 
-/// Runs a command line with each MPI and checks the lines that come out. The
-/// programs after `@` end together.
+/// Runs a command line with each MPI and checks the lines that it prints. Programs after `@` end
+/// together.
 fn prints(words: impl Fn(Mpi) -> Vec<String>, want: &[&str]) -> Result<()> {
     let world = GRID.take_for(Mpi::OpenMpi5)?;
     let script = root().join("tests/programs/together.sh").display().to_string();
@@ -288,7 +287,7 @@ fn two_programs_in_one_job() -> Result<()> {
     prints(|_| words("-n 1 @ printf a\\n : -n 1 @ printf b\\n"), &["a", "b"])
 }
 
-/// Mapping and binding are the launcher's own business.
+/// Mapping and binding of ranks are the launcher's own business.
 #[test]
 #[ignore = "test-all"]
 fn ranks_are_placed_and_bound_as_asked() -> Result<()> {
@@ -320,10 +319,10 @@ fn ranks_are_placed_and_bound_as_asked() -> Result<()> {
     world.expect_clean()
 }
 
-/// The control of the runs that `World::run` repeats: Open MPI 5 on two nodes of one
-/// site, by turns without isthmus and with it. A failure that is seen with isthmus
-/// alone is not Open MPI's, unless it writes to freed memory without isthmus: what
-/// that does depends on what is in its memory.
+/// The control of the runs that `World::run` repeats: Open MPI 5 on two nodes of a site, by turns
+/// without isthmus and with it. A failure that is seen only with isthmus isn't Open MPI's. The
+/// exception is a write to freed memory without isthmus, whose effect depends on what is in the
+/// memory.
 #[test]
 #[ignore = "test-all"]
 fn openmpi5_fails_without_isthmus_as_well() -> Result<()> {
@@ -378,7 +377,7 @@ fn with_and_without(world: &World, agent: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether valgrind sees that in some of a few runs of a launcher.
+/// Whether valgrind sees a write to freed memory in some of a few runs of a launcher.
 fn writes_to_freed_memory(world: &World, words: &[&str]) -> Result<bool> {
     const RUNS: usize = 10;
     const WATCH: [&str; 3] =

@@ -8,21 +8,22 @@ use isthmus_e2e::{Job, Lasting, Mpi, World, promised};
 
 use crate::life::{GRID, NODES, SECONDS, SOON, daemon, running};
 
-/// Where MPIs put files, and how the names of these begin: in /dev/shm those of Open MPI 4 and
-/// 5, MPICH and UCX; in /tmp those of session directories and of Hydra.
+/// The directories in which MPIs put files, and how the names of their files begin. In /dev/shm
+/// they are those of Open MPI 4 and 5, MPICH and UCX. In /tmp they are those of session directories
+/// and of Hydra.
 const FILES: [(&str, &[&str]); 2] = [
     ("/dev/shm/", &["vader_segment.", "sm_segment.", "mpich_shm_", "mpich_shar_tmp", "ucx_shm_posix_"]),
     ("/tmp/", &["ompi.", "prted.", "prterun.", "prte.", "hydra_hwloc_xmlfile_"]),
 ];
 
-/// Whether an MPI has made a file or directory, by its path.
+/// Whether the file or directory with this path is one that MPIs make.
 fn is_of_mpi(path: &str) -> bool {
     FILES.iter().any(|(directory, names)| {
         path.strip_prefix(directory).is_some_and(|name| names.iter().any(|begin| name.starts_with(begin)))
     })
 }
 
-/// Files and directories where MPIs put theirs.
+/// The files and directories of a node where MPIs put theirs.
 fn files(world: &World, node: &str) -> Result<BTreeSet<String>> {
     let found = world.sh(node, SOON, &["find", "/tmp", "/dev/shm", "-mindepth", "1"])?;
     // One that is removed meanwhile makes it fail, and is none.
@@ -30,7 +31,7 @@ fn files(world: &World, node: &str) -> Result<BTreeSet<String>> {
     Ok(found.stdout.lines().map(str::to_owned).collect())
 }
 
-/// What was in such a place of a node before a job.
+/// The files and directories that a node had before a job, where MPIs put theirs.
 pub(crate) struct Before {
     node: &'static str,
     files: BTreeSet<String>,
@@ -41,13 +42,13 @@ impl Before {
         Ok(Self { node, files: files(world, node)? })
     }
 
-    /// What has been made since.
+    /// The files and directories that have been made since.
     fn made(&self, world: &World) -> Result<BTreeSet<String>> {
         Ok(files(world, self.node)?.difference(&self.files).cloned().collect())
     }
 
-    /// Waits until the agent has noted the job's shared memory; gives all that the job has made.
-    /// What it has not noted by the time at which all processes are killed, it can't remove.
+    /// Waits until the agent has noted the job's shared memory. Returns all that the job has made.
+    /// When all processes are killed, the agent can remove only what it has noted.
     fn noted(&self, world: &World) -> Result<BTreeSet<String>> {
         let (mut made, mut notes) = (BTreeSet::new(), String::new());
         World::eventually("the agent has noted what the MPI has made", SOON, || {
@@ -63,8 +64,8 @@ impl Before {
         Ok(made)
     }
 
-    /// Waits until nothing of the job is left: nothing of what it was seen to have made, and
-    /// nothing else that an MPI makes.
+    /// Waits until nothing of the job is left: neither what it was seen to make, nor anything else
+    /// that an MPI makes.
     pub(crate) fn nothing_left(
         &self,
         world: &World,
@@ -87,7 +88,7 @@ fn looks(world: &World) -> Result<usize> {
     Ok(world.logs()?.lines().filter(is_look).count())
 }
 
-/// An endless job whose ranks the agents of both nodes have seen.
+/// Starts an endless job, and waits until the agents of both nodes have seen its ranks.
 pub(crate) fn seen(world: &World, mpi: Mpi) -> Result<Job> {
     let before = looks(world)?;
     let job = world.endless(mpi, &NODES.join(","), &["--outlive", "0"])?;
@@ -96,8 +97,8 @@ pub(crate) fn seen(world: &World, mpi: Mpi) -> Result<Job> {
     Ok(job)
 }
 
-/// The launcher, or its daemon, and all ranks of one node are killed at once, so none of
-/// them removes anything.
+/// Kills the launcher or its daemon and all ranks of a node at once, so that none of them removes
+/// anything. Checks that nothing is left.
 fn killed(world: &World, mpi: Mpi, node: &str) -> Result<()> {
     let before = [Before::of(world, NODES[0])?, Before::of(world, NODES[1])?];
     let job = Lasting::start(world, mpi, &NODES, &["--outlive", "0"])?;
@@ -145,7 +146,7 @@ fn of_a_killed_mpich() -> Result<()> {
     NODES.iter().rev().try_for_each(|node| killed(&world, Mpi::Mpich, node))
 }
 
-/// A supervisor is a process like any other: what it has left is ended all the same.
+/// The supervisor of a node's processes is killed. What it leaves behind is ended all the same.
 #[test]
 #[ignore = "test-all"]
 fn of_a_killed_supervisor() -> Result<()> {
@@ -193,7 +194,7 @@ fn of_a_stopped_supervisor() -> Result<()> {
     Ok(())
 }
 
-/// What a killed agent had noted is removed by the next one.
+/// What a killed agent had noted is removed by the agent that is started next.
 #[test]
 #[ignore = "test-all"]
 fn of_a_killed_agent() -> Result<()> {
@@ -213,8 +214,8 @@ fn of_a_killed_agent() -> Result<()> {
     before.nothing_left(&world, &made, SOON)
 }
 
-/// An agent that is stopped removes what its job has left, before it ends: no other agent may
-/// ever be started there.
+/// Checks that a stopped agent removes what its job has left before it ends. No other agent may
+/// ever be started on the node.
 fn of_a_stopped_agent(mpi: Mpi) -> Result<()> {
     for node in [NODES[1], NODES[0]] {
         let world = World::up_alone("two-relays")?;

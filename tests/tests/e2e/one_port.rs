@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 
 use crate::first_hours::{good, isthmus_on};
 
-/// Guards against hanging only.
+/// Deadline that guards against hanging only.
 const LONG: Duration = Duration::from_secs(180);
 const STATE: &str = "/var/lib/isthmus";
 const CONFIG: &str = "[broker]\nlisten = \"0.0.0.0:443\"\n[relay]\nlisten = \"0.0.0.0:443\"\n";
 
-/// Writes a machine's isthmus.toml.
+/// Writes the isthmus.toml of a machine.
 fn configure(world: &World, machine: &str, text: &str) -> Result<()> {
     let write = format!("mkdir -p -m 700 {STATE} && printf '%s' '{text}' > {STATE}/isthmus.toml");
     let written = world.sh(machine, LONG, &["sh", "-c", &write])?;
@@ -22,7 +22,7 @@ fn configure(world: &World, machine: &str, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// The grid, with a node at each of its two sites.
+/// Brings up the grid, with a node at each of its two sites.
 fn up() -> Result<World> {
     let world = World::up("one-port")?;
     let init = ["grid", "init", "--name", "lab", "--address", "198.51.100.10:443"];
@@ -43,7 +43,7 @@ fn up() -> Result<World> {
     Ok(world)
 }
 
-/// What `isthmus doctor site --json` finds of a site's one node.
+/// What `isthmus doctor site --json` finds about the only node of a site.
 fn node_of<'a>(sites: &'a Value, site: &str) -> Option<&'a Value> {
     sites.as_array()?.iter().find(|found| found["site"] == site)?["nodes"].get(0)
 }

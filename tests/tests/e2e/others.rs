@@ -8,7 +8,7 @@ use isthmus_e2e::{Shared, World, isthmus, root, target};
 
 static GRID: Shared = Shared::new("four-sites");
 
-/// Runs a program on both nodes; on the first it prints `want` if all was right.
+/// Runs a program on two nodes at two sites. On the first it prints `want` if all was right.
 fn between_sites(interpreter: &[&str], program: &str, want: &str) -> Result<()> {
     run(&*GRID.take()?, interpreter, program, want)
 }
@@ -37,16 +37,16 @@ macro_rules! programs {
     };
 }
 
-/// Debian's own, for which its packages are.
+/// Debian's own Python, which Debian's packages are for.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// It measures time.
+/// The program measures time, so it has the machine alone.
 #[test]
 fn small_writes() -> Result<()> {
     run(&*GRID.take_alone()?, &[PYTHON], "small_writes.py", "pieces don't wait for each other")
 }
 
-/// The one with what Debian has no package of (`scripts/setup`).
+/// Path of the Python of this name, which `scripts/setup` makes for what Debian has no package of.
 fn python_with(name: &str) -> String {
     target().join(name).join("bin/python").display().to_string()
 }

@@ -8,24 +8,24 @@ use isthmus_e2e::{Job, Lasting, Mpi, World, isthmus, promised, root};
 use crate::life::{NODES, SECONDS, SOON};
 use crate::programs::expect_same;
 
-/// Long enough that heartbeats would have ended the job, and TCP's own pause is long.
+/// Length of a long cut: heartbeats would have ended the job, and TCP's own pause is long.
 const CUT: Duration = Duration::from_secs(20);
 
-/// Guards against hanging only.
+/// Deadline that guards against hanging only.
 const LONG: Duration = Duration::from_secs(400);
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 /// What the user reads once a site is silent and the job waits for it.
 const SILENT: &str = "nothing is heard of n1.beta";
 
-/// A job whose ranks exchange checked messages between the sites, until it is asked to end.
+/// Starts a job whose ranks exchange checked messages between the sites, until it is asked to end.
 pub(crate) fn lasting(world: &World, mpi: Mpi, options: &[&str]) -> Result<Lasting> {
     Lasting::start(world, mpi, &NODES, options)
 }
 
-/// A job whose ranks pass a checked token between the sites over the connections that they
-/// have, so many rounds of about 10 ms each.
+/// Starts a job whose ranks pass a checked token between the sites over the connections that they
+/// have. It has so many rounds of about 10 ms each.
 pub(crate) fn ring_of(world: &World, mpi: Mpi, options: &[&str], rounds: &str) -> Result<Job> {
-    /// Some rounds' bytes.
+    /// The bytes of some rounds.
     const SOME: u64 = 100_000;
     let job = world.begin_for(LONG, mpi, &NODES.join(","), options, ("ring", &["20000", rounds]))?;
     World::eventually("the ranks pass the token on", SOON, || Ok(come(world, NODES[1], "ring")? > SOME))?;
@@ -42,7 +42,7 @@ fn come(world: &World, node: &str, program: &str) -> Result<u64> {
     Ok(words.filter_map(|word| word.strip_prefix("bytes_received:")?.parse::<u64>().ok()).sum())
 }
 
-/// The job's trunk was cut so often so far, in the eyes of the agents.
+/// How often the job's trunk has been cut so far, in the eyes of the agents.
 pub(crate) fn cuts(world: &World) -> Result<usize> {
     Ok(world.logs()?.lines().filter(|line| line.contains("a trunk is cut")).count())
 }
@@ -52,13 +52,13 @@ fn expect_cut(world: &World, before: usize) -> Result<()> {
     World::eventually("the trunk is cut", SOON, || Ok(cuts(world)? > before))
 }
 
-/// The job must have ended in order, with this status and output.
+/// Checks that a job with this status and output has ended in order.
 pub(crate) fn expect_success(world: &World, (status, printed): (i32, String)) -> Result<()> {
     ensure!(status == 0, "status {status}\n{printed}");
     world.expect_clean()
 }
 
-/// The job must have ended in order, with this status and output, and have told of the pause.
+/// Checks that a job with this status and output has ended in order, and has told of the pause.
 /// Returns what it printed.
 pub(crate) fn expect_outlived(
     world: &World,
@@ -76,7 +76,7 @@ pub(crate) fn expect_outlived(
     Ok(printed)
 }
 
-/// The job goes on, ends in order, and has told of the pause.
+/// Checks that the job goes on, ends in order, and has told of the pause.
 fn goes_on(world: &World, mpi: Mpi, job: Lasting, healed: Instant) -> Result<()> {
     job.goes_on()?;
     expect_outlived(world, mpi, job.end()?, healed).map(drop)
@@ -107,7 +107,7 @@ fn an_mpich_job_outlives_a_cut() -> Result<()> {
 #[test]
 #[ignore = "test-all"]
 fn a_connection_that_begins_in_a_cut_is_made_after_it() -> Result<()> {
-    /// As long as a kernel tries that sends a SYN again three times.
+    /// How long a kernel tries to connect that sends a SYN again three times.
     const KERNEL: Duration = Duration::from_secs(15);
     let world = World::up("two-relays")?;
     world.set_syn_retries(&NODES, 3)?;
@@ -133,13 +133,14 @@ fn a_connection_that_begins_in_a_cut_is_made_after_it() -> Result<()> {
     world.expect_clean()
 }
 
-/// After a short cut the job goes on as soon as another connection can be made: no party waits
-/// for a pause of TCP's, or of its own, that is as long as the cut.
+/// After a short cut the job goes on as soon as another connection can be made. No party waits for
+/// a pause, of TCP or its own, that is as long as the cut.
 #[test]
 #[ignore = "test-all"]
 fn a_job_goes_on_soon_after_a_short_cut() -> Result<()> {
     const SHORT: Duration = Duration::from_secs(5);
-    /// After the network has healed. A round trip between the sites takes 5 ms.
+    /// Time within which the job must go on after the network has healed. A round trip between the
+    /// sites takes 5 ms.
     const ON: Duration = Duration::from_millis(3010);
     const CUTS: usize = 10;
     let world = World::up_alone("two-relays")?;
@@ -160,12 +161,13 @@ fn a_job_goes_on_soon_after_a_short_cut() -> Result<()> {
     expect_success(&world, job.end()?)
 }
 
-/// Without a relay the trunk can't be dialed, so the far node isn't told that the job has
-/// ended. It asks the broker.
+/// Without a relay the trunk can't be dialed, so the far node isn't told that the job has ended. It
+/// asks the broker.
 #[test]
 #[ignore = "test-all"]
 fn a_job_that_ends_during_a_cut_ends_beyond_it() -> Result<()> {
-    /// The far node asks after 2, 6 and 14 s whether the broker lists the job.
+    /// Time after which the far node has asked twice whether the broker lists the job: it asks
+    /// after 2, 6 and 14 s.
     const ASKED: Duration = Duration::from_secs(10);
     let world = World::up_alone("two-relays")?;
     let job = world.endless(Mpi::OpenMpi, &NODES.join(","), &[])?;
@@ -212,7 +214,7 @@ fn a_job_outlives_its_relay() -> Result<()> {
     world.expect_clean()
 }
 
-/// First the NAT forgets its mappings, then the site gets another address.
+/// First the NAT forgets its mappings, and then the site gets another address.
 #[test]
 #[ignore = "test-all"]
 fn a_job_outlives_its_nat() -> Result<()> {
@@ -231,17 +233,17 @@ fn a_job_outlives_its_nat() -> Result<()> {
     expect_trunk_with_pauses(&world)
 }
 
-/// What a node shows of its trunks with the other one.
+/// What a node shows of its trunks with the other node.
 struct Seen {
     node: &'static str,
-    /// Whether one works.
+    /// Whether a trunk works.
     works: bool,
-    /// Of all.
+    /// Number of pauses of all trunks.
     pauses: u64,
     shown: serde_json::Value,
 }
 
-/// What both nodes show.
+/// What both nodes show of their trunks.
 fn trunks(world: &World) -> Result<Vec<Seen>> {
     let binary = isthmus().display().to_string();
     let mut all = Vec::new();
@@ -261,8 +263,8 @@ fn trunks(world: &World) -> Result<Vec<Seen>> {
     Ok(all)
 }
 
-/// The agents know how often the trunk was cut, and how its carriers are now. A cut
-/// that one end healed before the other saw it is a pause of the one end only.
+/// Checks that the agents know how often the trunk was cut, and how its carriers are now. A cut
+/// that one end healed before the other saw it is a pause of that end only.
 fn expect_trunk_with_pauses(world: &World) -> Result<()> {
     let mut all = trunks(world)?;
     World::eventually("the trunk works in the eyes of both", SOON, || {
@@ -277,7 +279,8 @@ fn expect_trunk_with_pauses(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Carriers over a relay can't be dialed without the broker. They are, once it is back.
+/// Carriers over a relay can't be dialed without the broker. They are dialed once the broker is
+/// back.
 #[test]
 #[ignore = "test-all"]
 fn a_job_outlives_the_broker_and_a_cut_meanwhile() -> Result<()> {
@@ -296,8 +299,8 @@ fn a_job_outlives_the_broker_and_a_cut_meanwhile() -> Result<()> {
     expect_success(&world, job.end()?)
 }
 
-/// Ranks of which each talks to each, and LAMMPS: their messages cross the cut in both
-/// directions at any moment.
+/// Messages of LAMMPS, and of ranks that all talk to each other, cross the cut in both directions
+/// at any moment.
 #[test]
 #[ignore = "test-all"]
 fn collectives_and_lammps_outlive_a_cut() -> Result<()> {
@@ -350,7 +353,7 @@ fn a_job_outlives_a_cut_of_ten_minutes() -> Result<()> {
     goes_on(&world, Mpi::OpenMpi, job, Instant::now())
 }
 
-/// The trunk goes over a gateway, and then over the site's other one.
+/// The trunk goes over a gateway, and then over the site's other gateway.
 #[test]
 #[ignore = "test-all"]
 fn a_job_outlives_its_gateway() -> Result<()> {
@@ -425,7 +428,7 @@ fn a_job_that_has_lost_a_rank_waits_for_no_site() -> Result<()> {
     Ok(())
 }
 
-/// A dead agent isn't waited for: its gateway knows that it is gone.
+/// A dead agent isn't waited for, as its gateway knows that it is gone.
 #[test]
 fn a_dead_agent_is_not_waited_for() -> Result<()> {
     let world = World::up_alone("two-relays")?;

@@ -8,7 +8,7 @@ use isthmus_e2e::{Job, Mpi, World, isthmus, root};
 
 use crate::life::{GRID, SOON};
 
-/// What a rank of chatter.py writes.
+/// The bytes that a rank of chatter.py writes.
 fn noise(rank: u32, length: usize) -> Vec<u8> {
     let mut state = u64::from(rank);
     let next = || {
@@ -18,14 +18,14 @@ fn noise(rank: u32, length: usize) -> Vec<u8> {
     std::iter::repeat_with(next).take(length).collect()
 }
 
-/// What came of it, however the launcher mixed it with other ranks'.
+/// A rank's bytes in the output, however the launcher has mixed them with other ranks'.
 fn of_rank(rank: u32, output: &[u8]) -> Vec<u8> {
     output.iter().copied().filter(|byte| u32::from(byte % 4) == rank).collect()
 }
 
-/// The lines, sorted: the order among ranks is not fixed. Open MPI 5's tags begin
-/// with the launcher's process id. It sometimes reports that a child was quicker
-/// than its setpgid(2), with and without isthmus.
+/// The lines of the output, sorted, as the order among ranks isn't fixed. Open MPI 5's tags begin
+/// with the launcher's process id. It sometimes reports that a child was quicker than its
+/// setpgid(2), with and without isthmus.
 fn lines(output: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(output);
     let plain = |line: &str| match line.split_once('@') {
@@ -38,7 +38,7 @@ fn lines(output: &[u8]) -> Vec<String> {
     lines
 }
 
-/// The same launcher's command line on one node alone, and over two sites.
+/// Runs a launcher's command line on a single node, and over two sites.
 fn both_ways(world: &World, mpi: Mpi, words: &[&str]) -> Result<[std::process::Output; 2]> {
     let chatter = root().join("tests/programs/chatter.py").display().to_string();
     let (binary, launcher) = (isthmus().display().to_string(), mpi.launcher());
@@ -55,8 +55,8 @@ fn both_ways(world: &World, mpi: Mpi, words: &[&str]) -> Result<[std::process::O
     Ok([run(&native)?, run(&ours)?])
 }
 
-/// Open MPI 5 is not among them: between two nodes it loses what ranks wrote
-/// last now and then, over plain ssh, too (4 of 25 runs on a busy machine).
+/// Open MPI 5 is left out: between two nodes it loses what ranks wrote last now and then. It does
+/// so over plain ssh, too (4 of 25 runs on a busy machine).
 #[test]
 fn every_byte_of_output_comes_back_in_order() -> Result<()> {
     let world = GRID.take()?;
@@ -116,13 +116,13 @@ fn lines_tags_and_status_are_as_native() -> Result<()> {
 struct Placed {
     mpi: Mpi,
     options: &'static [&'static str],
-    /// In the agents' logs, once for each of so many nodes.
+    /// What agents' logs say of their ranks, and how many nodes' agents say it.
     counted: (&'static str, usize),
     account: &'static str,
     idle: Option<&'static str>,
 }
 
-/// The ranks wait until the agents have counted them.
+/// Runs a case whose ranks wait until the agents have counted them.
 fn placed(world: &World, case: &Placed) -> Result<()> {
     let Placed { mpi, options, counted: (counted, nodes), account, idle } = case;
     let go = world.directory.path().join("go");
@@ -158,7 +158,7 @@ fn placed(world: &World, case: &Placed) -> Result<()> {
     Ok(())
 }
 
-/// Three nodes with two slots each.
+/// The grid has three nodes with two slots each.
 #[test]
 #[ignore = "test-all"]
 fn ranks_are_counted_where_they_run() -> Result<()> {
@@ -180,7 +180,7 @@ fn ranks_are_counted_where_they_run() -> Result<()> {
     world.expect_clean()
 }
 
-/// The same six slots. The tests' own environment allows Open MPI 4 what it refuses.
+/// The grid has six slots. The tests' own environment allows Open MPI 4 what it refuses.
 #[test]
 fn more_ranks_than_slots_are_told_before_the_launcher_refuses_them() -> Result<()> {
     let world = GRID.take_for(Mpi::OpenMpi5)?;
@@ -210,8 +210,8 @@ fn more_ranks_than_slots_are_told_before_the_launcher_refuses_them() -> Result<(
     world.expect_clean()
 }
 
-/// Nobody saw where these ranks ran. An agent looks once a second, so that it may see one of
-/// them by chance: such a run tells nothing.
+/// Nobody saw where the ranks ran. An agent looks once a second, so it may see a rank by chance.
+/// Such a run tells nothing.
 #[test]
 fn ranks_that_end_at_once_are_not_said_to_have_run_on_all_nodes() -> Result<()> {
     const TRIES: usize = 5;

@@ -8,7 +8,7 @@ use isthmus_e2e::{Mpi, Output, Shared, World, root};
 
 static GRID: Shared = Shared::new("four-sites");
 
-/// Guards against hanging only.
+/// Deadline that guards against hanging only.
 const SOON: Duration = Duration::from_secs(90);
 
 fn run(world: &World, options: &[&str], program: &str) -> Result<Output> {
@@ -26,7 +26,7 @@ fn ensure_refused(output: &Output, node: &str, what: &str) -> Result<()> {
     Ok(())
 }
 
-/// A program that needs a library which one node lacks.
+/// The program needs a library that a node lacks.
 #[test]
 fn a_missing_library_is_found_where_it_is_missing() -> Result<()> {
     let world = GRID.take()?;
@@ -48,7 +48,7 @@ fn a_missing_library_is_found_where_it_is_missing() -> Result<()> {
     world.expect_clean()
 }
 
-/// The launcher of one MPI here, of another there, under one path.
+/// Under the same path, nodes have launchers of different MPIs.
 #[test]
 fn another_mpi_on_one_node_is_found() -> Result<()> {
     let world = GRID.take()?;
@@ -77,7 +77,7 @@ fn too_little_memory_is_found() -> Result<()> {
     world.expect_clean()
 }
 
-/// Two sites that both reach the head's and not each other.
+/// Two sites both reach the head's site, but not each other.
 #[test]
 #[ignore = "test-all"]
 fn sites_that_cannot_reach_each_other_are_found() -> Result<()> {
@@ -107,8 +107,7 @@ fn sites_that_cannot_reach_each_other_are_found() -> Result<()> {
     world.expect_clean()
 }
 
-/// Connections between two other sites than the head's are tried, too, and their
-/// times are printed.
+/// Connections between two other sites than the head's are tried, too, and their times are printed.
 #[test]
 fn ways_between_sites_are_timed() -> Result<()> {
     let world = GRID.take()?;
@@ -125,7 +124,7 @@ fn ways_between_sites_are_timed() -> Result<()> {
     Ok(())
 }
 
-/// A program that goes to another node by that node's real address.
+/// The program connects to another node by that node's real address.
 #[test]
 #[ignore = "test-all"]
 fn a_connection_past_isthmus_is_warned_of() -> Result<()> {
@@ -180,7 +179,7 @@ fn a_missing_launcher_ends_the_run_before_anything_starts() -> Result<()> {
     world.expect_clean()
 }
 
-/// What is looked for in the working directory is missing with it.
+/// A program that is looked for in the working directory is missing together with it.
 #[test]
 fn a_missing_directory_or_program_is_named_as_what_it_is() -> Result<()> {
     let world = GRID.take()?;
@@ -211,7 +210,7 @@ fn a_missing_directory_or_program_is_named_as_what_it_is() -> Result<()> {
     world.expect_clean()
 }
 
-/// Daemons that are started by ssh would meet no server there.
+/// Daemons that are started by ssh would meet no server.
 #[test]
 fn an_option_that_starts_ranks_past_the_agents_is_named() -> Result<()> {
     let world = GRID.take()?;
@@ -233,7 +232,7 @@ fn an_option_that_starts_ranks_past_the_agents_is_named() -> Result<()> {
     Ok(())
 }
 
-/// Open MPI would find not enough slots.
+/// Open MPI would find too few slots.
 #[test]
 fn names_that_the_launcher_does_not_know_are_told() -> Result<()> {
     let world = GRID.take()?;

@@ -10,10 +10,10 @@ use isthmus_wire::preamble::{ANSWER_LEN, Answer, Preamble, Status};
 
 static GRID: Shared = Shared::new("four-sites");
 
-/// Guards against hanging only.
+/// Deadline that guards against hanging only.
 const SOON: Duration = Duration::from_secs(120);
 
-/// A program of tests/programs.
+/// Path of a program of tests/programs.
 fn program(name: &str) -> String {
     root().join("tests/programs").join(name).display().to_string()
 }
@@ -41,8 +41,8 @@ fn a_node_outside_the_job_is_out_of_reach() -> Result<()> {
     Ok(())
 }
 
-/// A job that lasts until it is dropped: its ports, tokens and sockets are
-/// there to be probed.
+/// Starts a job that lasts until it is dropped, so that its ports, tokens and sockets can be
+/// probed.
 fn lasting(world: &World) -> Result<Job> {
     // The job of another test may be about to end.
     world.expect_clean()?;
@@ -70,7 +70,7 @@ fn only_services_listen_on_the_network() -> Result<()> {
     Ok(())
 }
 
-/// Addresses on which something listens that is neither a service nor on loopback.
+/// Addresses of a node at which something listens that is neither a service nor on loopback.
 fn listened_on(world: &World, node: &str) -> Result<Vec<String>> {
     let listing = world.sh(node, SOON, &["ss", "-Htln"])?;
     ensure!(listing.status == 0, "{}", listing.whole());
@@ -106,8 +106,8 @@ fn no_secret_is_in_an_argument_list_or_the_environment() -> Result<()> {
     Ok(())
 }
 
-/// Speaks to the agent of n1.delta, which every site can reach, as a
-/// peer that has the job's id but not its token.
+/// A peer speaks to the agent of n1.delta, which every site can reach. It has the job's id but not
+/// its token.
 #[test]
 fn a_wrong_token_reaches_no_rank() -> Result<()> {
     let world = GRID.take()?;
@@ -166,7 +166,7 @@ fn the_relay_sees_ciphertext_only() -> Result<()> {
     relay_sees_nothing_of(&world, "n1.alpha", "n1.beta")
 }
 
-/// Two nodes talk over the relay on `hub`, which must not see what they say.
+/// Checks that the relay on `hub` sees nothing of what two nodes say to each other over it.
 pub(crate) fn relay_sees_nothing_of(world: &World, from: &str, to: &str) -> Result<()> {
     let sniffer = program("sniff.py");
     let mut sniffing = world

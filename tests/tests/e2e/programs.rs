@@ -8,14 +8,14 @@ use isthmus_e2e::{Mpi, Shared, root};
 
 static GRID: Shared = Shared::new("four-sites");
 
-/// Guards against hanging only.
+/// Deadline that guards against hanging only.
 const LONG: Duration = Duration::from_secs(180);
 
-/// How two closed sites must be joined, one of which has a symmetric NAT.
+/// The dial that joins two closed sites of which one has a symmetric NAT.
 const RELAYED: &str = "relay";
 
-/// Runs one of apps/ on one rank per node of two sites and checks every word
-/// of its output, and the way the sites were joined.
+/// Runs a program of apps/ on the nodes of two sites. Checks every word of its output, and the way
+/// that joined the sites.
 fn check(mpi: Mpi, program: &str, sites: [&str; 2], dial: &str) -> Result<()> {
     let world = GRID.take_for(mpi)?;
     let launcher = mpi.launcher();
@@ -75,7 +75,8 @@ cells! {
     mpich_alltoall_between_firewall_and_nat: Mpich "alltoall" "gamma" - "beta" by RELAYED;
 }
 
-/// Who connects decides: towards the open site directly, from it in reverse.
+/// Runs a program of apps/ between a closed and an open site. Who connects decides about the way:
+/// towards the open site it is direct, from there in reverse.
 fn towards_open(mpi: Mpi, program: &str) -> Result<()> {
     let world = GRID.take()?;
     let launcher = mpi.launcher();
@@ -132,7 +133,7 @@ fn mpich_alltoall_over_all_sites() -> Result<()> {
     everywhere(Mpi::Mpich)
 }
 
-/// The lines of LAMMPS's thermodynamic output: numbers only.
+/// The numbers of LAMMPS's thermodynamic output, line by line.
 fn thermo(output: &str) -> Vec<Vec<f64>> {
     output
         .lines()
@@ -142,7 +143,7 @@ fn thermo(output: &str) -> Vec<Vec<f64>> {
         .collect()
 }
 
-/// Two runs of LAMMPS must have computed the same.
+/// Checks that two runs of LAMMPS have computed the same.
 pub(crate) fn expect_same(one: &str, other: &str) -> Result<()> {
     let (want, got) = (thermo(one), thermo(other));
     ensure!(want.len() >= 3 && want.len() == got.len(), "{one}\n{other}");

@@ -8,12 +8,12 @@ use isthmus_e2e::{Shared, Stream, World};
 static GRID: Shared = Shared::new("rails");
 
 const NODES: [&str; 2] = ["n1.beta", "n1.alpha"];
-/// Each of alpha's links.
+/// Names of both links of the site alpha.
 const LINKS: [&str; 2] = ["alpha", "alpha/far"];
-/// Guards against hanging only.
+/// Deadline that guards against hanging only.
 const SOON: Duration = Duration::from_secs(120);
 
-/// Bytes that have crossed each of [`LINKS`] so far, both ways.
+/// Bytes that have crossed each of [`LINKS`] so far, in both directions.
 fn carried(world: &World) -> Result<[u64; 2]> {
     let report = world.lab().emulation()?.context("no emulator")?;
     let of = |name: &str| {
@@ -36,7 +36,7 @@ fn flows_over(world: &World, stream: &Stream, links: &[usize]) -> Result<()> {
     stream.flows()
 }
 
-/// The stream goes over both links, and over one while the other is cut.
+/// Checks that the stream goes over both links, and over each while the other is cut.
 fn goes_over_each(world: &World, stream: &Stream) -> Result<()> {
     flows_over(world, stream, &[0, 1]).context("over both")?;
     for (cut, other) in [(0, 1), (1, 0)] {

@@ -19,17 +19,18 @@ use isthmus_net::{Credentials, listen, renewal};
 
 use stranger::{FLOOD, Flood, Kind, Member, Trick};
 
-/// Guards against hanging only.
+/// Deadline that guards against hanging only.
 const SOON: Duration = Duration::from_secs(120);
-/// Within which each step is done under a flood. It takes less than 2 s on a machine with
+/// Time within which each step is done under a flood. It takes less than 2 s on a machine with
 /// nothing else to do.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Memory of each service, as docs/operators.md states it.
+/// Most memory of each service in MiB, as docs/operators.md states it.
 const MEMORY_MIB: u64 = 512;
 const GATEWAY: &str = "192.168.1";
-/// Connections of one member, each with 4,032 calls: 2 GB of a broker without bounds.
+/// Number of a member's connections, each with 4,032 calls. They would take 2 GB of a broker
+/// without bounds.
 const MEMBERS: usize = 60;
-/// Memory that it may cost, and that may stay after it.
+/// Most memory in MiB that a member may cost a service. `GIVEN_BACK_MIB` may stay after it.
 const MEMBER_MIB: u64 = 64;
 const GIVEN_BACK_MIB: u64 = 32;
 
@@ -53,12 +54,12 @@ fn join(world: &World, name: &str, owner: &str) -> Result<(String, Duration)> {
     Ok((state, joined.took))
 }
 
-/// Where alpha's nodes reach their gateway.
+/// The address at which alpha's nodes reach their gateway.
 fn via(world: &World) -> Result<String> {
     Ok(format!("{}:7710", world.lab().machine("fe.alpha")?.address()))
 }
 
-/// How long the honest steps took: join, renewal, job.
+/// Runs the honest steps. Returns how long each took: join, renewal, job.
 fn honest(world: &World, number: usize) -> Result<[Duration; 3]> {
     let (state, join) = join(world, &format!("x{number}"), "anna")?;
     let via = via(world)?;
@@ -81,12 +82,12 @@ fn honest(world: &World, number: usize) -> Result<[Duration; 3]> {
     Ok([join, renewal, output.took])
 }
 
-/// The most memory that a service has had, in MiB.
+/// The most memory in MiB that a service has had so far.
 fn memory(world: &World, machine: &str, role: &str) -> Result<u64> {
     memory_of(world, (machine, role), "VmHWM:")
 }
 
-/// A line of a service's /proc/PID/status, in MiB.
+/// The value in MiB of a line of a service's /proc/PID/status.
 fn memory_of(world: &World, (machine, role): (&str, &str), line: &str) -> Result<u64> {
     let pid = world.service(machine, role)?;
     let status = world.sh(machine, SOON, &["cat", &format!("/proc/{pid}/status")])?;
@@ -94,7 +95,7 @@ fn memory_of(world: &World, (machine, role): (&str, &str), line: &str) -> Result
     Ok(found.with_context(|| status.whole())?.trim().parse::<u64>()? / 1024)
 }
 
-/// A port: the machine of its service, the service, and its address.
+/// A port to flood: the machine of its service, the service's role, and its address.
 type Port<'a> = (&'a str, &'a str, SocketAddr);
 
 fn ports(world: &World) -> Result<[Port<'static>; 5]> {
@@ -109,7 +110,7 @@ fn ports(world: &World) -> Result<[Port<'static>; 5]> {
     ])
 }
 
-/// Floods of one lab, with what was found.
+/// The floods in a lab, with what was found.
 struct Floods {
     world: World,
     number: usize,
@@ -125,7 +126,8 @@ impl Floods {
         Ok(Self { world, number: 0, report })
     }
 
-    /// Runs the honest steps while strangers hold their connections.
+    /// Runs the honest steps while strangers hold their connections to a port, and checks time and
+    /// memory.
     fn one(&mut self, kind: Kind, (machine, role, to): Port<'_>) -> Result<()> {
         self.number += 1;
         let before = memory(&self.world, machine, role)?;
@@ -149,8 +151,8 @@ impl Floods {
         self.meanwhile(&flood, strangers, FLOOD, || honest(&self.world, self.number))
     }
 
-    /// Does something while these machines together hold so many connections. Returns also how
-    /// many stood at its end, and how many handshakes were made.
+    /// Calls `done` while these machines together hold so many connections. Also returns how many
+    /// stood at its end, and how many handshakes were made.
     fn meanwhile<T>(
         &self,
         flood: &Arc<Flood>,
@@ -176,8 +178,7 @@ impl Floods {
         })
     }
 
-    /// Runs the honest steps while a member opens all calls that it can at a port, from a
-    /// machine.
+    /// Runs the honest steps while a member on a machine opens all calls that it can at a port.
     fn by_member(
         &mut self,
         credentials: &Credentials,
@@ -211,7 +212,7 @@ impl Drop for Floods {
     }
 }
 
-/// The kinds of the issue, each alone.
+/// The kinds of floods that are tested alone.
 const ALONE: [Kind; 6] = [
     Kind::Silence,
     Kind::Garbage,
@@ -236,7 +237,7 @@ fn strangers_keep_nobody_out() -> Result<()> {
     Ok(())
 }
 
-/// Takes two minutes or more.
+/// The test takes two minutes or more.
 #[test]
 #[ignore = "test-all"]
 fn each_kind_alone_keeps_nobody_out() -> Result<()> {
@@ -251,7 +252,7 @@ fn each_kind_alone_keeps_nobody_out() -> Result<()> {
     Ok(())
 }
 
-/// Calls that send headers and no message, by the key of an agent of another owner.
+/// An agent of another owner makes calls that send headers and no message.
 #[test]
 #[ignore = "test-all"]
 fn a_member_takes_no_more_than_its_share() -> Result<()> {

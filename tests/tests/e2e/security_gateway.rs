@@ -16,11 +16,11 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt as _};
 
-/// Guards against hanging only.
+/// Deadline that guards against hanging only.
 const SOON: Duration = Duration::from_secs(90);
 
-/// A machine of a site without an agent: it answers every connection, and prints what
-/// it was sent first. It ends when nobody has connected for a while.
+/// Program of a machine without an agent at a site. It answers every connection, and prints what it
+/// was sent first. It ends when nobody has connected for a while.
 const STORE: &str = "
 import socket
 listener = socket.create_server(('0.0.0.0', 2222))
@@ -41,9 +41,9 @@ while True:
     client.close()
 ";
 
-/// An agent names a machine inside the other site as the address at which it is let in.
-/// The gateway there dials it for its own node, and finds that it isn't that agent. So
-/// no byte of the node gets there, and the connection is made by another way.
+/// An agent names a machine inside the other site as the address at which it is let in. That site's
+/// gateway dials the machine for its own node, and finds that it isn't the agent. So no byte of the
+/// node reaches that machine, and the connection is made by another way.
 #[test]
 fn a_gateway_passes_nothing_on_to_what_is_not_the_named_agent() -> Result<()> {
     let world = World::up("named")?;
@@ -86,7 +86,7 @@ fn a_gateway_passes_nothing_on_to_what_is_not_the_named_agent() -> Result<()> {
     world.expect_clean()
 }
 
-/// Starts [`STORE`], and returns what it prints from then on.
+/// Starts [`STORE`] on a machine. Returns it, and what it prints from then on.
 fn store_listens(world: &World) -> Result<(Child, Lines<BufReader<ChildStdout>>)> {
     let words = ["python3", "-u", "-c", STORE];
     let mut listener = world.command("store.alpha", SOON * 6, &words)?;
@@ -97,8 +97,8 @@ fn store_listens(world: &World) -> Result<(Child, Lines<BufReader<ChildStdout>>)
     Ok((listener, printed))
 }
 
-/// A captured relay names a machine inside a site as its own address. The site's nodes and
-/// gateways connect to relays, and would show it what is reached there.
+/// A captured relay names a machine inside a site as its own address. The site's nodes and gateways
+/// connect to relays, and would show the relay what answers there.
 #[test]
 fn no_node_connects_to_a_machine_of_its_site_because_a_relay_names_it() -> Result<()> {
     let world = World::up("named")?;
@@ -126,7 +126,7 @@ fn no_node_connects_to_a_machine_of_its_site_because_a_relay_names_it() -> Resul
     Ok(())
 }
 
-/// Starts the agent of n1.beta anew: it names another address as its own.
+/// Starts the agent of n1.beta anew with another address, which it names as its own.
 fn named(world: &World, address: &str) -> Result<Job> {
     world.stop("n1.beta", "agent")?;
     let change = format!(
@@ -139,8 +139,9 @@ fn named(world: &World, address: &str) -> Result<Job> {
 }
 
 /// Attaches to the broker as a gateway of site alpha, and announces a node of its sibling in every
-/// way that it can: as it was told of it, with any number of the attachment, at its own address,
-/// with and without what the node's agent has signed. Returns the broker's refusals.
+/// way that it can. It announces the node as it was told of it, with any number of the attachment,
+/// and at its own address. It does so with and without what the node's agent has signed. Returns
+/// the broker's refusals.
 async fn take(broker: &str, credentials: &Credentials, node: &str) -> Result<Vec<String>> {
     let channel = grpc::connect(broker, "broker", credentials).await?;
     let (up_tx, up_rx) = mpsc::channel(8);
@@ -184,7 +185,7 @@ async fn next<E: std::error::Error + Send + Sync + 'static>(
     message.and_then(|message| message.kind).context("the broker ended it")
 }
 
-/// Its certificate is good, and the broker tells it of all nodes of the site.
+/// The captured gateway's certificate is good, and the broker tells it of all nodes of the site.
 #[test]
 #[ignore = "test-all"]
 fn a_captured_gateway_takes_no_node_of_its_sibling() -> Result<()> {

@@ -10,12 +10,12 @@ use isthmus_e2e::{Job, Mpi, Output, Shared, World, isthmus, root};
 
 static GRID: Shared = Shared::new("two-relays");
 
-/// Guards against hanging only.
+/// Deadline that guards against hanging only.
 const SOON: Duration = Duration::from_secs(120);
-/// Another user of the node: nobody.
+/// Id of another user of the node: nobody.
 const OTHER: &str = "65534";
 
-/// Runs a shell script as another user.
+/// Runs a shell script in a node as another user.
 fn other(world: &World, node: &str, script: &str) -> Result<Output> {
     let words = ["setpriv", "--reuid", OTHER, "--regid", OTHER, "--clear-groups", "sh", "-c", script];
     world.sh(node, SOON, &words)
@@ -27,8 +27,8 @@ fn own(world: &World, node: &str, script: &str) -> Result<Output> {
     Ok(output)
 }
 
-/// A saved environment names a job's library for ever. Another user puts a library of
-/// its own there.
+/// A saved environment names a job's library for ever. Another user puts a library of their own at
+/// its path.
 #[test]
 fn a_job_s_former_path_is_out_of_other_users_reach() -> Result<()> {
     let world = GRID.take()?;
@@ -53,7 +53,7 @@ fn a_job_s_former_path_is_out_of_other_users_reach() -> Result<()> {
     Ok(())
 }
 
-/// The agent refuses a runtime directory in which another user decides what there is.
+/// An agent refuses a runtime directory whose content another user decides about.
 #[test]
 fn an_agent_refuses_another_user_s_directory() -> Result<()> {
     let world = GRID.take()?;
@@ -113,7 +113,7 @@ impl Drop for Fake {
     }
 }
 
-/// Nothing is sent to a socket that another user has put in place of the agent's.
+/// Commands send nothing to a socket that another user has put in place of the agent's.
 #[test]
 fn commands_send_nothing_to_another_user_s_agent() -> Result<()> {
     let world = GRID.take()?;
@@ -149,7 +149,7 @@ fn commands_send_nothing_to_another_user_s_agent() -> Result<()> {
     Ok(())
 }
 
-/// Another user makes links of all names that a command may write to beforehand.
+/// Another user beforehand makes links of all names that a command may write to.
 #[test]
 fn a_token_is_not_written_through_another_user_s_link() -> Result<()> {
     let world = GRID.take()?;
@@ -186,8 +186,8 @@ fn moved(world: &World, node: &str, directory: &str) -> Result<Job> {
     Ok(agent)
 }
 
-/// Launchers pass the head's LD_PRELOAD and the path of its launch script on to nodes
-/// where the job's directory is elsewhere.
+/// Launchers pass the head's LD_PRELOAD and the path of its launch script on to nodes whose job
+/// directory is elsewhere.
 #[test]
 fn job_directories_may_differ_from_node_to_node() -> Result<()> {
     let world = World::up("two-relays")?;

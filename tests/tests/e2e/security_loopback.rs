@@ -10,16 +10,16 @@ use isthmus_e2e::{Shared, World, isthmus, root};
 
 static GRID: Shared = Shared::new("two-relays");
 
-/// Guards against hanging only.
+/// Deadline that guards against hanging only.
 const SOON: Duration = Duration::from_secs(120);
 const NODE: &str = "n1.alpha";
 const PORT: &str = "5998";
-/// One that each user may execute.
+/// Path of a Python that each user may execute.
 const PYTHON: &str = "/usr/bin/python3";
-/// The second user: in no group, with no file and no agent.
+/// Beginning of a command of the second user, who is in no group and has no file and no agent.
 const OTHER: [&str; 6] = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
 
-/// The text of a program, which the other user can't read below the repository.
+/// The text of a program. The other user can't read its file below the repository.
 fn text(name: &str) -> Result<String> {
     Ok(std::fs::read_to_string(program(name))?)
 }
@@ -28,9 +28,9 @@ fn program(name: &str) -> String {
     root().join("tests/programs").join(name).display().to_string()
 }
 
-/// A rank listens on any address, so isthmus has moved its listener to loopback. The
-/// rank accepts its own user's connections there, also one that has been closed by
-/// then, and none of another user.
+/// A rank listens on any address, so isthmus has moved its listener to loopback. There, the rank
+/// accepts its own user's connections, also a connection that is closed already. It accepts none of
+/// another user.
 #[test]
 fn a_rank_accepts_no_other_user_over_loopback() -> Result<()> {
     let world = GRID.take()?;
@@ -76,8 +76,8 @@ fn a_rank_accepts_no_other_user_over_loopback() -> Result<()> {
     world.expect_clean()
 }
 
-/// Another user fills the queues of all that listens on the agents' loopback addresses.
-/// Encrypted connections between the sites are made as before.
+/// Another user fills the queues of all that listens on the agents' loopback addresses. Encrypted
+/// connections between the sites are made as before.
 #[test]
 #[ignore = "test-all"]
 fn another_user_cannot_end_encrypted_connections() -> Result<()> {
@@ -109,7 +109,7 @@ fn another_user_cannot_end_encrypted_connections() -> Result<()> {
     world.expect_clean()
 }
 
-/// The node's virtual address.
+/// The virtual address of the node [`NODE`].
 fn address(world: &World) -> Result<String> {
     let status = world.status(NODE)?;
     let nodes = status["nodes"].as_array().context("no nodes")?;

@@ -17,10 +17,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 static GRID: Shared = Shared::new("two-relays");
 
-/// Guards against hanging only.
+/// Deadline that guards against hanging only.
 const SOON: Duration = Duration::from_secs(90);
 const BROKER: &str = "/var/lib/isthmus/broker";
-/// The socket of berta's agent, on each of her nodes.
+/// Path of the socket of berta's agent, on each of her nodes.
 const SOCKET: &str = "/run/berta/agent.sock";
 fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
@@ -32,7 +32,7 @@ fn own(world: &World, machine: &str, script: &str) -> Result<Output> {
     Ok(output)
 }
 
-/// `isthmus WORDS` on a machine.
+/// Runs `isthmus WORDS` on a machine.
 fn isthmus_on(world: &World, machine: &str, words: &[&str]) -> Result<Output> {
     let binary = isthmus().display().to_string();
     let mut all = vec![binary.as_str()];
@@ -40,7 +40,7 @@ fn isthmus_on(world: &World, machine: &str, words: &[&str]) -> Result<Output> {
     world.sh(machine, SOON, &all)
 }
 
-/// A path of a machine, as this process sees it.
+/// A machine's path as this process sees it.
 fn inside(world: &World, machine: &str, path: &str) -> Result<PathBuf> {
     Ok(format!("/proc/{}/root{path}", world.lab().machine(machine)?.init().pid).into())
 }
@@ -49,13 +49,13 @@ fn read(world: &World, machine: &str, path: &str) -> Result<String> {
     std::fs::read_to_string(inside(world, machine, path)?).with_context(|| format!("{path} on {machine}"))
 }
 
-/// The machine of a site's gateway, and its address for agents.
+/// The address at which the agent of a machine reaches the gateway of its site.
 fn gateway(world: &World, machine: &str) -> Result<String> {
     let machine = if machine.ends_with(".alpha") { "n1.alpha" } else { "n2.beta" };
     Ok(format!("{}:7710", world.lab().machine(machine)?.address()))
 }
 
-/// A token for an agent of berta's, in a file that all machines see.
+/// Makes a token for an agent of berta. Returns its file, which all machines see.
 fn invite(world: &World, site: &str, options: &[&str]) -> Result<String> {
     let file = tempfile::NamedTempFile::new_in(world.directory.path())?.into_temp_path().keep()?;
     let file = file.display().to_string();
@@ -77,7 +77,7 @@ fn state(name: &str) -> String {
     format!("/var/lib/berta/{name}")
 }
 
-/// Joins with a node of berta's, and starts its agent. `before` stands before the command.
+/// Joins with a node of berta, and starts its agent. `before` is put in front of the command.
 fn agent(world: &World, machine: &str, name: &str, before: &str) -> Result<Job> {
     let site = machine.split_once('.').context("no site")?.1;
     let joined = join(world, machine, &invite(world, site, &[])?, name)?;
@@ -100,7 +100,7 @@ fn status(world: &World, words: &[&str]) -> Result<Value> {
     Ok(serde_json::from_str(&output.stdout)?)
 }
 
-/// A node as an administrator sees it.
+/// A node's status as an administrator sees it.
 fn node(world: &World, name: &str) -> Result<Value> {
     let status = status(world, &["--state", BROKER])?;
     let nodes = status["nodes"].as_array().cloned().unwrap_or_default();
@@ -239,7 +239,7 @@ fn jobs_and_nodes_of_others_are_neither_seen_nor_ordered() -> Result<()> {
     Ok(())
 }
 
-/// A transfer takes bandwidth from jobs: agents serve only those that the broker orders.
+/// A transfer takes bandwidth from jobs, so agents serve only those that the broker orders.
 #[test]
 fn a_measurement_that_the_broker_has_not_ordered_is_not_served() -> Result<()> {
     let world = GRID.take()?;

@@ -7,24 +7,24 @@ use anyhow::{Context as _, Result, ensure};
 use isthmus_e2e::{Job, Mpi, Output, World, isthmus, root};
 use serde_json::Value;
 
-/// Within which a revocation is in effect everywhere. It takes a second or so: these guard against
-/// hanging only.
+/// Time within which a revocation is in effect everywhere. It takes a second or so. Like `SOON`, it
+/// guards against hanging only.
 const MINUTE: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(90);
 
 const ADMIN: &str = "/var/lib/isthmus/broker/admin";
 const AGENT: &str = "/var/lib/isthmus/agent";
-/// A copy of the agent's state, as a thief has it.
+/// Path of a copy of the agent's state, which a thief has.
 const STOLEN: &str = "/var/lib/isthmus/stolen";
 
-/// Runs a shell script that must succeed.
+/// Runs a shell script on a machine, which must succeed.
 fn sh(world: &World, machine: &str, script: &str) -> Result<Output> {
     let output = world.sh(machine, SOON, &["sh", "-c", script])?;
     ensure!(output.status == 0, "{script}: {}", output.whole());
     Ok(output)
 }
 
-/// `isthmus grid …` by the administrator.
+/// Runs `isthmus grid …` as the administrator.
 fn grid(world: &World, words: &str) -> Result<String> {
     let script = format!("{} grid {words} --state {ADMIN}", isthmus().display());
     Ok(sh(world, "hub", &script)?.stdout)
@@ -48,7 +48,7 @@ fn is_up(world: &World, from: &str, name: &str) -> Result<bool> {
     Ok(is_up && status["without_broker"].is_null())
 }
 
-/// A service's log.
+/// The text of a service's log.
 fn log(world: &World, service: &str) -> Result<String> {
     let logs = world.logs()?;
     let own = logs.split("==> ").find_map(|log| log.strip_prefix(&format!("{service} <==")));
@@ -64,7 +64,8 @@ fn shown(world: &World, state: &str, (from, to, port): (&str, &str, u16)) -> Res
     Ok(output.stdout.trim().to_owned())
 }
 
-/// Every service that n1.beta can reach.
+/// Every service that n1.beta can reach, each with the machine that asks, its own machine and its
+/// port.
 const SERVICES: [(&str, &str, u16); 3] =
     [("n1.beta", "hub", 7700), ("n1.beta", "n2.beta", 7710), ("n1.beta", "n2.beta", 7730)];
 
@@ -95,7 +96,7 @@ fn restart(world: &World, machine: &str, role: &str) -> Result<Job> {
     world.serve(machine, role, &[], &World::config(role))
 }
 
-/// Ranks run on both nodes.
+/// Starts a job, and waits until its ranks run on both nodes.
 fn endless(world: &World) -> Result<Job> {
     let job = world.endless(Mpi::OpenMpi, "n1.alpha,n1.beta", &[])?;
     for node in ["n1.alpha", "n1.beta"] {
@@ -104,7 +105,8 @@ fn endless(world: &World) -> Result<Job> {
     Ok(job)
 }
 
-/// Revokes n1.beta while a job runs on it.
+/// Revokes n1.beta while a job runs on it. Checks that the job ends, and returns when the
+/// revocation began.
 fn revoke_during_a_job(world: &World) -> Result<Instant> {
     let job = endless(world)?;
     let since = Instant::now();
@@ -141,7 +143,7 @@ fn works(world: &World, nodes: &str) -> Result<Option<Value>> {
     Ok(report)
 }
 
-/// A token for n1.beta.
+/// Makes a token for n1.beta. Returns its file.
 fn invite(world: &World, owner: &str) -> Result<String> {
     let file = world.directory.path().join(format!("{owner}.token")).display().to_string();
     let script = format!(
@@ -160,7 +162,7 @@ fn join(world: &World, token: &str, state: &str) -> Result<Output> {
     world.sh("n1.beta", SOON, &words)
 }
 
-/// A line of the broker's audit log with all of these parts.
+/// Waits until the broker's audit log has a line with all of these parts.
 fn audited(world: &World, parts: &[&str]) -> Result<()> {
     let mut log = String::new();
     World::eventually("the audit log has the line", SOON, || {
@@ -225,7 +227,7 @@ fn a_stolen_key_is_revoked_and_the_node_joins_anew() -> Result<()> {
     audited(&world, &["revoke refused", "subject=\"n9.beta\""])
 }
 
-/// The node's agent says in its log, and to who asks it, what to do.
+/// Checks that the node's agent says what to do, in its log and to commands that ask it.
 fn said_to_the_node_s_user(world: &World) -> Result<()> {
     let wanted = "revoked the certificate of this service";
     World::eventually("the agent's log says it", SOON, || {
@@ -239,7 +241,7 @@ fn said_to_the_node_s_user(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// The name is removed, and another owner takes it.
+/// Removes the name of the node, and has another owner take it.
 fn another_owner(world: &World, owner: &str) -> Result<()> {
     let (old, bob) = (invite(world, owner)?, invite(world, "bob")?);
     let taken = join(world, &bob, "/var/lib/isthmus/bob")?;
@@ -260,7 +262,7 @@ fn another_owner(world: &World, owner: &str) -> Result<()> {
     Ok(())
 }
 
-/// The relays that are up.
+/// Names of the relays that are up.
 fn relays(world: &World) -> Result<Vec<String>> {
     let status = world.status("n1.alpha")?;
     let relays = status["relays"].as_array().context("no relays")?;
@@ -295,7 +297,7 @@ fn a_revoked_relay_is_not_used() -> Result<()> {
     World::eventually("both relays are there again", SOON, || Ok(relays(&world)?.len() == 2))
 }
 
-/// Connections that the relay at spare has spliced.
+/// How many connections the relay at spare has spliced.
 fn spliced(world: &World) -> Result<u64> {
     let status = world.status("n1.alpha")?;
     let relays = status["relays"].as_array().context("no relays")?;
@@ -303,8 +305,8 @@ fn spliced(world: &World) -> Result<u64> {
     spare["connections"].as_u64().with_context(|| format!("{spare}"))
 }
 
-/// Where sites trust each other, ranks hold raw sockets, which no agent can close: the
-/// job's end does.
+/// Where sites trust each other, ranks hold raw sockets, which no agent can close. They are closed
+/// as the job ends.
 #[test]
 fn a_job_over_raw_sockets_ends_with_its_revoked_node() -> Result<()> {
     let world = World::up("trusted")?;

@@ -11,14 +11,15 @@ use isthmus_e2e::{Job, Shared, World, isthmus, promised, root};
 
 static GRID: Shared = Shared::new("several");
 
-/// Within which agents find out that they reach nothing, services come up, an agent is back at
-/// its first choice, and a gateway that vanished is replaced. It guards against hanging only.
+/// Time within which agents find out that they reach nothing, and services come up. By then an
+/// agent is also back at its first choice, and a vanished gateway is replaced. It guards against
+/// hanging only.
 const SOON: Duration = Duration::from_secs(120);
-/// Within which a new connection goes over another gateway than the one that has died.
+/// Time within which a new connection goes over another gateway than the dead one.
 const CONNECTED: Duration = Duration::from_secs(15);
 
-/// Site alpha's gateways in `isthmus status`: whether each is up, and how many nodes
-/// are attached to it.
+/// Site alpha's gateways in `isthmus status`: whether each is up, and how many nodes are attached
+/// to it.
 fn gateways(world: &World) -> Result<BTreeMap<String, (bool, u64)>> {
     let status = world.status("n1.gamma")?;
     let sites = status["sites"].as_array().context("no sites")?;
@@ -31,7 +32,7 @@ fn gateways(world: &World) -> Result<BTreeMap<String, (bool, u64)>> {
     gateways.collect()
 }
 
-/// Waits until the two gateways are as wanted.
+/// Waits until both gateways are up, or not, and have so many nodes, as wanted.
 fn until(world: &World, want: [(bool, u64); 2]) -> Result<()> {
     let mut found = BTreeMap::new();
     let awaited = World::eventually("gateways as wanted", SOON, || {
@@ -64,7 +65,7 @@ fn kill(world: &World, front: &str) -> Result<()> {
     world.kill(front, "-KILL", &world.service(front, "gateway")?)
 }
 
-/// The gateways that were started again: as long as their grids.
+/// The gateways that were started again. They stay up as long as their grids.
 static AGAIN: Mutex<Vec<Job>> = Mutex::new(Vec::new());
 
 fn start(world: &World, front: &str) -> Result<()> {
@@ -140,9 +141,9 @@ fn a_gateway_dies_comes_back_and_dies_during_a_job() -> Result<()> {
     Ok(())
 }
 
-/// The job begins with one gateway alone, so that what holds it together stands
-/// on that one; then the other one comes, is used, and dies. The program's connections that end
-/// with it are those that it carried: half of them.
+/// A gateway dies during a job. The job begins with one gateway, which all that holds it together
+/// depends on. Then the other gateway comes, is used, and dies. Half of the program's connections
+/// end with it: those that it carried.
 fn during_a_job(world: &World) -> Result<()> {
     let directory = world.directory.path();
     let file = |name: &str| directory.join(name);

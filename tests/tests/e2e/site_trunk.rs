@@ -12,12 +12,12 @@ use crate::privacy::relay_sees_nothing_of;
 
 static GRID: Shared = Shared::new("site-trunks");
 
-/// Guards against hanging only.
+/// Deadline that guards against hanging only.
 const SOON: Duration = Duration::from_secs(90);
-/// Long enough that the carrier is given up.
+/// Length of a cut after which the carrier is given up.
 const CUT: Duration = Duration::from_secs(15);
 
-/// Has each pair of sites joined by this dial, and encrypted by these.
+/// Checks that so many pairs of sites are joined by this dial, and encrypted by `by`.
 fn expect(account: &serde_json::Value, pairs: usize, dial: Option<&str>, by: &str) -> Result<()> {
     let joined = account["pairs"].as_array().context("no pairs")?;
     let ends: BTreeSet<String> = joined.iter().map(|pair| pair["ends"].to_string()).collect();

@@ -33,19 +33,19 @@ use chance::Chance;
 use faults::What;
 use settings::Settings;
 
-/// How long it lasts if nobody says.
+/// How long the soak lasts by default.
 const SHORT: Duration = Duration::from_secs(60);
-/// The job ends by then in any case, beyond the time that the soak lasts.
+/// How long after the soak's end the job is ended in any case.
 const BEYOND: Duration = Duration::from_secs(600);
-/// Data must flow within this after a fault, however busy the machine is. What is
-/// promised is 3 s and two round trips: the summary has what it took.
+/// Time within which data must flow after a fault, however busy the machine is. Promised are 3 s
+/// and two round trips. The summary has what it took.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// Time without faults after each.
+/// Shortest and longest time without faults after each fault.
 const QUIET_SECONDS: (f64, f64) = (0.5, 4.0);
-/// How long a fault lasts. Some last longer than TCP's first retries.
+/// Shortest and longest fault. Some faults last longer than TCP's first retries.
 const FAULT_SECONDS: (f64, f64) = (0.2, 12.0);
 const NODES: [&str; 2] = ["n1.alpha", "n1.beta"];
-/// Guards against hanging only.
+/// Deadline that guards against hanging only.
 const SOON: Duration = Duration::from_secs(90);
 
 impl Chance {
@@ -77,11 +77,11 @@ impl Chance {
     }
 }
 
-/// When data came to a node, as its program writes it.
+/// The times at which data came to a node, as its program writes them.
 struct Progress {
     lines: BufReader<File>,
     line: String,
-    /// The latest line's.
+    /// The bytes received up to the latest line.
     received: u64,
 }
 
@@ -92,8 +92,8 @@ impl Progress {
         Ok(Self { lines: BufReader::new(File::open(path)?), line: String::new(), received: 0 })
     }
 
-    /// The first time after this one at which data came, in seconds since the epoch; none
-    /// if there is none yet.
+    /// The first time after `then` at which data came, in seconds since the epoch. `None` if no
+    /// data has come yet.
     fn after(&mut self, then: f64) -> Result<Option<f64>> {
         while self.lines.read_line(&mut self.line)? > 0 {
             // It is being written.
@@ -116,7 +116,7 @@ fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// Waits until data comes to both nodes; returns how long that took.
+/// Waits until data comes to both nodes. Returns how long that took.
 fn flows(directory: &Path, progress: &mut [Progress; 2]) -> Result<Duration> {
     let (healed, mut latest) = (now(), 0f64);
     for (rank, one) in progress.iter_mut().enumerate() {
@@ -141,7 +141,7 @@ fn flows(directory: &Path, progress: &mut [Progress; 2]) -> Result<Duration> {
     Ok(Duration::from_secs_f64(latest))
 }
 
-/// Starts the programs.
+/// Starts the job with the soak's programs, which `seed` makes repeatable.
 fn programs(world: &World, seed: u64, lasts: Duration) -> Result<Job> {
     let program = root().join("tests/programs/soak.py").display().to_string();
     let (binary, directory) = (isthmus().display().to_string(), world.directory.path().display().to_string());
@@ -150,7 +150,7 @@ fn programs(world: &World, seed: u64, lasts: Duration) -> Result<Job> {
     Job::start(world.command(NODES[0], lasts + BEYOND, &words)?)
 }
 
-/// What both programs sent and received, as they tell it at their end.
+/// What both programs sent and received in all, as they tell at their end.
 fn sums(directory: &Path) -> Result<[Vec<u64>; 2]> {
     let read = |rank: usize| -> Result<Vec<u64>> {
         let text = std::fs::read_to_string(directory.join(format!("done.{rank}")))?;

@@ -10,9 +10,9 @@ use crate::life::{NODES, SOON};
 
 /// How long a service stays away.
 const AWAY: Duration = Duration::from_secs(5);
-/// Longer than that, and shorter than `isthmus run` tries on.
+/// A time longer than [`AWAY`], and shorter than `isthmus run` tries on.
 const TRIES_ON: Duration = Duration::from_secs(30);
-/// What the user reads meanwhile.
+/// What the user reads while a job can't be started yet.
 const WORD: &str = "not started yet: ";
 
 fn hello(world: &World) -> Result<Job> {
@@ -28,7 +28,7 @@ fn expect_success(job: Job) -> Result<String> {
     Ok(printed)
 }
 
-/// Kills a service, has a job begin, and starts the service again.
+/// Kills a service, has a job begin, and starts the service again. Checks that the job works.
 fn starts_without(machine: &str, role: &str) -> Result<()> {
     let world = World::up("two-relays")?;
     expect_success(hello(&world)?)?;
@@ -70,7 +70,7 @@ fn a_job_starts_when_the_agent_of_another_node_was_killed() -> Result<()> {
     starts_without("n1.beta", "agent")
 }
 
-/// Both relays are away, and one comes back.
+/// Both relays are away, and a single one comes back.
 #[test]
 #[ignore = "test-all"]
 fn a_job_starts_when_its_relays_were_killed() -> Result<()> {
@@ -86,7 +86,7 @@ fn a_job_starts_when_its_relays_were_killed() -> Result<()> {
     world.expect_clean()
 }
 
-/// The broker had to arrange the way of the trunk.
+/// The broker had to arrange the way of the trunk, which the jobs then use without it.
 #[test]
 fn jobs_start_without_the_broker_over_a_trunk_that_stands() -> Result<()> {
     let world = World::up("two-relays")?;
@@ -102,7 +102,7 @@ fn jobs_start_without_the_broker_over_a_trunk_that_stands() -> Result<()> {
     world.expect_clean()
 }
 
-/// What stays away is named, at first and at the end.
+/// A node that stays away is named at first and at the end.
 #[test]
 #[ignore = "test-all"]
 fn a_node_that_stays_away_is_named() -> Result<()> {
@@ -126,7 +126,8 @@ fn a_node_that_stays_away_is_named() -> Result<()> {
 /// The trunk with the former agent doesn't stand in the way of the next job.
 #[test]
 fn a_job_starts_at_once_after_an_agent_was_killed_and_is_back() -> Result<()> {
-    /// An agent attaches within a second, and the next try follows within another one.
+    /// Time within which the job starts. An agent attaches within a second, and the next try
+    /// follows within another second.
     const SECONDS: Duration = Duration::from_secs(6);
     let world = World::up_alone("two-relays")?;
     let mut agents = Vec::new();

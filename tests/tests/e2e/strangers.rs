@@ -12,7 +12,7 @@ use isthmus_wire::preamble::{ANSWER_LEN, Answer, PREAMBLE_LEN, Preamble, Status}
 
 static GRID: Shared = Shared::new("two-relays");
 
-/// Guards against hanging only.
+/// Deadline that guards against hanging only.
 const SOON: Duration = Duration::from_secs(90);
 const PORT: &str = "5999";
 
@@ -20,7 +20,7 @@ fn program(name: &str) -> String {
     root().join("tests/programs").join(name).display().to_string()
 }
 
-/// A command whose output is read line by line; ended when dropped.
+/// A command whose output is read line by line. It is ended when this value is dropped.
 struct Talking(Child, BufReader<ChildStdout>);
 
 impl Talking {
@@ -56,8 +56,8 @@ fn address(world: &World, name: &str) -> Result<Ipv4Addr> {
     Ok(node["virtual_address"].as_str().context("no address")?.parse()?)
 }
 
-/// A job whose head, n1.beta, listens. Its own other node reaches it; another
-/// job of the same user, with the right address and port, does not.
+/// A job's head, n1.beta, listens. The job's own other node reaches it. Another job of the same
+/// user, with the right address and port, does not.
 #[test]
 fn a_stolen_address_leads_nowhere() -> Result<()> {
     let world = GRID.take()?;
@@ -96,8 +96,8 @@ fn a_stolen_address_leads_nowhere() -> Result<()> {
     world.expect_clean()
 }
 
-/// Bytes of an admitted connection, seen on the wire between two sites that
-/// trust each other, open nothing again, changed or not.
+/// Bytes of an admitted connection were seen on the wire between two sites that trust each other.
+/// Sent again, changed or not, they open nothing.
 #[test]
 fn a_replayed_preamble_is_denied() -> Result<()> {
     let world = World::up("trusted")?;
@@ -143,14 +143,14 @@ fn a_replayed_preamble_is_denied() -> Result<()> {
     World::eventually("the job is gone", SOON, || Ok(send(&recorded)? == Status::UnknownJob))
 }
 
-/// A second user, with another user id, agents of their own on the same nodes,
-/// and nothing in common with the first but the machines.
+/// A second user, with another user id and agents of their own on the same nodes. They share
+/// nothing with the first user but the machines.
 struct Other;
 
 const OTHER_ID: &str = "4711";
 
 impl Other {
-    /// What runs as that user.
+    /// The words of a command that the second user runs.
     fn words<'a>(words: &[&'a str]) -> Vec<&'a str> {
         let mut all = vec!["setpriv", "--reuid", OTHER_ID, "--regid", OTHER_ID, "--clear-groups"];
         all.extend(["env", "HOME=/tmp/bob", "TMPDIR=/tmp/bob/tmp", "ISTHMUS_AGENT=/run/bob/agent.sock"]);
@@ -158,7 +158,7 @@ impl Other {
         all
     }
 
-    /// Starts an agent on a node.
+    /// Has the second user's agent on a node join, and starts it.
     fn join(world: &World, node: &str, gateway: &str) -> Result<Talking> {
         let (name, site) = node.split_once('.').context("no site")?;
         let (binary, files) = (isthmus().display().to_string(), files().display().to_string());

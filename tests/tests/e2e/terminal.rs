@@ -9,13 +9,13 @@ use isthmus_e2e::{Mpi, World, isthmus, promised, root};
 
 use crate::life::{GRID, NODES, SECONDS, SOON, running};
 
-/// A command ends by then in any case. It guards against hanging only.
+/// Longest time of a command, after which it is ended. It guards against hanging only.
 const LASTS: Duration = Duration::from_secs(240);
 
 /// A command on a terminal of its own.
 struct Terminal {
     child: Child,
-    /// What has been read of what it wrote.
+    /// What has been read so far of what the command wrote.
     written: Vec<u8>,
 }
 
@@ -29,7 +29,7 @@ impl Terminal {
         Ok(Self { child: command.spawn()?, written: Vec::new() })
     }
 
-    /// Waits until it has written a text.
+    /// Waits until the command has written a text.
     fn until(&mut self, text: &str) -> Result<()> {
         let mut piece = [0; 4096];
         while !self.written().contains(text) {
@@ -59,7 +59,8 @@ impl Terminal {
         Ok(self.written())
     }
 
-    /// The command ends, and in time nothing of its job is left. Gives what it has written.
+    /// Waits until the command has ended, and checks that in time nothing of its job is left.
+    /// Returns what the command has written.
     fn ends(self, world: &World, pressed: Instant) -> Result<String> {
         let printed = self.end()?;
         world.gone(&NODES, pressed, promised(SECONDS)).with_context(|| printed.clone())?;
@@ -76,8 +77,8 @@ fn on_a_terminal(world: &World, command: &[&str]) -> Result<Terminal> {
     Terminal::start(world, &words)
 }
 
-/// Waits until `isthmus run` has taken the Ctrl-C that has come to it, or has ended. Two that
-/// wait at the same time are one to the kernel.
+/// Waits until `isthmus run` has taken the Ctrl-C that has come to it, or has ended. The kernel
+/// makes one signal of two that wait at the same time.
 fn taken(world: &World) -> Result<()> {
     World::eventually("isthmus has taken the Ctrl-C", SOON, || {
         let Ok(run) = world.service("n1.alpha", "run") else { return Ok(true) };
@@ -117,7 +118,7 @@ fn ctrl_c_and_a_closed_terminal_end_a_job() -> Result<()> {
     Ok(())
 }
 
-/// What is left on a terminal after all that was written to it.
+/// The lines that are left on a terminal after all that was written to it.
 fn screen(written: &str) -> Result<Vec<String>> {
     let mut rows: Vec<Vec<char>> = vec![Vec::new()];
     let (mut row, mut column) = (0_usize, 0_usize);
@@ -170,8 +171,8 @@ fn screen(written: &str) -> Result<Vec<String>> {
     Ok(rows.into_iter().map(|cells| cells.into_iter().collect::<String>().trim_end().to_owned()).collect())
 }
 
-/// Starts a command on a terminal, and has the other node's agent stand still until the command
-/// has written a text: the line that tells what it waits for is there only if it waits.
+/// Starts a command on a terminal, and stops the other node's agent until the command has written a
+/// text. The line that says what the command waits for is there only if it waits.
 fn kept_waiting(world: &World, words: &[&str], text: &str) -> Result<Terminal> {
     let agent = world.service(NODES[1], "agent")?;
     world.kill(NODES[1], "-STOP", &agent)?;
@@ -183,7 +184,7 @@ fn kept_waiting(world: &World, words: &[&str], text: &str) -> Result<Terminal> {
     waits
 }
 
-/// The program writes to the same terminal, as soon as it runs.
+/// The program writes to the same terminal as the progress line, as soon as it runs.
 #[test]
 #[ignore = "test-all"]
 fn the_progress_line_leaves_no_trace() -> Result<()> {
@@ -221,8 +222,8 @@ fn the_progress_line_leaves_no_trace() -> Result<()> {
     Ok(())
 }
 
-/// The status on a screen of its own leaves the screen that was there before, however it
-/// is ended.
+/// The status has a screen of its own. However it is ended, it leaves the screen that was there
+/// before.
 #[test]
 fn a_status_that_is_ended_leaves_the_terminal_as_it_was() -> Result<()> {
     const ENTER: &str = "\x1b[?1049h";
@@ -246,8 +247,8 @@ fn a_status_that_is_ended_leaves_the_terminal_as_it_was() -> Result<()> {
     Ok(())
 }
 
-/// A command that takes no notice of Ctrl-C outlives one, as it would without
-/// isthmus, but not two.
+/// A command that ignores Ctrl-C outlives the first one, as it would without isthmus, but not the
+/// second.
 #[test]
 fn a_second_ctrl_c_ends_what_ignores_the_first() -> Result<()> {
     let world = GRID.take_alone()?;

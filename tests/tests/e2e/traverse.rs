@@ -8,14 +8,14 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use isthmus_e2e::{Job, World, isthmus};
 
-/// Within which services that are started anew are attached again. It guards against hanging
+/// Time within which services that are started anew are attached again. It guards against hanging
 /// only.
 const SOON: Duration = Duration::from_secs(90);
-/// The policy that leaves a pair nothing else; the other way round there is no
-/// traversing a NAT.
+/// The broker's policy that leaves a pair nothing but `traverse` and a relay. From `beta` to
+/// `home`, no traversing of the NAT is possible.
 const ONLY: &str = "[[broker.pairs]]\nsites = [\"home\", \"beta\"]\nonly = [\"traverse\", \"relay\"]\n";
 
-/// The output of `isthmus plan`.
+/// The output of `isthmus plan` about two nodes.
 fn plan(world: &World, from: &str, to: &str) -> Result<serde_json::Value> {
     let binary = isthmus().display().to_string();
     let output = world.sh(from, SOON, &[&binary, "plan", from, to, "--json"])?;
@@ -23,13 +23,13 @@ fn plan(world: &World, from: &str, to: &str) -> Result<serde_json::Value> {
     Ok(serde_json::from_str(&output.stdout)?)
 }
 
-/// The dials of a plan's steps.
+/// The dials of a plan's steps, in order.
 fn dials(plan: &serde_json::Value) -> Vec<&str> {
     let steps = plan["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
     steps.iter().filter_map(|step| step["dial"].as_str()).collect()
 }
 
-/// Waits until a plan has these dials, and gives it.
+/// Waits until the plan between two nodes has these dials. Returns the plan.
 fn planned(world: &World, from: &str, to: &str, want: &[&str]) -> Result<serde_json::Value> {
     let mut last = serde_json::Value::Null;
     let done = World::eventually("the plan is as expected", SOON, || {
@@ -41,8 +41,8 @@ fn planned(world: &World, from: &str, to: &str, want: &[&str]) -> Result<serde_j
     Ok(last)
 }
 
-/// Ends a service of the lab and starts it anew: with `before` in front of its
-/// command, and `settings` added to its configuration.
+/// Ends a service of the lab and starts it anew. `before` is put in front of its command, and
+/// `settings` are added to its configuration.
 fn anew(world: &World, node: &str, role: &str, before: &[&str], settings: &str) -> Result<Job> {
     world.stop(node, role)?;
     let (old, new) = (World::config(role), "/tmp/anew.toml");
@@ -80,7 +80,7 @@ fn without_the_right_it_is_left_out_and_the_plan_says_why() -> Result<()> {
     Ok(())
 }
 
-/// Both ends' helpers are killed, once and again, and started anew each time.
+/// The helpers of both ends are killed twice, and started anew each time.
 #[test]
 #[ignore = "test-all"]
 fn a_helper_that_dies_is_started_again() -> Result<()> {
@@ -104,7 +104,7 @@ fn a_helper_that_dies_is_started_again() -> Result<()> {
     Ok(())
 }
 
-/// The processes of the helper at a node.
+/// Ids of the helper's processes at a node.
 fn helpers(world: &World, node: &str) -> Result<Vec<String>> {
     let found = world.sh(node, SOON, &["pgrep", "-x", "isthmus-raw"])?;
     Ok(found.stdout.lines().map(str::to_owned).collect())

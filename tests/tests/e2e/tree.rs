@@ -9,14 +9,15 @@ use isthmus_e2e::{Mpi, Shared, World, isthmus, promised};
 
 static GRID: Shared = Shared::new("two-relays");
 
-/// The head; the one that stands for its site; the one below that.
+/// The head, the node that stands for its site, and the node below that.
 const NODES: [&str; 3] = ["n1.alpha", "n1.beta", "n2.beta"];
-/// Within which a job must be gone: docs/design.md promises it.
+/// Time within which a job must be gone, as docs/design.md promises.
 const SECONDS: Duration = Duration::from_secs(10);
-/// Guards against hanging only.
+/// Deadline that guards against hanging only.
 const SOON: Duration = Duration::from_secs(90);
-/// A node counts its times from when it receives the call. The head takes that to be half of a
-/// round trip after the call: on a busy machine this is wrong by as much as either is late.
+/// Seconds by which a node's times may be wrong. A node counts them from when it receives the call.
+/// The head takes that for half of a round trip after the call. On a busy machine this is wrong by
+/// as much as either is late.
 const WRONG_SECONDS: f64 = 1.0;
 
 #[test]
@@ -56,7 +57,7 @@ fn a_site_is_reached_once() -> Result<()> {
     world.expect_clean()
 }
 
-/// An agent may rank before programs, programs never do by its doing.
+/// An agent may have a higher rank than programs, but programs don't inherit it.
 #[test]
 fn programs_get_their_usual_share_of_the_processor() -> Result<()> {
     const SHARE: &str = "nice; sed 's/.* nice/session nice/' /proc/self/autogroup";
@@ -91,10 +92,10 @@ fn a_picture_that_cannot_be_written_ends_the_run_before_anything_starts() -> Res
     Ok(())
 }
 
-/// What breaks.
+/// What breaks in another site than the head's, or at the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// The lowest node freezes.
+    /// The node below the site's lead is frozen.
     BelowFrozen,
     /// The agent that stands for its site is killed.
     LeadAgent,
@@ -155,7 +156,7 @@ fn a_job_ends_whatever_breaks_in_another_site() -> Result<()> {
     Ok(())
 }
 
-/// A node that can't take part is named, though another one asked it.
+/// A node that can't take part is named, although the head didn't ask it itself.
 #[test]
 #[ignore = "test-all"]
 fn who_cannot_take_part_is_named() -> Result<()> {

@@ -29,7 +29,8 @@ fn raw(mpi: Mpi, nodes: &str, dials: &[&str]) -> Result<()> {
     world.expect_clean()
 }
 
-/// Connections share an encrypted trunk, though they needn't be encrypted.
+/// Checks that connections between two nodes share an encrypted trunk, although they needn't be
+/// encrypted.
 fn shared(world: &World, nodes: [&str; 2], reason: &str) -> Result<()> {
     let plan = world.plan(nodes[0], nodes[1])?;
     ensure!(plan["encrypted"] == false && plan["trunk"]["used"] == true, "{plan:#}");
@@ -64,12 +65,13 @@ fn trunks_where_much_is_lost() -> Result<()> {
     shared(&world, [here, there], "a trunk is faster")
 }
 
-/// Longer than gamma's router remembers an idle connection.
+/// A time longer than gamma's router remembers an idle connection.
 const IDLE: Duration = Duration::from_secs(50);
-/// For whatever has begun and must go on. It guards against hanging only.
+/// Deadline of what has begun and must go on. It guards against hanging only.
 const SOON: Duration = Duration::from_secs(120);
 
-/// A job with one connection, which is idle until there is a file `go`.
+/// Starts a job with a single connection, which is idle until the file `go` exists. Returns the job
+/// and the directory of its files.
 fn idle(world: &World, name: &str, nodes: [&str; 2]) -> Result<(Job, PathBuf)> {
     let directory = world.directory.path().join(name);
     fs::create_dir(&directory)?;
@@ -85,9 +87,9 @@ fn idle(world: &World, name: &str, nodes: [&str; 2]) -> Result<(Job, PathBuf)> {
     Ok((job, directory))
 }
 
-/// A router that forgets an idle connection after 20 s, and takes no packet of one that it
-/// doesn't know. Connections that the program holds itself, directly and over a relay,
-/// outlast that, and the program sees its options as it set them.
+/// A router forgets an idle connection after 20 s, and takes no packet of a connection that it
+/// doesn't know. Connections that the program holds itself, directly and over a relay, outlast
+/// that. The program sees their options as it set them.
 #[test]
 #[ignore = "test-all"]
 fn an_idle_connection_outlasts_a_forgetful_router() -> Result<()> {
@@ -113,8 +115,8 @@ fn an_idle_connection_outlasts_a_forgetful_router() -> Result<()> {
     world.expect_clean()
 }
 
-/// What one rank sends and the other receives, and the other way about, over connections
-/// whose processes end in three ways. It is all that the kernel carries.
+/// The counted bytes are what each rank sends and the other receives, over connections whose
+/// processes end in three ways. They are all that the kernel carries.
 #[test]
 fn bytes_of_raw_connections_are_counted() -> Result<()> {
     // At a job's end an agent waits 0.5 s for what the kernel tells.

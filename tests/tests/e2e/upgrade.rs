@@ -10,9 +10,9 @@ use isthmus_e2e::{Job, Mpi, Stream, World, files, isthmus, write_program};
 
 use crate::outlive::{cuts, expect_success, lasting};
 
-/// Guards against hanging only.
+/// Deadline that guards against hanging only.
 const SOON: Duration = Duration::from_secs(90);
-/// A service ends by then in any case.
+/// Longest time of a service that the test has started, after which it is ended.
 const SERVING: Duration = Duration::from_secs(600);
 const NODES: [&str; 2] = ["n1.alpha", "n1.beta"];
 
@@ -26,7 +26,7 @@ struct Service {
 }
 
 impl Service {
-    /// In place of the lab's own.
+    /// Starts a service in place of the lab's own service.
     fn start(world: &World, machine: &'static str, role: &'static str) -> Result<Self> {
         let directory = world.directory.path().join(format!("{role}.{machine}"));
         fs::create_dir(&directory)?;
@@ -49,13 +49,13 @@ impl Service {
         Ok(Self { machine, role, directory, pid, _running: running })
     }
 
-    /// How many lines of its log have a text.
+    /// How many lines of the service's log have a text.
     fn logged(&self, text: &str) -> Result<usize> {
         let log = fs::read_to_string(self.directory.join("log"))?;
         Ok(log.lines().filter(|line| line.contains(text)).count())
     }
 
-    /// Sends SIGHUP, and waits for another line of its log with this text.
+    /// Sends SIGHUP to the service, and waits for another line of its log with this text.
     fn hang_up(&self, world: &World, text: &str) -> Result<()> {
         let before = self.logged(text)?;
         world.kill(self.machine, "-HUP", &self.pid)?;
@@ -68,14 +68,14 @@ impl Service {
             .with_context(|| fs::read_to_string(self.directory.join("log")).unwrap_or_default())
     }
 
-    /// Puts another program in place of its own, as `make install` does.
+    /// Puts another program in place of the service's own, as `make install` does.
     fn install(&self, program: &[u8], mode: u32) -> Result<()> {
         let new = self.directory.join("new");
         write_program(&new, program, mode)?;
         Ok(fs::rename(new, self.directory.join("isthmus"))?)
     }
 
-    /// The program that runs.
+    /// Path of the program that the service's process runs.
     fn runs(&self, world: &World) -> Result<String> {
         let link = world.sh(self.machine, SOON, &["readlink", &format!("/proc/{}/exe", self.pid)])?;
         ensure!(link.status == 0, "{}", link.whole());
@@ -87,8 +87,8 @@ fn path(directory: &Path, name: &str) -> String {
     directory.join(name).display().to_string()
 }
 
-/// Two nodes that are joined over both gateways and a relay, raw; and the services that
-/// can be upgraded.
+/// Brings up two nodes that are joined over both gateways and a relay without encryption. Returns
+/// them with the services that can be upgraded.
 fn grid() -> Result<(World, [Service; 2])> {
     let world = World::up("upgrade")?;
     let services = [Service::start(&world, "hub", "relay")?, Service::start(&world, "fe.alpha", "gateway")?];
@@ -176,7 +176,7 @@ fn upgrades(world: &World) -> Result<usize> {
     Ok(world.logs()?.lines().filter(|line| line.contains("upgraded in place")).count())
 }
 
-/// A relay splices ciphertext: the agents' trunk doesn't notice that it is upgraded.
+/// A relay splices ciphertext, so the agents' trunk doesn't notice that the relay is upgraded.
 #[test]
 #[ignore = "test-all"]
 fn a_trunk_of_agents_does_not_notice_that_its_relay_is_upgraded() -> Result<()> {
@@ -194,7 +194,7 @@ fn a_trunk_of_agents_does_not_notice_that_its_relay_is_upgraded() -> Result<()> 
     Ok(())
 }
 
-/// What a gateway encrypts itself ends with its program, and the job learns of it.
+/// Connections that a gateway encrypts itself end with its program, and the job learns of that.
 #[test]
 fn connections_over_a_trunk_of_gateways_end() -> Result<()> {
     let world = World::up("site-trunks")?;

@@ -7,15 +7,15 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use isthmus_e2e::{Job, Mpi, World, isthmus, root};
 
-/// The first runs the job, so its agent has a trunk to each other one.
+/// The nodes. The first node runs the job, so its agent has a trunk to each other node.
 const NODES: [&str; 3] = ["n1.alpha", "n1.beta", "n1.gamma"];
-/// These guard against hanging only. Where ranks spin on the same cores, it may take long until a
-/// program connects.
+/// Deadline that guards against hanging only, like `LONG`. Where ranks spin on the same cores, it
+/// may take long until a program connects.
 const SOON: Duration = Duration::from_secs(120);
 const LONG: Duration = Duration::from_secs(500);
 
-/// Nodes whose connections the broker arranges, by way of both gateways, and a job whose
-/// programs connect once they are told to.
+/// Nodes whose connections the broker arranges, by way of both gateways. Programs of a job on them
+/// connect once they are told to.
 struct Waiting {
     world: World,
     job: Job,
@@ -24,14 +24,15 @@ struct Waiting {
 /// How long the nodes' kernels, and so their agents, try to connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Patience {
-    /// 3 s.
+    /// They try for 3 s.
     Short,
-    /// 127 s, Linux's default.
+    /// They try for 127 s, which is Linux's default.
     Long,
 }
 
 impl Waiting {
-    /// A program on each of the first nodes; `command` has its words.
+    /// Starts a job on so many of the nodes, in which `command` runs. Returns once the programs
+    /// wait.
     fn start(nodes: usize, patience: Patience, options: &[&str], command: &[&str]) -> Result<Self> {
         let world = World::up("waits")?;
         if patience == Patience::Short {
@@ -61,7 +62,7 @@ impl Waiting {
         }
     }
 
-    /// Ranks that wait for the file before they begin with MPI.
+    /// Starts a job whose ranks wait for the file `go` before they begin with MPI.
     fn ranks(nodes: usize, patience: Patience, mpi: Mpi) -> Result<Self> {
         let script = format!(
             "mktemp DIRECTORY/ready.XXXXXX >&2; until [ -e DIRECTORY/go ]; do sleep 0.05; done; exec {} 100 100",
@@ -96,7 +97,8 @@ impl Waiting {
         World::eventually("a connection waits", SOON, told)
     }
 
-    /// The job ends in order, whatever the test found meanwhile.
+    /// Checks that the job ends in order, whatever the test found meanwhile. Returns what the job
+    /// printed.
     fn expect_success(self, done: Result<Job>) -> Result<String> {
         let (status, printed) = self.job.end()?;
         let service = done.with_context(|| {
@@ -124,7 +126,8 @@ fn waits_for(mpi: Mpi, machine: &str, role: &str) -> Result<()> {
     Ok(())
 }
 
-/// The broker stays away. The job's own trunk takes what it no longer arranges.
+/// The broker stays away. The job's own trunk takes the connections that the broker no longer
+/// arranges.
 #[test]
 #[ignore = "test-all"]
 fn a_connection_goes_over_the_trunk_that_stands() -> Result<()> {
@@ -153,7 +156,8 @@ fn openmpi_waits_for_the_broker() -> Result<()> {
     waits_for(Mpi::OpenMpi, "hub", "broker")
 }
 
-/// A service is started anew in the moment in which ranks connect.
+/// Checks that a job works although a service is started anew in the moment in which its ranks
+/// connect.
 fn restarts_while_ranks_connect(mpi: Mpi) -> Result<()> {
     for (machine, role) in [("fe.alpha", "gateway"), ("hub", "broker"), ("fe.beta", "gateway")] {
         let waiting = Waiting::ranks(2, Patience::Long, mpi)?;

@@ -9,10 +9,11 @@ use isthmus_e2e::{Shared, World, root};
 
 static GRID: Shared = Shared::new("ways");
 
-/// Within which agents find out how they are seen from outside. It guards against hanging only.
+/// Time within which agents find out how they are seen from outside. It guards against hanging
+/// only.
 const SOON: Duration = Duration::from_secs(90);
 
-/// A site of a kind, as the grid has it; `b` is another one of the same kind.
+/// The node of a site of this kind in the grid. There are two sites of each kind, `a` and `b`.
 fn node(kind: &str, side: char) -> Result<String> {
     let name = match kind {
         "open" => "open",
@@ -29,7 +30,7 @@ fn node(kind: &str, side: char) -> Result<String> {
     Ok(format!("n1.{name}-{side}"))
 }
 
-/// The table's entry for two kinds.
+/// The entry of docs/connectivity.md's table for two kinds of sites.
 fn expected(from: &str, to: &str) -> Result<String> {
     let page = std::fs::read_to_string(root().join("docs/connectivity.md"))?;
     let (_, table) = page.split_once("<!-- matrix -->\n").context("no table")?;
@@ -44,7 +45,7 @@ fn expected(from: &str, to: &str) -> Result<String> {
     row.get(column).cloned().context("no cell")
 }
 
-/// Waits until both are known to be seen from outside, or not to reach it.
+/// Waits until both nodes know how they are seen from outside, or that they don't reach it.
 fn known(world: &World, from: &str, to: &str) -> Result<()> {
     World::eventually("both nodes know how they are seen", SOON, || {
         let plan = world.plan(from, to)?;
@@ -64,7 +65,7 @@ fn cell(from: &str, to: &str) -> Result<()> {
     Ok(())
 }
 
-/// One test per cell, `FROM::to_TO`; all but a few are for `make test-all`.
+/// Defines a test per cell of the table, `FROM::to_TO`. All but a few are for `make test-all`.
 macro_rules! cells {
     ($($from:ident $kind:literal: $open:meta, $port:meta, $firewall:meta, $stateless:meta, $nat:meta, $carrier:meta, $symmetric:meta, $enclosed:meta, $front:meta;)*) => {
         $(mod $from {

@@ -14,30 +14,30 @@ use crate::nothing_left::seen;
 
 const HEAD: &str = NODES[0];
 const FAR: &str = NODES[1];
-/// Ends a line about a rank that has ended, which is told only if its launcher is slow.
+/// End of a line about a rank that has ended. The line is told only if the rank's launcher is slow.
 const GOES_ON: &str = "; the command goes on";
 
-/// What is broken.
+/// What is broken under a job.
 #[derive(Debug, Clone, Copy)]
 enum Fault {
-    /// A rank of this node gets this signal.
+    /// A rank of the first node gets the second text's signal.
     Rank(&'static str, &'static str),
     Launcher,
     /// The launcher gets this signal, and ends its job.
     LauncherTold(&'static str),
-    /// What the launcher has in place of ssh.
+    /// The process that the launcher has in place of ssh is killed.
     Launch,
     Daemon,
-    /// The daemon on the head's node, of MPICH.
+    /// MPICH's daemon on the head's node is killed.
     OwnDaemon,
-    /// The supervisor of the daemon.
+    /// The supervisor of the daemon is killed.
     Supervisor,
     Agent,
-    /// `isthmus run` gets SIGTERM, as by a batch system.
+    /// `isthmus run` gets SIGTERM, as from a batch system.
     Cancelled,
 }
 
-/// Kills a process, and returns what the user is to read.
+/// Breaks a job by a fault. Returns what the user is to read.
 fn kill(world: &World, mpi: Mpi, fault: Fault) -> Result<String> {
     match fault {
         Fault::Rank(node, signal) => {
@@ -89,7 +89,7 @@ fn kill_launcher(world: &World, mpi: Mpi, signal: &str) -> Result<String> {
     Ok(format!("{name} on {HEAD} was ended by SIG{signal}"))
 }
 
-/// The number that a process has of its launcher.
+/// The rank that the launcher has given to a process.
 fn rank_of(world: &World, node: &str, pid: &str) -> Result<String> {
     let file = format!("/proc/{pid}/environ");
     let environment = world.sh(node, SOON, &["sh", "-c", &format!(r"tr '\0' '\n' < {file}")])?.stdout;
@@ -99,7 +99,7 @@ fn rank_of(world: &World, node: &str, pid: &str) -> Result<String> {
     value("OMPI_COMM_WORLD_RANK").or_else(|| value("PMI_RANK")).context("no rank in its environment")
 }
 
-/// Breaks one thing under a job, and reads what the user reads.
+/// Breaks a job by a single fault, and checks what the user reads.
 fn check(world: &World, mpi: Mpi, fault: Fault) -> Result<()> {
     // A rank that dies while Hydra starts may end Hydra's proxy before it collects the rank.
     let job = seen(world, mpi)?;
@@ -111,7 +111,8 @@ fn check(world: &World, mpi: Mpi, fault: Fault) -> Result<()> {
     expect_first(&printed, &expected).with_context(|| format!("{mpi:?}, {fault:?}: status {status}"))
 }
 
-/// It is named first, and once more in the account, with the same words.
+/// Checks that the expected text is told first, once more in the account with the same words, and
+/// nowhere else.
 fn expect_first(printed: &str, expected: &str) -> Result<()> {
     let of_the_end = |line: &&str| {
         let meanwhile = [GOES_ON, " the job outlives a cut of ", " can't connect to ", " has connected to "];
@@ -129,7 +130,7 @@ fn expect_first(printed: &str, expected: &str) -> Result<()> {
     Ok(())
 }
 
-/// Faults after which the grid is as before.
+/// Checks faults one after the other, after each of which the grid is as before.
 fn check_all(mpi: Mpi, faults: &[Fault]) -> Result<()> {
     let world = GRID.take_alone()?;
     for fault in faults {
@@ -193,7 +194,7 @@ fn what_starts_ranks_of_mpich_is_named() -> Result<()> {
     check_all(Mpi::Mpich, &STARTERS)
 }
 
-/// Launchers handle these signals: they end their ranks themselves.
+/// Launchers handle these signals, and end their ranks themselves.
 #[test]
 #[ignore = "test-all"]
 fn a_launcher_that_is_told_to_end_is_named() -> Result<()> {
@@ -218,7 +219,7 @@ fn an_agent_is_named() -> Result<()> {
     Ok(())
 }
 
-/// A job over a site of two nodes, of which the first stands for it.
+/// Starts a job over a site of two nodes, of which the first stands for the site.
 fn beyond_one(world: &World, mpi: Mpi) -> Result<Job> {
     const NODES: [&str; 3] = [HEAD, FAR, "n2.beta"];
     let job = world.endless(mpi, &NODES.join(","), &[])?;
@@ -229,8 +230,9 @@ fn beyond_one(world: &World, mpi: Mpi) -> Result<Job> {
     Ok(job)
 }
 
-/// The other node of that site ends its part, and so the launcher its job, before the head has
-/// lost the first one. It has told the head why.
+/// Checks that the node which stands for its site is named as lost. The site's other node ends its
+/// part, and so the launcher its job, before the head has lost the first node. It has told the head
+/// why.
 fn lead_is_named(mpi: Mpi) -> Result<()> {
     let world = World::up_alone("two-relays")?;
     let job = beyond_one(&world, mpi)?;
@@ -259,7 +261,7 @@ fn the_agent_that_stands_for_its_site_is_named_of_openmpi() -> Result<()> {
     [Mpi::OpenMpi, Mpi::OpenMpi5].into_iter().try_for_each(lead_is_named)
 }
 
-/// Neither the other site nor the broker is heard: the fault isn't the other site's.
+/// Neither the other site nor the broker is heard, so the fault isn't the other site's.
 #[test]
 #[ignore = "test-all"]
 fn the_head_s_own_site_is_named() -> Result<()> {
@@ -294,8 +296,8 @@ fn a_connection_over_a_killed_relay_is_told_as_broken() -> Result<()> {
     Ok(())
 }
 
-/// Starts `isthmus run WORDS` on both nodes; what it writes to its standard error comes to a
-/// file, which can be read at any time.
+/// Starts `isthmus run WORDS` on both nodes, with its standard error in the file `errors`, which
+/// can be read at any time.
 fn begin(world: &World, errors: &Path, words: &[&str]) -> Result<Job> {
     let (binary, nodes) = (isthmus().display().to_string(), NODES.join(","));
     let shown = errors.display().to_string();
@@ -304,12 +306,13 @@ fn begin(world: &World, errors: &Path, words: &[&str]) -> Result<Job> {
     Job::start(world.command(HEAD, SOON * 4, &[&shell[..], &run[..], words].concat())?)
 }
 
-/// What has come to such a file.
+/// What has come to the file `errors` so far.
 fn read(errors: &Path) -> String {
     String::from_utf8_lossy(&std::fs::read(errors).unwrap_or_default()).into_owned()
 }
 
-/// Of a script only the last launcher's rank ended the job: the first one's is long ago.
+/// A script runs two launchers. Only a rank of the last one ended the job: that of the first one
+/// ended long ago.
 #[test]
 #[ignore = "test-all"]
 fn a_rank_of_an_earlier_launcher_is_not_named() -> Result<()> {
@@ -334,7 +337,7 @@ fn a_rank_of_an_earlier_launcher_is_not_named() -> Result<()> {
     world.expect_clean_within(promised(SECONDS))
 }
 
-/// Without a launcher, too, the connection to the command is no culprit.
+/// Also without a launcher, the connection to the command isn't named as the culprit.
 #[test]
 #[ignore = "test-all"]
 fn an_agent_is_named_of_commands_on_each_node() -> Result<()> {
@@ -351,7 +354,7 @@ fn an_agent_is_named_of_commands_on_each_node() -> Result<()> {
     expect_first(&printed, &expected)
 }
 
-/// Open MPI's launcher ends such a job itself.
+/// Open MPI's launcher ends a job itself whose rank ends without MPI_Finalize.
 #[test]
 #[ignore = "test-all"]
 fn a_rank_of_openmpi_that_ends_without_finalize_is_named() -> Result<()> {
@@ -366,7 +369,7 @@ fn a_rank_of_openmpi_that_ends_without_finalize_is_named() -> Result<()> {
     world.expect_clean_within(promised(SECONDS))
 }
 
-/// Hydra doesn't end it, and says nothing.
+/// Hydra doesn't end a job whose rank ends without MPI_Finalize, and says nothing.
 #[test]
 fn a_rank_of_mpich_that_ends_without_finalize_is_told() -> Result<()> {
     missed("leave", "without MPI_Finalize")
@@ -378,15 +381,15 @@ fn a_rank_that_ends_at_once_without_finalize_is_told() -> Result<()> {
     missed("quit", "without MPI_Finalize")
 }
 
-/// Hydra doesn't always end a job of which a rank on another node has ended badly: then the
-/// user reads of it after 5 s, and can end the job.
+/// Hydra doesn't always end a job when a rank on another node has ended badly. Then the user reads
+/// of it after 5 s, and can end the job.
 #[test]
 #[ignore = "test-all"]
 fn a_rank_that_mpich_does_not_miss_is_told() -> Result<()> {
     missed("exit", "with status ")
 }
 
-/// A rank of MPICH ends in this way, while the others wait.
+/// Checks a job in which a rank of MPICH ends as `mode` says, while the others wait.
 fn missed(mode: &str, how: &str) -> Result<()> {
     let world = GRID.take_alone()?;
     let errors = world.directory.path().join("missed.errors");

@@ -9,12 +9,12 @@ const INSIDE: [&str; 2] = ["n1.alpha", "n2.alpha"];
 const DIRECT: [&str; 2] = ["n1.alpha", "n1.beta"];
 const OUT_BY_GATEWAY: [&str; 2] = ["n1.gamma", "n1.alpha"];
 const BY_RELAY: [&str; 2] = ["n1.alpha", "n1.delta"];
-/// Guards against hanging only.
+/// Deadline that guards against hanging only.
 const SOON: Duration = Duration::from_secs(90);
-/// What a user reads of a gateway's own answer.
+/// What a user reads with an answer that a gateway gives by itself.
 const AWAY: &str = "the broker can't be reached for ";
 
-/// A grid whose nodes have found out how to reach each other.
+/// Brings up a grid, and waits until its nodes have found out how to reach each other.
 fn known() -> Result<World> {
     let world = World::up("without-broker")?;
     for [from, to] in [DIRECT, OUT_BY_GATEWAY, BY_RELAY] {

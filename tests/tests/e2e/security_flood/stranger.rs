@@ -16,15 +16,15 @@ use tokio::time::sleep;
 
 use super::frames;
 
-/// Connections on one port.
+/// Number of a flood's connections to a port.
 pub(super) const FLOOD: usize = 10_000;
 /// How long a stranger waits before it connects again.
 const AGAIN: Duration = Duration::from_secs(2);
-/// Time between two TLS handshakes of all strangers together. Handshakes that take all
-/// processor time are beyond what a service can defend.
+/// Time between two TLS handshakes of all strangers together. A service can't defend itself against
+/// handshakes that take all processor time.
 const HANDSHAKE: Duration = Duration::from_millis(3);
 
-/// A stranger checks no certificate.
+/// A verifier that accepts every certificate, as a stranger checks none.
 #[derive(Debug)]
 struct AnyServer;
 
@@ -63,7 +63,7 @@ impl ServerCertVerifier for AnyServer {
     }
 }
 
-/// TLS of a client without a certificate.
+/// The TLS configuration of a client without a certificate.
 fn anonymous() -> Arc<ClientConfig> {
     let builder = ClientConfig::builder().dangerous().with_custom_certificate_verifier(Arc::new(AnyServer));
     let mut config = builder.with_no_client_auth();
@@ -75,54 +75,54 @@ fn anonymous() -> Arc<ClientConfig> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Silence,
-    /// For a ticket it has the right length.
+    /// Sends random bytes, as many as a ticket has.
     Garbage,
-    /// One byte per second, of a TLS record, a ticket, a preamble.
+    /// Sends a TLS record, a ticket or a preamble, a byte per second.
     SlowBytes,
-    /// A handshake begun.
+    /// Begins a TLS handshake.
     Hello,
-    /// A first message of the largest size, without its end.
+    /// Sends a first message of the largest size, without its end.
     LargeHello,
-    /// A handshake without a certificate, and HTTP/2: one connection of five. The others
-    /// are silent.
+    /// Makes a handshake without a certificate and speaks HTTP/2, on every fifth connection. The
+    /// others are silent.
     Http2(Trick),
-    /// All of them: five in a hundred connections are HTTP/2.
+    /// Does what all kinds do. Five in a hundred connections are HTTP/2.
     Mixture,
-    /// A member's: as many calls as a connection may have, none with a message.
+    /// Makes as many calls as a connection may have, none with a message. Only a member can.
     Calls,
 }
 
-/// Calls on one connection.
+/// Number of calls on a connection.
 const CALLS: u32 = 4032;
 
-/// A member, and what it calls.
+/// A member of the grid, and what it calls.
 pub(super) struct Member {
     pub(super) config: Arc<ClientConfig>,
     pub(super) server: ServerName<'static>,
     pub(super) path: &'static str,
 }
 
-/// What a client does with HTTP/2.
+/// What a client does with HTTP/2 after the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trick {
     Nothing,
-    /// Calls that are cancelled at once (CVE-2023-44487).
+    /// Makes calls that it cancels at once (CVE-2023-44487).
     RapidReset,
-    /// CVE-2019-9515.
+    /// Sends many settings (CVE-2019-9515).
     Settings,
     Pings,
-    /// Headers without an end, all at once (CVE-2024-27316).
+    /// Sends headers without an end, all at once (CVE-2024-27316).
     EndlessHeaders,
-    /// The same, one CONTINUATION per second.
+    /// Sends headers without an end, a CONTINUATION per second.
     SlowHeaders,
-    /// No window for the answer.
+    /// Gives no window for the answer.
     NoWindow,
-    /// Each call begins a message of 256 KiB.
+    /// Makes calls that each begin a message of 256 KiB.
     LargeCalls,
 }
 
 impl Kind {
-    /// The kind of one of a flood's connections.
+    /// What the flood's connection with this number does.
     fn of(self, index: usize) -> Self {
         use Trick::{
             EndlessHeaders, LargeCalls, NoWindow, Nothing, Pings, RapidReset, Settings, SlowHeaders,
@@ -141,8 +141,8 @@ impl Kind {
         }
     }
 
-    /// Connections and handshakes of a flood that has risen. Those that stand without a
-    /// certificate are at most 512.
+    /// How many connections and handshakes a flood has when it has risen. At most 512 connections
+    /// stand without a certificate.
     fn risen(self) -> (usize, usize) {
         match self {
             // All of one member; those beyond its share have been refused.
@@ -154,19 +154,20 @@ impl Kind {
     }
 }
 
-/// What all strangers share.
+/// What all strangers of a flood share.
 pub(super) struct Flood {
     kind: Kind,
     to: SocketAddr,
     tls: Arc<ClientConfig>,
     server: ServerName<'static>,
-    /// What a member calls.
+    /// Path of what a member calls.
     path: &'static str,
     hello: Vec<u8>,
     pub(super) stop: AtomicBool,
-    /// One handshake begins at a time.
+    /// Held while a handshake begins, so that they begin one at a time.
     turn: tokio::sync::Mutex<()>,
-    /// Connections made so far, those that stand, and handshakes made.
+    /// Connections made so far. `standing` are those that stand, and `handshakes` the handshakes
+    /// made.
     pub(super) made: AtomicUsize,
     pub(super) standing: AtomicUsize,
     pub(super) handshakes: AtomicUsize,
@@ -178,7 +179,7 @@ impl Flood {
         Self::of(kind, stranger, to)
     }
 
-    /// Of a member, by its certificate.
+    /// A flood of a member, which shows its certificate.
     pub(super) fn of_member(member: Member, to: SocketAddr) -> Result<Self> {
         Self::of(Kind::Calls, member, to)
     }
@@ -195,7 +196,7 @@ impl Flood {
         self.kind.risen()
     }
 
-    /// Holds `count` connections, until the flood is stopped.
+    /// Holds `count` connections until the flood is stopped.
     pub(super) fn hold(self: &Arc<Self>, count: usize) -> Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
@@ -255,7 +256,7 @@ impl Flood {
         Ok(())
     }
 
-    /// A connection with TLS and HTTP/2.
+    /// Makes a connection with TLS and HTTP/2.
     async fn shaken(&self, stream: TcpStream) -> Result<tls::Stream> {
         let mut tls = tls::connect(self.tls.clone(), self.server.clone(), stream).await?;
         self.handshakes.fetch_add(1, Relaxed);
@@ -298,7 +299,7 @@ fn large_hello() -> Vec<u8> {
 }
 
 impl Trick {
-    /// Frames after those that open an HTTP/2 connection.
+    /// The frames that follow those that open an HTTP/2 connection.
     fn frames(self) -> Vec<u8> {
         let odd = (0..500_u32).map(|index| 2 * index + 1);
         let join = "/isthmus.v1.Enrolment/Join";

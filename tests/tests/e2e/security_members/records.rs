@@ -66,7 +66,7 @@ fn the_audit_logs_name_who_did_what_where() -> Result<()> {
     line(&world, "hub", &log, &[" join done identity=\"agent log2.beta\" owner=\"berta\" source=\""])
 }
 
-/// The broker of a lab, started anew with further settings.
+/// Starts the broker of a lab anew with further settings.
 fn broker_again(world: &World, settings: &str) -> Result<Job> {
     if world.service("hub", "broker").is_ok() {
         world.stop("hub", "broker")?;
@@ -87,7 +87,7 @@ fn broker_again(world: &World, settings: &str) -> Result<Job> {
     Ok(broker)
 }
 
-/// As docs/operators.md has it: the authority's key is away but for one command a year.
+/// As docs/operators.md says, the authority's key is away except for a command once a year.
 #[test]
 fn the_authority_s_key_may_be_kept_offline() -> Result<()> {
     let world = World::up("two-relays")?;

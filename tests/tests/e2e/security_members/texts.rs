@@ -11,15 +11,15 @@ use tokio_stream::StreamExt as _;
 
 use super::{GRID, SOON, agent, gateway, inside, invite, isthmus_on, join, node, read, runtime, state};
 
-/// What a terminal obeys or hides: colours, the title, a line feed, a bidi override.
+/// A text with what a terminal obeys or hides: colours, the title, a line feed, a bidi override.
 const EVIL: &str = "x\u{1b}[2J\u{1b}]0;t\u{7}\u{9b}1m\n\u{202e}y";
 
-/// Whether a terminal shows all of it as it is.
+/// Whether a terminal shows all of the text as it is.
 fn harmless(text: &str) -> bool {
     !text.chars().any(|character| character != '\n' && text::is_unsafe(character))
 }
 
-/// Attaches berta's node to its gateway with a text of its own, and returns the answer.
+/// Attaches berta's node to its gateway with the message `up`. Returns the answer.
 fn attach(world: &World, machine: &str, name: &str, up: proto::NodeUp) -> Result<String> {
     let credentials = Credentials::load(&inside(world, machine, &state(name))?)?;
     let via = gateway(world, machine)?;
@@ -121,7 +121,7 @@ fn no_name_of_a_program_commands_a_terminal() -> Result<()> {
     check_logs(&world)
 }
 
-/// The logs of the lab's services.
+/// Checks that the logs of the lab's services are harmless.
 fn check_logs(world: &World) -> Result<()> {
     let all = world.logs()?;
     ensure!(all.contains("==> broker at hub <=="), "{all}");

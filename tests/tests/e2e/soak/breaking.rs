@@ -9,21 +9,22 @@ use isthmus_e2e::World;
 use super::faults::What;
 use super::services::Services;
 
-/// Guards against hanging only.
+/// Deadline that guards against hanging only.
 const SOON: Duration = Duration::from_secs(90);
-/// What a link did before all faults.
+/// What a link does to packets without a fault.
 const SOUND: [&str; 2] = ["loss=0 %", "delay=1.25 ms"];
-/// After how long a NAT forgets an idle connection, where the kernel says so.
+/// The kernel's setting for how long a NAT remembers an idle connection.
 const IDLE: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_established";
-/// Addresses of the wide area that sites move to: so many, from this one on.
+/// Addresses of the wide area that sites move to: the first one's last number, and how many there
+/// are.
 const MOVES: (u8, u8) = (150, 50);
 
-/// Longer packets vanish where large ones are swallowed, in bytes.
+/// Longest packet in bytes that passes a link which swallows large packets.
 const MOST_BYTES: u32 = 1300;
 /// The addresses of the hosts that have relays, in each grid of a soak.
 const RELAYS: &str = "{ 198.51.100.10, 198.51.100.11 }";
 
-/// Rules of a router by which only what comes from relays or goes there passes.
+/// Rules of a router by which only packets from and to relays pass.
 fn apart() -> String {
     format!(
         "add table ip apart; \
@@ -38,17 +39,17 @@ pub(super) struct Breaking {
     pub(super) services: Services,
     pub(super) world: World,
     moves: u8,
-    /// What a NAT's time was before it was set.
+    /// The value of a NAT's [`IDLE`] before it was changed. `None` if it isn't changed.
     idle_before: Option<String>,
 }
 
 impl Breaking {
-    /// `lasts` is for how long things break.
+    /// Takes a grid in which things break for `lasts`.
     pub(super) fn new(world: World, lasts: Duration) -> Self {
         Self { services: Services::new(lasts), world, moves: 0, idle_before: None }
     }
 
-    /// Something breaks.
+    /// Breaks something in the grid.
     pub(super) fn begin(&mut self, what: &What) -> Result<()> {
         let lab = self.world.lab();
         match what {
@@ -99,7 +100,7 @@ impl Breaking {
         }
     }
 
-    /// It is mended. Services are started, and may not be ready yet.
+    /// Mends what was broken. Services are started, but may not be ready yet.
     pub(super) fn end(&mut self, what: &What) -> Result<()> {
         match what {
             What::Killed(services) => {
@@ -134,13 +135,13 @@ impl Breaking {
         services.iter().try_for_each(|service| Services::ready(&self.world, *service))
     }
 
-    /// Whether they serve.
+    /// Whether the services that were started again serve.
     pub(super) fn is_ready(&self, what: &What) -> bool {
         let What::Killed(services) = what else { return true };
         services.iter().all(|service| Services::is_ready(&self.world, *service))
     }
 
-    /// A shell's command at a site's router; what it printed.
+    /// Runs a shell script at a site's router. Returns what it printed.
     fn router(&self, site: &str, script: &str) -> Result<String> {
         let done = self.world.sh(&format!("router.{site}"), SOON, &["sh", "-c", script])?;
         ensure!(done.status == 0, "{}", done.whole());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Numbers that a seed gives: xorshift64* (Vigna, 2016).
+/// Random numbers that follow from a seed: xorshift64* (Vigna, 2016).
 pub(super) struct Chance(u64);
 
 impl Chance {
@@ -20,7 +20,7 @@ impl Chance {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// From 0 to 1.
+    /// A random number from 0 to 1.
     pub(super) fn share(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -33,12 +33,13 @@ impl Chance {
         of[self.below(of.len())]
     }
 
-    /// Short times are as likely as long ones: the logarithm is even.
+    /// A random time between both. Short times are as likely as long ones, as the logarithm is
+    /// even.
     pub(super) fn time(&mut self, (least, most): (f64, f64)) -> Duration {
         Duration::from_secs_f64(least * (most / least).powf(self.share()))
     }
 
-    /// Puts them in another order (Fisher and Yates).
+    /// Puts the items in a random order (Fisher and Yates).
     pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last + 1));

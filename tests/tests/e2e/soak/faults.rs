@@ -5,16 +5,16 @@ use std::time::Duration;
 use super::chance::Chance;
 use super::services::Service;
 
-/// How long a fault lasts that is over again. Some last longer than TCP's first retries.
+/// Shortest and longest fault that ends. Some faults last longer than TCP's first retries.
 const FAULT_SECONDS: (f64, f64) = (0.2, 8.0);
-/// For how long a job waits that is to see a longer cut.
+/// How long a job waits for a cut that is longer, and so ends it.
 pub(super) const SHORT_OUTLIVE: Duration = Duration::from_secs(5);
-/// For how long a job waits otherwise.
+/// How long a job waits for other faults.
 pub(super) const LONG_OUTLIVE: Duration = Duration::from_secs(900);
-/// A cut that lasts longer than any job waits: it is over once the job has ended.
+/// Length of a cut that lasts longer than any job waits. It ends once the job has ended.
 const FOREVER: Duration = Duration::from_secs(3600);
 
-/// What breaks.
+/// A kind of fault, as the table of docs/design.md has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Broker,
@@ -32,16 +32,16 @@ pub(super) enum Kind {
     Rank,
 }
 
-/// One of them, as it happens.
+/// A fault as it happens.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Fault {
     pub(super) kind: Kind,
     pub(super) what: What,
-    /// It is over then. One that ends the job is over once that has ended.
+    /// How long the fault lasts. A fault that ends the job lasts until the job has ended.
     pub(super) lasts: Duration,
 }
 
-/// What happens, and where.
+/// What breaks, and where.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum What {
     /// Services are killed, and started again at the end.
@@ -50,7 +50,7 @@ pub(super) enum What {
     Upgraded(Service),
     /// A site is cut off.
     Cut(&'static str),
-    /// A site's link does this to packets.
+    /// A site's link loses and delays packets by these settings.
     Link(&'static str, [String; 2]),
     /// A site's NAT forgets what it knew.
     Forgets(&'static str),
@@ -64,7 +64,7 @@ pub(super) enum What {
     Rank(&'static str),
     /// A host without a site is cut off.
     Host(&'static str),
-    /// Nothing passes between a site and others but over relays.
+    /// Packets between a site and others pass over relays only.
     Apart(&'static str),
     /// A site's link swallows large packets in this direction, and tells nobody.
     Swallows(&'static str, &'static str),
@@ -87,7 +87,7 @@ impl Kind {
         Self::Rank,
     ];
 
-    /// Its row in the table of docs/design.md.
+    /// The kind's row in the table of docs/design.md.
     pub(super) fn row(self) -> &'static str {
         match self {
             Self::Broker => "broker",
@@ -105,12 +105,12 @@ impl Kind {
         }
     }
 
-    /// For how long a job waits that is to see it: `--outlive`.
+    /// How long a job waits that meets the kind of fault: its `--outlive`.
     pub(super) fn outlive(self) -> Duration {
         if self == Self::LongCut { SHORT_OUTLIVE } else { LONG_OUTLIVE }
     }
 
-    /// What a job that it ends tells its user: of each list one text at least.
+    /// What a job that the fault ends tells its user: at least one text of each list.
     pub(super) fn reasons(self) -> &'static [&'static [&'static str]] {
         match self {
             Self::Agent => &[&["lost node n1.beta"]],
@@ -121,7 +121,7 @@ impl Kind {
         }
     }
 
-    /// Where it happens, and for how long.
+    /// A fault of this kind at a random place, for a random time.
     fn fault(self, chance: &mut Chance) -> Fault {
         let site = chance.one(&["alpha", "beta"]);
         let lasts = chance.time(FAULT_SECONDS);
@@ -156,7 +156,7 @@ impl Kind {
 /// Faults without end. Each kind comes once before any comes again.
 pub(super) struct Faults {
     chance: Chance,
-    /// The next one is the last.
+    /// The kinds that are still to come. The next kind is the last of them.
     deck: Vec<Kind>,
 }
 
@@ -165,7 +165,7 @@ impl Faults {
         Self { chance: Chance::new(seed), deck: Vec::new() }
     }
 
-    /// The next one, and for how long all is well before it.
+    /// The next fault, and how long all is well before it.
     pub(super) fn next(&mut self, quiet_seconds: (f64, f64)) -> (Duration, Fault) {
         let kind = self.deck.pop().unwrap_or_else(|| {
             self.deck = Kind::ALL.to_vec();

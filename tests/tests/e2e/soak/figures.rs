@@ -8,16 +8,16 @@ use serde_json::{Value, json};
 
 use super::verdict::Seen;
 
-/// Of one row.
+/// What was seen of a kind of fault.
 #[derive(Debug, Default)]
 struct Row {
-    /// Jobs that went on: their longest pauses.
+    /// The longest pause of each job that went on.
     pauses: Vec<Duration>,
-    /// Jobs that ended: how long after the fault began.
+    /// The time from the fault's beginning to the end of each job that ended.
     ends: Vec<Duration>,
 }
 
-/// Of all rows.
+/// What was seen of all kinds of faults, by their rows.
 #[derive(Debug, Default)]
 pub(super) struct Figures(BTreeMap<&'static str, Row>);
 
@@ -30,7 +30,7 @@ impl Figures {
         }
     }
 
-    /// A line per row.
+    /// A table as text, with a line per row.
     pub(super) fn text(&self) -> String {
         let width = self.0.keys().map(|name| name.chars().count()).max().unwrap_or_default();
         let mut text = format!(
@@ -47,7 +47,7 @@ impl Figures {
         text
     }
 
-    /// An object per row; seconds, null where there are none.
+    /// An object per row, with times in seconds. They are null where there are none.
     pub(super) fn json(&self) -> Value {
         let rows = self.0.iter().map(|(name, row)| {
             let [pause, longest_pause] = seconds(&row.pauses);
@@ -66,7 +66,7 @@ impl Figures {
     }
 }
 
-/// Median and longest.
+/// Median and longest of the times, in seconds. `None` if there are none.
 fn seconds(times: &[Duration]) -> [Option<f64>; 2] {
     let mut times = times.to_vec();
     times.sort_unstable();

@@ -23,21 +23,21 @@ use super::settings::Settings;
 use super::table::{Outcome, outcomes};
 use super::verdict::{Expected, Seen, expected, fault_of};
 
-/// How long it lasts if nobody says.
+/// How long the soak lasts by default.
 const SHORT: Duration = Duration::from_secs(60);
-/// Time without faults before each.
+/// Shortest and longest time without faults before each fault.
 const QUIET_SECONDS: (f64, f64) = (0.5, 2.0);
-/// A job that should have ended is watched so much longer, for the figures.
+/// How much longer a job that should have ended is watched, for the figures.
 const OVERTIME: Duration = Duration::from_secs(30);
 
-/// A soak under way.
+/// A soak that is under way.
 struct Soak {
     mpi: Mpi,
     lasts: Duration,
     // It ends before the world does.
     running: Option<Running>,
     breaking: Breaking,
-    /// What jobs send.
+    /// Chooses what jobs send.
     chance: Chance,
     jobs: usize,
     left: Left,
@@ -45,7 +45,7 @@ struct Soak {
 }
 
 impl Soak {
-    /// The grid is up, and a first job has run in it.
+    /// Brings the grid up, and runs a first job in it.
     fn start(mpi: Mpi, settings: &Settings) -> Result<Self> {
         let world = World::up_alone("two-relays")?;
         let mut soak = Self {
@@ -64,7 +64,8 @@ impl Soak {
         Ok(soak)
     }
 
-    /// Has a job run that waits so long; another one is ended before.
+    /// Makes sure that a job runs which waits for `outlive`. If another job runs, it is ended
+    /// before.
     fn job(&mut self, outlive: Duration) -> Result<()> {
         if self.running.as_ref().is_some_and(|job| job.spec.outlive == outlive) {
             return Ok(());
@@ -79,7 +80,7 @@ impl Soak {
         self.running.insert(running).begun()
     }
 
-    /// The job, if one runs, ends in order, and nothing is left of it.
+    /// Ends the job if one runs, and checks that it ended in order and left nothing behind.
     fn end_job(&mut self) -> Result<()> {
         let Some(job) = &self.running else { return Ok(()) };
         job.ask_to_end()?;
@@ -91,14 +92,14 @@ impl Soak {
         self.left.expect_nothing(&self.breaking.world)
     }
 
-    /// What has broken is mended, and works.
+    /// Mends what has broken, and waits until it works.
     fn mend(&mut self, fault: &Fault) -> Result<()> {
         self.breaking.end(&fault.what)?;
         self.breaking.ready(&fault.what)
     }
 
-    /// Something breaks under a job that has run for some time, and is mended; judges what
-    /// the job did.
+    /// Breaks something under a job that has run for some time, and mends it. Returns what the job
+    /// did.
     fn fault(&mut self, quiet: Duration, fault: &Fault, outcome: Outcome) -> Result<Seen> {
         self.job(fault.kind.outlive())?;
         std::thread::sleep(quiet);
@@ -139,14 +140,14 @@ impl Soak {
         }
     }
 
-    /// What a job did that has ended.
+    /// What a job did that has ended after `took`.
     fn ended(&mut self, took: Duration) -> Result<Seen> {
         let job = self.running.take().context("no job runs")?;
         let printed = job.printed();
         Ok(Seen::Ended { took, status: job.status()?, printed })
     }
 
-    /// What is known if something is wrong.
+    /// All that services and the job have written, to be shown if something is wrong.
     fn logs(&self) -> String {
         let world = &self.breaking.world;
         let printed = self.running.as_ref().map(Running::printed).unwrap_or_default();
@@ -155,7 +156,7 @@ impl Soak {
     }
 }
 
-/// What a test expects of what is promised.
+/// What a test expects of what is promised: it grants more time, see [`promised`].
 fn granted(expected: Expected) -> Expected {
     match expected {
         Expected::Lives => Expected::Lives,
@@ -165,7 +166,7 @@ fn granted(expected: Expected) -> Expected {
     }
 }
 
-/// All that a soak of this MPI does.
+/// Runs a soak with jobs of this MPI.
 fn soak(mpi: Mpi, settings: &Settings) -> Result<()> {
     let rows = outcomes(&fs::read_to_string(root().join("docs/design.md"))?)?;
     let promise = |kind: Kind| {
@@ -194,7 +195,7 @@ fn soak(mpi: Mpi, settings: &Settings) -> Result<()> {
     report(&soak, settings, begun.elapsed())
 }
 
-/// Prints the figures, and appends a line of JSON to the file that is asked for.
+/// Prints the figures, and appends a line of JSON to the file that the settings name.
 fn report(soak: &Soak, settings: &Settings, took: Duration) -> Result<()> {
     let (mpi, seconds) = (soak.mpi, took.as_secs_f64());
     eprintln!("soak: {mpi:?}, seed {}, {seconds:.0} s, {} jobs", settings.seed, soak.jobs);
@@ -211,7 +212,8 @@ fn report(soak: &Soak, settings: &Settings, took: Duration) -> Result<()> {
     append().with_context(|| path.display().to_string())
 }
 
-/// The seed holds where none is given: `make test-all` does the same each time.
+/// Runs a soak with jobs of this MPI. `seed` applies where the environment gives none, so that
+/// `make test-all` does the same each time.
 fn survives_or_ends(mpi: Mpi, seed: u64) -> Result<()> {
     let settings = Settings::read(SHORT, Some(seed))?;
     let (seed, lasts) = (settings.seed, settings.lasts);

@@ -8,22 +8,23 @@ use isthmus_e2e::{World, promised};
 
 use super::running::expect_whole;
 
-/// Within which everything of a job is gone, once the grid is whole.
+/// Time within which everything of a job is gone, once the grid is whole.
 const SECONDS: Duration = Duration::from_secs(10);
-/// Services that were started again are attached within this. It guards against hanging only.
+/// Time within which services that were started again are attached. It guards against hanging only.
 const SOON: Duration = Duration::from_secs(120);
 
-/// Some nodes, and how many sockets listened on each before a job.
+/// Some nodes, each with the number of sockets that listened on it before a job. `None` before
+/// [`note`](Self::note).
 #[derive(Debug, Default)]
 pub(super) struct Left(BTreeMap<&'static str, Option<usize>>);
 
 impl Left {
-    /// Before the first job. What services open for that one, they may keep.
+    /// Takes the nodes before the first job. Services may keep what they open for that job.
     pub(super) fn new(nodes: &[&'static str]) -> Self {
         Self(nodes.iter().map(|node| (*node, None)).collect())
     }
 
-    /// As it is now, without a job.
+    /// Notes the present number of listening sockets. To be called while no job runs.
     pub(super) fn note(&mut self, world: &World) -> Result<()> {
         for (node, listening) in &mut self.0 {
             *listening = Some(count(&sockets(world, node)?, "LISTEN"));
@@ -31,10 +32,10 @@ impl Left {
         Ok(())
     }
 
-    /// No node has a process, a job's directory, an entry in `isthmus status`, a further
-    /// listener, or a connection whose other end has closed it. Agents probe what their site
-    /// lets in after each fault, at ports of their own, whether there is a job or not: those
-    /// are gone later.
+    /// Checks that no node has anything of a job left. That would be a process, a directory, an
+    /// entry in `isthmus status`, a further listener, or a connection that its other end has
+    /// closed. After each fault, agents probe what their site lets in, at ports of their own, also
+    /// without a job. Those ports are gone later.
     pub(super) fn expect_nothing(&self, world: &World) -> Result<()> {
         expect_whole(world, &self.0.keys().copied().collect::<Vec<_>>())?;
         let seconds = promised(SECONDS);
@@ -55,7 +56,8 @@ impl Left {
         }
     }
 
-    /// What is there that was not there before; the same without the ports of probes.
+    /// What nodes have that wasn't there before, and what remains of that without the ports of
+    /// probes.
     fn found(&self, world: &World) -> Result<(Vec<String>, Vec<String>)> {
         let (mut left, mut without_probes) = (Vec::new(), Vec::new());
         for (node, before) in &self.0 {
@@ -76,14 +78,14 @@ impl Left {
     }
 }
 
-/// A node's TCP sockets, a line each that begins with the state.
+/// The TCP sockets of a node, in lines that each begin with the state.
 fn sockets(world: &World, node: &str) -> Result<String> {
     let listing = world.sh(node, SOON, &["ss", "-Htanp"])?;
     ensure!(listing.status == 0, "{}", listing.whole());
     Ok(listing.stdout)
 }
 
-/// The ports on which an agent listens for probes and punched connections: those with their
+/// The ports on which an agent listens for probes and punched connections. Their listeners have a
 /// short backlog.
 fn probed(sockets: &str) -> Vec<String> {
     let port = |line: &str| {
@@ -94,7 +96,7 @@ fn probed(sockets: &str) -> Vec<String> {
     sockets.lines().filter_map(port).collect()
 }
 
-/// The lines of sockets at other ports.
+/// The lines of sockets at other ports than these.
 fn without(sockets: &str, ports: &[String]) -> String {
     let is_other = |line: &&str| {
         let port = line.split_whitespace().nth(3).and_then(|local| local.rsplit(':').next());

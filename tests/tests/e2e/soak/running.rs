@@ -11,14 +11,14 @@ use super::verdict::longest_pause;
 
 pub(super) const NODES: [&str; 2] = ["n1.alpha", "n1.beta"];
 
-/// What a job is.
+/// What a job consists of.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Spec {
     pub(super) mpi: Mpi,
-    /// The head comes first.
+    /// The nodes of the job, the head first.
     pub(super) nodes: Vec<&'static str>,
     pub(super) ranks: usize,
-    /// For how long it waits.
+    /// How long the job waits for a node that is cut off.
     pub(super) outlive: Duration,
 }
 
@@ -28,21 +28,22 @@ impl Spec {
     }
 }
 
-/// A job has begun, or has ended in order, within this. It guards against hanging only.
+/// Time within which a job has begun, or has ended in order. It guards against hanging only.
 const SOON: Duration = Duration::from_secs(120);
-/// A job that should live must make progress within this after a fault, however busy the
+/// Time within which a job that should live must make progress after a fault, however busy the
 /// machine is. The figures have what it took.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// A job ends by then in any case, beyond the time that the soak lasts.
+/// How long after the soak's end a job is ended in any case.
 const BEYOND: Duration = Duration::from_secs(600);
-/// Without being asked to end, ranks go on for so many rounds: for weeks.
+/// Rounds of ranks that aren't asked to end: enough for weeks.
 const ROUNDS: &str = "100000000";
 
-/// Its outputs and its status come to files, which can be read at any time.
+/// Shell script that runs a job with its outputs and its status in files, which can be read at any
+/// time.
 const SCRIPT: &str = "directory=$1; shift; \"$@\" >\"$directory/output\" 2>&1; \
                       echo $? >\"$directory/new\"; mv \"$directory/new\" \"$directory/status\"";
 
-/// A job, from its start on.
+/// A job that has been started.
 pub(super) struct Running {
     job: Job,
     directory: PathBuf,
@@ -50,8 +51,8 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Starts one that lasts until it is asked to end. `number` tells it from others; `lasts` is
-    /// for how long the soak does.
+    /// Starts a job that lasts until it is asked to end. `number` distinguishes it from other jobs.
+    /// `lasts` is the time of the soak.
     pub(super) fn visit(
         world: &World,
         spec: &Spec,
@@ -62,7 +63,7 @@ impl Running {
         Self::start(world, spec, number, ("visit", &[ROUNDS, &seed.to_string(), &directory]), lasts + BEYOND)
     }
 
-    /// Starts one of a program of apps/. It is ended `at_most` later.
+    /// Starts a job with a program of apps/. It is ended `at_most` later.
     pub(super) fn start(
         world: &World,
         spec: &Spec,
@@ -96,12 +97,12 @@ impl Running {
         }
     }
 
-    /// Has the ranks end after a round.
+    /// Tells the ranks to end after a round.
     pub(super) fn tell_to_end(&self) -> Result<()> {
         Ok(fs::write(self.directory.join("end"), "")?)
     }
 
-    /// Has the ranks end after a round, and waits for the end of the job.
+    /// Tells the ranks to end after a round, and waits for the end of the job.
     pub(super) fn ask_to_end(&self) -> Result<()> {
         self.tell_to_end()?;
         let ended = World::eventually("the job has ended", SOON, || Ok(self.has_ended()));
@@ -113,13 +114,13 @@ impl Running {
         self.directory.join("status").exists()
     }
 
-    /// What it wrote to both outputs so far.
+    /// What the job has written to both outputs so far.
     pub(super) fn printed(&self) -> String {
         let bytes = fs::read(self.directory.join("output")).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Its status, once it has ended.
+    /// The job's status, once it has ended.
     pub(super) fn status(self) -> Result<i32> {
         World::eventually("the job has ended", SOON, || Ok(self.has_ended()))?;
         let status: i32 = fs::read_to_string(self.directory.join("status"))?.trim().parse()?;
@@ -127,7 +128,7 @@ impl Running {
         Ok(status)
     }
 
-    /// When `isthmus run` ended, in seconds since the epoch, and its status; none before.
+    /// When `isthmus run` ended, in seconds since the epoch, and its status. `None` while it runs.
     pub(super) fn end(&self) -> Option<(f64, i32)> {
         let path = self.directory.join("status");
         let status = fs::read_to_string(&path).ok()?.trim().parse().ok()?;
@@ -135,26 +136,26 @@ impl Running {
         Some((written.duration_since(UNIX_EPOCH).ok()?.as_secs_f64(), status))
     }
 
-    /// When all ranks had ended a round, in seconds since the epoch. None if no rank has
-    /// begun.
+    /// When all ranks had ended a round, for each round, in seconds since the epoch. Empty if no
+    /// rank has begun.
     pub(super) fn progress(&self) -> Vec<f64> {
         times(&fs::read_to_string(self.directory.join("progress")).unwrap_or_default())
     }
 }
 
-/// Where a job's files are.
+/// The directory of a job's files.
 fn directory(world: &World, number: usize) -> PathBuf {
     world.directory.path().join(format!("job-{number}"))
 }
 
-/// The times in the lines of a file. The last line may be under way.
+/// The times in the lines of a file. The last line may be half written.
 fn times(text: &str) -> Vec<f64> {
     let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     lines.filter_map(|line| line.split_once(' ')?.0.parse::<f64>().ok()).collect()
 }
 
-/// Waits until a job makes progress; gives its longest pause since `began`, in seconds since
-/// the epoch. None if the job has ended instead.
+/// Waits until a job makes progress. Returns its longest pause since `began`, which is in seconds
+/// since the epoch. `None` if the job has ended instead.
 pub(super) fn flows(job: &Running, began: f64) -> Result<Option<Duration>> {
     let (healed, clock) = (Instant::now(), super::now());
     loop {
@@ -169,7 +170,7 @@ pub(super) fn flows(job: &Running, began: f64) -> Result<Option<Duration>> {
     }
 }
 
-/// Waits until all services are there, and it is known how the first node connects to others.
+/// Waits until all services are there, and it is known how the first node connects to the others.
 pub(super) fn expect_whole(world: &World, nodes: &[&str]) -> Result<()> {
     World::eventually("the grid is whole", SOON, || Ok(is_whole(world, nodes)))
 }

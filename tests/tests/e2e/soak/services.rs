@@ -7,17 +7,17 @@ use std::time::Duration;
 use anyhow::Result;
 use isthmus_e2e::{Job, World, isthmus};
 
-/// Machine and role.
+/// A service, by its machine and its role.
 pub(super) type Service = (&'static str, &'static str);
 
-/// A service ends by then in any case, beyond the time that the soak lasts.
+/// How long after the soak's end a service is ended in any case.
 const BEYOND: Duration = Duration::from_secs(600);
-/// One that was started again serves within this. It guards against hanging only.
+/// Time within which a service that was started again serves. It guards against hanging only.
 const SOON: Duration = Duration::from_secs(120);
-/// Of a service's log, this is shown at most, in bytes.
+/// How many bytes of a service's log are shown at most.
 const SHOWN: usize = 20_000;
 
-/// Those that were started again. They end when this is dropped.
+/// The services that were started again. They end when this value is dropped.
 pub(super) struct Services {
     again: Vec<(Service, Job)>,
     lasts: Duration,
@@ -28,7 +28,7 @@ impl Services {
         Self { again: Vec::new(), lasts }
     }
 
-    /// Kills a service.
+    /// Kills a service, whether the lab or the test has started it.
     pub(super) fn kill(&mut self, world: &World, service: Service) -> Result<()> {
         let (machine, role) = service;
         world.kill(machine, "-KILL", &world.service(machine, role)?)?;
@@ -36,9 +36,9 @@ impl Services {
         Ok(())
     }
 
-    /// Starts one again that was killed, as a service manager does: one that ends before it
-    /// serves, as an agent does whose gateway is away, is started anew. Its log is a file:
-    /// nobody reads a pipe meanwhile. The log is a new one each time.
+    /// Starts a killed service again, as a service manager does. If it ends before it serves, as an
+    /// agent does whose gateway is away, it is started anew. It writes a new log each time. The log
+    /// is a file, as nobody reads a pipe meanwhile.
     pub(super) fn start(&mut self, world: &World, service: Service) -> Result<()> {
         let (machine, role) = service;
         let (binary, state) = (isthmus().display().to_string(), format!("/var/lib/isthmus/{role}"));
@@ -53,7 +53,8 @@ impl Services {
         Ok(())
     }
 
-    /// Waits until one that was started again serves. Before, a signal to it may be lost.
+    /// Waits until a service that was started again serves. Before that, a signal to it may be
+    /// lost.
     pub(super) fn ready(world: &World, service: Service) -> Result<()> {
         let (machine, role) = service;
         World::eventually(&format!("{role} of {machine} is ready"), SOON, || {
@@ -61,12 +62,12 @@ impl Services {
         })
     }
 
-    /// Whether one that was started again serves.
+    /// Whether a service that was started again serves.
     pub(super) fn is_ready(world: &World, service: Service) -> bool {
         fs::read_to_string(log(world, service)).is_ok_and(|log| log.contains(" ready"))
     }
 
-    /// The ends of the logs of those that were started again.
+    /// The ends of the logs of all services that were started again.
     pub(super) fn logs(&self, world: &World) -> String {
         let mut all = String::new();
         for (service, _) in &self.again {
@@ -82,7 +83,7 @@ fn log(world: &World, (machine, role): Service) -> String {
     world.directory.path().join(format!("{role}.{machine}.log")).display().to_string()
 }
 
-/// The last [`SHOWN`] bytes, from the beginning of a character.
+/// The last [`SHOWN`] bytes of a text, from the beginning of a character.
 fn tail(text: &str) -> &str {
     let first = text.len().saturating_sub(SHOWN);
     let at = (first..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or_default();

@@ -5,20 +5,20 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 
-/// How a soak is to be.
+/// Settings of a soak, which come from the environment.
 #[derive(Debug)]
 pub(super) struct Settings {
-    /// It repeats the faults, and what programs send.
+    /// Seed of the faults and of what programs send. The same seed repeats both.
     pub(super) seed: u64,
-    /// No fault begins later.
+    /// Time after which no fault begins.
     pub(super) lasts: Duration,
-    /// The file that gets a line of JSON.
+    /// The file that gets a line of JSON. `None`: no file does.
     pub(super) json: Option<PathBuf>,
 }
 
 impl Settings {
-    /// What the environment says. Without it a soak takes `short`, and has the seed `fixed`
-    /// if there is one: then it is the same at each run.
+    /// Reads the settings from the environment. By default a soak takes `short`. Its default seed
+    /// is `fixed`, with which each run is the same, or else a random one.
     pub(super) fn read(short: Duration, fixed: Option<u64>) -> Result<Self> {
         let lasts = variable("SOAK");
         let seed = match (variable("SOAK_SEED"), &lasts, fixed) {
@@ -31,12 +31,12 @@ impl Settings {
     }
 }
 
-/// An empty one is none: `make` passes it so.
+/// An environment variable. `None` if it is empty, as `make` passes it so.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|text| !text.is_empty())
 }
 
-/// A time such as `90s`, `20m` or `2h`.
+/// Reads a time such as `90s`, `20m` or `2h`.
 fn time(text: &str) -> Result<Duration> {
     let found = [("s", 1.0), ("m", 60.0), ("h", 3600.0)]
         .into_iter()

@@ -5,23 +5,23 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-/// The section that has the table.
+/// Heading of the section that has the table.
 const SECTION: &str = "## What dies";
-/// The heading of the column that this reads.
+/// Heading of the column that the soak reads.
 const COLUMN: &str = "outcome";
 
-/// What becomes of a running job.
+/// What becomes of a running job under a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It goes on, and ends right.
+    /// The job goes on, and ends right.
     Lives,
-    /// It ends everywhere within this time.
+    /// The job ends everywhere within this time.
     EndsWithin(Duration),
-    /// It goes on if the fault is over before the time of `--outlive`, and ends otherwise.
+    /// The job goes on if the fault is over before the time of `--outlive`, and ends otherwise.
     WaitsForOutlive,
 }
 
-/// The outcomes by the first column, which names the fault.
+/// The outcomes by the texts of the table's first column, which names the fault.
 pub(super) fn outcomes(page: &str) -> Result<BTreeMap<String, Outcome>> {
     let section = page.lines().skip_while(|line| *line != SECTION).skip(1);
     let section = section.take_while(|line| !line.starts_with("## "));

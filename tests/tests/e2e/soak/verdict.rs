@@ -4,24 +4,25 @@ use std::time::Duration;
 
 use super::table::Outcome;
 
-/// A job that gives up waiting is gone within this.
+/// Time within which a job that gives up waiting is gone.
 const GIVES_UP: Duration = Duration::from_secs(10);
 
-/// What a job must do, in times since the fault began.
+/// What a job must do. Times count from the beginning of the fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expected {
-    /// Go on.
+    /// The job must go on.
     Lives,
-    /// Be gone everywhere after the one and within the other.
+    /// The job must be gone everywhere between `after` and `within`.
     Ends { after: Duration, within: Duration },
 }
 
-/// What a job did.
+/// What a job did under a fault.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Seen {
-    /// It went on. Its longest pause, from the fault's beginning on.
+    /// The job went on. `pause` is its longest pause from the fault's beginning on.
     Lived { pause: Duration },
-    /// It ended: so long after the fault began nothing of it ran any more.
+    /// The job ended. `took` is the time from the fault's beginning until nothing of the job ran
+    /// any more.
     Ended { took: Duration, status: i32, printed: String },
 }
 
@@ -35,8 +36,8 @@ pub(super) fn expected(outcome: Outcome, lasts: Duration, outlive: Duration) -> 
     }
 }
 
-/// What is wrong with what a job did, if anything is. Of each list of `reasons`, a job that
-/// ends tells one text at least.
+/// What is wrong with what a job did. `None` if nothing is. A job that ends must tell at least one
+/// text of each list of `reasons`.
 pub(super) fn fault_of(expected: Expected, seen: &Seen, reasons: &[&[&str]]) -> Option<String> {
     match (expected, seen) {
         (Expected::Lives, Seen::Lived { .. }) => None,
@@ -61,8 +62,8 @@ pub(super) fn fault_of(expected: Expected, seen: &Seen, reasons: &[&[&str]]) -> 
     }
 }
 
-/// The longest time without progress from a moment on, up to the first progress after
-/// another moment; none if there was none after that yet. All in seconds since the epoch.
+/// The longest time without progress from `from` on, up to the first progress after `healed`.
+/// `None` if there was no progress after that yet. All times are in seconds since the epoch.
 pub(super) fn longest_pause(progress: &[f64], from: f64, healed: f64) -> Option<f64> {
     let (mut longest, mut last) = (0f64, from);
     for time in progress.iter().copied().filter(|time| *time > from) {

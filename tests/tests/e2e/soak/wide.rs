@@ -33,19 +33,19 @@ use hits::{GATEWAYS, NODES, RELAYS, killed_agent};
 use judge::Promises;
 use schedule::{ROUNDS, Round, Rounds, longest};
 
-/// A job goes on so soon once its ways work: 3 s and two round trips between sites.
+/// Time within which a job goes on once its ways work: 3 s and two round trips between sites.
 const RESUMES: Duration = Duration::from_millis(3010);
-/// A job that something ends is gone within this, and all that was of it.
+/// Time within which a job that something ends is gone, with all that belonged to it.
 const ENDS: Duration = Duration::from_secs(10);
-/// A job takes no longer than this once nothing is broken. It guards against hanging only.
+/// Longest time of a job once nothing is broken. It guards against hanging only.
 const HANGS: Duration = Duration::from_secs(90);
-/// Trunks go by their plans within this after the last fault, and twice as long as it lasted:
-/// what fails again is tried less often.
+/// Time within which trunks go by their plans after the last fault, besides twice the fault's
+/// length: what fails again is tried less often.
 const PLANNED: Duration = Duration::from_secs(60);
-/// Services that are started again serve for longer than the rounds of `make test-all` take.
+/// How long services that are started again serve: longer than the rounds of `make test-all` take.
 const SERVES: Duration = Duration::from_secs(1800);
 
-/// A soak under way.
+/// A soak that is under way.
 struct Soak {
     breaking: Breaking,
     seed: u64,
@@ -53,7 +53,7 @@ struct Soak {
     jobs: usize,
     left: Left,
     files: Vec<(&'static str, Before)>,
-    /// What services held after the first round.
+    /// What services held after the first round. `None` before its end.
     held: Option<held::All>,
 }
 
@@ -99,7 +99,8 @@ impl Soak {
         ways::expect_planned(&self.breaking.world, PLANNED + 2 * longest)
     }
 
-    /// No job has left anything, and services hold no more than after the first round.
+    /// Checks that no job has left anything, and that services hold no more than after the first
+    /// round.
     fn expect_nothing_left(&mut self, course: &Course<'_>) -> Result<()> {
         let world = &self.breaking.world;
         self.left.expect_nothing(world)?;
@@ -124,7 +125,7 @@ impl Soak {
         Ok(())
     }
 
-    /// Writes what is known to files that stay; their directory.
+    /// Writes what is known about a failed round to files that stay. Returns their directory.
     fn keep(&self, number: usize, course: &Course<'_>, error: &Error) -> Result<PathBuf> {
         let directory = target().join("soak").join(format!("seed-{}-round-{number}", self.seed));
         fs::create_dir_all(&directory)?;
@@ -136,7 +137,8 @@ impl Soak {
     }
 }
 
-/// As many rounds as show all that users have met, or those of the time that is told.
+/// Runs a soak. It lasts for the time of the settings, or, if that is zero, for so many rounds that
+/// all happens which users have met.
 fn soak(settings: &Settings) -> Result<()> {
     let mut soak = Soak::start(settings)?;
     let mut rounds = Rounds::new(settings.seed, longest(settings.lasts));

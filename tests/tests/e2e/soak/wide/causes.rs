@@ -7,18 +7,18 @@ use crate::life::daemon;
 use crate::soak::faults::What;
 use crate::soak::running::Spec;
 
-/// What a job's account says has ended it.
+/// What a job's account says has ended it. `None` if it says nothing about that.
 pub(super) fn cause(printed: &str) -> Option<&str> {
     printed.lines().find_map(|line| line.strip_prefix("  cause: "))
 }
 
-/// The name by which users know a launcher.
+/// The name by which users know an MPI's launcher.
 fn launcher(mpi: Mpi) -> String {
     let path = mpi.launcher();
     path.rsplit('/').next().unwrap_or(&path).to_owned()
 }
 
-/// Whether a cause is that something was hit.
+/// Whether a cause in an account names the hit.
 pub(super) fn is_named(hit: &Hit, spec: &Spec, cause: &str) -> bool {
     let (head, daemon) = (spec.head(), daemon(spec.mpi));
     match hit {
@@ -61,8 +61,8 @@ fn lost(cause: &str) -> Vec<&str> {
     names.split(", ").collect()
 }
 
-/// Whether a job that didn't start, or was ended by what it met, mentions who is to blame: a
-/// site that can't be reached is known by its nodes, and the own one by all that it can't reach.
+/// Whether a job that didn't start, or was ended by what it met, mentions who is to blame. A site
+/// that can't be reached is known by its nodes, and the head's own site by all that it can't reach.
 pub(super) fn mentions(hit: &Hit, spec: &Spec, printed: &str) -> bool {
     let Hit::Grid(what) = hit else { return false };
     let own: Vec<_> =

@@ -14,13 +14,14 @@ use crate::soak::breaking::Breaking;
 use crate::soak::now;
 use crate::soak::running::{Running, Spec};
 
-/// What is mended works within this. It guards against hanging only.
+/// Time within which what is mended works. It guards against hanging only.
 const SOON: Duration = Duration::from_secs(120);
-/// A job that should be over, or go on, is watched so much longer, to tell how late it is.
+/// How much longer a job is watched that should be over or go on, to tell how late it is.
 const OVERTIME: Duration = Duration::from_secs(60);
-/// Between two looks.
+/// Time between two looks at jobs and services.
 const LOOK: Duration = Duration::from_millis(20);
-/// What short jobs do: blocks of up to so many bytes from each rank to each, checked.
+/// The program of short jobs, with its arguments. Each rank sends checked blocks of up to so many
+/// bytes to each rank.
 const SHORT: (&str, &[&str]) = ("alltoall", &["262144"]);
 
 /// A job that has begun.
@@ -30,13 +31,13 @@ struct Begun {
     asked: Option<f64>,
 }
 
-/// A round under way.
+/// A round that is under way.
 pub(super) struct Course<'a> {
     round: &'a Round,
     began: f64,
-    /// When each hit began, and when it was over.
+    /// When each hit began, and when it was over. `None` for what hasn't happened yet.
     times: Vec<(Option<f64>, Option<f64>)>,
-    /// Hits that are mended, and whose services don't serve yet.
+    /// The indices of hits that are mended, but whose services don't serve yet.
     mended: Vec<usize>,
     long: Option<Begun>,
     short: Vec<Begun>,
@@ -48,7 +49,8 @@ impl<'a> Course<'a> {
         Self { round, began: now(), times, mended: Vec::new(), long: None, short: Vec::new() }
     }
 
-    /// What is to be there before the job, and the job. `jobs` counts them.
+    /// Breaks what is to be broken before the long job, and starts that job. `jobs` counts all
+    /// jobs.
     pub(super) fn begin(&mut self, breaking: &mut Breaking, jobs: &mut usize, lasts: Duration) -> Result<()> {
         let before = self.round.hits.iter().enumerate().filter(|(_, timed)| timed.is_before);
         for (at, _) in before {
@@ -61,7 +63,8 @@ impl<'a> Course<'a> {
         Ok(())
     }
 
-    /// All that is planned, each at its time or later, until what was mended works.
+    /// Carries out all that is planned, each act at its time or later. Returns when what was mended
+    /// works.
     pub(super) fn carry_out(&mut self, breaking: &mut Breaking, jobs: &mut usize) -> Result<()> {
         let begun = Instant::now();
         for (due, act) in self.round.acts() {
@@ -107,7 +110,7 @@ impl<'a> Course<'a> {
         Ok(())
     }
 
-    /// Writes down what works again.
+    /// Notes which mended hits are over, as their services serve again.
     fn look(&mut self, breaking: &Breaking) {
         let (hits, times) = (&self.round.hits, &mut self.times);
         self.mended.retain(|at| {
@@ -122,8 +125,8 @@ impl<'a> Course<'a> {
         });
     }
 
-    /// Waits for the ends of all jobs: the long one is asked to end once it has gone on, unless
-    /// something else ends it. One that hangs is left as it is.
+    /// Waits for the ends of all jobs. The long job is asked to end once it has gone on, unless
+    /// something else ends it. A job that hangs is left as it is.
     pub(super) fn finish(&mut self, promises: Promises) -> Result<()> {
         let happened = self.happened();
         let (spec, last) =
@@ -144,7 +147,7 @@ impl<'a> Course<'a> {
         Ok(())
     }
 
-    /// What was hit, in the order of the round.
+    /// The hits that happened, in the order of the round.
     pub(super) fn happened(&self) -> Vec<Happened> {
         let hits = self.round.hits.iter().zip(&self.times);
         let one = |(timed, (began, ended)): (&Timed, &(Option<f64>, Option<f64>))| {
@@ -171,7 +174,8 @@ impl<'a> Course<'a> {
         long.chain(short).collect()
     }
 
-    /// All that happened, in seconds since the round began; with what was planned.
+    /// All that happened and was planned, in seconds since the round began. With `with_printed`,
+    /// also what jobs printed.
     pub(super) fn text(&self, with_printed: bool) -> String {
         let mut text = String::new();
         let since = |time: f64| format!("{:.1}", time - self.began);
@@ -217,7 +221,7 @@ fn seen(job: &Begun) -> Seen {
     }
 }
 
-/// Waits until something holds, or time is over.
+/// Waits until `holds` returns true, or the time is over.
 fn wait(at_most: Duration, holds: impl Fn() -> bool) {
     let until = Instant::now() + at_most;
     while !holds() && Instant::now() < until {
@@ -225,7 +229,8 @@ fn wait(at_most: Duration, holds: impl Fn() -> bool) {
     }
 }
 
-/// Sends a signal to a process of the long job. Of several such, the job's own began first.
+/// Sends a signal to a process of the long job. If several processes match, the long job's own
+/// began first.
 fn strike(world: &World, spec: &Spec, process: Process, signal: &str) -> Result<()> {
     let head = spec.head();
     let first = |node: &str, program: &str| {

@@ -8,17 +8,18 @@ use isthmus_e2e::World;
 
 use crate::soak::services::Service;
 
-/// A service may come to hold so much more than after the first jobs: caches fill.
+/// How many more descriptors a service may come to hold than after the first jobs. `MORE_KIB` is
+/// the same limit for memory, as caches fill.
 const MORE_DESCRIPTORS: u64 = 100;
 const MORE_KIB: u64 = 64 << 10;
-/// Guards against hanging only.
+/// Deadline that guards against hanging only.
 const SOON: Duration = Duration::from_secs(60);
 
 /// What a process holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Held {
     descriptors: u64,
-    /// Of memory, in the machine's own.
+    /// Resident memory of the process in KiB, as its machine sees it.
     kib: u64,
 }
 
@@ -27,13 +28,13 @@ struct Held {
 pub(super) struct All(BTreeMap<Service, Held>);
 
 impl All {
-    /// At this moment.
+    /// What these services hold at this moment.
     pub(super) fn now(world: &World, services: &[Service]) -> Result<Self> {
         let one = |service: &Service| Ok((*service, held(world, *service)?));
         Ok(Self(services.iter().map(one).collect::<Result<_>>()?))
     }
 
-    /// The services that hold too much, if they held that `before`.
+    /// Texts about the services that hold too much more than `before`.
     pub(super) fn beyond(&self, before: &Self) -> Vec<String> {
         let is_more = |(service, now): &(&Service, &Held)| {
             before.0.get(*service).is_some_and(|before| {

@@ -16,28 +16,29 @@ pub(super) const RELAYS: [Service; 2] = [("hub", "relay"), ("spare", "relay")];
 /// The node that stands for its site, whose other node takes part as well.
 pub(super) const LEAD: &str = "n1.beta";
 
-/// A cut that is too long for a job lasts so much longer than that waits.
+/// How much longer than a job waits a cut lasts that is too long for it.
 const BEYOND: Duration = Duration::from_secs(12);
-/// How long a fault lasts whose length tells nothing.
+/// Shortest and longest fault whose length tells nothing.
 const SECONDS: (f64, f64) = (0.2, 10.0);
-/// From here on, punch has been given up meanwhile, and a relay taken: silence is noticed after
-/// 6 s, and the step takes 10 s.
+/// Least length of a fault in seconds in which punch is given up and a relay taken. Silence is
+/// noticed after 6 s, and the step takes 10 s.
 const PUNCH_GIVES_UP_SECONDS: f64 = 20.0;
-/// A service that is killed is back as soon as this, or much later.
+/// Shortest and longest time until a killed service is back that comes back soon. Others are away
+/// much longer.
 const BACK_SECONDS: (f64, f64) = (0.2, 0.9);
-/// How long a way swallows large packets.
+/// Shortest and longest time for which a way swallows large packets.
 const SWALLOWS_SECONDS: (f64, f64) = (6.0, 12.0);
 
-/// What is hit.
+/// What a round hits.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Hit {
-    /// The grid.
+    /// Something in the grid breaks.
     Grid(What),
-    /// A process of the job, by this signal.
+    /// A process of the long job gets this signal.
     Process(Process, &'static str),
 }
 
-/// A process of a job, on this node or at its head.
+/// A process of the long job, on the named node or else at its head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Process {
     Run,
@@ -68,7 +69,7 @@ pub(super) enum Break {
 /// What ends a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ender {
-    /// An agent, for less than a second.
+    /// An agent is killed, and back in less than a second.
     AgentBack,
     Agent,
     Cancelled,
@@ -85,7 +86,8 @@ pub(super) enum Ender {
     Supervisor,
 }
 
-/// What users have met comes first, then all else.
+/// The breaks in two groups: what users have met comes first, then all else. `ENDERS` has the same
+/// groups.
 pub(super) const BREAKS: [&[Break]; 2] = [
     &[Break::Apart, Break::Broker, Break::Cut, Break::Gateway, Break::Relays, Break::Swallows],
     &[Break::Forgets, Break::Host, Break::Link, Break::Moves, Break::Restarts, Break::Upgrade],
@@ -104,18 +106,18 @@ pub(super) const ENDERS: [&[Ender]; 2] = [
         Ender::Supervisor,
     ],
 ];
-/// A node's site.
+/// The site of a node with this name.
 pub(super) fn site(node: &str) -> &str {
     node.split_once('.').map_or(node, |(_, site)| site)
 }
 
-/// The node whose agent is killed.
+/// The node whose agent the hit kills. `None` if it kills none.
 pub(super) fn killed_agent(hit: &Hit) -> Option<&'static str> {
     let Hit::Grid(What::Killed(services)) = hit else { return None };
     services.iter().find(|(_, role)| *role == "agent").map(|(node, _)| *node)
 }
 
-/// What only one fault may have at a time.
+/// The places that a fault takes. Two faults mustn't take the same place at a time.
 pub(super) fn places(what: &What) -> Vec<(&'static str, &'static str)> {
     match what {
         What::Cut(site) | What::Apart(site) | What::Restarts(site) | What::Timeouts(site, _) => {
@@ -131,7 +133,7 @@ pub(super) fn places(what: &What) -> Vec<(&'static str, &'static str)> {
 }
 
 impl Break {
-    /// Where it may happen, and how.
+    /// All faults of this kind: where it may happen, and how.
     pub(super) fn all(self) -> Vec<What> {
         let sites = |what: fn(&'static str) -> What| SITES.into_iter().map(what).collect();
         match self {
@@ -162,7 +164,7 @@ impl Break {
         }
     }
 
-    /// For how long.
+    /// How long a fault of this kind lasts.
     pub(super) fn lasts(self, chance: &mut Chance, longest: Duration) -> Duration {
         let longest = longest.as_secs_f64();
         match self {
@@ -181,7 +183,7 @@ impl Ender {
         matches!(self, Self::OtherSite | Self::OwnSite)
     }
 
-    /// What it does to a job, and for how long.
+    /// The hit that ends a job so, and how long it lasts. `None` if nothing ends the job.
     pub(super) fn hit(self, spec: &Spec, chance: &mut Chance) -> Option<(Hit, Duration)> {
         let head = spec.head();
         let other = |chance: &mut Chance| chance.one(spec.nodes.get(1..).unwrap_or_default());

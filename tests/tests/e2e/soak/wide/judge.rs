@@ -10,46 +10,46 @@ use super::hits::{Hit, Process, killed_agent, site};
 use crate::soak::faults::What;
 use crate::soak::running::Spec;
 
-/// Without a gateway's connection to the broker, nothing is arranged. It is there again so much
-/// later: a broker that was started anew has calls wait for 3 s.
+/// Seconds until a gateway is connected to the broker again after a fault, as nothing is arranged
+/// without. A broker that was started anew has calls wait for 3 s.
 const ATTACHED: f64 = 3.0;
-/// A NAT that forgets cuts trunks and the connections to the broker, and nobody is told. All
-/// that is noticed by silence, and made again, within this.
+/// Seconds within which silence is noticed and connections are made again. A NAT that forgets cuts
+/// trunks and the connections to the broker, and nobody is told.
 const SILENCE: f64 = 15.0;
-/// Where large packets have vanished, what shows that a carrier carries is waited for so long.
+/// Seconds that a trunk waits for a sign that a carrier carries, after large packets have vanished.
 const PROBED: f64 = 8.0;
-/// `isthmus run` tries on for longer than this, whatever a single try takes. So a job that
-/// begins in what is over by then starts.
+/// Seconds for which `isthmus run` surely tries on, whatever a single try takes. A job that begins
+/// during a fault that is over by then starts.
 const TRIES_ON: f64 = 10.0;
 
 /// What is promised, as a test grants it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Promises {
-    /// A job goes on within this once its ways work.
+    /// Time within which a job goes on once its ways work.
     pub(super) resumes: Duration,
-    /// A job that something ends is gone within this.
+    /// Time within which a job that something ends is gone.
     pub(super) ends: Duration,
-    /// No job takes longer to its end, once nothing is broken. It guards against hanging.
+    /// Longest time to a job's end once nothing is broken. It guards against hanging.
     pub(super) hangs: Duration,
 }
 
-/// What was hit. All times are seconds since the epoch.
+/// A hit that happened. All times are seconds since the epoch.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Happened {
     pub(super) hit: Hit,
     pub(super) began: f64,
-    /// It is mended, and services that were started again serve.
+    /// When the hit was mended, and services that were started again served.
     pub(super) ended: f64,
 }
 
-/// What a job did.
+/// What a job did. All times are seconds since the epoch.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Seen {
     pub(super) spec: Spec,
     pub(super) began: f64,
-    /// Its end and its status; none if it hung.
+    /// When the job ended, and its status. `None` if it hung.
     pub(super) end: Option<(f64, i32)>,
-    /// When it was asked to end; none if it wasn't.
+    /// When the job was asked to end. `None` if it wasn't.
     pub(super) asked: Option<f64>,
     pub(super) printed: String,
     pub(super) progress: Vec<f64>,
@@ -61,15 +61,15 @@ impl Seen {
     }
 }
 
-/// What becomes of a job that has begun.
+/// What becomes of a job under a hit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Effect {
     Lives,
-    /// It ends so long after this began.
+    /// The job ends so many seconds after the hit began.
     Ends(f64),
 }
 
-/// A hit's effect on the job that runs all the time.
+/// A hit's effect on the long job, which runs all the time.
 fn effect(happened: &Happened, spec: &Spec) -> Effect {
     let outlive = spec.outlive.as_secs_f64();
     let takes_part = |name: &str| spec.nodes.iter().any(|node| site(node) == name);
@@ -83,12 +83,12 @@ fn effect(happened: &Happened, spec: &Spec) -> Effect {
     }
 }
 
-/// Whether one of these ends the job that runs all the time.
+/// Whether any of the hits ends the long job.
 pub(super) fn ends(hits: &[Happened], spec: &Spec) -> bool {
     hits.iter().any(|happened| effect(happened, spec) != Effect::Lives)
 }
 
-/// So long after the end of a hit all is as before, beside the time that is promised.
+/// Seconds after the end of a hit until all is as before, besides the time that is promised.
 pub(super) fn late(hit: &Hit) -> f64 {
     match hit {
         Hit::Process(..) | Hit::Grid(What::Cut(_) | What::Rank(_)) => 0.0,
@@ -100,13 +100,13 @@ pub(super) fn late(hit: &Hit) -> f64 {
     }
 }
 
-/// When all is as before, after all that is hit but one.
+/// When all is as before, after all hits except the hit with the index `but`.
 fn settled(hits: &[Happened], but: Option<usize>) -> f64 {
     let others = hits.iter().enumerate().filter(|(at, _)| Some(*at) != but);
     others.map(|(_, happened)| happened.ended + late(&happened.hit)).fold(0.0, f64::max)
 }
 
-/// What is wrong with what the job did that ran all the time.
+/// What is wrong with what the long job did, which ran all the time.
 pub(super) fn of_long(seen: &Seen, hits: &[Happened], promises: Promises) -> Vec<String> {
     let ender = hits.iter().enumerate().find_map(|(at, happened)| match effect(happened, &seen.spec) {
         Effect::Ends(after) => Some((at, happened, after)),
@@ -125,7 +125,7 @@ pub(super) fn of_long(seen: &Seen, hits: &[Happened], promises: Promises) -> Vec
     wrong
 }
 
-/// A job that must live: it ends in order, when it is asked to.
+/// What is wrong with a job that must live: it ends in order, when it is asked to.
 fn lived(seen: &Seen) -> Vec<String> {
     let Some((at, status)) = seen.end else { return vec!["it hangs".to_owned()] };
     let mut wrong = Vec::new();
@@ -137,7 +137,8 @@ fn lived(seen: &Seen) -> Vec<String> {
     wrong
 }
 
-/// A job that must end: by what ended it, with its name, and within this time.
+/// What is wrong with a job that must end: the hit `by` ends it, is named by it, and ends it in
+/// this time.
 fn ended(seen: &Seen, by: &Happened, (from, until): (f64, f64)) -> Vec<String> {
     let Some((at, status)) = seen.end else { return vec![format!("it hangs; {:?} should end it", by.hit)] };
     let mut wrong = Vec::new();
@@ -159,8 +160,9 @@ fn ended(seen: &Seen, by: &Happened, (from, until): (f64, f64)) -> Vec<String> {
     wrong
 }
 
-/// The pauses of a job that are too long, up to the moment in which something ends it: after
-/// each hit behind which nothing is broken for as long as may pass, and after all of them.
+/// The pauses of a job that are too long, up to the moment in which something ends it. Judged are
+/// the pauses after all hits, and after each hit behind which nothing is broken for as long as a
+/// pause may take.
 fn pauses(seen: &Seen, hits: &[Happened], last: f64, resumes: Duration) -> Vec<String> {
     let resumes = resumes.as_secs_f64();
     // What was over before the job began says nothing of it.
@@ -188,7 +190,7 @@ fn pauses(seen: &Seen, hits: &[Happened], last: f64, resumes: Duration) -> Vec<S
 }
 
 /// What is wrong with a short job that began while something was broken, or just after. It ends
-/// right, unless what it met lasted too long, or ended it; then that is named.
+/// right, unless what it met lasted too long, or ended it. Then it names that.
 pub(super) fn of_short(seen: &Seen, hits: &[Happened], promises: Promises) -> Vec<String> {
     let Some((at, status)) = seen.end else { return vec!["it hangs".to_owned()] };
     let until = seen.began.max(settled(hits, None)) + promises.hangs.as_secs_f64();

@@ -13,15 +13,15 @@ use crate::soak::chance::Chance;
 use crate::soak::faults::{LONG_OUTLIVE, What};
 use crate::soak::running::Spec;
 
-/// For how long a job waits that is to see a cut too long for it.
+/// How long a job waits that meets a cut too long for it.
 const SHORT_OUTLIVE: Duration = Duration::from_secs(8);
-/// From the round's beginning, without faults.
+/// Shortest and longest time without faults at a round's beginning.
 const QUIET_SECONDS: (f64, f64) = (0.5, 2.0);
-/// Faults of a round begin within this after that.
+/// Seconds within which all faults of a round begin, after its quiet beginning.
 const TOGETHER_SECONDS: f64 = 5.0;
-/// Jobs begin so soon after the beginning of a fault, or its end.
+/// Most seconds from a fault's beginning or end to the beginning of a short job.
 const SOON_SECONDS: f64 = 1.0;
-/// After so many rounds all that users have met has happened.
+/// Rounds after which all that users have met has happened.
 pub(super) const ROUNDS: usize = 8;
 
 /// The longest fault of a soak that lasts so long.
@@ -29,11 +29,11 @@ pub(super) fn longest(soak: Duration) -> Duration {
     (soak / 20).clamp(Duration::from_secs(25), Duration::from_secs(300))
 }
 
-/// Something that breaks, in times since the job had begun.
+/// A hit with its times, which count from the beginning of the long job.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Timed {
     pub(super) hit: Hit,
-    /// It is there before the job begins.
+    /// Whether the hit is there before the job begins.
     pub(super) is_before: bool,
     pub(super) begins: Duration,
     pub(super) lasts: Duration,
@@ -46,7 +46,7 @@ pub(super) struct Start {
     pub(super) spec: Spec,
 }
 
-/// What happens to one long job, and to short ones beside it.
+/// What happens to a long job, and to short jobs beside it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Round {
     pub(super) spec: Spec,
@@ -54,7 +54,7 @@ pub(super) struct Round {
     pub(super) starts: Vec<Start>,
 }
 
-/// What is to be done, by the index of a hit or a start.
+/// An act of a round, with the index of a hit or a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Act {
     Begin(usize),
@@ -63,7 +63,7 @@ pub(super) enum Act {
 }
 
 impl Round {
-    /// All that is to be done after the job has begun, in order.
+    /// All acts after the long job has begun, in the order of their times.
     pub(super) fn acts(&self) -> Vec<(Duration, Act)> {
         let mut acts = Vec::new();
         for (at, timed) in self.hits.iter().enumerate() {
@@ -79,7 +79,8 @@ impl Round {
     }
 }
 
-/// The next ones are the last: those of the first hand, in some order, and then the others.
+/// A deck whose last cards come next: those of the first hand in a random order, and then those of
+/// the second.
 fn deck<T: Copy>(hands: [&[T]; 2], chance: &mut Chance) -> Vec<T> {
     let [mut first, mut others] = hands.map(<[T]>::to_vec);
     chance.shuffle(&mut first);
@@ -87,7 +88,7 @@ fn deck<T: Copy>(hands: [&[T]; 2], chance: &mut Chance) -> Vec<T> {
     [others, first].concat()
 }
 
-/// Rounds without end.
+/// Random rounds without end.
 pub(super) struct Rounds {
     chance: Chance,
     longest: Duration,
@@ -101,7 +102,7 @@ impl Rounds {
         Self { chance: Chance::new(seed), longest, is_first: true, breaks: Vec::new(), enders: Vec::new() }
     }
 
-    /// The next one. In the first, a way swallows large packets before any job has run.
+    /// The next round. In the first round, a way swallows large packets before any job has run.
     pub(super) fn next(&mut self) -> Round {
         let is_first = std::mem::replace(&mut self.is_first, false);
         let ender = if is_first { Ender::Nothing } else { self.ender() };
@@ -143,8 +144,8 @@ impl Rounds {
         quiet + Duration::from_secs_f64(self.chance.share() * TOGETHER_SECONDS)
     }
 
-    /// Something breaks at a place where nothing else does. If there is none, another round has
-    /// it.
+    /// Adds a break at a place that no other hit takes. If there is no such place, another round
+    /// gets the break.
     fn add(&mut self, one: Break, is_before: bool, quiet: Duration, hits: &mut Vec<Timed>) {
         let mut taken = Vec::new();
         for timed in hits.iter() {
@@ -165,7 +166,7 @@ impl Rounds {
         hits.push(Timed { hit: Hit::Grid(what), is_before, begins, lasts });
     }
 
-    /// A job over all sites, of which one takes part with two nodes.
+    /// A job over all sites, of which a single site takes part with two nodes.
     fn spec(&mut self, ender: Ender) -> Spec {
         let may_be = |node: &&str| ender != Ender::Lead || site(node) != site(LEAD);
         let heads: Vec<_> = NODES.into_iter().filter(may_be).collect();
@@ -181,8 +182,8 @@ impl Rounds {
         self.chance.one(&[Mpi::OpenMpi, Mpi::OpenMpi, Mpi::OpenMpi, Mpi::Mpich])
     }
 
-    /// One job begins during a fault, and one just after a fault: that of an agent, if there is
-    /// one, which begins a new life.
+    /// Two short jobs: the first begins during a fault, the second just after a fault. If an agent
+    /// is killed, the second begins after that, as the agent begins a new life.
     fn starts(&mut self, hits: &[Timed]) -> Vec<Start> {
         let of_grid: Vec<_> = hits.iter().filter(|timed| matches!(timed.hit, Hit::Grid(_))).collect();
         let (Some(first), during) = (of_grid.first(), self.chance.below(of_grid.len())) else {

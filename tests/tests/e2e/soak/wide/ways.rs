@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use super::hits::{NODES, site};
 
-/// The way with which all plans of the grid begin.
+/// The dial with which all plans of the grid begin.
 const WAY: &str = "punch";
-/// Guards against hanging only.
+/// Deadline that guards against hanging only.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Waits until it is known that all plans between sites begin so.
+/// Waits until it is known that all plans between sites begin with [`WAY`].
 pub(super) fn expect_plans(world: &World, within: Duration) -> Result<()> {
     World::eventually("all plans between sites begin with punch", within, || {
         let pairs = NODES.iter().flat_map(|from| NODES.map(|to| (from, to)));
@@ -26,8 +26,8 @@ pub(super) fn expect_plans(world: &World, within: Duration) -> Result<()> {
     })
 }
 
-/// Waits until each trunk that a node has made goes by the first step of its plan, and no plan
-/// has changed for good.
+/// Waits until each trunk that a node has made goes by the first step of its plan, and no plan has
+/// changed for good.
 pub(super) fn expect_planned(world: &World, within: Duration) -> Result<()> {
     let mut others = Vec::new();
     World::eventually("all trunks go by the first steps of their plans", within, || {
@@ -40,8 +40,8 @@ pub(super) fn expect_planned(world: &World, within: Duration) -> Result<()> {
     .with_context(|| others.join("\n"))
 }
 
-/// The trunks of a node that are cut or go by another way than is planned, and plans that begin
-/// with another one.
+/// Texts about a node's trunks that are cut or go by another way than [`WAY`], or whose plans begin
+/// with another way.
 fn other_ways(world: &World, node: &str) -> Result<Vec<String>> {
     let binary = isthmus().display().to_string();
     let output = world.sh(node, SOON, &[&binary, "trunks", "--json"])?;

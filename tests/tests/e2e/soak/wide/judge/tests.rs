@@ -14,7 +14,8 @@ fn spec(outlive: u64) -> Spec {
     Spec { mpi: Mpi::OpenMpi, nodes, ranks: 4, outlive: Duration::from_secs(outlive) }
 }
 
-/// A job that began at 100 s, made progress at these times and was asked to end at 200 s.
+/// A job that began at 100 s, made progress at these times, and was asked to end at 200 s unless it
+/// had ended.
 fn long(outlive: u64, progress: &[f64], end: Option<(f64, i32)>, printed: &str) -> Seen {
     let (progress, printed) = (progress.to_vec(), printed.to_owned());
     let asked = end.is_none_or(|(at, _)| at > 200.0).then_some(200.0);
@@ -33,7 +34,8 @@ fn agent(node: &'static str, began: f64, ended: f64) -> Happened {
     grid(What::Killed(vec![(node, "agent")]), began, ended)
 }
 
-/// What is wrong must be this, and nothing else; nothing, if there is no text.
+/// Checks that `want` is part of the only thing that is wrong. If it is empty, nothing must be
+/// wrong.
 fn expect(wrong: &[String], want: &str, about: &dyn std::fmt::Debug) {
     match want {
         "" => assert!(wrong.is_empty(), "{about:?}: {wrong:?}"),

@@ -8,7 +8,7 @@ fn rounds(seed: u64) -> Vec<Round> {
     (0..ROUNDS).map(|_| rounds.next()).collect()
 }
 
-/// Whether one of the first rounds has such a hit.
+/// Whether any of the rounds has a hit for which `is_such` is true.
 fn has(rounds: &[Round], is_such: impl Fn(&Round, &Timed) -> bool) -> bool {
     rounds.iter().any(|round| round.hits.iter().any(|timed| is_such(round, timed)))
 }
