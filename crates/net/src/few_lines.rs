@@ -38,8 +38,8 @@ impl<K: Eq + Hash> FewLines<K> {
         let ended = |window: &Window| now.saturating_duration_since(window.since) >= length;
         let new = Window { since: now, count: 0, left_out: 0 };
         if self.kinds.len() >= self.capacity && !self.kinds.contains_key(&kind) {
-            // What they left out is told with the others': else kinds that are never seen again
-            // would keep their places for good.
+            // What the ended kinds left out is told with the others'. Otherwise kinds that are
+            // never seen again would keep their places for good.
             let mut left_out = 0;
             self.kinds.retain(|_, window| {
                 left_out += if ended(window) { window.left_out } else { 0 };
@@ -101,7 +101,7 @@ mod tests {
         let later = now + MINUTE;
         let written = (CAPACITY..2 * CAPACITY).filter(|kind| lines.pass(*kind, later).0).count();
         assert_eq!(written, CAPACITY, "each has a count of its own");
-        // What was left out is told once further ones share a count.
+        // What was left out is told once further kinds share a count.
         let last = later + MINUTE;
         for kind in 2 * CAPACITY..3 * CAPACITY {
             lines.pass(kind, last);

@@ -52,7 +52,7 @@ pub fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), FileError> {
     let temporary = path.with_extension(format!("new-{random:032x}"));
     let result = write_new(&temporary, content, mode).and_then(|()| std::fs::rename(&temporary, path));
     if result.is_err() {
-        // The error that matters is the first one.
+        // If this fails, the first error is the one that matters.
         let _ = std::fs::remove_file(&temporary);
     }
     result.map_err(|source| FileError { action: "write", path: path.to_owned(), source })

@@ -297,7 +297,7 @@ impl fmt::Display for Identity {
             Role::Admin if self.name.as_str() != Role::Admin.as_str() => {
                 f.pad(&format!("admin {}", self.name))
             }
-            // Their TLS names start with the role.
+            // The TLS names of these roles start with the role.
             Role::Broker | Role::Admin | Role::Gateway => f.pad(&self.server_name()),
             Role::Agent => f.pad(&format!("agent {}", self.server_name())),
             Role::Relay => f.pad(&format!("relay {}", self.name)),

@@ -67,7 +67,7 @@ mod tests {
             }
         };
         assert!(timeout(Duration::from_secs(3600), keep("a test", work)).await.is_err());
-        // The one that went on for a minute is started again soon.
+        // The work that went on for a minute is started again soon.
         assert_eq!(*at.borrow(), [0, 1, 3, 7, 68]);
     }
 }

@@ -71,7 +71,7 @@ impl Log {
 fn write_all(mut out: impl Write, messages_rx: &Receiver<Message>) {
     for message in messages_rx {
         if let Message::Line(line) = message {
-            // There is nobody to tell.
+            // If this fails, there is nobody to tell.
             let _ = out.write_all(&line);
         }
     }
@@ -134,7 +134,7 @@ mod tests {
         let (reader, writer) = io::pipe().unwrap();
         let log = Log::begin(writer, 4).unwrap();
         let long = [b"x".repeat(100_000).as_slice(), b"\n"].concat();
-        // One is more than a pipe holds; four wait.
+        // One line is more than a pipe holds; four lines wait.
         (0..10).for_each(|_| log.take(&long));
         log.flush(Duration::from_millis(30));
         assert!(*lock(&log.missing) >= 5);

@@ -350,7 +350,7 @@ mod tests {
             socket.bind(&to_bind.into()).map_err(|error| error.kind())
         };
         assert_eq!(bind(), Ok(()));
-        // Of this thread alone, by the system call.
+        // The system call changes the user of this thread alone.
         let other = std::thread::spawn(move || {
             nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65534));
             bind()

@@ -105,7 +105,7 @@ impl Port {
                         let own = unidentified.enter(peer.ip());
                         drop(place);
                         let evicted = own.evicted();
-                        // One that sends nothing takes no memory for it.
+                        // A connection that sends nothing takes no memory for the service.
                         let serving = Box::pin(serve(stream, peer, own));
                         evicted.run_until_cancelled_owned(serving).await;
                     }

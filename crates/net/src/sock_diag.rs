@@ -30,7 +30,7 @@ fn look_up(own: SocketAddr, other: SocketAddr) -> io::Result<Found> {
 /// The kernel's error: `NotFound` if there is no such socket.
 pub fn inode(own: SocketAddr, other: SocketAddr) -> io::Result<u32> {
     let found = look_up(own, other)?;
-    // Without one the kernel names a listener.
+    // If there is no connection, the kernel names a listener.
     if found.other == other { Ok(found.inode) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 

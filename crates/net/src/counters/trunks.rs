@@ -100,7 +100,7 @@ impl Trunks {
         gauge(&self.carriers).set(now.carriers as f64);
         match now.round_trip {
             Some(time) => gauge(&self.round_trip).set(time.as_secs_f64()),
-            // It fails if there is none.
+            // The removal fails if the gauge has no value for the site.
             None => drop(self.round_trip.remove_label_values(&[site])),
         }
         gauge(&self.congestion_window).set(now.congestion_window_bytes as f64);

@@ -244,7 +244,7 @@ mod tests {
                 false,
                 Some("the first message of the call has not arrived within 30s"),
             ),
-            // It lasts.
+            // The call lasts.
             (STREAMS[0], None, message, false, None),
             // The trunk may be cut.
             (unary, Some([1; 16]), b"", false, None),

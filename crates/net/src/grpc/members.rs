@@ -202,7 +202,7 @@ mod tests {
         let evicted: Vec<_> = slots.iter().map(|slot| slot.evicted.is_cancelled()).collect();
         assert_eq!(evicted.iter().position(|evicted| *evicted), Some(1));
         assert_eq!(evicted.iter().filter(|evicted| **evicted).count(), 1);
-        // The evicted one has not been dropped yet, and doesn't count.
+        // The evicted connection has not been dropped yet, and doesn't count.
         let busy: Vec<_> = slots[2..].iter().chain([&another]).map(|slot| slot.calls.begin()).collect();
         assert!(members.connect(&agent("n1")).is_none() && members.connect(&agent("n2")).is_some());
         slots.pop();

@@ -28,8 +28,8 @@ pub(super) struct Share {
 pub(super) fn share(at: At, role: Role) -> Share {
     let of = |connections, calls, each| Share { connections, calls, each };
     match (at, role) {
-        // One connection for all, and commands with the same identity. A dead one is noticed
-        // after 8 s; the new one must not wait for that.
+        // One connection for all calls, and commands with the same identity. A dead connection is
+        // noticed after 8 s; the new connection must not wait for that.
         (At::Broker, Role::Gateway) => of(32, 2 * MANY as usize, MANY),
         // Commands, each with a connection and few calls.
         (At::Broker, Role::Admin) => of(64, 256, FEW),

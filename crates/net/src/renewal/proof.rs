@@ -145,7 +145,7 @@ mod tests {
             let result = verify(&request, &authority, now);
             match want {
                 None => assert_eq!(result.unwrap().uri(), uri, "{what}"),
-                // It may renew its own certificate, and no other.
+                // A gateway may renew its own certificate, and no other.
                 Some("gateway") => assert_eq!(result.unwrap(), *gateway.identity(), "{what}"),
                 Some(want) => {
                     let error = result.unwrap_err().to_string();

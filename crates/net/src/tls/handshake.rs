@@ -116,8 +116,8 @@ where
         let opened = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                // It is the peer's only way to learn the reason. If it can't be sent, TLS's
-                // error says more than the socket's.
+                // The alert is the peer's only way to learn the reason. If the alert can't be sent,
+                // TLS's error says more than the socket's.
                 let _ = timeout(ALERT, writing.write_all(&out)).await;
                 return Err(invalid(error));
             }

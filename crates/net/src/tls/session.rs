@@ -154,7 +154,7 @@ impl Session {
 
     /// Marks the session as failed, and appends the alert to `out`.
     fn fail(&mut self, error: Error, out: &mut Vec<u8>) -> Error {
-        // With a record to send, rustls returns it before it looks at the buffer.
+        // With a record to send, rustls returns that record before it looks at the buffer.
         while self.state().wants_write() {
             if self.step(&mut [], out, &mut |_| {}).1.is_err() {
                 break;

@@ -178,7 +178,7 @@ mod tests {
         ] {
             assert_eq!(find(name, path), Some(path.into()), "{name}");
         }
-        // It was started under another name.
+        // The process was started under another name.
         assert_eq!(find("isthmus", "/usr/local/bin/isthmus"), None);
         assert_eq!(find("", "/opt/isthmus"), None);
     }
@@ -216,7 +216,7 @@ mod tests {
             ("echo hello", "it answered \"hello\""),
             ("echo bad configuration >&2; exit 3", "exit status: 3 and said: bad configuration"),
             ("printf '\\033[31m'; kill -KILL $$", "said: \\u{1b}[31m"),
-            // It ends by SIGPIPE.
+            // `cat` ends by SIGPIPE.
             ("cat /dev/zero", " and said: \\0\\0"),
         ] {
             let error = checked(&script(directory.path(), text), &listening).await.unwrap_err().to_string();

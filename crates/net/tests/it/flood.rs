@@ -219,7 +219,8 @@ mod alone {
             stream.write_all(&hello).await.unwrap();
             silent.push(stream);
         }
-        // Those of another source come after those: all were accepted before.
+        // A connection from another source comes after the silent connections: once it is served,
+        // all were accepted.
         service.anonymous([127, 0, 0, 2]).await;
         let answered = || {
             let is_answered =
@@ -231,7 +232,7 @@ mod alone {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        // Before the first ones end, after 10 s.
+        // This is before the first silent connections end, after 10 s.
         timeout(Duration::from_secs(8), most_are).await.unwrap();
         service.anonymous([127, 0, 0, 2]).await;
         assert_eq!(answered(), 256, "one source has more handshakes under way");

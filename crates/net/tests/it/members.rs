@@ -100,7 +100,7 @@ async fn a_member_with_many_connections_loses_those_without_a_call() {
         open(&mut stream, 0..1).await;
         held.push(stream);
     }
-    // One too many: the one without a call makes room.
+    // One connection too many: the connection without a call makes room.
     let mut client = service.client(&member).await;
     assert_eq!(renew(&mut client).await, Code::Ok);
     until_closed(&mut idle).await;

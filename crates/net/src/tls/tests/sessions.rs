@@ -208,7 +208,7 @@ fn a_broken_record_is_answered_by_an_alert() {
     let (mut alert, mut plain) = (Vec::new(), Vec::new());
     let error = server.open(&mut bytes, &mut alert, |record| plain.extend_from_slice(record)).unwrap_err();
     assert_eq!((error, &plain[..]), (Error::DecryptError, &b"good"[..]));
-    // It stays so.
+    // The session stays failed.
     let more = sealed(&mut client, b"more");
     assert_eq!(open(&mut server, &more, &[]), Err(Error::DecryptError));
     assert_eq!(server.seal(b"x", &mut Vec::new()), Err(Error::DecryptError));
