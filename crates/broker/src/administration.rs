@@ -73,7 +73,7 @@ impl AdministrationService {
                 "no member has the name {name:?}; isthmus grid list names them"
             )));
         };
-        // It is in effect here before the answer.
+        // The revocation is in effect at this broker before the answer.
         self.0.reached(revision).await.map_err(|error| Status::unavailable(error.to_string()))?;
         Ok(proto::RevokeReply {
             member: Some(member),

@@ -166,7 +166,7 @@ impl State {
         let credentials = self.at_its_address(&self.directory)?;
         match self.at_its_address(&self.directory.join(ADMIN_DIRECTORY)) {
             Ok(_) => {}
-            // They may be kept elsewhere.
+            // The administrator's credentials may be kept elsewhere.
             Err(StateError::Credentials(CredentialsError::Missing { .. })) => {}
             // The broker serves without them.
             Err(error) => tracing::warn!(%error, "the administrator's identity can't be used"),

@@ -204,7 +204,7 @@ async fn a_gateway_that_was_replaced_writes_nothing_more() {
     let [a, b] = &brokers.both;
     let old = attach(a, "alpha").await;
     attach(b, "alpha").await;
-    // It was still attached when this was checked.
+    // The former gateway was still attached when its announcement was checked.
     let key = records::gateway_key(&label("alpha"), &label("gateway"));
     let make = |_: &Registry, _: Option<&Record>| {
         Ok(RecordChange::Put(records::NodeRecord::default().encode_to_vec()))

@@ -94,7 +94,7 @@ impl Embedded {
 fn open_private(path: &Path) -> io::Result<File> {
     let file =
         OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-    // It has secrets of others, whoever made it.
+    // The file has secrets of others, whoever made it.
     if file.metadata()?.permissions().mode() & 0o077 != 0 {
         file.set_permissions(Permissions::from_mode(0o600))?;
     }

@@ -32,7 +32,7 @@ impl Registry {
         let entry = NodeEntry { name, gateway: gateway.clone(), presence: Presence::Up, contact: up };
         let former = self.nodes.insert(address, entry);
         let moved = former.as_ref().is_none_or(|former| former.gateway != gateway);
-        // Gateways of other sites keep a trunk with the one that the node is attached to.
+        // Gateways of other sites keep a trunk with the gateway that the node is attached to.
         let over_trunk = moved && self.declared(&party_site).is_some_and(|declared| declared.site_trunk);
         let same = !over_trunk
             && former.is_some_and(|former| {

@@ -268,7 +268,7 @@ fn an_owner_has_a_bounded_number_of_nodes() {
     let session = registry.gateway("last");
     let up = |name: &str, owner: &str| proto::NodeUp { owner: owner.to_owned(), ..node_up(name, "a:1") };
     registry.node_up(session, &up("n0", "anna")).unwrap();
-    // As if they had come to gateways of four other sites.
+    // The nodes have come as if to gateways of four other sites.
     for index in 1..bounds::NODES_PER_OWNER {
         let name: GridName = format!("n{index}.s{}", index / bounds::NODES_PER_SITE).parse().unwrap();
         let address = Ipv4Addr::from_bits(0xf060_0000 + u32::try_from(index).unwrap());

@@ -229,7 +229,7 @@ fn a_node_moves_to_another_gateway_by_its_agent_s_own_word_alone() {
             (Err(refused), Err(want)) => assert!(refused.0.contains(want), "{case}: {refused}"),
             (taken, want) => panic!("{case}: {taken:?}, not {want:?}"),
         }
-        // Its own gateway announces it again.
+        // The node's present gateway announces the node again.
         if presence == Up {
             assert!(registry.node_record(a, &former).unwrap().is_some(), "{case}");
         }
@@ -277,7 +277,7 @@ fn the_agent_s_own_gateway_has_the_node_back_and_is_told_when_a_taker_has_left()
     let effects = registry.node_up(a, &signed(node_up("n1", at), 7)).unwrap().effects;
     assert_eq!(lines(&effects), ["a.alpha welcome 240.64.1.1", "b.alpha n1 elsewhere"]);
     assert_eq!(registry.attached_at(&"n1.alpha".parse().unwrap()), Some((label("a"), 7)));
-    // Its gateway hears of it, and announces the node again.
+    // The gateway of n2's agent is told that the taker has left, and announces the node again.
     registry.node_up(b, &signed(node_up("n2", at), 6)).unwrap();
     registry.detach(b);
     let effects = registry.settle_without(&label("alpha"), &label("b"));
@@ -396,7 +396,7 @@ fn connections_from_outside_go_to_each_gateway_in_turn() {
     registry.detach(b);
     assert_eq!(dialed(&mut registry, &[]), own());
     assert_eq!(dialed(&mut registry, &[]), own());
-    // It is back.
+    // Gateway b is back.
     registry.come("alpha", "b", &up("b", proto::Inbound::Closed)).unwrap();
     let again = dialed(&mut registry, &[]).unwrap();
     assert_eq!(again.0, over("b"));

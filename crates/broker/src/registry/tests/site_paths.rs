@@ -267,7 +267,7 @@ fn a_site_that_a_relay_does_not_reach_is_tried_by_others() {
             "{name}: both gateways receive a message"
         );
         assert!(planned(&registry), "{name}");
-        // It isn't tried again at once; later it is, and the result may differ.
+        // The direct way isn't tried again at once. It is tried later, and the result may differ.
         let mut order = |now| measuring(&mut registry, now).len();
         assert_eq!((order(1200), order(1600)), (0, 1), "{name}");
         registry.measured(alpha, report("alpha", "beta", proto::Dial::Relay, false)).unwrap();
