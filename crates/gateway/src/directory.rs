@@ -150,7 +150,7 @@ mod tests {
         held.set(&alpha, directory(4, &["a.alpha", "b.beta"]), 1);
         assert_eq!(held.gateways(&alpha), ["b.beta:1"]);
         assert_eq!(held.relays().len(), 1);
-        // They are told where relays may be as well.
+        // Agents are told where relays may be, too.
         held.found_broker([[192, 168, 7, 1].into()].into_iter());
         let told = held.set(&alpha, directory(5, &["a.alpha", "b.beta"]), 1).unwrap();
         assert_eq!(told.relay_places, ["broker.example.org", "10.9.0.0/16", "192.168.7.1"]);

@@ -21,7 +21,8 @@ impl Enrolment for EnrolmentService {
         &self,
         request: Request<proto::JoinRequest>,
     ) -> Result<Response<proto::Certificate>, Status> {
-        // Its public part; the broker verifies it. Tokens for others need not reach it.
+        // The request has the token's public part, which the broker verifies. Tokens for other
+        // roles or sites need not reach the broker.
         let token = JoinToken::read(&request.get_ref().token)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let token = token.invitation;

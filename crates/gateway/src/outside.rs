@@ -61,7 +61,7 @@ pub(crate) async fn watch(gateway: &Gateway) {
     loop {
         let address = gateway.outside_address();
         if address.is_empty() {
-            // It is not found yet.
+            // The outside address is not found yet.
             tokio::time::sleep(FIRST_PAUSE).await;
             continue;
         }

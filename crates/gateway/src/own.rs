@@ -68,7 +68,7 @@ impl OwnGateway for OwnGatewayService {
         self.gateway.own_agent(&request)?;
         let asked = Instant::now();
         let trying = async {
-            // One at a time, however many ask: all who wait get the next result.
+            // One test runs at a time, however many callers ask. All who wait get the next result.
             let mut last = self.packets.lock().await;
             if let Some((_, reply)) = last.as_ref().filter(|(began, _)| *began >= asked) {
                 return Ok(Response::new(reply.clone()));

@@ -151,7 +151,7 @@ impl Streams {
     }
 
     async fn arrive(&self, ticket: [u8; TICKET_LEN], candidate: Candidate) {
-        // It fails only when the gateway ends.
+        // This fails only when the gateway ends.
         let _ = self.arrivals_tx.send((ticket, candidate)).await;
     }
 }

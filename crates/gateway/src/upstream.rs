@@ -225,7 +225,7 @@ impl Connections for ToBroker<'_> {
 
     async fn get(&self, former: Option<&Connected>) -> Option<Connected> {
         if former.is_some_and(|former| !self.upstream.link.borrow().is_another(former)) {
-            // Until the attachment is found broken, the channel is the same one.
+            // Until the attachment is found broken, the channel stays the same.
             sleep(RETRY).await;
         }
         let mut link = self.upstream.link.subscribe();

@@ -119,7 +119,7 @@ fn an_agent_that_is_attached_here_is_announced_again_if_the_broker_has_it_elsewh
         let virtual_address = address(if is_n1 { 1 } else { 2 }).ip().into();
         let node = proto::SiteNode { contact: Some(elsewhere), virtual_address, gone };
         let (effects, doubted) = roster.elsewhere(node);
-        // Its agent has waited for the address.
+        // The agent of n1 has waited for its address.
         let want = is_n1.then_some("1 welcome").into_iter().chain(announced.then_some("up n1"));
         assert_eq!(lines(&effects), want.collect::<Vec<_>>(), "{what}");
         assert_eq!(doubted, asked.then_some(session), "{what}");

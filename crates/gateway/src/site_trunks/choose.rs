@@ -40,7 +40,7 @@ pub(super) async fn stream_to(
         }
         full.push(standing.kept.id);
         if trunks.is_full(name) && trunks.standing(name, &full).is_none_or(|other| other.kept.is_cut()) {
-            // Another one could not be added. Streams that end make room.
+            // No further trunk could be added. Streams that end make room.
             return timeout(OPEN, standing.kept.trunk.open())
                 .await
                 .map_err(|_| {
@@ -111,7 +111,7 @@ async fn own_or_working(
     if let Some(healed) = healed(trunks, name, but).await {
         return Some(Ok(healed));
     }
-    // It may have ended meanwhile.
+    // The trunk may have ended meanwhile.
     let standing = trunks.standing(name, but).filter(|it| it.kept.is_own)?;
     let cut = (*standing.kept.cut().borrow()).map_or(Duration::ZERO, |since| since.elapsed());
     Some(Err(format!("the trunk with gateway {name} has been cut for {} s", cut.as_secs())))

@@ -55,7 +55,7 @@ fn former(incarnations: &[Option<Incarnation>], of_working: Option<Incarnation>)
 
 async fn end_once_cut(kept: Weak<Kept>, peer: String) {
     let Some(mut cut) = kept.upgrade().map(|kept| kept.cut()) else { return };
-    // It fails once nobody keeps the trunk.
+    // The wait fails once nobody keeps the trunk.
     if cut.wait_for(Option::is_some).await.is_err() {
         return;
     }
@@ -73,16 +73,17 @@ mod tests {
     #[test]
     fn trunks_of_incarnations_that_were_there_before_are_former() {
         let one = |number: u8| (number > 0).then_some(Incarnation([number; 16]));
-        // The incarnations of the trunks that stand, that of the working one; the former.
+        // (incarnations of the trunks that stand, incarnation of the working trunk, indexes of the
+        // former trunks)
         for (standing, working, want) in [
             (vec![1], 1, vec![]),
             (vec![1, 2], 2, vec![0]),
             (vec![1, 1, 2, 3], 3, vec![0, 1, 2]),
-            // The former one is still there.
+            // The former incarnation is still there: its trunk works.
             (vec![1, 2], 1, vec![]),
             (vec![1, 2, 1], 1, vec![]),
             (vec![1, 2, 1], 2, vec![0, 2]),
-            // It tells none, or hasn't yet.
+            // A gateway tells no incarnation, or hasn't told it yet.
             (vec![0, 2], 2, vec![]),
             (vec![1, 0], 0, vec![]),
             (vec![0, 1, 0, 2], 2, vec![1]),

@@ -25,7 +25,7 @@ impl Wanted {
 
     /// Returns once any call waits.
     pub(super) async fn awaited(&self) {
-        // It fails only if the sender is gone.
+        // This fails only if the sender is gone.
         let _ = self.0.subscribe().wait_for(|count| *count > 0).await;
     }
 }

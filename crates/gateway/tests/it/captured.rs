@@ -86,7 +86,7 @@ async fn it_takes_no_node() {
         assert!(reason.contains(want), "{case}: {reason}");
         assert_eq!(far.address_of("n1.alpha").await, AT, "{case}");
     }
-    // Its own gateway has it still.
+    // The node is still attached to its own gateway.
     assert_eq!(attached_to(&grid).await, [("captured".to_owned(), 0), ("gateway".to_owned(), 1)]);
     drop((hostile, n1_attached));
     assert_eq!(own, address(1, 1));
@@ -134,7 +134,7 @@ async fn what_it_has_recorded_is_worth_nothing_once_the_node_s_own_gateway_is_ba
     let (_n1_attached, _) = again.up(AT).await;
     let both = [("captured".to_owned(), 0), ("gateway".to_owned(), 1)];
     until_attached_to(&grid, &both).await;
-    // It has no effect any more, and the broker says nothing.
+    // What the captured gateway sends about n1 has no effect any more, and the broker says nothing.
     assert!(told(&mut hostile, "n1").await.attachment > 1);
     hostile.send(recorded).await;
     hostile.send(attach_up::Kind::NodeDown(proto::NodeDown { node: "n1".to_owned() })).await;

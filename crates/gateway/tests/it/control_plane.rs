@@ -78,8 +78,8 @@ async fn bad_tokens_are_refused() {
         assert!(error.contains(want), "{what}: {error}");
     }
 
-    // A forged token with this grid's broker: its holder finds that the broker's
-    // authority is another one.
+    // A forged token that names this grid's broker: its holder finds that the broker's authority is
+    // another.
     let forger = Authority::create("demo", SystemTime::now()).unwrap();
     let forge = |authority: &Authority| {
         let invitation = grid.invitation(Role::Gateway, Some("beta"), None);
@@ -89,7 +89,7 @@ async fn bad_tokens_are_refused() {
     let error = enrol::join(&forged, None, None).await.unwrap_err().to_string();
     assert!(error.contains("cannot reach broker"), "{error}");
 
-    // The same, without that check.
+    // A forged token with the grid's own authority: only the broker can tell.
     let channel =
         grpc::connect(&grid.broker_address.to_string(), "broker", &gateway.credentials).await.unwrap();
     let request = join_request(&forge(&state.authority), "");
@@ -615,7 +615,7 @@ async fn one_token_joins_a_site() {
     join("n2").await.unwrap();
     let error = join("n3").await.unwrap_err().to_string();
     assert!(error.contains("good for 2 nodes") && error.contains("isthmus grid invite"), "{error}");
-    // One that has lost its identity.
+    // A node that has lost its identity joins again.
     join("n1").await.unwrap();
     let error = enrol::join_as(&token, "login2".parse().ok(), None, true).await.unwrap_err().to_string();
     assert!(error.contains("good for 1 gateway, and as many have joined"), "{error}");
@@ -652,7 +652,7 @@ async fn a_token_for_nodes_makes_no_gateway() {
             assert!(status.message().contains(want), "{server} {name}: {status}");
         }
     }
-    // It isn't used up: a node joins by it.
+    // The token isn't used up: a node joins by it.
     let via = alpha.address.to_string();
     let node = enrol::join(&token, "n1".parse().ok(), Some(&via)).await.unwrap();
     assert_eq!(node.identity().uri(), "isthmus:///agent/alpha/n1/bob");
@@ -694,7 +694,7 @@ async fn there_may_be_several_administrators() {
         let directory = grid.directory(name);
         credentials.save(&directory).unwrap();
         let before = std::fs::read(directory.join("identity.pem")).unwrap();
-        // It is not due.
+        // The renewal is not due.
         let renewed = renewal::renew_alone(credentials, &directory, credentials.upstream()).await;
         assert!(!renewed.unwrap());
         soon("renewal", renewal::renew(credentials, &directory, credentials.upstream())).await.unwrap();

@@ -85,7 +85,7 @@ async fn a_revoked_agent_is_refused_everywhere_at_once() {
     assert_eq!(member.identity, "isthmus:///agent/alpha/n1/anna");
     assert!(member.revoked > 0 && member.ends > member.revoked);
 
-    // Its gateway.
+    // The node's gateway ends the attachment, and answers no calls.
     n1_up.end().await;
     let refused = n1.lookup("n2.beta").await.unwrap_err();
     assert!(matches!(refused.code(), Code::Unavailable | Code::Unknown | Code::Cancelled), "{refused}");

@@ -77,7 +77,7 @@ async fn calls_do_not_wait_for_a_silent_connection_beside_which_another_works() 
 
     assert_eq!(agent.lookup("n2.alpha").await.unwrap_err().code(), Code::NotFound);
     way.go_silent();
-    // It is the broker's answer, within what the gateway gives a call.
+    // The answer is the broker's, within the time that the gateway gives a call.
     let answer = agent.lookup("n3.alpha").await.unwrap_err();
     assert_eq!(answer.code(), Code::NotFound, "{answer:?}");
     // The node that is attached there is known to the broker as before.

@@ -387,7 +387,7 @@ impl Attachment {
     pub(crate) async fn next(&mut self) -> attach_down::Kind {
         loop {
             let message = soon("a message", self.down.message()).await.unwrap().unwrap().kind.unwrap();
-            // These arrive whenever the broker or a relay attaches or detaches.
+            // These messages arrive whenever the broker or a relay attaches or detaches.
             use attach_down::Kind::{CutOff, Directory, SiteGateways};
             if !matches!(message, CutOff(_) | Directory(_) | SiteGateways(_)) {
                 return message;

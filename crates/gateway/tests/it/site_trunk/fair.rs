@@ -38,7 +38,7 @@ mod alone {
         let mut three = Three::start().await;
         let plane = plane();
         let (trunk, first) = stream_of((&three.grid, &plane), &three.gamma, &three.outside).await.unwrap();
-        // They say nothing, so each keeps its place for a while.
+        // The streams of the flood say nothing, so each keeps its place for a while.
         let mut flood = vec![first];
         while flood.len() < OPENING {
             flood.push(soon("a stream", trunk.open()).await.unwrap());
@@ -52,7 +52,7 @@ mod alone {
         stream.send(&whom(three.far_address, three.near_address));
         let attach_down::Kind::Dial(order) = three.far_attached.next().await else { panic!("no order") };
         assert!(matches!(order.way, Some(dial_request::Way::SiteTrunk(_))), "{order:?}");
-        // So do the streams of beta's own nodes.
+        // The streams of beta's own nodes get places, too.
         let own = answer(three.far.client.clone(), three.far_address, three.near_address).await.unwrap();
         assert!(matches!(own.way, Some(rendezvous_reply::Way::OwnGateway(_))), "{own:?}");
     }

@@ -38,7 +38,7 @@ mod alone {
         let _near = connect(&two.alpha, &near_ticket).await;
         let far_ticket = two.ordered().await;
         let mut far = connect(&two.beta, &far_ticket).await;
-        // It says nothing when it goes: as if it were killed.
+        // The gateway says nothing when it goes, as if it were killed.
         two.to_relay.cut().await;
         two.alpha.kill_and_restart().await;
         two.near_again().await;

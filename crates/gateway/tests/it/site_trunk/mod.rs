@@ -83,7 +83,7 @@ impl Cable {
 
 fn carry(listener: TcpListener, to: SocketAddr) -> JoinHandle<()> {
     tokio::spawn(async move {
-        // They end with this task.
+        // The connections end with this task.
         let mut connections = JoinSet::new();
         while let Ok((mut from, _)) = listener.accept().await {
             connections.spawn(async move {
@@ -275,7 +275,7 @@ async fn a_trunk_that_is_full_gets_another_one_beside_it() {
     assert_eq!(streams, [2; 8], "{shown:#?}");
     let refused = soon("a refusal", two.ask()).await.unwrap_err();
     assert!(refused.message().contains("all streams of the 8 trunks"), "{refused:?}");
-    // Streams that end make room for one that waits.
+    // Streams that end make room for a stream that waits.
     let ending = async {
         tokio::time::sleep(Duration::from_millis(100)).await;
         pairs.clear();
@@ -552,7 +552,7 @@ mod alone {
         let cut = Instant::now();
         let refusing = async {
             loop {
-                // As above.
+                // The gateway may not have noticed the cut yet.
                 if let Err(refused) = two.ask().await {
                     return refused;
                 }
@@ -562,7 +562,7 @@ mod alone {
         assert_eq!(refused.code(), Code::Unavailable);
         assert!(refused.message().contains("has been cut for 1"), "{refused:?}");
         assert!(cut.elapsed() >= Duration::from_secs(9), "{:?}", cut.elapsed());
-        // The next one is told at once.
+        // The next caller is told at once.
         let begun = Instant::now();
         two.ask().await.unwrap_err();
         assert!(begun.elapsed() < promised(Duration::from_secs(2)), "{:?}", begun.elapsed());
