@@ -76,7 +76,7 @@ impl Filtering {
             (_, Some(false), Some(Simultaneous::LetIn)) => Self::PortDependent,
             (_, Some(false), None) if observed.translated => Self::PortDependent,
             (_, Some(false), Some(Simultaneous::OnlyAnswered)) => Self::Stateless,
-            // With one relay alone it is unknown whether another one would be let in.
+            // With one relay alone it is unknown whether another relay would be let in.
             (None, Some(true), _) | (_, Some(false), None) | (_, None, _) => Self::Unknown,
         }
     }

@@ -207,7 +207,7 @@ fn ways_over_gateways() {
         ("nat gate shut", "nat", 1, "punch relay"),
         ("nat gate shut", "nat gate", 0, "direct/one-gateway"),
         ("enclosed", "enclosed gate shut", 1, "relay/two-gateway"),
-        // The way out is unknown: first as if there were one.
+        // The way out is unknown: the first steps are as if there were a way out.
         ("untried", "open", 0, "direct direct/gateway-out"),
         ("untried", "untried", 1, "relay relay/one-gateway relay/gateway-out relay/two-gateway"),
         // The broker can't order the acceptor, or its gateway, to dial.
