@@ -29,7 +29,7 @@ pub fn keep_alive(stream: &TcpStream) {
 /// An orderly end tells a gateway or relay only that nothing more comes from this side. If the
 /// other way is dead, the gateway or relay keeps both connections until TCP gives up.
 pub fn reset_if_dropped(stream: &TcpStream, is: bool) {
-    // It fails if the socket is gone already.
+    // This fails if the socket is gone already.
     let _ = SockRef::from(stream).set_linger(is.then_some(Duration::ZERO));
 }
 

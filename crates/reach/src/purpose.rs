@@ -139,7 +139,7 @@ mod tests {
         for (plan, by_gateways, others) in [
             (&[Trunk, Direct, Relay][..], &[Trunk][..], &[Direct, Relay][..]),
             (&[Direct, Relay], &[], &[Direct, Relay]),
-            // It has failed before.
+            // The trunk has failed before.
             (&[Direct, Relay, Trunk], &[], &[Direct, Relay]),
             (&[Trunk], &[Trunk], &[]),
         ] {

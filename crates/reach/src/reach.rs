@@ -75,7 +75,7 @@ impl Dialer {
     ) -> Result<Reached, ReachError> {
         let started = Instant::now();
         let mut found = self.find_named(destination, purpose.node).await?;
-        // What works from one address says nothing of the others.
+        // What works from one source address says nothing of the others.
         let from_source = purpose.options.source.is_some();
         if !from_source {
             found.plan.demote(&lock(&self.failures).towards(found.towards(), started));

@@ -192,7 +192,7 @@ mod tests {
                 Credentials::new(&request, &certificate, authority.certificate_pem(), "127.0.0.1:1").unwrap();
             let tls = own.client_config(&[b"h2"]).unwrap();
             for far in [Far::Answers, Far::EndsIt, Far::IsSilent] {
-                // Others have as long as they need.
+                // The other cases have as long as they need.
                 let step_ms = if far == Far::IsSilent { 300 } else { 60_000 };
                 let dialer = Dialer {
                     control: Arc::new(OwnGateway { address: gateway(far).await, step_ms }),

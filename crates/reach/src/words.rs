@@ -46,7 +46,7 @@ pub(crate) fn reasons(tried: &[Tried], left_out: &[LeftOut]) -> Vec<String> {
     for LeftOut { route, dial, reason } in left_out {
         cause(&mut causes, &reason.to_string()).left_out.push(way(*route, *dial));
     }
-    // Stable: the others stay in the order of the plan.
+    // The sort is stable: the other causes stay in the order of the plan.
     causes.sort_by_key(|cause| remedy::place(&cause.reason).unwrap_or(usize::MAX));
     let (mut texts, mut total) = (Vec::new(), 0);
     let count = causes.len();

@@ -215,7 +215,7 @@ async fn a_handshake_that_hangs_is_made_with_shorter_segments() {
     tokio::spawn(async move {
         let (mut silent, mut served) = (Vec::new(), Vec::new());
         while let Ok((stream, _)) = listener.accept().await {
-            // As if all longer packets vanished.
+            // The host behaves as if all longer packets vanished.
             match SockRef::from(&stream).tcp_mss().unwrap() {
                 ..=500 => served.push(grpc::accept(stream, server.clone()).await.unwrap()),
                 _ => silent.push(stream),

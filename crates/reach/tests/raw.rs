@@ -194,7 +194,7 @@ async fn raw_data_goes_only_where_the_agent_has_signed_that_it_is() {
     let authority = Authority::create("demo", SystemTime::now()).unwrap();
     let forger = Authority::create("demo", SystemTime::now()).unwrap();
     let own = credentials(&authority, "isthmus:///agent/alpha/n9/anna");
-    // The own site, and one that trusts it.
+    // The sites are the own site, and a site that trusts it.
     for (site, way) in [("alpha", DIRECT), ("beta", DIRECT), ("beta", PORT_RANGE)] {
         let agent = |authority, node: &str, owner: &str| {
             Some(credentials(authority, &format!("isthmus:///agent/{site}/{node}/{owner}")))

@@ -107,7 +107,7 @@ fn kept_out(outcome: &Outcome) -> Tried {
     match outcome {
         Outcome::Refused(_) => Tried::KeptOut(Unsolicited::Reset),
         Outcome::NoAnswer(_) => Tried::KeptOut(Unsolicited::Dropped),
-        // It arrived at another host: nothing was let in to this node.
+        // The connection arrived at another host: nothing was let in to this node.
         Outcome::Connected => Tried::KeptOut(Unsolicited::Unknown),
         Outcome::NotDone(_) | Outcome::Prepared(_) => Tried::Nothing,
     }
