@@ -255,7 +255,7 @@ fn shell(which: &Which, machine: &str) -> anyhow::Result<ExitCode> {
         vec!["/bin/sh".to_owned(), "-i".to_owned()]
     };
     let environment = vec![("PS1".to_owned(), format!("[{}] $ ", machine.name))];
-    // Its prompt says where it is.
+    // The shell's prompt says where the shell is.
     let job = Job { command, environment, directory: None, says_where: false, privileged: false };
     Ok(enter::run(machine, &job)?.into())
 }
@@ -269,7 +269,7 @@ fn down(which: &Which) -> anyhow::Result<ExitCode> {
             {
                 warning = status::warning(&report);
             }
-            // It may have ended just now.
+            // The keeper may have ended just now.
             let _ = record.keeper.signal(Signal::SIGTERM);
             (directory, Some(record.keeper))
         }

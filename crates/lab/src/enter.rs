@@ -51,9 +51,9 @@ const NOT_FOUND: i32 = 127;
 pub(crate) fn run(machine: &MachineRecord, job: &Job) -> anyhow::Result<u8> {
     let gone = || format!("machine {} is gone", machine.name);
     let init = machine.init.open().with_context(gone)?;
-    // Only children are in the new PID namespace, so this process itself
-    // stays where it is, but for the user namespace of an ordinary user's lab:
-    // without its rights, there is no entering the others.
+    // Only children are in the new PID namespace, so this process itself stays where it is. But it
+    // enters the user namespace of an ordinary user's lab: without that namespace's rights, it
+    // could not enter the others.
     let user = rootless::entry_flag(machine.init.pid).with_context(gone)?;
     setns(&init, user | CloneFlags::CLONE_NEWPID).with_context(gone)?;
     let (alive, alive_writer) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
@@ -181,11 +181,10 @@ fn wait(child: Pid, signals: &SignalFd) -> nix::Result<u8> {
                 | WaitStatus::PtraceEvent(..)
                 | WaitStatus::PtraceSyscall(_) => {}
             },
-            // The command is in the terminal's foreground group as well, and
-            // has got this one itself. But of a terminal's end the kernel tells
-            // the session's leader alone.
+            // The command is in the terminal's foreground group as well, and has got this signal
+            // itself. But the kernel tells the end of a terminal to the session's leader alone.
             other if from_terminal && other != Signal::SIGHUP => {}
-            // It may have ended just now.
+            // The command may have ended just now.
             other => drop(kill(child, other)),
         }
     }

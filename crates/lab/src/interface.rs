@@ -5,7 +5,7 @@
 pub(crate) fn request(name: &str) -> Option<libc::ifreq> {
     // SAFETY: ifreq is plain data, for which all zeros are valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // Its name ends with a zero.
+    // In the request, the name ends with a zero byte.
     if name.len() >= request.ifr_name.len() {
         return None;
     }

@@ -63,8 +63,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
 }
 
 fn keep() -> anyhow::Result<()> {
-    // What else the one who started the lab has open isn't for the lab, which
-    // may live longer.
+    // The lab may live longer than the process that started it, and must not keep that process's
+    // files open.
     close_all_but(&[]);
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line)?;
@@ -163,7 +163,7 @@ fn wait(
     loop {
         let mut polled = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
         polled.extend(watch.as_ref().map(|watch| PollFd::new(watch.as_fd(), PollFlags::POLLIN)));
-        // The last one, if at all.
+        // Standard input is the last entry, if it is polled at all.
         if tethered {
             polled.push(PollFd::new(stdin.as_fd(), PollFlags::POLLIN));
         }
@@ -238,7 +238,7 @@ fn describe(status: WaitStatus) -> String {
 /// Kills the children, and waits until they and all processes in their namespaces are gone.
 fn end(children: &[ProcessId]) {
     for child in children {
-        // It may have ended by itself.
+        // The child may have ended by itself.
         let _ = child.signal(Signal::SIGKILL);
     }
     loop {

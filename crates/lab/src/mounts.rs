@@ -103,7 +103,7 @@ fn tmpfs(target: &Path, mode: u32) -> Result<(), MountError> {
 fn information(kind: &'static str, target: &Path) -> Result<(), MountError> {
     let plain = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     let mounted = mount(Some(kind), target, Some(kind), plain, None::<&str>);
-    // Where the sysfs that is there can only be read, a new one may be no more.
+    // Where the present sysfs is read-only, a new sysfs must be read-only, too.
     let mounted = match mounted {
         Err(nix::Error::EPERM) if kind == "sysfs" => {
             mount(Some(kind), target, Some(kind), plain | MsFlags::MS_RDONLY, None::<&str>)
@@ -136,8 +136,8 @@ fn ensure_directory(path: &Path) -> Result<(), MountError> {
     if nix::unistd::geteuid().is_root() {
         return Ok(());
     }
-    // What replaces a directory of root's would be an ordinary user's to write
-    // to, and all machines have the same one.
+    // An ordinary user could write to the tmpfs that replaces a directory of root's. All machines
+    // have the same tmpfs.
     let flags =
         MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     attach("tmpfs, read-only,", None, parent, None, flags, None)
@@ -197,7 +197,7 @@ pub(crate) fn enter(names: &Names<'_>, share: &[PathBuf]) -> Result<(), MountErr
     for (path, mode) in PRIVATE_DIRECTORIES {
         tmpfs(Path::new(path), mode)?;
     }
-    // Programs expect this one below /run.
+    // Programs expect this directory below /run.
     let lock = Path::new("/run/lock");
     created(lock, fs::create_dir(lock))?;
     created(lock, fs::set_permissions(lock, fs::Permissions::from_mode(0o1777)))?;

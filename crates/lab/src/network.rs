@@ -178,9 +178,9 @@ pub(crate) fn run_in(
 /// own network namespace.
 pub(crate) fn wire(topology: &Topology, pids: &[i32]) -> Result<(), NetworkError> {
     let mut input = String::new();
-    // Each end has a number of its own in the whole lab: where both ends of a
-    // veth pair happen to have the same, the kernel takes them for no pair
-    // and may not notice for a second that the other end is up.
+    // Each end has a number of its own in the whole lab. Where both ends of a veth pair have the
+    // same number, the kernel takes them for no pair. It may then not notice for a second that the
+    // other end is up.
     for ([a, b], number) in topology.wires.iter().zip((FIRST_INDEX..).step_by(2)) {
         input.push_str(&format!(
             "link add {} index {number} netns {} type veth peer name {} index {} netns {}\n",

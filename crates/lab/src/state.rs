@@ -257,7 +257,7 @@ impl LabDirectory {
         for path in [&base(), &self.path] {
             match DirBuilder::new().mode(0o700).create(path) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                    // The outer one may have been removed meanwhile.
+                    // The directory of all labs may have been removed meanwhile.
                     if error.kind() == io::ErrorKind::NotFound && path == &self.path {
                         return self.create();
                     }
@@ -288,7 +288,7 @@ impl LabDirectory {
         let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
         let file = file.map_err(Self::error("open", &path))?;
         let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else { return Ok(None) };
-        // Its former holder may have removed the file meanwhile.
+        // The lock's former holder may have removed the file meanwhile.
         Ok(self.is_locked_by(&lock).then_some(lock))
     }
 
@@ -316,7 +316,7 @@ impl LabDirectory {
                 if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty) => {}
             removed => removed.map_err(Self::error("remove", &self.path))?,
         }
-        // Others may be there: then it stays.
+        // Other labs may be there: then the directory of all labs stays.
         let _ = fs::remove_dir(base());
         Ok(())
     }
@@ -454,7 +454,7 @@ pub fn running() -> Result<Vec<(LabDirectory, Record)>, StateError> {
     let base = base();
     let entries = match fs::read_dir(&base) {
         Ok(entries) => entries,
-        // It was removed just now.
+        // The directory was removed just now.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(LabDirectory::error("read", &base)(error)),
     };

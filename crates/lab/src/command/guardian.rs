@@ -24,7 +24,7 @@ pub(super) fn start(tidy: impl FnOnce()) -> nix::Result<Guardian> {
         ForkResult::Parent { child } => Ok(Guardian { child, pipe: writer }),
         ForkResult::Child => {
             drop(writer);
-            // What ends the terminal's processes mustn't end this one.
+            // What ends the terminal's processes mustn't end the guardian.
             let _ = setsid();
             // A reader of the parent's output must not wait for this process.
             let _ = drop_standard_streams();

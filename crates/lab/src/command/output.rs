@@ -28,7 +28,7 @@ pub(super) fn create(path: &Path, mode: u32) -> io::Result<File> {
             let owner = link.uid();
             return Err(io::Error::other(format!("it is a symbolic link of user id {owner}; remove it")));
         }
-        // One that is made in this moment isn't followed either.
+        // A link that is made in this moment isn't followed either.
         None => libc::O_NOFOLLOW,
     };
     OpenOptions::new().write(true).create(true).truncate(true).mode(mode).custom_flags(flags).open(path)

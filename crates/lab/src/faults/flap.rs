@@ -26,7 +26,7 @@ struct Healing<'a> {
 
 impl Drop for Healing<'_> {
     fn drop(&mut self) {
-        // Reported where an error can be; here another one is on its way.
+        // `flap` reports an error of healing where it can. Here another error is on its way.
         let _ = self.running.heal(self.target);
     }
 }

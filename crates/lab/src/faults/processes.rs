@@ -131,7 +131,7 @@ fn disobedient(machine: &MachineRecord, what: &'static str, pids: Vec<i32>) -> F
 fn send(machine: &MachineRecord, process: ProcessId, signal: Signal) -> Result<(), FaultError> {
     match process.signal(signal) {
         Ok(()) => Ok(()),
-        // It ended by itself.
+        // The process ended by itself.
         Err(error)
             if error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH) =>
         {

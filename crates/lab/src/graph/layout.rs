@@ -125,7 +125,7 @@ pub(super) fn arrange(hosts: Vec<Card>, sites: Vec<Card>) -> Layout {
 
     let top = MARGIN + CAPTION;
     let band = Area { x: MARGIN, y: top + tallest(&above) + link(&above), width: inner, height: BAND };
-    // Those above stand on one line, those below hang from one.
+    // The cards above the band stand on one line. The cards below the band hang from one line.
     let (base, bottom) = (top + tallest(&above), band.y + band.height + link(&below));
     let mut cards = Vec::new();
     for (row, is_above) in [(above, true), (below, false)] {
@@ -220,7 +220,7 @@ fn slot_width(link: &CardLink) -> f64 {
     let widest = |lines: &[String]| lines.iter().map(|line| width(line, SMALL)).fold(0.0, f64::max);
     let labels = match &link.labels {
         Labels::Both(lines) => widest(lines),
-        // With an arrow before each.
+        // Each line has an arrow before it.
         Labels::Each { up, down } => widest(up).max(widest(down)) + width("→ ", SMALL),
     };
     2.0 * (labels + LABEL_OFFSET)

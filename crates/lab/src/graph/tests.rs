@@ -62,7 +62,7 @@ fn many_nodes_that_are_alike_are_one_row() {
     let rows = rows(&grid(1, 16).sites[0], &FaultRecord::default());
     let seen: Vec<_> = rows.iter().map(|row| (row.name.as_str(), row.address.as_str())).collect();
     assert_eq!(seen, [("n1", "192.168.1.2"), ("n2 – n16 (15)", "192.168.1.3 – .17")]);
-    // One that differs stands out.
+    // A node that differs stands out.
     let faults = FaultRecord { cut: ["n7.s0".to_owned()].into(), ..FaultRecord::default() };
     let names: Vec<_> = super::rows(&grid(1, 16).sites[0], &faults).into_iter().map(|row| row.name).collect();
     assert_eq!(names, ["n1", "n2 – n6 (5)", "n7", "n8 – n16 (9)"]);

@@ -58,7 +58,7 @@ fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddrV4)> {
 /// Connects from an inside port to two ports of each host. Returns how the port appeared.
 pub(super) fn appearances(prober: &Prober<'_>) -> io::Result<Seen> {
     let port = local_port(&listen(prober.inside, 0)?)?;
-    // Open to the end: a NAT may give the port of a closed one away.
+    // The connections stay open to the end: a NAT may give the port of a closed connection away.
     let mut open = Vec::new();
     let mut seen_by = |host: Machine<'_>| -> io::Result<SocketAddrV4> {
         let listener = listen(host, 0)?;

@@ -257,9 +257,9 @@ impl Starter<'_> {
         let program = &self.record.program;
         let mut command = Command::new(program);
         command.args(["lab", "exec", "--lab", self.directory.lab(), "--cwd", "/", machine, "--"]);
-        // As from a machine's own init. The kernel shares processors out by session
-        // (sched(7), autogroup): in one session the services of all machines
-        // together would get as much as one.
+        // The service has a session of its own, as from a machine's own init. The kernel shares
+        // processors out by session (sched(7), autogroup). In one session, the services of all
+        // machines together would get the share of one service.
         command.arg("setsid").arg(program).args(arguments);
         let path = self.log(service);
         let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&path)?;

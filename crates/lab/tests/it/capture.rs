@@ -115,7 +115,7 @@ fn what_passes_a_link_or_node_is_captured_at_either_end() {
         (&["alpha", "--far"], [198, 51, 100, 21]),
         (&["hub"], [198, 51, 100, 21]),
     ];
-    // They would end by themselves if packets were missing.
+    // The captures would end by themselves if packets were missing.
     let capture = |place: &[&str]| capturing(&lab, &[place, &["--for", "60s"]].concat());
     let children: Vec<Child> = places.iter().map(|(place, _)| capture(place)).collect();
     send(node, hub, 5);

@@ -209,7 +209,7 @@ fn a_frozen_machine_does_nothing_until_it_thaws() {
     while out.read(&mut buffer).is_ok_and(|read| read > 0) {}
     std::thread::sleep(QUIET);
     assert_eq!(out.read(&mut buffer).unwrap_err().kind(), ErrorKind::WouldBlock);
-    // The machine is there, and others go on.
+    // The machine is there still, and other machines go on.
     shell(lab.machine("n2.alpha").unwrap(), "true");
     assert_eq!(machine.thaw().unwrap(), frozen);
     assert!(lab.current().unwrap().faults.frozen.is_empty());
@@ -351,7 +351,7 @@ fn a_restarted_nat_is_off_for_a_while_and_knows_no_connection() {
     });
     hub.send_to(b"unsolicited", mapped).unwrap();
     hears_nothing(&node);
-    // The outage ends without the one who asked for it.
+    // The outage ends without the process that asked for it.
     let mut command = program(&["nat", "restart", "--lab", lab.name(), "alpha", "--for", "3s"]);
     let mut child = command.spawn().unwrap();
     eventually("the outage", || {

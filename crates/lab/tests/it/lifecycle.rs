@@ -204,7 +204,7 @@ fn a_killed_keeper_takes_everything_along() {
     BufReader::new(sleeper.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     kill(lab.keeper(), Signal::SIGKILL).unwrap();
     assert_eq!(sleeper.wait().unwrap().code(), Some(128 + 9));
-    // At once again: what is still there of the killed one does no harm.
+    // The lab starts again at once: what is left of the killed lab does no harm.
     let again = lab.start().output().unwrap();
     assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
     eventually("no process of the first lab", || !members.iter().any(|member| member.is_alive()));
@@ -300,12 +300,12 @@ fn a_keeper_killed_while_it_builds_leaves_nothing() {
             keeper.is_some() || up.try_wait().unwrap().is_some()
         });
         let Some(keeper) = keeper else {
-            // It was quicker than this test.
+            // `up` was quicker than this test.
             assert!(lab.down().status.success());
             continue;
         };
         std::thread::sleep(Duration::from_millis(milliseconds));
-        // It may have released its parent already.
+        // The keeper may have released its parent already.
         kill(Pid::from_raw(keeper), Signal::SIGKILL).unwrap();
         let output = up.wait_with_output().unwrap();
         let message = String::from_utf8_lossy(&output.stderr);
@@ -326,7 +326,7 @@ fn a_lab_that_nobody_can_find_ends() {
     }
     let lab = CommandLineLab::up();
     let members = lab.members();
-    // As when the user logs out for good.
+    // The directory vanishes as when the user logs out for good.
     std::fs::remove_dir_all(lab.directory()).unwrap();
     lab.soon_nothing_is_left(&members);
 }
@@ -510,7 +510,7 @@ fn the_end_of_its_terminal_ends_exec() {
     let lab = CommandLineLab::up();
     let script = "echo ready; for tick in $(seq 600); do sleep 0.05; done";
     let exec = program(&["exec", "--lab", &lab.name, "--cwd", "/", "n1.alpha", "--", "sh", "-c", script]);
-    // It leads the terminal's session, as where a window was opened for it.
+    // The command leads the terminal's session, as where a window was opened for it.
     let mut terminal = Command::new("python3")
         .args(["-c", include_str!("../../../../tests/programs/terminal.py")])
         .arg(exec.get_program())

@@ -64,8 +64,8 @@ fn the_kinds_of_sites_let_in_and_out_what_they_should() {
         assert_eq!(seen.ip(), Ipv4Addr::from(seen_as), "{name}");
     }
 
-    // A local network is one, at each site its own, though the addresses are
-    // the same.
+    // The nodes of a site share a local network. Each site has a network of its own, though the
+    // addresses are the same.
     for (from, to) in [("n1.alpha", "n2.alpha"), ("n2.gamma", "n1.gamma")] {
         let (listener, _) = listen(machine(to));
         let seen = exchange(machine(from), &listener, machine(to).address());

@@ -148,7 +148,7 @@ mod alone {
             let (seen, _) = connect(&lab, ("n1.alpha", address(from)), ("n1.beta", address(to))).unwrap();
             assert_eq!(seen.ip(), address(seen_as), "from {from} to {to}");
         }
-        // The other way, by a forwarded port of each link.
+        // In the other direction, connections come by a forwarded port of each link.
         for outside in ["198.51.100.21", "198.51.100.31"] {
             let listener = probe::listen(lab.machine("n1.alpha").unwrap(), 7000).unwrap();
             let to = SocketAddrV4::new(address(outside), 7000);

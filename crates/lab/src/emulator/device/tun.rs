@@ -48,7 +48,8 @@ impl Tun {
         unsafe { tun_set_interface(file.as_raw_fd(), &request) }.map_err(failed("TUNSETIFF"))?;
         // SAFETY: the argument is a plain number.
         unsafe { tun_set_offload(file.as_raw_fd(), OFFLOADS) }.map_err(failed("TUNSETOFFLOAD"))?;
-        // Whichever namespace this process is in later, the file stays this one's.
+        // Whichever namespace this process is in later, the file stays that of the present
+        // namespace.
         let counters = File::open("/proc/thread-self/net/dev").map_err(|error| {
             failed("/proc/net/dev")(error.raw_os_error().map_or(nix::Error::EIO, nix::Error::from_raw))
         })?;

@@ -203,7 +203,7 @@ fn jitter_is_uniform_about_the_delay() {
     let mut link = Direction::new(&shape("delay = '10 ms', jitter = '2 ms'"), 3);
     let mut found = Vec::new();
     for n in 0..PACKETS {
-        // Too far apart to catch up with one another.
+        // The packets are too far apart to catch up with one another.
         let sent = start + Duration::from_millis(5) * n;
         link.handle_frame(&frame(100, n), sent);
         found.extend(drain(&mut link, sent).into_iter().map(|(time, _)| time.as_secs_f64() * 1e3));
@@ -254,8 +254,8 @@ fn a_change_keeps_what_is_under_way() {
     let marks: Vec<_> = out.iter().map(|(_, frame)| frame[HEADER + 7]).collect();
     assert_eq!(marks, [0, 1, 2, 3, 5, 6]);
     let times: Vec<_> = out.iter().map(|(time, _)| time.as_micros()).collect();
-    // What waited is served at the old rate, the next at the new one after it,
-    // and the last doesn't overtake though its way is shorter.
+    // What waited is served at the old rate, and the next packet after it at the new rate. The last
+    // packet doesn't overtake, though its way is shorter.
     assert_eq!(times, [51_000, 52_000, 53_000, 54_000, 65_800, 65_800]);
 }
 

@@ -80,7 +80,7 @@ struct Owned {
 impl Subnets {
     pub(super) fn of(file: &GridFile) -> Result<Self, Fault> {
         let wan = *file.wan.subnet.get_ref();
-        // Those that the wide area has a route to must be one owner's alone.
+        // A subnet that the wide area has a route to must be one owner's alone.
         let mut routed = vec![Owned { subnet: wan, owner: "the wide area".to_owned() }];
         for site in &file.sites {
             if let Some(subnet) = &site.subnet {

@@ -84,7 +84,8 @@ fn forward(table: &SiteTable, nodes: &[Node]) -> Result<Vec<Forward>, Fault> {
         if !node.way_out {
             return fault(to, format!("node {:?} has no way out, and so none in", node.name));
         }
-        // Without translation, nodes have the same ports at addresses of their own.
+        // Without translation, each node has an address of its own, so nodes may have the same
+        // ports.
         let shares_address = |other: &&Forward| table.kind.translates() || other.to == node.name;
         let clash = |other: &&Forward| shares_address(other) && other.ports.overlaps(*ports.get_ref());
         if let Some(other) = forward.iter().find(clash) {

@@ -223,7 +223,7 @@ fn packets_are_lost_one_by_one_and_in_bursts() {
         let share = f64::from(lost) / f64::from(PACKETS);
         let mean = f64::from(lost) / gaps.len() as f64;
         eprintln!("{link}: lost {share}, in bursts of {mean}");
-        // Five standard errors of the burstier one are 1.9 %.
+        // Five standard errors of the burstier link are 1.9 %.
         assert!((0.03..0.07).contains(&share), "{link}: lost {share}");
         assert!((burst * 0.7..burst * 1.4).contains(&mean), "{link}: bursts of {mean}");
         let counters = up_counters(&lab);

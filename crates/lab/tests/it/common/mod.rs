@@ -112,7 +112,7 @@ pub(crate) fn options() -> Options {
 /// A lab's name that no other test has.
 pub(crate) fn unique_name() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    // Of one length: no name is the beginning of another one.
+    // All names have one length: no name is the beginning of another name.
     format!("test-{}-{:03}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
