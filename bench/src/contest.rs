@@ -93,7 +93,7 @@ impl<C: Contest> Experiment for InTurns<C> {
 
     fn measure(&mut self, figure: &Figure, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
         let tools = C::NAMES.len();
-        // One or two figures of each tool.
+        // Each tool has one or two figures: with one figure, the second stays 0.
         let mut found = vec![[0.0; 2]; tools];
         for turn in 0..tools {
             // No tool always goes first.

@@ -143,8 +143,8 @@ fn others(before: &Snapshot, after: &Snapshot, own: i32) -> u64 {
         .processes
         .iter()
         .filter(|(pid, _)| !family_before.contains(pid))
-        // A process that has ended counts with the one that waited for it or for its
-        // parent, if that was not the first.
+        // A process that has ended counts with its nearest ancestor that still runs. It is left out
+        // if there is no ancestor but process 1.
         .filter(|(pid, process)| {
             let (mut pid, mut process) = (**pid, **process);
             while !same(&pid, &process) {

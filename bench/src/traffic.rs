@@ -158,7 +158,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         }
         Command::Stop { target } => Ok(connect(&target)?.write_all(&header(STOP, 0))?),
         Command::Obey => {
-            // Line by line, since the command itself may read the next ones.
+            // Commands are read line by line, since the command itself may read the next lines.
             let mut line = String::new();
             while io::stdin().read_line(&mut line)? > 0 {
                 run(Line::try_parse_from(line.split_whitespace())?.command)?;
@@ -210,7 +210,7 @@ fn ping(mut stream: &TcpStream, size: u32, duration: Duration) -> anyhow::Result
     let began = Instant::now();
     let mut start = began;
     let mut warm_up = WARM_UP;
-    // One that counts at least, however late this thread comes to run.
+    // At least one round trip counts, however late this thread comes to run.
     while round_trips.is_empty() || start.elapsed() < duration {
         let sent = Instant::now();
         stream.write_all(&message)?;
@@ -237,7 +237,7 @@ fn stream(streams: Vec<TcpStream>, message: usize, duration: Duration) -> anyhow
             thread::spawn(move || -> io::Result<u64> {
                 let message = vec![0x5a; message];
                 stream.write_all(&header(STREAM, 0))?;
-                // One at least, however late this thread comes to run.
+                // At least one message is sent, however late this thread comes to run.
                 loop {
                     stream.write_all(&message)?;
                     if start.elapsed() >= duration {

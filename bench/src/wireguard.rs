@@ -23,7 +23,7 @@ const FAR: &str = "10.99.0.2";
 /// # Errors
 /// A tool isn't installed, or the tunnel doesn't stand in time.
 pub(crate) fn tunnel(bench: &Bench, near: &Node, far: &Node) -> anyhow::Result<Tunnel> {
-    // The interfaces' control sockets have their names, in one directory.
+    // The interfaces' control sockets are named after them and lie in one directory.
     let ends =
         [End { node: near, name: "wgnear", address: NEAR }, End { node: far, name: "wgfar", address: FAR }];
     let keys = [key(bench, &ends[0])?, key(bench, &ends[1])?];

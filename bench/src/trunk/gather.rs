@@ -233,7 +233,7 @@ pub(super) fn pings(
         gathers.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
         asked
     })?;
-    // It ends by the end of its connection.
+    // The answering thread ends with its connection.
     let _ = asking.shutdown(std::net::Shutdown::Both);
     let _ = answers.join();
     ensure!(found.len() >= LEAST_PINGS, "{} pings are too few", found.len());
