@@ -79,7 +79,7 @@ impl World {
                 continue;
             }
             let pid = path.file_name().unwrap_or_default();
-            // One that has just ended is no fault.
+            // A process that has just ended is no fault.
             let _ = std::process::Command::new("kill").arg(signal).arg(pid).status();
         }
         Ok(())

@@ -143,7 +143,8 @@ impl World {
         ] {
             command.env(name, value);
         }
-        // Ranks of all nodes would be bound to the same core. Open MPI 5 crashes by it.
+        // Otherwise ranks of all nodes would be bound to the same core. Open MPI 5 doesn't get this
+        // setting, as it crashes by it.
         if words.iter().any(|word| word.contains(&Mpi::OpenMpi.launcher())) {
             command.env("OMPI_MCA_hwloc_base_binding_policy", "none");
         }
@@ -266,7 +267,7 @@ impl World {
     /// The processes can't be listed.
     pub fn leftovers(&self, node: &str) -> Result<Vec<String>> {
         let listing = self.sh(node, LOOK, &["ps", "-eo", "pid=,args="])?;
-        // One that was ended halfway would have none left.
+        // A listing that was ended halfway would miss leftovers.
         ensure!(listing.status == 0, "{}", listing.whole());
         let service = |line: &str| {
             [

@@ -68,7 +68,7 @@ pub fn join_token(bytes: &[u8]) {
         }
         Err(_) => return,
     };
-    // As its bearer reads it, and its public part as gateways and the broker do.
+    // The token is read as by its bearer, and its public part as by gateways and the broker.
     let _ = BearerToken::read(&token);
     let public = token.rsplitn(3, '.').nth(2).unwrap_or_default();
     for public in [token.as_str(), public] {

@@ -107,7 +107,7 @@ impl Forger {
         }
         self.number += 1;
         let nonce = Nonce::assume_unique_for_key(nonce);
-        // It fails only at lengths that no record has.
+        // This fails only at lengths that no record has.
         let _ = self.key.seal_in_place_append_tag(nonce, Aad::from(header), &mut inner);
         [&header[..], &inner].concat()
     }
@@ -179,7 +179,7 @@ mod tests {
                 (vec![(APPLICATION_DATA, &b"data"[..])], true),
                 (vec![(APPLICATION_DATA, b""), (APPLICATION_DATA, b"data")], true),
                 (vec![(HANDSHAKE, &update[..])], true),
-                // In two records, of which one may be missing; an empty one.
+                // A key update in two records, of which one may be missing, and an empty message.
                 (vec![(HANDSHAKE, &update[..3]), (HANDSHAKE, &update[3..])], true),
                 (vec![(HANDSHAKE, &update[..3])], false),
                 (vec![(HANDSHAKE, b"")], false),

@@ -280,7 +280,7 @@ fn a_grid_is_made() -> Result<()> {
         "hub",
         "isthmus grid invite --site beta --owner ada --nodes 1 --gateways 1 --expires 1s --out old.token",
     )?;
-    // Its end is given in whole seconds.
+    // The token's end is given in whole seconds.
     std::thread::sleep(Duration::from_secs(3));
     session.on("fe.beta", "isthmus up --token old.token")?;
     compare(&session)

@@ -50,7 +50,7 @@ fn each_node_runs_the_command_and_knows_which_it_is() -> Result<()> {
 #[test]
 fn the_first_to_fail_ends_the_command_on_all_nodes() -> Result<()> {
     let world = GRID.take()?;
-    // It lasts longer than a test waits for a run.
+    // The sleep lasts longer than a test waits for a run.
     let script = "[ $ISTHMUS_NODE_RANK = 0 ] || exit 7; exec sleep 3600";
     let output = world.run("n1.alpha", &[&NODES[..], &["--each"]].concat(), &["sh", "-c", script])?;
     ensure!(output.status == 7, "{}", output.whole());
@@ -138,7 +138,7 @@ fn every_way_to_learn_the_own_address_gives_the_one_at_which_others_reach_it() -
     let program = root().join("tests/programs/own_address.py").display().to_string();
     let ways = ways()?;
     ensure!(ways.len() > 5, "{ways:?}");
-    // Of another site, and of the same.
+    // The other node is at another site, then at the same site.
     for other in ["n1.beta", "n2.alpha"] {
         let nodes = format!("n1.alpha,{other}");
         let output =
@@ -177,9 +177,9 @@ fn losses(output: &Output) -> Vec<f64> {
 fn pytorch_trains_over_two_sites_as_on_one_node() -> Result<()> {
     let world = GRID.take()?;
     let program = root().join("examples/torch/train.py").display().to_string();
-    // As `torchrun`. Debian 12's is older than its Python, and needs options for the
-    // workers' output. Without a given port it looks for a free one, which may be
-    // taken by the time its workers want it.
+    // Like `torchrun`. Debian 12's `torchrun` is older than its Python, and needs options for the
+    // workers' output. Without a given port, it looks for a free port. That port may be taken by
+    // the time its workers want it.
     let torchrun = "/usr/bin/python3 -m torch.distributed.run -r 1 -t 1 --master_port 29500";
     let alone = format!("{torchrun} --nnodes 1 --nproc_per_node 2 --master_addr localhost {program}");
     let alone = world.sh("n1.alpha", LONG, &["sh", "-c", &alone])?;

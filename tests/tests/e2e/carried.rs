@@ -203,7 +203,8 @@ fn programs_for_another_libc() -> Result<()> {
     refused_as_rank(&world, &program, "another C library")?;
     let output = world.run("n1.alpha", &NODES, &[&program])?;
     ensure!(output.status == 125 && output.stderr.contains("not started"), "{}", output.whole());
-    // Its own loader would fail on the library, so it goes without.
+    // The program's own loader would fail on isthmus's library, so the program runs without the
+    // library.
     let output = world.run("n1.alpha", &NODES, &["sh", "-c", "\"$0\"; exit $?", &program])?;
     ensure!(output.status == 0 && output.stdout == "hi\n", "{}", output.whole());
     ensure!(output.stderr.contains("another C library"), "{}", output.whole());

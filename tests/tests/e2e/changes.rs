@@ -133,7 +133,7 @@ fn a_firewall_is_tightened_and_opened_again() -> Result<()> {
         Ok(pair.best()?.as_deref() != Some("port-range"))
     })?;
     let second = pair.again(3)?;
-    // The first one has waited for the way that is closed now.
+    // The first connection has waited for the way that is closed now.
     ensure!(second < first, "{second:?} after {first:?}");
     sh(&pair.world, "router.port", "nft delete table ip tight")?;
     World::eventually("it is found to be open again", AGAIN, || {

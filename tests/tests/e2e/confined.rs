@@ -75,7 +75,7 @@ fn few_system_calls(other: &str, kills: bool) -> Result<()> {
         &output,
         &[("n1.alpha: served 2 bytes: hi".to_owned(), 3), (format!("{other}: got 2 bytes: re"), 3)],
     )?;
-    // It may not connect, so that nothing is missing.
+    // The server may not connect, so nothing is missing.
     ensure!(!output.stderr.contains("warning"), "{}", output.whole());
     world.expect_clean()
 }

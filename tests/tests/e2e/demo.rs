@@ -9,7 +9,7 @@ use isthmus_e2e::{Places, isthmus, root};
 fn the_demo_runs_and_leaves_nothing() -> Result<()> {
     let _place = Places::one();
     let mut command = Command::new("timeout");
-    // It guards against hanging only.
+    // The timeout guards against hanging only.
     command.arg("600").arg(root().join("scripts/demo")).env("ISTHMUS_BIN", isthmus());
     let output = command.output()?;
     let printed =

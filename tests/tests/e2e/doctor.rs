@@ -105,7 +105,7 @@ fn what_is_declared_open_and_is_not_is_found_and_not_used() -> Result<()> {
     World::eventually("the broker knows that the site is declared open", SOON, || {
         let output = world.sh("n1.alpha", SHORT, &[&binary, "plan", "--json", "n1.alpha", "n1.gamma"])?;
         plan = serde_json::from_str(&output.stdout).unwrap_or_default();
-        // Its agent attaches again first.
+        // The node's agent attaches again first.
         let known = plan["to"]["inbound"] == "open" && plan["to"]["reached"][0] == "filtered";
         Ok(known && plan["steps"][0].is_object())
     })?;
@@ -182,12 +182,12 @@ fn what_the_other_site_sees_counts_for_more_than_what_a_relay_does() -> Result<(
                  nft add rule ip norelay pass ip saddr 198.51.100.10 tcp dport 7730 ct state new drop";
     let shut = world.sh("router.open", SHORT, &["sh", "-ec", rules])?;
     ensure!(shut.status == 0, "{}", shut.whole());
-    // Its agent finds out anew what is let in.
+    // The node's agent finds out anew what is let in.
     stop(&world, "n1.open", "agent")?;
     let _agent = world.serve("n1.open", "agent", &[], &World::config("agent"))?;
     let mut plan = Value::Null;
     World::eventually("the node has been connected to, though the relay gets no answer", MEASURED, || {
-        // Its agent attaches again first.
+        // The node's agent attaches again first.
         let output = world.sh("n1.nat", SHORT, &[&binary, "plan", "--json", "n1.nat", "n1.open"])?;
         plan = serde_json::from_str(&output.stdout).unwrap_or_default();
         let filtered = plan["to"]["reached"][0] == "filtered";

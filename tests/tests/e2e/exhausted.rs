@@ -47,7 +47,7 @@ fn a_job_is_refused_for_lack_of_space() -> Result<()> {
     let _agent = world.serve(far, "agent", &[], &World::config("agent"))?;
     world.attached(NODES[0], far)?;
     let output = world.run(NODES[0], &["--nodes", &NODES.join(","), "--each"], &["true"])?;
-    // It has ended of itself: one that hangs is ended with another status.
+    // The run has ended by itself: a run that hangs is ended with another status.
     ensure!(output.status == 125, "{}", output.whole());
     let named = "cannot make the job's directory in /run/isthmus on n1.beta: this process has no space left on its disk";
     ensure!(output.stderr.contains(named), "no {named:?} in {}", output.whole());

@@ -191,7 +191,7 @@ fn a_second_front_end_serves_nodes_that_were_there_before_it() -> Result<()> {
         let gateways = status["sites"][0]["gateways"].as_array().context("no gateways")?;
         Ok(gateways.iter().any(|gateway| gateway["name"] == "second" && gateway["nodes_up"] == 1))
     })?;
-    // Also after a restart.
+    // The agent also comes up after a restart.
     good(&world, "n1.alpha", &["down"], &["The agent stopped"])?;
     good(&world, "n1.alpha", &["up"], &["agent a1.alpha runs;"])?;
     Ok(())
@@ -253,7 +253,7 @@ fn up_says_what_is_so_and_what_to_do() -> Result<()> {
     })?;
     bad(&world, "n1.alpha", &node, "has closed the join token")?;
     bad(&world, "n2.alpha", &["up", "--token", &alpha, "--via", &front_end], "has closed the join token")?;
-    // Also one that doesn't run.
+    // An agent that doesn't run is told as well.
     good(&world, "n1.alpha", &["down"], &[])?;
     bad(&world, "n1.alpha", &["up"], "agent a1.alpha is revoked")?;
     good(&world, "n1.alpha", &["up", "--token", &again], &["agent a1.alpha runs;"])?;

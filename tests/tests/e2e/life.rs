@@ -65,7 +65,7 @@ fn cell(world: &World, mpi: Mpi, fault: Fault) -> Result<()> {
         }
         Fault::Daemon => {
             let daemon = daemon(mpi);
-            // That of Open MPI 5 is a pair, parent and child.
+            // The daemon of Open MPI 5 is a pair of processes, parent and child.
             let pids = world.processes(far, daemon)?;
             ensure!(!pids.is_empty(), "no {daemon}");
             let mut words = vec!["kill", "-KILL"];
@@ -237,7 +237,7 @@ fn a_stopped_agent_ends_its_jobs_in_order() -> Result<()> {
         world.kill(stopped, signal, &world.service(stopped, "agent")?)?;
         let ended = || Ok(world.service(stopped, "agent").is_err());
         World::eventually("the agent has ended", promised(SECONDS), ended)?;
-        // Also the directory is gone as soon as the agent is, which alone would remove it.
+        // The job's directory is gone as soon as the agent is, too. Only the agent removes it.
         let left = world.sh(stopped, SOON, &["sh", "-c", "ls -d /run/isthmus/*/ 2>/dev/null"])?.stdout;
         let took = world.gone(&nodes, asked, promised(SECONDS));
         let (status, printed) = job.end()?;
@@ -265,7 +265,7 @@ fn a_dead_relay_is_replaced_by_another_and_its_loss_is_reported() -> Result<()> 
     let hello = Mpi::OpenMpi.program("hello");
     let words = ["mpirun.openmpi", "-n", "4", &hello];
     let output = world.run("n1.alpha", &["--try-for", "0", "--nodes", "n1.alpha,n1.beta"], &words)?;
-    // It has ended of itself: one that hangs is ended with another status.
+    // The run has ended by itself: a run that hangs is ended with another status.
     ensure!(output.status == 125, "{}", output.whole());
     ensure!(output.stderr.contains("relay"), "{}", output.whole());
     world.expect_clean()

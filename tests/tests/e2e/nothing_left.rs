@@ -26,7 +26,7 @@ fn is_of_mpi(path: &str) -> bool {
 /// The files and directories of a node where MPIs put theirs.
 fn files(world: &World, node: &str) -> Result<BTreeSet<String>> {
     let found = world.sh(node, SOON, &["find", "/tmp", "/dev/shm", "-mindepth", "1"])?;
-    // One that is removed meanwhile makes it fail, and is none.
+    // find(1) fails if a file is removed meanwhile. That file doesn't count.
     ensure!([0, 1].contains(&found.status), "{}", found.whole());
     Ok(found.stdout.lines().map(str::to_owned).collect())
 }
@@ -104,7 +104,7 @@ fn killed(world: &World, mpi: Mpi, node: &str) -> Result<()> {
     let job = Lasting::start(world, mpi, &NODES, &["--outlive", "0"])?;
     let made = [before[0].noted(world)?, before[1].noted(world)?];
     let launcher = match mpi {
-        // That of Open MPI 5 runs another program in its place.
+        // The launcher of Open MPI 5 runs another program in its place.
         Mpi::OpenMpi5 => "prterun".to_owned(),
         _ => mpi.launcher(),
     };
@@ -114,7 +114,7 @@ fn killed(world: &World, mpi: Mpi, node: &str) -> Result<()> {
     pids.extend(world.processes(node, "/visit")?);
     let words: Vec<&str> = ["kill", "-KILL"].into_iter().chain(pids.iter().map(String::as_str)).collect();
     let ended = Instant::now();
-    // One may have ended by the end of another.
+    // A process may have ended by the end of another process.
     world.sh(node, SOON, &words)?;
     let took = world.gone(&NODES, ended, promised(SECONDS));
     let (status, printed) = job.ended()?;

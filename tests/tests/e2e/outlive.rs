@@ -202,7 +202,7 @@ fn listed(world: &World) -> Result<usize> {
 fn a_job_outlives_its_relay() -> Result<()> {
     let world = World::up("two-relays")?;
     let job = lasting(&world, Mpi::OpenMpi, &[])?;
-    // Whichever it goes over: both, and one comes back.
+    // Whichever relay the job goes over: both relays end, and one comes back.
     for host in ["hub", "spare"] {
         world.kill(host, "-KILL", &world.service(host, "relay")?)?;
     }
@@ -292,7 +292,7 @@ fn a_job_outlives_the_broker_and_a_cut_meanwhile() -> Result<()> {
         world.lab().nat(site)?.expire()?;
     }
     expect_cut(&world, before)?;
-    // It stays away for a while.
+    // The broker stays away for a while.
     std::thread::sleep(Duration::from_secs(5));
     let _broker = world.serve("hub", "broker", &[], &World::config("broker"))?;
     job.goes_on()?;
@@ -318,7 +318,7 @@ fn collectives_and_lammps_outlive_a_cut() -> Result<()> {
     let (binary, nodes) = (isthmus().display().to_string(), NODES.join(","));
     let words = [&[&binary, "run", "--nodes", &nodes, "--"], &lammps(&log_over_sites)[..]].concat();
     let lammps = Job::start(world.command(NODES[0], LONG, &words)?)?;
-    // It lasts longer than LAMMPS takes to begin.
+    // The alltoall lasts longer than LAMMPS takes to begin.
     let alltoall = ("alltoall", &["262144", "120"][..]);
     let alltoall = world.begin_for(LONG, Mpi::Mpich, &nodes, &[], alltoall)?;
     let jobs = [(lammps, "lmp"), (alltoall, "/alltoall")];
@@ -366,7 +366,7 @@ fn a_job_outlives_its_gateway() -> Result<()> {
             // Now there is none.
             expect_cut(&world, before)?;
         }
-        // It stays away for a while.
+        // The gateway stays away for a while.
         std::thread::sleep(Duration::from_secs(4));
     }
     let _gateway = world.serve("front2.alpha", "gateway", &[], &World::config("gateway"))?;
@@ -402,7 +402,7 @@ fn a_waiting_job_is_ended_by_ctrl_c() -> Result<()> {
     world.gone(&NODES[..1], asked, SOON).context("at the head")?;
     let (status, printed) = job.ended()?;
     ensure!(status != 0 && status != 124, "{status}\n{printed}");
-    // The other site learns of it when it is back.
+    // The other site learns of the job's end when the site is back.
     world.heal_site("beta")?;
     world.gone(&NODES, Instant::now(), SOON).context("at the site that was cut off")?;
     Ok(())

@@ -18,7 +18,7 @@ fn run(world: &World, options: &[&str], program: &str) -> Result<Output> {
 }
 
 fn ensure_refused(output: &Output, node: &str, what: &str) -> Result<()> {
-    // It has ended of itself: one that hangs is ended with another status.
+    // The run has ended by itself: a run that hangs is ended with another status.
     ensure!(output.status == 125, "{}", output.whole());
     let lines: Vec<_> = output.stderr.lines().filter(|line| line.contains(&format!("  {node}: "))).collect();
     ensure!(lines.len() == 1 && lines[0].contains(what), "{}", output.whole());
@@ -42,7 +42,7 @@ fn a_missing_library_is_found_where_it_is_missing() -> Result<()> {
     let output = run(&world, &[], "/tmp/needs")?;
     ensure_refused(&output, "n2.beta", "/tmp/needs needs libonlyhere.so")?;
     ensure!(!output.stderr.contains("  n1.beta: "), "{}", output.whole());
-    // At one's own risk.
+    // `--no-check` starts the program at the user's own risk.
     let output = run(&world, &["--no-check"], "/tmp/needs")?;
     ensure!(!output.stderr.contains("not started"), "{}", output.whole());
     world.expect_clean()
@@ -138,7 +138,7 @@ fn a_connection_past_isthmus_is_warned_of() -> Result<()> {
     let warning = "warning: n1.alpha and n2.alpha were joined past isthmus by TCP: ";
     ensure!(output.stderr.contains(warning) && output.stderr.contains(":5998"), "{}", output.whole());
     ensure!(account["bypasses"][0]["nodes"] == serde_json::json!(["n1.alpha", "n2.alpha"]), "{account:#}");
-    // What isthmus joined itself is no such thing.
+    // Connections that isthmus made itself are no bypasses.
     let ring = Mpi::OpenMpi.program("die");
     let words = ["timeout", "12", "mpirun.openmpi", "-n", "4", &ring, "never", "0", "sleep"];
     let (_, account) = world.run_reported("n1.alpha", &nodes, &words)?;

@@ -230,7 +230,7 @@ fn strangers_keep_nobody_out() -> Result<()> {
     for port in ports {
         floods.one(Kind::Mixture, port)?;
     }
-    // Of HTTP/2, which only two of the ports speak with strangers, each alone.
+    // Only two of the ports speak HTTP/2 with strangers. Each kind of HTTP/2 flood comes alone.
     for kind in ALONE.into_iter().filter(|kind| matches!(kind, Kind::Http2(_))) {
         floods.one(kind, ports[0])?;
     }

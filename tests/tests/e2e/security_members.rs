@@ -201,7 +201,7 @@ fn jobs_and_nodes_of_others_are_neither_seen_nor_ordered() -> Result<()> {
     let binary = isthmus().display().to_string();
     let words =
         [&binary, "run", "--socket", SOCKET, "--nodes", "see1.alpha,see2.beta", "--each", "--", "sleep"];
-    // It is ended at the end of the test.
+    // The command is ended at the end of the test.
     let mut command = world.command("n1.alpha", SOON * 10, &words)?;
     command.arg("3600");
     let _job = Job::start(command)?;
@@ -254,7 +254,7 @@ fn a_measurement_that_the_broker_has_not_ordered_is_not_served() -> Result<()> {
             let mut stream = tls.connect("n1.beta".try_into()?, tcp).await?;
             stream.write_all(b"PBD").await?;
             let mut answer = Vec::new();
-            // It ends by a reset, too.
+            // The connection may end by a reset, too.
             let _ = tokio::time::timeout(SOON, stream.read_to_end(&mut answer)).await?;
             Ok(answer)
         })

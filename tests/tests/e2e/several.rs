@@ -121,7 +121,7 @@ fn a_gateway_dies_comes_back_and_dies_during_a_job() -> Result<()> {
     let before = addresses(&world)?;
     ensure!(before.len() == 2, "{before:?}");
 
-    // Its node goes to the other one, and keeps its address.
+    // The node of the killed gateway goes to the other gateway, and keeps its address.
     kill(&world, "front2.alpha")?;
     let died = until(&world, [(true, 2), (false, 0)])
         .and_then(|()| {

@@ -126,7 +126,7 @@ fn a_relay_between_gateways_sees_ciphertext_only() -> Result<()> {
 
 fn outlives_a_cut(mpi: Mpi) -> Result<()> {
     let world = World::up("site-trunks")?;
-    // It lasts longer than it takes to cut the site off.
+    // The job lasts longer than it takes to cut the site off.
     let job = ring_of(&world, mpi, &[], "2000")?;
     world.cut_site("beta")?;
     // A cut has a length.

@@ -96,7 +96,7 @@ impl Progress {
     /// data has come yet.
     fn after(&mut self, then: f64) -> Result<Option<f64>> {
         while self.lines.read_line(&mut self.line)? > 0 {
-            // It is being written.
+            // The line is still being written.
             if !self.line.ends_with('\n') {
                 break;
             }

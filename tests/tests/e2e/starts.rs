@@ -34,7 +34,7 @@ fn starts_without(machine: &str, role: &str) -> Result<()> {
     expect_success(hello(&world)?)?;
     world.kill(machine, "-KILL", &world.service(machine, role)?)?;
     let job = hello(&world)?;
-    // It is away for a while.
+    // The service is away for a while.
     std::thread::sleep(AWAY);
     let _service = world.serve(machine, role, &[], &World::config(role))?;
     expect_success(job)?;

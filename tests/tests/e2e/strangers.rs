@@ -110,7 +110,7 @@ fn a_replayed_preamble_is_denied() -> Result<()> {
             .map(|index| u8::from_str_radix(&bytes[2 * index..2 * index + 2], 16))
             .collect::<Result<_, _>>()?;
         let bytes: [u8; PREAMBLE_LEN] = bytes.try_into().ok().context("not a whole preamble")?;
-        // Heartbeats begin with one, too; this is to be a program's.
+        // Heartbeats begin with a preamble, too. This preamble is to be a program's.
         if Preamble::decode(&bytes)?.0.destination_port != 0 {
             break bytes;
         }
@@ -229,7 +229,7 @@ fn twenty_jobs_of_two_users_at_once() -> Result<()> {
             if bob { ("on bob-n1.beta", "on n1.beta") } else { ("on n1.beta", "on bob-n1.beta") };
         ensure!(printed.contains(own) && !printed.contains(other), "bob: {bob}\n{printed}");
     }
-    // Neither may use the other's nodes, agent or files.
+    // Neither user may use the other's nodes, agent or files.
     let output = run(true, "n1.beta")?.output()?;
     let printed = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code() == Some(125) && printed.contains("its agent works for"), "{printed}");

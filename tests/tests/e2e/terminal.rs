@@ -82,7 +82,7 @@ fn on_a_terminal(world: &World, command: &[&str]) -> Result<Terminal> {
 fn taken(world: &World) -> Result<()> {
     World::eventually("isthmus has taken the Ctrl-C", SOON, || {
         let Ok(run) = world.service("n1.alpha", "run") else { return Ok(true) };
-        // SIGINT is the second one.
+        // SIGINT is the second bit of the mask.
         let pending = format!("grep -q '^ShdPnd:.*[2367abef]$' /proc/{run}/status");
         Ok(world.sh("n1.alpha", SOON, &["sh", "-c", &pending])?.status != 0)
     })
@@ -236,7 +236,7 @@ fn a_status_that_is_ended_leaves_the_terminal_as_it_was() -> Result<()> {
         World::eventually("the status is shown", SOON, || {
             process = world.service("n1.alpha", "status").unwrap_or_default();
             let caught = format!("grep -q 'SigCgt:.*[4-7c-f]...$' /proc/{process}/status");
-            // It has taken SIGTERM, which is the 15th.
+            // The process handles SIGTERM, which is the 15th bit of the mask.
             Ok(!process.is_empty() && world.sh("n1.alpha", SOON, &["sh", "-c", &caught])?.status == 0)
         })?;
         world.kill("n1.alpha", signal, &process)?;
@@ -257,7 +257,7 @@ fn a_second_ctrl_c_ends_what_ignores_the_first() -> Result<()> {
     for file in [&ready, &noted] {
         let _ = std::fs::remove_file(file);
     }
-    // It notes the first one, and goes on.
+    // The command notes the first SIGINT, and goes on.
     let script = format!(
         "trap 'echo >{}' INT; trap '' TERM HUP; echo >{}; while :; do sleep 1; done",
         noted.display(),

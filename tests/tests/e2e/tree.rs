@@ -162,7 +162,7 @@ fn a_job_ends_whatever_breaks_in_another_site() -> Result<()> {
 fn who_cannot_take_part_is_named() -> Result<()> {
     let world = World::up("two-relays")?;
     let agent = world.service("n2.beta", "agent")?;
-    // It is known to the grid as long as its connections stand.
+    // The node is known to the grid as long as its connections stand.
     world.kill("n2.beta", "-STOP", &agent)?;
     let binary = isthmus().display().to_string();
     let output = world.sh(
@@ -171,7 +171,7 @@ fn who_cannot_take_part_is_named() -> Result<()> {
         &[&binary, "run", "--nodes", &NODES.join(","), "--", "mpirun.openmpi", "-n", "3", "true"],
     )?;
     world.kill("n2.beta", "-CONT", &agent)?;
-    // It has ended of itself: one that hangs is ended with another status.
+    // The run has ended by itself: a run that hangs is ended with another status.
     ensure!(output.status == 125, "{}", output.whole());
     ensure!(output.stderr.contains("n2.beta"), "{}", output.whole());
     Ok(())

@@ -116,7 +116,7 @@ fn a_connection_survives_upgrades_of_gateway_and_relay() -> Result<()> {
             stream.flows().with_context(|| format!("{} in round {round}", service.role))?;
         }
     }
-    // One after the other at once, and both at once.
+    // The upgrades of each service follow without a pause, and both services upgrade at once.
     for _ in 0..3 {
         for service in &services {
             world.kill(service.machine, "-HUP", &service.pid)?;

@@ -116,7 +116,7 @@ fn waits_for(mpi: Mpi, machine: &str, role: &str) -> Result<()> {
     let waiting = Waiting::ranks(2, Patience::Long, mpi)?;
     waiting.kill(machine, role)?;
     let done = waiting.go().and_then(|()| waiting.waits());
-    // It comes back in any case, so that the job ends.
+    // The service comes back in any case, so that the job ends.
     let service = waiting.back(machine, role);
     let printed = waiting.expect_success(done.and(service))?;
     for text in [" can't connect to n1.", "it tries on, 127 s in all", " has connected to n1."] {
@@ -187,7 +187,7 @@ fn ends_with_the_reason(mpi: Mpi) -> Result<()> {
     waiting.kill("hub", "broker")?;
     waiting.go()?;
     let (status, printed) = waiting.job.end()?;
-    // It has ended of itself: one that hangs is ended with the latter status.
+    // The run has ended by itself: a run that hangs is ended with status 124.
     ensure!(status != 0 && status != 124, "status {status}\n{printed}");
     for text in ["\nisthmus: n1.", " could not connect to n1.", "\n  cause: n1."] {
         ensure!(printed.contains(text), "no {text:?} in\n{printed}");

@@ -79,7 +79,7 @@ fn kill(world: &World, mpi: Mpi, fault: Fault) -> Result<String> {
 
 fn kill_launcher(world: &World, mpi: Mpi, signal: &str) -> Result<String> {
     let launcher = match mpi {
-        // That of Open MPI 5 runs another program in its place.
+        // The launcher of Open MPI 5 runs another program in its place.
         Mpi::OpenMpi5 => "prterun".to_owned(),
         _ => mpi.launcher(),
     };
@@ -406,7 +406,7 @@ fn missed(mode: &str, how: &str) -> Result<()> {
         Ok(goes_on || world.service(HEAD, "run").is_err())
     });
     if known.is_err() || goes_on {
-        // It may have ended by now.
+        // The run may have ended by now.
         if let Ok(run) = world.service(HEAD, "run") {
             let _ = world.kill(HEAD, "-TERM", &run);
         }

@@ -150,7 +150,7 @@ fn a_way_that_the_broker_must_arrange_is_named() -> Result<()> {
     ensure!(left_out.iter().any(|left| left["dial"] == "relay" && left["reason"] == reason), "{plan:#}");
     for mpi in [Mpi::OpenMpi, Mpi::Mpich] {
         let output = job(&world, mpi, BY_RELAY)?;
-        // It has ended of itself: one that hangs is ended with another status.
+        // The run has ended by itself: a run that hangs is ended with another status.
         ensure!(output.status == 125, "{mpi:?}: {}", output.whole());
         for want in [AWAY, "the gateway has had no connection to the broker for "] {
             ensure!(output.stderr.contains(want), "{mpi:?}: no {want:?} in {}", output.whole());

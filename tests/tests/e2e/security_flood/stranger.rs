@@ -145,7 +145,7 @@ impl Kind {
     /// stand without a certificate.
     fn risen(self) -> (usize, usize) {
         match self {
-            // All of one member; those beyond its share have been refused.
+            // All calls are of one member. Calls beyond its share have been refused.
             Self::Calls => (60, 60),
             Self::Http2(_) => (FLOOD * 4 / 5, 600),
             Self::Mixture => (FLOOD * 9 / 10, 0),

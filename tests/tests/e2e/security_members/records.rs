@@ -31,7 +31,7 @@ fn the_audit_logs_name_who_did_what_where() -> Result<()> {
     let taken = ["Z job done identity=\"agent n1.alpha\" owner=\"", " source=\"", "subject=\"job "];
     line(&world, "n1.beta", log, &taken)?;
     line(&world, "n1.beta", log, &["Z command done identity=\"agent n1.alpha\"", "on n1.beta\""])?;
-    // Berta's write JSON, one object per line.
+    // Berta's agents write JSON, one object per line.
     let words = ["run", "--socket", SOCKET, "--nodes", "log1.alpha,log2.beta", "--each", "--", "true"];
     let job = isthmus_on(&world, "n1.alpha", &words)?;
     ensure!(job.status == 0, "{}", job.whole());

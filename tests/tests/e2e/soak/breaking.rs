@@ -35,7 +35,7 @@ fn apart() -> String {
 
 /// A grid in which things break.
 pub(super) struct Breaking {
-    // They end before the world does.
+    // The services end before the world does.
     pub(super) services: Services,
     pub(super) world: World,
     moves: u8,
@@ -70,7 +70,7 @@ impl Breaking {
             }
             What::Moves(site) => {
                 let (first, count) = MOVES;
-                // The next one is never the present one of any site.
+                // The next address is never the present address of any site.
                 let address = Ipv4Addr::new(198, 51, 100, first + self.moves);
                 lab.nat(site)?.move_to(address)?;
                 self.moves = (self.moves + 1) % count;

@@ -70,7 +70,7 @@ impl Figures {
 fn seconds(times: &[Duration]) -> [Option<f64>; 2] {
     let mut times = times.to_vec();
     times.sort_unstable();
-    // Of an even number, the shorter one of the two in the middle.
+    // Of an even number of times, the median is the shorter of the two in the middle.
     let median = times.get(times.len().saturating_sub(1) / 2);
     [median, times.last()].map(|time| time.map(Duration::as_secs_f64))
 }

@@ -34,7 +34,7 @@ const OVERTIME: Duration = Duration::from_secs(30);
 struct Soak {
     mpi: Mpi,
     lasts: Duration,
-    // It ends before the world does.
+    // The running job ends before the world does.
     running: Option<Running>,
     breaking: Breaking,
     /// Chooses what jobs send.
@@ -116,7 +116,7 @@ impl Soak {
             }
             Expected::Ends { within, .. } => {
                 let took = self.breaking.world.gone(&NODES, began, within + OVERTIME);
-                // It is mended in any case, so that what is left can be seen.
+                // The fault is mended in any case, so that what is left can be seen.
                 self.mend(fault)?;
                 self.ended(took?)?
             }

@@ -46,7 +46,7 @@ impl Services {
         let script = "log=$1; shift; until \"$@\" 2>\"$log\" || grep -q ' ready' \"$log\"; do sleep 1; done";
         let words = ["sh", "-c", script, "sh", log.as_str()];
         let words = [&words[..], &[binary.as_str(), role, "--state", &state, "--config", &config]].concat();
-        // What an earlier one has written doesn't count.
+        // What an earlier run of the service has written doesn't count.
         let _ = fs::remove_file(&log);
         let job = Job::start(world.command(machine, self.lasts + BEYOND, &words)?)?;
         self.again.push((service, job));

@@ -178,7 +178,7 @@ fn pauses(seen: &Seen, hits: &[Happened], last: f64, resumes: Duration) -> Vec<S
     let mut windows: Vec<_> = hits.iter().filter(is_alone).map(window).collect();
     let ended = hits.iter().map(|happened| happened.ended).fold(seen.began, f64::max);
     windows.push((ended, settled(hits, None).max(seen.began) + resumes));
-    // The one that is over last may be all of them.
+    // The window of the fault that is over last may equal the window after all faults.
     windows.dedup();
     let next = |from: f64| seen.progress.iter().copied().find(|time| *time > from).unwrap_or(f64::INFINITY);
     let is_long = |(from, until): &(f64, f64)| *until <= last && next(*from) > *until;

@@ -58,7 +58,8 @@ fn a_job_that_must_live_goes_on_and_ends_in_order() {
             vec![grid(What::Forgets("beta"), 110.0, 110.0)],
             "it went on 19.0 s after",
         ),
-        // While the one is broken, the end of the other tells nothing; after both, it does.
+        // While one site is cut off, the end of the other cut tells nothing. After both cuts, the
+        // job must go on.
         (
             long(900, &[101.0, 122.0], end, RIGHT),
             vec![cut(105.0, 110.0), grid(What::Cut("gamma"), 108.0, 120.0)],
