@@ -10,7 +10,7 @@ use crate::helper::{self, Old};
 use crate::limit;
 use crate::numbers::{self, Left, NO_CONNECT, State};
 use crate::standing;
-use crate::sys::{self, Errno, Fd, OwnedFd, Result};
+use crate::sys::{Errno, Fd, OwnedFd, Result};
 
 use super::{Ask, List, Pending};
 
@@ -146,8 +146,7 @@ impl List {
         let Some(Ask::Answered(Some(socket))) = self.items.get(&id).map(|pending| &pending.ask) else {
             return true;
         };
-        let mut fds = [libc::pollfd { fd: socket.raw(), events: libc::POLLOUT, revents: 0 }];
-        sys::poll(&mut fds, Some(Duration::ZERO)).is_ok_and(|ready| ready > 0)
+        helper::wait_for(socket.raw(), Duration::ZERO).is_ok()
     }
 
     /// Keeps the connection to the agent that stays; with `None`, closes the one that was kept.
