@@ -81,7 +81,7 @@ enum Way {
     Bbr,
     TrunkBbr,
     TrunkPlain,
-    /// A TLS connection for each connection of a program, as before there were trunks.
+    /// A TLS connection for each connection of a program.
     Sealed,
 }
 

@@ -33,6 +33,8 @@ const SEALED_PORT: u16 = 7202;
 const DEFAULT: &[u8] = b"cubic";
 /// The first bytes that the near end sends on a stream, as agents do.
 const INTRODUCTION: [u8; 4] = *b"open";
+/// Most bytes that are copied at once between a program and its TLS connection.
+const COPIED_BYTES: usize = 64 << 10;
 /// Longest wait for a connection, a handshake or a stream.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -142,11 +144,11 @@ async fn near(options: Near) -> anyhow::Result<()> {
             Carrying::TrunkPlain => Some(trunk(&dialer, &plane, Congestion::Other).await?),
             Carrying::Sealed => None,
         };
-        let (dialer, plane) = (dialer.clone(), plane.clone());
+        let dialer = dialer.clone();
         ports.spawn(async move {
             loop {
                 let Ok((program, _)) = listener.accept().await else { break };
-                let taken = carry(&dialer, &plane, trunk.clone(), program);
+                let taken = carry(dialer.clone(), trunk.clone(), program);
                 tokio::spawn(async move {
                     if let Err(error) = taken.await {
                         eprintln!("a connection is dropped: {error:#}");
@@ -161,25 +163,21 @@ async fn near(options: Near) -> anyhow::Result<()> {
 
 /// Carries a program's connection, over `trunk` or, without a trunk, over a TLS connection of its
 /// own.
-fn carry(
-    dialer: &Arc<Dialer>,
-    plane: &Arc<Plane>,
-    trunk: Option<Arc<Kept>>,
-    program: TcpStream,
-) -> impl Future<Output = anyhow::Result<()>> + Send + 'static {
-    let (dialer, plane) = (dialer.clone(), plane.clone());
-    async move {
-        let program = program.into_std()?;
-        if let Some(trunk) = trunk {
-            let stream = timeout(PATIENCE, trunk.trunk.open()).await??;
-            stream.send(&INTRODUCTION);
-            stream.attach(program, Arc::new(Uncounted))?;
-            return Ok(());
-        }
-        let (network, _) = dialer.connect(SEALED_PORT).await?.into_parts();
-        plane.seal(program, network, Arc::new(Uncounted))?.ended().await;
-        Ok(())
-    }
+async fn carry(dialer: Arc<Dialer>, trunk: Option<Arc<Kept>>, mut program: TcpStream) -> anyhow::Result<()> {
+    let Some(trunk) = trunk else {
+        return join(dialer.connect(SEALED_PORT).await?, &mut program).await;
+    };
+    let stream = timeout(PATIENCE, trunk.trunk.open()).await??;
+    stream.send(&INTRODUCTION);
+    stream.attach(program.into_std()?, Arc::new(Uncounted))?;
+    Ok(())
+}
+
+/// Carries a program's bytes over a TLS connection of their own until both directions have ended.
+async fn join(mut tls: Secured, program: &mut TcpStream) -> anyhow::Result<()> {
+    program.set_nodelay(true)?;
+    tokio::io::copy_bidirectional_with_sizes(program, &mut tls, COPIED_BYTES, COPIED_BYTES).await?;
+    Ok(())
 }
 
 /// Makes a trunk, and spawns the task that keeps it up.
@@ -298,14 +296,12 @@ impl Acceptor {
     }
 
     async fn sealed(&self, tls: Secured) -> anyhow::Result<()> {
-        let program = self.connect().await?;
-        self.plane.seal(program, tls.into_parts().0, Arc::new(Uncounted))?.ended().await;
-        Ok(())
+        join(tls, &mut self.connect().await?).await
     }
 
-    async fn connect(&self) -> anyhow::Result<std::net::TcpStream> {
+    async fn connect(&self) -> anyhow::Result<TcpStream> {
         let connected = timeout(PATIENCE, TcpStream::connect(self.program)).await?;
-        Ok(connected.with_context(|| format!("no program at {}", self.program))?.into_std()?)
+        connected.with_context(|| format!("no program at {}", self.program))
     }
 }
 

@@ -7,11 +7,9 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use isthmus_net::rails::{self, Rail};
-use isthmus_reach::carrier::STREAM_PROTOCOL;
 use serde::Deserialize;
 
 use crate::port_range::PortRange;
-use crate::trunks::TRUNK_PROTOCOL;
 use crate::uplink::gateways::Gateways;
 use crate::uplink::known;
 
@@ -60,9 +58,6 @@ pub struct AgentConfig {
     /// isthmus-raw beside the `isthmus` binary or in ../lib/isthmus. Without it the
     /// agent doesn't use this dial.
     pub raw: Option<PathBuf>,
-    /// Whether connections with other sites share trunks, which outlive cuts of the network. By
-    /// default they do. Otherwise each connection has TLS of its own.
-    pub trunks: Option<bool>,
     /// Further links of this node to other sites. Trunks use all of them.
     pub rails: Vec<Rail>,
     /// The audit log, or "off". By default audit.log in the state directory.
@@ -74,14 +69,9 @@ pub struct AgentConfig {
 impl AgentConfig {
     /// Checks that the settings make sense together.
     ///
-    /// # Errors If a rail is invalid, or rails are set with `trunks = false`.
+    /// # Errors If a rail is invalid.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
-        rails::check(&self.rails).map_err(|error| anyhow!("[[agent.rails]]: {error}"))?;
-        anyhow::ensure!(
-            self.rails.is_empty() || self.trunks != Some(false),
-            "[[agent.rails]]: only trunks use them, and `trunks = false` is set"
-        );
-        Ok(())
+        rails::check(&self.rails).map_err(|error| anyhow!("[[agent.rails]]: {error}"))
     }
 
     /// The address at which other sites reach the agent that listens on `port`, if a
@@ -107,14 +97,6 @@ impl AgentConfig {
     /// Time between attempts to return to the gateway of first choice: `return_seconds`, or 20 s.
     pub(crate) fn return_interval(&self) -> Duration {
         Duration::from_secs(self.return_seconds.map_or(20, |seconds| seconds.get().into()))
-    }
-
-    /// The protocols (ALPN) of programs' connections, first choice first.
-    pub(crate) fn program_protocols(&self) -> &'static [&'static [u8]] {
-        match self.trunks {
-            Some(false) => &[STREAM_PROTOCOL],
-            _ => &[TRUNK_PROTOCOL, STREAM_PROTOCOL],
-        }
     }
 
     /// Number of ranks to start here by default.

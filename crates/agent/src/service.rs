@@ -23,7 +23,7 @@ use isthmus_net::rendezvous::{Order, OrderWay};
 use isthmus_net::unidentified::Unidentified;
 use isthmus_net::upgrade::Upgrades;
 use isthmus_net::{Credentials, grpc, listen, packets};
-use isthmus_reach::carrier::{GRPC_PROTOCOL, MEASURE_PROTOCOL, STREAM_PROTOCOL};
+use isthmus_reach::carrier::{GRPC_PROTOCOL, MEASURE_PROTOCOL};
 use isthmus_reach::probing::Probing;
 use isthmus_reach::raw::{self, RawHelper};
 use isthmus_reach::retry;
@@ -55,7 +55,7 @@ use crate::observing::leftovers;
 use crate::observing::measure;
 use crate::runtime_directory::{self, LOCAL_SOCKET};
 use crate::starting::limits;
-use crate::trunks::anew;
+use crate::trunks::{TRUNK_PROTOCOL, anew};
 use crate::upgrade;
 use crate::uplink::attachment::AttachError;
 use crate::uplink::known::Known;
@@ -151,7 +151,7 @@ pub async fn run(
     let announced = (node_up.clone(), facilities.incarnation);
     let (upstream, attachment) =
         upstream::upstream(credentials.clone(), gateways, announced, dials_tx, measures_tx);
-    let tls = client_tls(&credentials, config.program_protocols())?;
+    let tls = client_tls(&credentials)?;
     let signatures = Signatures::new(&credentials)?;
     let (probing, dialer) = dialing(&upstream, node_up, listen.port(), (raw, signatures));
     let heartbeats = Heartbeats::start().context("cannot start a thread")?;
@@ -159,9 +159,8 @@ pub async fn run(
     let (calls_tx, calls_rx) = mpsc::channel(QUEUE);
     let (carrying, mut failure_rx) = carrying(&config, calls_tx)?;
     let node = Arc::new(Node::new(facilities, upstream.clone(), dialer, tls, sockets, heartbeats, carrying));
-    let server_tls = credentials.server_config(
-        &[config.program_protocols(), &[GRPC_PROTOCOL, MEASURE_PROTOCOL, packets::PROTOCOL]].concat(),
-    )?;
+    let server_tls =
+        credentials.server_config(&[TRUNK_PROTOCOL, GRPC_PROTOCOL, MEASURE_PROTOCOL, packets::PROTOCOL])?;
     let reception = Reception { node: node.clone(), tls: server_tls, ordered: None };
     info!(node = %node.name(), %listen, socket = %local_socket.display(), "agent starts");
 
@@ -228,18 +227,15 @@ fn carrying(
 ) -> anyhow::Result<(Carrying, mpsc::Receiver<std::io::Error>)> {
     let workers = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN).min(WORKERS);
     let (plane, failure_rx) = Plane::start(workers).context("cannot start the data plane")?;
-    let has_trunks = config.trunks.unwrap_or(true);
     let rails = config.rails.clone();
     rails::warn_of_absent(&rails);
-    Ok((Carrying { plane, has_trunks, rails, calls_tx }, failure_rx))
+    Ok((Carrying { plane, rails, calls_tx }, failure_rx))
 }
 
-/// TLS for the connections that this agent opens; `programs` are the protocols of programs'
-/// connections.
-fn client_tls(credentials: &Credentials, programs: &[&[u8]]) -> Result<ClientTls, CredentialsError> {
+/// TLS for the connections that this agent opens.
+fn client_tls(credentials: &Credentials) -> Result<ClientTls, CredentialsError> {
     Ok(ClientTls {
-        stream: credentials.client_config(&[STREAM_PROTOCOL])?,
-        trunk: credentials.client_config(programs)?,
+        trunk: credentials.client_config(&[TRUNK_PROTOCOL])?,
         grpc: credentials.client_config(&[GRPC_PROTOCOL])?,
         measure: credentials.client_config(&[MEASURE_PROTOCOL])?,
         packets: credentials.client_config(&[packets::PROTOCOL])?.without_resumption(),

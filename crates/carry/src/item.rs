@@ -11,15 +11,13 @@ use crate::socket::{EVENTS, Socket};
 use crate::tools::Tools;
 use crate::turn::Turn;
 use crate::worker::token;
-use crate::{sealed, splice, trunk};
+use crate::{splice, trunk};
 
 /// A thing that a worker carries.
 #[derive(Debug)]
 pub(crate) enum Item {
     /// Two sockets whose bytes go to each other.
     Spliced(splice::Pair),
-    /// A program's socket and a TLS connection.
-    Sealed(Box<sealed::Pair>, Arc<Address>),
     /// Programs' sockets and carriers.
     Trunk(Box<trunk::Ends>),
 }
@@ -48,7 +46,6 @@ impl Item {
         let watch = |(number, socket)| round.watch(number, socket);
         match self {
             Self::Spliced(pair) => pair.sockets().try_for_each(watch),
-            Self::Sealed(pair, _) => pair.sockets().try_for_each(watch),
             // A trunk has no sockets at its beginning.
             Self::Trunk(_) => Ok(()),
         }
@@ -59,7 +56,6 @@ impl Item {
     pub(crate) fn address(&self) -> Option<&Arc<Address>> {
         match self {
             Self::Spliced(_) => None,
-            Self::Sealed(_, address) => Some(address),
             Self::Trunk(ends) => Some(ends.address()),
         }
     }
@@ -67,7 +63,6 @@ impl Item {
     pub(crate) fn on_event(&mut self, socket: u32, events: EpollFlags) {
         match self {
             Self::Spliced(pair) => pair.on_event(socket, events),
-            Self::Sealed(pair, _) => pair.on_event(socket, events),
             Self::Trunk(ends) => ends.on_event(socket, events),
         }
     }
@@ -75,7 +70,6 @@ impl Item {
     pub(crate) fn turn(&mut self, round: &mut Round<'_>) -> Turn {
         match self {
             Self::Spliced(pair) => pair.turn(round.tools, round.carried),
-            Self::Sealed(pair, _) => pair.turn(round.tools, round.now, round.carried),
             Self::Trunk(ends) => ends.turn(round),
         }
     }
@@ -84,7 +78,6 @@ impl Item {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self {
             Self::Spliced(_) => None,
-            Self::Sealed(pair, _) => pair.deadline(),
             Self::Trunk(ends) => ends.deadline(),
         }
     }
@@ -94,7 +87,6 @@ impl Item {
     pub(crate) fn end_by_reset(&mut self, by_reset: bool) {
         match self {
             Self::Spliced(_) => {}
-            Self::Sealed(pair, _) => pair.sockets().for_each(|(_, socket)| socket.end_by_reset(by_reset)),
             Self::Trunk(ends) => ends.end_by_reset(by_reset),
         }
     }
@@ -103,7 +95,6 @@ impl Item {
     pub(crate) fn reset(&mut self, round: &mut Round<'_>) {
         match self {
             Self::Spliced(pair) => pair.reset(),
-            Self::Sealed(pair, _) => pair.reset(),
             Self::Trunk(ends) => ends.reset(round),
         }
     }

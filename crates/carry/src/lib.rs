@@ -13,7 +13,6 @@
 //! | `tcp_rto` | how soon TCP sends lost segments again |
 //! | `tls` | a TLS connection without buffers of its own |
 //! | `splice` | two sockets whose bytes go to each other, for relays and gateways |
-//! | `sealed` | a program's socket and a TLS connection |
 //! | [`trunk`] | programs' sockets over a few TLS connections |
 
 #![deny(unsafe_code)]
@@ -23,7 +22,6 @@ mod mailbox;
 pub mod plane;
 mod program;
 mod released;
-mod sealed;
 mod socket;
 mod splice;
 mod tcp_info;

@@ -40,8 +40,6 @@ pub(crate) enum Mail {
     New(Item),
     /// The item at this address has work to do without an event.
     Nudge(Arc<Address>),
-    /// The item at this address is to end at once, by a reset of its sockets.
-    Reset(Arc<Address>),
     /// The worker is to give its spliced pairs to this collection.
     Release(Arc<Collection>),
     /// The process isn't replaced: all goes on as before.
@@ -85,11 +83,6 @@ impl Mailbox {
     pub(crate) fn nudge(&self, address: &Arc<Address>) {
         // The counter of an eventfd overflows after 2^64 wake-ups.
         let _ = self.send(Mail::Nudge(Arc::clone(address)));
-    }
-
-    /// Ends the item at this address by a reset of its sockets.
-    pub(crate) fn reset(&self, address: &Arc<Address>) {
-        let _ = self.send(Mail::Reset(Arc::clone(address)));
     }
 
     pub(crate) fn send(&self, mail: Mail) -> io::Result<()> {

@@ -8,44 +8,19 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 use std::thread::JoinHandle;
 
 use isthmus_net::keepalive;
-use isthmus_net::tls::Parts;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 use crate::item::Item;
-use crate::mailbox::{Address, Mailbox};
+use crate::mailbox::Mailbox;
 use crate::socket::Socket;
 use crate::splice::Pair;
-use crate::tls::Tls;
-use crate::traffic::Traffic;
-use crate::trunk::{Notices, Trunk};
+use crate::trunk::{self, Notices, Trunk};
 use crate::worker::Worker;
-use crate::{sealed, trunk};
-
-/// A program's connection that a worker seals.
-#[derive(Debug)]
-pub struct Sealed {
-    mailbox: Arc<Mailbox>,
-    address: Arc<Address>,
-    ended: oneshot::Receiver<()>,
-}
-
-impl Sealed {
-    /// Waits until the connection has ended.
-    pub async fn ended(&mut self) {
-        // The worker only drops the other end.
-        let _ = (&mut self.ended).await;
-    }
-
-    /// Ends the connection at once, by a reset of both sockets.
-    pub fn reset(&self) {
-        self.mailbox.reset(&self.address);
-    }
-}
 
 /// Counters since the start, those of former programs of the same process included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// How many connections were carried: spliced pairs, sealed connections and trunks.
+    /// How many connections were carried: spliced pairs and trunks.
     pub connections: u64,
     /// How many of these connections still run.
     pub running: u64,
@@ -109,28 +84,7 @@ impl Plane {
         }
         let ends = [initiator, acceptor].map(Socket::new);
         let _shared = self.splicing.read().unwrap_or_else(PoisonError::into_inner);
-        self.send(|_| Item::Spliced(Pair::new(ends)))?;
-        Ok(())
-    }
-
-    /// Carries a program's bytes over a TLS connection to another agent, until both
-    /// directions have ended or one socket breaks.
-    ///
-    /// # Errors If a socket can't be made non-blocking; both are closed then.
-    pub fn seal(
-        &self,
-        program: std::net::TcpStream,
-        network: Parts,
-        traffic: Arc<dyn Traffic>,
-    ) -> io::Result<Sealed> {
-        program.set_nonblocking(true)?;
-        program.set_nodelay(true)?;
-        let (tls, plain) = Tls::new(network)?;
-        let (ended_tx, ended_rx) = oneshot::channel();
-        let pair = sealed::Pair::new(Socket::new(program), tls, plain, traffic, ended_tx);
-        let address = Arc::<Address>::default();
-        let mailbox = self.send(|_| Item::Sealed(Box::new(pair), Arc::clone(&address)))?;
-        Ok(Sealed { mailbox, address, ended: ended_rx })
+        self.send(|_| Item::Spliced(Pair::new(ends)))
     }
 
     /// Makes one end of a trunk. It has no carriers yet.
@@ -148,11 +102,10 @@ impl Plane {
     }
 
     /// Hands a new item over to the worker that has the fewest.
-    fn send(&self, make: impl FnOnce(&Arc<Mailbox>) -> Item) -> io::Result<Arc<Mailbox>> {
+    fn send(&self, make: impl FnOnce(&Arc<Mailbox>) -> Item) -> io::Result<()> {
         let mailbox = self.least()?;
         self.connections.fetch_add(1, Relaxed);
-        mailbox.carry(make(mailbox))?;
-        Ok(Arc::clone(mailbox))
+        mailbox.carry(make(mailbox))
     }
 
     fn least(&self) -> io::Result<&Arc<Mailbox>> {

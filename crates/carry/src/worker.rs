@@ -125,11 +125,6 @@ impl Worker {
                         self.queue(key);
                     }
                 }
-                Mail::Reset(address) => {
-                    if let Some(key) = address.key() {
-                        self.reset(key, now);
-                    }
-                }
                 Mail::Release(collection) => self.release(&collection, now),
                 Mail::Resume => {
                     self.carried.iter_mut().for_each(|(_, carried)| carried.item.end_by_reset(false))

@@ -180,9 +180,6 @@ impl Place<'_> {
                 if let Some(seconds) = grid.return_seconds {
                     set("return_seconds", seconds.to_string());
                 }
-                if let Some(trunks) = grid.trunks {
-                    set("trunks", trunks.to_string());
-                }
                 // An ordinary user's agents would be below its home, which the machines of
                 // all labs share.
                 if let Some(directory) = runtime_directory() {

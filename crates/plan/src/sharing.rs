@@ -12,7 +12,7 @@ use crate::PairFacts;
 pub enum Pin {
     /// Connections share trunks, also where data needn't be encrypted.
     Always,
-    /// Each connection has a socket of its own.
+    /// Each connection has a socket of its own where data needn't be encrypted.
     Never,
 }
 
@@ -77,8 +77,9 @@ impl Sharing {
 pub(crate) fn sharing(pair: &PairFacts) -> Sharing {
     let decide = |trunk, reason| Sharing { trunk, reason };
     match (pair.pin, pair.path) {
-        (Some(pin), _) => decide(pin == Pin::Always, Why::Pinned(pin)),
+        (Some(Pin::Always), _) => decide(true, Why::Pinned(Pin::Always)),
         _ if !pair.trusted => decide(true, Why::Encrypted),
+        (Some(Pin::Never), _) => decide(false, Why::Pinned(Pin::Never)),
         (None, path) => match path.lossy() {
             Some((loss, rtt)) => decide(true, Why::Lossy(loss, rtt)),
             None => decide(false, Why::Plain(path)),
@@ -125,9 +126,10 @@ mod tests {
                 Some(Pin::Never),
                 ms(10),
                 Some(9_000),
-                false,
-                "the broker's configuration forbids trunks",
+                true,
+                "data is encrypted: a trunk does that once, and outlives cuts",
             ),
+            (true, Some(Pin::Never), ms(10), Some(9_000), false, "the broker's configuration forbids trunks"),
             (true, Some(Pin::Always), None, None, true, "the broker's configuration says so"),
             (
                 true,

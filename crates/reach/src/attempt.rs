@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use isthmus_net::dial::{DialError, SocketOptions, introduced, resolve};
 use isthmus_net::rendezvous::{Place, Reply, ReplyWay, Stop, Way};
-use isthmus_net::secured::ClientTls;
+use isthmus_net::secured::{ClientTls, Secured};
 use isthmus_net::{Deadline, Late, Owner, callback, grpc};
 use isthmus_plan::{Step, limits};
 use isthmus_wire::JobId;
@@ -30,6 +30,9 @@ const SHORTER: [u16; 2] = [1240, 500];
 pub(crate) enum StepError {
     /// The step failed for this reason; the next step is tried.
     Next(String),
+    /// The other party's agent hasn't signed where the step leads, and the connection must not be
+    /// encrypted. The next step is tried.
+    Unsigned(String),
     /// The other party refused the connection.
     Final(Status),
     /// The initiator gave the connection up.
@@ -132,11 +135,12 @@ impl<'a> Attempt<'a> {
         reset_if_dropped(&stream, true);
         self.check_raw(security)?;
         self.segment = self.options.segment;
-        let (carrier, relay) = match security.tls(self.found.plan.encrypted || self.unsigned) {
+        let (carrier, relay) = match security.tls() {
             None => (Carrier::Raw(stream), relay),
             Some(tls) => {
                 let expected = Expected::agent(&self.found.name, owner);
-                self.shake(step, (stream, relay), tls, &expected).await?
+                let (secured, relay) = self.shake(step, (stream, relay), tls, &expected).await?;
+                (Carrier::Tls(Box::new(secured)), relay)
             }
         };
         reset_if_dropped(carrier.socket(), false);
@@ -145,10 +149,10 @@ impl<'a> Attempt<'a> {
 
     /// Refuses to open a connection that must not be encrypted and leads to an unsigned address.
     fn check_raw(&self, security: Security<'_>) -> Result<(), StepError> {
-        if self.unsigned && matches!(security, Security::Raw) {
+        if self.unsigned && matches!(security, Security::Raw | Security::WithoutData) {
             let name = &self.found.name;
             let reason = format!("the agent of {name} has not signed that it is there; see this agent's log");
-            return Err(StepError::Next(reason));
+            return Err(StepError::Unsigned(reason));
         }
         Ok(())
     }
@@ -161,7 +165,7 @@ impl<'a> Attempt<'a> {
         (stream, relay): (TcpStream, String),
         tls: &ClientTls,
         expected: &Expected,
-    ) -> Opened<Carrier> {
+    ) -> Opened<Secured> {
         let shaking = secure(stream, expected, tls, self.deadline);
         tokio::pin!(shaking);
         if let Ok(done) = timeout(self.part(HANGS).left(), &mut shaking).await {
@@ -184,7 +188,7 @@ impl<'a> Attempt<'a> {
         step: &Step,
         tls: &ClientTls,
         expected: &Expected,
-    ) -> (u16, (Carrier, String)) {
+    ) -> (u16, (Secured, String)) {
         let longest = self.options.segment.unwrap_or(u16::MAX);
         for segment in SHORTER.into_iter().filter(|segment| *segment < longest) {
             self.options.segment = Some(segment);

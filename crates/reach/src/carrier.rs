@@ -9,10 +9,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// Protocol name (ALPN, RFC 7301) of a connection inside TLS that belongs to a single connection of
-/// a program.
-pub const STREAM_PROTOCOL: &[u8] = b"isthmus-stream/1";
-/// Protocol name (ALPN) of gRPC.
+/// Protocol name (ALPN, RFC 7301) of gRPC.
 pub const GRPC_PROTOCOL: &[u8] = b"h2";
 
 /// Protocol name (ALPN) of a measurement.
@@ -38,11 +35,33 @@ pub fn reset_if_dropped(stream: &TcpStream, is: bool) {
 pub enum Carrier {
     /// The socket itself, which is passed to the program.
     Raw(TcpStream),
-    /// TLS between the agents, which carry the program's bytes over it.
+    /// TLS between the agents.
     Tls(Box<Secured>),
 }
 
 impl Carrier {
+    /// The socket of an unencrypted connection.
+    ///
+    /// # Errors
+    /// If the connection is encrypted.
+    pub fn unencrypted(self) -> io::Result<TcpStream> {
+        match self {
+            Self::Raw(stream) => Ok(stream),
+            Self::Tls(_) => Err(io::Error::other("the connection is encrypted")),
+        }
+    }
+
+    /// The TLS of an encrypted connection.
+    ///
+    /// # Errors
+    /// If the connection is not encrypted.
+    pub fn encrypted(self) -> io::Result<Secured> {
+        match self {
+            Self::Tls(stream) => Ok(*stream),
+            Self::Raw(_) => Err(io::Error::other("the connection is not encrypted")),
+        }
+    }
+
     /// Writes all of a small message.
     ///
     /// # Errors

@@ -55,6 +55,10 @@ pub enum ReachError {
     /// No step of the plan worked. The reasons come in the order in which they are worth reading:
     /// what a person can mend first.
     NoWay(Vec<String>),
+    /// No step worked for a connection that isn't encrypted, and an encrypted connection may be
+    /// made: the plan demands encryption, or a step leads where the other agent hasn't signed that
+    /// it is. The reasons are as of [`ReachError::NoWay`].
+    OnlyEncrypted(Vec<String>),
     /// The initiator gave the connection up before the introduction was sent.
     GivenUp,
     /// The other party belongs to another user; the reason names both.
@@ -67,7 +71,7 @@ impl fmt::Display for ReachError {
             Self::Answered(status) => status.fmt(f),
             Self::Unknown(reason) | Self::OtherOwner(reason) => f.write_str(reason),
             Self::NoWay(reasons) if reasons.is_empty() => f.write_str("the plan has no step"),
-            Self::NoWay(reasons) => f.write_str(&reasons.join("; ")),
+            Self::NoWay(reasons) | Self::OnlyEncrypted(reasons) => f.write_str(&reasons.join("; ")),
             Self::GivenUp => f.write_str("it was given up"),
         }
     }

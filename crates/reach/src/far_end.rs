@@ -1,12 +1,12 @@
 //! Verifies the party at the other end.
 
-use isthmus_net::secured::ClientTls;
+use isthmus_net::secured::{ClientTls, Secured};
 use isthmus_net::{Deadline, Identity, Late, Owner, Role};
 use isthmus_wire::GridName;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 
-use crate::carrier::{Carrier, keep_alive};
+use crate::carrier::keep_alive;
 
 /// The party that must be at the other end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub async fn secure(
     expected: &Expected,
     tls: &ClientTls,
     deadline: Deadline,
-) -> Result<Carrier, Unverified> {
+) -> Result<Secured, Unverified> {
     let name = &expected.server_name;
     let ends = isthmus_net::dial::ends(&stream);
     let failed = |reason: String| Unverified::Failed(format!("TLS with {name} ({ends}): {reason}"));
@@ -77,7 +77,7 @@ pub async fn secure(
         .map_err(|late: Late| failed(late.to_string()))?
         .map_err(|error| failed(error.to_string()))?;
     match expected.check(stream.identity()) {
-        Ok(()) => Ok(Carrier::Tls(Box::new(stream))),
+        Ok(()) => Ok(stream),
         Err(Unverified::Failed(reason)) => Err(failed(reason)),
         Err(other) => Err(other),
     }

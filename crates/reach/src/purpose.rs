@@ -15,13 +15,13 @@ use crate::carrier::Carrier;
 /// How a connection is protected.
 #[derive(Debug, Clone, Copy)]
 pub enum Security<'a> {
-    /// Without protection: the bare socket, only to an address that the other agent has signed.
+    /// Without protection: the bare socket, if the plan lets data go unencrypted, and only to an
+    /// address that the other agent has signed.
     Raw,
+    /// As [`Security::Raw`], whatever the plan says: the connection carries no data.
+    WithoutData,
     /// By TLS, which also verifies the other end.
     Tls(&'a ClientTls),
-    /// By TLS, if the plan has data between the two sites encrypted, or if the other agent hasn't
-    /// signed that it is where the connection leads. Otherwise by the bare socket.
-    AsPlanned(&'a ClientTls),
     /// By the gateways of the two sites: the bare socket, over the trunk that they keep. Other
     /// purposes don't use the gateways' trunk. The gateways add the connection's bytes to the
     /// account of a job.
@@ -42,20 +42,18 @@ impl<'a> Security<'a> {
         steps.iter().take(last).filter(move |step| is_over_trunk(step) == by_gateways)
     }
 
-    /// The TLS to use, if any. `encrypted` says that the plan, or the lack of a signature, requires
-    /// TLS.
-    pub(crate) fn tls(self, encrypted: bool) -> Option<&'a ClientTls> {
+    /// The TLS to use, if any.
+    pub(crate) fn tls(self) -> Option<&'a ClientTls> {
         match self {
             Self::Tls(tls) => Some(tls),
-            Self::AsPlanned(tls) => encrypted.then_some(tls),
-            Self::Raw | Self::ByGateways(_) => None,
+            Self::Raw | Self::WithoutData | Self::ByGateways(_) => None,
         }
     }
 
     pub(crate) fn job(self) -> Option<JobId> {
         match self {
             Self::ByGateways(job) => job,
-            Self::Raw | Self::Tls(_) | Self::AsPlanned(_) => None,
+            Self::Raw | Self::WithoutData | Self::Tls(_) => None,
         }
     }
 }

@@ -25,7 +25,7 @@ fn count(step: &Step, failed: Option<&StepError>, started: Instant) {
         None => "ok",
         Some(StepError::Final(_) | StepError::OtherOwner(_)) => "refused",
         Some(StepError::GivenUp) => "given-up",
-        Some(StepError::Next(_)) => "failed",
+        Some(StepError::Next(_) | StepError::Unsigned(_)) => "failed",
     };
     counters::attempt(&label, outcome);
     if failed.is_none() {
@@ -55,8 +55,11 @@ enum Taken {
     Reached(Box<Reached>),
     /// The other party has answered, or the initiator has given up. No further step helps.
     Ended(ReachError),
-    /// None of the steps has worked.
-    Failed(Vec<Tried>),
+    /// None of the steps has worked. Some may only have lacked the signature of the other agent.
+    Failed {
+        tried: Vec<Tried>,
+        unsigned: bool,
+    },
 }
 
 impl Dialer {
@@ -80,18 +83,23 @@ impl Dialer {
         if !from_source {
             found.plan.demote(&lock(&self.failures).towards(found.towards(), started));
         }
+        if found.plan.encrypted && matches!(purpose.security, Security::Raw) {
+            let reason = format!("data with {} must be encrypted", found.name);
+            return Err(ReachError::OnlyEncrypted(vec![reason]));
+        }
         let steps: Vec<Step> = purpose.security.steps(&found.plan.steps).cloned().collect();
-        let failed = match self.take(&found, &steps, &mut purpose, started).await {
+        let (failed, unsigned) = match self.take(&found, &steps, &mut purpose, started).await {
             Taken::Reached(reached) => return Ok(*reached),
             Taken::Ended(error) => return Err(error),
-            Taken::Failed(failed) => failed,
+            Taken::Failed { tried, unsigned } => (tried, unsigned),
         };
         if from_source || matches!(purpose.security, Security::ByGateways(_)) {
             return Err(ReachError::NoWay(reasons(&failed, &[])));
         }
         // The node may have moved since the contact was cached.
         self.control.forget(destination);
-        Err(ReachError::NoWay(reasons(&failed, &found.plan.left_out)))
+        let reasons = reasons(&failed, &found.plan.left_out);
+        Err(if unsigned { ReachError::OnlyEncrypted(reasons) } else { ReachError::NoWay(reasons) })
     }
 
     /// Opens a connection by a step of the plan that is better than at least one of `than`, and
@@ -123,7 +131,7 @@ impl Dialer {
                 Ok(Some((*reached, outdone.map(|(at, _)| at).collect())))
             }
             Taken::Ended(error) => Err(error),
-            Taken::Failed(failed) => Err(ReachError::NoWay(reasons(&failed, &[]))),
+            Taken::Failed { tried, .. } => Err(ReachError::NoWay(reasons(&tried, &[]))),
         }
     }
 
@@ -152,7 +160,7 @@ impl Dialer {
     ) -> Taken {
         let from_source = purpose.options.source.is_some();
         let towards = found.towards();
-        let mut failed: Vec<Tried> = Vec::new();
+        let (mut failed, mut unsigned) = (Vec::<Tried>::new(), false);
         let mut attempt = Attempt::new(self, found, purpose.options);
         for step in steps {
             if from_source && !heeds_source(step) {
@@ -190,6 +198,12 @@ impl Dialer {
                     Err(StepError::OtherOwner(reason)) => {
                         return Taken::Ended(ReachError::OtherOwner(reason));
                     }
+                    // The way itself may be good.
+                    Err(StepError::Unsigned(reason)) => {
+                        unsigned = true;
+                        failed.push(Tried { way: way(step.route, step.dial), reason });
+                        break;
+                    }
                     // The broker named no other relay or gateway.
                     Err(StepError::Next(_)) if time > 0 && attempt.named.len() == named => break,
                     Err(StepError::Next(reason)) => {
@@ -204,7 +218,7 @@ impl Dialer {
                 }
             }
         }
-        Taken::Failed(failed)
+        Taken::Failed { tried: failed, unsigned }
     }
 }
 

@@ -66,7 +66,10 @@ impl Dialer {
                 let failure = Failure { route: due.route, dial: due.dial, reason };
                 lock(&self.failures).note(towards, failure, Instant::now());
             }
-            Err(StepError::Final(_) | StepError::GivenUp | StepError::OtherOwner(_)) => {}
+            // Nothing is known of the way.
+            Err(
+                StepError::Unsigned(_) | StepError::Final(_) | StepError::GivenUp | StepError::OtherOwner(_),
+            ) => {}
         }
     }
 }

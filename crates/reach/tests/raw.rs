@@ -28,8 +28,6 @@ use tonic::Status;
 const FAR: Ipv4Addr = Ipv4Addr::new(240, 64, 2, 1);
 /// A limit that guards against hanging only.
 const SOON: Duration = Duration::from_secs(30);
-/// The first byte of a TLS record of a handshake (RFC 8446 section 5.1).
-const TLS: u8 = 22;
 const RAW: u8 = b'r';
 const NOBODY: u8 = b'-';
 
@@ -176,10 +174,9 @@ async fn reach(
     own: &Credentials,
     (heartbeats, node): (bool, Option<&GridName>),
 ) -> Result<(), ReachError> {
-    let tls = own.client_config(&[b"h2"]).unwrap();
     let mut introduction = Says;
     let purpose = Purpose {
-        security: if heartbeats { Security::Raw } else { Security::AsPlanned(&tls) },
+        security: if heartbeats { Security::WithoutData } else { Security::Raw },
         node,
         owner: own.identity().owner(),
         options: SocketOptions::default(),
@@ -202,12 +199,12 @@ async fn raw_data_goes_only_where_the_agent_has_signed_that_it_is() {
         let gateway = identity(&format!("isthmus:///gateway/{site}/gateway/"));
         for (case, by, named, want) in [
             ("its own address", agent(&authority, "n1", "anna"), None, RAW),
-            ("no signature", None, None, TLS),
-            ("another address", agent(&authority, "n1", "anna"), Some("10.0.0.1:7730"), TLS),
-            ("another node's", agent(&authority, "n2", "anna"), None, TLS),
-            ("another owner's", agent(&authority, "n1", "bob"), None, TLS),
-            ("of another grid", agent(&forger, "n1", "anna"), None, TLS),
-            ("signed by the gateway", Some(credentials(&authority, &gateway.uri())), None, TLS),
+            ("no signature", None, None, NOBODY),
+            ("another address", agent(&authority, "n1", "anna"), Some("10.0.0.1:7730"), NOBODY),
+            ("another node's", agent(&authority, "n2", "anna"), None, NOBODY),
+            ("another owner's", agent(&authority, "n1", "bob"), None, NOBODY),
+            ("of another grid", agent(&forger, "n1", "anna"), None, NOBODY),
+            ("signed by the gateway", Some(credentials(&authority, &gateway.uri())), None, NOBODY),
         ] {
             for heartbeats in [false, true] {
                 let there = Listener::new().await;
@@ -216,12 +213,35 @@ async fn raw_data_goes_only_where_the_agent_has_signed_that_it_is() {
                     by.as_ref().map(|by| sign_contact(by, &gateway, (7, [0; 16]), vec![named]).unwrap());
                 let reply = reply(&format!("n1.{site}"), &there.address, signed, &[way]);
                 let reached = reach(&dialer(&own, reply, ""), &own, (heartbeats, None)).await;
-                // Heartbeats have no encryption to fall back to.
-                let want = if heartbeats && want == TLS { NOBODY } else { want };
                 assert_eq!(there.got().await, want, "{site} {way:?} {case}, heartbeats {heartbeats}");
-                assert_eq!(reached.is_ok(), want == RAW, "{site} {way:?} {case}: {reached:?}");
+                // An encrypted connection may be made to an address that isn't signed.
+                let encrypts = matches!(reached, Err(ReachError::OnlyEncrypted(_)));
+                assert_eq!(
+                    (reached.is_ok(), encrypts),
+                    (want == RAW, want == NOBODY),
+                    "{site} {way:?} {case}: {reached:?}"
+                );
             }
         }
+    }
+}
+
+/// The plan has the last word, also where an agent has signed its address.
+#[tokio::test]
+async fn raw_data_goes_only_where_the_plan_lets_it() {
+    let authority = Authority::create("demo", SystemTime::now()).unwrap();
+    let own = credentials(&authority, "isthmus:///agent/alpha/n9/anna");
+    let agent = credentials(&authority, "isthmus:///agent/beta/n1/anna");
+    let gateway = identity("isthmus:///gateway/beta/gateway/");
+    for (heartbeats, want) in [(false, NOBODY), (true, RAW)] {
+        let there = Listener::new().await;
+        let signed = sign_contact(&agent, &gateway, (7, [0; 16]), vec![there.address.clone()]).unwrap();
+        let mut reply = reply("n1.beta", &there.address, Some(signed), &[DIRECT]);
+        reply.plan.as_mut().unwrap().encrypted = true;
+        let reached = reach(&dialer(&own, reply, ""), &own, (heartbeats, None)).await;
+        assert_eq!(there.got().await, want, "heartbeats {heartbeats}");
+        let encrypts = matches!(reached, Err(ReachError::OnlyEncrypted(_)));
+        assert_eq!(encrypts, !heartbeats, "{reached:?}");
     }
 }
 

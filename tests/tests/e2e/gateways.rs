@@ -74,8 +74,13 @@ fn plan_and_account_name_the_way() -> Result<()> {
     );
     let status = world.sh("n1.nat", SOON, &[&binary, "status"])?;
     ensure!(status.stdout.contains(":7740"), "{}", status.whole());
-    let output = world.all_to_all(&["n1.nat", "n1.front"])?;
-    ensure!(output.stderr.contains("one-gateway at front, encrypted"), "{}", output.whole());
+    for (nodes, want) in [
+        (["n1.nat", "n1.front"], "one-gateway at front, raw, trusted"),
+        (["n1.enclosed", "n1.front"], "two-gateway at enclosed and front, encrypted"),
+    ] {
+        let output = world.all_to_all(&nodes)?;
+        ensure!(output.stderr.contains(want), "{}", output.whole());
+    }
     Ok(())
 }
 

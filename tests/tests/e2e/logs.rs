@@ -71,8 +71,8 @@ fn one_id_leads_through_the_logs_of_all_services() -> Result<()> {
     let _place = Places::one();
     let mut grid = Grid::load(&root().join("tests/grids/four-sites.toml"))?;
     grid.name = format!("logs-{}", std::process::id());
-    // Every connection is dialed, and asks all services.
-    grid.trunks = Some(false);
+    // Every connection has a socket of its own, is dialed, and asks all services.
+    grid.trusted.push(["alpha", "beta"].map(ToOwned::to_owned));
     grid.share.extend([root(), target()]);
     let scratch = target().join("tmp");
     std::fs::create_dir_all(&scratch)?;

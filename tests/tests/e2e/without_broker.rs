@@ -56,7 +56,9 @@ fn bring_back(world: &World, asking: &str) -> Result<Job> {
 
 fn job(world: &World, mpi: Mpi, nodes: [&str; 2]) -> Result<Output> {
     let (launcher, alltoall) = (mpi.launcher(), mpi.program("alltoall"));
-    world.run(nodes[0], &["--try-for", "2s", "--nodes", &nodes.join(",")], &[&launcher, "-n", "2", &alltoall])
+    // A job that outlives no cuts leaves no trunk that the next one could use.
+    let options = ["--outlive", "0", "--try-for", "2s", "--nodes", &nodes.join(",")];
+    world.run(nodes[0], &options, &[&launcher, "-n", "2", &alltoall])
 }
 
 fn works(world: &World, mpi: Mpi, nodes: [&str; 2], is_alone: bool) -> Result<()> {

@@ -15,7 +15,7 @@ use isthmus_net::secured::{Secured, ServerTls};
 use isthmus_net::unidentified::Place;
 use isthmus_net::{Identity, Role, audit, counters, grpc, listen, packets};
 use isthmus_plan::Encryption;
-use isthmus_reach::carrier::{Carrier, GRPC_PROTOCOL, MEASURE_PROTOCOL, keep_alive, reset_if_dropped};
+use isthmus_reach::carrier::{GRPC_PROTOCOL, MEASURE_PROTOCOL, keep_alive, reset_if_dropped};
 use isthmus_wire::JobId;
 use isthmus_wire::hello;
 use isthmus_wire::preamble::{Answer, FIRST_BYTE, Mac, PREAMBLE_LEN, Preamble, Status};
@@ -28,7 +28,6 @@ use tracing::{debug, warn};
 use crate::accepting::knock::{Held, Incoming, Knock, until_closed};
 use crate::carrying::link::{Link, Messages as _};
 use crate::carrying::names::Ends;
-use crate::carrying::sealed;
 use crate::carrying::sockets::{cookie, inode};
 use crate::jobs::hold;
 use crate::jobs::job::Job;
@@ -75,7 +74,7 @@ impl Reception {
         reset_if_dropped(&stream, false);
         // Boxed: a connection that sends nothing takes no memory for what follows.
         match first {
-            FIRST_BYTE => Box::pin(self.programs().program(Carrier::Raw(stream).into(), place)).await,
+            FIRST_BYTE => Box::pin(self.programs().program(Link::Socket(stream), place)).await,
             first if first == hello::RENDEZVOUS.first_byte() => Box::pin(self.rendezvous(stream)).await,
             _ => Box::pin(self.encrypted(stream, place)).await,
         }
@@ -102,7 +101,7 @@ impl Reception {
             }
             Some(packets::PROTOCOL) => Box::pin(packets::serve(stream)).await,
             Some(TRUNK_PROTOCOL) => Box::pin(trunks::accept::carrier(&self.node, stream)).await,
-            _ => Box::pin(self.programs().program(Carrier::Tls(Box::new(stream)).into(), place)).await,
+            other => Err(io::Error::other(format!("no protocol {:?}", other.map(String::from_utf8_lossy)))),
         }
     }
 
@@ -206,7 +205,7 @@ impl Programs {
         let status = match checked {
             Ok(()) if preamble.destination_port == heartbeat::PORT => {
                 link.send(&sealed(&job.token, Status::Connected, &preamble)).await?;
-                if let Link::Carrier(Carrier::Raw(stream)) = link
+                if let Link::Socket(stream) = link
                     && heartbeat::serve(&self.node, &job, stream).await.is_err()
                 {
                     hold::end_all(&self.node, &job).await;
@@ -302,13 +301,13 @@ impl Programs {
             Encryption::None if source.site == self.node.name().site => Ok(()),
             raw => {
                 let planned = self.node.upstream().planned(preamble.source, PLAN).await;
-                let allowed = planned.is_some_and(|planned| match raw {
+                let allowed = planned.is_ok_and(|planned| match raw {
                     Encryption::Gateways => planned.taken_by_gateways && !job.encrypt_to_nodes,
                     Encryption::None | Encryption::Agents => !planned.encrypted,
                 });
                 let named = match link {
                     Link::OverGateways(_, initiator) => *initiator == preamble.source,
-                    Link::Carrier(_) | Link::Stream(_) => true,
+                    Link::Socket(_) | Link::Stream(_) => true,
                 };
                 if !(allowed && named) {
                     warn!(job = %job.id, ends, %source, "denied: data with that site must be encrypted");
@@ -387,7 +386,7 @@ async fn connect(
     }
     link.send(&sealed(&job.token, Status::Connected, preamble)).await?;
     match link {
-        Link::Carrier(Carrier::Raw(stream)) | Link::OverGateways(stream, _) => {
+        Link::Socket(stream) | Link::OverGateways(stream, _) => {
             job.sockets.names().insert(cookie(&stream)?, ends);
             job.sockets.handed_over(inode(&stream)?);
             let (from, held) = (knock.from, Held::new(stream));
@@ -412,10 +411,6 @@ async fn connect(
                 let _ = socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO));
             }
             Ok(())
-        }
-        Link::Carrier(Carrier::Tls(tls)) => {
-            let program = admit(&job.id, knock, ends)?;
-            sealed::carry(node.plane(), program, *tls, Arc::new(Uncounted), &job.ended).await
         }
         Link::Stream(stream) => {
             let program = admit(&job.id, knock, ends)?;

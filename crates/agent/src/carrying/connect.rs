@@ -1,6 +1,7 @@
 //! Opens a connection for a program.
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +12,6 @@ use isthmus_net::exhausted::{self, Exhausted};
 use isthmus_net::loopback::Buffers;
 use isthmus_net::mac;
 use isthmus_plan::Encryption;
-use isthmus_reach::carrier::Carrier;
 use isthmus_reach::{Purpose, ReachError, Reached, Security, Unaccepted};
 use isthmus_wire::GridName;
 use isthmus_wire::preamble::{Preamble, Status};
@@ -25,7 +25,6 @@ use crate::carrying::introduction::JobIntroduction;
 use crate::carrying::link::{Link, Messages as _};
 use crate::carrying::names::Ends;
 use crate::carrying::persist;
-use crate::carrying::sealed;
 use crate::carrying::sockets::{cookie, inode};
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
@@ -137,7 +136,7 @@ pub(crate) async fn connect(
         }
         None => bytes.clone(),
     };
-    if let (Encryption::None, Link::Carrier(Carrier::Raw(socket))) = (reached.encryption, &reached.link) {
+    if let (Encryption::None, Link::Socket(socket)) = (reached.encryption, &reached.link) {
         job.raw.watch(socket, bytes);
     }
     let local = End { address: own.ip(), port: source_port };
@@ -195,19 +194,21 @@ pub(super) struct Introduced {
 }
 
 impl Introduced {
-    fn new(reached: Reached) -> Self {
+    /// # Errors
+    /// [`ReachError::NoWay`] if the connection that was reached is encrypted.
+    fn over_socket(reached: Reached) -> Result<Self, ReachError> {
         let way = trunks::open::way(&reached);
-        let encryption = match (&reached.carrier, reached.dial) {
-            (_, proto::Dial::Trunk) => Encryption::Gateways,
-            (Carrier::Raw(_), _) => Encryption::None,
-            (Carrier::Tls(_), _) => Encryption::Agents,
+        let encryption = match reached.dial {
+            proto::Dial::Trunk => Encryption::Gateways,
+            _ => Encryption::None,
         };
-        let link = reached.carrier.into();
+        let socket = reached.carrier.unencrypted();
+        let link = Link::Socket(socket.map_err(|error| ReachError::NoWay(vec![error.to_string()]))?);
         let (setup, failures) = (reached.setup, reached.failures);
-        Self { link, way, encryption, setup, failures, standing: None }
+        Ok(Self { link, way, encryption, setup, failures, standing: None })
     }
 
-    fn over(
+    fn over_trunk(
         (link, way, standing): (Link, Way, Arc<Standing>),
         setup: Duration,
         failures: Vec<String>,
@@ -237,87 +238,120 @@ pub(super) async fn reach(
     known: &mut Option<Planned>,
 ) -> Result<Introduced, ReachError> {
     let planned = tokio::select! {
-        planned = trunks::open::planned(node, acceptor, preamble.destination) => planned.or(*known),
+        planned = trunks::open::planned(node, acceptor, preamble.destination) => planned,
         () = given_up.cancelled() => return Err(ReachError::GivenUp),
     };
-    *known = planned;
-    for again in [true, false] {
-        let reaching = try_to_reach(node, job, acceptor, preamble, (options, given_up), (planned, again));
-        if let Some(introduced) = reaching.await? {
-            return Ok(introduced);
+    let ways = match (planned, *known) {
+        (Ok(planned), _) | (Err(_), Some(planned)) => {
+            *known = Some(planned);
+            ways(planned, job.encrypt_to_nodes)
+        }
+        // A trunk goes on without the plan.
+        (Err(_), None) if node.trunks().own(acceptor).is_some() => vec![By::Trunk],
+        (Err(error), None) => return Err(error),
+    };
+    let mut connecting = Connecting {
+        node,
+        acceptor,
+        destination: preamble.destination,
+        introduction: JobIntroduction::new(&job.token, preamble),
+        options,
+        given_up,
+    };
+    let mut failures = Vec::new();
+    let last = ways.len() - 1;
+    for (at, by) in ways.into_iter().enumerate() {
+        let tried = match by {
+            By::SiteTrunk => connecting.by_socket(Security::ByGateways(Some(job.id))).await,
+            By::Socket => connecting.by_socket(Security::Raw).await,
+            By::Trunk => connecting.by_trunk().await,
+        };
+        match (by, tried) {
+            (By::SiteTrunk, Err(ReachError::NoWay(reasons)))
+            | (By::Socket, Err(ReachError::OnlyEncrypted(reasons)))
+                if at < last =>
+            {
+                failures.extend(reasons);
+            }
+            (_, tried) => {
+                let mut introduced = tried?;
+                introduced.failures.splice(..0, failures);
+                return Ok(introduced);
+            }
         }
     }
-    Err(ReachError::NoWay(vec![format!("the trunk to {acceptor} has ended twice")]))
+    Err(ReachError::NoWay(failures))
 }
 
-/// Makes one attempt of [`reach`]. Returns `None` if the trunk has ended during the introduction,
-/// and `again` says that another attempt follows.
-async fn try_to_reach(
-    node: &Arc<Node>,
-    job: &Job,
-    acceptor: &GridName,
-    preamble: Preamble,
-    (options, given_up): (SocketOptions, &CancellationToken),
-    (planned, again): (Option<Planned>, bool),
-) -> Result<Option<Introduced>, ReachError> {
-    let destination = preamble.destination;
-    let started = Instant::now();
-    let mut introduction = JobIntroduction::new(&job.token, preamble);
-    let mut over_gateways = Vec::new();
-    if !job.encrypt_to_nodes && planned.is_some_and(|planned| planned.by_gateways) {
+/// What carries a connection between two agents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// The trunk of the two sites' gateways.
+    SiteTrunk,
+    /// A socket of its own.
+    Socket,
+    /// The trunk of the two agents.
+    Trunk,
+}
+
+/// In which ways a connection is tried, in their order.
+fn ways(planned: Planned, encrypt_to_nodes: bool) -> Vec<By> {
+    let site_trunk = (planned.by_gateways && !encrypt_to_nodes).then_some(By::SiteTrunk);
+    let others: &[By] = if planned.shares { &[By::Trunk] } else { &[By::Socket, By::Trunk] };
+    site_trunk.into_iter().chain(others.iter().copied()).collect()
+}
+
+/// A connection to the acceptor's agent that is being made.
+struct Connecting<'a> {
+    node: &'a Arc<Node>,
+    acceptor: &'a GridName,
+    destination: Ipv4Addr,
+    introduction: JobIntroduction<'a>,
+    options: SocketOptions,
+    given_up: &'a CancellationToken,
+}
+
+impl Connecting<'_> {
+    /// Connects by a socket to the acceptor's agent, or to the own gateway, whose trunk leads
+    /// there.
+    ///
+    /// # Errors [`ReachError`].
+    async fn by_socket(&mut self, security: Security<'_>) -> Result<Introduced, ReachError> {
         let purpose = Purpose {
-            security: Security::ByGateways(Some(job.id)),
-            node: Some(acceptor),
-            owner: Some(node.owner()),
-            options,
-            introduction: Some(&mut introduction),
-            given_up: Some(given_up),
+            security,
+            node: Some(self.acceptor),
+            owner: Some(self.node.owner()),
+            options: self.options,
+            introduction: Some(&mut self.introduction),
+            given_up: Some(self.given_up),
         };
-        match node.dialer().reach(destination, purpose).await {
-            Ok(reached) => {
-                let mut introduced = Introduced::new(reached);
-                introduction.settle(&mut introduced.link).await.map_err(unaccepted)?;
-                return Ok(Some(introduced));
-            }
-            Err(ReachError::NoWay(failures)) => over_gateways = failures,
-            Err(error) => return Err(error),
-        }
+        let reached = self.node.dialer().reach(self.destination, purpose).await?;
+        let mut introduced = Introduced::over_socket(reached)?;
+        self.introduction.settle(&mut introduced.link).await.map_err(unaccepted)?;
+        Ok(introduced)
     }
-    let opening = trunks::open::for_program(node, acceptor, destination, planned);
-    let opened = tokio::select! {
-        opened = opening => opened?,
-        () = given_up.cancelled() => return Err(ReachError::GivenUp),
-    };
-    let mut introduced = match opened {
-        Opened::NoTrunk => {
-            let purpose = Purpose {
-                security: Security::AsPlanned(&node.tls().stream),
-                node: Some(acceptor),
-                owner: Some(node.owner()),
-                options,
-                introduction: Some(&mut introduction),
-                given_up: Some(given_up),
+
+    /// Connects over the trunk of the two agents, which is made if there is none. A trunk that ends
+    /// meanwhile is replaced once: the other agent has begun anew.
+    ///
+    /// # Errors [`ReachError`].
+    async fn by_trunk(&mut self) -> Result<Introduced, ReachError> {
+        let started = Instant::now();
+        for again in [true, false] {
+            let opening =
+                trunks::open::stream(self.node, self.acceptor, self.destination, trunks::open::Cut::Waits);
+            let opened = tokio::select! {
+                opened = opening => opened?,
+                () = self.given_up.cancelled() => return Err(ReachError::GivenUp),
             };
-            Introduced::new(node.dialer().reach(destination, purpose).await?)
-        }
-        Opened::Connection(reached) => {
-            let mut introduced = Introduced::new(*reached);
-            introduce(&mut introduction, &mut introduced.link).await?;
-            introduced
-        }
-        Opened::Stream { stream, standing, way, failures } => {
-            let mut link = Link::Stream(stream);
-            match introduce(&mut introduction, &mut link).await {
-                // The other agent has lost the trunk: it has begun anew.
-                Err(ReachError::NoWay(_)) if again && standing.kept.ended.is_cancelled() => return Ok(None),
-                introduced => introduced?,
+            let ended = opened.standing.kept.ended.clone();
+            match introduced_over(opened, &mut self.introduction, started).await {
+                Err(ReachError::NoWay(_)) if again && ended.is_cancelled() => {}
+                introduced => return introduced,
             }
-            Introduced::over((link, way, standing), started.elapsed(), failures)
         }
-    };
-    introduced.failures.splice(..0, over_gateways);
-    introduction.settle(&mut introduced.link).await.map_err(unaccepted)?;
-    Ok(Some(introduced))
+        Err(ReachError::NoWay(vec![format!("the trunk to {} has ended twice", self.acceptor)]))
+    }
 }
 
 /// Connects to the acceptor's agent over a trunk that stands, though the plan gives connections
@@ -329,26 +363,26 @@ pub(super) async fn reach_over_trunk(
     preamble: Preamble,
 ) -> Option<Result<Introduced, ReachError>> {
     let started = Instant::now();
-    let Opened::Stream { stream, standing, way, .. } = trunks::open::over_any(node, acceptor).await? else {
-        return None;
-    };
+    let opened = trunks::open::over_any(node, acceptor).await?;
     let mut introduction = JobIntroduction::new(&job.token, preamble);
-    let mut link = Link::Stream(stream);
-    let introducing = async {
-        introduce(&mut introduction, &mut link).await?;
-        introduction.settle(&mut link).await.map_err(unaccepted)
-    };
-    let introduced = introducing.await;
-    Some(introduced.map(|()| Introduced::over((link, way, standing), started.elapsed(), Vec::new())))
+    Some(introduced_over(opened, &mut introduction, started).await)
 }
 
-/// Introduces the program's connection over an open link.
-async fn introduce(introduction: &mut JobIntroduction<'_>, link: &mut Link) -> Result<(), ReachError> {
-    let introducing = timeout(INTRODUCTION, introduction.introduce_over(link)).await;
-    match introducing {
-        Ok(introduced) => introduced.map_err(unaccepted),
-        Err(_) => Err(ReachError::NoWay(vec![format!("{}: no answer within {INTRODUCTION:?}", link.ends())])),
-    }
+/// Introduces the program's connection over a stream, and waits for the final answer.
+///
+/// # Errors [`ReachError`].
+async fn introduced_over(
+    Opened { stream, standing, way, failures }: Opened,
+    introduction: &mut JobIntroduction<'_>,
+    started: Instant,
+) -> Result<Introduced, ReachError> {
+    let mut link = Link::Stream(stream);
+    let introducing = timeout(INTRODUCTION, introduction.introduce_over(&mut link)).await;
+    let late = |_| ReachError::NoWay(vec![format!("{}: no answer within {INTRODUCTION:?}", link.ends())]);
+    introducing.map_err(late)?.map_err(unaccepted)?;
+    let setup = started.elapsed();
+    introduction.settle(&mut link).await.map_err(unaccepted)?;
+    Ok(Introduced::over_trunk((link, way, standing), setup, failures))
 }
 
 fn unaccepted(error: Unaccepted) -> ReachError {
@@ -366,21 +400,11 @@ async fn hand_over(
     ends: Ends,
     traffic: Arc<dyn Traffic>,
 ) -> io::Result<Connected> {
-    let pair = || node.pairs().pair(Buffers { send: options.send_buffer, receive: options.receive_buffer });
     let socket = match link {
-        Link::Carrier(Carrier::Raw(stream)) | Link::OverGateways(stream, _) => stream.into_std()?,
-        Link::Carrier(Carrier::Tls(tls)) => {
-            let pair = pair().await?;
-            let (node, agent, ended) = (node.clone(), pair.agent.into_std()?, job.ended.clone());
-            tokio::spawn(async move {
-                if let Err(error) = sealed::carry(node.plane(), agent, *tls, traffic, &ended).await {
-                    warn!(%error, "a connection can't be carried");
-                }
-            });
-            pair.program
-        }
+        Link::Socket(stream) | Link::OverGateways(stream, _) => stream.into_std()?,
         Link::Stream(stream) => {
-            let pair = pair().await?;
+            let buffers = Buffers { send: options.send_buffer, receive: options.receive_buffer };
+            let pair = node.pairs().pair(buffers).await?;
             job.sockets.carried(stream.stream.attach(pair.agent.into_std()?, traffic)?);
             pair.program
         }
@@ -401,6 +425,7 @@ fn errno(error: &ReachError) -> i32 {
         ReachError::Answered(_)
         | ReachError::Unknown(_)
         | ReachError::NoWay(_)
+        | ReachError::OnlyEncrypted(_)
         | ReachError::OtherOwner(_) => libc::EHOSTUNREACH,
     }
 }

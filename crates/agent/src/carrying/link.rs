@@ -1,5 +1,4 @@
-//! A connection between two agents, while they introduce it: a socket, TLS, or a stream
-//! of a trunk.
+//! A connection between two agents, while they introduce it: a socket, or a stream of a trunk.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -26,24 +25,19 @@ pub(crate) struct TrunkStream {
 /// A connection between two agents.
 #[derive(Debug)]
 pub(crate) enum Link {
-    Carrier(Carrier),
+    /// A socket of its own, which the program gets.
+    Socket(TcpStream),
     Stream(TrunkStream),
     /// A socket to the own gateway, which carries it over the trunk with the initiator's
     /// site. The gateway names the initiator's node.
     OverGateways(TcpStream, Ipv4Addr),
 }
 
-impl From<Carrier> for Link {
-    fn from(carrier: Carrier) -> Self {
-        Self::Carrier(carrier)
-    }
-}
-
 impl Link {
     /// Has the kernel show life on a socket that the program gets as it is, while it is
     /// idle. The shim hides that from the program. Any other link's sockets do so already.
     pub(crate) fn keep_alive(&self) {
-        if let Self::Carrier(Carrier::Raw(stream)) = self {
+        if let Self::Socket(stream) = self {
             keep_alive(stream);
         }
     }
@@ -78,8 +72,7 @@ impl Messages for Carrier {
 impl Messages for Link {
     async fn send(&mut self, message: &[u8]) -> io::Result<()> {
         match self {
-            Self::Carrier(carrier) => carrier.send(message).await,
-            Self::OverGateways(stream, _) => stream.write_all(message).await,
+            Self::Socket(stream) | Self::OverGateways(stream, _) => stream.write_all(message).await,
             Self::Stream(stream) => {
                 stream.stream.send(message);
                 Ok(())
@@ -89,8 +82,7 @@ impl Messages for Link {
 
     async fn receive<const N: usize>(&mut self) -> io::Result<[u8; N]> {
         match self {
-            Self::Carrier(carrier) => carrier.receive().await,
-            Self::OverGateways(stream, _) => {
+            Self::Socket(stream) | Self::OverGateways(stream, _) => {
                 let mut message = [0; N];
                 stream.read_exact(&mut message).await?;
                 Ok(message)
@@ -101,7 +93,7 @@ impl Messages for Link {
 
     fn ends(&self) -> String {
         match self {
-            Self::Carrier(carrier) => carrier.ends(),
+            Self::Socket(stream) => ends(stream),
             Self::OverGateways(stream, initiator) => {
                 format!("{}, over the gateways from {initiator}", ends(stream))
             }
@@ -114,8 +106,7 @@ impl Link {
     /// The verified other end; `None` for a socket without TLS.
     pub(crate) fn identity(&self) -> Option<&Identity> {
         match self {
-            Self::Carrier(Carrier::Raw(_)) | Self::OverGateways(..) => None,
-            Self::Carrier(Carrier::Tls(tls)) => tls.identity(),
+            Self::Socket(_) | Self::OverGateways(..) => None,
             Self::Stream(stream) => Some(&stream.peer),
         }
     }
@@ -123,8 +114,8 @@ impl Link {
     /// Who encrypts the connection between the sites, as the acceptor's end knows.
     pub(crate) fn encryption(&self) -> Encryption {
         match self {
-            Self::Carrier(Carrier::Raw(_)) => Encryption::None,
-            Self::Carrier(Carrier::Tls(_)) | Self::Stream(_) => Encryption::Agents,
+            Self::Socket(_) => Encryption::None,
+            Self::Stream(_) => Encryption::Agents,
             Self::OverGateways(..) => Encryption::Gateways,
         }
     }

@@ -8,8 +8,7 @@
 //! | [`connect`] | opens a connection for a program |
 //! | `persist` | tries again while it can't be made |
 //! | [`introduction`] | introduces it to the acceptor's agent |
-//! | [`link`] | a connection between two agents: a socket, TLS, a trunk's stream |
-//! | [`sealed`] | carries a connection over TLS of its own |
+//! | [`link`] | a connection between two agents: a socket, or a trunk's stream |
 //! | [`names`] | the ends of handed-over sockets |
 //! | [`sockets`], [`ports`] | identifiers of sockets; ports of programs that bound none |
 //! | [`black_hole`] | the listener at which connects stay pending |
@@ -22,6 +21,5 @@ pub(crate) mod names;
 mod notices;
 pub(crate) mod persist;
 pub(crate) mod ports;
-pub(crate) mod sealed;
 pub(crate) mod shim_socket;
 pub(crate) mod sockets;

@@ -145,7 +145,7 @@ fn time_left(tried: Duration, cut_ago: Option<Duration>, limits: ConnectLimits) 
 /// gateway is back.
 fn may_pass(error: &ReachError) -> bool {
     match error {
-        ReachError::Unknown(_) | ReachError::NoWay(_) => true,
+        ReachError::Unknown(_) | ReachError::NoWay(_) | ReachError::OnlyEncrypted(_) => true,
         ReachError::Answered(_) | ReachError::GivenUp | ReachError::OtherOwner(_) => false,
     }
 }
@@ -266,6 +266,7 @@ mod tests {
         for (error, passes) in [
             (ReachError::NoWay(vec!["a reason".to_owned()]), true),
             (ReachError::Unknown("the gateway is away".to_owned()), true),
+            (ReachError::OnlyEncrypted(vec!["a reason".to_owned()]), true),
             (ReachError::Answered(Status::Refused), false),
             (ReachError::GivenUp, false),
             (ReachError::OtherOwner("another user's".to_owned()), false),

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use isthmus_net::grpc;
 use isthmus_plan::remedy::is_forbidden;
-use isthmus_reach::carrier::Carrier;
 use isthmus_reach::{Purpose, ReachError};
 use isthmus_wire::proto::peer_client::PeerClient;
 use isthmus_wire::settings::Host;
@@ -46,23 +45,20 @@ pub(crate) async fn connect(node: &Arc<Node>, job: &Job, host: &Host) -> Result<
         _ => unavailable(error.to_string()),
     };
     let other_site = host.name.site != node.name().site;
-    if other_site && !job.outlive.is_zero() && node.has_trunks() {
+    if other_site && !job.outlive.is_zero() {
         let connecting = trunks::calls::connect(node, &host.name, host.address.ip());
-        if let Some((socket, trunk)) = connecting.await.map_err(unreached)? {
-            let channel = grpc::channel_within(socket).await;
-            let channel = channel.map_err(|error| unavailable(error.to_string()))?;
-            return Ok(Calls { client: PeerClient::new(channel), trunk: Some(trunk) });
-        }
+        let (socket, trunk) = connecting.await.map_err(unreached)?;
+        let channel = grpc::channel_within(socket).await;
+        let channel = channel.map_err(|error| unavailable(error.to_string()))?;
+        return Ok(Calls { client: PeerClient::new(channel), trunk: Some(trunk) });
     }
     let reached = node
         .dialer()
         .reach(host.address.ip(), Purpose::tls(&node.tls().grpc, Some(node.owner())))
         .await
         .map_err(unreached)?;
-    let Carrier::Tls(stream) = reached.carrier else {
-        return Err(Status::internal("the connection to another agent is not encrypted"));
-    };
-    let channel = grpc::channel_over_for(*stream, ping_timeout(job.patience))
+    let stream = reached.carrier.encrypted().map_err(|error| Status::internal(error.to_string()))?;
+    let channel = grpc::channel_over_for(stream, ping_timeout(job.patience))
         .await
         .map_err(|error| unavailable(error.to_string()))?;
     Ok(Calls { client: PeerClient::new(channel), trunk: None })

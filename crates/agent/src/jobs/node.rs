@@ -32,10 +32,7 @@ use crate::uplink::upstream::Upstream;
 /// TLS for the connections between agents, by purpose.
 #[derive(Debug, Clone)]
 pub(crate) struct ClientTls {
-    /// For a program's connection to an agent without trunks.
-    pub stream: secured::ClientTls,
-    /// For a trunk's carrier, which becomes a program's connection if the other agent has no
-    /// trunks.
+    /// For a trunk's carrier.
     pub trunk: secured::ClientTls,
     pub grpc: secured::ClientTls,
     /// For a measurement.
@@ -68,8 +65,6 @@ pub(crate) struct Facilities {
 #[derive(Debug)]
 pub(crate) struct Carrying {
     pub plane: Plane,
-    /// Whether the node makes trunks, by its configuration.
-    pub has_trunks: bool,
     /// Further links of the node to other sites, for trunks.
     pub rails: Vec<Rail>,
     /// The way by which connections of other agents for gRPC reach this node's gRPC server.
@@ -90,8 +85,6 @@ pub(crate) struct Node {
     measuring: Measuring,
     plane: Plane,
     trunks: Registry,
-    /// Whether this node makes trunks, by its configuration.
-    has_trunks: bool,
     rails: Vec<Rail>,
     /// The way by which connections of other agents for gRPC reach this node's gRPC server.
     calls_tx: mpsc::Sender<Served>,
@@ -118,7 +111,7 @@ impl Node {
         tls: ClientTls,
         (loopback, pairs, black_hole): (Sources, PairMaker, BlackHole),
         heartbeats: Heartbeats,
-        Carrying { plane, has_trunks, rails, calls_tx }: Carrying,
+        Carrying { plane, rails, calls_tx }: Carrying,
     ) -> Self {
         let (ports, measuring, jobs) = (PortCounter::default(), Measuring::default(), Mutex::default());
         Self {
@@ -134,7 +127,6 @@ impl Node {
             measuring,
             plane,
             trunks: Registry::default(),
-            has_trunks,
             rails,
             calls_tx,
             jobs,
@@ -211,11 +203,6 @@ impl Node {
 
     pub(crate) fn trunks(&self) -> &Registry {
         &self.trunks
-    }
-
-    /// Whether this node makes trunks, by its configuration.
-    pub(crate) fn has_trunks(&self) -> bool {
-        self.has_trunks
     }
 
     /// Further links of this node to other sites.

@@ -9,7 +9,7 @@ use isthmus_carry::Uncounted;
 use isthmus_carry::trunk;
 use isthmus_net::grpc::{Carried, Served};
 use isthmus_net::loopback::Buffers;
-use isthmus_reach::{ReachError, Security};
+use isthmus_reach::ReachError;
 use isthmus_trunk::TrunkId;
 use isthmus_wire::{GridName, calls};
 use tokio::net::TcpStream;
@@ -19,7 +19,7 @@ use super::registry::Standing;
 use crate::carrying::link::TrunkStream;
 use crate::jobs::node::Node;
 
-/// Opens a connection for calls to the agent of another site; `None` if that agent has no trunks.
+/// Opens a connection for calls to the agent of another site.
 ///
 /// # Errors
 /// [`ReachError`].
@@ -27,15 +27,12 @@ pub(crate) async fn connect(
     node: &Arc<Node>,
     peer: &GridName,
     destination: Ipv4Addr,
-) -> Result<Option<(TcpStream, Arc<Standing>)>, ReachError> {
-    let how = (Security::Tls(&node.tls().trunk), Cut::Dials);
-    let opened = open::stream(node, peer, destination, how).await?;
-    // A connection to an agent without trunks is for programs, by its protocol.
-    let Opened::Stream { stream, standing, .. } = opened else { return Ok(None) };
+) -> Result<(TcpStream, Arc<Standing>), ReachError> {
+    let Opened { stream, standing, .. } = open::stream(node, peer, destination, Cut::Dials).await?;
     stream.stream.send(&calls::message());
     let failed = |error: io::Error| ReachError::NoWay(vec![format!("a stream to {peer}: {error}")]);
     let socket = joined(node, stream.stream).await.map_err(failed)?;
-    Ok(Some((socket, standing)))
+    Ok((socket, standing))
 }
 
 /// Passes a stream to this node's gRPC server, which answers the calls of an agent of another site.

@@ -9,17 +9,15 @@ use std::time::Duration;
 use isthmus_carry::trunk::{Better, By, Dialed, Embedding, Stream, Undialed};
 use isthmus_net::Deadline;
 use isthmus_net::callback;
-use isthmus_net::dial::{SocketOptions, direct};
+use isthmus_net::dial::{SocketOptions, direct, ends};
 use isthmus_net::enums::dial_name;
 use isthmus_net::rails::Rail;
-use isthmus_net::secured::Secured;
-use isthmus_reach::carrier::Carrier;
-use isthmus_reach::{Expected, Reached, Security, secure};
+use isthmus_reach::{Expected, Reached, secure};
 use isthmus_trunk::CarrierId;
 use isthmus_wire::{GridName, proto, way};
 
 use super::registry::{Last, Standing, Way};
-use super::{TRUNK_PROTOCOL, anew, calls, open};
+use super::{anew, calls, open};
 use crate::accepting::incoming::{Programs, preamble};
 use crate::carrying::link::{Link, Messages as _, TrunkStream};
 use crate::jobs::node::Node;
@@ -46,20 +44,18 @@ impl Embedded {
         let tcp = direct(&address.to_string(), options, deadline).await;
         let tcp = tcp.map_err(|error| Undialed::Failed(error.to_string()))?;
         let expected = Expected::agent(&self.name, Some(self.node.owner()));
-        let carrier = secure(tcp, &expected, &self.node.tls().trunk, deadline).await;
-        let carrier = carrier.map_err(|error| Undialed::Failed(format!("{error}")))?;
-        let ends = carrier.ends().into();
+        let secured = secure(tcp, &expected, &self.node.tls().trunk, deadline).await;
+        let tls = secured.map_err(|error| Undialed::Failed(error.to_string()))?;
         let (route, dial, relay) = (proto::Route::EndToEnd, proto::Dial::Direct, String::new());
-        let way = Last { way: Some(Way { route, dial, relay }), ends };
-        Ok(Dialed { tls: trunk_carrier(carrier)?, way, segment: by.segment })
+        let way = Last { way: Some(Way { route, dial, relay }), ends: ends(tls.get_ref().0).into() };
+        Ok(Dialed { tls, way, segment: by.segment })
     }
 
     async fn dial_once(&self, by: By) -> Result<Dialed<Last>, Undialed> {
         if let Some(address) = by.rail.address {
             return self.connect(address, by).await;
         }
-        let security = Security::Tls(&self.node.tls().trunk);
-        let reached = open::dial(&self.node, self.destination()?, security, by).await;
+        let reached = open::dial(&self.node, self.destination()?, by).await;
         dialed(reached.map_err(|error| Undialed::Failed(error.to_string()))?)
     }
 
@@ -74,17 +70,8 @@ impl Embedded {
 /// Takes a connection that was dialed along the plan as a carrier.
 fn dialed(reached: Reached) -> Result<Dialed<Last>, Undialed> {
     let (way, segment) = (open::last(&reached), reached.segment);
-    Ok(Dialed { tls: trunk_carrier(reached.carrier)?, way, segment })
-}
-
-/// The TLS of a connection that was dialed as a carrier.
-///
-/// # Errors If the other agent hasn't taken it as a trunk's carrier.
-fn trunk_carrier(carrier: Carrier) -> Result<Secured, Undialed> {
-    match carrier {
-        Carrier::Tls(tls) if tls.get_ref().1.alpn_protocol() == Some(TRUNK_PROTOCOL) => Ok(*tls),
-        _ => Err(Undialed::Never("the other agent has no trunks any more".to_owned())),
-    }
+    let tls = reached.carrier.encrypted().map_err(|error| Undialed::Failed(error.to_string()))?;
+    Ok(Dialed { tls, way, segment })
 }
 
 impl Embedding for Embedded {
@@ -123,7 +110,7 @@ impl Embedding for Embedded {
         let ways: Option<Vec<_>> = than.iter().map(|last| last.way.as_ref()?.planned()).collect();
         let (ways, destination) = (ways?, self.destination().ok()?);
         let by = By { segment, ..By::default() };
-        let purpose = open::purpose(&self.node, Security::Tls(&self.node.tls().trunk), by);
+        let purpose = open::purpose(&self.node, by);
         match self.node.dialer().reach_better(destination, &ways, purpose).await {
             Ok(None) => None,
             Ok(Some((reached, outdone))) => {

@@ -23,6 +23,5 @@ pub(crate) mod registry;
 pub(crate) mod seen;
 mod ways;
 
-/// Protocol name (ALPN, RFC 7301) of a carrier. An agent without trunks takes
-/// [`STREAM_PROTOCOL`](isthmus_reach::carrier::STREAM_PROTOCOL) instead.
+/// Protocol name (ALPN, RFC 7301) of a carrier.
 pub(crate) const TRUNK_PROTOCOL: &[u8] = b"isthmus-trunk/1";

@@ -9,15 +9,13 @@ use isthmus_net::Identity;
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::mac::random;
 use isthmus_net::secured::Secured;
-use isthmus_reach::carrier::Carrier;
 use isthmus_reach::proof::question;
-use isthmus_reach::{Purpose, ReachError, Reached, Security};
+use isthmus_reach::{Purpose, ReachError, Reached};
 use isthmus_trunk::{Config, Role, TrunkId};
 use isthmus_wire::GridName;
 use isthmus_wire::preamble::{ANSWER_LEN, Answer};
 use tokio::time::timeout;
 
-use super::TRUNK_PROTOCOL;
 use super::keep::Embedded;
 use super::registry::{Last, Standing, Way};
 use crate::carrying::link::{Link, Messages as _, TrunkStream};
@@ -34,72 +32,49 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// How long the first HELLO of the other end may take.
 const ESTABLISHED: Duration = Duration::from_secs(10);
 
-/// A stream to a node, or what there is instead.
+/// A stream to a node.
 #[derive(Debug)]
-pub(crate) enum Opened {
-    /// A stream of a trunk.
-    Stream {
-        stream: TrunkStream,
-        standing: Arc<Standing>,
-        way: Way,
-        /// The ways that were tried before and have failed, each with its reason.
-        failures: Vec<String>,
-    },
-    /// A connection to the other agent, which has no trunks.
-    Connection(Box<Reached>),
-    /// No trunk is used: data isn't encrypted by the agents, or the other agent has no trunks.
-    NoTrunk,
+pub(crate) struct Opened {
+    pub stream: TrunkStream,
+    pub standing: Arc<Standing>,
+    pub way: Way,
+    /// The ways that were tried before and have failed, each with its reason.
+    pub failures: Vec<String>,
 }
 
-/// Looks up how data with a node is encrypted; `None` if that isn't found in time.
-pub(crate) async fn planned(node: &Node, peer: &GridName, destination: Ipv4Addr) -> Option<Planned> {
+/// Looks up how data with a node is encrypted.
+///
+/// # Errors
+/// [`ReachError::Unknown`] if the plan isn't found in time.
+pub(crate) async fn planned(
+    node: &Node,
+    peer: &GridName,
+    destination: Ipv4Addr,
+) -> Result<Planned, ReachError> {
     let works = node.trunks().own(peer).is_some_and(|own| !own.kept.is_cut());
     let limit = if works { LOOKUP_BESIDE_A_TRUNK } else { LOOKUP };
     node.upstream().planned(destination, limit).await
 }
 
-/// Opens a stream for a program, if the plan says that connections share a trunk.
-///
-/// # Errors
-/// [`ReachError`].
-pub(crate) async fn for_program(
-    node: &Arc<Node>,
-    peer: &GridName,
-    destination: Ipv4Addr,
-    planned: Option<Planned>,
-) -> Result<Opened, ReachError> {
-    let security = match planned.map(|planned| planned.shares) {
-        Some(false) => return Ok(Opened::NoTrunk),
-        Some(true) => Security::Tls(&node.tls().trunk),
-        // The plan isn't known: a trunk that stands is used, or dialing tells.
-        None => Security::AsPlanned(&node.tls().trunk),
-    };
-    stream(node, peer, destination, (security, Cut::Waits)).await
-}
-
 /// What to do if the trunk to a node is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cut {
+pub(crate) enum Cut {
     /// The stream waits until the trunk is healed, as a kernel's connect would.
     Waits,
     /// Another trunk is dialed, so that the caller learns why dialing fails.
     Dials,
 }
 
-/// Opens a stream to a node. If there is no trunk, this dials one with the security of the last
-/// argument.
+/// Opens a stream to a node. If there is no trunk, this dials one.
 ///
 /// # Errors
 /// [`ReachError`].
-pub(super) async fn stream(
+pub(crate) async fn stream(
     node: &Arc<Node>,
     peer: &GridName,
     destination: Ipv4Addr,
-    (security, cut): (Security<'_>, Cut),
+    cut: Cut,
 ) -> Result<Opened, ReachError> {
-    if node.trunks().is_without(peer) {
-        return Ok(Opened::NoTrunk);
-    }
     let own = || node.trunks().own(peer).filter(|own| cut == Cut::Waits || !own.kept.is_cut());
     if let Some(opened) = over(own()).await {
         return Ok(opened);
@@ -108,9 +83,6 @@ pub(super) async fn stream(
     let dialing = node.trunks().dialing(peer);
     let mut failed = dialing.lock().await;
     // Another connection may have dialed meanwhile.
-    if node.trunks().is_without(peer) {
-        return Ok(Opened::NoTrunk);
-    }
     if let Some(opened) = over(own()).await {
         return Ok(opened);
     }
@@ -118,7 +90,7 @@ pub(super) async fn stream(
     let failure = failed.as_ref().filter(|(when, _)| *when > asked).map(|(_, reason)| reason.clone());
     let dialed = match failure {
         Some(reason) => Err(ReachError::NoWay(vec![reason])),
-        None => dial(node, destination, security, By::default()).await,
+        None => dial(node, destination, By::default()).await,
     };
     let mut reached = match dialed {
         Ok(reached) => reached,
@@ -128,19 +100,11 @@ pub(super) async fn stream(
         }
     };
     let (last, segment) = (last(&reached), reached.segment);
-    let tls = match reached.carrier {
-        Carrier::Raw(_) => return Ok(Opened::NoTrunk),
-        Carrier::Tls(tls) if tls.get_ref().1.alpn_protocol() == Some(TRUNK_PROTOCOL) => tls,
-        Carrier::Tls(_) => {
-            tracing::debug!(%peer, "its agent has no trunks");
-            node.trunks().set_without(peer);
-            return Ok(Opened::Connection(Box::new(reached)));
-        }
-    };
     let failures = std::mem::take(&mut reached.failures);
     let no_way = |reason: String| ReachError::NoWay(vec![format!("a trunk to {peer}: {reason}")]);
+    let tls = reached.carrier.encrypted().map_err(|error| no_way(error.to_string()))?;
     // A task of its own: the caller may give up, and the trunk is kept all the same.
-    let making = tokio::spawn(make(node.clone(), peer.clone(), destination, *tls, (last, segment)));
+    let making = tokio::spawn(make(node.clone(), peer.clone(), destination, tls, (last, segment)));
     let made = making.await.unwrap_or_else(|error| Err(error.to_string()));
     let standing = made.map_err(no_way)?;
     let stream = timeout(ESTABLISHED, standing.kept.trunk.open()).await;
@@ -162,7 +126,7 @@ fn opened(
 ) -> Option<Opened> {
     let Last { way, ends } = standing.last();
     let stream = TrunkStream { stream, peer: standing.kept.peer.clone(), ends };
-    Some(Opened::Stream { stream, standing: standing.clone(), way: way?, failures })
+    Some(Opened { stream, standing: standing.clone(), way: way?, failures })
 }
 
 /// Opens a stream to a node over a trunk that stands and isn't cut, whoever made it.
@@ -173,7 +137,7 @@ pub(crate) async fn over_any(node: &Node, peer: &GridName) -> Option<Opened> {
 
 /// Whether the agent at the other end of a trunk that stands answers over it.
 pub(crate) async fn answers(node: &Node, peer: &GridName, destination: Ipv4Addr) -> bool {
-    let Some(Opened::Stream { stream, .. }) = over_any(node, peer).await else { return false };
+    let Some(Opened { stream, .. }) = over_any(node, peer).await else { return false };
     let mut link = Link::Stream(stream);
     let asking = async {
         link.send(&question(destination)).await?;
@@ -194,19 +158,14 @@ async fn over(standing: Option<Arc<Standing>>) -> Option<Opened> {
 ///
 /// # Errors
 /// [`ReachError`].
-pub(super) async fn dial(
-    node: &Node,
-    destination: Ipv4Addr,
-    security: Security<'_>,
-    by: By,
-) -> Result<Reached, ReachError> {
-    node.dialer().reach(destination, purpose(node, security, by)).await
+pub(super) async fn dial(node: &Node, destination: Ipv4Addr, by: By) -> Result<Reached, ReachError> {
+    node.dialer().reach(destination, purpose(node, by)).await
 }
 
 /// What the dialing of a carrier is told, for a carrier on this rail.
-pub(super) fn purpose<'a>(node: &'a Node, security: Security<'a>, by: By) -> Purpose<'a> {
+pub(super) fn purpose(node: &Node, by: By) -> Purpose<'_> {
     let options = SocketOptions { source: by.rail.source, segment: by.segment, ..SocketOptions::default() };
-    Purpose { security, options, ..Purpose::tls(&node.tls().trunk, Some(node.owner())) }
+    Purpose { options, ..Purpose::tls(&node.tls().trunk, Some(node.owner())) }
 }
 
 /// How a connection was dialed.

@@ -16,8 +16,6 @@ use tokio::sync::Mutex as AsyncMutex;
 
 use super::ways::Ways;
 
-/// How long a peer counts as a node without trunks.
-const WITHOUT: Duration = Duration::from_secs(600);
 /// Most trunks that one peer may make: one for each of its agent's processes, and some that are
 /// about to end.
 const PER_PEER: usize = 8;
@@ -150,8 +148,6 @@ struct Peer {
     standing: Vec<Arc<Standing>>,
     /// The lock that is held while a trunk to the peer is dialed.
     dialing: Dialing,
-    /// Until when the peer counts as a node without trunks; `None` if it doesn't.
-    without: Option<Instant>,
 }
 
 /// All trunks of this node.
@@ -226,7 +222,6 @@ impl Registry {
             return Err(format!("there are {PER_PEER} trunks with {name} already"));
         }
         peer.standing.push(standing);
-        peer.without = None;
         Ok(())
     }
 
@@ -234,15 +229,5 @@ impl Registry {
         if let Some(peer) = lock(&self.0).get_mut(name) {
             peer.standing.retain(|standing| standing.kept.id != id);
         }
-    }
-
-    /// Notes that a peer's agent has no trunks.
-    pub(crate) fn set_without(&self, name: &GridName) {
-        lock(&self.0).entry(name.clone()).or_default().without = Some(Instant::now() + WITHOUT);
-    }
-
-    pub(crate) fn is_without(&self, name: &GridName) -> bool {
-        let until = lock(&self.0).get(name).and_then(|peer| peer.without);
-        until.is_some_and(|until| Instant::now() < until)
     }
 }

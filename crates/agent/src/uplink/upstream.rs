@@ -7,12 +7,12 @@ use std::time::Duration;
 use isthmus_net::Credentials;
 use isthmus_net::Deadline;
 use isthmus_net::contact::plan_from_wire;
-use isthmus_net::grpc::{Call, Connections, Repeat};
+use isthmus_net::grpc::{self, Call, Connections, Repeat};
 use isthmus_net::lock;
 use isthmus_net::relay_places::RelayPlaces;
 use isthmus_net::rendezvous::{self, Order, Reply, Way};
 use isthmus_plan::Plan;
-use isthmus_reach::ControlPlane;
+use isthmus_reach::{ControlPlane, ReachError};
 use isthmus_trunk::Incarnation;
 use isthmus_wire::proto::{self, attach_up};
 use isthmus_wire::{JobId, VirtualAddress, bounds};
@@ -120,11 +120,16 @@ impl Upstream {
         *lock(&self.own_address)
     }
 
-    /// How data with another node is encrypted, by this node's plan; `None` if the plan isn't
-    /// found in time.
-    pub(crate) async fn planned(&self, node: Ipv4Addr, limit: Duration) -> Option<Planned> {
-        let found = self.lookup(node, limit.into()).await.ok()?;
-        found.plan.as_ref().map(|plan| plan_from_wire(plan).into())
+    /// How data with another node is encrypted, by this node's plan.
+    ///
+    /// # Errors
+    /// [`ReachError::Unknown`] if the plan isn't found in time.
+    pub(crate) async fn planned(&self, node: Ipv4Addr, limit: Duration) -> Result<Planned, ReachError> {
+        let unknown = |reason: &str| ReachError::Unknown(format!("cannot find {node} in the grid: {reason}"));
+        let found = self.lookup(node, limit.into()).await;
+        let found = found.map_err(|status| unknown(&grpc::reason(&status)))?;
+        let plan = found.plan.as_ref().ok_or_else(|| unknown("the gateway's answer has no plan"))?;
+        Ok(plan_from_wire(plan).into())
     }
 
     /// The trunks that the gateway keeps with gateways of other sites.

@@ -1,10 +1,9 @@
-//! The data plane over real sockets: spliced pairs, sealed connections, trunks.
+//! The data plane over real sockets: spliced pairs, trunks.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail the test")]
 
 mod better;
 mod common;
 mod keep;
 mod released;
-mod sealed;
 mod swallows;
 mod trunk;

@@ -13,7 +13,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::common::{Agents, Counts, PATIENCE, pair, plane};
+use crate::common::ends::Both;
+use crate::common::{PATIENCE, counts, pair, plane};
 
 /// Two programs joined by a plane.
 async fn joined(plane: &Plane) -> (TcpStream, TcpStream) {
@@ -212,19 +213,18 @@ async fn it_goes_on_if_nobody_takes_over() {
     assert_eq!((plane.totals().connections, plane.totals().running), (2, 2));
 }
 
-/// A sealed connection can't be handed over. When the process is replaced, its program
-/// must not take that for an end in order.
+/// A trunk can't be handed over. When the process is replaced, its programs must not take that for
+/// an end in order.
 #[tokio::test]
 async fn what_stays_behind_ends_by_a_reset() {
-    let plane = plane();
-    let (a, _b) = Agents::new().secured().await;
+    let mut both = Both::new().await;
+    let (near, _far) = both.stream().await;
     let (_program, agent) = pair().await;
     let agent = agent.into_std().unwrap();
     let watched = agent.try_clone().unwrap();
     let linger = || SockRef::from(&watched).linger().unwrap();
-    let traffic = std::sync::Arc::<Counts>::default();
-    let _sealed = plane.seal(agent, a.into_parts().0, traffic).unwrap();
-    let released = plane.release().unwrap();
+    near.attach(agent, counts()).unwrap();
+    let released = both.near.plane.release().unwrap();
     assert_eq!(released.pairs(), []);
     let until = async |want| {
         while linger() != want {

@@ -15,7 +15,7 @@ use isthmus_net::rendezvous::site_trunk::{Order, OrderWay, Reply, Request};
 use isthmus_net::secured::Secured;
 use isthmus_net::{Deadline, Identity, Late, Role as PartyRole};
 use isthmus_plan::Dial;
-use isthmus_reach::carrier::{Carrier, keep_alive};
+use isthmus_reach::carrier::keep_alive;
 use isthmus_reach::{Expected, secure, service_address};
 use isthmus_trunk::{Reason, Role, TrunkId};
 use isthmus_wire::GridName;
@@ -124,16 +124,13 @@ async fn verified(
     let identity =
         Identity::new(PartyRole::Gateway, site, own_name, None).map_err(|error| error.to_string())?;
     let expected = Expected { role: PartyRole::Gateway, server_name: identity.server_name(), owner: None };
-    let verified = secure(tcp, &expected, &trunks.client, deadline).await;
-    let Carrier::Tls(tls) = verified.map_err(|error| error.to_string())? else {
-        return Err("the connection is not encrypted".to_owned());
-    };
+    let tls = secure(tcp, &expected, &trunks.client, deadline).await.map_err(|error| error.to_string())?;
     // All gateways of a site have one TLS name.
     if tls.identity().is_none_or(|found| *found.name() != name.node) {
         return Err(format!("the other end is {:?}, not gateway {name}", tls.identity()));
     }
     match tls.get_ref().1.alpn_protocol() {
-        Some(PROTOCOL) => Ok(*tls),
+        Some(PROTOCOL) => Ok(tls),
         _ => Err(format!("gateway {name} has no trunks")),
     }
 }

@@ -62,10 +62,9 @@ pub(super) fn check(file: GridFile, default_name: &str) -> Result<Grid, Fault> {
         }
     }
     let share = file.share.into_iter().map(Spanned::into_inner).collect();
-    let (seed, measure) = (file.seed, file.measure);
-    let (return_seconds, trunks) = (file.return_seconds, file.trunks);
+    let (seed, measure, return_seconds) = (file.seed, file.measure, file.return_seconds);
     let wan = wan_table;
-    Ok(Grid { name, seed, wan, hosts, sites, share, trusted, pairs, measure, return_seconds, trunks })
+    Ok(Grid { name, seed, wan, hosts, sites, share, trusted, pairs, measure, return_seconds })
 }
 
 fn label(name: &Spanned<String>, what: &str) -> Result<String, Fault> {

@@ -33,9 +33,6 @@ pub(super) struct GridFile {
     #[serde(default)]
     pub measure: bool,
     pub return_seconds: Option<NonZeroU16>,
-    /// The value of `trunks` in the agents' configuration. `None`: the agents' default.
-    #[serde(default)]
-    pub trunks: Option<bool>,
 }
 
 /// A table of `[[pairs]]`: by which ways isthmus may join two sites.

@@ -38,8 +38,6 @@ pub struct Grid {
     /// Seconds between an agent's attempts to return to its first gateway. `None`: the agent's
     /// default.
     pub return_seconds: Option<NonZeroU16>,
-    /// Whether agents have trunks. `None`: the agents' default.
-    pub trunks: Option<bool>,
 }
 
 /// By which ways isthmus may join two sites. The broker checks the names of the ways.

@@ -30,7 +30,6 @@ use isthmus_net::clock::millis;
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::lock;
 use isthmus_net::mac;
-use isthmus_reach::carrier::Carrier;
 use isthmus_reach::{Purpose, Security};
 use isthmus_wire::preamble::Preamble;
 use isthmus_wire::proto::{NodeLost, job_news};
@@ -127,7 +126,7 @@ async fn connect(node: &Node, job: &Job, host: &Host) -> Result<TcpStream, Strin
     };
     let mut introduction = JobIntroduction::new(&job.token, preamble);
     let purpose = Purpose {
-        security: Security::Raw,
+        security: Security::WithoutData,
         node: Some(&host.name),
         owner: Some(node.owner()),
         options: SocketOptions::default(),
@@ -135,10 +134,8 @@ async fn connect(node: &Node, job: &Job, host: &Host) -> Result<TcpStream, Strin
         given_up: None,
     };
     let reached = node.dialer().reach(host.address.ip(), purpose).await;
-    match reached.map_err(|error| error.to_string())?.carrier {
-        Carrier::Raw(stream) => Ok(stream),
-        Carrier::Tls(_) => Err("it is encrypted".to_owned()),
-    }
+    let carrier = reached.map_err(|error| error.to_string())?.carrier;
+    carrier.unencrypted().map_err(|error| error.to_string())
 }
 
 /// The node that holds this one has been silent for too long.

@@ -9,7 +9,6 @@ use std::time::Duration;
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::packets::{self, Progress, SEGMENTS, SOON};
 use isthmus_reach::Purpose;
-use isthmus_reach::carrier::Carrier;
 use isthmus_wire::proto::PacketsReply;
 use tonic::Status;
 
@@ -59,10 +58,7 @@ pub(super) async fn find(node: &Node, destination: Ipv4Addr) -> packets::Hole {
                 // The connection's handshake hung until segments were shortened.
                 return pending().await;
             }
-            match reached.carrier {
-                Carrier::Tls(mut stream) => packets::exchange(&mut *stream, &Progress::default()).await,
-                Carrier::Raw(_) => Err(io::Error::other("the connection is not encrypted")),
-            }
+            packets::exchange(&mut reached.carrier.encrypted()?, &Progress::default()).await
         }
     };
     let looking = packets::look(SOON, SEGMENTS, exchange(None), |segment| exchange(Some(segment))).await;

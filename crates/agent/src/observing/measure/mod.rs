@@ -25,7 +25,6 @@ use isthmus_net::clock::unix_ms;
 use isthmus_plan::limits;
 use isthmus_reach::ControlPlane;
 use isthmus_reach::Purpose;
-use isthmus_reach::carrier::Carrier;
 use isthmus_wire::proto::{self, attach_up};
 use tokio::sync::{Mutex, mpsc};
 
@@ -128,15 +127,11 @@ async fn report(node: &Node, order: &proto::MeasureOrder) -> proto::PathReport {
             // The other end decides for itself whether it allows transfers.
             let transfers = !order.background || order.transfer && node.jobs().is_empty();
             let measuring = async {
-                match reached.carrier {
-                    Carrier::Tls(mut stream) => {
-                        let measured = measure(&mut *stream, transfers).await?;
-                        // The socket is a TCP socket.
-                        let tcp = TcpInfo::of(stream.get_ref().0).unwrap_or_default();
-                        Ok((measured, tcp))
-                    }
-                    Carrier::Raw(_) => Err(io::Error::other("the connection is not encrypted")),
-                }
+                let mut stream = reached.carrier.encrypted()?;
+                let measured = measure(&mut stream, transfers).await?;
+                // The socket is a TCP socket.
+                let tcp = TcpInfo::of(stream.get_ref().0).unwrap_or_default();
+                io::Result::Ok((measured, tcp))
             };
             let deadline = 2 * limits::grown(DEADLINE, Some(reached.setup / OPENING));
             match tokio::time::timeout(deadline, measuring).await {

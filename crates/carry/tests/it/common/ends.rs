@@ -17,14 +17,14 @@ pub(crate) struct End {
     pub(crate) trunk: Trunk,
     pub(crate) notices: Notices,
     /// Dropped last, because that waits for the worker threads.
-    _plane: Plane,
+    pub(crate) plane: Plane,
 }
 
 impl End {
     pub(crate) fn new(role: Role) -> Self {
         let plane = plane();
         let (trunk, notices) = plane.trunk(Config::new(role, TrunkId([7; 16]))).unwrap();
-        Self { trunk, notices, _plane: plane }
+        Self { trunk, notices, plane }
     }
 
     /// The next notice that is wanted; others are dropped.

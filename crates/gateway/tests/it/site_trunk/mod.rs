@@ -17,7 +17,6 @@ use isthmus_gateway::GatewayConfig;
 use isthmus_net::mac::Secret;
 use isthmus_net::secured::Secured;
 use isthmus_net::{Credentials, Role, enrol, grpc, mac};
-use isthmus_reach::carrier::Carrier;
 use isthmus_reach::{Expected, secure};
 use isthmus_splice::admission::{self, Intake, Limits};
 use isthmus_trunk::{Config, Incarnation, Role as End, TrunkId};
@@ -309,9 +308,7 @@ async fn carrier_of(credentials: &Credentials, to: &str) -> Result<Secured, Stri
     let tcp = TcpStream::connect(to).await.unwrap();
     let expected = Expected { role: Role::Gateway, server_name: "gateway.beta".to_owned(), owner: None };
     let tls = credentials.client_config(&[PROTOCOL]).unwrap();
-    let secured = secure(tcp, &expected, &tls, grid::SOON.into()).await.map_err(|error| error.to_string())?;
-    let Carrier::Tls(tls) = secured else { panic!("not encrypted") };
-    Ok(*tls)
+    secure(tcp, &expected, &tls, grid::SOON.into()).await.map_err(|error| error.to_string())
 }
 
 /// A gateway that has joined and attaches to the broker, with a key of which the test has a
