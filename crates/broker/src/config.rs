@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use isthmus_net::audit;
 use isthmus_plan::policy::{Forbidden, UnknownWord, Word};
-use isthmus_plan::sharing::Pin;
+use isthmus_plan::ways::Pin;
 use isthmus_wire::{Label, NameError};
 use serde::Deserialize;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
-use isthmus_net::enums::{dial_name, route_name};
+use isthmus_net::enums::{dial_name, encryption_from_wire, route_name};
 use isthmus_wire::proto::{Dial, Encryption, Joined, Route};
 use serde::Serialize;
 
@@ -27,7 +27,7 @@ pub(crate) struct Pair {
     pub encrypted: bool,
     /// Who encrypted the data: "agents" of the nodes, "gateways" of the sites, which saw the
     /// plaintext, or "none".
-    pub encryption: &'static str,
+    pub encryption: String,
     /// How many connections were made by this way. A trunk's connections may have gone on by
     /// another way.
     pub connections: u64,
@@ -59,7 +59,7 @@ impl Pair {
     /// The way in words: "relay r1, end-to-end, encrypted".
     pub(crate) fn way(&self) -> String {
         let relay = self.relay.as_ref().map_or_else(String::new, |relay| format!(" {relay}"));
-        let secrecy = match self.encryption {
+        let secrecy = match self.encryption.as_str() {
             "agents" => "encrypted",
             "gateways" => "encrypted gateway to gateway",
             _ => "raw, trusted",
@@ -102,7 +102,8 @@ pub(crate) fn pairs(joined: &[&Joined], name: fn(&str) -> &str) -> Vec<Pair> {
             gateways,
             relay: (!relay.is_empty()).then(|| relay.to_owned()),
             encrypted: by != i32::from(Encryption::None),
-            encryption: encryption(Encryption::try_from(by).unwrap_or(Encryption::None)),
+            encryption: encryption_from_wire(Encryption::try_from(by).unwrap_or(Encryption::None))
+                .to_string(),
             connections: total.connections,
             setup_mean_us: total.setup_total_us / total.connections.max(1),
             setup_max_us: total.setup_max_us,
@@ -110,14 +111,6 @@ pub(crate) fn pairs(joined: &[&Joined], name: fn(&str) -> &str) -> Vec<Pair> {
             bytes_least: !total.unknown && total.least,
         })
         .collect()
-}
-
-fn encryption(by: Encryption) -> &'static str {
-    match by {
-        Encryption::None => "none",
-        Encryption::Agents => "agents",
-        Encryption::Gateways => "gateways",
-    }
 }
 
 /// The sites whose gateways stand between the ends of these connections, the initiator's first.

@@ -3,6 +3,7 @@
 use clap::Args;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
+use isthmus_net::contact::plan_from_wire;
 use isthmus_net::enums::inbound_from_wire;
 use isthmus_net::enums::{dial_name, filtering_from_wire, mapping_from_wire, route_name};
 use isthmus_net::seen;
@@ -38,8 +39,11 @@ pub(crate) struct PlanArgs {
 /// The output of `isthmus plan --json`.
 #[derive(Debug, Serialize)]
 struct View {
+    /// Whether data between the nodes' sites must be encrypted.
     encrypted: bool,
-    trunk: Trunk,
+    /// What carries programs' connections, in the order in which it is tried.
+    ways: Vec<Way>,
+    /// How a socket between the nodes is opened, in the order in which it is tried.
     steps: Vec<Step>,
     left_out: Vec<LeftOut>,
     from: End,
@@ -50,10 +54,14 @@ struct View {
     without_broker: Option<without_broker::View>,
 }
 
-/// Whether connections share a trunk of the two agents.
 #[derive(Debug, Serialize)]
-struct Trunk {
-    used: bool,
+struct Way {
+    /// "site trunk": the trunk of the sites' gateways; "trunk": that of the nodes' agents;
+    /// "socket": a socket of its own.
+    transport: String,
+    /// Who encrypts the data: "agents" of the nodes, "gateways" of the sites, which see the
+    /// plaintext, or "none".
+    encryption: String,
     reason: String,
 }
 
@@ -61,9 +69,6 @@ struct Trunk {
 struct Step {
     dial: String,
     route: String,
-    /// Who encrypts the data: "agents" of the nodes, "gateways" of the sites, which see the
-    /// plaintext, or "none".
-    encryption: &'static str,
     deadline_seconds: f64,
     reason: String,
 }
@@ -122,13 +127,13 @@ impl View {
         let steps = plan.steps.iter().map(|step| Step {
             dial: dial_name(step.dial()),
             route: route_name(step.route()),
-            encryption: match step.dial() {
-                _ if !plan.encrypted => "none",
-                proto::Dial::Trunk => "gateways",
-                _ => "agents",
-            },
             deadline_seconds: f64::from(step.deadline_ms) / 1000.0,
             reason: step.reason.clone(),
+        });
+        let ways = plan_from_wire(&plan).ways.into_iter().map(|way| Way {
+            transport: way.transport.to_string(),
+            encryption: way.transport.encryption().to_string(),
+            reason: way.reason.to_string(),
         });
         let left_out = plan.left_out.iter().map(|left| LeftOut {
             dial: dial_name(left.dial()),
@@ -137,7 +142,7 @@ impl View {
         });
         Self {
             encrypted: plan.encrypted,
-            trunk: Trunk { used: plan.trunk, reason: plan.trunk_reason },
+            ways: ways.collect(),
             steps: steps.collect(),
             left_out: left_out.collect(),
             from: End::new(&reply.initiator.clone().unwrap_or_default()),
@@ -149,7 +154,19 @@ impl View {
 
     fn text(&self, all: bool) -> String {
         let secrecy = if self.encrypted { "encrypted" } else { "not encrypted" };
-        let mut text = format!("{} to {}, {secrecy}:\n", self.from.node, self.to.node);
+        let mut text =
+            format!("{} to {}, {secrecy}. A connection goes over:\n", self.from.node, self.to.node);
+        let mut table = Table::new();
+        table.load_preset(NOTHING);
+        for (number, way) in self.ways.iter().enumerate() {
+            let encryption = match way.encryption.as_str() {
+                "none" => "not encrypted".to_owned(),
+                by => format!("encrypted by the {by}"),
+            };
+            table.add_row([&format!("{}.", number + 1), &way.transport, &encryption, &way.reason]);
+        }
+        text.extend(table.lines().map(|line| format!(" {}\n", line.trim_end())));
+        text.push_str("A socket to the other agent is opened by:\n");
         if self.steps.is_empty() {
             text.push_str("  there is no way\n");
         }
@@ -172,9 +189,6 @@ impl View {
                 text.push_str(&format!("  {steps} {are} left out; --all has the reasons\n"));
             }
         }
-        let shared =
-            if self.trunk.used { "connections share a trunk" } else { "each connection has its own socket" };
-        text.push_str(&format!("{shared}: {}\n", self.trunk.reason));
         for end in [&self.from, &self.to] {
             text.push_str(&format!("{}\n", end.text()));
         }

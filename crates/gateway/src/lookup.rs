@@ -76,7 +76,7 @@ impl Gateway {
     /// # Errors
     /// `UNAVAILABLE` if the plan hasn't the trunk, or the reason why the other node isn't found.
     pub(crate) async fn over_trunk(&self, node: &Label, other: Ipv4Addr) -> Result<GridName, Status> {
-        self.far_gateway(node, other, Plan::has_trunk).await
+        self.far_gateway(node, other, Plan::has_site_trunk).await
     }
 
     /// The gateway of another site that carries the connections that the node with address `other`
@@ -85,7 +85,7 @@ impl Gateway {
     /// # Errors
     /// As of [`over_trunk`](Self::over_trunk).
     pub(crate) async fn taken_over_trunk(&self, node: &Label, other: Ipv4Addr) -> Result<GridName, Status> {
-        self.far_gateway(node, other, |plan| plan.takes_trunk).await
+        self.far_gateway(node, other, |plan| plan.takes_site_trunk).await
     }
 
     async fn far_gateway(

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use isthmus_plan::policy::Set;
-use isthmus_plan::sharing::{Path, Pin, Sharing, Why};
+use isthmus_plan::ways::{Path, Pin};
 use isthmus_plan::{
-    Dial, EndFacts, Forbidden, LeftOut, PairFacts, Plan, Ports, Reason, RoundTrips, Route, Step, WayOut,
+    Dial, EndFacts, Forbidden, LeftOut, PairFacts, Plan, Ports, Reason, RoundTrips, Route, Step, Way, WayOut,
 };
 use isthmus_wire::proto;
 
 use crate::enums::{
     dial_from_wire, dial_to_wire, filtering_from_wire, inbound_from_wire, mapping_from_wire, route_from_wire,
-    route_to_wire, way_out_from_wire,
+    route_to_wire, transport_from_wire, transport_to_wire, way_out_from_wire,
 };
 use crate::seen;
 
@@ -23,6 +23,10 @@ pub fn plan_to_wire(plan: &Plan) -> proto::Plan {
         deadline_ms: u32::try_from(step.deadline.as_millis()).unwrap_or(u32::MAX),
         reason: step.reason.to_string(),
     });
+    let ways = plan.ways.iter().map(|way| proto::PlanWay {
+        transport: transport_to_wire(way.transport).into(),
+        reason: way.reason.to_string(),
+    });
     let left_out = plan.left_out.iter().map(|left| proto::LeftOut {
         route: route_to_wire(left.route).into(),
         dial: dial_to_wire(left.dial).into(),
@@ -32,13 +36,12 @@ pub fn plan_to_wire(plan: &Plan) -> proto::Plan {
         steps: steps.collect(),
         left_out: left_out.collect(),
         encrypted: plan.encrypted,
-        trunk: plan.sharing.trunk,
-        trunk_reason: plan.sharing.reason.to_string(),
-        takes_trunk: plan.takes_trunk,
+        ways: ways.collect(),
+        takes_site_trunk: plan.takes_site_trunk,
     }
 }
 
-/// A plan as it was received. Steps that this version doesn't know are left out.
+/// A plan as it was received. Ways and steps that this version doesn't know are left out.
 pub fn plan_from_wire(plan: &proto::Plan) -> Plan {
     let steps = plan.steps.iter().filter_map(|step| {
         Some(Step {
@@ -55,13 +58,16 @@ pub fn plan_from_wire(plan: &proto::Plan) -> Plan {
             reason: Reason::Received(left.reason.clone()),
         })
     });
-    let sharing = Sharing { trunk: plan.trunk, reason: Why::Received(plan.trunk_reason.clone()) };
+    let ways = plan.ways.iter().filter_map(|way| {
+        let reason = Reason::Received(way.reason.clone());
+        Some(Way { transport: transport_from_wire(way.transport())?, reason })
+    });
     Plan {
+        ways: ways.collect(),
         steps: steps.collect(),
         left_out: left_out.collect(),
         encrypted: plan.encrypted,
-        sharing,
-        takes_trunk: plan.takes_trunk,
+        takes_site_trunk: plan.takes_site_trunk,
     }
 }
 
@@ -126,7 +132,7 @@ pub fn known(initiator: &proto::End, facts: &proto::Facts) -> (EndFacts, EndFact
 }
 
 /// What a report says of the way between two sites.
-pub fn sharing_path(report: &proto::PathReport) -> Path {
+pub fn path_of(report: &proto::PathReport) -> Path {
     path(report.round_trip_us, report.loss_ppm)
 }
 
@@ -185,9 +191,11 @@ mod tests {
             let facts = proto::Facts { acceptor: Some(acceptor), relays: 1, ..proto::Facts::default() };
             let mut wire = plan_from_facts(&initiator, &facts);
             let plan = plan_from_wire(&wire);
-            assert_eq!((plan.steps.len() + plan.left_out.len(), plan.encrypted), (17, true));
+            let known = (plan.steps.len() + plan.left_out.len(), plan.ways.len(), plan.encrypted);
+            assert_eq!(known, (17, 1, true));
             assert_eq!(plan_to_wire(&plan), wire);
             wire.steps.push(proto::PlanStep { route: 99, dial: 99, ..proto::PlanStep::default() });
+            wire.ways.push(proto::PlanWay { transport: 99, ..proto::PlanWay::default() });
             assert_eq!(plan_from_wire(&wire), plan);
         }
     }

@@ -1,7 +1,9 @@
 //! The enums that `isthmus-plan` and the protocol have in common: one table each,
 //! for both directions. The printed name is that of `isthmus-plan`.
 
-use isthmus_plan::{Dial, Encryption, Filtering, Inbound, Mapping, Reachability, Route, Unsolicited, WayOut};
+use isthmus_plan::{
+    Dial, Encryption, Filtering, Inbound, Mapping, Reachability, Route, Transport, Unsolicited, WayOut,
+};
 use isthmus_wire::proto;
 
 /// Makes two functions from a table of variants, which have the same names on both sides. With
@@ -38,6 +40,7 @@ table!(route_to_wire, route_from_wire: Route { EndToEnd, OneGateway, GatewayOut,
 table!(
     dial_to_wire, dial_from_wire: Dial { Direct, PortRange, Reverse, Punch, Traverse, Relay, Trunk }, none: Unknown
 );
+table!(transport_to_wire, transport_from_wire: Transport { SiteTrunk, Trunk, Socket }, none: Unknown);
 table!(encryption_to_wire, encryption_from_wire: Encryption { None, Agents, Gateways });
 table!(inbound_to_wire, inbound_from_wire: Inbound { Closed, Open, Auto });
 table!(way_out_to_wire, way_out_from_wire: WayOut { Unknown, Yes, No });

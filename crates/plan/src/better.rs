@@ -25,7 +25,6 @@ mod tests {
 
     use super::*;
     use crate::Reason;
-    use crate::sharing::Sharing;
 
     #[test]
     fn better_are_earlier_steps_that_have_not_failed() {
@@ -36,8 +35,8 @@ mod tests {
             steps: dials.iter().copied().map(step).collect(),
             left_out: Vec::new(),
             encrypted: true,
-            sharing: Sharing::SAME_SITE,
-            takes_trunk: false,
+            ways: Vec::new(),
+            takes_site_trunk: false,
         };
         // The plan; how they are connected; what has failed; what is better.
         for (planned, than, failed, want) in [

@@ -13,11 +13,11 @@
 //! | two-gateway | reverse | acceptor's gateway → initiator's gateway |
 //! | all three | relay | both to a relay: gateways for those that can't |
 
-use crate::plan::{Judged, Way, attached, lets_in, port_range, some_relay};
+use crate::plan::{Candidate, Judged, attached, lets_in, port_range, some_relay};
 use crate::{Dial, EndFacts, PairFacts, Reason, Route, WayOut};
 
 /// The ways over gateways without a relay, in the order of the plan.
-pub(crate) fn without_relay(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> [Way; 7] {
+pub(crate) fn without_relay(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> [Candidate; 7] {
     let (i, a, round_trips) = (initiator, acceptor, &pair.round_trips);
     let stands_in = |end| stands_in(end, pair);
     // A measured round trip shows that the gateway has answered.
@@ -38,7 +38,7 @@ pub(crate) fn without_relay(initiator: &EndFacts, acceptor: &EndFacts, pair: &Pa
     ]
 }
 
-pub(crate) fn by_relay(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> [Way; 3] {
+pub(crate) fn by_relay(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> [Candidate; 3] {
     let (i, a) = (initiator, acceptor);
     let stands_in = |end| stands_in(end, pair);
     let relay = |route, ends: Result<(), Reason>| {

@@ -23,8 +23,8 @@
 //! | [`remedy`] | which reasons a person can mend |
 //! | [`relays`] | which relay is to splice the connections of two nodes |
 //! | `round_trips` | which detour is shorter |
-//! | [`sharing`] | whether connections share a trunk |
 //! | [`site_trunk`] | whether the gateways of two sites carry their nodes' connections |
+//! | [`ways`] | what carries connections: a trunk of gateways, a trunk of agents, sockets |
 #![forbid(unsafe_code)]
 
 mod better;
@@ -44,10 +44,10 @@ mod reason;
 pub mod relays;
 pub mod remedy;
 mod round_trips;
-pub mod sharing;
 pub mod site_trunk;
 #[cfg(test)]
 mod tests;
+pub mod ways;
 
 use std::fmt;
 use std::time::Duration;
@@ -62,6 +62,7 @@ pub use policy::Forbidden;
 pub use reachability::{Reach, Reachability};
 pub use reason::Reason;
 pub use round_trips::RoundTrips;
+pub use ways::{Transport, Way};
 
 /// Which parties dial on the way between two nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -94,6 +95,17 @@ impl fmt::Display for WayOut {
             Self::Unknown => "unknown",
             Self::Yes => "yes",
             Self::No => "no",
+        })
+    }
+}
+
+/// The name in plans and accounts.
+impl fmt::Display for Encryption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::None => "none",
+            Self::Agents => "agents",
+            Self::Gateways => "gateways",
         })
     }
 }
@@ -194,9 +206,9 @@ pub struct PairFacts {
     pub round_trips: RoundTrips,
     /// Whether the grid's configuration says that connections share trunks, or that they don't;
     /// `None` if it says neither.
-    pub pin: Option<sharing::Pin>,
+    pub pin: Option<ways::Pin>,
     /// What was measured between the two sites.
-    pub path: sharing::Path,
+    pub path: ways::Path,
 }
 
 /// A way that is tried to reach a node.
@@ -238,17 +250,18 @@ pub struct Failure {
 /// How one node reaches another: what is tried, and what is left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// Steps in the order in which they are tried.
+    /// What carries the connections of the nodes' programs, in the order in which it is tried.
+    pub ways: Vec<Way>,
+    /// How a socket to the node's agent is opened, for a connection or for a carrier of the agents'
+    /// trunk: steps in the order in which they are tried.
     pub steps: Vec<Step>,
     /// Ways that can't work, each with its reason.
     pub left_out: Vec<LeftOut>,
     /// Whether data between the two sites is to be encrypted.
     pub encrypted: bool,
-    /// Whether connections share a trunk of the two agents.
-    pub sharing: sharing::Sharing,
     /// Whether this end takes connections of the other end over the trunk of the two sites'
-    /// gateways. That may be so although this end's plan has no step over the trunk.
-    pub takes_trunk: bool,
+    /// gateways. That may be so although this end's plan has no way over the trunk.
+    pub takes_site_trunk: bool,
 }
 
 /// Who encrypts the data of a connection.
@@ -263,30 +276,33 @@ pub enum Encryption {
 }
 
 impl Plan {
-    /// Who encrypts the data of a connection that is opened by `dial`.
-    pub fn encryption(&self, dial: Dial) -> Encryption {
-        match dial {
-            _ if !self.encrypted => Encryption::None,
-            Dial::Trunk => Encryption::Gateways,
-            Dial::Direct | Dial::PortRange | Dial::Reverse | Dial::Punch | Dial::Traverse | Dial::Relay => {
-                Encryption::Agents
+    /// Whether connections may go over the trunk of the two sites' gateways.
+    pub fn has_site_trunk(&self) -> bool {
+        self.ways.iter().any(|way| way.transport == Transport::SiteTrunk)
+    }
+
+    /// Puts ways and steps that failed recently behind the others, each group in its former order.
+    /// They stay in the plan: if every one has failed, the first is still the best try.
+    pub fn demote(&mut self, failures: &[Failure]) {
+        let failure = |way| failures.iter().find(|failure| (failure.route, failure.dial) == way);
+        let of_step = |step: &Step| failure((step.route, step.dial));
+        let of_way = |way: &Way| match way.transport {
+            Transport::SiteTrunk => failure(site_trunk::WAY),
+            Transport::Trunk | Transport::Socket => None,
+        };
+        let add = |reason: &mut Reason, failure: &Failure| {
+            reason.add(|why| Reason::FailedBefore { why, failure: failure.reason.clone() });
+        };
+        self.ways.sort_by_key(|way| of_way(way).is_some());
+        self.steps.sort_by_key(|step| of_step(step).is_some());
+        for way in &mut self.ways {
+            if let Some(failure) = of_way(way) {
+                add(&mut way.reason, failure);
             }
         }
-    }
-
-    /// Whether the gateways may carry and encrypt connections.
-    pub fn has_trunk(&self) -> bool {
-        self.steps.iter().any(|step| step.dial == Dial::Trunk)
-    }
-
-    /// Puts steps that failed recently behind the others, each group in its former order. They stay
-    /// in the plan: if every step has failed, the first is still the best try.
-    pub fn demote(&mut self, failures: &[Failure]) {
-        let failure = |step: &Step| failures.iter().find(|f| (f.route, f.dial) == (step.route, step.dial));
-        self.steps.sort_by_key(|step| failure(step).is_some());
         for step in &mut self.steps {
-            if let Some(failure) = failure(step) {
-                step.reason.add(|why| Reason::FailedBefore { why, failure: failure.reason.clone() });
+            if let Some(failure) = of_step(step) {
+                add(&mut step.reason, failure);
             }
         }
     }

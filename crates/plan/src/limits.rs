@@ -6,6 +6,9 @@ use std::time::Duration;
 /// The limit of a step between sites, over ways of up to half a second: the rendezvous, the
 /// dial, TLS and the introduction together.
 pub const BETWEEN_SITES: Duration = Duration::from_secs(10);
+/// How long a connection over a trunk waits while the trunk is cut: as long as a kernel tries to
+/// connect (tcp(7), `tcp_syn_retries`).
+pub const OVER_TRUNK: Duration = Duration::from_secs(127);
 /// How many round trips a step or a part of a step may take. A step needs some eight. As many again
 /// are for segments that are lost and sent again, for which TCP waits longer each time (RFC 6298).
 const ROUND_TRIPS: u32 = 20;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::gateways::{self, leaves};
 use crate::limits::{BETWEEN_SITES, grown};
-use crate::sharing::{Sharing, sharing};
+use crate::ways::{between_sites, within_a_site};
 use crate::{
     Dial, EndFacts, Filtering, Inbound, LeftOut, Mapping, PairFacts, Plan, Reachability, Reason, Route, Step,
     egress, site_trunk,
@@ -12,10 +12,6 @@ use crate::{
 
 /// Deadline of the step within a site. It is the only step there, so a long wait delays no other.
 const WITHIN_SITE: Duration = Duration::from_secs(20);
-/// Deadline of the step over the trunk of two sites. Over a trunk that is cut, a connection waits
-/// as long as a kernel tries to connect (tcp(7), `tcp_syn_retries`). The gateways bound everything
-/// else.
-const OVER_TRUNK: Duration = Duration::from_secs(127);
 
 /// Plans how the initiator's node reaches the acceptor's node.
 pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan {
@@ -24,19 +20,21 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
         let reason = Reason::SameSite { site: acceptor.site.clone() };
         let step = Step { route, dial: Dial::Direct, deadline: WITHIN_SITE, reason };
         return Plan {
+            ways: within_a_site(&acceptor.site),
             steps: vec![step],
             left_out: Vec::new(),
             encrypted: false,
-            sharing: Sharing::SAME_SITE,
-            takes_trunk: false,
+            takes_site_trunk: false,
         };
     }
+    let (ways, no_site_trunk) = between_sites(pair, site_trunk::judge(initiator, acceptor, pair));
+    let (route, dial) = site_trunk::WAY;
     let mut plan = Plan {
+        ways,
         steps: Vec::new(),
-        left_out: Vec::new(),
+        left_out: no_site_trunk.map(|reason| LeftOut { route, dial, reason }).into_iter().collect(),
         encrypted: !pair.trusted,
-        sharing: sharing(pair),
-        takes_trunk: site_trunk::is_taken(initiator, acceptor, pair),
+        takes_site_trunk: site_trunk::is_taken(initiator, acceptor, pair),
     };
     let end_to_end = [
         (Dial::Direct, leaves(initiator).and_then(|()| lets_in(acceptor))),
@@ -48,15 +46,14 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
     ];
     let [direct, port_range, reverse, punch, traverse, relay] =
         end_to_end.map(|(dial, judged)| (Route::EndToEnd, dial, judged));
-    let over_trunk = site_trunk::way(initiator, acceptor, pair);
     // Gateways before relays: a gateway is on the path to its site anyway, a relay
     // may be a detour and is shared by all sites.
-    let ways = [over_trunk, direct, port_range, reverse, punch, traverse]
+    let steps = [direct, port_range, reverse, punch, traverse]
         .into_iter()
         .chain(gateways::without_relay(initiator, acceptor, pair))
         .chain([relay])
         .chain(gateways::by_relay(initiator, acceptor, pair));
-    for (route, dial, judged) in ways {
+    for (route, dial, judged) in steps {
         let judged = judged.and_then(|reason| {
             if pair.forbidden.contains(route, dial) {
                 let (initiator, acceptor) = (initiator.site.clone(), acceptor.site.clone());
@@ -66,7 +63,7 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
         });
         match judged {
             Ok(reason) => {
-                let deadline = deadline(dial, pair.path.rtt);
+                let deadline = grown(BETWEEN_SITES, pair.path.rtt);
                 plan.steps.push(Step { route, dial, deadline, reason });
             }
             Err(reason) => plan.left_out.push(LeftOut { route, dial, reason }),
@@ -81,10 +78,6 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
         }
     }
     plan
-}
-
-fn deadline(dial: Dial, round_trip: Option<Duration>) -> Duration {
-    grown(if dial == Dial::Trunk { OVER_TRUNK } else { BETWEEN_SITES }, round_trip)
 }
 
 /// The site that seems not to let a step out, and the port that it drops; no port if it drops all
@@ -110,8 +103,8 @@ fn dropped(step: &Step, initiator: &EndFacts, acceptor: &EndFacts) -> Option<(St
 
 /// Why a way may work, or why it can't.
 pub(crate) type Judged = Result<Reason, Reason>;
-/// A way, and whether it works.
-pub(crate) type Way = (Route, Dial, Judged);
+/// A step that may be planned, and whether it works.
+pub(crate) type Candidate = (Route, Dial, Judged);
 
 /// Whether peers outside can connect to a node's agent, by its site's declaration
 /// and by measurement.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::Reach;
+use crate::ways::Path;
 
 /// Why a way may work, or why it can't, each with its text for plans and
 /// messages. Sites are given by their names.
@@ -36,6 +37,18 @@ pub enum Reason {
     GatewaysInstead,
     #[error("the gateways of both sites keep a trunk, and encrypt")]
     GatewaysTrunk,
+    #[error("the broker's configuration says so for the two sites")]
+    TrunksAlways,
+    #[error("the broker's configuration forbids trunks between the two sites")]
+    TrunksNever,
+    #[error("data is encrypted: a trunk does that once, and outlives cuts")]
+    Encrypted,
+    #[error("{} % of segments are lost over {rtt:.1?}: a trunk is faster", f64::from(*.loss_ppm) / 1e4)]
+    Lossy { loss_ppm: u32, rtt: Duration },
+    #[error("data isn't encrypted, and {}", .path.as_fast())]
+    Plain { path: Path },
+    #[error("if the node's agent hasn't signed that it is at its address")]
+    Unsigned,
 
     // Why a way can't work.
     #[error("site {site} lets nothing in")]

@@ -4,7 +4,7 @@ mod parts;
 mod reasons;
 
 use super::*;
-use crate::sharing::Path;
+use crate::ways::Path;
 
 /// An end at `site`, with the facts that `words` name.
 fn end(site: &str, words: &str) -> EndFacts {
@@ -89,6 +89,12 @@ fn reason_over(plan: &Plan, route: Route, dial: Dial) -> &Reason {
     let left_out = plan.left_out.iter().find(|left| (left.route, left.dial) == way);
     let step = plan.steps.iter().find(|step| (step.route, step.dial) == way);
     left_out.map(|left| &left.reason).or(step.map(|step| &step.reason)).unwrap()
+}
+
+/// Why the plan has the trunk of the gateways, or why not.
+fn site_trunk_reason(plan: &Plan) -> &Reason {
+    let way = plan.ways.iter().find(|way| way.transport == Transport::SiteTrunk);
+    way.map_or_else(|| reason_over(plan, Route::TwoGateway, Dial::Trunk), |way| &way.reason)
 }
 
 fn alpha() -> String {
@@ -255,19 +261,21 @@ fn ways_over_the_trunk_of_two_sites() {
         let pair = PairFacts { relays, forbidden: policy, ..PAIR };
         let plan = plan(&end("alpha", initiator), &end("beta", acceptor), &pair);
         let what = format!("{initiator} to {acceptor}, {relays} relays, {policy:?}");
-        assert_eq!(*reason_over(&plan, Route::TwoGateway, Dial::Trunk), want, "{what}");
-        let first = plan.steps.first().map(|step| (step.route, step.dial));
-        let is_first = first == Some((Route::TwoGateway, Dial::Trunk));
-        assert_eq!((is_first, plan.has_trunk()), (want == Reason::GatewaysTrunk, is_first), "{what}");
-        assert!(plan.takes_trunk || !plan.has_trunk(), "{what}");
-        assert_eq!(plan.encryption(Dial::Trunk), Encryption::Gateways);
-        assert_eq!(plan.encryption(Dial::Relay), Encryption::Agents);
+        let is_planned = want == Reason::GatewaysTrunk;
+        assert_eq!(*site_trunk_reason(&plan), want, "{what}");
+        assert_eq!(plan.has_site_trunk(), is_planned, "{what}");
+        let by_agents = (Transport::Trunk, Encryption::Agents);
+        let ways: Vec<_> = plan.ways.iter().map(|way| (way.transport, way.transport.encryption())).collect();
+        let first = is_planned.then_some((Transport::SiteTrunk, Encryption::Gateways));
+        assert_eq!(ways, first.into_iter().chain([by_agents]).collect::<Vec<_>>(), "{what}");
+        assert!(plan.takes_site_trunk || !plan.has_site_trunk(), "{what}");
+        assert!(plan.steps.iter().all(|step| step.dial != Dial::Trunk), "{what}");
     }
     let trusted = PairFacts { trusted: true, ..PAIR };
     let plan = plan(&end("alpha", "nat trunk"), &end("beta", "open trunk gate"), &trusted);
     let raw = Reason::RawAnyway { initiator: alpha(), acceptor: beta() };
-    assert_eq!(*reason_over(&plan, Route::TwoGateway, Dial::Trunk), raw);
-    assert_eq!((dials(&plan).as_str(), plan.encryption(Dial::Direct)), ("direct relay", Encryption::None));
+    assert_eq!(*site_trunk_reason(&plan), raw);
+    assert_eq!((dials(&plan).as_str(), plan.ways[0].transport), ("direct relay", Transport::Socket));
 }
 
 #[test]
@@ -287,11 +295,12 @@ fn both_ends_take_the_trunk_that_one_of_them_may_dial() {
         let pair = PairFacts { relays, forbidden: policy, ..PAIR };
         let (initiator, acceptor) = (end("alpha", ends[0]), end("beta", ends[1]));
         let (there, back) = (plan(&initiator, &acceptor, &pair), plan(&acceptor, &initiator, &pair));
-        let found = (there.has_trunk(), back.has_trunk(), there.takes_trunk, back.takes_trunk);
+        let found =
+            (there.has_site_trunk(), back.has_site_trunk(), there.takes_site_trunk, back.takes_site_trunk);
         assert_eq!(found, (to_acceptor, to_initiator, taken, taken), "{ends:?} {relays} {policy:?}");
     }
     let trusted = PairFacts { trusted: true, ..PAIR };
-    assert!(!plan(&end("alpha", "nat trunk"), &end("beta", "nat trunk gate"), &trusted).takes_trunk);
+    assert!(!plan(&end("alpha", "nat trunk"), &end("beta", "nat trunk gate"), &trusted).takes_site_trunk);
 }
 
 #[test]
@@ -501,4 +510,15 @@ fn failed_steps_go_last() {
             plan.steps.iter().filter(|step| matches!(step.reason, Reason::FailedBefore { .. })).count();
         assert_eq!(marked, failures.len(), "{name}");
     }
+}
+
+#[test]
+fn a_site_trunk_that_failed_comes_after_the_agents_trunk() {
+    let mut plan = plan(&end("alpha", "nat trunk"), &end("beta", "nat trunk"), &PAIR);
+    let transports = |plan: &Plan| plan.ways.iter().map(|way| way.transport).collect::<Vec<_>>();
+    assert_eq!(transports(&plan), [Transport::SiteTrunk, Transport::Trunk]);
+    let (route, dial) = site_trunk::WAY;
+    plan.demote(&[Failure { route, dial, reason: "no answer".to_owned() }]);
+    assert_eq!(transports(&plan), [Transport::Trunk, Transport::SiteTrunk]);
+    assert!(matches!(plan.ways[1].reason, Reason::FailedBefore { .. }), "{:?}", plan.ways);
 }

@@ -10,7 +10,7 @@ use isthmus_net::grpc;
 use isthmus_net::lock;
 use isthmus_net::signed::contact::Stated;
 use isthmus_net::{Deadline, Late};
-use isthmus_plan::{Dial, Failures, Plan, Route};
+use isthmus_plan::{Dial, Failures, Plan, Route, Transport};
 use isthmus_wire::preamble::Status;
 use isthmus_wire::{GridName, proto};
 
@@ -21,8 +21,8 @@ use crate::raw::RawHelper;
 use crate::rendezvous::PendingRendezvous;
 use crate::signatures::Signatures;
 
-/// How long the lookup of a node may take.
-const LOOKUP: Duration = Duration::from_secs(15);
+/// How long the lookup of a node may take, if the caller gives no limit.
+pub(crate) const LOOKUP: Duration = Duration::from_secs(15);
 
 /// A connection to another party.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub struct Reached {
     pub node: GridName,
     /// The connection's longest segment, in bytes; `None` if each kernel chooses it.
     pub segment: Option<u16>,
-    /// Time from the lookup until the connection stood.
+    /// Time until the connection stood; that of the lookup counts if [`Dialer::reach`] made it.
     pub setup: Duration,
     /// Ways that failed before this one worked, each with its reason.
     pub failures: Vec<String>,
@@ -97,12 +97,15 @@ pub struct Dialer {
 }
 
 /// The answer to the lookup of a node.
-pub(crate) struct Found {
+#[derive(Debug, Clone)]
+pub struct Found {
     /// The node's virtual address.
     pub(crate) destination: Ipv4Addr,
     pub(crate) node: proto::Node,
-    pub(crate) name: GridName,
-    pub(crate) plan: Plan,
+    /// The node's grid name.
+    pub name: GridName,
+    /// How this node reaches the node that was looked up.
+    pub plan: Plan,
     /// What the node's agent has signed of itself; `None` if nothing valid.
     pub(crate) stated: Option<Arc<Stated>>,
 }
@@ -129,8 +132,39 @@ impl Dialer {
         deadline.bound(places.resolve(address)).await.map_err(late)?
     }
 
-    pub(crate) async fn find(&self, destination: Ipv4Addr) -> Result<Found, ReachError> {
-        let reply = self.control.lookup(destination, Deadline::within(LOOKUP)).await.map_err(|status| {
+    /// Looks up the node that has a virtual address, and how it is reached. If the caller knows
+    /// the node's name, it must be the same.
+    ///
+    /// # Errors
+    /// [`ReachError::Unknown`] if there is no answer within the limit, or if it names another node.
+    pub async fn find(
+        &self,
+        (destination, node): (Ipv4Addr, Option<&GridName>),
+        limit: Duration,
+    ) -> Result<Found, ReachError> {
+        let found = self.look_up(destination, limit).await?;
+        tracing::debug!(node = %found.name, steps = found.plan.steps.len(), "looked up");
+        match node.filter(|node| **node != found.name) {
+            None => Ok(found),
+            Some(node) => {
+                let other = &found.name;
+                Err(ReachError::Unknown(format!(
+                    "{destination} is the address of {node}, and the gateway names {other} as the node that has it"
+                )))
+            }
+        }
+    }
+
+    /// What may carry a connection to a node that was looked up, in the order in which it is tried:
+    /// a way that failed not long ago comes last.
+    pub fn ways(&self, found: &Found) -> Vec<Transport> {
+        let mut plan = found.plan.clone();
+        plan.demote(&lock(&self.failures).towards(found.towards(), Instant::now()));
+        plan.ways.iter().map(|way| way.transport).collect()
+    }
+
+    async fn look_up(&self, destination: Ipv4Addr, limit: Duration) -> Result<Found, ReachError> {
+        let reply = self.control.lookup(destination, Deadline::within(limit)).await.map_err(|status| {
             ReachError::Unknown(format!("cannot find {destination} in the grid: {}", grpc::reason(&status)))
         })?;
         let (Some(node), Some(plan)) = (&reply.node, &reply.plan) else {
@@ -144,6 +178,7 @@ impl Dialer {
         if name.site.as_str() == self.control.site() {
             // Within a site there is no other way, whatever a gateway says.
             plan.steps.retain(|step| (step.route, step.dial) == (Route::EndToEnd, Dial::Direct));
+            plan.ways.retain(|way| way.transport != Transport::SiteTrunk);
         }
         let stated = self.signatures.stated(destination, &reply);
         Ok(Found { destination, node: node.clone(), name, plan, stated })

@@ -43,7 +43,7 @@ mod words;
 
 pub use attempt::service_address;
 pub use control_plane::ControlPlane;
-pub use dialer::{Dialer, ReachError, Reached};
+pub use dialer::{Dialer, Found, ReachError, Reached};
 pub use far_end::{Expected, Unverified, secure};
 pub use outside::Outside;
 pub use purpose::{Introduction, Purpose, Security, Unaccepted};

@@ -5,7 +5,7 @@ use std::fmt;
 use isthmus_net::Owner;
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::secured::ClientTls;
-use isthmus_plan::{Dial, Step};
+use isthmus_plan::{Step, limits, site_trunk};
 use isthmus_wire::preamble::Status;
 use isthmus_wire::{GridName, JobId};
 use tokio_util::sync::CancellationToken;
@@ -22,24 +22,18 @@ pub enum Security<'a> {
     WithoutData,
     /// By TLS, which also verifies the other end.
     Tls(&'a ClientTls),
-    /// By the gateways of the two sites: the bare socket, over the trunk that they keep. Other
-    /// purposes don't use the gateways' trunk. The gateways add the connection's bytes to the
-    /// account of a job.
+    /// By the gateways of the two sites: the bare socket, over the trunk that they keep. The
+    /// gateways add the connection's bytes to the account of a job.
     ByGateways(Option<JobId>),
 }
 
 impl<'a> Security<'a> {
-    /// The steps of a plan that are taken, in their order. For [`Security::ByGateways`] that is the
-    /// gateways' trunk, as long as it comes first; for others it is all steps but the trunk.
-    pub(crate) fn steps(self, steps: &[Step]) -> impl Iterator<Item = &Step> {
-        let by_gateways = matches!(self, Self::ByGateways(_));
-        let is_over_trunk = |step: &Step| step.dial == Dial::Trunk;
-        let last = if by_gateways {
-            steps.iter().take_while(|step| is_over_trunk(step)).count()
-        } else {
-            steps.len()
-        };
-        steps.iter().take(last).filter(move |step| is_over_trunk(step) == by_gateways)
+    /// The steps that are taken, in their order: those of a plan, or that of the gateways' trunk.
+    pub(crate) fn steps(self, plan: Vec<Step>) -> Vec<Step> {
+        match self {
+            Self::ByGateways(_) => vec![site_trunk::step(limits::OVER_TRUNK)],
+            Self::Raw | Self::WithoutData | Self::Tls(_) => plan,
+        }
     }
 
     /// The TLS to use, if any.
@@ -109,40 +103,6 @@ impl<'a> Purpose<'a> {
             options: SocketOptions::default(),
             introduction: None,
             given_up: None,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use isthmus_plan::{Reason, Route};
-
-    use super::*;
-
-    #[test]
-    fn the_trunk_of_the_gateways_is_for_those_who_ask_for_it_and_only_while_it_is_first() {
-        let step = |dial| Step {
-            route: Route::TwoGateway,
-            dial,
-            deadline: Duration::ZERO,
-            reason: Reason::NoSuchWay,
-        };
-        let dials = |security: Security<'_>, plan: &[Dial]| {
-            let plan: Vec<_> = plan.iter().map(|dial| step(*dial)).collect();
-            security.steps(&plan).map(|step| step.dial).collect::<Vec<_>>()
-        };
-        use Dial::{Direct, Relay, Trunk};
-        for (plan, by_gateways, others) in [
-            (&[Trunk, Direct, Relay][..], &[Trunk][..], &[Direct, Relay][..]),
-            (&[Direct, Relay], &[], &[Direct, Relay]),
-            // The trunk has failed before.
-            (&[Direct, Relay, Trunk], &[], &[Direct, Relay]),
-            (&[Trunk], &[Trunk], &[]),
-        ] {
-            assert_eq!(dials(Security::ByGateways(None), plan), by_gateways);
-            assert_eq!(dials(Security::Raw, plan), others);
         }
     }
 }

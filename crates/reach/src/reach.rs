@@ -8,10 +8,9 @@ use isthmus_net::counters;
 use isthmus_net::enums::{dial_from_wire, dial_to_wire, route_from_wire, route_to_wire};
 use isthmus_net::lock;
 use isthmus_plan::{Dial, Failure, Route, Step};
-use isthmus_wire::GridName;
 
 use crate::attempt::{Attempt, StepError};
-use crate::dialer::{Dialer, Found, ReachError, Reached};
+use crate::dialer::{Dialer, Found, LOOKUP, ReachError, Reached};
 use crate::purpose::{Purpose, Security};
 use crate::words::{Tried, reasons, way};
 
@@ -71,24 +70,31 @@ impl Dialer {
     /// # Errors
     /// [`ReachError`] says why there is no connection. It comes in time, as every step has its
     /// deadline.
-    pub async fn reach(
-        &self,
-        destination: Ipv4Addr,
-        mut purpose: Purpose<'_>,
-    ) -> Result<Reached, ReachError> {
+    pub async fn reach(&self, destination: Ipv4Addr, purpose: Purpose<'_>) -> Result<Reached, ReachError> {
         let started = Instant::now();
-        let mut found = self.find_named(destination, purpose.node).await?;
+        let found = self.find((destination, purpose.node), LOOKUP).await?;
+        let reached = self.reach_found(&found, purpose).await?;
+        Ok(Reached { setup: started.elapsed(), ..reached })
+    }
+
+    /// Opens a connection to the agent of a node that was looked up, as [`reach`](Self::reach) does.
+    ///
+    /// # Errors
+    /// As of [`reach`](Self::reach).
+    pub async fn reach_found(&self, found: &Found, mut purpose: Purpose<'_>) -> Result<Reached, ReachError> {
+        let started = Instant::now();
         // What works from one source address says nothing of the others.
         let from_source = purpose.options.source.is_some();
+        let mut plan = found.plan.clone();
         if !from_source {
-            found.plan.demote(&lock(&self.failures).towards(found.towards(), started));
+            plan.demote(&lock(&self.failures).towards(found.towards(), started));
         }
         if found.plan.encrypted && matches!(purpose.security, Security::Raw) {
             let reason = format!("data with {} must be encrypted", found.name);
             return Err(ReachError::OnlyEncrypted(vec![reason]));
         }
-        let steps: Vec<Step> = purpose.security.steps(&found.plan.steps).cloned().collect();
-        let (failed, unsigned) = match self.take(&found, &steps, &mut purpose, started).await {
+        let steps = purpose.security.steps(plan.steps);
+        let (failed, unsigned) = match self.take(found, &steps, &mut purpose, started).await {
             Taken::Reached(reached) => return Ok(*reached),
             Taken::Ended(error) => return Err(error),
             Taken::Failed { tried, unsigned } => (tried, unsigned),
@@ -97,8 +103,8 @@ impl Dialer {
             return Err(ReachError::NoWay(reasons(&failed, &[])));
         }
         // The node may have moved since the contact was cached.
-        self.control.forget(destination);
-        let reasons = reasons(&failed, &found.plan.left_out);
+        self.control.forget(found.destination);
+        let reasons = reasons(&failed, &plan.left_out);
         Err(if unsigned { ReachError::OnlyEncrypted(reasons) } else { ReachError::NoWay(reasons) })
     }
 
@@ -115,14 +121,13 @@ impl Dialer {
         mut purpose: Purpose<'_>,
     ) -> Result<Option<(Reached, Vec<usize>)>, ReachError> {
         let started = Instant::now();
-        let found = self.find_named(destination, purpose.node).await?;
+        let found = self.find((destination, purpose.node), LOOKUP).await?;
         let failures = lock(&self.failures).towards(found.towards(), started);
         let better = found.plan.better(than, &failures);
-        let steps: Vec<Step> = purpose.security.steps(&better).cloned().collect();
-        if steps.is_empty() {
+        if better.is_empty() {
             return Ok(None);
         }
-        match self.take(&found, &steps, &mut purpose, started).await {
+        match self.take(&found, &better, &mut purpose, started).await {
             Taken::Reached(reached) => {
                 let way = route_from_wire(reached.route).zip(dial_from_wire(reached.dial));
                 let place = way.map_or(usize::MAX, |way| found.plan.place(way));
@@ -132,21 +137,6 @@ impl Dialer {
             }
             Taken::Ended(error) => Err(error),
             Taken::Failed { tried, .. } => Err(ReachError::NoWay(reasons(&tried, &[]))),
-        }
-    }
-
-    /// Looks up the node that has this address. If the purpose names a node, it must be that node.
-    async fn find_named(&self, destination: Ipv4Addr, node: Option<&GridName>) -> Result<Found, ReachError> {
-        let found = self.find(destination).await?;
-        tracing::debug!(node = %found.name, steps = found.plan.steps.len(), "looked up");
-        match node.filter(|node| **node != found.name) {
-            None => Ok(found),
-            Some(node) => {
-                let other = &found.name;
-                Err(ReachError::Unknown(format!(
-                    "{destination} is the address of {node}, and the gateway names {other} as the node that has it"
-                )))
-            }
         }
     }
 

@@ -7,11 +7,11 @@ use isthmus_net::dial::SocketOptions;
 use isthmus_net::lock;
 use isthmus_net::secured::ClientTls;
 use isthmus_plan::failures::Due;
-use isthmus_plan::{Dial, Failure};
+use isthmus_plan::{Failure, limits, site_trunk};
 use tokio::task::JoinSet;
 
 use crate::attempt::{Attempt, StepError};
-use crate::dialer::Dialer;
+use crate::dialer::{Dialer, LOOKUP};
 use crate::proof::answered;
 use crate::purpose::Security;
 
@@ -29,29 +29,34 @@ pub async fn watch(dialer: &Dialer, tls: &ClientTls) {
         let mut trying = JoinSet::new();
         for due in due.into_iter().take(TOGETHER) {
             let (dialer, tls) = (dialer.clone(), tls.clone());
-            trying.spawn(async move { dialer.try_again(&due, &tls).await });
+            trying.spawn(async move { dialer.try_again(&due, &tls, limits::OVER_TRUNK).await });
         }
         trying.join_all().await;
     }
 }
 
 impl Dialer {
-    /// Tries a step again that failed.
-    async fn try_again(&self, due: &Due, tls: &ClientTls) {
+    /// Tries a step again that failed. `over_trunk` is the limit over the gateways' trunk.
+    async fn try_again(&self, due: &Due, tls: &ClientTls, over_trunk: Duration) {
         // A failed lookup is no result of the step.
-        let Ok(found) = self.find(due.node).await else { return };
+        let Ok(found) = self.find((due.node, None), LOOKUP).await else { return };
         let name = &found.name;
         let towards = found.towards();
-        let step = found.plan.steps.iter().find(|step| (step.route, step.dial) == (due.route, due.dial));
+        let way = (due.route, due.dial);
+        let step = if way == site_trunk::WAY {
+            found.plan.has_site_trunk().then(|| site_trunk::step(over_trunk))
+        } else {
+            found.plan.steps.iter().find(|step| (step.route, step.dial) == way).cloned()
+        };
         let Some(step) = step else {
             return lock(&self.failures).clear(towards, due.route, due.dial);
         };
         let mut attempt = Attempt::new(self, &found, SocketOptions::default());
-        let security = if due.dial == Dial::Trunk { Security::ByGateways(None) } else { Security::Tls(tls) };
-        let opened = attempt.open(step, security, None).await;
+        let security = if way == site_trunk::WAY { Security::ByGateways(None) } else { Security::Tls(tls) };
+        let opened = attempt.open(&step, security, None).await;
         // A gateway opens a stream without an answer of the other end.
         let works = match opened {
-            Ok((mut carrier, _)) if due.dial == Dial::Trunk => {
+            Ok((mut carrier, _)) if way == site_trunk::WAY => {
                 answered(&mut carrier, due.node, attempt.deadline).await
             }
             opened => opened.map(drop),
@@ -83,7 +88,6 @@ mod tests {
     use isthmus_net::credentials::SigningRequest;
     use isthmus_net::rendezvous::{Place, Reply, ReplyWay, Stop, Way};
     use isthmus_net::{Authority, Credentials, Deadline, Identity};
-    use isthmus_plan::Route;
     use isthmus_wire::preamble::{Answer, PREAMBLE_LEN, Preamble, Status as Answered};
     use isthmus_wire::proto::{self, attach_up};
     use isthmus_wire::ticket::TICKET_LEN;
@@ -102,8 +106,6 @@ mod tests {
     #[derive(Debug)]
     struct OwnGateway {
         address: String,
-        /// The deadline of the plan's step, in milliseconds.
-        step_ms: u32,
     }
 
     #[tonic::async_trait]
@@ -115,14 +117,9 @@ mod tests {
         async fn attached(&self) {}
 
         async fn lookup(&self, _: Ipv4Addr, _: Deadline) -> Result<Arc<proto::LookupReply>, Status> {
-            let step = proto::PlanStep {
-                dial: proto::Dial::Trunk.into(),
-                route: proto::Route::TwoGateway.into(),
-                deadline_ms: self.step_ms,
-                ..proto::PlanStep::default()
-            };
+            let way = proto::PlanWay { transport: proto::Transport::SiteTrunk.into(), ..Default::default() };
             let node = proto::Node { name: "n1.beta".to_owned(), ..proto::Node::default() };
-            let plan = proto::Plan { steps: vec![step], encrypted: true, ..proto::Plan::default() };
+            let plan = proto::Plan { ways: vec![way], encrypted: true, ..proto::Plan::default() };
             Ok(Arc::new(proto::LookupReply { node: Some(node), plan: Some(plan), facts: None }))
         }
 
@@ -196,9 +193,9 @@ mod tests {
             let tls = own.client_config(&[b"h2"]).unwrap();
             for far in [Far::Answers, Far::EndsIt, Far::IsSilent] {
                 // The other cases have as long as they need.
-                let step_ms = if far == Far::IsSilent { 300 } else { 60_000 };
+                let limit = Duration::from_millis(if far == Far::IsSilent { 300 } else { 60_000 });
                 let dialer = Dialer {
-                    control: Arc::new(OwnGateway { address: gateway(far).await, step_ms }),
+                    control: Arc::new(OwnGateway { address: gateway(far).await }),
                     address: String::new(),
                     rendezvous: Arc::default(),
                     outside: Arc::default(),
@@ -206,10 +203,10 @@ mod tests {
                     failures: Arc::default(),
                     signatures: Arc::new(Signatures::new(&own).unwrap()),
                 };
-                let (route, dial, begun) = (Route::TwoGateway, Dial::Trunk, Instant::now());
+                let ((route, dial), begun) = (site_trunk::WAY, Instant::now());
                 let failure = Failure { route, dial, reason: "cut".to_owned() };
                 lock(&dialer.failures).note((FAR, "beta"), failure, begun);
-                dialer.try_again(&Due { node: FAR, route, dial }, &tls).await;
+                dialer.try_again(&Due { node: FAR, route, dial }, &tls, limit).await;
                 let left = lock(&dialer.failures).towards((FAR, "beta"), begun);
                 assert_eq!(left.is_empty(), far == Far::Answers, "{far:?}: {left:?}");
                 assert!(begun.elapsed() < Duration::from_secs(5), "{far:?}");

@@ -14,10 +14,10 @@ use isthmus_net::signed::Verifier;
 use isthmus_net::signed::contact::{Incarnation, Stated, sign_port};
 use isthmus_net::{Credentials, Identity, Owner, lock};
 use isthmus_plan::{Dial, Route, Step};
-use isthmus_wire::{ConnectionId, GridName, proto};
+use isthmus_wire::{ConnectionId, proto};
 use tracing::warn;
 
-use crate::dialer::{Dialer, Found};
+use crate::dialer::{Dialer, Found, LOOKUP};
 use crate::far_end::Expected;
 
 /// Most nodes whose verified contacts are kept, as many as a large job has.
@@ -119,35 +119,19 @@ impl Found {
         let stated = self.stated.as_ref();
         stated.is_some_and(|stated| stated.dials_from(rendezvous, port.address, &port.signature))
     }
-}
 
-impl Dialer {
-    /// When the agent of the node with this address was started, by what that agent has signed;
-    /// `None` if that isn't known.
-    pub async fn started(&self, address: Ipv4Addr, agent: &Identity) -> Option<Incarnation> {
-        let stated = self.find(address).await.ok()?.stated?;
-        (stated.agent == *agent).then_some(stated.incarnation)
-    }
-
-    /// Whether unencrypted data of a node may come over a connection that this party has opened by
-    /// an order. The node has this address and name. Its agent, of this owner, must have signed
-    /// where it was dialed.
-    pub async fn may_take_raw(
-        &self,
-        order: &Order,
-        (address, name): (Ipv4Addr, &GridName),
-        owner: &Owner,
-    ) -> bool {
+    /// Whether unencrypted data of the node may come over a connection that this party has opened by
+    /// an order. The node's agent, of this owner, must have signed where it was dialed.
+    pub fn may_come_raw(&self, order: &Order, owner: &Owner) -> bool {
         // A relay or gateway is the broker's choice; a SYN that was taken in is the initiator's.
         if !matches!(order.way, OrderWay::Reverse { .. } | OrderWay::Punch { .. }) {
             return true;
         }
-        if order.initiator != address {
+        if order.initiator != self.destination {
             return false;
         }
-        let expected = Expected::agent(name, Some(owner));
-        let stated = self.find(address).await.ok().and_then(|found| found.stated);
-        let stated = stated.filter(|stated| expected.check(Some(&stated.agent)).is_ok());
+        let expected = Expected::agent(&self.name, Some(owner));
+        let stated = self.stated.as_ref().filter(|stated| expected.check(Some(&stated.agent)).is_ok());
         stated.is_some_and(|stated| match &order.way {
             OrderWay::Reverse { address, .. } => stated.names(address),
             OrderWay::Punch { rendezvous, port, .. } => {
@@ -155,5 +139,14 @@ impl Dialer {
             }
             OrderWay::Stop(_) | OrderWay::SiteTrunk(_) | OrderWay::Traverse { .. } => true,
         })
+    }
+}
+
+impl Dialer {
+    /// When the agent of the node with this address was started, by what that agent has signed;
+    /// `None` if that isn't known.
+    pub async fn started(&self, address: Ipv4Addr, agent: &Identity) -> Option<Incarnation> {
+        let stated = self.find((address, None), LOOKUP).await.ok()?.stated?;
+        (stated.agent == *agent).then_some(stated.incarnation)
     }
 }

@@ -313,7 +313,8 @@ async fn raw_data_comes_only_from_where_the_agent_has_signed_that_it_is() {
     ] {
         let order = Order { initiator: FAR, way, segment: None };
         let owner = own.identity().owner().unwrap();
-        assert_eq!(with(signed).may_take_raw(&order, (from, &n1), owner).await, want, "{case}");
+        let found = with(signed).find((from, Some(&n1)), SOON).await.unwrap();
+        assert_eq!(found.may_come_raw(&order, owner), want, "{case}");
     }
 }
 

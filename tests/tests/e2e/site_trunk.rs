@@ -108,9 +108,9 @@ fn a_site_without_it_is_joined_by_its_agents() -> Result<()> {
 fn the_plan_has_it_first_or_says_why_not() -> Result<()> {
     let world = GRID.take()?;
     let plan = world.plan("n1.alpha", "n1.beta")?;
-    let first = &plan["steps"][0];
-    ensure!(first["dial"] == "trunk" && first["route"] == "two-gateway", "{plan:#}");
-    ensure!(first["encryption"] == "gateways" && plan["steps"][1]["encryption"] == "agents", "{plan:#}");
+    let [first, second] = [0, 1].map(|at| &plan["ways"][at]);
+    ensure!(first["transport"] == "site trunk" && first["encryption"] == "gateways", "{plan:#}");
+    ensure!(second["transport"] == "trunk" && second["encryption"] == "agents", "{plan:#}");
     let plan = world.plan("n1.alpha", "n1.delta")?;
     let left_out = plan["left_out"].as_array().context("no list")?;
     let trunk = left_out.iter().find(|left| left["dial"] == "trunk").context("not left out")?;

@@ -33,8 +33,9 @@ fn raw(mpi: Mpi, nodes: &str, dials: &[&str]) -> Result<()> {
 /// encrypted.
 fn shared(world: &World, nodes: [&str; 2], reason: &str) -> Result<()> {
     let plan = world.plan(nodes[0], nodes[1])?;
-    ensure!(plan["encrypted"] == false && plan["trunk"]["used"] == true, "{plan:#}");
-    ensure!(plan["trunk"]["reason"].as_str().is_some_and(|found| found.contains(reason)), "{plan:#}");
+    let way = &plan["ways"][0];
+    ensure!(plan["encrypted"] == false && way["transport"] == "trunk", "{plan:#}");
+    ensure!(way["reason"].as_str().is_some_and(|found| found.contains(reason)), "{plan:#}");
     let (launcher, program) = (Mpi::OpenMpi.launcher(), Mpi::OpenMpi.program("alltoall"));
     let (output, account) =
         world.run_reported(nodes[0], &["--nodes", &nodes.join(",")], &[&launcher, "-n", "4", &program])?;
@@ -54,7 +55,7 @@ fn trunks_where_much_is_lost() -> Result<()> {
     let world = World::up("trusted")?;
     let (here, there) = ("n1.alpha", "n1.beta");
     let before = world.plan(here, there)?;
-    ensure!(before["trunk"]["used"] == false, "{before:#}");
+    ensure!(before["ways"][0]["transport"] == "socket", "{before:#}");
     world.lab().set_link("beta", &["loss=2%"])?;
     let binary = isthmus().display().to_string();
     // One of the two directions counts for the two sites.

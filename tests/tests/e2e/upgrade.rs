@@ -96,7 +96,8 @@ fn grid() -> Result<(World, [Service; 2])> {
         // The agents attach again.
         let Ok(plan) = world.plan(NODES[1], NODES[0]) else { return Ok(false) };
         let first = &plan["steps"][0];
-        Ok(first["dial"] == "relay" && first["route"] == "two-gateway" && first["encryption"] == "none")
+        let raw = plan["ways"][0]["encryption"] == "none";
+        Ok(raw && first["dial"] == "relay" && first["route"] == "two-gateway")
     })
     .with_context(|| format!("{:#}", world.plan(NODES[1], NODES[0]).unwrap_or_default()))?;
     Ok((world, services))

@@ -300,10 +300,10 @@ impl Programs {
             // plan decides, not the initiator.
             Encryption::None if source.site == self.node.name().site => Ok(()),
             raw => {
-                let planned = self.node.upstream().planned(preamble.source, PLAN).await;
-                let allowed = planned.is_ok_and(|planned| match raw {
-                    Encryption::Gateways => planned.taken_by_gateways && !job.encrypt_to_nodes,
-                    Encryption::None | Encryption::Agents => !planned.encrypted,
+                let found = self.node.dialer().find((preamble.source, Some(source)), PLAN).await.ok();
+                let allowed = found.as_ref().is_some_and(|found| match raw {
+                    Encryption::Gateways => found.plan.takes_site_trunk && !job.encrypt_to_nodes,
+                    Encryption::None | Encryption::Agents => !found.plan.encrypted,
                 });
                 let named = match link {
                     Link::OverGateways(_, initiator) => *initiator == preamble.source,
@@ -313,9 +313,8 @@ impl Programs {
                     warn!(job = %job.id, ends, %source, "denied: data with that site must be encrypted");
                     return Err(Status::Denied);
                 }
-                let (from, owner) = ((preamble.source, source), self.node.owner());
                 if let Some(order) = &self.ordered
-                    && !self.node.dialer().may_take_raw(order, from, owner).await
+                    && !found.is_some_and(|found| found.may_come_raw(order, self.node.owner()))
                 {
                     warn!(
                         job = %job.id, ends, %source, way = %order.way,

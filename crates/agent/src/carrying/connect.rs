@@ -11,8 +11,8 @@ use isthmus_net::dial::SocketOptions;
 use isthmus_net::exhausted::{self, Exhausted};
 use isthmus_net::loopback::Buffers;
 use isthmus_net::mac;
-use isthmus_plan::Encryption;
-use isthmus_reach::{Purpose, ReachError, Reached, Security, Unaccepted};
+use isthmus_plan::{Encryption, Transport};
+use isthmus_reach::{Found, Purpose, ReachError, Reached, Security, Unaccepted};
 use isthmus_wire::GridName;
 use isthmus_wire::preamble::{Preamble, Status};
 use isthmus_wire::proto::{self, job_news};
@@ -34,7 +34,6 @@ use crate::observing::heartbeat;
 use crate::trunks;
 use crate::trunks::open::Opened;
 use crate::trunks::registry::{Standing, Way};
-use crate::uplink::upstream::Planned;
 
 /// How long an introduction over an open connection may take. Its trunk may be cut: this is as long
 /// as a kernel tries to connect (tcp(7), `tcp_syn_retries`).
@@ -196,7 +195,7 @@ pub(super) struct Introduced {
 impl Introduced {
     /// # Errors
     /// [`ReachError::NoWay`] if the connection that was reached is encrypted.
-    fn over_socket(reached: Reached) -> Result<Self, ReachError> {
+    fn over_socket(reached: Reached, setup: Duration) -> Result<Self, ReachError> {
         let way = trunks::open::way(&reached);
         let encryption = match reached.dial {
             proto::Dial::Trunk => Encryption::Gateways,
@@ -204,8 +203,7 @@ impl Introduced {
         };
         let socket = reached.carrier.unencrypted();
         let link = Link::Socket(socket.map_err(|error| ReachError::NoWay(vec![error.to_string()]))?);
-        let (setup, failures) = (reached.setup, reached.failures);
-        Ok(Self { link, way, encryption, setup, failures, standing: None })
+        Ok(Self { link, way, encryption, setup, failures: reached.failures, standing: None })
     }
 
     fn over_trunk(
@@ -225,8 +223,8 @@ impl Introduced {
     }
 }
 
-/// Connects to the acceptor's agent, and waits for its final answer. `known` is how data with that
-/// node is encrypted, as an earlier try has found it. It counts if that can't be looked up now.
+/// Connects to the acceptor's agent, and waits for its final answer. `known` is what an earlier try
+/// has found of that node. It counts if the node can't be looked up now.
 ///
 /// # Errors [`ReachError`].
 pub(super) async fn reach(
@@ -235,20 +233,12 @@ pub(super) async fn reach(
     acceptor: &GridName,
     preamble: Preamble,
     (options, given_up): (SocketOptions, &CancellationToken),
-    known: &mut Option<Planned>,
+    known: &mut Option<Found>,
 ) -> Result<Introduced, ReachError> {
-    let planned = tokio::select! {
-        planned = trunks::open::planned(node, acceptor, preamble.destination) => planned,
+    let started = Instant::now();
+    let found = tokio::select! {
+        found = trunks::open::find(node, acceptor, preamble.destination) => found,
         () = given_up.cancelled() => return Err(ReachError::GivenUp),
-    };
-    let ways = match (planned, *known) {
-        (Ok(planned), _) | (Err(_), Some(planned)) => {
-            *known = Some(planned);
-            ways(planned, job.encrypt_to_nodes)
-        }
-        // A trunk goes on without the plan.
-        (Err(_), None) if node.trunks().own(acceptor).is_some() => vec![By::Trunk],
-        (Err(error), None) => return Err(error),
     };
     let mut connecting = Connecting {
         node,
@@ -257,22 +247,28 @@ pub(super) async fn reach(
         introduction: JobIntroduction::new(&job.token, preamble),
         options,
         given_up,
+        started,
+    };
+    let found = match (found, known) {
+        (Ok(found), known) => known.insert(found),
+        (Err(_), Some(known)) => known,
+        // A trunk goes on without the plan.
+        (Err(_), None) if node.trunks().own(acceptor).is_some() => return connecting.by_trunk().await,
+        (Err(error), None) => return Err(error),
     };
     let mut failures = Vec::new();
-    let last = ways.len() - 1;
-    for (at, by) in ways.into_iter().enumerate() {
-        let tried = match by {
-            By::SiteTrunk => connecting.by_socket(Security::ByGateways(Some(job.id))).await,
-            By::Socket => connecting.by_socket(Security::Raw).await,
-            By::Trunk => connecting.by_trunk().await,
+    for transport in node.dialer().ways(found) {
+        let tried = match transport {
+            Transport::SiteTrunk if job.encrypt_to_nodes => continue,
+            Transport::SiteTrunk => connecting.by_socket(found, Security::ByGateways(Some(job.id))).await,
+            Transport::Socket => connecting.by_socket(found, Security::Raw).await,
+            Transport::Trunk => connecting.by_trunk().await,
         };
-        match (by, tried) {
-            (By::SiteTrunk, Err(ReachError::NoWay(reasons)))
-            | (By::Socket, Err(ReachError::OnlyEncrypted(reasons)))
-                if at < last =>
-            {
-                failures.extend(reasons);
-            }
+        match (transport, tried) {
+            // The agents' trunk goes by the steps by which a socket was tried. So it is a way after
+            // a socket only where the connection may not be unencrypted.
+            (Transport::SiteTrunk | Transport::Trunk, Err(ReachError::NoWay(reasons)))
+            | (Transport::Socket, Err(ReachError::OnlyEncrypted(reasons))) => failures.extend(reasons),
             (_, tried) => {
                 let mut introduced = tried?;
                 introduced.failures.splice(..0, failures);
@@ -283,24 +279,6 @@ pub(super) async fn reach(
     Err(ReachError::NoWay(failures))
 }
 
-/// What carries a connection between two agents.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum By {
-    /// The trunk of the two sites' gateways.
-    SiteTrunk,
-    /// A socket of its own.
-    Socket,
-    /// The trunk of the two agents.
-    Trunk,
-}
-
-/// In which ways a connection is tried, in their order.
-fn ways(planned: Planned, encrypt_to_nodes: bool) -> Vec<By> {
-    let site_trunk = (planned.by_gateways && !encrypt_to_nodes).then_some(By::SiteTrunk);
-    let others: &[By] = if planned.shares { &[By::Trunk] } else { &[By::Socket, By::Trunk] };
-    site_trunk.into_iter().chain(others.iter().copied()).collect()
-}
-
 /// A connection to the acceptor's agent that is being made.
 struct Connecting<'a> {
     node: &'a Arc<Node>,
@@ -309,6 +287,7 @@ struct Connecting<'a> {
     introduction: JobIntroduction<'a>,
     options: SocketOptions,
     given_up: &'a CancellationToken,
+    started: Instant,
 }
 
 impl Connecting<'_> {
@@ -316,7 +295,7 @@ impl Connecting<'_> {
     /// there.
     ///
     /// # Errors [`ReachError`].
-    async fn by_socket(&mut self, security: Security<'_>) -> Result<Introduced, ReachError> {
+    async fn by_socket(&mut self, found: &Found, security: Security<'_>) -> Result<Introduced, ReachError> {
         let purpose = Purpose {
             security,
             node: Some(self.acceptor),
@@ -325,8 +304,8 @@ impl Connecting<'_> {
             introduction: Some(&mut self.introduction),
             given_up: Some(self.given_up),
         };
-        let reached = self.node.dialer().reach(self.destination, purpose).await?;
-        let mut introduced = Introduced::over_socket(reached)?;
+        let reached = self.node.dialer().reach_found(found, purpose).await?;
+        let mut introduced = Introduced::over_socket(reached, self.started.elapsed())?;
         self.introduction.settle(&mut introduced.link).await.map_err(unaccepted)?;
         Ok(introduced)
     }
@@ -336,7 +315,6 @@ impl Connecting<'_> {
     ///
     /// # Errors [`ReachError`].
     async fn by_trunk(&mut self) -> Result<Introduced, ReachError> {
-        let started = Instant::now();
         for again in [true, false] {
             let opening =
                 trunks::open::stream(self.node, self.acceptor, self.destination, trunks::open::Cut::Waits);
@@ -345,7 +323,7 @@ impl Connecting<'_> {
                 () = self.given_up.cancelled() => return Err(ReachError::GivenUp),
             };
             let ended = opened.standing.kept.ended.clone();
-            match introduced_over(opened, &mut self.introduction, started).await {
+            match introduced_over(opened, &mut self.introduction, self.started).await {
                 Err(ReachError::NoWay(_)) if again && ended.is_cancelled() => {}
                 introduced => return introduced,
             }

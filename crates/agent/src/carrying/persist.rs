@@ -60,10 +60,10 @@ pub(super) async fn reach_in_time(
     tokio::pin!(end);
     let mut waiting = Waiting { job, ends: [node.name().clone(), acceptor.clone()], started, told: false };
     let mut failure = "the first try goes on".to_owned();
-    let mut planned = None;
+    let mut known = None;
     for failures in 0.. {
         let trying = async {
-            let reaching = reach(node, job, acceptor, preamble, (options, given_up), &mut planned);
+            let reaching = reach(node, job, acceptor, preamble, (options, given_up), &mut known);
             match reaching.await {
                 Err(error) if may_pass(&error) && started.elapsed() > TOLD && !given_up.is_cancelled() => {
                     match reach_over_trunk(node, job, acceptor, preamble).await {

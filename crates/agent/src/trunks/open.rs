@@ -10,7 +10,7 @@ use isthmus_net::dial::SocketOptions;
 use isthmus_net::mac::random;
 use isthmus_net::secured::Secured;
 use isthmus_reach::proof::question;
-use isthmus_reach::{Purpose, ReachError, Reached};
+use isthmus_reach::{Found, Purpose, ReachError, Reached};
 use isthmus_trunk::{Config, Role, TrunkId};
 use isthmus_wire::GridName;
 use isthmus_wire::preamble::{ANSWER_LEN, Answer};
@@ -20,7 +20,6 @@ use super::keep::Embedded;
 use super::registry::{Last, Standing, Way};
 use crate::carrying::link::{Link, Messages as _, TrunkStream};
 use crate::jobs::node::Node;
-use crate::uplink::upstream::Planned;
 
 /// How long the lookup of a plan may take if no trunk to the node works.
 const LOOKUP: Duration = Duration::from_secs(15);
@@ -42,18 +41,14 @@ pub(crate) struct Opened {
     pub failures: Vec<String>,
 }
 
-/// Looks up how data with a node is encrypted.
+/// Looks up how a node is reached.
 ///
 /// # Errors
 /// [`ReachError::Unknown`] if the plan isn't found in time.
-pub(crate) async fn planned(
-    node: &Node,
-    peer: &GridName,
-    destination: Ipv4Addr,
-) -> Result<Planned, ReachError> {
+pub(crate) async fn find(node: &Node, peer: &GridName, destination: Ipv4Addr) -> Result<Found, ReachError> {
     let works = node.trunks().own(peer).is_some_and(|own| !own.kept.is_cut());
     let limit = if works { LOOKUP_BESIDE_A_TRUNK } else { LOOKUP };
-    node.upstream().planned(destination, limit).await
+    node.dialer().find((destination, Some(peer)), limit).await
 }
 
 /// What to do if the trunk to a node is cut.

@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use isthmus_net::Credentials;
 use isthmus_net::Deadline;
-use isthmus_net::contact::plan_from_wire;
-use isthmus_net::grpc::{self, Call, Connections, Repeat};
+use isthmus_net::grpc::{Call, Connections, Repeat};
 use isthmus_net::lock;
 use isthmus_net::relay_places::RelayPlaces;
 use isthmus_net::rendezvous::{self, Order, Reply, Way};
-use isthmus_plan::Plan;
-use isthmus_reach::{ControlPlane, ReachError};
+use isthmus_reach::ControlPlane;
 use isthmus_trunk::Incarnation;
 use isthmus_wire::proto::{self, attach_up};
 use isthmus_wire::{JobId, VirtualAddress, bounds};
@@ -47,32 +45,6 @@ pub(crate) struct Upstream {
     /// The way of messages from the rest of the agent to the gateway.
     up_tx: mpsc::Sender<attach_up::Kind>,
     site: Arc<str>,
-}
-
-/// How data with another node is encrypted, by the plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Planned {
-    /// Whether the data is encrypted at all.
-    pub encrypted: bool,
-    /// Whether the gateways of the two sites may encrypt connections that this node opens, in place
-    /// of the agents.
-    pub by_gateways: bool,
-    /// Whether the gateways of the two sites may encrypt connections that the other node opens, in
-    /// place of the agents.
-    pub taken_by_gateways: bool,
-    /// Whether connections share a trunk of the agents.
-    pub shares: bool,
-}
-
-impl From<Plan> for Planned {
-    fn from(plan: Plan) -> Self {
-        Self {
-            encrypted: plan.encrypted,
-            by_gateways: plan.encrypted && plan.has_trunk(),
-            taken_by_gateways: plan.encrypted && plan.takes_trunk,
-            shares: plan.sharing.trunk,
-        }
-    }
 }
 
 /// Makes the attachment's task, and the interface to it for the rest of the agent. The task tries
@@ -118,18 +90,6 @@ impl Upstream {
     /// This node's virtual address, if the agent is attached or has been.
     pub(crate) fn own_address(&self) -> Option<VirtualAddress> {
         *lock(&self.own_address)
-    }
-
-    /// How data with another node is encrypted, by this node's plan.
-    ///
-    /// # Errors
-    /// [`ReachError::Unknown`] if the plan isn't found in time.
-    pub(crate) async fn planned(&self, node: Ipv4Addr, limit: Duration) -> Result<Planned, ReachError> {
-        let unknown = |reason: &str| ReachError::Unknown(format!("cannot find {node} in the grid: {reason}"));
-        let found = self.lookup(node, limit.into()).await;
-        let found = found.map_err(|status| unknown(&grpc::reason(&status)))?;
-        let plan = found.plan.as_ref().ok_or_else(|| unknown("the gateway's answer has no plan"))?;
-        Ok(plan_from_wire(plan).into())
     }
 
     /// The trunks that the gateway keeps with gateways of other sites.

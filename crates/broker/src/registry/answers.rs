@@ -8,7 +8,7 @@ use isthmus_net::enums::{dial_to_wire, inbound_to_wire, route_to_wire};
 use isthmus_net::seen;
 use isthmus_net::signed::contact::addresses_of;
 use isthmus_plan::Inbound;
-use isthmus_plan::sharing::Pin;
+use isthmus_plan::ways::Pin;
 use isthmus_wire::{GridName, Label, VirtualAddress, proto};
 
 use super::{NodeEntry, Party, Presence, Registry, SiteEntry};

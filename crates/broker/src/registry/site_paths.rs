@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use isthmus_net::contact::sharing_path;
+use isthmus_net::contact::path_of;
 use isthmus_plan::measuring::{self, Pair};
 use isthmus_wire::proto;
 use isthmus_wire::{GridName, Label};
@@ -61,7 +61,7 @@ impl SitePaths {
 
     /// Whether the way between two sites loses so much that plans depend on it.
     pub(super) fn is_lossy(&self, a: &Label, b: &Label) -> bool {
-        self.between(a, b).is_some_and(|report| sharing_path(&report).lossy().is_some())
+        self.between(a, b).is_some_and(|report| path_of(&report).lossy().is_some())
     }
 
     /// Takes the report of a measurement in the background. Reports of nodes without

@@ -403,7 +403,8 @@ async fn a_site_that_may_not_dial_the_trunk_takes_streams_of_it() {
     let (mut far_attached, far_address) = far.up("10.0.0.1:7730").await;
     let request = proto::LookupRequest { virtual_address: near_address, name: String::new() };
     let plan = soon("a plan", far.client.clone().lookup(request)).await.unwrap().into_inner().plan.unwrap();
-    assert!(plan.takes_trunk && plan.steps.iter().all(|step| step.dial() != Dial::Trunk), "{plan:#?}");
+    let site_trunk = plan.ways.iter().any(|way| way.transport() == proto::Transport::SiteTrunk);
+    assert!(plan.takes_site_trunk && !site_trunk, "{plan:#?}");
     let refused = ask(far.client.clone(), far_address, near_address).await.unwrap_err();
     assert!(refused.message().contains("not in the plan"), "{refused:?}");
     let plane = plane();
