@@ -27,22 +27,20 @@ mod shares;
 mod streams;
 mod waiting;
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use isthmus_carry::plane::Plane;
-use isthmus_carry::trunk::{Kept, config};
+use isthmus_carry::trunk::{self, Kept, Peers, config};
 use isthmus_net::credentials::CredentialsError;
 use isthmus_net::mac::{Secret, random};
 use isthmus_net::rails::{self, Rail};
 use isthmus_net::secured::{ClientTls, ServerTls};
 use isthmus_net::unidentified::Unidentified;
-use isthmus_net::{Credentials, Identity, Role, lock};
+use isthmus_net::{Credentials, Identity, Role};
 use isthmus_plan::Dial;
-use isthmus_trunk::{Config, Incarnation, Reason, Role as End, TrunkId};
+use isthmus_trunk::{Config, Incarnation, Role as End, TrunkId};
 use isthmus_wire::{GridName, Label};
-use tokio::sync::{Mutex as AsyncMutex, watch};
+use tokio::sync::watch;
 
 use crate::config::GatewayConfig;
 pub(crate) use carriers::{accept, ordered};
@@ -52,9 +50,6 @@ use waiting::Waiting;
 
 /// Protocol name (ALPN, RFC 7301) of a carrier between gateways.
 const PROTOCOL: &[u8] = b"isthmus-site-trunk/1";
-/// Most trunks with another site's gateway. Each process of that gateway may make a trunk, and so
-/// may this one. They may make further trunks once all streams of the first are in use.
-const PER_PEER: usize = 8;
 /// Most streams that are being opened at once in each direction: as many as sides wait at a relay.
 const OPENING: usize = 16 * 1024;
 /// Most TLS handshakes of carriers at once, of some 80 KiB each.
@@ -80,16 +75,16 @@ pub(crate) struct Standing {
     former: gone::Former,
 }
 
-impl Standing {
+impl trunk::Standing for Standing {
+    fn kept(&self) -> &Arc<Kept> {
+        &self.kept
+    }
+
     /// Whether the trunk is cut, and the other end has started anew or doesn't tell its start.
-    fn may_be_dead(&self) -> bool {
+    fn makes_room(&self) -> bool {
         self.kept.is_cut() && (self.former.is_former() || self.kept.peers_incarnation().is_none())
     }
 }
-
-/// Locked by the task that dials a trunk to a gateway. It holds the last failure, and when that
-/// was.
-type Dialing = Arc<AsyncMutex<Option<(Instant, String)>>>;
 
 /// All trunks of this gateway with other sites' gateways.
 pub(crate) struct SiteTrunks {
@@ -102,10 +97,9 @@ pub(crate) struct SiteTrunks {
     rails: Vec<Rail>,
     client: ClientTls,
     server: ServerTls,
-    standing: Mutex<HashMap<GridName, Vec<Arc<Standing>>>>,
+    peers: Peers<Standing, String>,
     /// Sent whenever a trunk works, or has ended.
     changes: watch::Sender<()>,
-    dialing: Mutex<HashMap<GridName, Dialing>>,
     /// The key that signs the gateway's own tickets.
     key: Secret,
     waiting: Mutex<Waiting<streams::Opening>>,
@@ -137,9 +131,8 @@ impl SiteTrunks {
             rails: config.rails.clone(),
             client: credentials.client_config(&[PROTOCOL])?,
             server: credentials.server_config(&[PROTOCOL])?,
-            standing: Mutex::default(),
+            peers: Peers::default(),
             changes: watch::Sender::new(()),
-            dialing: Mutex::default(),
             key: Secret::random(),
             waiting: Mutex::default(),
             carried: carried::Carried::default(),
@@ -162,54 +155,10 @@ impl SiteTrunks {
     /// A trunk to a gateway, other than the trunks in `but`: a trunk that works, or else a trunk
     /// that is cut. Which end has made it doesn't matter.
     fn standing(&self, name: &GridName, but: &[TrunkId]) -> Option<Arc<Standing>> {
-        let all = lock(&self.standing);
-        let mut others = all.get(name)?.iter().rev().filter(|standing| !but.contains(&standing.kept.id));
+        let all = self.peers.with(name);
+        let mut others = all.iter().rev().filter(|standing| !but.contains(&standing.kept.id));
         let last = others.clone().next();
         others.find(|standing| !standing.kept.is_cut()).or(last).cloned()
-    }
-
-    /// The trunk with a gateway that has this id.
-    fn find(&self, name: &GridName, id: TrunkId) -> Option<Arc<Standing>> {
-        lock(&self.standing).get(name)?.iter().find(|standing| standing.kept.id == id).cloned()
-    }
-
-    /// Whether there are as many trunks with a gateway as there may be.
-    fn is_full(&self, name: &GridName) -> bool {
-        lock(&self.standing).get(name).is_some_and(|all| all.len() >= PER_PEER)
-    }
-
-    /// Adds a trunk. If there are too many, a trunk makes room that is cut and whose peer may have
-    /// no part of it any more.
-    ///
-    /// # Errors
-    /// If there are too many trunks to the gateway.
-    fn add(&self, standing: Arc<Standing>) -> Result<(), String> {
-        let mut all = lock(&self.standing);
-        let to_peer = all.entry(standing.name.clone()).or_default();
-        if to_peer.len() >= PER_PEER
-            && let Some(place) = to_peer.iter().position(|standing| standing.may_be_dead())
-        {
-            to_peer.remove(place).kept.trunk.close(Reason::Carriers);
-        }
-        if to_peer.len() >= PER_PEER {
-            return Err(format!("there are {PER_PEER} trunks with {} already", standing.name));
-        }
-        to_peer.push(standing);
-        Ok(())
-    }
-
-    fn remove(&self, name: &GridName, id: TrunkId) {
-        let mut all = lock(&self.standing);
-        if let Some(to_peer) = all.get_mut(name) {
-            to_peer.retain(|standing| standing.kept.id != id);
-            if to_peer.is_empty() {
-                all.remove(name);
-            }
-        }
-    }
-
-    fn dialing(&self, name: &GridName) -> Dialing {
-        lock(&self.dialing).entry(name.clone()).or_default().clone()
     }
 }
 

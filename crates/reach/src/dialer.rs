@@ -46,7 +46,7 @@ pub struct Reached {
 }
 
 /// Why there is no connection.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum ReachError {
     /// The other party was reached, and refused with this status.
     Answered(Status),

@@ -50,7 +50,7 @@ impl Registry {
     /// node that are cut.
     pub(super) fn end_former(&self, peer: &GridName, working: &Standing) {
         let Some(current) = working.kept.peers_incarnation() else { return };
-        for (_, standing) in self.all().into_iter().filter(|(name, _)| name == peer) {
+        for standing in self.peers().with(peer) {
             if standing.kept.is_cut() && is_later(Some(current.0), standing.kept.peers_incarnation()) {
                 info!(%peer, "its agent was started again: a former trunk ends");
                 standing.kept.trunk.close(Reason::Trunk);

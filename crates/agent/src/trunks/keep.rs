@@ -154,7 +154,7 @@ impl Embedding for Embedded {
     }
 
     fn ended(&self) {
-        self.node.trunks().remove(&self.name, self.standing.kept.id);
+        self.node.trunks().peers().remove(&self.name, self.standing.kept.id);
     }
 }
 

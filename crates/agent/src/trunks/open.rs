@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use isthmus_carry::trunk::{By, First, Kept, Notices, config, keep};
 use isthmus_net::Identity;
@@ -71,29 +71,21 @@ pub(crate) async fn stream(
     cut: Cut,
 ) -> Result<Opened, ReachError> {
     let own = || node.trunks().own(peer).filter(|own| cut == Cut::Waits || !own.kept.is_cut());
-    if let Some(opened) = over(own()).await {
-        return Ok(opened);
+    let standing = || async { over(own()).await.map(Ok) };
+    // Boxed: only the first connection to a node takes memory for it.
+    let dialed = Box::pin(dialed(node, peer, destination));
+    match node.trunks().peers().get_or_dial(peer, standing, dialed).await {
+        Ok(opened) => Ok(opened),
+        Err(error) => over(node.trunks().other(peer)).await.ok_or(error),
     }
-    let asked = Instant::now();
-    let dialing = node.trunks().dialing(peer);
-    let mut failed = dialing.lock().await;
-    // Another connection may have dialed meanwhile.
-    if let Some(opened) = over(own()).await {
-        return Ok(opened);
-    }
-    // What failed meanwhile fails for all who waited.
-    let failure = failed.as_ref().filter(|(when, _)| *when > asked).map(|(_, reason)| reason.clone());
-    let dialed = match failure {
-        Some(reason) => Err(ReachError::NoWay(vec![reason])),
-        None => dial(node, destination, By::default()).await,
-    };
-    let mut reached = match dialed {
-        Ok(reached) => reached,
-        Err(error) => {
-            *failed = Some((Instant::now(), error.to_string()));
-            return over(node.trunks().other(peer)).await.ok_or(error);
-        }
-    };
+}
+
+/// Dials a trunk to a node, and opens a stream over it.
+///
+/// # Errors
+/// [`ReachError`].
+async fn dialed(node: &Arc<Node>, peer: &GridName, destination: Ipv4Addr) -> Result<Opened, ReachError> {
+    let mut reached = dial(node, destination, By::default()).await?;
     let (last, segment) = (last(&reached), reached.segment);
     let failures = std::mem::take(&mut reached.failures);
     let no_way = |reason: String| ReachError::NoWay(vec![format!("a trunk to {peer}: {reason}")]);
@@ -219,11 +211,11 @@ pub(super) async fn start(
     let kept = Arc::new(Kept::new((id, redial.is_some()), trunk, peer));
     let destination = redial.map(|(destination, _)| destination);
     let standing = Arc::new(Standing::new(kept.clone(), last.clone(), destination));
-    node.trunks().add(name.clone(), standing.clone())?;
+    node.trunks().peers().add(name, standing.clone())?;
     let (carrier, certificate) = match kept.join(tls, first).await {
         Ok(joined) => joined,
         Err(error) => {
-            node.trunks().remove(name, id);
+            node.trunks().peers().remove(name, id);
             return Err(error);
         }
     };

@@ -1,24 +1,19 @@
 //! The trunks of this node that stand, and which node is being dialed.
 
-use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use isthmus_carry::trunk::Kept;
+use isthmus_carry::trunk::{self, Kept, Peers};
 use isthmus_net::enums::{dial_from_wire, route_from_wire};
 use isthmus_net::{Identity, lock};
 use isthmus_plan::{Dial, Route};
-use isthmus_trunk::{CarrierId, Reason, TrunkId};
+use isthmus_reach::ReachError;
+use isthmus_trunk::{CarrierId, TrunkId};
 use isthmus_wire::way::{self, WAY_LEN};
 use isthmus_wire::{GridName, proto};
-use tokio::sync::Mutex as AsyncMutex;
 
 use super::ways::Ways;
-
-/// Most trunks that one peer may make: one for each of its agent's processes, and some that are
-/// about to end.
-const PER_PEER: usize = 8;
 
 /// How a carrier of a trunk was dialed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -138,96 +133,52 @@ impl Standing {
     }
 }
 
-/// A lock for one node: its holder dials a trunk to that node. It has the last failure, and when
-/// that was.
-pub(crate) type Dialing = Arc<AsyncMutex<Option<(Instant, String)>>>;
-
-/// What is known of one peer.
-#[derive(Debug, Default)]
-struct Peer {
-    standing: Vec<Arc<Standing>>,
-    /// The lock that is held while a trunk to the peer is dialed.
-    dialing: Dialing,
+impl trunk::Standing for Standing {
+    fn kept(&self) -> &Arc<Kept> {
+        &self.kept
+    }
 }
 
 /// All trunks of this node.
 #[derive(Debug, Default)]
-pub(crate) struct Registry(Mutex<HashMap<GridName, Peer>>);
+pub(crate) struct Registry(Peers<Standing, ReachError>);
 
 impl Registry {
+    /// The trunks by their peers.
+    pub(super) fn peers(&self) -> &Peers<Standing, ReachError> {
+        &self.0
+    }
+
     /// The newest trunk to a node that this node has made, by its own plan.
     pub(crate) fn own(&self, peer: &GridName) -> Option<Arc<Standing>> {
-        let peers = lock(&self.0);
-        peers.get(peer)?.standing.iter().rfind(|standing| standing.kept.is_own).cloned()
+        self.0.with(peer).into_iter().rfind(|standing| standing.kept.is_own)
     }
 
     /// The newest trunk to a node that the other node has made, whose way is known and which isn't
     /// cut.
     pub(crate) fn other(&self, peer: &GridName) -> Option<Arc<Standing>> {
-        let usable = |standing: &&Arc<Standing>| {
+        let usable = |standing: &Arc<Standing>| {
             !standing.kept.is_own && standing.last().way.is_some() && !standing.kept.is_cut()
         };
-        lock(&self.0).get(peer)?.standing.iter().rfind(usable).cloned()
+        self.0.with(peer).into_iter().rfind(usable)
     }
 
     /// Whether all trunks with a node are cut, whichever end made them; `None` if there is none.
     pub(crate) fn are_cut(&self, peer: &GridName) -> Option<bool> {
-        let peers = lock(&self.0);
-        let standing = &peers.get(peer)?.standing;
+        let standing = self.0.with(peer);
         (!standing.is_empty()).then(|| standing.iter().all(|standing| standing.kept.is_cut()))
     }
 
     /// For how long all trunks with a node have been cut; `None` if one works, or there is none.
     pub(crate) fn cut_for(&self, peer: &GridName) -> Option<Duration> {
-        let peers = lock(&self.0);
-        let since = peers.get(peer)?.standing.iter().map(|standing| *standing.kept.cut().borrow());
-        let since: Option<Vec<Instant>> = since.collect();
+        let standing = self.0.with(peer);
+        let since: Option<Vec<Instant>> =
+            standing.iter().map(|standing| *standing.kept.cut().borrow()).collect();
         since?.into_iter().max().map(|last| last.elapsed())
-    }
-
-    /// All trunks with the names of their peers, in the order of the names.
-    pub(super) fn all(&self) -> Vec<(GridName, Arc<Standing>)> {
-        let peers = lock(&self.0);
-        let each =
-            peers.iter().flat_map(|(name, peer)| peer.standing.iter().map(|one| (name.clone(), one.clone())));
-        let mut all: Vec<_> = each.collect();
-        all.sort_by(|(one, _), (other, _)| one.cmp(other));
-        all
     }
 
     /// The trunk of this id whose other end is this identity.
     pub(crate) fn find(&self, peer: &Identity, id: TrunkId) -> Option<Arc<Standing>> {
-        let peers = lock(&self.0);
-        let standing = &peers.get(&peer.grid_name()?)?.standing;
-        standing.iter().find(|standing| standing.kept.id == id && *standing.kept.peer == *peer).cloned()
-    }
-
-    /// The lock whose holder dials a trunk to the node.
-    pub(crate) fn dialing(&self, peer: &GridName) -> Dialing {
-        lock(&self.0).entry(peer.clone()).or_default().dialing.clone()
-    }
-
-    /// Adds a trunk. If the peer has the most trunks allowed, one that is cut ends for it.
-    ///
-    /// # Errors If the peer has too many trunks, and none is cut.
-    pub(crate) fn add(&self, name: GridName, standing: Arc<Standing>) -> Result<(), String> {
-        let mut peers = lock(&self.0);
-        let peer = peers.entry(name.clone()).or_default();
-        if peer.standing.len() >= PER_PEER
-            && let Some(place) = peer.standing.iter().position(|standing| standing.kept.is_cut())
-        {
-            peer.standing.remove(place).kept.trunk.close(Reason::Carriers);
-        }
-        if peer.standing.len() >= PER_PEER {
-            return Err(format!("there are {PER_PEER} trunks with {name} already"));
-        }
-        peer.standing.push(standing);
-        Ok(())
-    }
-
-    pub(crate) fn remove(&self, name: &GridName, id: TrunkId) {
-        if let Some(peer) = lock(&self.0).get_mut(name) {
-            peer.standing.retain(|standing| standing.kept.id != id);
-        }
+        self.0.find(&peer.grid_name()?, id).filter(|standing| *standing.kept.peer == *peer)
     }
 }

@@ -11,12 +11,12 @@ use super::registry::{Registry, Standing};
 impl Registry {
     /// What a user sees of all trunks, in the order of their peers' names.
     pub(crate) async fn seen(&self) -> proto::TrunksReply {
-        seen(self.all().iter().map(shown).collect()).await
+        seen(self.peers().all().iter().map(shown).collect()).await
     }
 
     /// All trunks, each with the site at its other end.
     pub(crate) fn by_site(&self) -> Vec<(String, Arc<Kept>)> {
-        let all = self.all().into_iter();
+        let all = self.peers().all().into_iter();
         all.map(|(peer, standing)| (peer.site.to_string(), standing.kept.clone())).collect()
     }
 }

@@ -211,7 +211,7 @@ async fn join(
     mut tls: Secured,
 ) -> io::Result<()> {
     let (hello, first) = hello(&mut tls).await?;
-    if let Some(standing) = trunks.find(name, hello.trunk) {
+    if let Some(standing) = trunks.peers.find(name, hello.trunk) {
         return standing.kept.join(tls, first).await.map(drop).map_err(io::Error::other);
     }
     if hello.standing || hello.role != Role::Initiator {
@@ -274,7 +274,7 @@ async fn start(
         former: super::gone::Former::default(),
     });
     let (carrier, certificate) = kept.join(tls, first).await?;
-    trunks.add(standing.clone())?;
+    trunks.peers.add(name, standing.clone())?;
     let embedded = Embedded { gateway: gateway.clone(), trunks: trunks.clone(), standing: standing.clone() };
     let first = First { id: carrier, dialed };
     tokio::spawn(keep(Arc::new(embedded), kept, notices, (first, certificate)));

@@ -1,7 +1,7 @@
 //! Which trunk a new stream goes over.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use isthmus_carry::trunk::{By, Stream};
 use isthmus_plan::site_trunk::CARRIERS;
@@ -39,7 +39,8 @@ pub(super) async fn stream_to(
             return Ok(stream);
         }
         full.push(standing.kept.id);
-        if trunks.is_full(name) && trunks.standing(name, &full).is_none_or(|other| other.kept.is_cut()) {
+        if trunks.peers.is_full(name) && trunks.standing(name, &full).is_none_or(|other| other.kept.is_cut())
+        {
             // No further trunk could be added. Streams that end make room.
             return timeout(OPEN, standing.kept.trunk.open())
                 .await
@@ -61,22 +62,23 @@ async fn trunk_to(
     name: &GridName,
     but: &[TrunkId],
 ) -> Result<Arc<Standing>, String> {
-    if let Some(found) = own_or_working(trunks, name, but).await {
-        return found;
+    let standing = || own_or_working(trunks, name, but);
+    match trunks.peers.get_or_dial(name, standing, dialed(gateway, trunks, name, but)).await {
+        Ok(standing) => Ok(standing),
+        Err(reason) => healed(trunks, name, but).await.ok_or(reason),
     }
-    let asked = Instant::now();
-    let dialing = trunks.dialing(name);
-    let mut failed = dialing.lock().await;
-    // Another stream may have dialed meanwhile.
-    if let Some(found) = own_or_working(trunks, name, but).await {
-        return found;
-    }
-    // What failed meanwhile fails for all who waited.
-    if let Some((_, reason)) = failed.as_ref().filter(|(when, _)| *when > asked) {
-        let reason = reason.clone();
-        drop(failed);
-        return healed(trunks, name, but).await.ok_or(reason);
-    }
+}
+
+/// Dials a trunk to a gateway. The other gateway may make it meanwhile.
+///
+/// # Errors
+/// Each dial with its failure.
+async fn dialed(
+    gateway: &Arc<Gateway>,
+    trunks: &Arc<SiteTrunks>,
+    name: &GridName,
+    but: &[TrunkId],
+) -> Result<Arc<Standing>, String> {
     let mut failures = Vec::new();
     for dial_by in CARRIERS {
         match dial(gateway, trunks, name, (dial_by, but, By::default())).await {
@@ -91,10 +93,7 @@ async fn trunk_to(
             Err(error) => failures.push(format!("{dial_by}: {error}")),
         }
     }
-    let reason = format!("no trunk with gateway {name}: {}", failures.join("; "));
-    *failed = Some((Instant::now(), reason.clone()));
-    drop(failed);
-    healed(trunks, name, but).await.ok_or(reason)
+    Err(format!("no trunk with gateway {name}: {}", failures.join("; ")))
 }
 
 /// A trunk that works, or why there is none. `None` if a trunk is to be dialed.

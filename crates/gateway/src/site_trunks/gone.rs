@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use isthmus_carry::trunk::Kept;
-use isthmus_net::lock;
 use isthmus_trunk::{Incarnation, Reason};
 use tracing::info;
 
@@ -30,12 +29,11 @@ impl Former {
 /// verified before its HELLO is read.
 pub(super) fn on_works(trunks: &SiteTrunks, standing: &Standing) {
     let kept = &standing.kept;
-    let all = lock(&trunks.standing);
-    let of_peer: Vec<&Arc<Standing>> =
-        all.get(&standing.name).into_iter().flatten().filter(|it| it.kept.peer == kept.peer).collect();
+    let mut of_peer = trunks.peers.with(&standing.name);
+    of_peer.retain(|it| it.kept.peer == kept.peer);
     let incarnations: Vec<_> = of_peer.iter().map(|it| it.kept.peers_incarnation()).collect();
     for at in former(&incarnations, kept.peers_incarnation()) {
-        let former = of_peer[at];
+        let former = &of_peer[at];
         if !former.former.0.swap(true, Ordering::Relaxed) {
             tokio::spawn(end_once_cut(Arc::downgrade(&former.kept), standing.name.to_string()));
         }

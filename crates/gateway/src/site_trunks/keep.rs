@@ -148,7 +148,7 @@ impl Embedding for Embedded {
     }
 
     fn ended(&self) {
-        self.trunks.remove(&self.standing.name, self.standing.kept.id);
+        self.trunks.peers.remove(&self.standing.name, self.standing.kept.id);
         self.trunks.changes.send_replace(());
     }
 }

@@ -26,21 +26,16 @@ impl SiteTrunks {
         if let Some((_, reply)) = last.as_ref().filter(|(when, _)| when.elapsed() < GOOD) {
             return reply.clone();
         }
-        let reply = seen(self.all().iter().map(|standing| shown(standing)).collect()).await;
+        let all = self.peers.all();
+        let reply = seen(all.iter().map(|(_, standing)| shown(standing)).collect()).await;
         *last = Some((Instant::now(), reply.clone()));
         reply
     }
 
     /// All trunks, each with the site at its other end.
     pub(crate) fn by_site(&self) -> Vec<(String, Arc<Kept>)> {
-        let by_site = |it: Arc<Standing>| (it.name.site.to_string(), it.kept.clone());
-        self.all().into_iter().map(by_site).collect()
-    }
-
-    fn all(&self) -> Vec<Arc<Standing>> {
-        let mut all: Vec<_> = lock(&self.standing).values().flatten().cloned().collect();
-        all.sort_by(|one, other| one.name.cmp(&other.name));
-        all
+        let all = self.peers.all().into_iter();
+        all.map(|(peer, standing)| (peer.site.to_string(), standing.kept.clone())).collect()
     }
 }
 
