@@ -21,7 +21,7 @@ SHARED = ["lib/isthmus", "include", "share/man", "share/bash-completion", "share
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name in ("tree", "readme", "version", "machine", "glibc", "homepage", "to"):
+    for name in ("tree", "readme", "version", "machine", "glibc", "to"):
         parser.add_argument(f"--{name}", required=True)
     return parser.parse_args()
 
@@ -48,7 +48,6 @@ def contents(args, tag, name):
         "License-Expression: Apache-2.0 OR MIT",
         "License-File: LICENSE-APACHE",
         "License-File: LICENSE-MIT",
-        f"Project-URL: Homepage, {args.homepage}",
         # isthmus_mpi asks the MPI of programs in Python, which not every user has.
         "Provides-Extra: mpi",
         "Requires-Dist: mpi4py; extra == 'mpi'",
