@@ -1,4 +1,5 @@
 //! Generates the gRPC services from `proto/` when the `grpc` feature is on.
+#![allow(clippy::disallowed_methods, reason = "it runs while the crate is compiled")]
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto/isthmus.proto");

@@ -26,6 +26,7 @@
 //! | [`site_trunk`] | whether the gateways of two sites carry their nodes' connections |
 //! | [`ways`] | what carries connections: a trunk of gateways, a trunk of agents, sockets |
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests have a clock"))]
 
 mod better;
 mod dial;

@@ -26,6 +26,7 @@
 //! | `progress` | since when the oldest frame waits |
 //! | `schedule` | whose turn it is |
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests have a clock"))]
 
 mod addresses;
 mod carrier;

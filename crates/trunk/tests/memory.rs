@@ -1,5 +1,6 @@
 //! What 10,000 streams hold, counted at the allocator. docs/trunk.md states the figures.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test")]
+#![allow(clippy::disallowed_methods, reason = "tests have a clock")]
 
 // A binary of its own: the allocator is the whole process's.
 #[path = "it/common/mod.rs"]

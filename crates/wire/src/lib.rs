@@ -21,6 +21,9 @@
 //! | [`proto`] (feature `grpc`) | control plane | gRPC over mutual TLS or a Unix socket |
 //! | [`protocol`] | both ends of that | its headers |
 
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests read files"))]
+
 pub mod address;
 pub mod bounds;
 pub mod calls;

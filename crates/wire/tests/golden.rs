@@ -1,6 +1,7 @@
 //! The protocol as text, compared with what is kept beside it: a change of the
 //! protocol can't go unnoticed.
 #![cfg(feature = "grpc")]
+#![allow(clippy::disallowed_methods, reason = "the protocol is compared with a file")]
 
 use std::fmt::Write as _;
 use std::path::Path;

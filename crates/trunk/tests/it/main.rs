@@ -1,5 +1,6 @@
 //! Trunks in memory, with a clock that the tests move.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test")]
+#![allow(clippy::disallowed_methods, reason = "tests have a clock")]
 
 mod carriers;
 mod common;
