@@ -105,6 +105,13 @@ fn no_node_connects_to_a_machine_of_its_site_because_a_relay_names_it() -> Resul
     let binary = isthmus().display().to_string();
     let store = format!("{}:2222", world.lab().machine("store.alpha")?.address());
     let (mut listener, printed) = store_listens(&world)?;
+    let look = || -> Result<String> {
+        Ok(world.sh("n1.alpha", SOON, &[&binary, "doctor", "site", "alpha", "--json"])?.stdout)
+    };
+    // What the node meets from now on says nothing else of its site than before.
+    World::eventually("the node knows that it has no way out", SOON, || {
+        Ok(look()?.contains(r#""way_out": "no""#))
+    })?;
     world.stop("hub", "relay")?;
     let config = World::config("relay");
     let change = format!("(cat {config} && echo 'address = \"{store}\"') > /run/captured.toml");
@@ -114,7 +121,7 @@ fn no_node_connects_to_a_machine_of_its_site_because_a_relay_names_it() -> Resul
     let why = format!("{store} is a private address");
     let mut found = String::new();
     World::eventually("the node has looked at the relay", SOON, || {
-        found = world.sh("n1.alpha", SOON, &[&binary, "doctor", "site", "alpha", "--json"])?.stdout;
+        found = look()?;
         Ok(found.contains(&why))
     })
     .with_context(|| found.clone())?;

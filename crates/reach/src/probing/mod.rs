@@ -91,11 +91,14 @@ impl Probing {
             self.outside.set(&look);
             let interval = look.probe_interval.max(INTERVAL);
             let failed_before = !std::mem::take(&mut sent.look_failure).is_empty();
-            let moved = (mapping_to_wire(look.mapping), &look.address, way_out_to_wire(way_out))
-                != (sent.mapping(), &sent.address, sent.way_out());
+            let met = basics(&look, way_out);
+            let moved = (met.mapping(), &met.address, met.way_out())
+                != (sent.mapping(), &sent.address, sent.way_out())
+                // Nothing further is measured without a way out, so that what was met is all there is.
+                || !known && (&met.relays, &met.gateways) != (&sent.relays, &sent.gateways);
             if moved {
                 // The last result is out of date.
-                sent = basics(&look, way_out);
+                sent = met;
                 tracing::info!(
                     mapping = %look.mapping, address = look.address, %way_out,
                     "how this node is seen from outside"
