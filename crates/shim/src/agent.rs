@@ -212,8 +212,14 @@ impl Kept {
     /// # Errors
     /// If the descriptor isn't open.
     pub(crate) fn new(fd: OwnedFd) -> Result<Self> {
-        let identity = sys::identity(fd.raw())?;
-        Ok(Self { fd: Some(fd), identity })
+        match sys::identity(fd.raw()) {
+            Ok(identity) => Ok(Self { fd: Some(fd), identity }),
+            Err(errno) => {
+                // The number isn't open. By now another thread may have got it.
+                std::mem::forget(fd);
+                Err(errno)
+            }
+        }
     }
 
     /// Whether the number still stands for the same file, which the program may have closed.

@@ -191,7 +191,10 @@ fn remote(job: &Job, fd: Fd, inet: Inet, mask: u64) -> Result<Native> {
     }
     let source_port =
         sys::local_name(fd).ok().and_then(|name| Inet::parse(name.bytes())).map_or(0, |name| name.port);
-    let [send_buffer, receive_buffer] = options::buffers_set(fd);
+    // With the lock held, no other thread closes the descriptor that this takes for a moment.
+    let buffers = || options::buffers_set(fd);
+    let [send_buffer, receive_buffer] =
+        if pending::elsewhere() { buffers() } else { pending::with(|_| buffers()) };
     let is_v6 = inet.family == Family::Mapped;
     let (destination, port) = (inet.ip, inet.port);
     let request = Request::Connect { destination, port, source_port, send_buffer, receive_buffer, is_v6 };

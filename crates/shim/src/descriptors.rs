@@ -4,12 +4,16 @@
 //!
 //! No allocation: connect may be called from a signal handler.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_uint};
 use std::io::Write as _;
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::sys::{self, Fd, Identity, OwnedFd};
 use crate::watches::Watch;
+
+/// How many numbers are asked about at once.
+const AT_ONCE: usize = 256;
 
 /// Calls `action` with each descriptor that stands for the socket of this cookie.
 ///
@@ -18,7 +22,7 @@ use crate::watches::Watch;
 pub(crate) fn each_socket(cookie: u64, mut action: impl FnMut(Fd)) {
     // A descriptor that isn't a socket's has no cookie.
     if cookie != 0 {
-        each_open(table_size(), |fd| {
+        each_open(0..table_size(), |fd| {
             if sys::cookie(fd) == cookie {
                 action(fd);
             }
@@ -28,7 +32,7 @@ pub(crate) fn each_socket(cookie: u64, mut action: impl FnMut(Fd)) {
 
 /// Calls `action` with each TCP socket that listens.
 pub(crate) fn each_listener(mut action: impl FnMut(Fd)) {
-    each_open(table_size(), |fd| {
+    each_open(0..table_size(), |fd| {
         if sys::get_int(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Ok(1) && sys::tcp_state(fd).is_ok() {
             action(fd);
         }
@@ -37,7 +41,7 @@ pub(crate) fn each_listener(mut action: impl FnMut(Fd)) {
 
 /// Calls `action` with each registration of a socket.
 pub(crate) fn each_watch(socket: Identity, mut action: impl FnMut(Watch)) {
-    each_open(table_size(), |epoll| {
+    each_open(0..table_size(), |epoll| {
         // Anonymous inodes, epoll instances among them, have no type.
         if sys::identity(epoll).is_ok_and(|identity| identity.kind == 0) && is_epoll(epoll) {
             each_line(epoll, |line| {
@@ -57,12 +61,18 @@ fn kernels_device(device: u64) -> u64 {
     u64::from(libc::major(device)) << MINOR_BITS | u64::from(libc::minor(device))
 }
 
-/// Calls `action` with each number below `size` that may be open. Most of a table tends to be
-/// empty. poll(2) skips what is empty for a tenth of the price of asking for each number.
-fn each_open(size: Fd, mut action: impl FnMut(Fd)) {
-    const AT_ONCE: usize = 256;
+/// Calls `action` with each number of a range of close_range(2) that may be open.
+pub(crate) fn each_within(first: c_uint, last: c_uint, action: impl FnMut(Fd)) {
+    let end = Fd::try_from(last).unwrap_or(Fd::MAX).saturating_add(1);
+    let first = Fd::try_from(first).unwrap_or(Fd::MAX);
+    let few = first.saturating_add(AT_ONCE as Fd);
+    each_open(first..if end <= few { end } else { end.min(table_size()) }, action);
+}
+
+/// Calls `action` with each number of these that may be open. Most of a table tends to be empty.
+/// poll(2) skips what is empty for a tenth of the price of asking for each number.
+fn each_open(mut fds: Range<Fd>, mut action: impl FnMut(Fd)) {
     let nothing = libc::pollfd { fd: -1, events: 0, revents: 0 };
-    let mut fds = 0..size;
     while !fds.is_empty() {
         let mut entries = [nothing; AT_ONCE];
         let mut count = 0;
@@ -187,14 +197,25 @@ mod tests {
         });
         let [low, high] = [copies[0].raw(), copies[1].raw()];
         let mut found = Vec::new();
-        each_open(high + 1, |fd| found.push(fd));
+        each_open(0..high + 1, |fd| found.push(fd));
         assert!(found.is_sorted());
         for (fd, open) in [(socket.raw(), true), (low, true), (high - 1, false), (high, true)] {
             assert_eq!(found.contains(&fd), open, "{fd}");
         }
         found.clear();
-        each_open(high, |fd| found.push(fd));
+        each_open(0..high, |fd| found.push(fd));
         assert!(!found.contains(&high));
+        for (first, last, want) in
+            [(low, high, true), (high, high, true), (low, high - 1, false), (high + 1, Fd::MAX, false)]
+        {
+            found.clear();
+            each_within(first as c_uint, last as c_uint, |fd| found.push(fd));
+            assert_eq!(found.contains(&high), want, "{first} to {last}");
+        }
+        found.clear();
+        each_within(high as c_uint, c_uint::MAX, |fd| found.push(fd));
+        each_within(c_uint::MAX, c_uint::MAX, |fd| found.push(fd));
+        assert_eq!(found.first(), Some(&high));
     }
 
     #[test]

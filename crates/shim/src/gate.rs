@@ -10,6 +10,8 @@ use std::ffi::{c_int, c_long, c_uint, c_ulong};
 use libc::msghdr;
 
 use crate::abandoned;
+use crate::agent::Kept;
+use crate::descriptors;
 use crate::job::job;
 use crate::numbers::{self, State};
 use crate::owner;
@@ -104,30 +106,70 @@ pub(crate) fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
         return ungated(|| sys::close_range(first, last, flags));
     }
     ungated(|| {
-        let mut from = first;
-        while let Some(own) = pending::with(|list| leave_until_own(list, from, last)) {
-            if own > from {
-                sys::close_range(from, own - 1, 0)?;
-            }
-            if own == last {
-                return Ok(0);
-            }
-            from = own + 1;
+        let mut next = Some(first);
+        while let Some(first) = next {
+            // These are closed after the lock is released.
+            let mut lingering = [const { None }; MOST_LINGERING];
+            next = pending::with(|list| close_some(list, first, last, &mut lingering))?;
         }
-        sys::close_range(from, last, 0)
+        Ok(0)
     })
 }
 
-/// Notes that numbers of a range are about to be closed, up to the first of the shim's own. Returns
-/// that number; `None` if there is none.
-fn leave_until_own(list: &mut List, first: c_uint, last: c_uint) -> Option<c_uint> {
-    for (fd, number) in numbers::known(first, last) {
-        if list.owns(fd) {
-            return Some(number);
+/// Closes the numbers of a range, but the shim's own. The lock is held meanwhile, so that the shim
+/// gets no new number in that range. Sockets that may linger stay open in `lingering`. Returns where
+/// to go on, if there are more of these sockets than have room there.
+///
+/// # Errors
+/// As close_range(2).
+fn close_some(
+    list: &mut List,
+    first: c_uint,
+    last: c_uint,
+    lingering: &mut [Option<Kept>],
+) -> Result<Option<c_uint>> {
+    let mut next = None;
+    descriptors::each_within(first, last, |fd| {
+        if next.is_some() || is_among(lingering, fd) || !sys::lingers(fd) {
+            return;
         }
-        list.left(fd);
+        match lingering.iter_mut().find(|place| place.is_none()) {
+            Some(place) => {
+                // Without a descriptor for the copy, the socket lingers here.
+                *place = OwnedFd::copy_of(fd).and_then(Kept::new).ok();
+                place.iter().for_each(|kept| list.numbers.own(kept.raw()));
+            }
+            None => next = c_uint::try_from(fd).ok(),
+        }
+    });
+    let last = next.map_or(last, |next| next.saturating_sub(1));
+    let mut from = Some(first);
+    for (fd, number) in numbers::known(first, last) {
+        if let Some(first) = from
+            && (is_among(lingering, fd) || list.owns(fd))
+        {
+            if number > first {
+                close_all(list, first, number - 1)?;
+            }
+            from = (number < last).then(|| number.saturating_add(1));
+        }
     }
-    None
+    from.map_or(Ok(()), |from| close_all(list, from, last))?;
+    Ok(next)
+}
+
+/// Most sockets that close_range keeps open at once until the lock is released.
+const MOST_LINGERING: usize = 32;
+
+fn is_among(kept: &[Option<Kept>], fd: Fd) -> bool {
+    kept.iter().flatten().any(|kept| kept.raw() == fd)
+}
+
+/// Closes the numbers of a range, none of which is the shim's own.
+fn close_all(list: &mut List, first: c_uint, last: c_uint) -> Result<()> {
+    sys::close_range(first, last, 0)?;
+    numbers::known(first, last).for_each(|(fd, _)| list.left(fd));
+    Ok(())
 }
 
 /// Makes a call that takes no lock, and keeps `errno` unless the call fails.

@@ -18,7 +18,7 @@ use crate::lock;
 use crate::numbers::{self, NO_CONNECT};
 use crate::owner;
 use crate::pending::{self, Ask, List, Pending};
-use crate::sockaddr::{Family, Inet};
+use crate::sockaddr::{Family, Inet, Storage};
 use crate::sys::{self, Errno, Fd, OwnedFd, Result};
 use crate::table;
 use crate::wakers::Wakers;
@@ -344,8 +344,14 @@ fn finish(id: u64, outcome: Result<Reply>) {
         let number = number.or_else(|| list.numbers.received(pending.cookie, id));
         // The program may have begun anew.
         let Some(number) = number.filter(|number| numbers::connect_of(*number) == id) else { return };
-        let is_connected = outcome.is_ok();
-        let old = replacement.and_then(|replacement| exchange(list, &pending, number, &replacement, outcome));
+        let is_connected = outcome.is_ok() && replacement.is_some();
+        let old = match replacement {
+            Some(replacement) => exchange(list, &pending, number, &replacement, outcome),
+            None => {
+                fail_in_place(&pending, number);
+                None
+            }
+        };
         if let Some(old) = old.filter(|_| limit::is_ample()) {
             list.keep(old, MOST_OLD);
         }
@@ -355,6 +361,24 @@ fn finish(id: u64, outcome: Result<Reply>) {
             list.numbers.end(number);
         }
     });
+}
+
+/// Has the placeholder itself fail, by ECONNRESET. Nothing is there to take its place: the program
+/// has closed that, or has no descriptor left.
+fn fail_in_place(pending: &Pending, number: Fd) {
+    if sys::tcp_state(number) == Ok(sys::SYN_SENT) {
+        let _ = sys::connect(number, &Storage::unspecified());
+        set_syn_count_back(pending, number);
+    }
+}
+
+/// Sets `TCP_SYNCNT` back, unless the program has set another count meanwhile.
+fn set_syn_count_back(pending: &Pending, fd: Fd) {
+    if let Some([raised, before]) = pending.syn_counts
+        && sys::get_int(fd, libc::IPPROTO_TCP, libc::TCP_SYNCNT) == Ok(raised)
+    {
+        let _ = sys::set_int(fd, libc::IPPROTO_TCP, libc::TCP_SYNCNT, before);
+    }
 }
 
 /// Puts `replacement` in the place of the placeholder. Returns the placeholder, which may have
@@ -386,12 +410,7 @@ fn exchange(
     if replaced.is_ok() {
         owner::signal(number, outcome.is_err());
     }
-    // The count is set back, unless the program has set another one meanwhile.
-    if let Some([raised, before]) = pending.syn_counts
-        && sys::get_int(replacement.raw(), libc::IPPROTO_TCP, libc::TCP_SYNCNT) == Ok(raised)
-    {
-        let _ = sys::set_int(replacement.raw(), libc::IPPROTO_TCP, libc::TCP_SYNCNT, before);
-    }
+    set_syn_count_back(pending, replacement.raw());
     if let Some(old) = copy.as_ref().map(OwnedFd::raw).or(lent) {
         wake_sleepers(old);
     }

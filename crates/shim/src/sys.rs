@@ -102,6 +102,14 @@ pub(crate) fn close(fd: Fd) -> Result<c_int> {
     check(unsafe { raw::call!(libc::SYS_close, fd) })
 }
 
+/// Whether closing a socket may wait until its data is sent (`SO_LINGER`).
+pub(crate) fn lingers(fd: Fd) -> bool {
+    // Whether it does, and for how many seconds: 4 bytes each.
+    let mut bytes = [0; size_of::<libc::linger>()];
+    let known = get_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, &mut bytes) == Ok(bytes.len());
+    known && bytes[..4] != [0; 4] && bytes[4..] != [0; 4]
+}
+
 /// Makes the system call close_range(2).
 pub(crate) fn close_range(first: c_uint, last: c_uint, flags: c_int) -> Result<c_int> {
     // SAFETY: no pointer is passed.

@@ -56,6 +56,9 @@ cells! {
     #[ignore = "test-all"]
     many_over_a_relay: "many" with "n1.beta";
     many_within_a_site: "many" with "n2.alpha";
+    threads_over_a_relay: "threads" with "n1.beta";
+    #[ignore = "test-all"]
+    threads_within_a_site: "threads" with "n2.alpha";
     accepts_over_a_relay: "accept" with "n1.beta";
     accepts_within_a_site: "accept" with "n2.alpha";
 }
