@@ -184,9 +184,8 @@ fn remote(job: &Job, fd: Fd, inet: Inet, mask: u64) -> Result<Native> {
         return unblocked(mask, || end_of_wait(job, fd));
     }
     if state != sys::CLOSED {
-        // Never waits: the socket listens, is connected, or is connecting and
-        // doesn't block.
-        let errno = sys::connect(fd, &pending::black_hole(job, inet.family)).err();
+        // The socket listens, is connected, or is connecting and doesn't block.
+        let errno = sys::connect_at_once(fd, &pending::black_hole(job, inet.family)).err();
         return kernels_answer(fd, errno.unwrap_or(Errno(libc::EISCONN))).map(|()| Native::Done);
     }
     let source_port =

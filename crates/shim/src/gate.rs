@@ -387,6 +387,24 @@ mod tests {
     }
 
     #[test]
+    fn a_connect_at_once_waits_for_a_tick_at_most_and_leaves_the_time_as_it_was() {
+        let (_placeholder, full) = placeholder();
+        let name = sys::local_name(full.raw()).unwrap();
+        let socket = sys::socket(libc::AF_INET, libc::SOCK_STREAM).unwrap();
+        let mut set = [0; size_of::<libc::timeval>()];
+        // 600 seconds.
+        set[..8].copy_from_slice(&600_u64.to_ne_bytes());
+        sys::set_option(socket.raw(), libc::SOL_SOCKET, libc::SO_SNDTIMEO, &set).unwrap();
+        let begun = sys::now();
+        assert_eq!(sys::connect_at_once(socket.raw(), &name), Err(Errno(libc::EINPROGRESS)));
+        assert_eq!(sys::connect_at_once(socket.raw(), &name), Err(Errno(libc::EALREADY)));
+        assert!(begun.elapsed().as_secs() < 60);
+        let mut has = [0; size_of::<libc::timeval>()];
+        sys::get_option(socket.raw(), libc::SOL_SOCKET, libc::SO_SNDTIMEO, &mut has).unwrap();
+        assert_eq!(has, set);
+    }
+
+    #[test]
     fn what_a_call_has_done_to_a_socket_that_is_gone_is_done_again() {
         let (old, _full) = placeholder();
         let new = sys::socket(libc::AF_INET, libc::SOCK_STREAM).unwrap();

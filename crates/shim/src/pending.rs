@@ -164,8 +164,8 @@ pub(crate) fn start(job: &Job, fd: Fd, inet: Inet, source_port: u16, start: Star
         if matches!(start, Start::Ask(_)) && list.is_awaited(fd) {
             return Ok(Started::Kernel(Errno(libc::EALREADY)));
         }
-        match sys::connect(fd, &black_hole) {
-            Err(Errno(libc::EINPROGRESS)) => {}
+        match sys::connect_at_once(fd, &black_hole) {
+            Err(Errno(libc::EINPROGRESS | libc::EINTR)) => {}
             Err(
                 errno @ Errno(
                     libc::EALREADY

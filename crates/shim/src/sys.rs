@@ -129,6 +129,26 @@ pub(crate) fn connect(fd: Fd, address: &Storage) -> Result<c_int> {
     check(unsafe { raw::call!(libc::SYS_connect, fd, address.as_ptr(), address.len()) })
 }
 
+/// Makes the system call connect(2), which waits for a tick of the kernel's clock at most. A thread
+/// of the program may have the socket wait (`O_NONBLOCK`) at any moment.
+pub(crate) fn connect_at_once(fd: Fd, address: &Storage) -> Result<c_int> {
+    const LEN: usize = size_of::<libc::timeval>();
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_SNDTIMEO);
+    let mut tick = [0; LEN];
+    // The kernel rounds a microsecond up.
+    tick[LEN / 2..].copy_from_slice(&1_u64.to_ne_bytes());
+    let (mut before, mut after) = ([0; LEN], [0; LEN]);
+    get_option(fd, level, name, &mut before)?;
+    set_option(fd, level, name, &tick)?;
+    get_option(fd, level, name, &mut tick)?;
+    let result = connect(fd, address);
+    // The program may have set another time meanwhile.
+    if get_option(fd, level, name, &mut after).is_ok() && after == tick {
+        let _ = set_option(fd, level, name, &before);
+    }
+    result
+}
+
 /// Makes the system call bind(2).
 pub(crate) fn bind(fd: Fd, address: &Storage) -> Result<c_int> {
     // SAFETY: `address` is readable for its length.

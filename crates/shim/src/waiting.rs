@@ -147,11 +147,9 @@ impl Waiting {
         if flags & libc::O_NONBLOCK == 0
             && let Some(number) = self.number().filter(|number| sys::cookie(*number) == cookie)
         {
-            let _ = sys::fcntl(number, libc::F_SETFL, i64::from(flags | libc::O_NONBLOCK));
             bind_to_twin(job.virtual_address, number, inet);
             // Without a placeholder the connect is given up.
             let _ = pending::start(job, number, inet, source_port, Start::Asked(exchange));
-            let _ = sys::fcntl(number, libc::F_SETFL, i64::from(flags));
         }
         Err(Errno(errno))
     }

@@ -1,14 +1,16 @@
 /* threads HOST PORT: what other threads do while sockets connect: they close all numbers above the
- * program's own, again and again. */
+ * program's own, again and again, and change a socket's flags. */
 #define _GNU_SOURCE
 #include "probe.h"
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
+#include <sys/wait.h>
 
-enum { SOCKETS = 200 };
+enum { SOCKETS = 200, PATIENCE_S = 60 };
 
 static struct sockaddr_in server;
-static atomic_int first, is_over;
+static atomic_int first, current = -1, changed = -1, is_over;
 
 /* How many of the sockets are connected in time. */
 static int connected(const int *fd)
@@ -53,11 +55,45 @@ static void closing(const char *name, int flags)
 		close(fd[i]);
 }
 
+static void *change_flags(void *unused)
+{
+	for (;;) {
+		int fd = current;
+		fcntl(fd, F_SETFL, 0);
+		fcntl(fd, F_SETFL, O_NONBLOCK);
+		changed = fd;
+	}
+	return unused;
+}
+
+/* In a process of its own: a thread that the kernel holds in connect ends with its process. */
+static void changing_flags(void)
+{
+	int status = -1;
+	pid_t child = fork();
+	if (!child) {
+		int fd[SOCKETS];
+		pthread_t thread;
+		alarm(PATIENCE_S);
+		pthread_create(&thread, NULL, change_flags, NULL);
+		for (int i = 0; i < SOCKETS; i++) {
+			current = fd[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+			while (changed != fd[i])
+				sched_yield();
+			connect_to(fd[i], server);
+		}
+		_exit(connected(fd) != SOCKETS);
+	}
+	waitpid(child, &status, 0);
+	check("connects while a thread changes the sockets' flags", status == 0, "status %x", status);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 3)
 		return 2;
 	server = resolve(argv[1], atoi(argv[2]));
 	closing("connects that don't wait, while a thread closes all other numbers", SOCK_NONBLOCK);
+	changing_flags();
 	return conclude();
 }
