@@ -1,6 +1,9 @@
-//! Connects that a signal's handler has left by siglongjmp(3), as clients do that end a
-//! connect after a time by SIGALRM. Their requests would stay open, and their sockets count
-//! as being connected.
+//! The requests of threads that wait in connect: so that they stay open whatever numbers the
+//! program closes, and so that what a thread has abandoned is ended.
+//!
+//! A signal's handler may leave a connect by siglongjmp(3), as those of clients do that end a
+//! connect after a time by SIGALRM. The request would stay open, and the socket count as being
+//! connected.
 //!
 //! A thread that waits in connect runs nothing but handlers of signals, whose frames are
 //! beyond that of the wait. So what the same thread finds left of a frame that is beyond its
@@ -8,14 +11,15 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::agent::{Asked, Exchange};
+use crate::agent::{Asked, Exchange, Kept};
 use crate::lock::Lock;
 use crate::numbers::NO_CONNECT;
 use crate::pending;
 use crate::sys::Fd;
 use crate::waiting;
 
-/// Most waits that are noted at a time. A wait that isn't noted may be left open.
+/// Most waits that are noted at a time. The request of a wait that isn't noted may be closed by the
+/// program, or left open.
 const MOST: usize = 256;
 /// Bytes by which frames are told apart: the kernel puts more than that on the stack for a handler.
 /// It is registers, their state for floating point, and information on the signal. The calls from a
@@ -29,35 +33,67 @@ struct Wait {
     id: u64,
     /// The thread that waits, as `pthread_self(3)` has it.
     thread: usize,
-    /// The address of the frame in which the thread waits.
+    /// The address of the frame in which the thread waits; [`NO_FRAME`] while it doesn't.
     frame: usize,
     asked: Asked,
     /// The descriptor number that the program called connect with.
     fd: Fd,
 }
 
+/// The address of a frame that is never gone.
+const NO_FRAME: usize = usize::MAX;
 const NONE: Wait = Wait { id: NO_CONNECT, thread: 0, frame: 0, asked: Asked::NONE, fd: -1 };
 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static WAITS: Lock<[Wait; MOST]> = Lock::new([NONE; MOST]);
 
-/// Notes that this thread is about to wait.
-pub(crate) fn note(id: u64, asked: Asked, fd: Fd, frame: usize) {
-    if id == NO_CONNECT {
-        return;
-    }
+/// Notes the request of a wait of this thread. Call with the list of pending connects locked.
+pub(crate) fn note(id: u64, asked: Asked, fd: Fd) {
     WAITS.with(|waits| {
         if let Some(free) = waits.iter_mut().find(|wait| wait.id == NO_CONNECT) {
-            *free = Wait { id, thread: this_thread(), frame, asked, fd };
+            *free = Wait { id, thread: this_thread(), frame: NO_FRAME, asked, fd };
             COUNT.fetch_add(1, Ordering::Relaxed);
         }
     });
 }
 
-/// Notes that a wait has ended.
-pub(crate) fn forget(id: u64) {
-    if COUNT.load(Ordering::Relaxed) > 0 && id != NO_CONNECT {
-        WAITS.with(|waits| waits.iter_mut().filter(|wait| wait.id == id).for_each(clear));
+/// Notes that the thread waits in the frame at this address.
+pub(crate) fn begin(id: u64, frame: usize) {
+    find(id, |wait| wait.frame = frame);
+}
+
+/// The request of a wait as it is now; `None` if the wait isn't noted.
+pub(crate) fn asked(id: u64) -> Option<Asked> {
+    find(id, |wait| wait.asked)
+}
+
+/// Takes the request of a wait out, which is ended with that; `None` if the wait isn't noted.
+pub(crate) fn take(id: u64) -> Option<Asked> {
+    find(id, |wait| {
+        let asked = wait.asked;
+        clear(wait);
+        asked
+    })
+}
+
+fn find<R>(id: u64, action: impl FnOnce(&mut Wait) -> R) -> Option<R> {
+    if COUNT.load(Ordering::Relaxed) == 0 || id == NO_CONNECT {
+        return None;
+    }
+    WAITS.with(|waits| waits.iter_mut().find(|wait| wait.id == id).map(action))
+}
+
+/// Calls `action` on the descriptor of each request, which it may move. Call with the list of
+/// pending connects locked.
+pub(crate) fn each_kept(action: &mut dyn FnMut(&mut Kept)) {
+    if COUNT.load(Ordering::Relaxed) > 0 {
+        WAITS.with(|waits| {
+            for wait in waits.iter_mut().filter(|wait| wait.id != NO_CONNECT) {
+                let mut exchange = Exchange::from_asked(wait.asked);
+                action(exchange.kept_mut());
+                wait.asked = exchange.into_asked();
+            }
+        });
     }
 }
 
@@ -66,7 +102,7 @@ pub(crate) fn forget(id: u64) {
 pub(crate) fn end() {
     while COUNT.load(Ordering::Relaxed) > 0
         && !pending::elsewhere()
-        && let Some(wait) = take(this_thread(), here())
+        && let Some(wait) = take_abandoned(this_thread(), here())
     {
         drop(Exchange::from_asked(wait.asked));
         pending::end_waiting(wait.id, Some(wait.fd));
@@ -76,7 +112,7 @@ pub(crate) fn end() {
 
 /// Takes out a wait that the thread has abandoned. `here` is the address of a frame that the thread
 /// has now.
-fn take(thread: usize, here: usize) -> Option<Wait> {
+fn take_abandoned(thread: usize, here: usize) -> Option<Wait> {
     let candidate = |wait: &Wait| wait.id != NO_CONNECT && wait.thread == thread && is_dead(wait.frame, here);
     let has_some = WAITS.with(|waits| waits.iter().any(candidate));
     // A frame on a stack of signal handlers says nothing of where the other frames are.
@@ -154,6 +190,7 @@ mod tests {
             ("a caller further up", 10_000, 20_000, true),
             ("the same caller, called again", 10_000, 9_800, true),
             ("a handler on top of it", 10_000, 8_000, false),
+            ("no frame yet", NO_FRAME, 20_000, false),
         ] {
             assert_eq!(is_dead(frame, here), want, "{what}");
         }
@@ -172,9 +209,9 @@ mod tests {
         put(70_001, own, here() - 5000);
         put(70_002, other, here() - 5000);
         put(70_003, own, here() + 50_000);
-        assert_eq!(take(own, here()).map(|wait| wait.id), Some(70_001));
-        assert!(take(own, here()).is_none());
-        [70_002, 70_003].into_iter().for_each(forget);
+        assert_eq!(take_abandoned(own, here()).map(|wait| wait.id), Some(70_001));
+        assert!(take_abandoned(own, here()).is_none());
+        assert!([70_002, 70_003].into_iter().all(|id| take(id).is_some()));
         assert_eq!(COUNT.load(Ordering::Relaxed), 0);
     }
 }

@@ -33,6 +33,11 @@ impl Asked {
         self.fd
     }
 
+    /// Whether the number still stands for the exchange.
+    pub(crate) fn is_intact(self) -> bool {
+        sys::identity(self.fd) == Ok(self.identity)
+    }
+
     /// No exchange: the descriptor is -1.
     pub(crate) const NONE: Self = Self { fd: -1, identity: Identity { device: 0, inode: 0, kind: 0 } };
 }

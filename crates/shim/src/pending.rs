@@ -15,7 +15,7 @@ use std::time::Instant;
 use isthmus_wire::address::BLACK_HOLE;
 use isthmus_wire::shim::Request;
 
-use crate::agent::{Exchange, Kept};
+use crate::agent::{Asked, Exchange, Kept};
 use crate::helper::{self, Old};
 use crate::job::Job;
 use crate::lock::Lock;
@@ -243,6 +243,28 @@ pub(crate) fn begin_waiting(fd: Fd) -> Result<Option<u64>> {
         list.numbers.begin(fd, list.last_id);
         Ok(Some(list.last_id))
     })
+}
+
+/// Sends the request of the wait `id`, for the socket of this number.
+///
+/// # Errors
+/// As [`Exchange::begin`].
+pub(crate) fn ask(job: &Job, id: u64, fd: Fd, request: &Request) -> Result<Asked> {
+    if id == NO_CONNECT {
+        return Exchange::begin(job, request).map(|exchange| exchange.without_waiting().into_asked());
+    }
+    let asked = with(|list| {
+        let exchange = Exchange::begin_without_waiting(job, request)?;
+        Ok(list.wait_for(id, fd, exchange))
+    });
+    match asked {
+        // The agent's queue of requests is full.
+        Err(Errno(libc::EAGAIN)) => {
+            let exchange = Exchange::begin(job, request)?.without_waiting();
+            Ok(with(|list| list.wait_for(id, fd, exchange)))
+        }
+        other => other,
+    }
 }
 
 /// Notes that the thread with the wait `id` has stopped waiting. If `left` is given, the socket

@@ -44,6 +44,7 @@ pub(crate) struct Waiting {
     call: Call,
     /// The wait's id, by which the socket is known whatever numbers the program closes meanwhile.
     id: u64,
+    /// The request as it was sent. Once it is noted ([`abandoned`]), it may have another number.
     asked: Asked,
     deadline: Instant,
     /// Whether the program set the deadline (`SO_SNDTIMEO`).
@@ -58,7 +59,6 @@ static ENDED: AtomicU32 = AtomicU32::new(0);
 
 /// Ends a wait. If `left` is given, the socket under this number is as it was.
 fn end(id: u64, left: Option<Fd>) {
-    abandoned::forget(id);
     pending::end_waiting(id, left);
     has_ended();
 }
@@ -78,11 +78,11 @@ impl Waiting {
         let limit = limit(call.fd);
         let patience = patience::of(job, call.fd);
         let Some(id) = pending::begin_waiting(call.fd)? else { return Ok(None) };
-        let asked = Exchange::begin(job, request).inspect_err(|_| end(id, Some(call.fd)))?;
+        let asked = pending::ask(job, id, call.fd, request).inspect_err(|_| end(id, Some(call.fd)))?;
         Ok(Some(Self {
             call,
             id,
-            asked: asked.without_waiting().into_asked(),
+            asked,
             deadline: sys::now() + limit.map_or(patience, |limit| limit.min(patience)),
             limited: limit.is_some_and(|limit| limit < patience),
             mask,
@@ -97,7 +97,7 @@ impl Waiting {
         let this = (&raw mut self).cast();
         let mut cleanup = next::Cleanup::new();
         let mask = lock::as_set(self.mask);
-        abandoned::note(self.id, self.asked, self.call.fd, this as usize);
+        abandoned::begin(self.id, this as usize);
         // SAFETY: both live until the pop below, or until the thread ends.
         unsafe { next::cleanup_push(&mut cleanup, given_up_by_cancel, this) };
         let outcome = loop {
@@ -106,11 +106,20 @@ impl Waiting {
                 break Err(Errno(libc::ETIMEDOUT));
             }
             let left = sys::timespec(left);
-            let mut entry = libc::pollfd { fd: self.asked.raw(), events: libc::POLLIN, revents: 0 };
+            let asked = self.asked();
+            // What stands for something else now would be waited for in vain.
+            if !asked.is_intact() {
+                break Ok(());
+            }
+            let mut entry = libc::pollfd { fd: asked.raw(), events: libc::POLLIN, revents: 0 };
             // SAFETY: one valid entry, and a time and a mask that live through the call.
             let ready = unsafe { next::ppoll(&raw mut entry, 1, &raw const left, &raw const mask) };
             if ready > 0 {
-                break Ok(());
+                // Under its old number the request may have come to stand for something else.
+                if self.asked().raw() == asked.raw() {
+                    break Ok(());
+                }
+                continue;
             }
             // A connect with a limit of its own is never restarted by the
             // kernel, either.
@@ -136,15 +145,15 @@ impl Waiting {
 
     fn conclude(self, job: &Job, outcome: Result<()>) -> Result<()> {
         let Call { cookie, inet, source_port, flags, .. } = self.call;
-        let exchange = Exchange::from_asked(self.asked);
         let errno = match outcome {
-            Ok(()) => return self.collect(&exchange),
-            // The kernel's own connect goes on behind the program's back, too.
+            Ok(()) => return self.collect(),
             Err(Errno(libc::ETIMEDOUT)) if self.limited => libc::EINPROGRESS,
-            Err(Errno(libc::EINTR)) => libc::EINTR,
-            Err(errno) => return Err(errno),
+            Err(Errno(errno)) => errno,
         };
-        if flags & libc::O_NONBLOCK == 0
+        let exchange = self.take();
+        // The kernel's own connect goes on behind the program's back, too.
+        if matches!(errno, libc::EINPROGRESS | libc::EINTR)
+            && flags & libc::O_NONBLOCK == 0
             && let Some(number) = self.number().filter(|number| sys::cookie(*number) == cookie)
         {
             bind_to_twin(job.virtual_address, number, inet);
@@ -155,12 +164,13 @@ impl Waiting {
     }
 
     /// Reads the agent's answer and does what it says.
-    fn collect(self, exchange: &Exchange) -> Result<()> {
-        let (reply, socket) = exchange.collect()?;
-        let (reply, socket) = helper::connected(reply, socket)?;
-        let ends = Ends { peer: reply.peer, local: reply.local, family: self.call.inet.family };
-        ends::remember(sys::cookie(socket.raw()), ends, false);
+    fn collect(self) -> Result<()> {
+        // With the lock held, no other thread closes the socket before it is in its place.
         pending::with(|list| {
+            let (reply, socket) = self.take().collect()?;
+            let (reply, socket) = helper::connected(reply, socket)?;
+            let ends = Ends { peer: reply.peer, local: reply.local, family: self.call.inet.family };
+            ends::remember(sys::cookie(socket.raw()), ends, false);
             let number = self.number().and_then(|number| {
                 list.numbers.receive(number);
                 list.numbers.check(number, self.call.cookie)
@@ -170,6 +180,16 @@ impl Waiting {
             list.numbers.forget(number);
             Ok(())
         })
+    }
+
+    /// The request under the number that it has now.
+    fn asked(&self) -> Asked {
+        abandoned::asked(self.id).unwrap_or(self.asked)
+    }
+
+    /// Takes over the request; not to be called twice.
+    fn take(&self) -> Exchange {
+        Exchange::from_asked(abandoned::take(self.id).unwrap_or(self.asked))
     }
 
     /// A number of the socket; `None` if it has none. The program may have closed the number with
@@ -199,7 +219,7 @@ impl Waiting {
 unsafe extern "C" fn given_up_by_cancel(waiting: *mut c_void) {
     // SAFETY: `Waiting::wait` passed itself, and its frame is still there.
     let waiting = unsafe { waiting.cast::<Waiting>().read() };
-    drop(Exchange::from_asked(waiting.asked));
+    drop(waiting.take());
     end(waiting.id, Some(waiting.call.fd));
     lock::restore_signals(waiting.mask);
 }

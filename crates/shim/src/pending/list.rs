@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use isthmus_wire::shim::Reply;
 
-use crate::agent::Kept;
+use crate::abandoned;
+use crate::agent::{Asked, Exchange, Kept};
 use crate::helper::{self, Old};
 use crate::limit;
 use crate::numbers::{self, Left, NO_CONNECT, State};
@@ -131,6 +132,15 @@ impl List {
         self.await_reply(id).err().map(Err)
     }
 
+    /// Keeps the request of the wait `id` open, until the thread takes it.
+    pub(super) fn wait_for(&mut self, id: u64, fd: Fd, exchange: Exchange) -> Asked {
+        let exchange = exchange.raised();
+        self.numbers.own(exchange.raw());
+        let asked = exchange.into_asked();
+        abandoned::note(id, asked, fd);
+        asked
+    }
+
     /// Has the list hold the socket that a connect is to get.
     pub(crate) fn hold(&mut self, id: u64, socket: OwnedFd) {
         let Some(pending) = self.items.get_mut(&id) else { return };
@@ -175,6 +185,7 @@ impl List {
         }
         self.standing.iter_mut().for_each(&mut *action);
         self.old.iter_mut().map(Old::kept_mut).for_each(&mut *action);
+        abandoned::each_kept(action);
         for pending in self.items.values_mut() {
             pending.ask.each_kept(action);
             pending.child_channels.iter_mut().for_each(&mut *action);

@@ -94,6 +94,7 @@ int main(int argc, char **argv)
 		return 2;
 	server = resolve(argv[1], atoi(argv[2]));
 	closing("connects that don't wait, while a thread closes all other numbers", SOCK_NONBLOCK);
+	closing("connects that wait, while a thread closes all other numbers", 0);
 	changing_flags();
 	return conclude();
 }
