@@ -8,8 +8,8 @@ use crate::sys::{self, Fd};
 /// A command of fcntl(2) that the libc crate lacks for this C library, as are the next.
 pub(crate) const F_SETSIG: c_int = 10;
 pub(crate) const F_SETOWN_EX: c_int = 15;
-const F_GETSIG: c_int = 11;
-const F_GETOWN_EX: c_int = 16;
+pub(crate) const F_GETSIG: c_int = 11;
+pub(crate) const F_GETOWN_EX: c_int = 16;
 const F_OWNER_TID: c_int = 0;
 const F_OWNER_PGRP: c_int = 2;
 /// `si_code` of a signal of input and output that a process queues (sigaction(2)).

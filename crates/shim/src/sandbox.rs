@@ -15,6 +15,7 @@ use crate::bpf::{self, Call, Verdict};
 use crate::descriptors;
 use crate::job::{self, Job};
 use crate::next;
+use crate::owner;
 use crate::pending;
 use crate::sockaddr::Inet;
 use crate::standing;
@@ -22,7 +23,7 @@ use crate::sys::{self, Fd};
 
 /// System calls by which the shim accepts and connects, once the process has a way to the agent
 /// that stays.
-const NEEDED: [Call; 26] = [
+const NEEDED: [Call; 27] = [
     call(
         libc::SYS_socketpair,
         [libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0],
@@ -40,6 +41,7 @@ const NEEDED: [Call; 26] = [
     call(libc::SYS_getsockopt, [3, SOL_SOCKET, libc::SO_COOKIE]),
     call(libc::SYS_getsockopt, [3, libc::IPPROTO_TCP, libc::TCP_INFO]),
     call(libc::SYS_setsockopt, [3, SOL_SOCKET, libc::SO_RCVTIMEO]),
+    call(libc::SYS_setsockopt, [3, SOL_SOCKET, libc::SO_SNDTIMEO]),
     call(libc::SYS_setsockopt, [3, libc::IPPROTO_TCP, libc::TCP_NODELAY]),
     call(libc::SYS_fcntl, [3, libc::F_GETFL, 0]),
     call(libc::SYS_fcntl, [3, libc::F_SETFL, 0]),
@@ -53,9 +55,9 @@ const NEEDED: [Call; 26] = [
     call(libc::SYS_epoll_ctl, [3, libc::EPOLL_CTL_ADD, 4]),
     call(libc::SYS_epoll_pwait, [3, 0, 64]),
 ];
-/// System calls of the helper's thread, which exchanges connects that don't wait. Where they fail,
-/// a connect waits instead. They must not end the process.
-const SPARED: [Call; 15] = [
+/// System calls that a connect may do without. Most are of the helper's thread, which exchanges
+/// connects that don't wait. Where they fail, a connect waits instead. They must not end the process.
+const SPARED: [Call; 19] = [
     call(libc::SYS_clone3, [0, 88, 0]),
     call(libc::SYS_clone, [THREAD, 0, 0]),
     call(libc::SYS_mmap, [0, 1 << 18, libc::PROT_NONE]),
@@ -70,7 +72,16 @@ const SPARED: [Call; 15] = [
     call(libc::SYS_sched_setattr, [0, 0, 0]),
     call(libc::SYS_prlimit64, [0, libc::RLIMIT_NOFILE as c_int, 0]),
     call(libc::SYS_read, [3, 0, 64]),
+    call(libc::SYS_fcntl, [3, libc::F_GETFD, 0]),
+    call(libc::SYS_fcntl, [3, libc::F_DUPFD_CLOEXEC, 40]),
+    call(libc::SYS_fcntl, [3, owner::F_GETOWN_EX, 0]),
+    call(libc::SYS_fcntl, [3, owner::F_GETSIG, 0]),
     call(libc::SYS_exit, [0, 0, 0]),
+];
+/// System calls by which the shim looks into files. It does without them.
+const FILES: [Call; 2] = [
+    call(libc::SYS_openat, [libc::AT_FDCWD, 0, libc::O_CLOEXEC]),
+    call(libc::SYS_readlinkat, [libc::AT_FDCWD, 0, 0]),
 ];
 /// The flags by which the C library makes a thread.
 const THREAD: c_int = libc::CLONE_VM
@@ -99,11 +110,15 @@ enum Left {
     Nothing,
 }
 
+/// Whether none of these calls ends the process.
+fn spares(filter: &[sock_filter], calls: &[Call]) -> bool {
+    calls.iter().all(|call| bpf::judge(filter, *call) != Verdict::Fatal)
+}
+
 fn left(filter: &[sock_filter]) -> Left {
     let allows = |calls: &[Call]| calls.iter().all(|call| bpf::judge(filter, *call) == Verdict::Allowed);
-    let spares = |calls: &[Call]| calls.iter().all(|call| bpf::judge(filter, *call) != Verdict::Fatal);
     let connects = allows(&CONNECTS);
-    match (allows(&NEEDED) && (!connects || spares(&SPARED)), connects) {
+    match (allows(&NEEDED) && (!connects || spares(filter, &SPARED)), connects) {
         (true, _) => Left::All,
         (false, false) => Left::Listeners,
         (false, true) => Left::Nothing,
@@ -120,8 +135,8 @@ impl Sandboxed {
     /// With `SECCOMP_MODE_FILTER`, `argument` is as prctl(2) demands.
     pub(crate) unsafe fn enter(mode: c_ulong, argument: c_ulong) -> Option<Self> {
         let job = job::job().filter(|_| !pending::elsewhere())?;
-        let left = match u32::try_from(mode) {
-            Ok(libc::SECCOMP_MODE_STRICT) => Left::Listeners,
+        let (left, has_files) = match u32::try_from(mode) {
+            Ok(libc::SECCOMP_MODE_STRICT) => (Left::Listeners, false),
             Ok(libc::SECCOMP_MODE_FILTER) => {
                 // SAFETY: the caller's promise.
                 let program = unsafe { (argument as *const sock_fprog).as_ref() }?;
@@ -129,13 +144,17 @@ impl Sandboxed {
                     return None;
                 }
                 // SAFETY: the caller's promise.
-                left(unsafe { std::slice::from_raw_parts(program.filter, usize::from(program.len)) })
+                let filter = unsafe { std::slice::from_raw_parts(program.filter, usize::from(program.len)) };
+                (left(filter), spares(filter, &FILES))
             }
             Ok(_) | Err(_) => return None,
         };
         let before = sys::errno();
         standing::open(job);
         if left == Left::All {
+            if !has_files {
+                sys::do_without_files();
+            }
             sys::set_errno(before);
             return None;
         }
@@ -198,6 +217,7 @@ mod tests {
             ("one ends the process", &[libc::SYS_clone, libc::SYS_clone3], KILL, ALLOW, Left::Nothing),
             ("no program waits for events", &[libc::SYS_ppoll], ERRNO, ALLOW, Left::Nothing),
             ("no descriptor can be copied", &[libc::SYS_dup3], ERRNO, ALLOW, Left::Nothing),
+            ("no file can be opened", &[libc::SYS_openat], KILL, ALLOW, Left::All),
             ("only to accept", &[libc::SYS_accept, libc::SYS_read], ALLOW, KILL, Left::Listeners),
             (
                 "also to connect",

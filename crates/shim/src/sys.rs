@@ -4,7 +4,7 @@
 //! cancelled thread never unwinds through a frame that owns something.
 
 use std::ffi::{CStr, c_int, c_long, c_uint, c_void};
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::limit;
 use crate::raw;
@@ -393,6 +393,18 @@ pub(crate) fn socket_pair(kind: c_int) -> Result<(OwnedFd, OwnedFd)> {
     Ok((OwnedFd(fds[0]), OwnedFd(fds[1])))
 }
 
+/// Whether a system call that opens a file or reads a link would end this process.
+static IS_WITHOUT_FILES: AtomicBool = AtomicBool::new(false);
+
+/// Has all further calls that open files and read links fail by themselves.
+pub(crate) fn do_without_files() {
+    IS_WITHOUT_FILES.store(true, Ordering::Relaxed);
+}
+
+fn has_files() -> Result<()> {
+    if IS_WITHOUT_FILES.load(Ordering::Relaxed) { Err(Errno(libc::EPERM)) } else { Ok(()) }
+}
+
 /// Opens a file for reading, by its absolute path.
 pub(crate) fn open(path: &CStr) -> Result<OwnedFd> {
     open_with(path, libc::O_RDONLY)
@@ -400,6 +412,7 @@ pub(crate) fn open(path: &CStr) -> Result<OwnedFd> {
 
 /// Opens a file with these flags, close-on-exec.
 pub(crate) fn open_with(path: &CStr, flags: c_int) -> Result<OwnedFd> {
+    has_files()?;
     let flags = flags | libc::O_CLOEXEC;
     // SAFETY: `path` is a C string.
     let new = || check(unsafe { raw::call!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) });
@@ -508,6 +521,7 @@ impl Drop for Pages {
 
 /// Reads a link by its absolute path, cut to the buffer.
 pub(crate) fn readlink<'a>(path: &CStr, buffer: &'a mut [u8]) -> Result<&'a [u8]> {
+    has_files()?;
     // SAFETY: `path` is a C string and `buffer` writable for its length.
     let len = check(unsafe {
         raw::call!(libc::SYS_readlinkat, libc::AT_FDCWD, path.as_ptr(), buffer.as_mut_ptr(), buffer.len())
@@ -600,10 +614,7 @@ pub(crate) fn effective_user() -> u32 {
 /// Maps a file of at least `len` bytes, which several processes read and write. It stays mapped
 /// until this process ends.
 pub(crate) fn map_shared(path: &CStr, len: usize) -> Result<*mut c_void> {
-    let flags = libc::O_RDWR | libc::O_CLOEXEC;
-    // SAFETY: `path` is a C string.
-    let new = || check(unsafe { raw::call!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) });
-    let file = limit::or_beyond(new).map(OwnedFd)?;
+    let file = open_with(path, libc::O_RDWR)?;
     let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: `stat` is writable and of the type the kernel writes.
     check(unsafe { raw::call!(libc::SYS_fstat, file.raw(), stat.as_mut_ptr()) })?;

@@ -59,6 +59,9 @@ cells! {
     threads_over_a_relay: "threads" with "n1.beta";
     #[ignore = "test-all"]
     threads_within_a_site: "threads" with "n2.alpha";
+    processes_over_a_relay: "processes" with "n1.beta";
+    #[ignore = "test-all"]
+    processes_within_a_site: "processes" with "n2.alpha";
     accepts_over_a_relay: "accept" with "n1.beta";
     accepts_within_a_site: "accept" with "n2.alpha";
 }
