@@ -126,7 +126,15 @@ impl List {
             }
             (Err(Errno(libc::EAGAIN | libc::EINTR)), ask) => ask,
             // The parent has ended, or closed its socket.
-            (Err(_), Ask::Parent(_, own)) => *own,
+            (Err(errno), Ask::Parent(_, own)) => match *own {
+                // The connection had come to the parent.
+                Ask::Answered(_) => return Some(Err(errno)),
+                own @ Ask::Later(_) => {
+                    self.later.push_back(id);
+                    own
+                }
+                own => own,
+            },
             (Err(errno), _) => return Some(Err(errno)),
         };
         self.await_reply(id).err().map(Err)
