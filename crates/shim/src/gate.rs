@@ -116,6 +116,18 @@ pub(crate) fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     })
 }
 
+/// Replacement for closefrom(3), which leaves the shim's own numbers open.
+pub(crate) fn closefrom(first: c_uint) {
+    let before = sys::errno();
+    // Linux before 5.9 and some sandboxes have no close_range(2).
+    if close_range(first, c_uint::MAX, 0) != 0 {
+        descriptors::each_within(first, c_uint::MAX, |fd| {
+            close(fd);
+        });
+    }
+    sys::set_errno(before);
+}
+
 /// Closes the numbers of a range, but the shim's own. The lock is held meanwhile, so that the shim
 /// gets no new number in that range. Sockets that may linger stay open in `lingering`. Returns where
 /// to go on, if there are more of these sockets than have room there.

@@ -25,9 +25,7 @@ hooks! {
     /// closefrom(3): leaves the shim's own descriptors open.
     fn closefrom(first: c_int) {
         match job() {
-            Some(_) => {
-                gate::close_range(c_uint::try_from(first).unwrap_or(0), c_uint::MAX, 0);
-            }
+            Some(_) => gate::closefrom(c_uint::try_from(first).unwrap_or(0)),
             None => next::closefrom(first),
         }
     }

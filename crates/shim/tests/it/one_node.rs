@@ -27,6 +27,7 @@ fn a_node_reaches_itself_by_its_virtual_address() {
         ("connect_blocking", [OWN, &server.port, CLOSED]),
         ("connect_nonblocking", ["n1.alpha", &server.port, CLOSED]),
         ("many", [OWN, &server.port, CLOSED]),
+        ("limit", [OWN, &server.port, CLOSED]),
         ("names", ["N1.ALPHA", &server.port, OWN]),
     ] {
         let mut command = preloaded(binary(name), Some(&job));
@@ -42,7 +43,7 @@ fn the_probes_pass_without_the_library() {
     let mut server = Command::new(binary("server"));
     server.arg("127.0.0.1");
     let server = Server::start(server);
-    for name in ["connect_blocking", "connect_nonblocking", "many", "threads", "processes"] {
+    for name in ["connect_blocking", "connect_nonblocking", "many", "threads", "processes", "limit"] {
         let mut command = Command::new(binary(name));
         command.args(["127.0.0.1", &server.port, CLOSED]);
         assert_passed(name, &server.beside(command));
