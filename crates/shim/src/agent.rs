@@ -242,13 +242,15 @@ impl Kept {
 
     /// Moves the file to a number out of the program's way, and returns it.
     pub(crate) fn raised(mut self) -> Self {
-        self.relocate();
+        self.fd = self.fd.take().map(OwnedFd::raised);
         self
     }
 
-    /// Moves the file to a number out of the program's way.
+    /// Moves the file to another number, beyond the program's limit if no other is free.
     pub(crate) fn relocate(&mut self) {
-        self.fd = self.fd.take().map(OwnedFd::raised);
+        if let Ok(copy) = OwnedFd::copy_of(self.raw()) {
+            self.fd = Some(copy);
+        }
     }
 
     /// Moves the file from a number below `first` to one that isn't. Returns whether it has.

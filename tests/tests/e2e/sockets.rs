@@ -62,6 +62,9 @@ cells! {
     processes_over_a_relay: "processes" with "n1.beta";
     #[ignore = "test-all"]
     processes_within_a_site: "processes" with "n2.alpha";
+    descriptors_over_a_relay: "descriptors" with "n1.beta";
+    #[ignore = "test-all"]
+    descriptors_within_a_site: "descriptors" with "n2.alpha";
     accepts_over_a_relay: "accept" with "n1.beta";
     accepts_within_a_site: "accept" with "n2.alpha";
 }

@@ -43,7 +43,9 @@ fn the_probes_pass_without_the_library() {
     let mut server = Command::new(binary("server"));
     server.arg("127.0.0.1");
     let server = Server::start(server);
-    for name in ["connect_blocking", "connect_nonblocking", "many", "threads", "processes", "limit"] {
+    for name in
+        ["connect_blocking", "connect_nonblocking", "many", "threads", "processes", "descriptors", "limit"]
+    {
         let mut command = Command::new(binary(name));
         command.args(["127.0.0.1", &server.port, CLOSED]);
         assert_passed(name, &server.beside(command));
