@@ -133,6 +133,10 @@ next! {
         fds: *mut libc::pollfd, count: libc::nfds_t, timeout: *const libc::timespec,
         mask: *const libc::sigset_t
     ) -> c_int, else -1;
+    pselect(
+        count: c_int, reads: *mut libc::fd_set, writes: *mut libc::fd_set, others: *mut libc::fd_set,
+        timeout: *const libc::timespec, mask: *const libc::sigset_t
+    ) -> c_int, else -1;
     connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int, else -1;
     bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int, else -1;
     listen(fd: c_int, backlog: c_int) -> c_int, else -1;

@@ -105,15 +105,13 @@ impl Waiting {
             if left.is_zero() {
                 break Err(Errno(libc::ETIMEDOUT));
             }
-            let left = sys::timespec(left);
             let asked = self.asked();
             // What stands for something else now would be waited for in vain.
             if !asked.is_intact() {
                 break Ok(());
             }
-            let mut entry = libc::pollfd { fd: asked.raw(), events: libc::POLLIN, revents: 0 };
-            // SAFETY: one valid entry, and a time and a mask that live through the call.
-            let ready = unsafe { next::ppoll(&raw mut entry, 1, &raw const left, &raw const mask) };
+            // SAFETY: this frame owns nothing, by the caller's promise.
+            let ready = unsafe { await_input(asked.raw(), &sys::timespec(left), &mask) };
             if ready > 0 {
                 // Under its old number the request may have come to stand for something else.
                 if self.asked().raw() == asked.raw() {
@@ -212,6 +210,29 @@ impl Waiting {
         // The program has closed the socket meanwhile, of which the kernel's connect takes no
         // notice.
         Ok(())
+    }
+}
+
+/// Waits as ppoll(2) until there is something to read.
+///
+/// # Safety
+/// This is a cancellation point: no frame of the thread owns anything.
+unsafe fn await_input(fd: Fd, left: &libc::timespec, mask: &libc::sigset_t) -> c_int {
+    let mut entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one valid entry, and a time and a mask that live through the call.
+    let ready = unsafe { next::ppoll(&raw mut entry, 1, left, mask) };
+    let in_set = usize::try_from(fd).is_ok_and(|fd| fd < libc::FD_SETSIZE);
+    if ready >= 0 || sys::errno() != libc::EINVAL || !in_set {
+        return ready;
+    }
+    // With a soft limit of 0, ppoll takes no entry at all.
+    // SAFETY: all-zero is a valid, empty set.
+    let mut set: libc::fd_set = unsafe { std::mem::zeroed() };
+    let null = std::ptr::null_mut();
+    // SAFETY: the number is below FD_SETSIZE. The set, the time and the mask live through the call.
+    unsafe {
+        libc::FD_SET(fd, &raw mut set);
+        next::pselect(fd.saturating_add(1), &raw mut set, null, null, left, mask)
     }
 }
 

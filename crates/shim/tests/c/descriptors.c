@@ -1,4 +1,5 @@
-/* descriptors HOST PORT: a program that has no descriptor left while connects are under way. */
+/* descriptors HOST PORT: a program that has no descriptor left, or may have no further one, while
+ * connects are under way. */
 #define _GNU_SOURCE
 #include "probe.h"
 #include <pthread.h>
@@ -64,11 +65,21 @@ static void numbers_of_one_s_own(void)
 	limited_to(before);
 }
 
+static void none(void)
+{
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), before = limited_to(0);
+	int error = connect_to(fd, server);
+	limited_to(before);
+	check("a connect with a soft limit of 0", !error && echoes(fd), "error %d", error);
+	close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 3)
 		return 2;
 	server = resolve(argv[1], atoi(argv[2]));
 	numbers_of_one_s_own();
+	none();
 	return conclude();
 }
