@@ -63,6 +63,13 @@ pub(crate) fn beyond<R>(action: impl FnOnce() -> R) -> R {
     raised(0, action)
 }
 
+/// Calls `action` with the soft limit raised so that `count` descriptors have room beyond the
+/// program's limit, as far as the hard limit allows.
+pub(crate) fn beyond_by<R>(count: u64, action: impl FnOnce() -> R) -> R {
+    let limit = of_program().unwrap_or(0);
+    raised(limit.saturating_add(count).saturating_add(HEADROOM), action)
+}
+
 /// Calls `action` with the soft limit raised to `least` or more, as far as the hard limit allows.
 fn raised<R>(least: u64, action: impl FnOnce() -> R) -> R {
     BEYOND.with(|beyond| {

@@ -1,5 +1,6 @@
 //! What is done to the list of connects under way, with its lock held.
 
+use std::collections::BTreeMap;
 use std::ffi::c_uint;
 use std::time::Duration;
 
@@ -25,7 +26,8 @@ impl List {
     }
 
     /// Closes old sockets, and moves the descriptors of requests beyond the limit that the program
-    /// has reached. Returns whether there is room now.
+    /// has reached. Returns whether there is room now. The limit is raised only if there is something
+    /// to move: meanwhile it is so for every thread, and for programs that they start.
     pub(crate) fn give_way(&mut self) -> bool {
         let Some(first) = limit::of_program().and_then(|limit| Fd::try_from(limit).ok()) else {
             return false;
@@ -33,16 +35,21 @@ impl List {
         let mut has_moved = !self.old.is_empty();
         self.old.clear();
         let Self { items, numbers, .. } = self;
-        limit::beyond(|| {
-            for pending in items.values_mut() {
-                pending.ask.each_kept(&mut |kept| {
+        let (mut is_in_way, mut count) = (false, 0);
+        each_request(items, &mut |kept| {
+            is_in_way |= kept.raw() < first && kept.intact();
+            count += 1;
+        });
+        if is_in_way {
+            limit::beyond_by(count, || {
+                each_request(items, &mut |kept| {
                     if kept.move_beyond(first) {
                         numbers.own(kept.raw());
                         has_moved = true;
                     }
                 });
-            }
-        });
+            });
+        }
         has_moved
     }
 
@@ -193,11 +200,7 @@ impl List {
         }
         self.standing.iter_mut().for_each(&mut *action);
         self.old.iter_mut().map(Old::kept_mut).for_each(&mut *action);
-        abandoned::each_kept(action);
-        for pending in self.items.values_mut() {
-            pending.ask.each_kept(action);
-            pending.child_channels.iter_mut().for_each(&mut *action);
-        }
+        each_request(&mut self.items, action);
     }
 
     /// Whether a number is one of the shim's own.
@@ -270,6 +273,16 @@ impl List {
             self.has_given_up = true;
             helper::wake(self);
         }
+    }
+}
+
+/// Calls `action` on the descriptors of all requests, and of the ways to forked processes that wait
+/// for the same connections.
+fn each_request(items: &mut BTreeMap<u64, Pending>, action: &mut dyn FnMut(&mut Kept)) {
+    abandoned::each_kept(action);
+    for pending in items.values_mut() {
+        pending.ask.each_kept(action);
+        pending.child_channels.iter_mut().for_each(&mut *action);
     }
 }
 

@@ -4,6 +4,7 @@
 #include "probe.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <signal.h>
 #include <stddef.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
@@ -79,6 +80,29 @@ static int parent_ends(void)
 	return connected(fd, MANY);
 }
 
+/* Descriptors that the process can't have after two forks. */
+static int lacking(void)
+{
+	int fd[LIMIT], used = 0, got = MANY;
+	pid_t child[2];
+	limit_to(LIMIT);
+	for (int i = 0; i < LIMIT; i++)
+		used += fcntl(i, F_GETFD) >= 0;
+	start(fd, MANY);
+	for (int i = 0; i < 2; i++)
+		if (!(child[i] = fork())) {
+			pause();
+			_exit(0);
+		}
+	while (socket(AF_INET, SOCK_STREAM, 0) >= 0)
+		got++;
+	for (int i = 0; i < 2; i++) {
+		kill(child[i], SIGKILL);
+		waitpid(child[i], NULL, 0);
+	}
+	return LIMIT - used - got;
+}
+
 /* The end of a process that connects under a filter: 0 if it has connected. */
 static int confined(struct sock_filter *filter, unsigned short len)
 {
@@ -107,6 +131,9 @@ int main(int argc, char **argv)
 	server = resolve(argv[1], atoi(argv[2]));
 	int found = in_process(parent_ends);
 	check("150 connects of a parent that has ended", found == MANY, "%d", found);
+	found = in_process(lacking);
+	check("the descriptors after two forks with 150 connects under way", found >= 0 && found <= 24, "%d are lacking",
+	      found);
 	struct sock_filter opens[] = {AT(nr), IS(SYS_openat, 0, 1), GIVE(SECCOMP_RET_KILL_PROCESS),
 				      GIVE(SECCOMP_RET_ALLOW)};
 	found = confined(opens, sizeof opens / sizeof *opens);
