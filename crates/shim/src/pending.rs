@@ -336,19 +336,24 @@ pub(crate) fn after_fork_in_child() {
         if list.items.is_empty() {
             return;
         }
+        let now = sys::now();
         for pending in list.items.values_mut() {
             // These lead to the child's siblings.
             pending.child_channels.clear();
-            if let Some((_, childs)) = pending.fork_channel.take() {
-                let mut own = std::mem::replace(&mut pending.ask, Ask::Answered(None));
-                if let Ask::Answered(socket) = &mut own {
-                    // The parent passes the connection on.
-                    *socket = None;
-                }
-                pending.ask = Ask::Parent(Exchange::by_proxy(childs), Box::new(own));
+            let mut own = std::mem::replace(&mut pending.ask, Ask::Answered(None));
+            let Some((_, childs)) = pending.fork_channel.take() else {
+                // There was no descriptor for a channel. The reply is the parent's: here the connect
+                // fails with ETIMEDOUT.
+                pending.deadline = now;
+                list.next_deadline = Some(now);
+                continue;
+            };
+            if let Ask::Answered(socket) = &mut own {
+                // The parent passes the connection on.
+                *socket = None;
             }
+            pending.ask = Ask::Parent(Exchange::by_proxy(childs), Box::new(own));
         }
-        // A connect without a channel fails with ETIMEDOUT.
         if helper::ensure(list).is_err() {
             list.items.clear();
             list.end_lost();

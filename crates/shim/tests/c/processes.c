@@ -15,14 +15,18 @@
 enum {
 	MANY = 150,
 	LIMIT = 600, /* With it at most 75 requests wait at once. */
+	FEW = 20,
+	HARD = 90,
 };
 static struct sockaddr_in server;
 
-static void limit_to(int soft)
+static void limit_to(int soft, int hard)
 {
 	struct rlimit limit;
 	getrlimit(RLIMIT_NOFILE, &limit);
 	limit.rlim_cur = soft;
+	if (hard)
+		limit.rlim_max = hard;
 	if (setrlimit(RLIMIT_NOFILE, &limit))
 		die("setrlimit");
 }
@@ -73,7 +77,7 @@ static int in_process(int (*action)(void))
 static int parent_ends(void)
 {
 	int fd[MANY];
-	limit_to(LIMIT);
+	limit_to(LIMIT, 0);
 	start(fd, MANY);
 	if (fork())
 		_exit(0);
@@ -85,7 +89,7 @@ static int lacking(void)
 {
 	int fd[LIMIT], used = 0, got = MANY;
 	pid_t child[2];
-	limit_to(LIMIT);
+	limit_to(LIMIT, 0);
 	for (int i = 0; i < LIMIT; i++)
 		used += fcntl(i, F_GETFD) >= 0;
 	start(fd, MANY);
@@ -101,6 +105,30 @@ static int lacking(void)
 		waitpid(child[i], NULL, 0);
 	}
 	return LIMIT - used - got;
+}
+
+static int at_the_hard_limit(void)
+{
+	int fd[FEW], rest[HARD], count = 0;
+	limit_to(HARD, HARD);
+	start(fd, FEW);
+	while ((rest[count] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+		count++;
+	for (int i = 0; i < 3; i++)
+		close(rest[--count]);
+	pid_t child = fork();
+	if (!child) {
+		/* It waits for the same connections, and leaves their data to its parent. */
+		for (int i = 0; i < FEW; i++)
+			await(fd[i], POLLOUT);
+		_exit(0);
+	}
+	while (count > 0)
+		close(rest[--count]);
+	int good = connected(fd, FEW);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	return good;
 }
 
 /* The end of a process that connects under a filter: 0 if it has connected. */
@@ -134,6 +162,8 @@ int main(int argc, char **argv)
 	found = in_process(lacking);
 	check("the descriptors after two forks with 150 connects under way", found >= 0 && found <= 24, "%d are lacking",
 	      found);
+	found = in_process(at_the_hard_limit);
+	check("a parent's connects after a fork at the hard limit", found == FEW, "%d of %d", found, FEW);
 	struct sock_filter opens[] = {AT(nr), IS(SYS_openat, 0, 1), GIVE(SECCOMP_RET_KILL_PROCESS),
 				      GIVE(SECCOMP_RET_ALLOW)};
 	found = confined(opens, sizeof opens / sizeof *opens);
