@@ -7,7 +7,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::lock::Lock;
+use crate::lock::{self, Lock};
 use crate::raw;
 use crate::sys::{Errno, Fd, Result};
 
@@ -72,14 +72,15 @@ pub(crate) fn beyond_by<R>(count: u64, action: impl FnOnce() -> R) -> R {
 
 /// Calls `action` with the soft limit raised to `least` or more, as far as the hard limit allows.
 fn raised<R>(least: u64, action: impl FnOnce() -> R) -> R {
+    // A handler that leaves by siglongjmp(3) would leave the limit raised.
+    let mask = lock::block_signals();
     BEYOND.with(|beyond| {
         beyond.threads += 1;
         let Some(limit) = current() else { return };
         let room = if beyond.threads == 1 { far_beyond(&limit) } else { 0 };
         let to = room.max(least).min(limit.rlim_max);
         if to > limit.rlim_cur && set(&libc::rlimit { rlim_cur: to, ..limit }) {
-            let from = beyond.raised.map_or(limit.rlim_cur, |raised| raised.from);
-            beyond.raised = Some(Raised { from, to });
+            beyond.raised = Some(Raised { from: beyond.programs(limit.rlim_cur), to });
         }
     });
     let result = action();
@@ -89,10 +90,17 @@ fn raised<R>(least: u64, action: impl FnOnce() -> R) -> R {
             beyond.lower();
         }
     });
+    lock::restore_signals(mask);
     result
 }
 
 impl Beyond {
+    /// The soft limit as the program has set it, where the kernel has `now`. While the limit is
+    /// raised, the program may set another one.
+    fn programs(&self, now: u64) -> u64 {
+        self.raised.filter(|raised| raised.to == now).map_or(now, |raised| raised.from)
+    }
+
     fn lower(&mut self) {
         if let Some(Raised { from, to }) = self.raised.take()
             && let Some(limit) = current()
@@ -148,8 +156,7 @@ fn far_beyond(limit: &libc::rlimit) -> u64 {
 /// tell.
 pub(crate) fn of_program() -> Option<u64> {
     let limit = current()?;
-    let raised = BEYOND.with(|beyond| beyond.raised);
-    Some(raised.filter(|raised| raised.to == limit.rlim_cur).map_or(limit.rlim_cur, |raised| raised.from))
+    Some(BEYOND.with(|beyond| beyond.programs(limit.rlim_cur)))
 }
 
 /// The limits of descriptors that the process has now; `None` if the kernel doesn't tell.
@@ -224,5 +231,19 @@ mod tests {
         let after = current().unwrap().rlim_cur;
         assert!(set(&before));
         assert_eq!(after, own.rlim_cur);
+    }
+
+    #[test]
+    fn a_limit_that_the_program_sets_meanwhile_stays_after_it_is_raised_again() {
+        let _alone = LIMIT.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = current().unwrap();
+        assert!(set(&libc::rlimit { rlim_cur: 950, ..before }));
+        beyond(|| {
+            assert!(set(&libc::rlimit { rlim_cur: 960, ..before }));
+            raised(1000, || assert_eq!(of_program(), Some(960)));
+        });
+        let after = current().unwrap().rlim_cur;
+        assert!(set(&before));
+        assert_eq!(after, 960);
     }
 }
