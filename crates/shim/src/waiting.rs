@@ -54,6 +54,10 @@ pub(crate) struct Waiting {
     mask: u64,
 }
 
+/// How often a thread that waits looks whether its request has another number. Whenever the kernel
+/// wakes the thread, it looks up anew what stands under the number that the thread has named.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// How many waits have ended.
 static ENDED: AtomicU32 = AtomicU32::new(0);
 
@@ -111,7 +115,7 @@ impl Waiting {
                 break Ok(());
             }
             // SAFETY: this frame owns nothing, by the caller's promise.
-            let ready = unsafe { await_input(asked.raw(), &sys::timespec(left), &mask) };
+            let ready = unsafe { await_input(asked.raw(), &sys::timespec(left.min(LOOK)), &mask) };
             if ready > 0 {
                 // Under its old number the request may have come to stand for something else.
                 if self.asked().raw() == asked.raw() {

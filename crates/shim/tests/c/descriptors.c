@@ -78,6 +78,8 @@ int main(int argc, char **argv)
 {
 	if (argc < 3)
 		return 2;
+	/* Of what hangs, the report would never end. */
+	alarm(60);
 	server = resolve(argv[1], atoi(argv[2]));
 	numbers_of_one_s_own();
 	none();
