@@ -305,14 +305,14 @@ pub(crate) unsafe fn sends(message: *const msghdr) {
 const MOST_SENT: usize = 253;
 
 /// Replacement for fcntl(2); `next` makes the call as it is.
-pub(crate) fn fcntl(fd: Fd, command: c_int, argument: c_long, next: impl FnOnce() -> c_int) -> c_int {
+pub(crate) fn fcntl(fd: Fd, command: c_int, argument: c_long, mut next: impl FnMut() -> c_int) -> c_int {
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
             if numbers::is_known(fd) {
                 return with_room(|| duplicate(fd, || sys::fcntl(fd, command, argument)));
             }
             let before = numbers::before();
-            let new = next();
+            let new = with_room(next);
             renewed(new);
             if new >= 0 && before.may_have_missed() {
                 copied(fd, new);

@@ -1,59 +1,69 @@
-//! Files that tell the node's addresses.
+//! Files: those that tell the node's addresses, and room for all others.
 
 use std::ffi::{c_char, c_int, c_uint};
 
 use libc::FILE;
 
-use crate::{next, proc_net};
+use crate::{gate, next, proc_net};
+
+/// Calls `open`, which opens a stream, as [`gate::with_room`].
+fn stream(mut open: impl FnMut() -> *mut FILE) -> *mut FILE {
+    let mut file = std::ptr::null_mut();
+    gate::with_room(|| {
+        file = open();
+        if file.is_null() { -1 } else { 0 }
+    });
+    file
+}
 
 hooks! {
     /// open(2): opens a file of the shim's in the place of a file that tells the node's addresses.
     fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
-        proc_net::open(path, flags).unwrap_or_else(|| next::open(path, flags, mode))
+        proc_net::open(path, flags).unwrap_or_else(|| gate::with_room(|| next::open(path, flags, mode)))
     }
 
     /// open(2) of programs built for large files.
     fn open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
-        proc_net::open(path, flags).unwrap_or_else(|| next::open64(path, flags, mode))
+        proc_net::open(path, flags).unwrap_or_else(|| gate::with_room(|| next::open64(path, flags, mode)))
     }
 
     /// openat(2): as [`open`], for a file that is named by its absolute path.
     fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
-        proc_net::open(path, flags).unwrap_or_else(|| next::openat(directory, path, flags, mode))
+        proc_net::open(path, flags).unwrap_or_else(|| gate::with_room(|| next::openat(directory, path, flags, mode)))
     }
 
     /// openat(2) of programs built for large files.
     fn openat64(directory: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
-        proc_net::open(path, flags).unwrap_or_else(|| next::openat64(directory, path, flags, mode))
+        proc_net::open(path, flags).unwrap_or_else(|| gate::with_room(|| next::openat64(directory, path, flags, mode)))
     }
 
     /// open(2) of programs built with `_FORTIFY_SOURCE`.
     fn __open_2(path: *const c_char, flags: c_int) -> c_int {
-        proc_net::open(path, flags).unwrap_or_else(|| next::__open_2(path, flags))
+        proc_net::open(path, flags).unwrap_or_else(|| gate::with_room(|| next::__open_2(path, flags)))
     }
 
     /// open(2) of programs built with `_FORTIFY_SOURCE` and for large files.
     fn __open64_2(path: *const c_char, flags: c_int) -> c_int {
-        proc_net::open(path, flags).unwrap_or_else(|| next::__open64_2(path, flags))
+        proc_net::open(path, flags).unwrap_or_else(|| gate::with_room(|| next::__open64_2(path, flags)))
     }
 
     /// openat(2) of programs built with `_FORTIFY_SOURCE`.
     fn __openat_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
-        proc_net::open(path, flags).unwrap_or_else(|| next::__openat_2(directory, path, flags))
+        proc_net::open(path, flags).unwrap_or_else(|| gate::with_room(|| next::__openat_2(directory, path, flags)))
     }
 
     /// openat(2) of programs built with `_FORTIFY_SOURCE` and for large files.
     fn __openat64_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
-        proc_net::open(path, flags).unwrap_or_else(|| next::__openat64_2(directory, path, flags))
+        proc_net::open(path, flags).unwrap_or_else(|| gate::with_room(|| next::__openat64_2(directory, path, flags)))
     }
 
     /// fopen(3): opens a file of the shim's in the place of a file that tells the node's addresses.
     fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
-        proc_net::stream(path, mode).unwrap_or_else(|| next::fopen(path, mode))
+        proc_net::stream(path, mode).unwrap_or_else(|| stream(|| next::fopen(path, mode)))
     }
 
     /// fopen(3) of programs built for large files.
     fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE {
-        proc_net::stream(path, mode).unwrap_or_else(|| next::fopen64(path, mode))
+        proc_net::stream(path, mode).unwrap_or_else(|| stream(|| next::fopen64(path, mode)))
     }
 }

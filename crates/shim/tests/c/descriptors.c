@@ -26,24 +26,29 @@ static void *connect_and_wait(void *argument)
 	return (void *)(long)connect_to((int)(long)argument, server);
 }
 
-/* A file may be put under any number that the program doesn't use. */
+/* The program gets all its descriptors, by whatever call, and may put a file under any number that
+ * it doesn't use. */
 static void numbers_of_one_s_own(void)
 {
-	int fd[CONNECTS], got, good = 0, put = 0, before = limited_to(LIMIT);
+	int fd[CONNECTS], got, used = 0, more = 0, good = 0, put = 0, before = limited_to(LIMIT);
 	int waiting = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	char is_mine[LIMIT] = {0};
 	pthread_t thread;
 	void *error;
 	for (int i = 0; i < LIMIT; i++)
-		is_mine[i] = fcntl(i, F_GETFD) >= 0;
+		used += is_mine[i] = fcntl(i, F_GETFD) >= 0;
 	for (int i = 0; i < CONNECTS; i++) {
 		is_mine[fd[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)] = 2;
 		if (connect_to(fd[i], server) != EINPROGRESS)
 			die("connect");
 	}
 	pthread_create(&thread, NULL, connect_and_wait, (void *)(long)waiting);
-	while ((got = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+	while ((got = more % 2 ? open("/dev/null", O_RDONLY | O_CLOEXEC) : fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)) >= 0) {
 		is_mine[got] = 2;
+		more++;
+	}
+	int want = LIMIT - used - CONNECTS;
+	check("all descriptors while 37 connects are under way", more >= want - 8, "%d of %d", more, want);
 	for (int i = 0; i < LIMIT; i++)
 		if (!is_mine[i] && dup2(STDERR_FILENO, i) == i) {
 			is_mine[i] = 2;
