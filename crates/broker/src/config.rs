@@ -84,7 +84,7 @@ pub struct PairConfig {
 pub enum TrunkUse {
     /// Connections share trunks, also where data needn't be encrypted.
     Always,
-    /// Each connection has a socket of its own.
+    /// Each connection has a socket of its own where data needn't be encrypted.
     Never,
 }
 

@@ -10,7 +10,7 @@ use isthmus_net::grpc;
 use isthmus_net::lock;
 use isthmus_net::signed::contact::Stated;
 use isthmus_net::{Deadline, Late};
-use isthmus_plan::{Dial, Failures, Plan, Route, Transport};
+use isthmus_plan::{Dial, Failures, Plan, Route, Transport, site_trunk};
 use isthmus_wire::preamble::Status;
 use isthmus_wire::{GridName, proto};
 
@@ -39,7 +39,7 @@ pub struct Reached {
     pub node: GridName,
     /// The connection's longest segment, in bytes; `None` if each kernel chooses it.
     pub segment: Option<u16>,
-    /// Time until the connection stood; that of the lookup counts if [`Dialer::reach`] made it.
+    /// Time from when the connection was asked for until it stood.
     pub setup: Duration,
     /// Ways that failed before this one worked, each with its reason.
     pub failures: Vec<String>,
@@ -102,8 +102,7 @@ pub struct Found {
     /// The node's virtual address.
     pub(crate) destination: Ipv4Addr,
     pub(crate) node: proto::Node,
-    /// The node's grid name.
-    pub name: GridName,
+    pub(crate) name: GridName,
     /// How this node reaches the node that was looked up.
     pub plan: Plan,
     /// What the node's agent has signed of itself; `None` if nothing valid.
@@ -155,12 +154,14 @@ impl Dialer {
         }
     }
 
-    /// What may carry a connection to a node that was looked up, in the order in which it is tried:
-    /// a way that failed not long ago comes last.
+    /// What may carry a connection to a node that was looked up, in the order in which it is tried.
+    /// The gateways' trunk is left out if it failed not long ago, until a retry in the background
+    /// has worked.
     pub fn ways(&self, found: &Found) -> Vec<Transport> {
-        let mut plan = found.plan.clone();
-        plan.demote(&lock(&self.failures).towards(found.towards(), Instant::now()));
-        plan.ways.iter().map(|way| way.transport).collect()
+        let failures = lock(&self.failures).towards(found.towards(), Instant::now());
+        let failed = failures.iter().any(|failure| (failure.route, failure.dial) == site_trunk::WAY);
+        let transports = found.plan.ways.iter().map(|way| way.transport);
+        transports.filter(|transport| *transport != Transport::SiteTrunk || !failed).collect()
     }
 
     async fn look_up(&self, destination: Ipv4Addr, limit: Duration) -> Result<Found, ReachError> {

@@ -73,21 +73,24 @@ impl Dialer {
     pub async fn reach(&self, destination: Ipv4Addr, purpose: Purpose<'_>) -> Result<Reached, ReachError> {
         let started = Instant::now();
         let found = self.find((destination, purpose.node), LOOKUP).await?;
-        let reached = self.reach_found(&found, purpose).await?;
-        Ok(Reached { setup: started.elapsed(), ..reached })
+        self.reach_found((&found, started), purpose).await
     }
 
     /// Opens a connection to the agent of a node that was looked up, as [`reach`](Self::reach) does.
+    /// `started` is when the connection was asked for.
     ///
     /// # Errors
     /// As of [`reach`](Self::reach).
-    pub async fn reach_found(&self, found: &Found, mut purpose: Purpose<'_>) -> Result<Reached, ReachError> {
-        let started = Instant::now();
+    pub async fn reach_found(
+        &self,
+        (found, started): (&Found, Instant),
+        mut purpose: Purpose<'_>,
+    ) -> Result<Reached, ReachError> {
         // What works from one source address says nothing of the others.
         let from_source = purpose.options.source.is_some();
         let mut plan = found.plan.clone();
         if !from_source {
-            plan.demote(&lock(&self.failures).towards(found.towards(), started));
+            plan.demote(&lock(&self.failures).towards(found.towards(), Instant::now()));
         }
         if found.plan.encrypted && matches!(purpose.security, Security::Raw) {
             let reason = format!("data with {} must be encrypted", found.name);
@@ -99,13 +102,15 @@ impl Dialer {
             Taken::Ended(error) => return Err(error),
             Taken::Failed { tried, unsigned } => (tried, unsigned),
         };
+        if unsigned {
+            return Err(ReachError::OnlyEncrypted(reasons(&failed, &[])));
+        }
         if from_source || matches!(purpose.security, Security::ByGateways(_)) {
             return Err(ReachError::NoWay(reasons(&failed, &[])));
         }
         // The node may have moved since the contact was cached.
         self.control.forget(found.destination);
-        let reasons = reasons(&failed, &plan.left_out);
-        Err(if unsigned { ReachError::OnlyEncrypted(reasons) } else { ReachError::NoWay(reasons) })
+        Err(ReachError::NoWay(reasons(&failed, &plan.left_out)))
     }
 
     /// Opens a connection by a step of the plan that is better than at least one of `than`, and

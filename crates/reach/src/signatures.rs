@@ -90,7 +90,7 @@ impl Signatures {
     pub(crate) fn port(&self, rendezvous: ConnectionId, address: SocketAddr) -> Port {
         let signature = sign_port(&self.credentials, rendezvous, address);
         let signature = signature.unwrap_or_else(|error| {
-            warn!(%error, "cannot sign a port: data over it is encrypted");
+            warn!(%error, "cannot sign a port: no unencrypted data goes over it");
             Vec::new()
         });
         Port { address, signature }

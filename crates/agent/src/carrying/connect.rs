@@ -195,7 +195,7 @@ pub(super) struct Introduced {
 impl Introduced {
     /// # Errors
     /// [`ReachError::NoWay`] if the connection that was reached is encrypted.
-    fn over_socket(reached: Reached, setup: Duration) -> Result<Self, ReachError> {
+    fn over_socket(reached: Reached) -> Result<Self, ReachError> {
         let way = trunks::open::way(&reached);
         let encryption = match reached.dial {
             proto::Dial::Trunk => Encryption::Gateways,
@@ -203,7 +203,8 @@ impl Introduced {
         };
         let socket = reached.carrier.unencrypted();
         let link = Link::Socket(socket.map_err(|error| ReachError::NoWay(vec![error.to_string()]))?);
-        Ok(Self { link, way, encryption, setup, failures: reached.failures, standing: None })
+        let (setup, failures) = (reached.setup, reached.failures);
+        Ok(Self { link, way, encryption, setup, failures, standing: None })
     }
 
     fn over_trunk(
@@ -242,6 +243,7 @@ pub(super) async fn reach(
     };
     let mut connecting = Connecting {
         node,
+        job,
         acceptor,
         destination: preamble.destination,
         introduction: JobIntroduction::new(&job.token, preamble),
@@ -249,39 +251,44 @@ pub(super) async fn reach(
         given_up,
         started,
     };
-    let found = match (found, known) {
-        (Ok(found), known) => known.insert(found),
-        (Err(_), Some(known)) => known,
+    let (found, unknown) = match (found, known) {
+        (Ok(found), known) => (known.insert(found), None),
+        (Err(error), Some(known)) => (known, Some(error)),
         // A trunk goes on without the plan.
         (Err(_), None) if node.trunks().own(acceptor).is_some() => return connecting.by_trunk().await,
-        (Err(error), None) => return Err(error),
-    };
-    let mut failures = Vec::new();
-    for transport in node.dialer().ways(found) {
-        let tried = match transport {
-            Transport::SiteTrunk if job.encrypt_to_nodes => continue,
-            Transport::SiteTrunk => connecting.by_socket(found, Security::ByGateways(Some(job.id))).await,
-            Transport::Socket => connecting.by_socket(found, Security::Raw).await,
-            Transport::Trunk => connecting.by_trunk().await,
-        };
-        match (transport, tried) {
-            // The agents' trunk goes by the steps by which a socket was tried. So it is a way after
-            // a socket only where the connection may not be unencrypted.
-            (Transport::SiteTrunk | Transport::Trunk, Err(ReachError::NoWay(reasons)))
-            | (Transport::Socket, Err(ReachError::OnlyEncrypted(reasons))) => failures.extend(reasons),
-            (_, tried) => {
-                let mut introduced = tried?;
-                introduced.failures.splice(..0, failures);
-                return Ok(introduced);
-            }
+        (Err(error), None) => {
+            let over_trunk = reach_over_trunk(node, job, acceptor, preamble).await;
+            return over_trunk.and_then(Result::ok).ok_or(error);
         }
+    };
+    match (connecting.by_ways(found).await, unknown) {
+        (Err(ReachError::NoWay(mut reasons)), Some(unknown)) => {
+            reasons.insert(0, unknown.to_string());
+            Err(ReachError::NoWay(reasons))
+        }
+        (reached, _) => reached,
     }
-    Err(ReachError::NoWay(failures))
+}
+
+/// Why a way has failed, if the next one may work all the same.
+///
+/// # Errors
+/// The error, if no further way helps.
+fn passed_over(transport: Transport, error: ReachError) -> Result<Vec<String>, ReachError> {
+    match (transport, error) {
+        (Transport::SiteTrunk | Transport::Trunk, ReachError::NoWay(reasons)) => Ok(reasons),
+        (Transport::SiteTrunk | Transport::Trunk, ReachError::Unknown(reason)) => Ok(vec![reason]),
+        // Nothing has failed: the agents' trunk takes the steps that a socket may not take.
+        (Transport::Socket, ReachError::OnlyEncrypted(_)) => Ok(Vec::new()),
+        // The agents' trunk would go by the steps by which a socket was tried.
+        (_, error) => Err(error),
+    }
 }
 
 /// A connection to the acceptor's agent that is being made.
 struct Connecting<'a> {
     node: &'a Arc<Node>,
+    job: &'a Job,
     acceptor: &'a GridName,
     destination: Ipv4Addr,
     introduction: JobIntroduction<'a>,
@@ -291,6 +298,29 @@ struct Connecting<'a> {
 }
 
 impl Connecting<'_> {
+    /// Connects by the first way that works.
+    ///
+    /// # Errors [`ReachError`].
+    async fn by_ways(&mut self, found: &Found) -> Result<Introduced, ReachError> {
+        let mut failures = Vec::new();
+        for transport in self.node.dialer().ways(found) {
+            let tried = match transport {
+                Transport::SiteTrunk if self.job.encrypt_to_nodes => continue,
+                Transport::SiteTrunk => self.by_socket(found, Security::ByGateways(Some(self.job.id))).await,
+                Transport::Socket => self.by_socket(found, Security::Raw).await,
+                Transport::Trunk => self.by_trunk().await,
+            };
+            match tried {
+                Ok(mut introduced) => {
+                    introduced.failures.splice(..0, failures);
+                    return Ok(introduced);
+                }
+                Err(error) => failures.extend(passed_over(transport, error)?),
+            }
+        }
+        Err(ReachError::NoWay(failures))
+    }
+
     /// Connects by a socket to the acceptor's agent, or to the own gateway, whose trunk leads
     /// there.
     ///
@@ -304,8 +334,8 @@ impl Connecting<'_> {
             introduction: Some(&mut self.introduction),
             given_up: Some(self.given_up),
         };
-        let reached = self.node.dialer().reach_found(found, purpose).await?;
-        let mut introduced = Introduced::over_socket(reached, self.started.elapsed())?;
+        let reached = self.node.dialer().reach_found((found, self.started), purpose).await?;
+        let mut introduced = Introduced::over_socket(reached)?;
         self.introduction.settle(&mut introduced.link).await.map_err(unaccepted)?;
         Ok(introduced)
     }
@@ -405,5 +435,37 @@ fn errno(error: &ReachError) -> i32 {
         | ReachError::NoWay(_)
         | ReachError::OnlyEncrypted(_)
         | ReachError::OtherOwner(_) => libc::EHOSTUNREACH,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_way_is_tried_where_it_may_work() {
+        use Transport::{SiteTrunk, Socket, Trunk};
+        let reasons = || vec!["a reason".to_owned()];
+        let no_way = || ReachError::NoWay(reasons());
+        let only_encrypted = || ReachError::OnlyEncrypted(reasons());
+        let unknown = || ReachError::Unknown("a reason".to_owned());
+        let refused = || ReachError::Answered(Status::Refused);
+        let other_owner = || ReachError::OtherOwner("a reason".to_owned());
+        for (transport, error, want) in [
+            (SiteTrunk, no_way(), Some(1)),
+            (SiteTrunk, unknown(), Some(1)),
+            (SiteTrunk, refused(), None),
+            (SiteTrunk, ReachError::GivenUp, None),
+            (Socket, no_way(), None),
+            (Socket, only_encrypted(), Some(0)),
+            (Socket, refused(), None),
+            (Trunk, no_way(), Some(1)),
+            (Trunk, unknown(), Some(1)),
+            (Trunk, other_owner(), None),
+        ] {
+            let what = format!("{transport}: {error}");
+            let found = passed_over(transport, error).ok().map(|reasons| reasons.len());
+            assert_eq!(found, want, "{what}");
+        }
     }
 }

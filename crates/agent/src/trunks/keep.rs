@@ -55,7 +55,7 @@ impl Embedded {
         if let Some(address) = by.rail.address {
             return self.connect(address, by).await;
         }
-        let reached = open::dial(&self.node, self.destination()?, by).await;
+        let reached = open::dial(&self.node, &self.name, self.destination()?, by).await;
         dialed(reached.map_err(|error| Undialed::Failed(error.to_string()))?)
     }
 
@@ -110,7 +110,7 @@ impl Embedding for Embedded {
         let ways: Option<Vec<_>> = than.iter().map(|last| last.way.as_ref()?.planned()).collect();
         let (ways, destination) = (ways?, self.destination().ok()?);
         let by = By { segment, ..By::default() };
-        let purpose = open::purpose(&self.node, by);
+        let purpose = open::purpose(&self.node, &self.name, by);
         match self.node.dialer().reach_better(destination, &ways, purpose).await {
             Ok(None) => None,
             Ok(Some((reached, outdone))) => {

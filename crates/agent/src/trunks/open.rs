@@ -73,7 +73,7 @@ pub(crate) async fn stream(
     let own = || node.trunks().own(peer).filter(|own| cut == Cut::Waits || !own.kept.is_cut());
     let standing = || async { over(own()).await.map(Ok) };
     // Boxed: only the first connection to a node takes memory for it.
-    let dialed = Box::pin(dialed(node, peer, destination));
+    let dialed = async { Box::pin(dialed(node, peer, destination)).await };
     match node.trunks().peers().get_or_dial(peer, standing, dialed).await {
         Ok(opened) => Ok(opened),
         Err(error) => over(node.trunks().other(peer)).await.ok_or(error),
@@ -85,7 +85,7 @@ pub(crate) async fn stream(
 /// # Errors
 /// [`ReachError`].
 async fn dialed(node: &Arc<Node>, peer: &GridName, destination: Ipv4Addr) -> Result<Opened, ReachError> {
-    let mut reached = dial(node, destination, By::default()).await?;
+    let mut reached = dial(node, peer, destination, By::default()).await?;
     let (last, segment) = (last(&reached), reached.segment);
     let failures = std::mem::take(&mut reached.failures);
     let no_way = |reason: String| ReachError::NoWay(vec![format!("a trunk to {peer}: {reason}")]);
@@ -145,14 +145,19 @@ async fn over(standing: Option<Arc<Standing>>) -> Option<Opened> {
 ///
 /// # Errors
 /// [`ReachError`].
-pub(super) async fn dial(node: &Node, destination: Ipv4Addr, by: By) -> Result<Reached, ReachError> {
-    node.dialer().reach(destination, purpose(node, by)).await
+pub(super) async fn dial(
+    node: &Node,
+    peer: &GridName,
+    destination: Ipv4Addr,
+    by: By,
+) -> Result<Reached, ReachError> {
+    node.dialer().reach(destination, purpose(node, peer, by)).await
 }
 
 /// What the dialing of a carrier is told, for a carrier on this rail.
-pub(super) fn purpose(node: &Node, by: By) -> Purpose<'_> {
+pub(super) fn purpose<'a>(node: &'a Node, peer: &'a GridName, by: By) -> Purpose<'a> {
     let options = SocketOptions { source: by.rail.source, segment: by.segment, ..SocketOptions::default() };
-    Purpose { options, ..Purpose::tls(&node.tls().trunk, Some(node.owner())) }
+    Purpose { options, node: Some(peer), ..Purpose::tls(&node.tls().trunk, Some(node.owner())) }
 }
 
 /// How a connection was dialed.

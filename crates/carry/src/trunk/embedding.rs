@@ -13,7 +13,7 @@ use super::stream::Stream;
 pub enum Undialed {
     /// Dialing has failed this time, and is tried again. The text tells why.
     Failed(String),
-    /// The other end has no trunks any more, so the trunk ends. The text tells why.
+    /// The other end has no part of the trunk any more, so the trunk ends. The text tells why.
     Never(String),
 }
 

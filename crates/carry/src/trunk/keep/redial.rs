@@ -30,7 +30,7 @@ pub(super) type Redialing<W> = Pin<Box<dyn Future<Output = Redialed<W>> + Send>>
 /// Dials a carrier over each rail in turn, until an attempt works.
 ///
 /// # Errors
-/// If the other end has no trunks any more.
+/// If the other end has no part of the trunk any more.
 pub(super) async fn redial<E: Embedding>(
     embedding: Arc<E>,
     ways: Vec<By>,
