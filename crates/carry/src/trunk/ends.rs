@@ -86,6 +86,8 @@ pub(crate) struct Ends {
     reconsider: Option<Instant>,
     /// What the keeper was last told of what waits to be acknowledged.
     waits: Option<Waits>,
+    /// Whether programs' sockets end by a reset if the process ends now.
+    by_reset: bool,
     ended: bool,
 }
 
@@ -107,6 +109,7 @@ impl Ends {
             next_socket: 0,
             opening: VecDeque::new(),
             waits: None,
+            by_reset: false,
             ended: false,
         }
     }
@@ -303,7 +306,7 @@ impl Ends {
             accounts.attached(id, given.saturating_sub(first.len()), traffic.clone());
         }
         let socket = Socket::new(socket);
-        socket.close_in_order();
+        socket.end_by_reset(self.by_reset);
         match self.watch(&socket, Whose::Stream(id), round) {
             Ok(number) => {
                 let attached = Box::new(Attached::new(socket, first, early_end, (traffic, alive)));
@@ -484,6 +487,7 @@ impl Ends {
 
     /// Decides how programs' sockets end if the process is replaced.
     pub(crate) fn end_by_reset(&mut self, by_reset: bool) {
+        self.by_reset = by_reset;
         for entry in self.streams.values_mut() {
             if let State::Attached(attached, _) = &mut entry.state {
                 attached.socket().end_by_reset(by_reset);

@@ -223,6 +223,7 @@ async fn what_stays_behind_ends_by_a_reset() {
     let agent = agent.into_std().unwrap();
     let watched = agent.try_clone().unwrap();
     let linger = || SockRef::from(&watched).linger().unwrap();
+    // The socket may come to the worker before the release or after it.
     near.attach(agent, counts()).unwrap();
     let released = both.near.plane.release().unwrap();
     assert_eq!(released.pairs(), []);
