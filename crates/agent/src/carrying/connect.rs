@@ -11,6 +11,7 @@ use isthmus_net::dial::SocketOptions;
 use isthmus_net::exhausted::{self, Exhausted};
 use isthmus_net::loopback::Buffers;
 use isthmus_net::mac;
+use isthmus_plan::limits::OVER_TRUNK;
 use isthmus_plan::{Encryption, Transport};
 use isthmus_reach::{Found, Purpose, ReachError, Reached, Security, Unaccepted};
 use isthmus_wire::GridName;
@@ -34,10 +35,6 @@ use crate::observing::heartbeat;
 use crate::trunks;
 use crate::trunks::open::Opened;
 use crate::trunks::registry::{Standing, Way};
-
-/// How long an introduction over an open connection may take. Its trunk may be cut: this is as long
-/// as a kernel tries to connect (tcp(7), `tcp_syn_retries`).
-const INTRODUCTION: Duration = Duration::from_secs(127);
 
 /// The reply to a shim, and the socket to hand over. This copy of the socket is dropped
 /// with the reply; otherwise the peer would never see the end of the connection.
@@ -385,8 +382,8 @@ async fn introduced_over(
     started: Instant,
 ) -> Result<Introduced, ReachError> {
     let mut link = Link::Stream(stream);
-    let introducing = timeout(INTRODUCTION, introduction.introduce_over(&mut link)).await;
-    let late = |_| ReachError::NoWay(vec![format!("{}: no answer within {INTRODUCTION:?}", link.ends())]);
+    let introducing = timeout(OVER_TRUNK, introduction.introduce_over(&mut link)).await;
+    let late = |_| ReachError::NoWay(vec![format!("{}: no answer within {OVER_TRUNK:?}", link.ends())]);
     introducing.map_err(late)?.map_err(unaccepted)?;
     let setup = started.elapsed();
     introduction.settle(&mut link).await.map_err(unaccepted)?;
