@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::entrance;
-use crate::faults::{End, FaultError};
+use crate::faults::{FaultError, LineEnd};
 use crate::lab::{Running, find_machine};
 use socket::{LARGEST_PACKET, PacketSocket};
 
@@ -72,7 +72,7 @@ pub(crate) struct Captured {
 #[derive(Debug)]
 pub struct Capture {
     socket: PacketSocket,
-    end: End,
+    end: LineEnd,
 }
 
 impl Running {
@@ -101,7 +101,7 @@ impl Running {
 
 impl Capture {
     /// The end of the line at which packets are seen.
-    pub fn end(&self) -> &End {
+    pub fn end(&self) -> &LineEnd {
         &self.end
     }
 

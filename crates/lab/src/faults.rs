@@ -28,7 +28,7 @@ use crate::state::StateError;
 
 pub use crate::grid::ChangeError;
 pub use flap::{Flap, Flapping};
-pub use lines::{End, Line};
+pub use lines::{Line, LineEnd};
 pub use nat::Nat;
 
 pub(crate) use lines::{find, lines};

@@ -84,7 +84,7 @@ fn find_program(name: &str) -> Option<PathBuf> {
 }
 
 /// The namespaces that a program is to run in.
-struct Place<'a> {
+struct Namespaces<'a> {
     /// A network namespace, or a process that is in it.
     descriptor: BorrowedFd<'a>,
     /// The flag for entering the process's user namespace as well. Empty if that is the caller's
@@ -92,7 +92,7 @@ struct Place<'a> {
     user: CloneFlags,
 }
 
-impl<'a> Place<'a> {
+impl<'a> Namespaces<'a> {
     /// A network namespace in the caller's own user namespace.
     fn here(namespace: &'a OwnedFd) -> Self {
         Self { descriptor: namespace.as_fd(), user: CloneFlags::empty() }
@@ -110,7 +110,7 @@ struct Running<'a> {
 impl<'a> Running<'a> {
     fn start(
         place: &'a str,
-        namespace: Option<Place<'_>>,
+        namespaces: Option<Namespaces<'_>>,
         program: &'static str,
         arguments: &[&str],
         input: String,
@@ -120,7 +120,7 @@ impl<'a> Running<'a> {
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // Ctrl-C at the terminal is not for it, half-way through.
         command.process_group(0);
-        if let Some(Place { descriptor, user }) = namespace {
+        if let Some(Namespaces { descriptor, user }) = namespaces {
             let descriptor = descriptor.as_raw_fd();
             // SAFETY: system calls are allowed between fork and exec; the
             // caller keeps the descriptor open until the spawn returns.
@@ -170,8 +170,8 @@ pub(crate) fn run_in(
     let gone = |cause| NetworkError::Gone { place: machine.name.clone(), cause };
     let init = machine.init.open().map_err(gone)?;
     let user = rootless::entry_flag(machine.init.pid).map_err(gone)?;
-    let place = Place { descriptor: init.as_fd(), user };
-    Running::start(&machine.name, Some(place), program, arguments, input)?.output()
+    let namespaces = Namespaces { descriptor: init.as_fd(), user };
+    Running::start(&machine.name, Some(namespaces), program, arguments, input)?.output()
 }
 
 /// Lays the wires between machines, whose first processes are `pids`. No wire ends in the caller's
@@ -226,7 +226,7 @@ pub(crate) fn configure(topology: &Topology, namespaces: &[OwnedFd]) -> Result<(
         let input = machine.ip_commands.join("\n") + "\n";
         running.push(Running::start(
             &machine.name,
-            Some(Place::here(namespace)),
+            Some(Namespaces::here(namespace)),
             "ip",
             &["-batch", "-"],
             input,
@@ -235,7 +235,7 @@ pub(crate) fn configure(topology: &Topology, namespaces: &[OwnedFd]) -> Result<(
             let input = machine.tc_commands.join("\n") + "\n";
             running.push(Running::start(
                 &machine.name,
-                Some(Place::here(namespace)),
+                Some(Namespaces::here(namespace)),
                 "tc",
                 &["-batch", "-"],
                 input,
@@ -245,7 +245,7 @@ pub(crate) fn configure(topology: &Topology, namespaces: &[OwnedFd]) -> Result<(
             let input = rules.clone();
             running.push(Running::start(
                 &machine.name,
-                Some(Place::here(namespace)),
+                Some(Namespaces::here(namespace)),
                 "nft",
                 &["-f", "-"],
                 input,

@@ -52,19 +52,19 @@ pub(crate) fn state_directory(role: Role) -> String {
 
 /// The services to start, in stages. The services of a stage need those of the stages before.
 pub(crate) fn stages(grid: &Grid) -> Vec<Vec<Service>> {
-    let places = places(grid);
-    let Some(broker) = places.iter().find(|place| place.role == Role::Broker) else { return Vec::new() };
+    let roles = roles(grid);
+    let Some(broker) = roles.iter().find(|placed| placed.role == Role::Broker) else { return Vec::new() };
     let broker = SocketAddrV4::new(broker.address, broker.port);
     let of = |wanted: &[Role]| {
-        let chosen = places.iter().filter(|place| wanted.contains(&place.role));
-        chosen.map(|place| place.service(grid, broker)).collect::<Vec<_>>()
+        let chosen = roles.iter().filter(|placed| wanted.contains(&placed.role));
+        chosen.map(|placed| placed.service(grid, broker)).collect::<Vec<_>>()
     };
     let stages = [of(&[Role::Broker]), of(&[Role::Relay, Role::Gateway]), of(&[Role::Agent])];
     stages.into_iter().filter(|stage| !stage.is_empty()).collect()
 }
 
 /// A role of a machine, and what its service's configuration depends on.
-struct Place<'a> {
+struct PlacedRole<'a> {
     role: Role,
     machine: String,
     address: Ipv4Addr,
@@ -76,11 +76,11 @@ struct Place<'a> {
     slots: Option<u32>,
 }
 
-fn places(grid: &Grid) -> Vec<Place<'_>> {
-    let mut places = Vec::new();
+fn roles(grid: &Grid) -> Vec<PlacedRole<'_>> {
+    let mut roles = Vec::new();
     for host in &grid.hosts {
         let (machine, address) = (host.name.clone(), host.address);
-        places.extend(host.roles.iter().map(|role| Place {
+        roles.extend(host.roles.iter().map(|role| PlacedRole {
             role: *role,
             machine: machine.clone(),
             address,
@@ -93,7 +93,7 @@ fn places(grid: &Grid) -> Vec<Place<'_>> {
     }
     for site in &grid.sites {
         for node in &site.nodes {
-            places.extend(node.roles.iter().map(|role| Place {
+            roles.extend(node.roles.iter().map(|role| PlacedRole {
                 role: *role,
                 machine: format!("{}.{}", node.name, site.name),
                 address: node.address,
@@ -105,7 +105,7 @@ fn places(grid: &Grid) -> Vec<Place<'_>> {
             }));
         }
     }
-    places
+    roles
 }
 
 /// The nodes whose gateways an agent may use: the node that it names, else its own node, else all
@@ -124,7 +124,7 @@ fn lets_in(site: &Site) -> bool {
     site.kind == SiteKind::Open && agents.into_iter().all(|node| node.way_out)
 }
 
-impl Place<'_> {
+impl PlacedRole<'_> {
     fn service(&self, grid: &Grid, broker: SocketAddrV4) -> Service {
         let Self { role, address, port, .. } = self;
         let mut configuration = format!("[{}]\nlisten = \"{address}:{port}\"\n", role.command());
@@ -208,7 +208,7 @@ impl Place<'_> {
         relays.map(|node| format!("{}/32", node.address)).collect()
     }
 
-    /// The rails with links of their own that the place's node uses.
+    /// The rails with links of their own that the role's node uses.
     fn rails(&self) -> Vec<OwnRail> {
         let Some((site, node)) = self.site.and_then(|site| Some((site, site.node(self.node)?))) else {
             return Vec::new();

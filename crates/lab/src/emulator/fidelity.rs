@@ -58,7 +58,7 @@ pub enum What {
         /// Name of the link.
         link: String,
         /// The late direction of the link.
-        direction: Way,
+        direction: LinkDirection,
         /// 99th percentile of the frames' lateness, in microseconds.
         p99_us: f64,
         /// The lateness that the link may have, in microseconds.
@@ -69,7 +69,7 @@ pub enum What {
         /// Name of the link.
         link: String,
         /// The direction of the link that lost the packets.
-        direction: Way,
+        direction: LinkDirection,
         /// How many packets were dropped. A super-packet of many segments counts as one.
         packets: u64,
     },
@@ -78,7 +78,7 @@ pub enum What {
         /// Name of the link.
         link: String,
         /// The direction of the link that lost the frames.
-        direction: Way,
+        direction: LinkDirection,
         /// How many packets were refused. A super-packet of many segments counts as one.
         packets: u64,
         /// The kernel's error for the last refused frame.
@@ -89,14 +89,14 @@ pub enum What {
 /// A direction of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Way {
+pub enum LinkDirection {
     /// The direction from the host or site to the internet.
     Up,
     /// The direction from the internet to the host or site.
     Down,
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for LinkDirection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Up => "up",
@@ -214,7 +214,12 @@ mod tests {
             lapse(1.5),
             Lapse {
                 running_seconds: 2.0,
-                what: What::Late { link: "a".into(), direction: Way::Down, p99_us: 2e3, bound_us: 1e3 },
+                what: What::Late {
+                    link: "a".into(),
+                    direction: LinkDirection::Down,
+                    p99_us: 2e3,
+                    bound_us: 1e3,
+                },
             },
         ];
         let text = serde_json::to_string(&lapses).unwrap();

@@ -12,12 +12,14 @@ use nix::sys::time::{TimeSpec, TimeValLike};
 
 use super::control::{Conversation, Listener, Reply, Request};
 use super::device::{Device, DeviceKind, LARGEST_READ};
-use super::fidelity::{FEWEST_FRAMES, HEARTBEAT, LONGEST_PAUSE, Lapse, Lapses, WINDOW, Way, What, latest};
+use super::fidelity::{
+    FEWEST_FRAMES, HEARTBEAT, LONGEST_PAUSE, Lapse, Lapses, LinkDirection, WINDOW, What, latest,
+};
 use super::gaps::Gaps;
 use super::link::Direction;
 use super::punctual::Punctual;
 use super::statistics::{DirectionReport, Lateness, LinkReport, Report};
-use crate::grid::{Link as LinkShapes, LinkShape};
+use crate::grid::{Link, LinkShape};
 
 /// How many packets are read from one device at a time. Then the other devices have their turn, and
 /// packets that are due leave.
@@ -37,7 +39,7 @@ pub enum EmulatorError {
 /// The emulator of all links of a lab.
 #[derive(Debug)]
 pub struct Emulator {
-    links: Vec<Link>,
+    links: Vec<RunningLink>,
     control: Listener,
     conversations: Vec<Conversation>,
     punctual: Punctual,
@@ -54,16 +56,17 @@ pub struct Emulator {
     awake: Instant,
 }
 
+/// A link that the emulator carries packets over.
 #[derive(Debug)]
-struct Link {
+struct RunningLink {
     name: String,
     /// The end at the host or site router, then the internet's end.
-    ends: [End; 2],
+    ends: [LinkEnd; 2],
 }
 
 /// An end of a link, and the direction that starts at it.
 #[derive(Debug)]
-struct End {
+struct LinkEnd {
     device: Device,
     direction: Direction,
     lateness: Lateness,
@@ -105,12 +108,12 @@ impl Emulator {
     pub(crate) fn add_link(
         &mut self,
         name: String,
-        shapes: &LinkShapes,
+        shapes: &Link,
         near: Device,
         far: Device,
     ) -> Result<(), EmulatorError> {
-        let mut end = |device, shape: &LinkShape| -> Result<End, EmulatorError> {
-            Ok(End {
+        let mut end = |device, shape: &LinkShape| -> Result<LinkEnd, EmulatorError> {
+            Ok(LinkEnd {
                 device,
                 direction: Direction::new(shape, self.seeds.u64(..)),
                 lateness: Lateness::new()?,
@@ -122,7 +125,7 @@ impl Emulator {
             })
         };
         let ends = [end(near, &shapes.up)?, end(far, &shapes.down)?];
-        self.links.push(Link { name, ends });
+        self.links.push(RunningLink { name, ends });
         Ok(())
     }
 
@@ -228,8 +231,8 @@ impl Emulator {
         self.looked = Instant::now();
         let mut found = Vec::new();
         for link in &mut self.links {
-            for (end, way) in link.ends.iter_mut().zip([Way::Up, Way::Down]) {
-                end.look_for_lapses(&link.name, way, &mut found);
+            for (end, direction) in link.ends.iter_mut().zip([LinkDirection::Up, LinkDirection::Down]) {
+                end.look_for_lapses(&link.name, direction, &mut found);
             }
         }
         for what in found {
@@ -246,8 +249,8 @@ impl Emulator {
 
     fn report(&self) -> Report {
         let direction =
-            |end: &End| DirectionReport::new(&end.direction, end.write_errors, end.unread, &end.lateness);
-        let link = |link: &Link| LinkReport {
+            |end: &LinkEnd| DirectionReport::new(&end.direction, end.write_errors, end.unread, &end.lateness);
+        let link = |link: &RunningLink| LinkReport {
             name: link.name.clone(),
             up: direction(&link.ends[0]),
             down: direction(&link.ends[1]),
@@ -264,7 +267,7 @@ impl Emulator {
     }
 }
 
-impl Link {
+impl RunningLink {
     /// Writes the frames that are due from end `from` to the other end. Returns when the next frame
     /// is due, `None` if no frame is under way.
     fn write(&mut self, from: usize) -> Option<Instant> {
@@ -284,7 +287,7 @@ impl Link {
     }
 }
 
-impl End {
+impl LinkEnd {
     fn refuse(&mut self, error: &io::Error) {
         self.write_errors += 1;
         match error.raw_os_error().map(nix::Error::from_raw) {
@@ -298,7 +301,7 @@ impl End {
         }
     }
 
-    fn look_for_lapses(&mut self, name: &str, direction: Way, found: &mut Vec<What>) {
+    fn look_for_lapses(&mut self, name: &str, direction: LinkDirection, found: &mut Vec<What>) {
         let link = || name.to_owned();
         if self.window.frames() >= FEWEST_FRAMES {
             let (p99, bound) = (self.window.p99(), latest(self.direction.shape().delay.duration()));

@@ -2,7 +2,7 @@
 //! notice as little as with a cable that was pulled far away: their own
 //! machine still takes every packet.
 
-use super::{End, FaultError, Line, find};
+use super::{FaultError, Line, LineEnd, find};
 use crate::lab::{Running, find_machine};
 use crate::network;
 use crate::state::Record;
@@ -59,7 +59,7 @@ fn heal(record: &mut Record, lines: &[Line]) -> Result<Vec<String>, FaultError> 
 }
 
 /// Runs an nft script at both ends of a line.
-fn apply(record: &Record, line: &Line, script: fn(&End) -> String) -> Result<(), FaultError> {
+fn apply(record: &Record, line: &Line, script: fn(&LineEnd) -> String) -> Result<(), FaultError> {
     for end in [&line.near, &line.far] {
         let machine = find_machine(record, &end.machine)?;
         network::run_in(machine, "nft", &["-f", "-"], script(end))?;
@@ -69,13 +69,13 @@ fn apply(record: &Record, line: &Line, script: fn(&End) -> String) -> Result<(),
 
 /// Name of the nft table that cuts at one end of a line. Interfaces' names may have hyphens and
 /// points, which a table's name can't.
-fn table(end: &End) -> String {
+fn table(end: &LineEnd) -> String {
     format!("lab_cut_{}", end.interface.replace(['-', '.'], "_"))
 }
 
 /// The nft script that cuts at one end of a line. Address resolution passes: otherwise a machine
 /// would find no neighbour after some seconds, and its programs would get an error.
-fn cut_script(end: &End) -> String {
+fn cut_script(end: &LineEnd) -> String {
     let (table, interface) = (table(end), &end.interface);
     format!(
         "{heal}table netdev {table} {{
@@ -91,7 +91,7 @@ fn cut_script(end: &End) -> String {
 
 /// The nft script that heals one end of a line. It adds the table before it deletes it: deleting a
 /// missing table is an error, adding a present one is not.
-fn heal_script(end: &End) -> String {
+fn heal_script(end: &LineEnd) -> String {
     let table = table(end);
     format!("add table netdev {table}\ndelete table netdev {table}\n")
 }

@@ -18,14 +18,14 @@ pub struct Line {
     /// Whether packets on the line pass the emulator.
     pub emulated: bool,
     /// The end at the site's router, the host or the node.
-    pub near: End,
+    pub near: LineEnd,
     /// The end at the wide area's router, or at the router of a node's site.
-    pub far: End,
+    pub far: LineEnd,
 }
 
 /// An end of a line: an interface of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct End {
+pub struct LineEnd {
     /// Name of the machine.
     pub machine: String,
     /// Name of the machine's interface.
@@ -35,7 +35,8 @@ pub struct End {
 /// All lines of a lab with this topology.
 pub(crate) fn lines(topology: &Topology) -> Vec<Line> {
     let machine = |port: &Port| &topology.machines[port.machine];
-    let end = |port: &Port| End { machine: machine(port).name.clone(), interface: port.interface.clone() };
+    let end =
+        |port: &Port| LineEnd { machine: machine(port).name.clone(), interface: port.interface.clone() };
     let emulated = topology.links.iter().map(|link| Line {
         name: link.name.clone(),
         to_wan: true,

@@ -70,12 +70,13 @@ impl Link {
 /// its change.
 #[derive(Default)]
 struct Named {
-    up: Wanted,
-    down: Wanted,
+    up: DirectionChanges,
+    down: DirectionChanges,
 }
 
+/// What changes say of one direction.
 #[derive(Default)]
-struct Wanted {
+struct DirectionChanges {
     table: LinkTable,
     no_rate: bool,
     no_black_hole: bool,
@@ -85,16 +86,16 @@ impl Named {
     fn read(&mut self, number: usize, change: &str) -> Result<(), ChangeError> {
         let (path, value) = change.split_once('=').ok_or_else(|| ChangeError::Form(change.to_owned()))?;
         let (path, value) = (path.trim(), value.trim());
-        let (directions, key): (Vec<&mut Wanted>, _) = match path.split_once('.') {
+        let (directions, key): (Vec<&mut DirectionChanges>, _) = match path.split_once('.') {
             Some(("up", key)) => (vec![&mut self.up], key),
             Some(("down", key)) => (vec![&mut self.down], key),
             _ => (vec![&mut self.up, &mut self.down], path),
         };
-        directions.into_iter().try_for_each(|wanted| wanted.read(number, change, key, value))
+        directions.into_iter().try_for_each(|direction| direction.read(number, change, key, value))
     }
 }
 
-impl Wanted {
+impl DirectionChanges {
     fn read(&mut self, number: usize, change: &str, key: &str, value: &str) -> Result<(), ChangeError> {
         let table = &mut self.table;
         let is_none = value == "none";

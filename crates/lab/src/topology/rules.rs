@@ -67,17 +67,17 @@ struct Rules<'a> {
     site: Option<&'a Site>,
 }
 
-/// A way of a site to the internet: the router's interface, and the rail that has the link. `None`
+/// An interface of a site's router to the internet, and the rail that has the link. `None`
 /// for the site's main link.
-type Way<'a> = (String, Option<&'a Rail>);
+type OutsideInterface<'a> = (String, Option<&'a Rail>);
 
 impl<'a> Rules<'a> {
     fn of(site: &'a Site) -> Self {
         let rails = site.rails.iter().map(|rail| rail.name.as_str());
-        let ways: Vec<_> = ways(site).map(|(interface, _)| interface).collect();
+        let outside: Vec<_> = outside_interfaces(site).map(|(interface, _)| interface).collect();
         Self {
             inside: set(std::iter::once("lan").chain(rails)),
-            outside: set(ways.iter().map(String::as_str)),
+            outside: set(outside.iter().map(String::as_str)),
             unsolicited: site.unsolicited,
             site: Some(site),
         }
@@ -216,7 +216,7 @@ impl<'a> Rules<'a> {
             site.forward.iter().filter_map(|forward| Some((site.node(&forward.to)?, forward.ports)));
         forwards
             .flat_map(|(node, ports)| {
-                ways(site).map(move |(interface, rail)| {
+                outside_interfaces(site).map(move |(interface, rail)| {
                     (interface, rail.map_or(node.address, |rail| site.address_on(rail, node)), ports)
                 })
             })
@@ -232,7 +232,7 @@ impl<'a> Rules<'a> {
     }
 }
 
-fn ways(site: &Site) -> impl Iterator<Item = Way<'_>> {
+fn outside_interfaces(site: &Site) -> impl Iterator<Item = OutsideInterface<'_>> {
     let rails = site.rails.iter().filter(|rail| rail.uplink.is_some());
     std::iter::once(("wan".to_owned(), None)).chain(rails.map(|rail| (uplink_interface(rail), Some(rail))))
 }
