@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum};
 
-use crate::connect::{self, GRIDS, WAYS, Way, until_known};
+use crate::connect::{self, GRIDS, MeasuredWay, WAYS, until_known};
 use crate::grid::{Bench, target};
 use crate::mpi::Mpi;
 use crate::report::Comparison;
@@ -14,10 +14,9 @@ use crate::rounds::{self, Case, Experiment, Run, in_turns};
 use crate::start;
 use crate::verdict::Bar;
 
-/// What to compare.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// What to measure.
+    /// What is measured under both commands.
     what: What,
     /// The other isthmus command; its library lies beside it.
     #[arg(long)]
@@ -38,7 +37,6 @@ pub(crate) struct Options {
     rounds: rounds::RoundOptions,
 }
 
-/// What to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum What {
     /// A job's first connection and the next ones, by each way.
@@ -49,7 +47,7 @@ enum What {
 
 /// A figure that both commands' grids give.
 enum Figure {
-    Connect(Way),
+    Connect(MeasuredWay),
     Start(Mpi, usize),
 }
 
@@ -67,7 +65,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let (grid, place) = GRIDS[usize::from(options.far)];
     let (grid, name, cases) = match options.what {
         What::Connect => {
-            let rows = |way: Way| {
+            let rows = |way: MeasuredWay| {
                 ["first", "next"].map(|which| row(format!("{}, {which} connection, {place}", way.0), "ms"))
             };
             (grid, "before-connect", WAYS.map(|way| Case::new(Figure::Connect(way), rows(way).into())).into())

@@ -59,7 +59,6 @@ impl Layout {
     }
 }
 
-/// How to measure.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]

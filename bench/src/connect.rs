@@ -26,10 +26,10 @@ pub(crate) const GRIDS: [(&str, &str); 2] =
     [("connect-near", "no delay between sites"), ("connect-far", "sites 10 ms apart")];
 
 /// A way, as "DIAL" or "ROUTE DIAL", and the two nodes that it joins.
-pub(crate) type Way = (&'static str, [&'static str; 2]);
+pub(crate) type MeasuredWay = (&'static str, [&'static str; 2]);
 
 /// All ways that are measured. The rank of the first node connects and sends first.
-pub(crate) const WAYS: [Way; 8] = [
+pub(crate) const WAYS: [MeasuredWay; 8] = [
     ("direct", ["n1.nat-a", "n1.open-b"]),
     ("port-range", ["n1.nat-a", "n1.port-b"]),
     ("reverse", ["n1.open-a", "n1.nat-b"]),
@@ -55,7 +55,6 @@ const SIZES: [&str; 2] = ["1", "10000000"];
 /// How often nodes are asked, ten times a second, until they know what their sites let in.
 const KNOWN_TRIES: usize = 300;
 
-/// How to measure.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -63,15 +62,15 @@ pub(crate) struct Options {
     /// Seconds per way, message size and round, and as many for the reference.
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// The MPIs.
+    /// The MPIs whose jobs are measured.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Mpi::Openmpi, Mpi::Mpich])]
     mpis: Vec<Mpi>,
 }
 
 /// A figure that is measured for each way.
 enum Figure {
-    PingPong { way: Way, mpi: Mpi, size: &'static str },
-    SetUp { way: Way },
+    PingPong { way: MeasuredWay, mpi: Mpi, size: &'static str },
+    SetUp { way: MeasuredWay },
 }
 
 /// Measures, writes the results, and returns whether every bar holds.
@@ -86,7 +85,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
                 .into_iter()
                 .filter_map(|way| until_known(&bench, way.0, way.1).err().map(|error| (way, error)));
             let unknown = unknown.map(|(way, error)| (way, error.to_string())).collect();
-            Ok(Place { bench, far, seconds: options.seconds, unknown })
+            Ok(RunningGrid { bench, far, seconds: options.seconds, unknown })
         };
         run.part(parts_left, cases(options, place, far), make)?;
     }
@@ -152,15 +151,15 @@ fn nodes(bench: &Bench, names: [&str; 2]) -> anyhow::Result<Vec<Node>> {
 }
 
 /// A grid that is up.
-struct Place {
+struct RunningGrid {
     bench: Bench,
     far: bool,
     seconds: f64,
     /// The ways that no plan begins with, each with the reason.
-    unknown: Vec<(Way, String)>,
+    unknown: Vec<(MeasuredWay, String)>,
 }
 
-impl Experiment for Place {
+impl Experiment for RunningGrid {
     type Case = Figure;
 
     fn measure(&mut self, figure: &Figure, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
@@ -175,10 +174,16 @@ impl Experiment for Place {
     }
 }
 
-impl Place {
+impl RunningGrid {
     /// Measures half round trips over the way and the reference. Both run at once and take turns of
     /// half a second, so that other load falls on both.
-    fn ping_pong(&self, (way, ends): Way, mpi: Mpi, size: &str, round: usize) -> anyhow::Result<[f64; 2]> {
+    fn ping_pong(
+        &self,
+        (way, ends): MeasuredWay,
+        mpi: Mpi,
+        size: &str,
+        round: usize,
+    ) -> anyhow::Result<[f64; 2]> {
         let program = mpi.program("pingpong")?;
         let account = self.bench.scratch().join("account.json").display().to_string();
         let arguments = |turn: usize| {
@@ -210,7 +215,7 @@ impl Place {
 
     /// Measures a job's first connection and the next ones. They are compared with plain TCP, and
     /// with what this round's round trips allow.
-    fn set_up(&self, (way, ends): Way, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
+    fn set_up(&self, (way, ends): MeasuredWay, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
         let acceptor = nodes(&self.bench, PLAIN)?.pop().context("no node")?.address.to_string();
         let rtt = self.plain_tcp([&acceptor, SSH_PORT])?;
         let limits = allowed(way, self.far);

@@ -10,7 +10,6 @@ use crate::report::Comparison;
 use crate::rounds::{self, Case, Experiment};
 use crate::verdict::Bar;
 
-/// How to measure.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]

@@ -17,7 +17,6 @@ const BAR: Bar = Bar::AtMost(1.02);
 /// Sizes of messages in bytes.
 const SIZES: [&str; 2] = ["1", "10000000"];
 
-/// How to measure.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]

@@ -26,7 +26,6 @@ use figure::{Figure, Results};
 /// How often a measurement is tried until the emulator was faithful.
 const TRIES: usize = 4;
 
-/// How to measure.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Measure only what has this in its name.

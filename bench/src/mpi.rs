@@ -8,7 +8,7 @@ use clap::ValueEnum;
 
 use crate::grid::{Node, target, words};
 
-/// An MPI.
+/// The MPI of a measured job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mpi {
     /// Open MPI 4.1, of the system.

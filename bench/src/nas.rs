@@ -27,7 +27,6 @@ const LOSSES: [&str; 2] = ["0.1 %", "0 %"];
 const SITES: [&str; 3] = ["alpha", "beta", "gamma"];
 const RANKS: usize = 4;
 
-/// How to measure.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]

@@ -21,7 +21,6 @@ const PAGE: &str = "docs/papers.md";
 /// Path of the committed results in the repository.
 const RESULTS: &str = "bench/results";
 
-/// What to write.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Print the page instead.

@@ -19,7 +19,7 @@ use crate::papers;
 use crate::report::Comparison;
 use crate::rounds::{self, Case, Experiment, Run};
 use crate::verdict::{Bar, median};
-use clusters::{Clusters, Way};
+use clusters::{Clusters, Forwarding};
 
 pub(crate) use clusters::Traffic;
 
@@ -37,7 +37,6 @@ const ADDED: Bar = Bar::AtMost(0.6);
 /// Bar of the gateway's rate, as a ratio to that of two proxies.
 const RATE: Bar = Bar::AtLeast(1.2);
 
-/// How to measure.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -93,20 +92,20 @@ impl Experiment for Patterns {
 
     fn measure(&mut self, figure: &Figure, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
         // No way always goes first.
-        let turns = |turn| (round + turn) % Way::ALL.len();
+        let turns = |turn| (round + turn) % Forwarding::ALL.len();
         match *figure {
             Figure::Latency(size) => {
-                let mut found: [Vec<f64>; Way::ALL.len()] = Default::default();
-                for way in (0..Way::ALL.len() * PINGS_PER_ROUND).map(turns) {
-                    found[way].push(self.clusters.half_rtt(Way::ALL[way], size, self.duration)? * 1e6);
+                let mut found: [Vec<f64>; Forwarding::ALL.len()] = Default::default();
+                for way in (0..Forwarding::ALL.len() * PINGS_PER_ROUND).map(turns) {
+                    found[way].push(self.clusters.half_rtt(Forwarding::ALL[way], size, self.duration)? * 1e6);
                 }
                 Ok(latencies(found.map(|times| median(&times))))
             }
             Figure::Rate(traffic, pattern, size) => {
-                let mut found = [0.0; Way::ALL.len()];
-                for way in (0..Way::ALL.len()).map(turns) {
+                let mut found = [0.0; Forwarding::ALL.len()];
+                for way in (0..Forwarding::ALL.len()).map(turns) {
                     let rate = self.clusters.bytes_per_second(
-                        Way::ALL[way],
+                        Forwarding::ALL[way],
                         traffic,
                         pattern,
                         size,
@@ -131,36 +130,37 @@ impl Experiment for Patterns {
 }
 
 /// The ways whose half round trips are compared with plain routing.
-const RELAYED: [Way; 3] = [Way::TwoProxies, Way::Gateway, Way::Sealed];
+const RELAYED: [Forwarding; 3] = [Forwarding::TwoProxies, Forwarding::Gateway, Forwarding::Sealed];
 /// The ways whose addition to plain routing is compared with that of two proxies, each with its
 /// bar.
-const ADDING: [(Way, Option<Bar>); 2] = [(Way::Gateway, Some(ADDED)), (Way::Sealed, None)];
+const ADDING: [(Forwarding, Option<Bar>); 2] =
+    [(Forwarding::Gateway, Some(ADDED)), (Forwarding::Sealed, None)];
 /// The ways whose rates are compared, each with its reference and bar.
-const RATES: [(Way, Way, Option<Bar>); 3] = [
-    (Way::Gateway, Way::TwoProxies, Some(RATE)),
-    (Way::Sealed, Way::TwoProxies, None),
-    (Way::Gateway, Way::Plain, None),
+const RATES: [(Forwarding, Forwarding, Option<Bar>); 3] = [
+    (Forwarding::Gateway, Forwarding::TwoProxies, Some(RATE)),
+    (Forwarding::Sealed, Forwarding::TwoProxies, None),
+    (Forwarding::Gateway, Forwarding::Plain, None),
 ];
 
 /// Rows of a message size: half round trips, and what each way adds to plain routing.
 fn latency_rows(size: u32) -> Vec<Comparison> {
     let half = RELAYED.map(|way| {
         let what = format!("half round trip, {}, {size} B", way.name());
-        Comparison::new(what, "µs", Way::Plain.name())
+        Comparison::new(what, "µs", Forwarding::Plain.name())
     });
     let added = ADDING.map(|(way, bar)| {
         let what = format!("added to plain routing, {}, {size} B", way.name());
-        Comparison::new(what, "µs", Way::TwoProxies.name()).bar(bar)
+        Comparison::new(what, "µs", Forwarding::TwoProxies.name()).bar(bar)
     });
     half.into_iter().chain(added).collect()
 }
 
 /// The figures of [`latency_rows`], from the half round trips of each way.
-fn latencies(found: [f64; Way::ALL.len()]) -> Vec<[f64; 2]> {
-    let plain = found[Way::Plain as usize];
-    let added = |way: Way| found[way as usize] - plain;
+fn latencies(found: [f64; Forwarding::ALL.len()]) -> Vec<[f64; 2]> {
+    let plain = found[Forwarding::Plain as usize];
+    let added = |way: Forwarding| found[way as usize] - plain;
     let half = RELAYED.map(|way| [found[way as usize], plain]);
-    half.into_iter().chain(ADDING.map(|(way, _)| [added(way), added(Way::TwoProxies)])).collect()
+    half.into_iter().chain(ADDING.map(|(way, _)| [added(way), added(Forwarding::TwoProxies)])).collect()
 }
 
 /// Rows of the rates of a pattern and a message size, which `what` names.

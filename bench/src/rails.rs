@@ -28,7 +28,6 @@ const SETTLED: Duration = Duration::from_secs(120);
 /// Length of a stream that shows which links are used.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How to measure.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]

@@ -49,7 +49,6 @@ const CALLS: [&str; 13] = [
 ];
 const WITHOUT: &str = "without the library";
 
-/// How to measure.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]

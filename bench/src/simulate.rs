@@ -27,7 +27,6 @@ const MOST_BYTES: u64 = 8 << 30;
 /// to the MPI.
 const MOST_AT_ROOT: u64 = 1 << 30;
 
-/// How to measure.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]

@@ -29,7 +29,6 @@ const GATEWAY_MICROSECONDS: f64 = 100.0;
 const NODES: Bar = Bar::AtMost(1.02);
 const LONG_STREAMS: usize = 8;
 
-/// How to measure.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]

@@ -39,12 +39,11 @@ const DEADLINE: (Duration, Duration) = (Duration::from_secs(20), Duration::from_
 /// with isthmus and without, and means of two runs differ by factors.
 const MOST_PER_CORE: usize = 8;
 
-/// How to measure.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
     rounds: rounds::RoundOptions,
-    /// The MPIs.
+    /// The MPIs whose jobs are started.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Mpi::Openmpi, Mpi::Openmpi5, Mpi::Mpich4, Mpi::Mpich])]
     mpis: Vec<Mpi>,
     /// Numbers of ranks. Rows with more than 8 per core have no bar; one round of
@@ -73,7 +72,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
                 cases.push(Case::new(Start { mpi, ranks, name }, vec![row]).enough(1));
             }
         }
-        run.part(parts_left, cases, || Ok(Place { bench: Bench::up(grid)?, allowance, phases: &phases }))?;
+        run.part(parts_left, cases, || {
+            Ok(RunningGrid { bench: Bench::up(grid)?, allowance, phases: &phases })
+        })?;
     }
     phases.borrow().print();
     run.finish()
@@ -91,14 +92,14 @@ struct Start {
 }
 
 /// A grid that is up.
-struct Place<'a> {
+struct RunningGrid<'a> {
     bench: Bench,
     /// Seconds that a start with isthmus may take on top.
     allowance: f64,
     phases: &'a RefCell<Phases>,
 }
 
-impl Experiment for Place<'_> {
+impl Experiment for RunningGrid<'_> {
     type Case = Start;
 
     fn measure(&mut self, case: &Start, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {

@@ -38,17 +38,17 @@ pub(crate) enum Command {
     /// Answer every connection. With --relay, also dial the relay once for each
     /// ticket on the standard input, and answer there.
     Serve {
-        /// Where to listen.
+        /// The address to listen at.
         #[arg(long)]
         listen: SocketAddr,
-        /// The relay.
+        /// The address of the relay.
         #[arg(long)]
         relay: Option<SocketAddr>,
     },
     /// Measure round trips; prints a `Latency` as JSON.
     Ping {
         #[command(flatten)]
-        target: Target,
+        peer: PeerArgs,
         /// Bytes of a message.
         #[arg(long, default_value_t = 64)]
         size: u32,
@@ -58,7 +58,7 @@ pub(crate) enum Command {
     /// Measure streams; prints a `Throughput` as JSON.
     Stream {
         #[command(flatten)]
-        target: Target,
+        peer: PeerArgs,
         /// Number of streams at once.
         #[arg(long, default_value_t = 1)]
         streams: usize,
@@ -71,7 +71,7 @@ pub(crate) enum Command {
     /// End the program that answers.
     Stop {
         #[command(flatten)]
-        target: Target,
+        peer: PeerArgs,
     },
     /// Carry out these commands, one on each line of the standard input: so a program
     /// that stands in a job gets its measurements.
@@ -85,9 +85,9 @@ struct Line {
     command: Command,
 }
 
-/// With whom, for how long.
+/// The peer that is connected to, and for how long.
 #[derive(Debug, Args)]
-pub(crate) struct Target {
+pub(crate) struct PeerArgs {
     /// Where to connect, HOST:PORT; tried for a while until there is a listener.
     address: String,
     /// First show a ticket, read from the standard input.
@@ -98,7 +98,7 @@ pub(crate) struct Target {
     duration: humantime::Duration,
 }
 
-/// When to begin.
+/// When a sender begins to send.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Begin {
     /// Print `{}` when connected, and begin at the next line of the standard
@@ -142,21 +142,21 @@ pub(crate) struct Throughput {
 pub(crate) fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Serve { listen, relay } => serve::serve(listen, relay),
-        Command::Ping { target, size, begin } => {
-            let stream = connect(&target)?;
+        Command::Ping { peer, size, begin } => {
+            let stream = connect(&peer)?;
             begin.now()?;
-            let latency = ping(&stream, size, *target.duration)?;
+            let latency = ping(&stream, size, *peer.duration)?;
             println!("{}", serde_json::to_string(&latency)?);
             Ok(())
         }
-        Command::Stream { target, streams, message, begin } => {
+        Command::Stream { peer, streams, message, begin } => {
             ensure!(message > 0, "--message must be at least 1");
-            let streams: Vec<_> = (0..streams).map(|_| connect(&target)).collect::<Result<_, _>>()?;
+            let streams: Vec<_> = (0..streams).map(|_| connect(&peer)).collect::<Result<_, _>>()?;
             begin.now()?;
-            println!("{}", serde_json::to_string(&stream(streams, message, *target.duration)?)?);
+            println!("{}", serde_json::to_string(&stream(streams, message, *peer.duration)?)?);
             Ok(())
         }
-        Command::Stop { target } => Ok(connect(&target)?.write_all(&header(STOP, 0))?),
+        Command::Stop { peer } => Ok(connect(&peer)?.write_all(&header(STOP, 0))?),
         Command::Obey => {
             // Commands are read line by line, since the command itself may read the next lines.
             let mut line = String::new();
@@ -169,17 +169,17 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
     }
 }
 
-fn connect(target: &Target) -> anyhow::Result<TcpStream> {
+fn connect(peer: &PeerArgs) -> anyhow::Result<TcpStream> {
     let start = Instant::now();
     let mut stream = loop {
-        match resolve(&target.address).and_then(dial) {
+        match resolve(&peer.address).and_then(dial) {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused && start.elapsed() < PATIENCE => {
                 thread::sleep(BETWEEN_TRIES);
             }
-            outcome => break outcome.with_context(|| format!("cannot connect to {}", target.address))?,
+            outcome => break outcome.with_context(|| format!("cannot connect to {}", peer.address))?,
         }
     };
-    if target.tickets {
+    if peer.tickets {
         let mut ticket = [0; TICKET_LEN];
         io::stdin().read_exact(&mut ticket).context("no ticket on the standard input")?;
         stream.write_all(&ticket)?;

@@ -55,7 +55,6 @@ impl Loss {
 /// Most turns of a way in a round, of which one counts. The emulator was late for the others.
 const TRIES: u32 = 5;
 
-/// How to measure.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -75,7 +74,7 @@ pub(crate) struct Options {
 
 /// The way that the bytes of a gather take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum GatherWay {
     Cubic,
     Reno,
     Bbr,
@@ -85,7 +84,7 @@ enum Way {
     Sealed,
 }
 
-impl Way {
+impl GatherWay {
     const ALL: [Self; 6] =
         [Self::Cubic, Self::TrunkBbr, Self::Reno, Self::TrunkPlain, Self::Bbr, Self::Sealed];
 
@@ -103,7 +102,7 @@ impl Way {
 
 /// The link that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct MeasuredLink {
     queue: Queue,
     loss: Loss,
 }
@@ -111,7 +110,7 @@ struct Place {
 /// A gather that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Gather {
-    place: Place,
+    link: MeasuredLink,
     senders: u64,
     size: u64,
     /// Whether round trips beside the gathers are measured, instead of the gathers.
@@ -120,7 +119,7 @@ struct Gather {
 
 impl fmt::Display for Gather {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { place: Place { queue, loss }, senders, size, pings } = self;
+        let Self { link: MeasuredLink { queue, loss }, senders, size, pings } = self;
         let kind = if *pings { "ping of 64 B beside " } else { "" };
         let size = size_name(*size);
         write!(f, "{kind}gather {senders} × {size}, queue {}, loss {}", queue.1, loss.0)
@@ -142,40 +141,41 @@ impl Gather {
     }
 
     fn comparisons(&self) -> Vec<Comparison> {
-        let row = |way: Way, against: &str| Comparison::new(format!("{self}, {}", way.name()), "ms", against);
+        let row =
+            |way: GatherWay, against: &str| Comparison::new(format!("{self}, {}", way.name()), "ms", against);
         if self.pings {
             let best = "best own";
             return vec![
-                row(Way::TrunkBbr, "own CUBIC").bar(Bar::AtMost(1.0)),
-                row(Way::TrunkPlain, "own CUBIC").bar(Bar::AtMost(1.0)),
-                row(Way::TrunkBbr, best),
+                row(GatherWay::TrunkBbr, "own CUBIC").bar(Bar::AtMost(1.0)),
+                row(GatherWay::TrunkPlain, "own CUBIC").bar(Bar::AtMost(1.0)),
+                row(GatherWay::TrunkBbr, best),
             ];
         }
-        let of_ideal = if self.place.queue == SHORT { 1.25 } else { 1.2 };
+        let of_ideal = if self.link.queue == SHORT { 1.25 } else { 1.2 };
         let of_ideal = (self.size == 1_000_000).then_some(Bar::AtMost(of_ideal));
-        let of_cubic = match self.place.loss.0 {
+        let of_cubic = match self.link.loss.0 {
             "0.1 %" if self.size >= 100_000 => Some(Bar::AtMost(0.6)),
             "1 %" if self.size >= 100_000 => Some(Bar::AtMost(0.3)),
             _ => None,
         };
         let best = if self.size <= SMALL {
-            row(Way::TrunkBbr, "best own × 1.02 + 0.2 ms").bar(Bar::AtMost(1.0))
+            row(GatherWay::TrunkBbr, "best own × 1.02 + 0.2 ms").bar(Bar::AtMost(1.0))
         } else {
-            row(Way::TrunkBbr, "best own").bar(Bar::AtMost(1.05))
+            row(GatherWay::TrunkBbr, "best own").bar(Bar::AtMost(1.05))
         };
         let mut rows = vec![
-            row(Way::TrunkBbr, "ideal").bar(of_ideal),
-            row(Way::TrunkBbr, "own CUBIC").bar(of_cubic),
+            row(GatherWay::TrunkBbr, "ideal").bar(of_ideal),
+            row(GatherWay::TrunkBbr, "own CUBIC").bar(of_cubic),
             best,
-            row(Way::TrunkPlain, "own CUBIC").bar(Bar::AtMost(1.0)),
-            row(Way::Cubic, "ideal"),
-            row(Way::Reno, "own CUBIC"),
-            row(Way::Bbr, "own CUBIC"),
-            row(Way::Sealed, "own CUBIC"),
+            row(GatherWay::TrunkPlain, "own CUBIC").bar(Bar::AtMost(1.0)),
+            row(GatherWay::Cubic, "ideal"),
+            row(GatherWay::Reno, "own CUBIC"),
+            row(GatherWay::Bbr, "own CUBIC"),
+            row(GatherWay::Sealed, "own CUBIC"),
         ];
         if self.has_cost() {
-            let what = format!("{self}, processor time of both ends, {}", Way::TrunkBbr.name());
-            rows.push(Comparison::new(what, "s/GB", Way::Sealed.name()).bar(Bar::AtMost(1.0)));
+            let what = format!("{self}, processor time of both ends, {}", GatherWay::TrunkBbr.name());
+            rows.push(Comparison::new(what, "s/GB", GatherWay::Sealed.name()).bar(Bar::AtMost(1.0)));
         }
         rows
     }
@@ -186,30 +186,33 @@ impl Gather {
     }
 
     /// The figures of [`comparisons`](Self::comparisons), from the time and the cost of each way.
-    fn figures(&self, took: impl Fn(Way) -> f64, cost: impl Fn(Way) -> f64) -> Vec<[f64; 2]> {
+    fn figures(&self, took: impl Fn(GatherWay) -> f64, cost: impl Fn(GatherWay) -> f64) -> Vec<[f64; 2]> {
         let ms = |way| took(way) * 1e3;
-        let best = [Way::Cubic, Way::Reno, Way::Bbr].map(ms).into_iter().fold(f64::INFINITY, f64::min);
+        let best = [GatherWay::Cubic, GatherWay::Reno, GatherWay::Bbr]
+            .map(ms)
+            .into_iter()
+            .fold(f64::INFINITY, f64::min);
         if self.pings {
             return vec![
-                [ms(Way::TrunkBbr), ms(Way::Cubic)],
-                [ms(Way::TrunkPlain), ms(Way::Cubic)],
-                [ms(Way::TrunkBbr), best],
+                [ms(GatherWay::TrunkBbr), ms(GatherWay::Cubic)],
+                [ms(GatherWay::TrunkPlain), ms(GatherWay::Cubic)],
+                [ms(GatherWay::TrunkBbr), best],
             ];
         }
         let ideal = self.ideal_seconds() * 1e3;
         let best = if self.size <= SMALL { best * 1.02 + 0.2 } else { best };
         let mut figures = vec![
-            [ms(Way::TrunkBbr), ideal],
-            [ms(Way::TrunkBbr), ms(Way::Cubic)],
-            [ms(Way::TrunkBbr), best],
-            [ms(Way::TrunkPlain), ms(Way::Cubic)],
-            [ms(Way::Cubic), ideal],
-            [ms(Way::Reno), ms(Way::Cubic)],
-            [ms(Way::Bbr), ms(Way::Cubic)],
-            [ms(Way::Sealed), ms(Way::Cubic)],
+            [ms(GatherWay::TrunkBbr), ideal],
+            [ms(GatherWay::TrunkBbr), ms(GatherWay::Cubic)],
+            [ms(GatherWay::TrunkBbr), best],
+            [ms(GatherWay::TrunkPlain), ms(GatherWay::Cubic)],
+            [ms(GatherWay::Cubic), ideal],
+            [ms(GatherWay::Reno), ms(GatherWay::Cubic)],
+            [ms(GatherWay::Bbr), ms(GatherWay::Cubic)],
+            [ms(GatherWay::Sealed), ms(GatherWay::Cubic)],
         ];
         if self.has_cost() {
-            figures.push([cost(Way::TrunkBbr), cost(Way::Sealed)]);
+            figures.push([cost(GatherWay::TrunkBbr), cost(GatherWay::Sealed)]);
         }
         figures
     }
@@ -249,7 +252,7 @@ struct Gathers<'a> {
 
 impl Gathers<'_> {
     /// Measures a way's turn, and again while the emulator was late for it.
-    fn faithful_turn(&self, way: Way, gather: &Gather) -> anyhow::Result<Turn> {
+    fn faithful_turn(&self, way: GatherWay, gather: &Gather) -> anyhow::Result<Turn> {
         let mut tries = 1;
         loop {
             let before = self.bed.emulation()?;
@@ -266,20 +269,21 @@ impl Experiment for Gathers<'_> {
     type Case = Gather;
 
     fn measure(&mut self, gather: &Gather, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
-        self.bed.shape(gather.place)?;
-        let mut turns: [Turn; Way::ALL.len()] = Default::default();
-        for turn in 0..Way::ALL.len() {
+        self.bed.shape(gather.link)?;
+        let mut turns: [Turn; GatherWay::ALL.len()] = Default::default();
+        for turn in 0..GatherWay::ALL.len() {
             // No way always goes first.
-            let at = (round + turn) % Way::ALL.len();
-            turns[at] = self.faithful_turn(Way::ALL[at], gather)?;
+            let at = (round + turn) % GatherWay::ALL.len();
+            turns[at] = self.faithful_turn(GatherWay::ALL[at], gather)?;
         }
         let mut counts = self.counts.borrow_mut();
-        for (way, turn) in Way::ALL.iter().zip(&turns) {
+        for (way, turn) in GatherWay::ALL.iter().zip(&turns) {
             counts.add(&gather.to_string(), way.name(), gather.bytes(), turn);
         }
         counts.write()?;
-        let of = |way: Way| &turns[Way::ALL.iter().position(|one| *one == way).unwrap_or_default()];
-        let cost = |way: Way| {
+        let of =
+            |way: GatherWay| &turns[GatherWay::ALL.iter().position(|one| *one == way).unwrap_or_default()];
+        let cost = |way: GatherWay| {
             let Turn { gathers, ends_seconds, .. } = of(way);
             ends_seconds.iter().sum::<f64>() / ((gathers * gather.bytes()) as f64 * 1e-9)
         };
@@ -294,13 +298,13 @@ impl Experiment for Gathers<'_> {
 
 /// All gathers that are measured, in parts. Each part has its share of the time.
 fn parts(every: bool) -> Vec<Vec<Gather>> {
-    let places = || {
-        let all = QUEUES.iter().flat_map(|queue| LOSSES.map(|loss| Place { queue: *queue, loss }));
-        all.filter(move |place| every || place.queue == BDP || place.loss == Loss::NONE)
+    let links = || {
+        let all = QUEUES.iter().flat_map(|queue| LOSSES.map(|loss| MeasuredLink { queue: *queue, loss }));
+        all.filter(move |link| every || link.queue == BDP || link.loss == Loss::NONE)
     };
     let gathers = |size: u64, pings: bool, senders: &[u64]| -> Vec<Gather> {
-        let each = senders.iter().flat_map(|senders| places().map(|place| (*senders, place)));
-        each.map(|(senders, place)| Gather { place, senders, size, pings }).collect()
+        let each = senders.iter().flat_map(|senders| links().map(|link| (*senders, link)));
+        each.map(|(senders, link)| Gather { link, senders, size, pings }).collect()
     };
     let mut parts = vec![gathers(SIZES[0], false, &SENDERS), gathers(1_000_000, true, &SENDERS[..1])];
     parts.extend(SIZES[1..].iter().map(|size| gathers(*size, false, &SENDERS)));
@@ -311,8 +315,12 @@ fn parts(every: bool) -> Vec<Vec<Gather>> {
 mod tests {
     use super::*;
 
-    const GATHER: Gather =
-        Gather { place: Place { queue: BDP, loss: Loss::NONE }, senders: 19, size: 1_000_000, pings: false };
+    const GATHER: Gather = Gather {
+        link: MeasuredLink { queue: BDP, loss: Loss::NONE },
+        senders: 19,
+        size: 1_000_000,
+        pings: false,
+    };
 
     #[test]
     fn the_ideal_is_a_round_trip_and_the_bytes() {
@@ -330,19 +338,19 @@ mod tests {
             gather.comparisons().iter().take(4).map(|row| row.bar).collect()
         };
         let most = |limit| Some(Bar::AtMost(limit));
-        let lossy = |loss| Place { queue: BDP, loss: Loss(loss) };
+        let lossy = |loss| MeasuredLink { queue: BDP, loss: Loss(loss) };
         for (gather, want) in [
             (GATHER, [most(1.2), None, most(1.05), most(1.0)]),
             (
-                Gather { place: Place { queue: SHORT, loss: Loss::NONE }, ..GATHER },
+                Gather { link: MeasuredLink { queue: SHORT, loss: Loss::NONE }, ..GATHER },
                 [most(1.25), None, most(1.05), most(1.0)],
             ),
             (
-                Gather { place: lossy("0.1 %"), size: 100_000, ..GATHER },
+                Gather { link: lossy("0.1 %"), size: 100_000, ..GATHER },
                 [None, most(0.6), most(1.05), most(1.0)],
             ),
-            (Gather { place: lossy("1 %"), ..GATHER }, [most(1.2), most(0.3), most(1.05), most(1.0)]),
-            (Gather { place: lossy("1 %"), size: 10_000, ..GATHER }, [None, None, most(1.0), most(1.0)]),
+            (Gather { link: lossy("1 %"), ..GATHER }, [most(1.2), most(0.3), most(1.05), most(1.0)]),
+            (Gather { link: lossy("1 %"), size: 10_000, ..GATHER }, [None, None, most(1.0), most(1.0)]),
         ] {
             assert_eq!(bars(gather), want, "{gather}");
         }
@@ -357,7 +365,7 @@ mod tests {
             }
         }
         // 10 KB or less may take 2 % and 0.2 ms longer than the best.
-        let took = |way| if way == Way::Bbr { 0.010 } else { 0.020 };
+        let took = |way| if way == GatherWay::Bbr { 0.010 } else { 0.020 };
         let small = Gather { size: 10_000, ..GATHER }.figures(took, |_| 1.0);
         assert!((small[2][1] - 10.4).abs() < 1e-9, "{small:?}");
         assert_eq!(GATHER.figures(took, |_| 1.0)[2], [20.0, 10.0]);

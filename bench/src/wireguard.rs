@@ -24,8 +24,10 @@ const FAR: &str = "10.99.0.2";
 /// A tool isn't installed, or the tunnel doesn't stand in time.
 pub(crate) fn tunnel(bench: &Bench, near: &Node, far: &Node) -> anyhow::Result<Tunnel> {
     // The interfaces' control sockets are named after them and lie in one directory.
-    let ends =
-        [End { node: near, name: "wgnear", address: NEAR }, End { node: far, name: "wgfar", address: FAR }];
+    let ends = [
+        TunnelEnd { node: near, name: "wgnear", address: NEAR },
+        TunnelEnd { node: far, name: "wgfar", address: FAR },
+    ];
     let keys = [key(bench, &ends[0])?, key(bench, &ends[1])?];
     let mut processes = Vec::new();
     for (end, peer) in [(0, 1), (1, 0)] {
@@ -53,7 +55,7 @@ pub(crate) fn tunnel(bench: &Bench, near: &Node, far: &Node) -> anyhow::Result<T
     Ok(Tunnel { target: format!("{FAR}:{PORT}"), costs, _processes: processes })
 }
 
-struct End<'a> {
+struct TunnelEnd<'a> {
     node: &'a Node,
     /// Name of the end's interface.
     name: &'a str,
@@ -65,7 +67,7 @@ struct Key {
     file: String,
 }
 
-fn key(bench: &Bench, end: &End<'_>) -> anyhow::Result<Key> {
+fn key(bench: &Bench, end: &TunnelEnd<'_>) -> anyhow::Result<Key> {
     let file = bench.scratch().join(format!("{}.key", end.name));
     let private = Command::new("wg").arg("genkey").output().context("cannot run wg; is it installed?")?;
     ensure!(private.status.success(), "wg made no key");

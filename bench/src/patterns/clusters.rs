@@ -30,7 +30,7 @@ pub(super) const HAPROXY_PORT: u16 = 8000;
 
 /// How senders and receivers are joined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Forwarding {
     /// Over the kernel's NAT at both ends.
     Plain,
     /// Over a user-level proxy on each front-end.
@@ -42,11 +42,11 @@ pub(super) enum Way {
     Sealed,
 }
 
-impl Way {
-    /// All ways, in the order of their numbers.
+impl Forwarding {
+    /// All of them, in the order of their numbers.
     pub(super) const ALL: [Self; 4] = [Self::Plain, Self::TwoProxies, Self::Gateway, Self::Sealed];
 
-    /// The way's name in the rows.
+    /// The name in the rows.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain routing",
@@ -56,7 +56,7 @@ impl Way {
         }
     }
 
-    /// The site that the way's senders are at.
+    /// The site that the senders are at.
     fn senders(self) -> &'static str {
         match self {
             Self::Plain => "plain-a",
@@ -104,7 +104,7 @@ struct Pair {
 
 /// The clusters with all programs that run on them.
 pub(super) struct Clusters {
-    senders: Vec<(Way, Vec<LineClient>)>,
+    senders: Vec<(Forwarding, Vec<LineClient>)>,
     /// The address at which the receivers of plain routing are reached from outside.
     plain: Ipv4Addr,
     proxies: Ipv4Addr,
@@ -133,17 +133,17 @@ impl Clusters {
         others.extend(references::proxies(&bench, beyond)?);
         let mut senders = Vec::new();
         let mut pipes = Vec::new();
-        for way in Way::ALL {
+        for forwarding in Forwarding::ALL {
             let mut clients = Vec::new();
             for number in 1..=NODES {
-                let node = format!("n{number}.{}", way.senders());
-                clients.push(match way {
-                    Way::Plain | Way::TwoProxies => {
+                let node = format!("n{number}.{}", forwarding.senders());
+                clients.push(match forwarding {
+                    Forwarding::Plain | Forwarding::TwoProxies => {
                         let mut client = bench.lab().machine(&node)?.command(itself()?);
                         client.args(["traffic", "obey"]);
                         LineClient::start(client)?
                     }
-                    Way::Gateway | Way::Sealed => {
+                    Forwarding::Gateway | Forwarding::Sealed => {
                         let client = LineClient::at_pipes(
                             ["in", "out"].map(|end| bench.scratch().join(format!("{node}.{end}"))),
                         )?;
@@ -152,7 +152,7 @@ impl Clusters {
                     }
                 });
             }
-            senders.push((way, clients));
+            senders.push((forwarding, clients));
         }
         let job = job(&bench, &pipes)?;
         let proxies = node(&bench, FRONTS[0])?.address;
@@ -160,10 +160,15 @@ impl Clusters {
     }
 
     /// Half a round trip between the first nodes of both sites, in seconds.
-    pub(super) fn half_rtt(&mut self, way: Way, size: u32, duration: Duration) -> anyhow::Result<f64> {
-        let line = format!("ping {} --size {size}", self.target(way, 0));
-        let (_, senders) = &mut self.senders[way as usize];
-        let found: Latency = senders[0].ask(&line, duration).with_context(|| way.name())?;
+    pub(super) fn half_rtt(
+        &mut self,
+        forwarding: Forwarding,
+        size: u32,
+        duration: Duration,
+    ) -> anyhow::Result<f64> {
+        let line = format!("ping {} --size {size}", self.target(forwarding, 0));
+        let (_, senders) = &mut self.senders[forwarding as usize];
+        let found: Latency = senders[0].ask(&line, duration).with_context(|| forwarding.name())?;
         Ok(found.half_rtt_seconds)
     }
 
@@ -172,14 +177,15 @@ impl Clusters {
     /// trip, as MPI benchmarks do.
     pub(super) fn bytes_per_second(
         &mut self,
-        way: Way,
+        forwarding: Forwarding,
         traffic: Traffic,
         (senders, receivers): (usize, usize),
         message: usize,
         duration: Duration,
     ) -> anyhow::Result<f64> {
-        let targets: Vec<_> = (0..senders).map(|sender| self.target(way, sender % receivers)).collect();
-        let (_, clients) = &mut self.senders[way as usize];
+        let targets: Vec<_> =
+            (0..senders).map(|sender| self.target(forwarding, sender % receivers)).collect();
+        let (_, clients) = &mut self.senders[forwarding as usize];
         let clients = &mut clients[..senders];
         for (client, target) in clients.iter_mut().zip(&targets) {
             let what = match traffic {
@@ -189,7 +195,8 @@ impl Clusters {
             client.send(&format!("{what} --wait --duration {}", milliseconds(duration)))?;
         }
         for client in &mut *clients {
-            let _connected: serde_json::Value = client.receive(duration).with_context(|| way.name())?;
+            let _connected: serde_json::Value =
+                client.receive(duration).with_context(|| forwarding.name())?;
         }
         for client in &mut *clients {
             client.send("")?;
@@ -199,7 +206,7 @@ impl Clusters {
             Traffic::Streams => {
                 let mut all = Throughput { bytes: 0, seconds: 0.0 };
                 for client in clients {
-                    let one: Throughput = client.receive(duration).with_context(|| way.name())?;
+                    let one: Throughput = client.receive(duration).with_context(|| forwarding.name())?;
                     all = Throughput { bytes: all.bytes + one.bytes, seconds: all.seconds.max(one.seconds) };
                 }
                 Ok(all.bytes as f64 / all.seconds)
@@ -207,7 +214,7 @@ impl Clusters {
             Traffic::Answered => {
                 let mut all = 0.0;
                 for client in clients {
-                    let one: Latency = client.receive(duration).with_context(|| way.name())?;
+                    let one: Latency = client.receive(duration).with_context(|| forwarding.name())?;
                     all += message as f64 / one.half_rtt_seconds;
                 }
                 Ok(all)
@@ -217,8 +224,8 @@ impl Clusters {
 
     /// Ends the job, and checks that its connections took the ways that were to be measured.
     pub(super) fn finish(mut self) -> anyhow::Result<()> {
-        let targets: Vec<_> = (0..NODES).map(|receiver| self.target(Way::Gateway, receiver)).collect();
-        let (_, clients) = &mut self.senders[Way::Gateway as usize];
+        let targets: Vec<_> = (0..NODES).map(|receiver| self.target(Forwarding::Gateway, receiver)).collect();
+        let (_, clients) = &mut self.senders[Forwarding::Gateway as usize];
         for target in targets {
             clients[0].send(&format!("stop {target}"))?;
         }
@@ -246,14 +253,14 @@ impl Clusters {
         Ok(())
     }
 
-    /// The address that a way's sender connects to for the receiver of this number. Receivers count
+    /// The address that a sender connects to for the receiver of this number. Receivers count
     /// from 0.
-    fn target(&self, way: Way, receiver: usize) -> String {
+    fn target(&self, forwarding: Forwarding, receiver: usize) -> String {
         let number = receiver + 1;
-        match way {
-            Way::Plain => format!("{}:{}", self.plain, usize::from(PLAIN_PORT) + number),
-            Way::TwoProxies => format!("{}:{}", self.proxies, usize::from(HAPROXY_PORT) + number),
-            Way::Gateway | Way::Sealed => format!("n{number}.into:{JOB_PORT}"),
+        match forwarding {
+            Forwarding::Plain => format!("{}:{}", self.plain, usize::from(PLAIN_PORT) + number),
+            Forwarding::TwoProxies => format!("{}:{}", self.proxies, usize::from(HAPROXY_PORT) + number),
+            Forwarding::Gateway | Forwarding::Sealed => format!("n{number}.into:{JOB_PORT}"),
         }
     }
 }

@@ -9,13 +9,13 @@ use isthmus_lab::Grid;
 /// The share of a link's rate that TCP leaves for data: 1,448 of a packet's 1,500 bytes.
 const TCP_SHARE: f64 = 1448.0 / 1500.0;
 /// The link between ranks of a lab's node, which share its memory.
-const MEMORY: Link = Link { delay: Duration::from_micros(1), bytes_per_second: 5e9 };
+const MEMORY: PlatformLink = PlatformLink { delay: Duration::from_micros(1), bytes_per_second: 5e9 };
 /// The link between a site's only node and the site's own link, as nothing is between them.
-const NOTHING: Link = Link { delay: Duration::ZERO, bytes_per_second: 1e12 };
+const NOTHING: PlatformLink = PlatformLink { delay: Duration::ZERO, bytes_per_second: 1e12 };
 
 /// A link, which is the same in both directions.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Link {
+pub(super) struct PlatformLink {
     /// How long a bit takes in one direction.
     pub delay: Duration,
     pub bytes_per_second: f64,
@@ -43,11 +43,11 @@ pub(super) struct Platform {
     pub slots: usize,
     pub order: Order,
     /// The link of a site to all others.
-    pub access: Link,
+    pub access: PlatformLink,
     /// The link of a node within its site.
-    pub lan: Link,
+    pub lan: PlatformLink,
     /// The link between ranks of a node.
-    pub memory: Link,
+    pub memory: PlatformLink,
     /// The share of links' rates that programs get.
     pub share: f64,
 }
@@ -71,7 +71,7 @@ impl Platform {
             nodes: 1,
             slots: ranks / grid.sites.len(),
             order: Order::InTurns,
-            access: Link {
+            access: PlatformLink {
                 delay: first.link.up.delay.duration(),
                 bytes_per_second: rate.bits_per_second() as f64 / 8.0,
             },
@@ -146,7 +146,7 @@ impl Platform {
             let _ = writeln!(text, "node n{node}.s{site} s{site}");
         }
         let within = if self.nodes > 1 { self.between_nodes() } else { self.memory };
-        let between = Link {
+        let between = PlatformLink {
             delay: 2 * (self.access.delay + self.lan.delay),
             bytes_per_second: self.access.bytes_per_second.min(self.lan.bytes_per_second),
         };
@@ -162,17 +162,17 @@ impl Platform {
         text
     }
 
-    fn between_nodes(&self) -> Link {
-        Link { delay: 2 * self.lan.delay, ..self.lan }
+    fn between_nodes(&self) -> PlatformLink {
+        PlatformLink { delay: 2 * self.lan.delay, ..self.lan }
     }
 
-    fn path(&self, from: usize, to: usize, link: Link) -> String {
+    fn path(&self, from: usize, to: usize, link: PlatformLink) -> String {
         let microseconds = 2e6 * link.delay.as_secs_f64();
         format!("path s{from} s{to} {microseconds:.3} {:.0}\n", link.bytes_per_second * self.share)
     }
 }
 
-fn attributes(link: Link, [rate, delay]: [&str; 2]) -> String {
+fn attributes(link: PlatformLink, [rate, delay]: [&str; 2]) -> String {
     format!("{rate}=\"{:.0}Bps\" {delay}=\"{:.9}s\"", link.bytes_per_second, link.delay.as_secs_f64())
 }
 
@@ -187,7 +187,10 @@ mod tests {
     use crate::grid::root;
 
     fn small(order: Order) -> Platform {
-        let link = |micros, bytes_per_second| Link { delay: Duration::from_micros(micros), bytes_per_second };
+        let link = |micros, bytes_per_second| PlatformLink {
+            delay: Duration::from_micros(micros),
+            bytes_per_second,
+        };
         Platform {
             name: "small".into(),
             sites: 2,
@@ -236,7 +239,10 @@ mod tests {
         let grid = Grid::load(&root().join("bench/grids/coll.toml")).unwrap();
         let platform = Platform::of_lab(&grid, 16).unwrap();
         assert_eq!((platform.ranks(), platform.sites, platform.slots), (16, 4, 4));
-        assert_eq!(platform.access, Link { delay: Duration::from_micros(2650), bytes_per_second: 25e6 });
+        assert_eq!(
+            platform.access,
+            PlatformLink { delay: Duration::from_micros(2650), bytes_per_second: 25e6 }
+        );
         assert!(platform.topology().contains("path s0 s1 10600.000 24133333\n"), "{}", platform.topology());
         assert!(Platform::of_lab(&grid, 18).is_err());
     }

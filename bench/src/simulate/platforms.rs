@@ -3,22 +3,22 @@
 
 use std::time::Duration;
 
-use super::platform::{Link, Order, Platform};
+use super::platform::{Order, Platform, PlatformLink};
 
-const fn link(micros: u64, megabits_per_second: f64) -> Link {
-    Link { delay: Duration::from_micros(micros), bytes_per_second: megabits_per_second * 1e6 / 8.0 }
+const fn link(micros: u64, megabits_per_second: f64) -> PlatformLink {
+    PlatformLink { delay: Duration::from_micros(micros), bytes_per_second: megabits_per_second * 1e6 / 8.0 }
 }
 
 /// A node's link within a cluster of Grid'5000. Two of them make the paper's 0.1 ms between ranks
 /// of a cluster. Together with two of [`WIDE`], they make its 7.8 ms between ranks of two clusters.
-const ETHERNET: Link = link(50, 894.39);
-const WIDE: Link = link(3850, 136.08);
+const ETHERNET: PlatformLink = link(50, 894.39);
+const WIDE: PlatformLink = link(3850, 136.08);
 /// The link between ranks of a node of the QCG cluster. The paper has no figure for nodes of
 /// Grid'5000.
-const MEMORY: Link = link(20, 3979.46);
+const MEMORY: PlatformLink = link(20, 3979.46);
 /// A node's link in the QCG cluster. Two of them make 0.1 ms between ranks.
-const FAST_ETHERNET: Link = link(50, 89.61);
-const NOTHING: Link = link(0, 1e6);
+const FAST_ETHERNET: PlatformLink = link(50, 89.61);
+const NOTHING: PlatformLink = link(0, 1e6);
 
 /// A platform of Grid'5000 clusters. Rates are those that programs had, not those of wires.
 fn grid5000(sites: usize, nodes: usize, slots: usize, order: Order) -> Platform {

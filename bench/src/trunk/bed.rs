@@ -13,8 +13,8 @@ use isthmus_lab::{Grid, Lab, Machine};
 
 use super::counts::Turn;
 use super::ends::{self, Carrying, NAMES};
-use super::gather::{self, Connected, ROOT_PORT, Target};
-use super::{BITS_PER_SECOND, Gather, Place, RTT, Way};
+use super::gather::{self, Connected, ROOT_PORT, SenderOptions};
+use super::{BITS_PER_SECOND, Gather, GatherWay, MeasuredLink, RTT};
 use crate::account::cpu_time;
 use crate::confine::{Running, wait_for};
 use crate::grid::{root, target};
@@ -27,7 +27,7 @@ pub(super) struct Bed {
     lab: Lab,
     listener: TcpListener,
     /// The link's present shape, and both ends of the trunks that were made over it.
-    shaped: Option<(Place, [Running; 2])>,
+    shaped: Option<(MeasuredLink, [Running; 2])>,
     /// Directories with the credentials of the near end and the far end.
     states: [PathBuf; 2],
     late_ms: f64,
@@ -82,14 +82,14 @@ impl Bed {
     /// Gives the link this shape. If it had another one, trunks are made anew. Otherwise what TCP
     /// learned of the old shape would be held against trunks. Connections of their own are new in
     /// each turn.
-    pub(super) fn shape(&mut self, place: Place) -> anyhow::Result<()> {
-        if self.shaped.as_ref().is_some_and(|(shaped, _)| *shaped == place) {
+    pub(super) fn shape(&mut self, link: MeasuredLink) -> anyhow::Result<()> {
+        if self.shaped.as_ref().is_some_and(|(shaped, _)| *shaped == link) {
             return Ok(());
         }
         drop(self.shaped.take());
-        let changes = [format!("queue={} B", place.queue.0), format!("loss={}", place.loss.0)];
+        let changes = [format!("queue={} B", link.queue.0), format!("loss={}", link.loss.0)];
         self.lab.set_link(NAMES[0], &changes)?;
-        self.shaped = Some((place, self.start_ends()?));
+        self.shaped = Some((link, self.start_ends()?));
         Ok(())
     }
 
@@ -112,29 +112,29 @@ impl Bed {
     }
 
     /// Measures a way for `duration`.
-    pub(super) fn turn(&self, way: Way, gather: &Gather, duration: Duration) -> anyhow::Result<Turn> {
+    pub(super) fn turn(&self, way: GatherWay, gather: &Gather, duration: Duration) -> anyhow::Result<Turn> {
         let [near, far] = self.machines()?;
         let carried = |carrying: Carrying| (Ipv4Addr::LOCALHOST, carrying.port(), None);
         let (address, port, congestion) = match way {
-            Way::Cubic => (far.address(), ROOT_PORT, Some("cubic")),
-            Way::Reno => (far.address(), ROOT_PORT, Some("reno")),
-            Way::Bbr => (far.address(), ROOT_PORT, Some("bbr")),
-            Way::TrunkBbr => carried(Carrying::TrunkBbr),
-            Way::TrunkPlain => carried(Carrying::TrunkPlain),
-            Way::Sealed => carried(Carrying::Sealed),
+            GatherWay::Cubic => (far.address(), ROOT_PORT, Some("cubic")),
+            GatherWay::Reno => (far.address(), ROOT_PORT, Some("reno")),
+            GatherWay::Bbr => (far.address(), ROOT_PORT, Some("bbr")),
+            GatherWay::TrunkBbr => carried(Carrying::TrunkBbr),
+            GatherWay::TrunkPlain => carried(Carrying::TrunkPlain),
+            GatherWay::Sealed => carried(Carrying::Sealed),
         };
-        let target = Target { address: SocketAddr::from((address, port)), congestion };
+        let options = SenderOptions { address: SocketAddr::from((address, port)), congestion };
         let senders = usize::try_from(gather.senders)?;
         let turn = || -> anyhow::Result<Turn> {
             if gather.pings {
-                let what = (target, senders, gather.size);
+                let what = (options, senders, gather.size);
                 let mut took = gather::pings(near, &self.listener, what, duration)?;
                 took.sort_unstable();
                 let at = (took.len() * 99).div_ceil(100).saturating_sub(1);
                 let seconds = took.get(at).context("no pings")?.as_secs_f64();
                 return Ok(Turn { seconds, ..Turn::default() });
             }
-            let connected = Connected::new(near, &self.listener, target, senders)?;
+            let connected = Connected::new(near, &self.listener, options, senders)?;
             let (took, before) = connected.gathers(gather.size, duration, || self.counters())?;
             let after = self.counters()?;
             let ends = |at: usize| (after.1[at].saturating_sub(before.1[at])).as_secs_f64();

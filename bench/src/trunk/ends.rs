@@ -62,7 +62,6 @@ impl Carrying {
     }
 }
 
-/// One end.
 #[derive(Debug, Subcommand)]
 pub(crate) enum UnderTest {
     /// The end that programs connect to.
@@ -73,20 +72,20 @@ pub(crate) enum UnderTest {
 
 #[derive(Debug, Args)]
 pub(crate) struct Near {
-    /// Its credentials.
+    /// Directory of the end's credentials.
     #[arg(long)]
     state: PathBuf,
-    /// The far end.
+    /// The address of the far end.
     #[arg(long)]
     peer: Ipv4Addr,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Far {
-    /// Its credentials.
+    /// Directory of the end's credentials.
     #[arg(long)]
     state: PathBuf,
-    /// The program.
+    /// The address of the program that is connected to.
     #[arg(long)]
     program: SocketAddr,
 }

@@ -38,9 +38,9 @@ const LONGEST_PINGS: Duration = Duration::from_secs(30);
 /// Pause between a ping's answer and the next ping.
 const BETWEEN_PINGS: Duration = Duration::from_millis(1);
 
-/// The address that senders connect to, and how they do so.
+/// The address that senders connect to, and their congestion control.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Target {
+pub(super) struct SenderOptions {
     pub address: SocketAddr,
     /// TCP congestion control of the senders' sockets. `None` for the default.
     pub congestion: Option<&'static str>,
@@ -61,12 +61,12 @@ impl Connected {
     pub(super) fn new(
         near: Machine<'_>,
         listener: &TcpListener,
-        target: Target,
+        options: SenderOptions,
         senders: usize,
     ) -> anyhow::Result<Self> {
         let mut connected = Self { root: Vec::new(), senders: Vec::new() };
         for _ in 0..senders {
-            let [sender, root] = pair(near, listener, target)?;
+            let [sender, root] = pair(near, listener, options)?;
             connected.root.push(root);
             connected.senders.push(thread::spawn(move || send(sender)));
         }
@@ -139,9 +139,9 @@ impl Drop for Connected {
 }
 
 /// Connects a sender to the root. Returns the sockets of both, the sender's first.
-fn pair(near: Machine<'_>, listener: &TcpListener, target: Target) -> anyhow::Result<[TcpStream; 2]> {
-    let connecting = near.in_network(|| connect(target))?;
-    let sender = connecting.with_context(|| format!("cannot connect to {}", target.address))?;
+fn pair(near: Machine<'_>, listener: &TcpListener, options: SenderOptions) -> anyhow::Result<[TcpStream; 2]> {
+    let connecting = near.in_network(|| connect(options))?;
+    let sender = connecting.with_context(|| format!("cannot connect to {}", options.address))?;
     let mut waiting = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
     let timeout = PollTimeout::try_from(PATIENCE).unwrap_or(PollTimeout::MAX);
     ensure!(poll(&mut waiting, timeout)? > 0, "no connection has come to the root");
@@ -154,12 +154,12 @@ fn pair(near: Machine<'_>, listener: &TcpListener, target: Target) -> anyhow::Re
     Ok([sender, root])
 }
 
-fn connect(target: Target) -> io::Result<TcpStream> {
+fn connect(options: SenderOptions) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-    if let Some(congestion) = target.congestion {
+    if let Some(congestion) = options.congestion {
         socket.set_tcp_congestion(congestion.as_bytes())?;
     }
-    socket.connect_timeout(&target.address.into(), PATIENCE)?;
+    socket.connect_timeout(&options.address.into(), PATIENCE)?;
     Ok(socket.into())
 }
 
@@ -188,11 +188,11 @@ fn send(mut socket: TcpStream) -> io::Result<()> {
 pub(super) fn pings(
     near: Machine<'_>,
     listener: &TcpListener,
-    (target, senders, size): (Target, usize, u64),
+    (options, senders, size): (SenderOptions, usize, u64),
     duration: Duration,
 ) -> anyhow::Result<Vec<Duration>> {
-    let bulk = Connected::new(near, listener, target, senders)?;
-    let [mut asking, mut answering] = pair(near, listener, target)?;
+    let bulk = Connected::new(near, listener, options, senders)?;
+    let [mut asking, mut answering] = pair(near, listener, options)?;
     let answers = thread::spawn(move || -> io::Result<()> {
         let mut message = [0; PING];
         loop {
