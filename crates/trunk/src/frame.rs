@@ -90,7 +90,7 @@ impl fmt::Display for StreamId {
 pub enum Frame {
     /// The first frame of each end on each carrier.
     Hello(Hello),
-    /// Opens a stream.
+    /// Opens a stream of the trunk.
     Open {
         /// The stream that is opened.
         stream: StreamId,

@@ -10,7 +10,7 @@ use crate::{ProtocolError, StreamId};
 
 /// Where and how a direction ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct End {
+pub(crate) struct DirectionEnd {
     /// The direction's length in bytes.
     pub(crate) offset: u64,
     /// The code of the reset; `None` if the direction ends in order.
@@ -20,7 +20,7 @@ pub(crate) struct End {
 /// How far the program here has got with the direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// The program reads.
+    /// The program still reads the direction.
     Open,
     /// The program has read the end, or the reset.
     Finished,
@@ -34,7 +34,7 @@ pub(crate) struct Receiving {
     pub(crate) state: State,
     pub(crate) data: Reassembly,
     pub(crate) window: Window,
-    pub(crate) end: Option<End>,
+    pub(crate) end: Option<DirectionEnd>,
     /// Whether the program has found nothing to read, and waits for an event.
     pub(crate) waits: bool,
     /// The interval in which the stream was last counted as busy.
@@ -80,13 +80,13 @@ impl Receiving {
             return Err(ProtocolError::Contradiction { stream, end: known.offset, other: behind });
         }
         if end {
-            self.ends(stream, End { offset: behind, reset: None })?;
+            self.ends(stream, DirectionEnd { offset: behind, reset: None })?;
         }
         Ok(self.data.insert(offset, payload))
     }
 
     /// Takes in the end of the direction. The same end again changes nothing.
-    pub(crate) fn ends(&mut self, stream: StreamId, end: End) -> Result<(), ProtocolError> {
+    pub(crate) fn ends(&mut self, stream: StreamId, end: DirectionEnd) -> Result<(), ProtocolError> {
         if self.state != State::Open {
             return Ok(());
         }
@@ -114,7 +114,7 @@ impl Receiving {
     }
 
     /// The direction's end, if all bytes before it are read.
-    pub(crate) fn at_end(&self) -> Option<End> {
+    pub(crate) fn at_end(&self) -> Option<DirectionEnd> {
         self.end.filter(|end| self.read() == end.offset)
     }
 

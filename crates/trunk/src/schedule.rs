@@ -34,7 +34,7 @@ pub(crate) enum List {
 
 /// The place of one stream in the schedule.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Place {
+pub(crate) struct Scheduled {
     /// In which list of the sparse ones the stream waits; `None` if in neither.
     sparse: Option<Lane>,
     /// Whether the stream has an entry among the others. An entry without data marks the end of the
@@ -52,7 +52,7 @@ pub(crate) struct Place {
     counted: u32,
 }
 
-impl Place {
+impl Scheduled {
     /// Bytes that the stream has sent of late: they drain like a leaky bucket.
     fn load(&self, clock_ms: u32) -> u32 {
         let passed = clock_ms.saturating_sub(self.load_at);
@@ -80,25 +80,25 @@ pub(crate) struct Schedule {
 impl Schedule {
     /// Puts a stream that has data for a lane into the schedule. To be called each time that this
     /// may have become so.
-    pub(crate) fn add(&mut self, stream: StreamId, place: &mut Place, lane: Lane) {
-        match (place.sparse, lane) {
+    pub(crate) fn add(&mut self, stream: StreamId, scheduled: &mut Scheduled, lane: Lane) {
+        match (scheduled.sparse, lane) {
             (Some(Lane::Small), Lane::Bulk) => {
                 // The stream's entry among the small ones is void.
-                place.sparse = Some(Lane::Bulk);
+                scheduled.sparse = Some(Lane::Bulk);
                 self.new.push_back(stream);
                 return;
             }
             (Some(_), _) => return,
             (None, _) => {}
         }
-        if !place.old {
-            place.deficit = QUANTUM;
-        } else if place.deficit <= 0 || !place.idle {
-            place.idle = false;
+        if !scheduled.old {
+            scheduled.deficit = QUANTUM;
+        } else if scheduled.deficit <= 0 || !scheduled.idle {
+            scheduled.idle = false;
             return;
         }
-        place.idle = false;
-        place.sparse = Some(lane);
+        scheduled.idle = false;
+        scheduled.sparse = Some(lane);
         match lane {
             Lane::Small => self.small.push_back(stream),
             Lane::Bulk => self.new.push_back(stream),
@@ -132,22 +132,22 @@ impl Schedule {
 
     /// Drops the entry at the head of a list if it is void, or if the stream has used up its round.
     /// Returns whether it is another stream's turn.
-    pub(crate) fn turn(&mut self, list: List, place: &mut Place) -> bool {
-        if list == List::Small && place.sparse != Some(Lane::Small) {
+    pub(crate) fn turn(&mut self, list: List, scheduled: &mut Scheduled) -> bool {
+        if list == List::Small && scheduled.sparse != Some(Lane::Small) {
             self.pop(list);
             return true;
         }
-        if place.deficit > 0 {
+        if scheduled.deficit > 0 {
             return false;
         }
         if list == List::Old {
-            place.deficit += QUANTUM;
+            scheduled.deficit += QUANTUM;
             self.old.rotate_left(1);
         } else if let Some(stream) = self.pop(list) {
-            place.sparse = None;
-            if !place.old {
-                place.old = true;
-                place.deficit += QUANTUM;
+            scheduled.sparse = None;
+            if !scheduled.old {
+                scheduled.old = true;
+                scheduled.deficit += QUANTUM;
                 self.old.push_back(stream);
             }
         }
@@ -155,33 +155,33 @@ impl Schedule {
     }
 
     /// Notes that the stream at the head of a list has sent a frame.
-    pub(crate) fn sent(&mut self, list: List, place: &mut Place, bytes: usize, clock_ms: u32) {
+    pub(crate) fn sent(&mut self, list: List, scheduled: &mut Scheduled, bytes: usize, clock_ms: u32) {
         let slice = clock_ms / LOAD_TIME_MS + 1;
         if self.busy.0 != slice {
             self.busy = (slice, 0);
         }
-        if list != List::Small && place.counted != slice {
-            place.counted = slice;
+        if list != List::Small && scheduled.counted != slice {
+            scheduled.counted = slice;
             self.busy.1 += 1;
         }
-        place.deficit -= bytes as i32;
+        scheduled.deficit -= bytes as i32;
         // Bounded: after a long message the stream soon has small frames again.
-        place.load = place.load(clock_ms).saturating_add(bytes as u32).min(2 * MOST_LOAD);
-        place.load_at = clock_ms;
+        scheduled.load = scheduled.load(clock_ms).saturating_add(bytes as u32).min(2 * MOST_LOAD);
+        scheduled.load_at = clock_ms;
     }
 
-    /// Notes that the stream at the head of a list has no data. `place` is `None` if the stream is
-    /// gone.
-    pub(crate) fn had_none(&mut self, list: List, place: Option<&mut Place>) {
-        let (Some(stream), Some(place)) = (self.pop(list), place) else { return };
+    /// Notes that the stream at the head of a list has no data. `scheduled` is `None` if the stream
+    /// is gone.
+    pub(crate) fn had_none(&mut self, list: List, scheduled: Option<&mut Scheduled>) {
+        let (Some(stream), Some(scheduled)) = (self.pop(list), scheduled) else { return };
         if list == List::Old {
-            place.old = false;
+            scheduled.old = false;
             return;
         }
-        place.sparse = None;
-        place.idle = true;
-        if !place.old && !self.old.is_empty() {
-            place.old = true;
+        scheduled.sparse = None;
+        scheduled.idle = true;
+        if !scheduled.old && !self.old.is_empty() {
+            scheduled.old = true;
             self.old.push_back(stream);
         }
     }
@@ -195,7 +195,7 @@ mod tests {
     /// Streams that have so many bytes to send each, by their schedule.
     struct Streams {
         schedule: Schedule,
-        left: BTreeMap<StreamId, (Place, usize)>,
+        left: BTreeMap<StreamId, (Scheduled, usize)>,
     }
 
     impl Streams {
@@ -204,10 +204,10 @@ mod tests {
         }
 
         fn give(&mut self, stream: u64, bytes: usize) {
-            let (place, left) = self.left.entry(StreamId(stream)).or_default();
+            let (scheduled, left) = self.left.entry(StreamId(stream)).or_default();
             *left += bytes;
-            let lane = place.lane(*left, 0);
-            self.schedule.add(StreamId(stream), place, lane);
+            let lane = scheduled.lane(*left, 0);
+            self.schedule.add(StreamId(stream), scheduled, lane);
         }
 
         fn next(&mut self) -> Option<(u64, usize)> {
@@ -217,17 +217,17 @@ mod tests {
         fn next_of(&mut self, lane: Lane) -> Option<(u64, usize)> {
             loop {
                 let (list, stream) = self.schedule.head(lane)?;
-                let (place, left) = self.left.get_mut(&stream)?;
-                if self.schedule.turn(list, place) {
+                let (scheduled, left) = self.left.get_mut(&stream)?;
+                if self.schedule.turn(list, scheduled) {
                     continue;
                 }
                 if *left == 0 {
-                    self.schedule.had_none(list, Some(place));
+                    self.schedule.had_none(list, Some(scheduled));
                     continue;
                 }
                 let bytes = (*left).min(MAX_FRAME);
                 *left -= bytes;
-                self.schedule.sent(list, place, bytes, 0);
+                self.schedule.sent(list, scheduled, bytes, 0);
                 return Some((stream.0, bytes));
             }
         }
@@ -254,26 +254,26 @@ mod tests {
 
     #[test]
     fn a_stream_that_is_drained_as_fast_as_it_is_filled_is_bulk() {
-        let mut place = Place::default();
+        let mut scheduled = Scheduled::default();
         let mut schedule = Schedule::default();
-        assert_eq!(place.lane(MAX_PAYLOAD, 0), Lane::Small);
-        assert_eq!(place.lane(MAX_PAYLOAD + 1, 0), Lane::Bulk);
+        assert_eq!(scheduled.lane(MAX_PAYLOAD, 0), Lane::Small);
+        assert_eq!(scheduled.lane(MAX_PAYLOAD + 1, 0), Lane::Bulk);
         // The last frame at 90 ms: the first 9 have drained to less.
         for (each_ms, lane) in [(10, Lane::Small), (9, Lane::Small), (1, Lane::Bulk)] {
-            place = Place::default();
+            scheduled = Scheduled::default();
             for frame in 0..12 {
-                schedule.sent(List::Small, &mut place, MAX_FRAME, frame * each_ms);
+                schedule.sent(List::Small, &mut scheduled, MAX_FRAME, frame * each_ms);
             }
-            assert_eq!(place.lane(64, 11 * each_ms), lane, "a frame each {each_ms} ms");
-            assert_eq!(place.lane(64, 11 * each_ms + 2 * LOAD_TIME_MS), Lane::Small);
+            assert_eq!(scheduled.lane(64, 11 * each_ms), lane, "a frame each {each_ms} ms");
+            assert_eq!(scheduled.lane(64, 11 * each_ms + 2 * LOAD_TIME_MS), Lane::Small);
         }
         assert_eq!(schedule.busy(), 0);
         // A long message is forgotten as soon as a short one.
         for _ in 0..600 {
-            schedule.sent(List::Small, &mut place, MAX_FRAME, 1000);
+            schedule.sent(List::Small, &mut scheduled, MAX_FRAME, 1000);
         }
-        assert_eq!(place.lane(64, 1000 + LOAD_TIME_MS), Lane::Bulk);
-        assert_eq!(place.lane(64, 1000 + LOAD_TIME_MS + 10), Lane::Small);
+        assert_eq!(scheduled.lane(64, 1000 + LOAD_TIME_MS), Lane::Bulk);
+        assert_eq!(scheduled.lane(64, 1000 + LOAD_TIME_MS + 10), Lane::Small);
     }
 
     #[test]

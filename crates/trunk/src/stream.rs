@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::receiving::Receiving;
-use crate::schedule::Place;
+use crate::schedule::Scheduled;
 use crate::sending::{self, Sending};
 
 /// Control frames of a stream that are to be sent.
@@ -31,7 +31,7 @@ pub(crate) struct Stream {
     /// Whether the stream is in the queue of those with control frames.
     pub(crate) queued: bool,
     /// The stream's place among those with data.
-    pub(crate) place: Place,
+    pub(crate) scheduled: Scheduled,
     /// How many of the stream's frames are under way: on a carrier and not acknowledged.
     pub(crate) under_way: u32,
     /// Whether the program was refused room, and waits for an event.
@@ -49,7 +49,7 @@ impl Stream {
             receiving: Receiving::new(own_credit, now),
             due: Due::default(),
             queued: false,
-            place: Place::default(),
+            scheduled: Scheduled::default(),
             under_way: 0,
             blocked: false,
             waits_for_memory: false,

@@ -141,7 +141,7 @@ impl Table {
         self.peers_limit
     }
 
-    /// Forgets all streams.
+    /// Forgets all streams of a trunk that has ended.
     pub(crate) fn clear(&mut self) {
         self.open = HashMap::new();
         self.missing.clear();

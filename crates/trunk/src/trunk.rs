@@ -232,8 +232,8 @@ impl Trunk {
         if let Some(stream) = self.streams.get(id)
             && stream.sending.has_piece()
         {
-            let lane = stream.place.lane(stream.sending.waiting(), clock_ms);
-            self.schedule.add(id, &mut stream.place, lane);
+            let lane = stream.scheduled.lane(stream.sending.waiting(), clock_ms);
+            self.schedule.add(id, &mut stream.scheduled, lane);
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::Trunk;
-use crate::receiving::{self, End};
+use crate::receiving::{self, DirectionEnd};
 use crate::sending;
 use crate::stream::Stream;
 use crate::{Ended, OpenError, Read, Reason, StreamError, StreamId};
@@ -161,7 +161,7 @@ impl Trunk {
         if !stream.receiving.data.ready.is_empty() {
             return Ok(Read::Blocked);
         }
-        let Some(End { reset, .. }) = stream.receiving.at_end() else {
+        let Some(DirectionEnd { reset, .. }) = stream.receiving.at_end() else {
             stream.receiving.waits = true;
             return Ok(Read::Blocked);
         };

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{KEPT, MAX_UNDER_WAY, Trunk};
 use crate::carrier::{Carrier, LARGE, Sent};
 use crate::frame::MAX_OFFSET;
-use crate::receiving::End;
+use crate::receiving::DirectionEnd;
 use crate::table::Known;
 use crate::{CarrierId, CarrierState, Ended, Event, Frame, Hello, ProtocolError, Purpose, Scope, StreamId};
 
@@ -226,7 +226,7 @@ impl Trunk {
         }
         let Some(stream) = self.streams.get(id) else { return Ok(()) };
         let news = stream.receiving.end.is_none() && !stream.receiving.is_over();
-        stream.receiving.ends(id, End { offset, reset: Some(code) })?;
+        stream.receiving.ends(id, DirectionEnd { offset, reset: Some(code) })?;
         if news {
             self.events.push_back(Event::Reset(id, code));
         }

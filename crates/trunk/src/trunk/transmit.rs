@@ -232,14 +232,14 @@ impl Trunk {
                 self.schedule.had_none(list, None);
                 continue;
             };
-            if self.schedule.turn(list, &mut stream.place) {
+            if self.schedule.turn(list, &mut stream.scheduled) {
                 continue;
             }
             let has_piece = stream.sending.has_piece();
             if stream.sending.has_again() || (has_piece && self.under_way < MAX_UNDER_WAY) {
                 return Some((list, id));
             }
-            self.schedule.had_none(list, Some(&mut stream.place));
+            self.schedule.had_none(list, Some(&mut stream.scheduled));
             if has_piece && !stream.stalled {
                 stream.stalled = true;
                 self.stalled.push(id);
@@ -256,7 +256,7 @@ impl Trunk {
         let Some((offset, mut piece)) = stream.sending.take_piece(room) else { return Next::NoRoom };
         piece.number.get_or_insert_with(|| self.progress.sent(self.seen));
         let length = DATA_HEAD + piece.payload.len();
-        self.schedule.sent(list, &mut stream.place, length, clock_ms);
+        self.schedule.sent(list, &mut stream.scheduled, length, clock_ms);
         if piece.payload.len() >= LARGE
             && let Some(now) = self.seen
         {

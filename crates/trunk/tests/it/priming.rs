@@ -5,13 +5,13 @@ use std::time::Duration;
 use isthmus_trunk::frame::MAX_FRAME;
 use isthmus_trunk::{CarrierState, Event, Frame, MAX_PRIMING, PING_IDLE, Purpose, SILENCE};
 
-use crate::common::links::{Link, Links};
+use crate::common::links::{CarrierLink, Links};
 use crate::common::{A, B, Pair};
 
 const MS: Duration = Duration::from_millis(1);
 
 fn over(bytes_per_second: f64) -> Links {
-    let link = Link { bytes_per_second, latency: 5 * MS, purpose: Purpose::Bulk };
+    let link = CarrierLink { bytes_per_second, latency: 5 * MS, purpose: Purpose::Bulk };
     let mut links = Links::new(&[link]);
     links.run(Duration::from_secs(10));
     links

@@ -6,19 +6,19 @@ use std::time::Duration;
 use isthmus_trunk::frame::MAX_FRAME;
 use isthmus_trunk::{Purpose, StreamId};
 
-use crate::common::links::{Link, Links};
+use crate::common::links::{CarrierLink, Links};
 use crate::common::{A, B};
 
 const MS: Duration = Duration::from_millis(1);
 /// The rate of the best link in bytes per second.
 const FAST: f64 = 50e6;
 
-fn link(part: f64, rtt: Duration) -> Link {
-    Link { bytes_per_second: FAST * part, latency: rtt / 2, purpose: Purpose::Bulk }
+fn link(part: f64, rtt: Duration) -> CarrierLink {
+    CarrierLink { bytes_per_second: FAST * part, latency: rtt / 2, purpose: Purpose::Bulk }
 }
 
 /// A trunk that has carried something before.
-fn warm(links: &[Link], reversed: bool, reports: bool) -> Links {
+fn warm(links: &[CarrierLink], reversed: bool, reports: bool) -> Links {
     let mut links = Links::new(links);
     (links.reversed, links.reports) = (reversed, reports);
     for _ in 0..2 {
@@ -83,7 +83,7 @@ fn nothing_is_slower_than_over_the_best_carrier_alone() {
 }
 
 /// The times of small messages beside bulk: median and 99th percentile.
-fn beside_bulk(rails: &[Link]) -> [Duration; 2] {
+fn beside_bulk(rails: &[CarrierLink]) -> [Duration; 2] {
     let mut links = warm(rails, false, true);
     for _ in 0..4 {
         let stream = links.ends[A].open().unwrap();
@@ -109,7 +109,7 @@ fn beside_bulk(rails: &[Link]) -> [Duration; 2] {
 fn small_messages_beside_bulk_go_over_the_carrier_for_small_frames() {
     let bulk = vec![link(0.2, 10 * MS); 4];
     let without = beside_bulk(&bulk);
-    let small = Link { purpose: Purpose::Small, ..link(0.2, 10 * MS) };
+    let small = CarrierLink { purpose: Purpose::Small, ..link(0.2, 10 * MS) };
     let with = beside_bulk(&[bulk, vec![small]].concat());
     println!("median and 99th percentile: {without:?} without, {with:?} with a carrier for small frames");
     assert!(with[1] <= 6 * MS && without[1] >= with[1] + MS, "{without:?}, {with:?}");
@@ -128,7 +128,7 @@ fn small_messages_take_the_shorter_carrier() {
 
 #[test]
 fn bulk_never_goes_over_the_carrier_for_small_frames_while_another_is_live() {
-    let small = Link { purpose: Purpose::Small, ..link(1.0, 10 * MS) };
+    let small = CarrierLink { purpose: Purpose::Small, ..link(1.0, 10 * MS) };
     let mut links = warm(&[link(0.2, 10 * MS), small], true, false);
     let before = links.rails[1].bytes[A];
     links.message(20 << 20);

@@ -142,7 +142,7 @@ impl Life {
         }
     }
 
-    /// Lets time pass.
+    /// Lets time pass, in which streams are used and carriers are cut.
     fn live(&mut self, time: Duration, cut_every: u64) {
         let until = self.pair.now + time;
         while self.pair.now < until {

@@ -13,8 +13,9 @@ use super::{A, B, SIDES, config};
 /// How many bytes a socket holds of a carrier that the link has not taken (`TCP_NOTSENT_LOWAT`).
 pub const BUFFER: usize = 64 << 10;
 
+/// The link that a carrier goes over, and what the carrier is for.
 #[derive(Debug, Clone, Copy)]
-pub struct Link {
+pub struct CarrierLink {
     pub bytes_per_second: f64,
     pub latency: Duration,
     pub purpose: Purpose,
@@ -22,7 +23,7 @@ pub struct Link {
 
 /// One direction of a carrier.
 #[derive(Debug)]
-struct Way {
+struct CarrierDirection {
     /// When the link will have taken all that is in the socket.
     free: Instant,
     flying: VecDeque<(Instant, Bytes)>,
@@ -31,31 +32,34 @@ struct Way {
 
 #[derive(Debug)]
 pub struct Rail {
-    pub link: Link,
+    pub link: CarrierLink,
     pub ids: [Option<CarrierId>; 2],
-    ways: [Way; 2],
+    directions: [CarrierDirection; 2],
     /// Bytes that went into the rail, by end.
     pub bytes: [usize; 2],
 }
 
 impl Rail {
     fn unsent(&self, side: usize, now: Instant) -> f64 {
-        self.ways[side].free.saturating_duration_since(now).as_secs_f64() * self.link.bytes_per_second
+        self.directions[side].free.saturating_duration_since(now).as_secs_f64() * self.link.bytes_per_second
     }
 
     /// When the socket has room for a frame.
     fn room_at(&self, side: usize) -> Instant {
         let full = (BUFFER - MAX_FRAME) as f64 / self.link.bytes_per_second;
-        self.ways[side].free.checked_sub(Duration::from_secs_f64(full)).unwrap_or(self.ways[side].free)
+        self.directions[side]
+            .free
+            .checked_sub(Duration::from_secs_f64(full))
+            .unwrap_or(self.directions[side].free)
     }
 
     fn put(&mut self, side: usize, frame: Vec<u8>, now: Instant) {
         let takes = Duration::from_secs_f64(frame.len() as f64 / self.link.bytes_per_second);
         self.bytes[side] += frame.len();
-        let way = &mut self.ways[side];
-        way.free = way.free.max(now) + takes;
-        if !way.swallows {
-            way.flying.push_back((way.free + self.link.latency, frame.into()));
+        let direction = &mut self.directions[side];
+        direction.free = direction.free.max(now) + takes;
+        if !direction.swallows {
+            direction.flying.push_back((direction.free + self.link.latency, frame.into()));
         }
     }
 }
@@ -85,7 +89,7 @@ pub struct Links {
 }
 
 impl Links {
-    pub fn new(links: &[Link]) -> Self {
+    pub fn new(links: &[CarrierLink]) -> Self {
         let now = Instant::now();
         let ends = [Role::Initiator, Role::Acceptor].map(|role| Trunk::new(config(role)));
         let mut this = Self {
@@ -106,21 +110,21 @@ impl Links {
     }
 
     /// Joins a carrier over a link, which end A has dialed.
-    pub fn join(&mut self, link: Link) -> usize {
+    pub fn join(&mut self, link: CarrierLink) -> usize {
         let ids = [
             self.ends[A].carrier_joined_for(link.purpose, self.now).ok(),
             self.ends[B].carrier_joined(self.now).ok(),
         ];
-        let way = || Way { free: self.now, flying: VecDeque::new(), swallows: false };
-        self.rails.push(Rail { link, ids, ways: [way(), way()], bytes: [0; 2] });
+        let direction = || CarrierDirection { free: self.now, flying: VecDeque::new(), swallows: false };
+        self.rails.push(Rail { link, ids, directions: [direction(), direction()], bytes: [0; 2] });
         self.rails.len() - 1
     }
 
     /// Lets nothing through a rail from here on, which nobody notices.
     pub fn silence(&mut self, rail: usize) {
-        for way in &mut self.rails[rail].ways {
-            way.swallows = true;
-            way.flying.clear();
+        for direction in &mut self.rails[rail].directions {
+            direction.swallows = true;
+            direction.flying.clear();
         }
     }
 
@@ -147,7 +151,7 @@ impl Links {
         self.messages.pop().unwrap().took.unwrap()
     }
 
-    /// Lets time pass.
+    /// Lets so much time pass, step by step.
     pub fn run(&mut self, time: Duration) {
         let until = self.now + time;
         while self.now < until {
@@ -163,8 +167,8 @@ impl Links {
             rounds += 1;
             assert!(rounds < 10_000, "no end");
         }
-        let flying = self.rails.iter().flat_map(|rail| &rail.ways);
-        let arrivals = flying.filter_map(|way| way.flying.front().map(|(at, _)| *at));
+        let flying = self.rails.iter().flat_map(|rail| &rail.directions);
+        let arrivals = flying.filter_map(|direction| direction.flying.front().map(|(at, _)| *at));
         let rooms = self.rails.iter().flat_map(|rail| SIDES.map(|side| rail.room_at(side)));
         let deadlines = self.ends.iter().filter_map(Trunk::next_deadline);
         let next = arrivals.chain(rooms.filter(|at| *at > self.now)).chain(deadlines).min();
@@ -200,9 +204,9 @@ impl Links {
         let mut moved = false;
         for rail in &mut self.rails {
             for side in SIDES {
-                let way = &mut rail.ways[side];
-                while way.flying.front().is_some_and(|(at, _)| *at <= self.now) {
-                    let (_, bytes) = way.flying.pop_front().unwrap();
+                let direction = &mut rail.directions[side];
+                while direction.flying.front().is_some_and(|(at, _)| *at <= self.now) {
+                    let (_, bytes) = direction.flying.pop_front().unwrap();
                     if let Some(id) = rail.ids[1 - side] {
                         self.ends[1 - side].receive(id, bytes, self.now);
                     }
