@@ -215,7 +215,7 @@ pub struct PairFacts {
 /// A way that is tried to reach a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// Which parties dial.
+    /// Which parties dial in the step.
     pub route: Route,
     /// How the connection is opened.
     pub dial: Dial,
@@ -240,7 +240,7 @@ pub struct LeftOut {
 /// A step that failed recently.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// Which parties dialed.
+    /// Which parties dialed in the step.
     pub route: Route,
     /// How the connection was to be opened.
     pub dial: Dial,

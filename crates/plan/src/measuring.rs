@@ -67,23 +67,23 @@ pub struct Task {
 pub fn due(parties: &[Party], pairs: &[Pair]) -> Vec<Task> {
     let idle = |party: &Party| !party.measuring && party.last.is_none_or(|last| last >= SITE_PAUSE);
     let mut free: Vec<bool> = parties.iter().map(idle).collect();
-    let mut wanted: Vec<(usize, Wanted, Option<Duration>)> = Vec::new();
+    let mut due: Vec<(usize, DueMeasurements, Option<Duration>)> = Vec::new();
     for (index, pair) in pairs.iter().enumerate() {
         let both = pair.parties.map(|party| parties.get(party));
         let [Some(a), Some(b)] = both else { continue };
-        let found = wants(pair, a.busy || b.busy);
+        let found = due_of(pair, a.busy || b.busy);
         if found.round_trip || found.transfer {
-            wanted.push((index, found, pair.asked));
+            due.push((index, found, pair.asked));
         }
     }
-    wanted.sort_by_key(|(_, _, asked)| std::cmp::Reverse(asked.unwrap_or(Duration::MAX)));
+    due.sort_by_key(|(_, _, asked)| std::cmp::Reverse(asked.unwrap_or(Duration::MAX)));
     let mut transfers = 0;
     let mut tasks = Vec::new();
-    for (pair, wanted, _) in wanted {
-        let transfer = wanted.transfer && transfers < TRANSFERS_AT_ONCE;
+    for (pair, measurements, _) in due {
+        let transfer = measurements.transfer && transfers < TRANSFERS_AT_ONCE;
         let Some(Pair { parties: both, .. }) = pairs.get(pair) else { continue };
         let both_free = both.iter().all(|party| free.get(*party) == Some(&true));
-        if !both_free || !(wanted.round_trip || transfer) {
+        if !both_free || !(measurements.round_trip || transfer) {
             continue;
         }
         for party in both {
@@ -97,20 +97,21 @@ pub fn due(parties: &[Party], pairs: &[Pair]) -> Vec<Task> {
     tasks
 }
 
+/// Which measurements of a pair are due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Wanted {
+struct DueMeasurements {
     round_trip: bool,
     transfer: bool,
 }
 
-fn wants(pair: &Pair, busy: bool) -> Wanted {
+fn due_of(pair: &Pair, busy: bool) -> DueMeasurements {
     let spread = SPREAD * u32::from(pair.chance) / 256;
     let pause = if pair.doubt { AGAIN } else { ROUND_TRIP + spread };
     let round_trip = pair.asked.is_none_or(|asked| asked >= pause);
     let due = !busy && pair.transferred.is_none_or(|then| then >= TRANSFER + spread);
     // A pair without a connection isn't tried more often.
     let soon = !pair.failed && pair.asked.is_none_or(|asked| asked >= AGAIN);
-    Wanted { round_trip, transfer: due && (round_trip || soon) }
+    DueMeasurements { round_trip, transfer: due && (round_trip || soon) }
 }
 
 #[cfg(test)]
@@ -163,9 +164,9 @@ mod tests {
             ("60 - failed", false, ""),
             ("300 - failed", false, "round trip, transfer"),
         ] {
-            let Wanted { round_trip, transfer } = wants(&pair([0, 1], words), busy);
+            let DueMeasurements { round_trip, transfer } = due_of(&pair([0, 1], words), busy);
             let found = [(round_trip, "round trip"), (transfer, "transfer")];
-            let found: Vec<_> = found.iter().filter(|(wanted, _)| *wanted).map(|(_, what)| *what).collect();
+            let found: Vec<_> = found.iter().filter(|(is_due, _)| *is_due).map(|(_, what)| *what).collect();
             assert_eq!(found.join(", "), want, "{words}, busy: {busy}");
         }
     }

@@ -77,7 +77,7 @@ pub struct Forbidden {
 }
 
 impl Forbidden {
-    /// Forbids no way.
+    /// Forbids no dial and no route.
     pub const NOTHING: Self = Self { dials: Set::NONE, routes: Set::NONE };
 
     /// Forbids these dials and these routes.
