@@ -12,11 +12,11 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::agent::{Asked, Exchange, Kept};
+use crate::blocking;
 use crate::lock::Lock;
 use crate::numbers::NO_CONNECT;
 use crate::pending;
 use crate::sys::Fd;
-use crate::waiting;
 
 /// Most waits that are noted at a time. The request of a wait that isn't noted may be closed by the
 /// program, or left open.
@@ -106,7 +106,7 @@ pub(crate) fn end() {
     {
         drop(Exchange::from_asked(wait.asked));
         pending::end_waiting(wait.id, Some(wait.fd));
-        waiting::has_ended();
+        blocking::has_ended();
     }
 }
 

@@ -18,7 +18,7 @@ const MEMORY: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Allowed,
-    /// The call fails.
+    /// The call fails with an error.
     Refused,
     /// The call ends the process, or sends it a signal.
     Fatal,

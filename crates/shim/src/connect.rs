@@ -7,6 +7,7 @@ use isthmus_wire::VirtualAddress;
 use isthmus_wire::shim::Request;
 
 use crate::abandoned;
+use crate::blocking::{self, BlockingConnect, Call};
 use crate::datagrams;
 use crate::dual;
 use crate::ends;
@@ -23,7 +24,6 @@ use crate::peer;
 use crate::pending::{self, Start, Started};
 use crate::sockaddr::{Family, Inet, Storage};
 use crate::sys::{self, Errno, Fd, Result};
-use crate::waiting::{self, Call, Waiting};
 
 /// Where a connect call leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,12 +111,12 @@ fn is_of(job: &Job, fd: Fd, family: Family) -> bool {
 /// Begins to wait for the agent's answer. If another thread waits for it for the same socket, waits
 /// for that thread.
 fn wait(job: &Job, call: Call, request: &Request, mask: u64) -> Result<Native> {
-    if let Some(waiting) = Waiting::begin(job, call, request, mask)? {
-        return Ok(Native::Wait(waiting));
+    if let Some(blocking) = BlockingConnect::begin(job, call, request, mask)? {
+        return Ok(Native::Wait(blocking));
     }
     // What follows owns nothing, and may be left by a signal's handler.
     unblocked(mask, || {
-        waiting::for_other(job, call.fd)?;
+        blocking::for_other(job, call.fd)?;
         end_of_wait(job, call.fd)
     })
 }
@@ -132,7 +132,7 @@ fn unblocked<R>(mask: u64, action: impl FnOnce() -> R) -> R {
 /// Waits, as a blocking connect does, on a socket whose connect was begun before.
 fn end_of_wait(job: &Job, fd: Fd) -> Result<Native> {
     if sys::tcp_state(fd)? == sys::SYN_SENT {
-        helper::wait_for(fd, waiting::limit(fd).unwrap_or(patience::longest(job)))?;
+        helper::wait_for(fd, blocking::limit(fd).unwrap_or(patience::longest(job)))?;
     }
     outcome_of_wait(fd).map(|()| Native::Done)
 }
@@ -143,7 +143,7 @@ pub(crate) enum Native {
     /// To call the kernel's own connect, with this address.
     Address(Storage),
     /// To wait for the agent's answer.
-    Wait(Waiting),
+    Wait(BlockingConnect),
 }
 
 fn destination(own: VirtualAddress, address: &Storage) -> Destination {
@@ -277,10 +277,10 @@ pub(crate) unsafe fn hook(
         None => None,
         Some(Ok(Native::Address(address))) => Some(Ok(Some(address))),
         Some(Ok(Native::Done)) => Some(Ok(None)),
-        Some(Ok(Native::Wait(waiting))) => {
+        Some(Ok(Native::Wait(blocking))) => {
             // SAFETY: this frame owns nothing.
-            let outcome = unsafe { waiting.wait() };
-            Some(waiting.end(job, outcome).map(|()| None))
+            let outcome = unsafe { blocking.wait() };
+            Some(blocking.end(job, outcome).map(|()| None))
         }
         Some(Err(errno)) => Some(Err(errno)),
     };

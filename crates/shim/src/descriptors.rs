@@ -45,7 +45,8 @@ pub(crate) fn each_watch(socket: Identity, mut action: impl FnMut(Watch)) {
         // Anonymous inodes, epoll instances among them, have no type.
         if sys::identity(epoll).is_ok_and(|identity| identity.kind == 0) && is_epoll(epoll) {
             each_line(epoll, |line| {
-                if let Some(Target { number, events, data, inode, device }) = parse_target(line)
+                if let Some(EpollRegistration { number, events, data, inode, device }) =
+                    parse_registration(line)
                     && (inode, device) == (socket.inode, kernels_device(socket.device))
                 {
                     action(Watch { epoll, number, events, data });
@@ -115,7 +116,7 @@ fn is_epoll(fd: Fd) -> bool {
 
 /// A registration with an epoll instance: one line of the instance's fdinfo (proc_pid_fdinfo(5)).
 #[derive(Debug, PartialEq, Eq)]
-struct Target {
+struct EpollRegistration {
     number: Fd,
     events: u32,
     data: u64,
@@ -124,10 +125,10 @@ struct Target {
 }
 
 /// Reads `tfd: 5 events: 1d data: 5 pos:0 ino:f sdev:9`.
-fn parse_target(line: &[u8]) -> Option<Target> {
+fn parse_registration(line: &[u8]) -> Option<EpollRegistration> {
     let line = std::str::from_utf8(line).ok()?;
     let after = |key: &str| line.split_once(key)?.1.split_ascii_whitespace().next();
-    Some(Target {
+    Some(EpollRegistration {
         number: after("tfd:")?.parse().ok()?,
         events: u32::from_str_radix(after("events:")?, 16).ok()?,
         data: u64::from_str_radix(after("data:")?, 16).ok()?,
@@ -219,13 +220,13 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_read_from_fdinfo() {
+    fn registrations_are_read_from_fdinfo() {
         let line = b"tfd:        5 events:     201d data: deadbeef12345678  pos:0 ino:61af sdev:1d";
         let data = 0xdead_beef_1234_5678;
-        let want = Target { number: 5, events: 0x201d, data, inode: 0x61af, device: 0x1d };
-        assert_eq!(parse_target(line), Some(want));
+        let want = EpollRegistration { number: 5, events: 0x201d, data, inode: 0x61af, device: 0x1d };
+        assert_eq!(parse_registration(line), Some(want));
         for other in ["pos:\t0", "flags:\t02", "tfd: 5 events: zz data: 5 ino:1", ""] {
-            assert_eq!(parse_target(other.as_bytes()), None, "{other:?}");
+            assert_eq!(parse_registration(other.as_bytes()), None, "{other:?}");
         }
     }
 
@@ -272,7 +273,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_parse_or_fail_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = parse_target(&bytes);
+            let _ = parse_registration(&bytes);
             let _ = parse_table_size(&bytes);
         }
     }

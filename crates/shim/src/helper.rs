@@ -442,7 +442,7 @@ fn wake_sleepers(old: Fd) {
 /// Has the list hold a socket for a connect that has failed. Its connect is refused, with the error
 /// still to be reported.
 fn refuse(id: u64) {
-    /// Pause between looks.
+    /// Pause between two looks at the list.
     const LOOK: Duration = Duration::from_millis(1);
     let begun = pending::with(|list| {
         let pending = list.items.get_mut(&id)?;

@@ -8,7 +8,7 @@
 //!
 //! | what the program does | what happens |
 //! |---|---|
-//! | connects to another node | `connect`, `waiting`: its agent connects, the socket takes the place of the program's |
+//! | connects to another node | `connect`, `blocking`: its agent connects, the socket takes the place of the program's |
 //! | connects without waiting | `pending`, `helper`: its own socket stands in until then |
 //! | makes, copies, watches, closes a socket | `numbers`, `gate`: what must be exchanged is known, and whole |
 //! | listens, accepts | `listen`: on loopback only; an agent's knock is exchanged for the connection |
@@ -48,6 +48,7 @@
 mod abandoned;
 mod agent;
 mod asynchronous;
+mod blocking;
 mod bpf;
 mod children;
 mod connect;
@@ -94,7 +95,6 @@ mod table;
 mod ucx;
 mod unfinished;
 mod uring;
-mod waiting;
 mod wakers;
 mod watches;
 

@@ -30,10 +30,10 @@ const UCP: &CStr = c"libucp.so.0";
 
 /// Whether MPICH closes its endpoints.
 static ENDING: AtomicBool = AtomicBool::new(false);
-static END: Mutex<End> = Mutex::new(End { workers: Vec::new(), thread: None });
+static POLLING: Mutex<Polling> = Mutex::new(Polling { workers: Vec::new(), thread: None });
 
 /// The workers that are polled, and the thread that polls them.
-struct End {
+struct Polling {
     workers: Vec<Worker>,
     thread: Option<JoinHandle<()>>,
 }
@@ -96,8 +96,8 @@ fn loaded(name: &CStr) -> *mut c_void {
     unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) }
 }
 
-fn end() -> MutexGuard<'static, End> {
-    END.lock().unwrap_or_else(PoisonError::into_inner)
+fn polling() -> MutexGuard<'static, Polling> {
+    POLLING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Replacement for `ucp_worker_progress`. MPI makes one such call after the other.
@@ -109,9 +109,9 @@ pub(crate) unsafe fn progress(worker: *mut c_void) -> c_uint {
         // SAFETY: the caller's promise.
         return unsafe { worker_progress(worker) };
     }
-    let mut end = end();
-    if !end.workers.contains(&Worker(worker)) {
-        end.workers.push(Worker(worker));
+    let mut polling = polling();
+    if !polling.workers.contains(&Worker(worker)) {
+        polling.workers.push(Worker(worker));
     }
     // SAFETY: the caller's promise; the thread waits.
     unsafe { worker_progress(worker) }
@@ -122,10 +122,10 @@ pub(crate) unsafe fn progress(worker: *mut c_void) -> c_uint {
 /// # Safety
 /// As UCX's function.
 pub(crate) unsafe fn disconnect(endpoint: *mut c_void) -> *mut c_void {
-    let mut end = end();
+    let mut polling = polling();
     if !ENDING.load(Ordering::Relaxed) && job().is_some() && !loaded(MPICH).is_null() {
-        end.thread = start();
-        ENDING.store(end.thread.is_some(), Ordering::Relaxed);
+        polling.thread = start();
+        ENDING.store(polling.thread.is_some(), Ordering::Relaxed);
     }
     // SAFETY: the caller's promise; the thread waits.
     unsafe { disconnect_nb(endpoint) }
@@ -136,7 +136,7 @@ pub(crate) unsafe fn disconnect(endpoint: *mut c_void) -> *mut c_void {
 /// # Safety
 /// As UCX's function.
 pub(crate) unsafe fn release(request: *mut c_void) {
-    let _end = ENDING.load(Ordering::Relaxed).then(end);
+    let _polling = ENDING.load(Ordering::Relaxed).then(polling);
     // SAFETY: the caller's promise; the thread waits.
     unsafe { request_release(request) };
 }
@@ -147,12 +147,12 @@ pub(crate) unsafe fn release(request: *mut c_void) {
 /// As UCX's function.
 pub(crate) unsafe fn destroy(worker: *mut c_void) {
     if ENDING.load(Ordering::Relaxed) {
-        let mut end = end();
-        end.workers.retain(|other| *other != Worker(worker));
-        if end.workers.is_empty() {
+        let mut polling = polling();
+        polling.workers.retain(|other| *other != Worker(worker));
+        if polling.workers.is_empty() {
             ENDING.store(false, Ordering::Relaxed);
-            let thread = end.thread.take();
-            drop(end);
+            let thread = polling.thread.take();
+            drop(polling);
             if let Some(thread) = thread {
                 let _ = thread.join();
             }
@@ -175,11 +175,11 @@ fn start() -> Option<JoinHandle<()>> {
 fn poll() {
     loop {
         std::thread::sleep(PAUSE);
-        let end = end();
+        let polling = polling();
         if !ENDING.load(Ordering::Relaxed) {
             return;
         }
-        for worker in &end.workers {
+        for worker in &polling.workers {
             // SAFETY: MPICH polls it as well, and hasn't destroyed it; it waits meanwhile.
             unsafe { worker_progress(worker.0) };
         }

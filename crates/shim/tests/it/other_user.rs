@@ -33,7 +33,7 @@ impl Drop for Rank {
 
 /// How a client ends its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum Closing {
     AfterTheAnswer,
     AtOnce,
     Reset,
@@ -42,7 +42,7 @@ enum End {
 }
 
 /// Connects in the name of a user, and sends that user's id. Returns the server's answer.
-fn connect(user: u32, to: &str, end: End) -> String {
+fn connect(user: u32, to: &str, closing: Closing) -> String {
     let to = to.to_owned();
     // The owner of a socket is the user of the thread that makes it.
     let client = std::thread::spawn(move || {
@@ -50,18 +50,18 @@ fn connect(user: u32, to: &str, end: End) -> String {
         unsafe { libc::setfsuid(user) };
         let mut client = TcpStream::connect(&to).unwrap();
         client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        if end != End::Silent {
+        if closing != Closing::Silent {
             // The connection may be closed by now.
             let _ = client.write_all(format!("{user}\n").as_bytes());
         }
         let mut answer = String::new();
-        if end == End::Reset {
+        if closing == Closing::Reset {
             let linger = libc::linger { l_onoff: 1, l_linger: 0 };
             let len = size_of::<libc::linger>() as libc::socklen_t;
             let (fd, value) = (std::os::fd::AsRawFd::as_raw_fd(&client), (&raw const linger).cast());
             // SAFETY: `value` is readable for `len` bytes.
             unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, value, len) };
-        } else if end != End::AtOnce {
+        } else if closing != Closing::AtOnce {
             // An error is a connection that was closed unread.
             let _ = client.read_to_string(&mut answer);
         }
@@ -108,16 +108,16 @@ fn another_user_is_not_accepted() {
     // The rank has connected these itself, and closed them before it accepted.
     let mut expected = vec!["closed".to_owned(); 3];
     for address in ["127.0.0.1", "127.64.1.2", "[::1]"] {
-        assert_eq!(connect(OTHER, &format!("{address}:{port}"), End::Silent), "", "{address}");
+        assert_eq!(connect(OTHER, &format!("{address}:{port}"), Closing::Silent), "", "{address}");
     }
     assert!(!is_kept(&port), "a server that is started anew gets its port");
     for address in ["127.0.0.1", "127.64.1.2", "[::1]"] {
         let to = format!("{address}:{port}");
-        for end in [End::AfterTheAnswer, End::AtOnce, End::Reset] {
-            assert_eq!(connect(OTHER, &to, end), "", "{to} {end:?}");
+        for closing in [Closing::AfterTheAnswer, Closing::AtOnce, Closing::Reset] {
+            assert_eq!(connect(OTHER, &to, closing), "", "{to} {closing:?}");
         }
         for user in [RANK, 0] {
-            assert_eq!(connect(user, &to, End::AfterTheAnswer), "answer\n", "{user} at {to}");
+            assert_eq!(connect(user, &to, Closing::AfterTheAnswer), "answer\n", "{user} at {to}");
             expected.push(user.to_string());
         }
     }

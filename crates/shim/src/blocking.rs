@@ -40,7 +40,7 @@ pub(crate) struct Call {
 /// A connect that the program waits for. It is plain data, because a thread that is cancelled while
 /// it waits unwinds through nothing that owns anything.
 #[derive(Clone, Copy)]
-pub(crate) struct Waiting {
+pub(crate) struct BlockingConnect {
     call: Call,
     /// The wait's id, by which the socket is known whatever numbers the program closes meanwhile.
     id: u64,
@@ -73,7 +73,7 @@ pub(crate) fn has_ended() {
     sys::futex_wake(&ENDED);
 }
 
-impl Waiting {
+impl BlockingConnect {
     /// Asks the agent for the connection. `None` if another thread has done so for this socket.
     ///
     /// # Errors
@@ -241,12 +241,12 @@ unsafe fn await_input(fd: Fd, left: &libc::timespec, mask: &libc::sigset_t) -> c
 }
 
 /// Gives up a connect whose thread was cancelled. Closing the request cancels it at the agent.
-unsafe extern "C" fn given_up_by_cancel(waiting: *mut c_void) {
-    // SAFETY: `Waiting::wait` passed itself, and its frame is still there.
-    let waiting = unsafe { waiting.cast::<Waiting>().read() };
-    drop(waiting.take());
-    end(waiting.id, Some(waiting.call.fd));
-    lock::restore_signals(waiting.mask);
+unsafe extern "C" fn given_up_by_cancel(blocking: *mut c_void) {
+    // SAFETY: `BlockingConnect::wait` passed itself, and its frame is still there.
+    let blocking = unsafe { blocking.cast::<BlockingConnect>().read() };
+    drop(blocking.take());
+    end(blocking.id, Some(blocking.call.fd));
+    lock::restore_signals(blocking.mask);
 }
 
 /// Waits until another thread that waits for this socket has its outcome.
