@@ -36,7 +36,7 @@ const RETRY: Duration = Duration::from_millis(250);
 /// The server that answers requests to the grid.
 pub(crate) struct Grid {
     client: Client,
-    place: Place,
+    server: AskedServer,
     /// Whether a gateway's own answers are taken while the broker is away.
     without_broker: bool,
 }
@@ -58,7 +58,8 @@ pub(crate) struct Failure {
     text: String,
 }
 
-enum Place {
+/// The server that a command asks.
+enum AskedServer {
     /// The broker or a gateway, under its name in its certificate. The channel to it connects again
     /// by itself.
     Upstream { name: String, credentials: Credentials },
@@ -100,7 +101,7 @@ impl Grid {
 
     /// This node's agent, connected at this socket.
     pub(crate) fn of_agent(client: LocalClient<Channel>, socket: PathBuf) -> Self {
-        Self { client: Client::Agent(client), place: Place::Agent(socket), without_broker: false }
+        Self { client: Client::Agent(client), server: AskedServer::Agent(socket), without_broker: false }
     }
 
     /// Also takes what a gateway knows while it doesn't reach the broker. The answers say so, and
@@ -175,8 +176,8 @@ impl Grid {
     /// # Errors
     /// Where they vanish, and the remedies.
     pub(crate) async fn no_black_hole(&self) -> anyhow::Result<()> {
-        let holes = match &self.place {
-            Place::Agent(_) => {
+        let holes = match &self.server {
+            AskedServer::Agent(_) => {
                 let ask = |client, request: Request<PacketsRequest>| async move {
                     match client {
                         Client::Agent(mut client) => client.packets(request).await,
@@ -185,7 +186,7 @@ impl Grid {
                 };
                 self.call(PacketsRequest {}, ask).await.unwrap_or_default().holes
             }
-            Place::Upstream { name, credentials } => {
+            AskedServer::Upstream { name, credentials } => {
                 let tls = credentials.client_config(&[packets::PROTOCOL])?.without_resumption();
                 let looking = packets::hole_towards(("this machine", name), credentials.upstream(), &tls);
                 tokio::time::timeout(PACKETS, looking).await.ok().flatten().into_iter().collect()
@@ -206,10 +207,10 @@ impl Grid {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        let server = match self.place {
+        let server = match self.server {
             // The message begins with the server's name.
-            Place::Upstream { .. } => "it",
-            Place::Agent(_) => "this node's agent",
+            AskedServer::Upstream { .. } => "it",
+            AskedServer::Agent(_) => "this node's agent",
         };
         let sent = Call { server, deadline: Deadline::within(BUDGET), repeat: Repeat::IfBroken };
         sent.send(self, message, call).await
@@ -217,9 +218,9 @@ impl Grid {
 
     fn failure(&self, status: &Status) -> anyhow::Error {
         let reason = grpc::reason(status);
-        let text = match &self.place {
-            Place::Upstream { name, .. } => format!("{name}: {reason}"),
-            Place::Agent(_) => reason,
+        let text = match &self.server {
+            AskedServer::Upstream { name, .. } => format!("{name}: {reason}"),
+            AskedServer::Agent(_) => reason,
         };
         let refused = status.code() == Code::PermissionDenied;
         Failure { refused, may_pass: grpc::may_pass(status), text }.into()
@@ -235,9 +236,9 @@ impl Connections for Grid {
             return Some(self.client.clone());
         }
         tokio::time::sleep(RETRY).await;
-        match &self.place {
-            Place::Upstream { .. } => Some(self.client.clone()),
-            Place::Agent(socket) => local::connect(socket).await.ok().map(Client::Agent),
+        match &self.server {
+            AskedServer::Upstream { .. } => Some(self.client.clone()),
+            AskedServer::Agent(socket) => local::connect(socket).await.ok().map(Client::Agent),
         }
     }
 
@@ -249,8 +250,8 @@ impl Connections for Grid {
 async fn registry(directory: &Path) -> anyhow::Result<Grid> {
     let (channel, name, credentials) = upstream(directory).await?;
     let client = Client::Registry(RegistryClient::new(channel));
-    let place = Place::Upstream { name, credentials };
-    Ok(Grid { client, place, without_broker: false })
+    let server = AskedServer::Upstream { name, credentials };
+    Ok(Grid { client, server, without_broker: false })
 }
 
 /// Connects to the broker as an administrator.

@@ -52,8 +52,8 @@ pub(crate) async fn run(args: JoinArgs) -> anyhow::Result<()> {
     let text = read_token(&args.token)?;
     let grid = BearerToken::read(&text)?.public.invitation.grid;
     let directory = args.state.directory_to_make()?;
-    let wanted = Wanted { name: args.name, via: args.via, force: args.force };
-    let credentials = join(&text, &directory, wanted).await?;
+    let options = JoinOptions { name: args.name, via: args.via, force: args.force };
+    let credentials = join(&text, &directory, options).await?;
     let option = args.state.option();
     let next = match credentials.identity().role() {
         Role::Admin => format!("See what is going on: isthmus status{option}"),
@@ -64,7 +64,7 @@ pub(crate) async fn run(args: JoinArgs) -> anyhow::Result<()> {
 
 /// What a machine joins as, and how.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct JoinOptions {
     /// The wanted name of the node, relay or gateway. By default a node or relay gets the host's.
     pub(crate) name: Option<Label>,
     /// The address of the gateway to enrol at and to attach to; `None` to use the token's.
@@ -77,18 +77,18 @@ pub(crate) struct Wanted {
 ///
 /// # Errors
 /// The message for the user.
-pub(crate) async fn join(text: &str, directory: &Path, wanted: Wanted) -> anyhow::Result<Credentials> {
+pub(crate) async fn join(text: &str, directory: &Path, options: JoinOptions) -> anyhow::Result<Credentials> {
     let token = BearerToken::read(text)?.public;
-    let gateway = token.invitation.nodes.is_some() && wanted.via.is_none();
-    let is_unnamed = wanted.name.is_none();
-    let name = match (&wanted.name, &token.invitation.name, token.invitation.role) {
+    let gateway = token.invitation.nodes.is_some() && options.via.is_none();
+    let is_unnamed = options.name.is_none();
+    let name = match (&options.name, &token.invitation.name, token.invitation.role) {
         (None, None, Role::Agent | Role::Relay) if !gateway => Some(host_label()?),
-        _ => wanted.name,
+        _ => options.name,
     };
     // This is checked before the token is spent.
     let identity = token.identity(name.clone(), gateway)?;
-    check_directory(directory, &identity, wanted.force)?;
-    let via = wanted.via.map(|via| with_port(&via, isthmus_gateway::DEFAULT_PORT));
+    check_directory(directory, &identity, options.force)?;
+    let via = options.via.map(|via| with_port(&via, isthmus_gateway::DEFAULT_PORT));
     // Another user's node of this machine may have its name.
     let is_own_choice = is_unnamed && token.invitation.name.is_none() && !gateway;
     let other = name.as_ref().zip(token.invitation.owner.as_ref()).filter(|_| is_own_choice);

@@ -38,16 +38,16 @@ pub(crate) struct LaunchArgs {
 /// Runs `isthmus launch`, and returns the exit status of this process.
 pub(crate) fn main(args: LaunchArgs) -> ExitCode {
     block_on(async {
-        let wanted = parse(&args.words).context("expected HOST COMMAND...")?;
+        let call = parse(&args.words).context("expected HOST COMMAND...")?;
         let command = Command {
             environment: exec::variables(&args.job, &[]),
             job: args.job,
-            node: wanted.host,
-            shell_command: wanted.command,
+            node: call.host,
+            shell_command: call.command,
             working_directory: working_directory(),
             job_directory: String::new(),
         };
-        run(args.socket, command, wanted.no_input).await
+        run(args.socket, command, call.no_input).await
     })
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn working_directory() -> String {
 
 /// What a launcher asks of ssh.
 #[derive(Debug, PartialEq, Eq)]
-struct Wanted {
+struct SshCall {
     host: String,
     command: String,
     /// Whether `-n` was given: the command gets no standard input.
@@ -85,7 +85,7 @@ struct Wanted {
 
 /// Reads arguments as ssh(1) has them; `None` without a command. Of the options only `-n` has an
 /// effect.
-fn parse(words: &[String]) -> Option<Wanted> {
+fn parse(words: &[String]) -> Option<SshCall> {
     let mut no_input = false;
     let mut index = 0;
     while let Some(word) = words.get(index) {
@@ -97,7 +97,7 @@ fn parse(words: &[String]) -> Option<Wanted> {
     }
     let host = words.get(index)?;
     let command = words.get(index + 1..)?.join(" ");
-    (!command.is_empty()).then(|| Wanted { host: host.clone(), command, no_input })
+    (!command.is_empty()).then(|| SshCall { host: host.clone(), command, no_input })
 }
 
 /// Runs a command on another node with this process's input, output and
@@ -146,13 +146,13 @@ mod tests {
 
     #[test]
     fn arguments_are_read_as_ssh_reads_them() {
-        let wanted = |host: &str, command: &str, no_input| {
-            Some(Wanted { host: host.to_owned(), command: command.to_owned(), no_input })
+        let call = |host: &str, command: &str, no_input| {
+            Some(SshCall { host: host.to_owned(), command: command.to_owned(), no_input })
         };
         for (line, want) in [
-            ("n1.beta orted --flag", wanted("n1.beta", "orted --flag", false)),
-            ("-x n1.beta proxy", wanted("n1.beta", "proxy", false)),
-            ("-n -l ada -o A=b n1.beta true", wanted("n1.beta", "true", true)),
+            ("n1.beta orted --flag", call("n1.beta", "orted --flag", false)),
+            ("-x n1.beta proxy", call("n1.beta", "proxy", false)),
+            ("-n -l ada -o A=b n1.beta true", call("n1.beta", "true", true)),
             ("n1.beta", None),
             ("-x", None),
             ("", None),

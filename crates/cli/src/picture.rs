@@ -15,10 +15,10 @@ pub(crate) struct Site {
 
 /// What joins two sites, by their places in the list of sites.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Link {
+pub(crate) struct Edge {
     pub(crate) ends: [usize; 2],
     pub(crate) lines: Vec<String>,
-    /// The bytes that the link carried, if they are known: the more, the wider is its line.
+    /// The bytes that were carried between the sites, if known: the more, the wider the line.
     pub(crate) bytes: Option<u64>,
 }
 
@@ -43,13 +43,13 @@ fn width_of(text: &str) -> f64 {
 }
 
 /// Draws the sites on a circle, or two sites beside each other, with straight lines between them.
-pub(crate) fn draw(title: &str, sites: &[Site], links: &[Link]) -> String {
+pub(crate) fn draw(title: &str, sites: &[Site], edges: &[Edge]) -> String {
     let longest =
         |lines: &mut dyn Iterator<Item = &String>| lines.map(|line| width_of(line)).fold(0.0, f64::max);
     let box_width = longest(&mut sites.iter().flat_map(|site| site.lines.iter().chain([&site.name])))
         .max(120.0)
         + 2.0 * PADDING;
-    let label_width = longest(&mut links.iter().flat_map(|link| &link.lines));
+    let label_width = longest(&mut edges.iter().flat_map(|edge| &edge.lines));
     let places = places(sites.len(), box_width, label_width);
     let most = |axis: fn(&(f64, f64)) -> f64| places.iter().map(axis).fold(0.0, f64::max);
     let width = (most(|place| place.0) + box_width / 2.0 + MARGIN).max(width_of(title) * 1.3 + 2.0 * MARGIN);
@@ -63,9 +63,9 @@ pub(crate) fn draw(title: &str, sites: &[Site], links: &[Link]) -> String {
         .add(Style::new(STYLE))
         .add(Rectangle::new().set("width", "100%").set("height", "100%").set("fill", "#ffffff"))
         .add(text(MARGIN, TITLE_HEIGHT, SIZE + 3.0, INK, title, "start").set("font-weight", "bold"));
-    let between = |link: &Link| Some([*places.get(link.ends[0])?, *places.get(link.ends[1])?]);
-    for link in links {
-        let Some([from, to]) = between(link) else { continue };
+    let between = |edge: &Edge| Some([*places.get(edge.ends[0])?, *places.get(edge.ends[1])?]);
+    for edge in edges {
+        let Some([from, to]) = between(edge) else { continue };
         document = document.add(
             Line::new()
                 .set("x1", from.0)
@@ -73,16 +73,16 @@ pub(crate) fn draw(title: &str, sites: &[Site], links: &[Link]) -> String {
                 .set("x2", to.0)
                 .set("y2", to.1)
                 .set("stroke", "#8c8c8c")
-                .set("stroke-width", stroke(link.bytes)),
+                .set("stroke-width", stroke(edge.bytes)),
         );
     }
-    for link in links {
-        let Some([from, to]) = between(link) else { continue };
+    for edge in edges {
+        let Some([from, to]) = between(edge) else { continue };
         // Not in the middle, where lines cross.
-        let far = link.ends[0].abs_diff(link.ends[1]);
+        let far = edge.ends[0].abs_diff(edge.ends[1]);
         let share = if far == 1 || far == sites.len() - 1 { 0.5 } else { 0.28 };
         let (x, y) = (from.0 + (to.0 - from.0) * share, from.1 + (to.1 - from.1) * share);
-        let (w, h) = (label_width + PADDING, link.lines.len() as f64 * LINE_HEIGHT + 6.0);
+        let (w, h) = (label_width + PADDING, edge.lines.len() as f64 * LINE_HEIGHT + 6.0);
         document = document.add(
             Rectangle::new()
                 .set("x", x - w / 2.0)
@@ -93,7 +93,7 @@ pub(crate) fn draw(title: &str, sites: &[Site], links: &[Link]) -> String {
                 .set("fill", "#ffffff")
                 .set("fill-opacity", 0.9),
         );
-        for (line, row) in link.lines.iter().zip(0..) {
+        for (line, row) in edge.lines.iter().zip(0..) {
             let down = y - h / 2.0 + LINE_HEIGHT * (f64::from(row) + 0.85);
             document = document.add(text(x, down, SIZE - 1.0, INK, line, "middle"));
         }
@@ -148,7 +148,7 @@ fn places(count: usize, box_width: f64, label_width: f64) -> Vec<(f64, f64)> {
     }
 }
 
-/// The width of a link's line: from 1.5 for nothing or an unknown number of bytes to 9 for a
+/// The width of an edge's line: from 1.5 for nothing or an unknown number of bytes to 9 for a
 /// terabyte.
 fn stroke(bytes: Option<u64>) -> f64 {
     let digits = bytes.filter(|bytes| *bytes > 0).map_or(0.0, |bytes| (bytes as f64).log10());
@@ -174,12 +174,12 @@ mod tests {
     }
 
     #[test]
-    fn every_site_and_link_is_drawn() {
+    fn every_site_and_edge_is_drawn() {
         for count in 0..12 {
-            let links: Vec<_> = (1..count)
-                .map(|at| Link { ends: [0, at], lines: vec![format!("way {at} <&>")], bytes: Some(1 << at) })
+            let edges: Vec<_> = (1..count)
+                .map(|at| Edge { ends: [0, at], lines: vec![format!("way {at} <&>")], bytes: Some(1 << at) })
                 .collect();
-            let drawn = draw("job <1>", &sites(count), &links);
+            let drawn = draw("job <1>", &sites(count), &edges);
             let events = svg::read(&drawn).unwrap();
             let lines = events.filter(|event| matches!(event, svg::parser::Event::Tag("line", ..))).count();
             assert_eq!(lines, count.saturating_sub(1));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes_are_apart_and_links_lead_to_sites() {
+    fn boxes_are_apart_and_edges_lead_to_sites() {
         for count in 2..40 {
             let all = places(count, 150.0, 200.0);
             for (at, one) in all.iter().enumerate() {
@@ -201,7 +201,7 @@ mod tests {
                 }
             }
         }
-        let stray = Link { ends: [0, 9], lines: Vec::new(), bytes: None };
+        let stray = Edge { ends: [0, 9], lines: Vec::new(), bytes: None };
         assert!(!draw("", &sites(2), &[stray]).contains("<line"));
         assert!(stroke(None) < stroke(Some(1_000_000)) && stroke(Some(u64::MAX)) <= 9.0);
     }

@@ -42,12 +42,12 @@ struct View {
     /// Whether data between the nodes' sites must be encrypted.
     encrypted: bool,
     /// What carries programs' connections, in the order in which it is tried.
-    ways: Vec<Way>,
+    ways: Vec<WayView>,
     /// How a socket between the nodes is opened, in the order in which it is tried.
     steps: Vec<Step>,
     left_out: Vec<LeftOut>,
-    from: End,
-    to: End,
+    from: NodeView,
+    to: NodeView,
     /// How many relays are up.
     relays: u32,
     /// Set if a gateway answered by itself: steps that need the broker are left out.
@@ -55,7 +55,7 @@ struct View {
 }
 
 #[derive(Debug, Serialize)]
-struct Way {
+struct WayView {
     /// "site trunk": the trunk of the sites' gateways; "trunk": that of the nodes' agents;
     /// "socket": a socket of its own.
     transport: String,
@@ -82,7 +82,7 @@ struct LeftOut {
 
 /// Facts about one of the two nodes.
 #[derive(Debug, Serialize)]
-struct End {
+struct NodeView {
     node: String,
     /// What the node's site lets in, declared by its gateway: "open", "closed" or "auto".
     inbound: &'static str,
@@ -130,7 +130,7 @@ impl View {
             deadline_seconds: f64::from(step.deadline_ms) / 1000.0,
             reason: step.reason.clone(),
         });
-        let ways = plan_from_wire(&plan).ways.into_iter().map(|way| Way {
+        let ways = plan_from_wire(&plan).ways.into_iter().map(|way| WayView {
             transport: way.transport.to_string(),
             encryption: way.transport.encryption().to_string(),
             reason: way.reason.to_string(),
@@ -145,8 +145,8 @@ impl View {
             ways: ways.collect(),
             steps: steps.collect(),
             left_out: left_out.collect(),
-            from: End::new(&reply.initiator.clone().unwrap_or_default()),
-            to: End::new(&facts.acceptor.unwrap_or_default()),
+            from: NodeView::new(&reply.initiator.clone().unwrap_or_default()),
+            to: NodeView::new(&facts.acceptor.unwrap_or_default()),
             relays: facts.relays,
             without_broker: reply.without_broker.as_ref().map(without_broker::View::new),
         }
@@ -196,7 +196,7 @@ impl View {
     }
 }
 
-impl End {
+impl NodeView {
     fn new(end: &proto::End) -> Self {
         let found = end.seen.clone().unwrap_or_default();
         let given = |text: String| (!text.is_empty()).then_some(text);

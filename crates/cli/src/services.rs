@@ -100,7 +100,7 @@ impl Prepared {
 pub(crate) enum Service {
     /// The grid's central service.
     Broker,
-    /// A site's front-end.
+    /// The service on a site's front-end.
     Gateway,
     /// The service on a node.
     Agent,

@@ -25,7 +25,7 @@ const LASTS: Duration = Duration::from_secs(3);
 /// How a service is, by its own word.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Standing {
+pub(crate) struct ServiceReport {
     /// The id of the process that has written this.
     pub(crate) pid: u32,
     /// Whether the service serves.
@@ -41,7 +41,7 @@ pub(crate) struct Standing {
     pub(crate) revoked: bool,
 }
 
-impl Standing {
+impl ServiceReport {
     /// What the service of a state directory has written last, whether it still runs or not.
     ///
     /// # Errors
@@ -54,9 +54,9 @@ impl Standing {
     /// What the process of this id has written; `None` if another one wrote last, or none.
     ///
     /// # Errors
-    /// As [`Standing::read`].
+    /// As [`ServiceReport::read`].
     pub(crate) fn of(directory: &Path, pid: u32) -> anyhow::Result<Option<Self>> {
-        Ok(Self::read(directory)?.filter(|standing| standing.pid == pid))
+        Ok(Self::read(directory)?.filter(|report| report.pid == pid))
     }
 
     /// Whether the service is attached, or it is known why it isn't. An attempt that fails just
@@ -111,24 +111,24 @@ pub(crate) fn own_file(path: &Path, longest: u64) -> anyhow::Result<Option<Strin
 /// Writes the file in which a service tells how it is.
 pub(crate) struct Writer {
     path: PathBuf,
-    standing: Standing,
+    report: ServiceReport,
 }
 
 impl Writer {
     pub(crate) fn new(directory: &Path) -> Self {
-        let standing = Standing { pid: std::process::id(), ..Standing::default() };
-        Self { path: directory.join(FILE), standing }
+        let report = ServiceReport { pid: std::process::id(), ..ServiceReport::default() };
+        Self { path: directory.join(FILE), report }
     }
 
     /// Writes how the service is now, if that is new. A directory that can't be written is no
     /// reason for a service to end.
     pub(crate) fn write(&mut self, state: &State, ready: bool) {
-        let former = self.standing.clone();
-        self.standing.follow(state, ready, unix_seconds(SystemTime::now()));
-        if self.standing == former {
+        let former = self.report.clone();
+        self.report.follow(state, ready, unix_seconds(SystemTime::now()));
+        if self.report == former {
             return;
         }
-        let text = serde_json::to_vec(&self.standing).unwrap_or_default();
+        let text = serde_json::to_vec(&self.report).unwrap_or_default();
         if let Err(error) = files::write(&self.path, &text, 0o600) {
             tracing::debug!(%error, "cannot write how this service is");
         }
@@ -157,7 +157,7 @@ mod tests {
     fn the_time_counts_from_the_change() {
         let away = |reason: &str| State { reason: reason.to_owned(), ..State::default() };
         let up = State { attached: true, ..State::default() };
-        let mut standing = Standing::default();
+        let mut report = ServiceReport::default();
         for (state, now, since) in [
             (away(""), 10, 10),
             (away("no"), 20, 10),
@@ -165,21 +165,21 @@ mod tests {
             (up, 40, 30),
             (away("cut"), 50, 50),
         ] {
-            standing.follow(&state, true, now);
-            assert_eq!((standing.since, standing.attached), (since, state.attached), "{now}");
+            report.follow(&state, true, now);
+            assert_eq!((report.since, report.attached), (since, state.attached), "{now}");
         }
         let later = SystemTime::UNIX_EPOCH + Duration::from_secs(50 + 185);
-        assert!(standing.why_not(later).ends_with(": cut") && standing.is_settled(later), "{standing:?}");
+        assert!(report.why_not(later).ends_with(": cut") && report.is_settled(later), "{report:?}");
         let soon = SystemTime::UNIX_EPOCH + Duration::from_secs(50 + 2);
-        assert!(!standing.is_settled(soon));
-        standing.revoked = true;
-        assert!(standing.is_settled(soon));
+        assert!(!report.is_settled(soon));
+        report.revoked = true;
+        assert!(report.is_settled(soon));
     }
 
     #[tokio::test]
     async fn what_a_service_writes_is_read() {
         let directory = tempfile::tempdir().unwrap();
-        let read = || Standing::of(directory.path(), std::process::id()).unwrap();
+        let read = || ServiceReport::of(directory.path(), std::process::id()).unwrap();
         assert_eq!(read(), None);
         let (attachment, ready) = (Attachment::default(), watch::Sender::new(false));
         let mut writer = Writer::new(directory.path());
@@ -195,7 +195,7 @@ mod tests {
         let read = read().unwrap();
         assert!(read.ready && !read.attached && !read.revoked);
         assert_eq!(read.reason.len(), REASON);
-        assert_eq!(Standing::of(directory.path(), 1).unwrap(), None, "of another process");
+        assert_eq!(ServiceReport::of(directory.path(), 1).unwrap(), None, "of another process");
     }
 
     #[test]
@@ -203,12 +203,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(FILE);
         std::os::unix::fs::symlink("/etc/hostname", &path).unwrap();
-        assert!(Standing::read(directory.path()).is_err());
+        assert!(ServiceReport::read(directory.path()).is_err());
         std::fs::remove_file(&path).unwrap();
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRUSR).unwrap();
-        assert!(Standing::read(directory.path()).is_err());
+        assert!(ServiceReport::read(directory.path()).is_err());
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "nonsense").unwrap();
-        assert_eq!(Standing::read(directory.path()).unwrap(), None);
+        assert_eq!(ServiceReport::read(directory.path()).unwrap(), None);
     }
 }

@@ -15,7 +15,7 @@ use crate::services::{Prepared, Service, ServiceArgs};
 #[derive(Debug, Clone)]
 pub(crate) struct Addresses(pub(crate) Vec<SocketAddr>);
 
-/// Reads [`Addresses`].
+/// Reads addresses with commas between them.
 pub(crate) fn addresses(text: &str) -> Result<Addresses, AddrParseError> {
     text.split(',').filter(|word| !word.is_empty()).map(str::parse).collect::<Result<_, _>>().map(Addresses)
 }

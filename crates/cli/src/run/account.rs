@@ -141,10 +141,10 @@ impl Account {
             is_up: true,
         };
         // One line for each two sites, with all ways between them.
-        let mut links: BTreeMap<[usize; 2], picture::Link> = BTreeMap::new();
+        let mut links: BTreeMap<[usize; 2], picture::Edge> = BTreeMap::new();
         for pair in &self.pairs {
             let [Some(from), Some(to)] = [at(&pair.ends[0]), at(&pair.ends[1])] else { continue };
-            let link = links.entry([from, to]).or_insert_with(|| picture::Link {
+            let link = links.entry([from, to]).or_insert_with(|| picture::Edge {
                 ends: [from, to],
                 lines: Vec::new(),
                 bytes: None,

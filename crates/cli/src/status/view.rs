@@ -147,7 +147,7 @@ impl View {
             .iter()
             .filter_map(|path| {
                 let [from, to] = path.sites();
-                Some(picture::Link { ends: [at(from)?, at(to)?], lines: path.summary(), bytes: None })
+                Some(picture::Edge { ends: [at(from)?, at(to)?], lines: path.summary(), bytes: None })
             })
             .collect();
         picture::draw(&format!("grid {}", self.grid), &sites, &links)

@@ -10,7 +10,7 @@ use isthmus_net::token::{BearerToken, JoinToken};
 use isthmus_net::{Credentials, Identity, Role};
 
 use crate::config::{CONFIG_FILE, Config, with_port};
-use crate::join::{self, Wanted};
+use crate::join::{self, JoinOptions};
 use crate::services::Service;
 
 use super::start;
@@ -48,12 +48,12 @@ impl Member {
     pub(super) async fn of_or_joined(
         directory: &Path,
         token: Option<&str>,
-        wanted: impl FnOnce() -> anyhow::Result<Wanted>,
+        options: impl FnOnce() -> anyhow::Result<JoinOptions>,
     ) -> anyhow::Result<Option<Self>> {
         let known = Self::of(directory)?;
         match (&known, token) {
             (None, Some(token)) => {
-                return Ok(Some(Self::Joined(join::join(token, directory, wanted()?).await?)));
+                return Ok(Some(Self::Joined(join::join(token, directory, options()?).await?)));
             }
             (Some(member), Some(token)) => member.check(directory, &BearerToken::read(token)?.public)?,
             (_, None) => {}
@@ -173,12 +173,12 @@ pub(super) async fn join_again(
 ) -> anyhow::Result<Credentials> {
     let identity = credentials.identity();
     let named = BearerToken::read(token)?.public.invitation.name.is_some();
-    let wanted = Wanted {
+    let options = JoinOptions {
         name: (!named).then(|| identity.name().clone()),
         via: (identity.role() == Role::Agent).then(|| credentials.upstream().to_owned()),
         force: true,
     };
-    join::join(token, directory, wanted).await
+    join::join(token, directory, options).await
 }
 
 #[cfg(test)]

@@ -22,10 +22,10 @@ use isthmus_net::{Credentials, Role};
 use isthmus_wire::Label;
 
 use crate::config::{Config, StateArgs};
-use crate::join::{self, Wanted};
+use crate::join::{self, JoinOptions};
 use crate::relay;
 use crate::services::Service;
-use crate::standing::Standing;
+use crate::standing::ServiceReport;
 use crate::{output, own_address};
 use member::Member;
 use running::Stopped;
@@ -82,9 +82,9 @@ pub(crate) struct DownArgs {
 
 impl UpArgs {
     /// What the machine's own directory is to join as.
-    fn wanted(&self) -> Wanted {
+    fn join_options(&self) -> JoinOptions {
         let name = if self.node { None } else { self.name.clone() };
-        Wanted { name: self.gateway.clone().or(name), via: self.via.clone(), force: false }
+        JoinOptions { name: self.gateway.clone().or(name), via: self.via.clone(), force: false }
     }
 
     /// Refuses options that don't fit the token, before it is spent.
@@ -106,7 +106,7 @@ impl UpArgs {
 
 /// A state directory, and how its service is to run.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct ServiceSetup<'a> {
     directory: &'a Path,
     /// ` --state DIR` for the command lines that messages name; empty for the default.
     option: &'a str,
@@ -131,14 +131,20 @@ pub(crate) async fn up(args: UpArgs) -> anyhow::Result<()> {
         args.check(invitation.as_ref())?;
     }
     let node = directory.join(NODE_DIRECTORY);
-    if let Some(place) = agents_place(&args, (&directory, &node), known.as_ref(), invitation.as_ref()) {
-        let configured = Config::load(None, place)?.agent.runtime_directory;
+    if let Some(directory) = agents_directory(&args, (&directory, &node), known.as_ref(), invitation.as_ref())
+    {
+        let configured = Config::load(None, directory)?.agent.runtime_directory;
         runtime_directory::check(configured.as_deref())?;
     }
     let option = args.state.option();
-    let place =
-        Place { directory: &directory, option: &option, token: token.as_deref(), manager: manager.as_ref() };
-    let Some(member) = Member::of_or_joined(&directory, place.token, || Ok(args.wanted())).await? else {
+    let setup = ServiceSetup {
+        directory: &directory,
+        option: &option,
+        token: token.as_deref(),
+        manager: manager.as_ref(),
+    };
+    let Some(member) = Member::of_or_joined(&directory, setup.token, || Ok(args.join_options())).await?
+    else {
         bail!(
             "this machine belongs to no grid yet ({} holds no identity). With a join token: isthmus up --token \
              FILE, and --via FRONT-END on a node. Without one: isthmus grid init makes a grid, and isthmus grid \
@@ -149,22 +155,22 @@ pub(crate) async fn up(args: UpArgs) -> anyhow::Result<()> {
     let service = member.service()?;
     check_named(&args, &member, &directory)?;
     let member = member::moved(member, &directory, args.via.as_deref()).await?;
-    place.run(&member).await?;
+    setup.run(&member).await?;
     if service == Service::Broker
         && let Some(warning) = own_address::doubt(&State::load(&directory)?).await
     {
         output::message(&warning);
     }
     if args.node || (service == Service::Gateway && node.exists()) {
-        let wanted = || {
+        let options = || {
             let via = Some(gateway_from_here(&directory)?.to_string());
-            Ok(Wanted { name: args.name.clone(), via, force: false })
+            Ok(JoinOptions { name: args.name.clone(), via, force: false })
         };
-        let place = Place { directory: &node, ..place };
-        let Some(member) = Member::of_or_joined(&node, place.token, wanted).await? else {
+        let setup = ServiceSetup { directory: &node, ..setup };
+        let Some(member) = Member::of_or_joined(&node, setup.token, options).await? else {
             bail!("this machine is no node yet: give the site's token again, --token FILE")
         };
-        place.run(&member).await?;
+        setup.run(&member).await?;
     }
     let mut text = text::next(service, &directory, &option, args.node);
     if manager.is_some() {
@@ -174,7 +180,7 @@ pub(crate) async fn up(args: UpArgs) -> anyhow::Result<()> {
 }
 
 /// The state directory of the agent that will run on this machine; `None` if none will.
-fn agents_place<'a>(
+fn agents_directory<'a>(
     args: &UpArgs,
     (own, node): (&'a Path, &'a Path),
     known: Option<&Member>,
@@ -213,7 +219,7 @@ fn check_named(args: &UpArgs, member: &Member, directory: &Path) -> anyhow::Resu
     Ok(())
 }
 
-impl Place<'_> {
+impl ServiceSetup<'_> {
     /// Starts the service unless it runs, waits until it is attached, and tells the user how it is.
     /// A revoked member joins again by the token.
     async fn run(&self, member: &Member) -> anyhow::Result<()> {
@@ -224,12 +230,12 @@ impl Place<'_> {
             member::join_again(self.directory, token, credentials).await?;
             begun = self.begin(member).await?;
         }
-        let Some((running, standing)) = begun else {
+        let Some((running, report)) = begun else {
             bail!("{}", text::revoked(&member.to_string(), self.option));
         };
         let log = self.directory.join(start::LOG_FILE);
-        if let (Some(standing), Some(upstream)) = (standing.filter(|now| !now.attached), member.upstream()) {
-            bail!("{}", text::not_attached(&member.to_string(), &upstream, &standing, &log));
+        if let (Some(report), Some(upstream)) = (report.filter(|now| !now.attached), member.upstream()) {
+            bail!("{}", text::not_attached(&member.to_string(), &upstream, &report, &log));
         }
         let (with, more) = match member {
             Member::Grid(_) => {
@@ -245,7 +251,7 @@ impl Place<'_> {
 
     /// Starts the service unless it runs, and waits until it is known whether it is attached.
     /// Returns `None` if its certificate is revoked.
-    async fn begin(&self, member: &Member) -> anyhow::Result<Option<(Running, Option<Standing>)>> {
+    async fn begin(&self, member: &Member) -> anyhow::Result<Option<(Running, Option<ServiceReport>)>> {
         let service = member.service()?;
         let Started::Runs(running) = start::start(service, self.directory, self.manager).await? else {
             return Ok(None);
@@ -253,9 +259,9 @@ impl Place<'_> {
         if running.already && running::is_stopped(running.pid) {
             bail!("{}", text::stopped(&member.to_string(), running.pid));
         }
-        let standing = start::settled(self.directory, running.pid, patience(&running)).await?;
-        if !standing.as_ref().is_some_and(|standing| standing.revoked) {
-            return Ok(Some((running, standing)));
+        let report = start::settled(self.directory, running.pid, patience(&running)).await?;
+        if !report.as_ref().is_some_and(|report| report.revoked) {
+            return Ok(Some((running, report)));
         }
         if !running.already {
             start::halt(service, self.directory).await?;
@@ -304,8 +310,8 @@ pub(crate) async fn down(args: DownArgs) -> anyhow::Result<()> {
     let lock = if directory.exists() { Some(running::lock(&directory)?) } else { None };
     // The node's agent ends first: it takes leave through its gateway.
     let mut all = Vec::new();
-    for place in [directory.join(NODE_DIRECTORY), directory.clone()] {
-        all.extend(running::stop(&place).await?);
+    for state in [directory.join(NODE_DIRECTORY), directory.clone()] {
+        all.extend(running::stop(&state).await?);
     }
     let mut text = String::new();
     for (service, stopped) in &all {

@@ -16,7 +16,7 @@ use super::systemd::{self, Manager};
 use super::unit::Unit;
 use super::{detached, running};
 use crate::services::Service;
-use crate::standing::{self, Standing};
+use crate::standing::{self, ServiceReport};
 
 /// Name of the log of a service that was started here, in its state directory.
 pub(super) const LOG_FILE: &str = "log";
@@ -82,7 +82,7 @@ pub(super) async fn start(
 
 /// What there is to say of a service that runs already.
 fn before(directory: &Path, pid: u32, unit: Option<String>) -> anyhow::Result<Started> {
-    if Standing::of(directory, pid)?.is_some_and(|standing| standing.revoked) {
+    if ServiceReport::of(directory, pid)?.is_some_and(|report| report.revoked) {
         return Ok(Started::Revoked);
     }
     Ok(Started::Runs(Running { already: true, pid, unit }))
@@ -106,13 +106,13 @@ async fn in_background(service: Service, directory: &Path) -> anyhow::Result<Sta
             running::forget(directory, service);
             bail!("the {} has ended ({status}):\n{}", service.name(), last_lines(directory, from));
         }
-        match Standing::of(directory, child.id())? {
-            Some(standing) if standing.revoked => {
+        match ServiceReport::of(directory, child.id())? {
+            Some(report) if report.revoked => {
                 running::stop_process(directory, service)?;
                 reap(child);
                 return Ok(Started::Revoked);
             }
-            Some(standing) if standing.ready => {
+            Some(report) if report.ready => {
                 return Ok(Started::Runs(Running { already: false, pid: child.id(), unit: None }));
             }
             Some(_) | None if Instant::now() > ends => return Err(late(service, directory, from)),
@@ -184,7 +184,7 @@ pub(super) async fn halt(service: Service, directory: &Path) -> anyhow::Result<(
 
 /// Waits until the service has found that its certificate is revoked.
 async fn revoked(directory: &Path) {
-    while !Standing::read(directory).ok().flatten().is_some_and(|standing| standing.revoked) {
+    while !ServiceReport::read(directory).ok().flatten().is_some_and(|report| report.revoked) {
         sleep(LOOK).await;
     }
 }
@@ -207,14 +207,13 @@ pub(super) async fn settled(
     directory: &Path,
     pid: u32,
     patience: Duration,
-) -> anyhow::Result<Option<Standing>> {
+) -> anyhow::Result<Option<ServiceReport>> {
     let ends = Instant::now() + patience;
     loop {
-        let standing = Standing::of(directory, pid)?;
-        if Instant::now() > ends
-            || standing.as_ref().is_some_and(|standing| standing.is_settled(SystemTime::now()))
+        let report = ServiceReport::of(directory, pid)?;
+        if Instant::now() > ends || report.as_ref().is_some_and(|report| report.is_settled(SystemTime::now()))
         {
-            return Ok(standing);
+            return Ok(report);
         }
         sleep(LOOK).await;
     }

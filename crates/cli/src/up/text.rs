@@ -8,11 +8,11 @@ use isthmus_net::clock::humane;
 
 use crate::relay::AGAIN;
 use crate::services::Service;
-use crate::standing::Standing;
+use crate::standing::ServiceReport;
 
 /// How a broker's relay is: words for the line that says that the broker runs, and a further line
 /// if there is no relay. The further line tells why, and how the relay gets another port.
-pub(super) fn relay(relay: Option<&Standing>, directory: &Path) -> (&'static str, String) {
+pub(super) fn relay(relay: Option<&ServiceReport>, directory: &Path) -> (&'static str, String) {
     match relay {
         Some(relay) if relay.attached => (", with a relay,", String::new()),
         found => {
@@ -31,10 +31,10 @@ pub(super) fn relay(relay: Option<&Standing>, directory: &Path) -> (&'static str
 }
 
 /// A message that a service is not attached: to what, for how long and why.
-pub(super) fn not_attached(who: &str, upstream: &str, standing: &Standing, log: &Path) -> String {
+pub(super) fn not_attached(who: &str, upstream: &str, report: &ServiceReport, log: &Path) -> String {
     format!(
         "{who} runs, but is not attached to {upstream} {}. It goes on trying; its log is {}, and isthmus down stops it",
-        standing.why_not(SystemTime::now()),
+        report.why_not(SystemTime::now()),
         log.display()
     )
 }
@@ -88,12 +88,12 @@ mod tests {
     #[test]
     fn a_broker_without_its_relay_says_so() {
         let state = Path::new("/state");
-        let attached = Standing { attached: true, ..Standing::default() };
+        let attached = ServiceReport { attached: true, ..ServiceReport::default() };
         assert_eq!(relay(Some(&attached), state), (", with a relay,", String::new()));
         let reason = "cannot listen on 0.0.0.0:7720: Address already in use".to_owned();
         for (found, want) in [
-            (Some(Standing { reason, ..Standing::default() }), "cannot listen on 0.0.0.0:7720"),
-            (Some(Standing::default()), "it isn't ready yet"),
+            (Some(ServiceReport { reason, ..ServiceReport::default() }), "cannot listen on 0.0.0.0:7720"),
+            (Some(ServiceReport::default()), "it isn't ready yet"),
             (None, "it isn't ready yet"),
         ] {
             let (short, line) = relay(found.as_ref(), state);
@@ -107,8 +107,9 @@ mod tests {
     #[test]
     fn what_is_so_is_said_with_what_to_do() {
         let since = isthmus_net::clock::unix_seconds(SystemTime::now()) - 600;
-        let standing = Standing { since, reason: "cannot reach broker".to_owned(), ..Standing::default() };
-        let said = not_attached("gateway.alpha", "the broker at b:7700", &standing, Path::new("/state/log"));
+        let report =
+            ServiceReport { since, reason: "cannot reach broker".to_owned(), ..ServiceReport::default() };
+        let said = not_attached("gateway.alpha", "the broker at b:7700", &report, Path::new("/state/log"));
         assert!(
             said.starts_with(
                 "gateway.alpha runs, but is not attached to the broker at b:7700 for 10 min: cannot reach"
