@@ -71,7 +71,7 @@ pub enum BrokerError {
     /// The broker's credentials can't be used.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
-    /// The server failed.
+    /// The gRPC server has failed.
     #[error("the broker's server failed: {0}")]
     Server(#[from] tonic::transport::Error),
 }

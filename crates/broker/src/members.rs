@@ -100,7 +100,7 @@ pub(crate) struct RevokedMember {
 }
 
 /// A member's record and the revocation of its name, with their revisions.
-struct Standing {
+struct MemberState {
     key: String,
     member: Option<MemberRecord>,
     member_revision: Revision,
@@ -110,7 +110,7 @@ struct Standing {
     revoked_revision: Revision,
 }
 
-impl Standing {
+impl MemberState {
     async fn read(store: &dyn Store, identity: &Identity) -> Result<Self, StoreError> {
         let (key, revoked_key) = (member_key(&member(identity)), revoked_key(&Revoked::key(identity)));
         let (member, member_revision) = MemberRecord::get(store, &key).await?;
@@ -152,10 +152,10 @@ pub async fn enrol_without_tokens(state: &State, identities: &[Identity]) -> Res
 /// not join. If it was removed, it stays removed.
 pub(crate) async fn enrol_first_administrator(store: &dyn Store) -> Result<(), StoreError> {
     let Ok(first) = Identity::new(Role::Admin, None, None, None) else { return Ok(()) };
-    let standing = Standing::read(store, &first).await?;
-    if standing.member.is_none() && standing.revoked == 0 {
+    let state = MemberState::read(store, &first).await?;
+    if state.member.is_none() && state.revoked == 0 {
         let record = MemberRecord::new(&first, 0, 0).encode_to_vec();
-        store.transact(standing.unchanged().put(&standing.key, record, None)).await?;
+        store.transact(state.unchanged().put(&state.key, record, None)).await?;
     }
     Ok(())
 }
@@ -174,18 +174,18 @@ pub(crate) async fn renew(
     now: u64,
 ) -> Result<Renewal, StoreError> {
     loop {
-        let standing = Standing::read(store, identity).await?;
-        if former <= standing.revoked {
-            return Ok(Renewal::Revoked { until: standing.revoked });
+        let state = MemberState::read(store, identity).await?;
+        if former <= state.revoked {
+            return Ok(Renewal::Revoked { until: state.revoked });
         }
-        let member = standing.member.as_ref().filter(|member| member.admits(identity));
+        let member = state.member.as_ref().filter(|member| member.admits(identity));
         let Some(member) = member else { return Ok(Renewal::NotMember) };
         // The date is not before that of the certificate that it replaces. Otherwise a revocation
         // before that certificate would refuse the new one.
         let issued = now.max(former);
         let token = member.token.clone();
         let renewed = MemberRecord { token, ..MemberRecord::new(identity, member.joined, issued) };
-        let transaction = standing.unchanged().put(&standing.key, renewed.encode_to_vec(), None);
+        let transaction = state.unchanged().put(&state.key, renewed.encode_to_vec(), None);
         // Revoked or joined anew meanwhile: the next round compares.
         if store.transact(transaction).await?.is_some() {
             return Ok(Renewal::Accepted { issued });

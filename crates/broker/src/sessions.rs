@@ -39,7 +39,7 @@ impl Sessions {
         self.attachments.remove(session);
     }
 
-    /// Ends all attachments.
+    /// Ends the attachments of all parties.
     pub(crate) fn remove_all(&self) {
         self.attachments.remove_all();
     }

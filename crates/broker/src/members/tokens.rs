@@ -3,7 +3,7 @@
 use isthmus_net::{Identity, Role};
 use prost::Message as _;
 
-use super::{FORGET_AT_ONCE, MemberRecord, Standing, member};
+use super::{FORGET_AT_ONCE, MemberRecord, MemberState, member};
 use crate::records::{TOKENS, token_key};
 use crate::store::{Revision, Store, StoreError, Transaction};
 
@@ -93,8 +93,8 @@ pub(crate) async fn use_token(
         if whole.is_some_and(|token| token.closed) {
             return Ok(TokenUse::Closed);
         }
-        let standing = Standing::read(store, identity).await?;
-        let member = standing.member.as_ref();
+        let state = MemberState::read(store, identity).await?;
+        let member = state.member.as_ref();
         let made = |former: &UsedToken| {
             (places.is_some() || former.request_sha256 == used.request_sha256)
                 && member.is_some_and(|member| member.token == id && member.revoked == 0)
@@ -120,13 +120,13 @@ pub(crate) async fn use_token(
         if !is_counted {
             return Ok(TokenUse::TooOften);
         }
-        let issued = now.max(standing.revoked + 1);
+        let issued = now.max(state.revoked + 1);
         let joined = MemberRecord { token: id.to_vec(), ..MemberRecord::new(identity, now, issued) };
         let gone = tokens
             .iter()
             .filter(|(other, token)| **other != *key && **other != *token_key && expired(&token.value));
-        let transaction = standing.unchanged().when(&key, revision).put(&key, used.encode(), None).put(
-            &standing.key,
+        let transaction = state.unchanged().when(&key, revision).put(&key, used.encode(), None).put(
+            &state.key,
             joined.encode_to_vec(),
             None,
         );

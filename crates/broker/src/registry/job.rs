@@ -32,7 +32,7 @@ impl Jobs {
         self.0.iter().map(|(id, (_, report))| (id, report))
     }
 
-    /// All running jobs.
+    /// The reports of all running jobs.
     pub(super) fn all(&self) -> impl Iterator<Item = &proto::JobReport> {
         self.0.values().map(|(_, report)| report)
     }
