@@ -24,7 +24,7 @@ const TYPES: [u8; 5] = [20, 21, 22, APPLICATION_DATA, 99];
 pub fn tls(bytes: &[u8]) {
     let Some((first, mut rest)) = bytes.split_first() else { return };
     let Ok((session, forger)) = established(first & 1 == 0) else { return };
-    let mut end = End { session, buffer: Vec::new(), plain: Vec::new() };
+    let mut end = TlsEnd { session, buffer: Vec::new(), plain: Vec::new() };
     if first & 2 == 0 {
         while let Some((length, more)) = rest.split_first() {
             let (part, more) = more.split_at(more.len().min(usize::from(*length)));
@@ -57,13 +57,13 @@ pub fn tls(bytes: &[u8]) {
     }
 }
 
-struct End {
+struct TlsEnd {
     session: Session,
     buffer: Vec<u8>,
     plain: Vec<u8>,
 }
 
-impl End {
+impl TlsEnd {
     /// Opens these bytes after those that were left, and seals an answer.
     fn open(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.buffer.extend_from_slice(bytes);
@@ -196,7 +196,7 @@ mod tests {
                 let mut forger = forger.unwrap();
                 let sent: Vec<u8> =
                     records.iter().flat_map(|(kind, content)| forger.record(*kind, content)).collect();
-                let mut end = End { session, buffer: Vec::new(), plain: Vec::new() };
+                let mut end = TlsEnd { session, buffer: Vec::new(), plain: Vec::new() };
                 let opened = end.open(&sent);
                 assert_eq!(opened.is_ok(), good, "{as_client} {records:?}: {opened:?}");
             }

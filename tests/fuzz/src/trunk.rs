@@ -24,7 +24,7 @@ pub fn trunk_frame(bytes: &[u8]) {
 /// the end holds stays within its bounds.
 pub fn trunk(bytes: &[u8]) {
     let mut steps = Steps(bytes);
-    let mut end = End::new();
+    let mut end = TrunkEnd::new();
     while let Some(step) = steps.byte() {
         end.step(step, &mut steps);
         end.check();
@@ -54,7 +54,7 @@ impl Steps<'_> {
     }
 }
 
-struct End {
+struct TrunkEnd {
     trunk: Trunk,
     config: Config,
     now: Instant,
@@ -62,7 +62,7 @@ struct End {
     streams: Vec<StreamId>,
 }
 
-impl End {
+impl TrunkEnd {
     fn new() -> Self {
         let config = Config {
             initial_credit: 500,

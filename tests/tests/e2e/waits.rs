@@ -14,9 +14,9 @@ const NODES: [&str; 3] = ["n1.alpha", "n1.beta", "n1.gamma"];
 const SOON: Duration = Duration::from_secs(120);
 const LONG: Duration = Duration::from_secs(500);
 
-/// Nodes whose connections the broker arranges, by way of both gateways. Programs of a job on them
-/// connect once they are told to.
-struct Waiting {
+/// A job whose programs are ready, and connect once they are told to. The broker arranges the
+/// connections between its nodes, by way of both gateways.
+struct ReadyJob {
     world: World,
     job: Job,
 }
@@ -30,7 +30,7 @@ enum Patience {
     Long,
 }
 
-impl Waiting {
+impl ReadyJob {
     /// Starts a job on so many of the nodes, in which `command` runs. Returns once the programs
     /// wait.
     fn start(nodes: usize, patience: Patience, options: &[&str], command: &[&str]) -> Result<Self> {
@@ -113,7 +113,7 @@ impl Waiting {
 }
 
 fn waits_for(mpi: Mpi, machine: &str, role: &str) -> Result<()> {
-    let waiting = Waiting::ranks(2, Patience::Long, mpi)?;
+    let waiting = ReadyJob::ranks(2, Patience::Long, mpi)?;
     waiting.kill(machine, role)?;
     let done = waiting.go().and_then(|()| waiting.waits());
     // The service comes back in any case, so that the job ends.
@@ -131,7 +131,7 @@ fn waits_for(mpi: Mpi, machine: &str, role: &str) -> Result<()> {
 #[test]
 #[ignore = "test-all"]
 fn a_connection_goes_over_the_trunk_that_stands() -> Result<()> {
-    let waiting = Waiting::ranks(2, Patience::Long, Mpi::OpenMpi)?;
+    let waiting = ReadyJob::ranks(2, Patience::Long, Mpi::OpenMpi)?;
     waiting.kill("hub", "broker")?;
     waiting.go()?;
     let (status, printed) = waiting.job.end()?;
@@ -160,7 +160,7 @@ fn openmpi_waits_for_the_broker() -> Result<()> {
 /// connect.
 fn restarts_while_ranks_connect(mpi: Mpi) -> Result<()> {
     for (machine, role) in [("fe.alpha", "gateway"), ("hub", "broker"), ("fe.beta", "gateway")] {
-        let waiting = Waiting::ranks(2, Patience::Long, mpi)?;
+        let waiting = ReadyJob::ranks(2, Patience::Long, mpi)?;
         waiting.go()?;
         waiting.kill(machine, role)?;
         let service = waiting.back(machine, role);
@@ -183,7 +183,7 @@ fn mpich_connects_while_services_restart() -> Result<()> {
 
 fn ends_with_the_reason(mpi: Mpi) -> Result<()> {
     // The last two have no trunk, so that nothing is left to them.
-    let waiting = Waiting::ranks(3, Patience::Short, mpi)?;
+    let waiting = ReadyJob::ranks(3, Patience::Short, mpi)?;
     waiting.kill("hub", "broker")?;
     waiting.go()?;
     let (status, printed) = waiting.job.end()?;
@@ -211,7 +211,7 @@ fn mpich_ends_with_the_reason() -> Result<()> {
 fn a_program_gets_the_error_if_the_job_is_to_go_on() -> Result<()> {
     let program = root().join("tests/programs/late.py").display().to_string();
     let command = ["python3", &program, "DIRECTORY", NODES[0]];
-    let waiting = Waiting::start(2, Patience::Short, &["--keep-going", "--each"], &command)?;
+    let waiting = ReadyJob::start(2, Patience::Short, &["--keep-going", "--each"], &command)?;
     waiting.kill("hub", "broker")?;
     waiting.go()?;
     let (status, printed) = waiting.job.end()?;

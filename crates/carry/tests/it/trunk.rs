@@ -9,7 +9,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
-use crate::common::ends::{Both, End};
+use crate::common::ends::{Both, TrunkEnd};
 use crate::common::rules::Exchanges;
 use crate::common::{Agents, PATIENCE, counts, filled, pair, rules};
 
@@ -245,7 +245,7 @@ async fn a_trunk_that_ends_amid_data_ends_at_both_ends() {
 #[tokio::test]
 async fn the_end_of_a_carrier_is_the_last_that_is_heard_of_it() {
     let agents = Agents::new();
-    let mut near = End::new(Role::Initiator);
+    let mut near = TrunkEnd::new(Role::Initiator);
     for _ in 0..20 {
         let (a, mut b) = agents.secured().await;
         let id = near.trunk.join(a.into_parts().0).await.unwrap();

@@ -13,14 +13,14 @@ use tokio::time::timeout;
 use super::{Agents, Counts, PATIENCE, counts, pair, plane};
 
 /// One end of a trunk, with what it tells.
-pub(crate) struct End {
+pub(crate) struct TrunkEnd {
     pub(crate) trunk: Trunk,
     pub(crate) notices: Notices,
     /// Dropped last, because that waits for the worker threads.
     pub(crate) plane: Plane,
 }
 
-impl End {
+impl TrunkEnd {
     pub(crate) fn new(role: Role) -> Self {
         let plane = plane();
         let (trunk, notices) = plane.trunk(Config::new(role, TrunkId([7; 16]))).unwrap();
@@ -69,14 +69,14 @@ impl End {
 /// Both ends of a trunk in one process.
 pub(crate) struct Both {
     pub(crate) agents: Agents,
-    pub(crate) near: End,
-    pub(crate) far: End,
+    pub(crate) near: TrunkEnd,
+    pub(crate) far: TrunkEnd,
 }
 
 impl Both {
     /// Makes both ends of a trunk, with one carrier.
     pub(crate) async fn new() -> Self {
-        let (near, far) = (End::new(Role::Initiator), End::new(Role::Acceptor));
+        let (near, far) = (TrunkEnd::new(Role::Initiator), TrunkEnd::new(Role::Acceptor));
         let both = Self { agents: Agents::new(), near, far };
         both.carrier().await;
         both
