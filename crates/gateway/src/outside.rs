@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use isthmus_net::grpc::Repeat;
-use isthmus_net::probe::{Target, Task};
+use isthmus_net::probe::{ProbeTarget, Task};
 use isthmus_net::{Deadline, lock, mac, seen};
 use isthmus_plan::{Reach, Reachability};
 use isthmus_splice::ReachTests;
@@ -106,7 +106,7 @@ async fn test(gateway: &Gateway, address: &str) -> Reach {
 
 /// Asks this relay to dial the port.
 async fn try_from(gateway: &Gateway, address: &str, relay: &proto::DirectoryEntry) -> Reach {
-    let target = Target::new(address, mac::new_connection());
+    let target = ProbeTarget::new(address, mac::new_connection());
     let mut reach_test = gateway.outside.reach_tests.expect(target.nonce);
     let task = Some(Task::DialGateway(target.clone()).into());
     let request = ProbeRequest { relay: relay.name.clone(), task, ..ProbeRequest::default() };

@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 use crate::exhausted::{self, Exhausted, Spell};
-use crate::unidentified::{Place, Unidentified};
+use crate::unidentified::{Unidentified, UnidentifiedEntry};
 
 /// Most connections that may wait to be accepted. The kernel allows no more than
 /// `net.core.somaxconn`, 4,096 since Linux 5.4. A large job makes all its connections at once. If
@@ -42,12 +42,12 @@ pub fn raise_descriptor_limit() {
 }
 
 /// Serves each connection in a task of its own; never returns. Connections are accepted at any
-/// time, so that the listen queue stays free. `serve` drops the place once the peer has proved its
+/// time, so that the listen queue stays free. `serve` drops the entry once the peer has proved its
 /// identity. Until then the connection ends if it is evicted.
 pub async fn serve_each<F>(
     listener: TcpListener,
     unidentified: &Arc<Unidentified>,
-    serve: impl Fn(TcpStream, SocketAddr, Place) -> F,
+    serve: impl Fn(TcpStream, SocketAddr, UnidentifiedEntry) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -60,7 +60,7 @@ pub async fn serve_or_tell<F>(
     listener: TcpListener,
     unidentified: &Arc<Unidentified>,
     tell: impl Fn(Exhausted),
-    serve: impl Fn(TcpStream, SocketAddr, Place) -> F,
+    serve: impl Fn(TcpStream, SocketAddr, UnidentifiedEntry) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -68,9 +68,9 @@ pub async fn serve_or_tell<F>(
     loop {
         match listener.accept().await {
             Ok((tcp, peer)) => {
-                let place = unidentified.enter(peer.ip());
-                let evicted = place.evicted();
-                tokio::spawn(evicted.run_until_cancelled_owned(serve(tcp, peer, place)));
+                let entry = unidentified.enter(peer.ip());
+                let evicted = entry.evicted();
+                tokio::spawn(evicted.run_until_cancelled_owned(serve(tcp, peer, entry)));
             }
             Err(error) => {
                 if spell.failed(Instant::now()).is_zero() {

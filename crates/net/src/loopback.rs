@@ -138,11 +138,11 @@ pub struct PairMaker {
     listener: TcpListener,
     filtered: bool,
     address: SocketAddr,
-    waiting: Mutex<Waiting>,
+    pending: Mutex<PendingPairs>,
 }
 
 /// The calls that wait for the other end of their connection, by the address it comes from.
-type Waiting = HashMap<SocketAddr, oneshot::Sender<TcpStream>>;
+type PendingPairs = HashMap<SocketAddr, oneshot::Sender<TcpStream>>;
 
 /// Both ends of a connection over loopback.
 #[derive(Debug)]
@@ -167,7 +167,7 @@ impl PairMaker {
         listener.listen(BACKLOG)?;
         let listener = TcpListener::from_std(listener.into())?;
         let address = listener.local_addr()?;
-        Ok(Self { sources, listener, filtered, address, waiting: Mutex::default() })
+        Ok(Self { sources, listener, filtered, address, pending: Mutex::default() })
     }
 
     /// Makes a pair. Buffer sizes are set on the program's end before it connects, because they
@@ -224,17 +224,17 @@ impl PairMaker {
 
     fn expect(&self, from: SocketAddr) -> Option<Expected<'_>> {
         let (agent_tx, agent_rx) = oneshot::channel();
-        let mut waiting = lock(&self.waiting);
-        if waiting.contains_key(&from) {
+        let mut pending = lock(&self.pending);
+        if pending.contains_key(&from) {
             return None;
         }
-        waiting.insert(from, agent_tx);
-        Some(Expected { waiting: &self.waiting, from, agent_rx })
+        pending.insert(from, agent_tx);
+        Some(Expected { pending: &self.pending, from, agent_rx })
     }
 
     /// Gives an accepted connection to the call that made it. Closes the connection if no call did.
     fn give(&self, stream: TcpStream, peer: Option<SocketAddr>) {
-        let agent_tx = peer.and_then(|peer| lock(&self.waiting).remove(&peer));
+        let agent_tx = peer.and_then(|peer| lock(&self.pending).remove(&peer));
         if let Some(agent_tx) = agent_tx {
             // The receiver is gone if the pair's deadline has passed.
             let _ = agent_tx.send(stream);
@@ -244,14 +244,14 @@ impl PairMaker {
 
 /// A connection that the listener is to accept.
 struct Expected<'a> {
-    waiting: &'a Mutex<Waiting>,
+    pending: &'a Mutex<PendingPairs>,
     from: SocketAddr,
     agent_rx: oneshot::Receiver<TcpStream>,
 }
 
 impl Drop for Expected<'_> {
     fn drop(&mut self) {
-        lock(self.waiting).remove(&self.from);
+        lock(self.pending).remove(&self.from);
     }
 }
 
@@ -316,7 +316,7 @@ mod tests {
             pair.program.read_exact(&mut byte).unwrap();
             assert_eq!(byte, [round]);
         }
-        assert!(lock(&maker.waiting).is_empty());
+        assert!(lock(&maker.pending).is_empty());
     }
 
     /// An address from which the listener has a connection is passed over.

@@ -27,7 +27,7 @@ use tracing::debug;
 
 use crate::dial::{self, SocketOptions};
 use crate::secured::{ClientTls, Secured};
-use crate::unidentified::Place;
+use crate::unidentified::UnidentifiedEntry;
 
 /// Protocol name (ALPN, RFC 7301) of the exchange of large packets.
 pub const PROTOCOL: &[u8] = b"isthmus-packets/1";
@@ -236,9 +236,9 @@ pub async fn serve(mut stream: Secured) -> io::Result<()> {
 }
 
 /// The server's side of an exchange, for a connection that has just been accepted. The connection
-/// is identified now, and gives its place up.
-pub async fn take_part(stream: Secured, peer: SocketAddr, place: Place) {
-    drop(place);
+/// is identified now, and gives its entry up.
+pub async fn take_part(stream: Secured, peer: SocketAddr, entry: UnidentifiedEntry) {
+    drop(entry);
     if let Err(error) = serve(stream).await {
         debug!(%peer, %error, "packets not tried");
     }

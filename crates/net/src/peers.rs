@@ -7,9 +7,9 @@
 //! its connections.
 
 mod revoked;
-mod standing;
 #[cfg(test)]
 mod tests;
+mod watched;
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
@@ -25,7 +25,7 @@ use crate::identity::IdentityError;
 use crate::{Identity, Role, lock};
 
 pub use revoked::{RevocationError, Revoked, messages};
-pub use standing::{Standing, refused};
+pub use watched::{WatchedCertificate, refused};
 
 use revoked::Revocations;
 
@@ -138,7 +138,7 @@ impl Peers {
     ///
     /// # Errors
     /// If the certificate has ended at `now` or is revoked.
-    pub fn accept(&self, certificate: Certified, now: SystemTime) -> Result<Standing, Refusal> {
+    pub fn accept(&self, certificate: Certified, now: SystemTime) -> Result<WatchedCertificate, Refusal> {
         self.check_revoked(&certificate)?;
         if certificate.ends <= now {
             return Err(Refusal::Ended { identity: certificate.identity, ended: certificate.ends });
@@ -154,7 +154,7 @@ impl Peers {
         }
         let open = entry.open.clone();
         drop(latest);
-        Ok(Standing::new(self.clone(), certificate, open))
+        Ok(WatchedCertificate::new(self.clone(), certificate, open))
     }
 
     /// Whether a peer has refused this process's own certificate as revoked, and none has accepted

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tracing::debug;
 
-use crate::unidentified::{Place, Unidentified};
+use crate::unidentified::{Unidentified, UnidentifiedEntry};
 use crate::{listen, lock};
 
 /// Most connections at once that have sent nothing yet, or that the other service hasn't identified
@@ -29,8 +29,8 @@ pub struct Passed {
     pub stream: TcpStream,
     /// The address of the connection's other end.
     pub peer: SocketAddr,
-    /// The connection's place among the unidentified connections of the port.
-    pub place: Place,
+    /// The connection's entry among the unidentified connections of the port.
+    pub entry: UnidentifiedEntry,
 }
 
 /// The part that another service has in a port.
@@ -87,7 +87,7 @@ impl Port {
     pub(crate) async fn serve_each<F>(
         self,
         unidentified: &Arc<Unidentified>,
-        serve: impl Fn(TcpStream, SocketAddr, Place) -> F + Send + Sync + 'static,
+        serve: impl Fn(TcpStream, SocketAddr, UnidentifiedEntry) -> F + Send + Sync + 'static,
     ) where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -96,14 +96,14 @@ impl Port {
         };
         let serve = Arc::new(serve);
         let first = Unidentified::new("the shared port", UNIDENTIFIED);
-        listen::serve_each(self.listener, &first, |stream, peer, place| {
+        listen::serve_each(self.listener, &first, |stream, peer, entry| {
             let (share, unidentified, serve) = (share.clone(), unidentified.clone(), serve.clone());
             async move {
                 match listen::first_byte(&stream, FIRST_DEADLINE).await {
-                    Ok(first) if is_shared(first) => share.pass(Passed { stream, peer, place }).await,
+                    Ok(first) if is_shared(first) => share.pass(Passed { stream, peer, entry }).await,
                     Ok(_) => {
                         let own = unidentified.enter(peer.ip());
-                        drop(place);
+                        drop(entry);
                         let evicted = own.evicted();
                         // A connection that sends nothing takes no memory for the service.
                         let serving = Box::pin(serve(stream, peer, own));

@@ -104,9 +104,9 @@ struct Trusted {
     root: u32,
 }
 
-/// How a directory on a path is used.
+/// What a directory on a path is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum DirectoryRole {
     /// The directory only holds another directory of the path.
     Ancestor,
     /// This process puts files into the directory, or reads them there.
@@ -122,7 +122,7 @@ enum Wrong {
 }
 
 /// Decides whether a directory may be on a private path.
-fn judge(found: Found, place: Place, trusted: Trusted) -> Result<(), Wrong> {
+fn judge(found: Found, role: DirectoryRole, trusted: Trusted) -> Result<(), Wrong> {
     const STICKY: u32 = 0o1000;
     if !found.is_directory {
         return Err(Wrong::Kind);
@@ -130,7 +130,7 @@ fn judge(found: Found, place: Place, trusted: Trusted) -> Result<(), Wrong> {
     if !trusted.owns(found.owner) {
         return Err(Wrong::Owner);
     }
-    let kept = place == Place::Ancestor && found.mode & STICKY != 0;
+    let kept = role == DirectoryRole::Ancestor && found.mode & STICKY != 0;
     if found.is_open() && !kept { Err(Wrong::Writable) } else { Ok(()) }
 }
 
@@ -160,7 +160,7 @@ pub fn is_trusted(file: &Metadata) -> bool {
 /// # Errors
 /// If another user could put something into the directory.
 pub fn check(directory: &Path) -> Result<(), PrivateError> {
-    check_one(&canonical(directory)?, Place::Last, Trusted::now())
+    check_one(&canonical(directory)?, DirectoryRole::Last, Trusted::now())
 }
 
 impl Trusted {
@@ -189,7 +189,7 @@ pub fn make_directory(path: &Path) -> Result<PathBuf, PrivateError> {
     let existing = path.ancestors().find(|ancestor| fs::symlink_metadata(ancestor).is_ok());
     let existing = existing.unwrap_or(Path::new("/"));
     let mut real = canonical(existing)?;
-    check_directory(&real, if existing == path { Place::Last } else { Place::Ancestor })?;
+    check_directory(&real, if existing == path { DirectoryRole::Last } else { DirectoryRole::Ancestor })?;
     for component in path.strip_prefix(existing).unwrap_or(Path::new("")) {
         real.push(component);
         match DirBuilder::new().mode(0o700).create(&real) {
@@ -200,7 +200,7 @@ pub fn make_directory(path: &Path) -> Result<PathBuf, PrivateError> {
         }
     }
     let real = canonical(&real)?;
-    check_directory(&real, Place::Last)?;
+    check_directory(&real, DirectoryRole::Last)?;
     let (owner, user) = (lstat(&real)?.uid(), Trusted::now().user);
     if owner == user { Ok(real) } else { Err(PrivateError::Owner { path: real, owner, user }) }
 }
@@ -213,7 +213,7 @@ pub fn make_directory(path: &Path) -> Result<PathBuf, PrivateError> {
 pub fn check_socket(path: &Path) -> Result<PathBuf, PrivateError> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut real = canonical(directory)?;
-    check_directory(&real, Place::Last)?;
+    check_directory(&real, DirectoryRole::Last)?;
     real.push(path.file_name().unwrap_or_default());
     let found = lstat(&real)?;
     let (owner, mode, trusted) = (found.uid(), found.mode() & 0o7777, Trusted::now());
@@ -248,21 +248,21 @@ pub fn check_peer(stream: &impl AsFd, path: &Path) -> Result<(), PrivateError> {
 }
 
 /// Checks each directory of a path without symbolic links.
-fn check_directory(path: &Path, place: Place) -> Result<(), PrivateError> {
+fn check_directory(path: &Path, role: DirectoryRole) -> Result<(), PrivateError> {
     let trusted = Trusted::now();
     let mut ancestors: Vec<_> = path.ancestors().collect();
     ancestors.reverse();
     for ancestor in ancestors {
-        let place = if ancestor == path { place } else { Place::Ancestor };
-        check_one(ancestor, place, trusted)?;
+        let role = if ancestor == path { role } else { DirectoryRole::Ancestor };
+        check_one(ancestor, role, trusted)?;
     }
     Ok(())
 }
 
-fn check_one(path: &Path, place: Place, trusted: Trusted) -> Result<(), PrivateError> {
+fn check_one(path: &Path, role: DirectoryRole, trusted: Trusted) -> Result<(), PrivateError> {
     let found = describe(&lstat(path)?);
     let (path, owner, user) = (path.to_owned(), found.owner, trusted.user);
-    judge(found, place, trusted).map_err(|wrong| match wrong {
+    judge(found, role, trusted).map_err(|wrong| match wrong {
         Wrong::Kind => PrivateError::Kind { path, owner, wanted: "directory" },
         Wrong::Owner => PrivateError::Owner { path, owner, user },
         Wrong::Writable => PrivateError::Writable { path, owner, mode: found.mode, user },
@@ -321,9 +321,9 @@ mod tests {
 
     #[test]
     fn directories_that_others_may_write_are_refused() {
-        use Place::{Ancestor, Last};
+        use DirectoryRole::{Ancestor, Last};
         let found = Found { is_directory: true, owner: 1000, mode: 0o755, group_is_own: false };
-        for (what, found, place, want) in [
+        for (what, found, role, want) in [
             ("own", found, Last, Ok(())),
             ("root's", Found { owner: 0, ..found }, Last, Ok(())),
             ("another user's", Found { owner: 1001, ..found }, Last, Err(Wrong::Owner)),
@@ -340,7 +340,7 @@ mod tests {
             ("as /tmp", Found { mode: 0o1777, owner: 0, ..found }, Ancestor, Ok(())),
             ("/tmp itself", Found { mode: 0o1777, owner: 0, ..found }, Last, Err(Wrong::Writable)),
         ] {
-            assert_eq!(judge(found, place, TRUSTED), want, "{what}");
+            assert_eq!(judge(found, role, TRUSTED), want, "{what}");
         }
         let nobody = Found { owner: 65534, ..found };
         assert_eq!(judge(nobody, Ancestor, Trusted { root: 65534, ..TRUSTED }), Ok(()), "a user namespace");

@@ -11,25 +11,25 @@ const TASK: &str = "probe";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Task {
     /// Dial an agent from any port.
-    Dial(Target),
+    Dial(ProbeTarget),
     /// Take a port that doesn't answer. The id names the port.
     Prepare(ConnectionId),
     /// Dial an agent from the port that was prepared under the target's id.
-    DialPrepared(Target),
+    DialPrepared(ProbeTarget),
     /// Dial the port outside of a gateway from any port.
-    DialGateway(Target),
+    DialGateway(ProbeTarget),
 }
 
 /// The destination of a relay's dial.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
+pub struct ProbeTarget {
     /// `HOST:PORT` of the requester.
     pub address: String,
     /// The id that the relay sends first.
     pub nonce: ConnectionId,
 }
 
-impl Target {
+impl ProbeTarget {
     /// A target at this address, with this id.
     pub fn new(address: impl Into<String>, nonce: ConnectionId) -> Self {
         Self { address: address.into(), nonce }
@@ -68,7 +68,7 @@ impl TryFrom<&proto::ProbeTask> for Task {
 impl From<Task> for proto::ProbeTask {
     fn from(task: Task) -> Self {
         use probe_task::Kind;
-        let to = |to: Target| probe_task::Dial { address: to.address, nonce: to.nonce.0.to_vec() };
+        let to = |to: ProbeTarget| probe_task::Dial { address: to.address, nonce: to.nonce.0.to_vec() };
         let kind = match task {
             Task::Dial(target) => Kind::Dial(to(target)),
             Task::Prepare(nonce) => Kind::Prepare(probe_task::Prepare { nonce: nonce.0.to_vec() }),
@@ -111,11 +111,11 @@ impl From<Outcome> for proto::ProbeReply {
     }
 }
 
-fn target(dial: &probe_task::Dial) -> Result<Target, DecodeError> {
+fn target(dial: &probe_task::Dial) -> Result<ProbeTarget, DecodeError> {
     if dial.address.is_empty() || dial.address.len() > TEXT {
         return Err(malformed(format!("an address of {} bytes", dial.address.len())));
     }
-    Ok(Target::new(&dial.address, ConnectionId::try_from(dial.nonce.as_slice())?))
+    Ok(ProbeTarget::new(&dial.address, ConnectionId::try_from(dial.nonce.as_slice())?))
 }
 
 fn malformed(reason: impl Into<String>) -> DecodeError {
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn tasks_and_outcomes_survive() {
-        let target = || Target::new("192.0.2.1:7730", NONCE);
+        let target = || ProbeTarget::new("192.0.2.1:7730", NONCE);
         for task in [
             Task::Dial(target()),
             Task::Prepare(NONCE),

@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::credentials::{Current, with_refusal};
-use crate::peers::{Certified, Peers, REVOKED_HERE, Refusal, Standing};
+use crate::peers::{Certified, Peers, REVOKED_HERE, Refusal, WatchedCertificate};
 use crate::tls::resumption::Sessions;
 use crate::tls::{self, Parts, Stream};
 use crate::unidentified::Turns;
@@ -132,7 +132,7 @@ impl ClientTls {
 pub struct Secured {
     stream: Stream,
     /// The check of the peer's certificate; `None` for a client without a certificate.
-    peer: Option<Standing>,
+    peer: Option<WatchedCertificate>,
     /// Why the connection must end, once it must.
     ended: Option<Refusal>,
     peers: Peers,
@@ -153,7 +153,7 @@ impl Secured {
 
     /// The peer's identity; `None` for a client without a certificate.
     pub fn identity(&self) -> Option<&Identity> {
-        self.peer.as_ref().map(Standing::identity)
+        self.peer.as_ref().map(WatchedCertificate::identity)
     }
 
     /// The socket, and the state of TLS.
@@ -162,7 +162,7 @@ impl Secured {
     }
 
     /// What the stream holds, and the check of the peer, which is no longer made here.
-    pub fn into_parts(self) -> (Parts, Option<Standing>) {
+    pub fn into_parts(self) -> (Parts, Option<WatchedCertificate>) {
         (self.stream.into_parts(), self.peer)
     }
 

@@ -57,7 +57,7 @@ impl Unidentified {
     }
 
     /// Takes in a connection. If there are too many, another connection is evicted.
-    pub fn enter(self: &Arc<Self>, peer: IpAddr) -> Place {
+    pub fn enter(self: &Arc<Self>, peer: IpAddr) -> UnidentifiedEntry {
         let evicted = CancellationToken::new();
         let mut state = lock(&self.state);
         let (key, other) = state.tokens.enter(peer.into(), evicted.clone());
@@ -76,7 +76,7 @@ impl Unidentified {
                 debug!(port, %source, "closed, to make room for another connection");
             }
         }
-        Place { of: self.clone(), key, evicted }
+        UnidentifiedEntry { of: self.clone(), key, evicted }
     }
 
     /// How many unidentified connections there are.
@@ -90,24 +90,24 @@ impl Unidentified {
     }
 }
 
-/// The place of a connection among the unidentified connections. It is dropped when the peer has
+/// The entry of a connection among the unidentified connections. It is dropped when the peer has
 /// proved its identity, or with the connection.
 #[derive(Debug)]
-pub struct Place {
+pub struct UnidentifiedEntry {
     of: Arc<Unidentified>,
     key: Key,
     evicted: CancellationToken,
 }
 
-impl Place {
+impl UnidentifiedEntry {
     /// A token that is cancelled when the connection must end to make room. It is never cancelled
-    /// after the place was dropped.
+    /// after the entry was dropped.
     pub fn evicted(&self) -> CancellationToken {
         self.evicted.clone()
     }
 }
 
-impl Drop for Place {
+impl Drop for UnidentifiedEntry {
     fn drop(&mut self) {
         lock(&self.of.state).tokens.leave(self.key);
     }
@@ -118,13 +118,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_free_again_when_dropped() {
+    fn a_dropped_entry_makes_room() {
         let unidentified = Unidentified::new("a test", 2);
         let [flood, far] = [[192, 0, 2, 1], [192, 0, 2, 2]].map(IpAddr::from);
         let first = unidentified.enter(far);
         let second = unidentified.enter(flood);
         let third = unidentified.enter(flood);
-        let evicted = [&first, &second, &third].map(|place| place.evicted().is_cancelled());
+        let evicted = [&first, &second, &third].map(|entry| entry.evicted().is_cancelled());
         assert_eq!((evicted, unidentified.len()), ([false, true, false], 2));
         let former = first.evicted();
         drop(first);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use isthmus_net::dial::PunchPort;
 use isthmus_net::grpc;
-use isthmus_net::probe::{Outcome, Target};
+use isthmus_net::probe::{Outcome, ProbeTarget};
 use isthmus_net::seen::judge_probe;
 use isthmus_plan::{Reach, Reachability};
 use isthmus_wire::proto::ProbeReply;
@@ -22,7 +22,7 @@ pub(crate) const LAG: Duration = Duration::from_secs(2);
 /// when the relay's connection has arrived; `probe` is the call by which the relay dials.
 pub async fn reach_test(
     (relay, relay_address): (&str, SocketAddr),
-    Target { address, nonce }: &Target,
+    ProbeTarget { address, nonce }: &ProbeTarget,
     arrival: impl Future<Output = ()>,
     probe: impl Future<Output = Result<ProbeReply, Status>>,
 ) -> Reach {

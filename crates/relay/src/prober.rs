@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use isthmus_net::callback::{FIRST_PORT, HTTPS};
 use isthmus_net::dial::{self, DialError, SilentPort, SocketOptions};
 use isthmus_net::lock;
-use isthmus_net::probe::{Outcome, Target, Task};
+use isthmus_net::probe::{Outcome, ProbeTarget, Task};
 use isthmus_splice::Claims;
 use isthmus_wire::proto::{ProbeOrder, ProbeReport};
 use isthmus_wire::{ConnectionId, hello};
@@ -69,7 +69,7 @@ impl Prober {
     }
 
     /// Dials from any port and sends `first`, the message that the dialed party expects.
-    async fn dial(&self, to: &Target, gateway: bool, first: &[u8]) -> Outcome {
+    async fn dial(&self, to: &ProbeTarget, gateway: bool, first: &[u8]) -> Outcome {
         let Ok(_permit) = self.running.try_acquire() else { return too_many() };
         let address = match self.allowed(to, gateway).await {
             Ok(address) => address.to_string(),
@@ -78,7 +78,7 @@ impl Prober {
         outcome(dial::introduced(&address, first, SocketOptions::default(), DEADLINE).await.map(drop))
     }
 
-    async fn dial_prepared(&self, to: &Target) -> Outcome {
+    async fn dial_prepared(&self, to: &ProbeTarget) -> Outcome {
         let Ok(_permit) = self.running.try_acquire() else { return too_many() };
         let address = match self.allowed(to, false).await {
             Ok(address) => address,
@@ -109,7 +109,11 @@ impl Prober {
     }
 
     /// The address to dial; an error is the rule that forbids to dial it.
-    async fn allowed(&self, Target { address, nonce }: &Target, gateway: bool) -> Result<SocketAddr, String> {
+    async fn allowed(
+        &self,
+        ProbeTarget { address, nonce }: &ProbeTarget,
+        gateway: bool,
+    ) -> Result<SocketAddr, String> {
         let resolving = tokio::time::timeout(DEADLINE, dial::resolve(address)).await;
         let resolved = resolving.map_err(|_| format!("{address} is not resolved in time"))?;
         let to = resolved.map_err(|error| error.to_string())?;
@@ -163,8 +167,8 @@ mod tests {
         Prober::new(Arc::new(claims))
     }
 
-    fn target(address: &str) -> Target {
-        Target::new(address, NONCE)
+    fn target(address: &str) -> ProbeTarget {
+        ProbeTarget::new(address, NONCE)
     }
 
     fn not_done(outcome: &Outcome) -> &str {
@@ -182,7 +186,7 @@ mod tests {
         let unknown = prober(&[]).carry_out(&dial).await;
         assert_eq!(not_done(&unknown), "no client has asked the relay for this test from 127.0.0.1");
         let prober = prober(&["127.0.0.1"]);
-        let of_another = Task::Dial(Target::new(&address, ConnectionId([4; 16])));
+        let of_another = Task::Dial(ProbeTarget::new(&address, ConnectionId([4; 16])));
         not_done(&prober.carry_out(&of_another).await);
         let system = prober.carry_out(&Task::Dial(target("127.0.0.1:22"))).await;
         assert_eq!(not_done(&system), "127.0.0.1:22 has a port of system services");

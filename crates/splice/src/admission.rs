@@ -11,7 +11,7 @@ use isthmus_net::clock::unix_seconds;
 use isthmus_net::exhausted::{self, Spell};
 use isthmus_net::mac::Secret;
 use isthmus_net::port::Passed;
-use isthmus_net::unidentified::{Place, Unidentified, within_descriptors};
+use isthmus_net::unidentified::{Unidentified, UnidentifiedEntry, within_descriptors};
 use isthmus_net::{counters, listen};
 use isthmus_wire::ticket::TICKET_LEN;
 use isthmus_wire::{hello, reflect, ticket};
@@ -98,11 +98,11 @@ pub async fn serve(
         tokio::select! {
             () = &mut shutdown => return,
             accepted = accept(intake.outside.as_mut(), &unidentified) => match accepted {
-                Ok(Passed { stream, peer, place }) => {
+                Ok(Passed { stream, peer, entry }) => {
                     let candidate = Candidate { stream, peer, origin: Origin::Outside };
                     let known = (claims.clone(), intake.reach_tests.clone(), intake.encrypted.clone());
                     let handshake = handshake(candidate, limits.handshake_deadline, known);
-                    handshakes.spawn(unless_evicted(place, handshake));
+                    handshakes.spawn(unless_evicted(entry, handshake));
                 }
                 Err(error) => {
                     if spell.failed(Instant::now()).is_zero() {
@@ -143,8 +143,11 @@ pub async fn serve(
 }
 
 /// Does a handshake, unless its connection is evicted meanwhile.
-async fn unless_evicted<T>(place: Place, handshake: impl Future<Output = Option<T>>) -> Option<T> {
-    place.evicted().run_until_cancelled(handshake).await.flatten()
+async fn unless_evicted<T>(
+    entry: UnidentifiedEntry,
+    handshake: impl Future<Output = Option<T>>,
+) -> Option<T> {
+    entry.evicted().run_until_cancelled(handshake).await.flatten()
 }
 
 /// Reads a connection's ticket and not a byte more: the following bytes are the program's. `None`

@@ -26,7 +26,7 @@ pub enum Origin {
 /// A connection that has shown a ticket, or waits for its other side.
 #[derive(Debug)]
 pub struct Candidate {
-    /// The candidate's connection.
+    /// The socket of the candidate's connection.
     pub stream: TcpStream,
     /// The address of the connection's other end.
     pub peer: SocketAddr,
@@ -60,13 +60,13 @@ impl From<TcpListener> for Outside {
 }
 
 /// Waits for the next connection from outside. At a port of the intake's own, the connection enters
-/// `own`. Otherwise it has a place among the unidentified connections of the port that passed it
+/// `own`. Otherwise it is among the unidentified connections of the port that passed it
 /// on.
 pub(crate) async fn accept(outside: Option<&mut Outside>, own: &Arc<Unidentified>) -> io::Result<Passed> {
     let passed = match outside {
         Some(Outside::Own(listener)) => {
             let (stream, peer) = listener.accept().await?;
-            return Ok(Passed { stream, peer, place: own.enter(peer.ip()) });
+            return Ok(Passed { stream, peer, entry: own.enter(peer.ip()) });
         }
         Some(Outside::Shared(passed_rx)) => passed_rx.recv().await,
         None => None,

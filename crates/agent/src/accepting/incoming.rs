@@ -12,7 +12,7 @@ use isthmus_net::exhausted::Exhausted;
 use isthmus_net::mac::Secret;
 use isthmus_net::rendezvous::Order;
 use isthmus_net::secured::{Secured, ServerTls};
-use isthmus_net::unidentified::Place;
+use isthmus_net::unidentified::UnidentifiedEntry;
 use isthmus_net::{Identity, Role, audit, counters, grpc, listen, packets};
 use isthmus_plan::Encryption;
 use isthmus_reach::carrier::{GRPC_PROTOCOL, MEASURE_PROTOCOL, keep_alive, reset_if_dropped};
@@ -59,37 +59,42 @@ impl Reception {
     /// Serves one connection; logs the reason if that fails.
     ///
     /// `limit` is how long the first byte may take: over a relay the other side may
-    /// connect later. `place` is held until the other side has proved its identity.
-    pub(crate) async fn receive(self, stream: TcpStream, limit: Duration, place: Option<Place>) {
+    /// connect later. `entry` is held until the other side has proved its identity.
+    pub(crate) async fn receive(self, stream: TcpStream, limit: Duration, entry: Option<UnidentifiedEntry>) {
         let from = stream.peer_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string());
-        if let Err(error) = self.try_receive(stream, limit, place).await {
+        if let Err(error) = self.try_receive(stream, limit, entry).await {
             debug!(from, %error, "incoming connection dropped");
         }
     }
 
-    async fn try_receive(self, stream: TcpStream, limit: Duration, place: Option<Place>) -> io::Result<()> {
+    async fn try_receive(
+        self,
+        stream: TcpStream,
+        limit: Duration,
+        entry: Option<UnidentifiedEntry>,
+    ) -> io::Result<()> {
         stream.set_nodelay(true)?;
         reset_if_dropped(&stream, true);
         let first = listen::first_byte(&stream, limit).await?;
         reset_if_dropped(&stream, false);
         // Boxed: a connection that sends nothing takes no memory for what follows.
         match first {
-            FIRST_BYTE => Box::pin(self.programs().program(Link::Socket(stream), place)).await,
+            FIRST_BYTE => Box::pin(self.programs().program(Link::Socket(stream), entry)).await,
             first if first == hello::RENDEZVOUS.first_byte() => Box::pin(self.rendezvous(stream)).await,
-            _ => Box::pin(self.encrypted(stream, place)).await,
+            _ => Box::pin(self.encrypted(stream, entry)).await,
         }
     }
 
     /// Serves a TLS connection by the protocol (ALPN) that it has agreed on.
-    async fn encrypted(self, stream: TcpStream, place: Option<Place>) -> io::Result<()> {
+    async fn encrypted(self, stream: TcpStream, entry: Option<UnidentifiedEntry>) -> io::Result<()> {
         keep_alive(&stream);
         reset_if_dropped(&stream, true);
         let stream = grpc::accept(stream, self.tls.clone()).await?;
         reset_if_dropped(stream.get_ref().0, false);
         // The other end's certificate is checked. A member of another owner has few rights here,
-        // and keeps its place among the connections without any.
+        // and keeps its entry among the connections without any.
         let own = stream.identity().and_then(Identity::owner) == Some(self.node.owner());
-        let place = place.filter(|_| !own);
+        let entry = entry.filter(|_| !own);
         match stream.get_ref().1.alpn_protocol() {
             Some(GRPC_PROTOCOL) if !own => Err(self.refused(&stream)),
             Some(GRPC_PROTOCOL) => {
@@ -97,7 +102,7 @@ impl Reception {
             }
             Some(MEASURE_PROTOCOL) => {
                 let busy = || !self.node.jobs().is_empty();
-                Box::pin(self.node.measuring().serve(stream, place, own, busy)).await
+                Box::pin(self.node.measuring().serve(stream, entry, own, busy)).await
             }
             Some(packets::PROTOCOL) => Box::pin(packets::serve(stream)).await,
             Some(TRUNK_PROTOCOL) => Box::pin(trunks::accept::carrier(&self.node, stream)).await,
@@ -167,9 +172,9 @@ pub(crate) struct Programs {
 
 impl Programs {
     /// Serves a connection of a program: reads its preamble, knocks, answers.
-    async fn program(self, mut link: Link, place: Option<Place>) -> io::Result<()> {
+    async fn program(self, mut link: Link, entry: Option<UnidentifiedEntry>) -> io::Result<()> {
         let bytes = preamble(&mut link).await?;
-        self.take(link, &bytes, place).await
+        self.take(link, &bytes, entry).await
     }
 
     /// Serves a connection of a program whose preamble has been read and not decoded.
@@ -177,10 +182,10 @@ impl Programs {
         self,
         link: Link,
         preamble: &[u8; PREAMBLE_LEN],
-        place: Option<Place>,
+        entry: Option<UnidentifiedEntry>,
     ) -> io::Result<()> {
         let (preamble, mac) = Preamble::decode(preamble).map_err(io::Error::other)?;
-        Connection::from(preamble.nonce).scope(self.introduced(link, preamble, mac, place)).await
+        Connection::from(preamble.nonce).scope(self.introduced(link, preamble, mac, entry)).await
     }
 
     /// Serves a connection of a program whose preamble has been decoded: checks the preamble,
@@ -190,7 +195,7 @@ impl Programs {
         mut link: Link,
         preamble: Preamble,
         mac: Mac,
-        place: Option<Place>,
+        entry: Option<UnidentifiedEntry>,
     ) -> io::Result<()> {
         debug!(job = %preamble.job, ends = link.ends(), port = preamble.destination_port, "a preamble");
         let Some(job) = self.node.job(preamble.job) else {
@@ -200,7 +205,7 @@ impl Programs {
         };
         let checked = self.check(&job, &preamble, &mac, &link).await;
         if checked.is_ok() {
-            drop(place);
+            drop(entry);
         }
         let status = match checked {
             Ok(()) if preamble.destination_port == heartbeat::PORT => {

@@ -9,7 +9,7 @@ mod site_trunk;
 
 use std::net::Ipv4Addr;
 
-use isthmus_net::probe::{Target, Task};
+use isthmus_net::probe::{ProbeTarget, Task};
 use isthmus_net::rendezvous::{Request, Way};
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::{dial_request, rendezvous_reply};
@@ -689,7 +689,7 @@ fn a_node_has_only_itself_probed() {
     let request = |relay: &str, address: &str| ProbeRequest {
         initiator: std::net::Ipv4Addr::from([240, 64, 1, 1]).into(),
         relay: relay.to_owned(),
-        task: Task::Dial(Target::new(address, ConnectionId([5; 16]))),
+        task: Task::Dial(ProbeTarget::new(address, ConnectionId([5; 16]))),
     };
     let (id, own) = (ConnectionId([7; 16]), request("r1", "192.0.2.1:7730"));
     let mut probe = |site: &str, request: &ProbeRequest, now| {

@@ -90,7 +90,7 @@ pub async fn keep<E: Embedding>(
     embedding: Arc<E>,
     kept: Arc<Kept>,
     mut notices: Notices,
-    (first, certificate): (First<E::Way>, Option<peers::Standing>),
+    (first, certificate): (First<E::Way>, Option<peers::WatchedCertificate>),
 ) {
     let peer = embedding.peer();
     let _end = End(embedding.clone(), kept.clone());

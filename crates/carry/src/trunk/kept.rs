@@ -183,7 +183,7 @@ impl Kept {
         &self,
         tls: Secured,
         first: Vec<u8>,
-    ) -> Result<(CarrierId, Option<peers::Standing>), String> {
+    ) -> Result<(CarrierId, Option<peers::WatchedCertificate>), String> {
         self.join_for(Purpose::Bulk, tls, first).await
     }
 
@@ -193,7 +193,7 @@ impl Kept {
         purpose: Purpose,
         tls: Secured,
         first: Vec<u8>,
-    ) -> Result<(CarrierId, Option<peers::Standing>), String> {
+    ) -> Result<(CarrierId, Option<peers::WatchedCertificate>), String> {
         if tls.identity() != Some(&*self.peer) {
             return Err(format!("the other end is {:?}, not {}", tls.identity(), self.peer));
         }

@@ -30,7 +30,7 @@ pub enum Stage {
     Setup,
     /// The host name wasn't found.
     Resolve,
-    /// Connecting by TCP.
+    /// Connecting to the server by TCP.
     Connect,
     /// The handshake of TLS.
     Handshake,
@@ -109,10 +109,10 @@ pub async fn connect_identified(
     credentials: &Credentials,
 ) -> Result<(Channel, Identity), ConnectError> {
     let tls = credentials.client_config(&[ALPN_H2]);
-    let target = target(address, server_name, tls)?;
-    let channel = target.clone().channel().await?;
-    let unknown = || target.error(None, Stage::Handshake, "it has shown no certificate");
-    let identity = target.identity.get().cloned().ok_or_else(unknown)?;
+    let connector = connector(address, server_name, tls)?;
+    let channel = connector.clone().channel().await?;
+    let unknown = || connector.error(None, Stage::Handshake, "it has shown no certificate");
+    let identity = connector.identity.get().cloned().ok_or_else(unknown)?;
     Ok((channel, identity))
 }
 
@@ -133,14 +133,14 @@ async fn connect_with(
     server_name: &str,
     tls: Result<ClientTls, CredentialsError>,
 ) -> Result<Channel, ConnectError> {
-    target(address, server_name, tls)?.channel().await
+    connector(address, server_name, tls)?.channel().await
 }
 
-fn target(
+fn connector(
     address: &str,
     server_name: &str,
     tls: Result<ClientTls, CredentialsError>,
-) -> Result<Target, ConnectError> {
+) -> Result<Connector, ConnectError> {
     let tls = tls.map_err(|error| ConnectError {
         server_name: server_name.to_owned(),
         address: address.to_owned(),
@@ -149,7 +149,7 @@ fn target(
         reason: error.to_string(),
         broke: false,
     })?;
-    Ok(Target::new(address, server_name, tls))
+    Ok(Connector::new(address, server_name, tls))
 }
 
 /// A channel over a single open connection. The channel ends with the connection.
@@ -224,8 +224,9 @@ const SEGMENT: u16 = 1240;
 const HANGING: Duration = Duration::from_secs(5);
 const SHORTER: &[u16] = &[500];
 
+/// Opens the connections of a channel to one server.
 #[derive(Clone)]
-struct Target {
+struct Connector {
     address: Arc<str>,
     server_name: Arc<str>,
     tls: ClientTls,
@@ -233,26 +234,26 @@ struct Target {
     identity: Arc<OnceLock<Identity>>,
 }
 
-impl Target {
+impl Connector {
     fn new(address: &str, server_name: &str, tls: ClientTls) -> Self {
         let (address, server_name) = (address.into(), server_name.into());
         Self { address, server_name, tls, identity: Arc::default() }
     }
 
     async fn channel(self) -> Result<Channel, ConnectError> {
-        let target = self.clone();
-        let connector = tower::service_fn(move |_: Uri| {
-            let target = target.clone();
-            async move { target.dial().await.map(TokioIo::new) }
+        let connector = self.clone();
+        let service = tower::service_fn(move |_: Uri| {
+            let connector = connector.clone();
+            async move { connector.dial().await.map(TokioIo::new) }
         });
         let connected = match endpoint() {
-            Ok(endpoint) => endpoint.connect_with_connector(connector).await,
+            Ok(endpoint) => endpoint.connect_with_connector(service).await,
             Err(error) => Err(error),
         };
         connected.map_err(|error| self.unwrap_error(&error))
     }
 
-    /// Finds the error of [`Target::dial`] among the causes of tonic's error.
+    /// Finds the error of [`Connector::dial`] among the causes of tonic's error.
     fn unwrap_error(&self, error: &tonic::transport::Error) -> ConnectError {
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
         let mut last = String::new();
@@ -339,9 +340,9 @@ impl Target {
 }
 
 /// Makes a handshake over a connection with shorter segments. Nothing else is sent.
-async fn shake(target: Target, segment: u16) -> io::Result<()> {
-    let ends = (&*target.address, &*target.server_name);
-    packets::connect(ends, &target.tls, (Some(segment), CONNECT_TIMEOUT), &Progress::default())
+async fn shake(connector: Connector, segment: u16) -> io::Result<()> {
+    let ends = (&*connector.address, &*connector.server_name);
+    packets::connect(ends, &connector.tls, (Some(segment), CONNECT_TIMEOUT), &Progress::default())
         .await
         .map(drop)
 }

@@ -31,7 +31,7 @@ use super::{HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, PING_TIMEOUT};
 use crate::calls::At;
 use crate::port::Port;
 use crate::secured::{Secured, ServerTls};
-use crate::unidentified::{Place, Unidentified};
+use crate::unidentified::{Unidentified, UnidentifiedEntry};
 use crate::{Identity, counters, keepalive, listen, packets};
 
 /// How long calls in progress may go on after the shutdown began, before their connections are
@@ -236,12 +236,12 @@ async fn sort(mut streams_rx: mpsc::Receiver<Served>, bounds: Bounds, servers: S
 
 async fn accept_all(port: Port, tls: ServerTls, streams_tx: mpsc::Sender<Served>) {
     let unidentified = Unidentified::new("TLS handshakes", HANDSHAKES);
-    port.serve_each(&unidentified, move |tcp, address, place| {
+    port.serve_each(&unidentified, move |tcp, address, entry| {
         let (tls, streams_tx) = (tls.clone(), streams_tx.clone());
         async move {
             match accept(tcp, tls).await {
                 Ok(stream) if packets::is_asked(&stream) => {
-                    return packets::take_part(stream, address, place).await;
+                    return packets::take_part(stream, address, entry).await;
                 }
                 // Fails only while the server shuts down.
                 Ok(stream) => {
@@ -250,7 +250,7 @@ async fn accept_all(port: Port, tls: ServerTls, streams_tx: mpsc::Sender<Served>
                 }
                 Err(error) => debug!(%address, %error, "connection refused"),
             }
-            drop(place);
+            drop(entry);
         }
     })
     .await;
@@ -288,7 +288,7 @@ struct Io {
 struct Anonymous {
     /// When the connection must end.
     limit: Pin<Box<Sleep>>,
-    _place: Place,
+    _entry: UnidentifiedEntry,
 }
 
 impl Io {
@@ -307,9 +307,9 @@ impl Io {
         let (evicted, calls, anonymous) = match &slot {
             Some(slot) => (slot.evicted.clone(), slot.calls.clone(), None),
             None => {
-                let place = bounds.unidentified.enter(address.ip());
+                let entry = bounds.unidentified.enter(address.ip());
                 let limit = Box::pin(sleep(bounds.anonymous));
-                (place.evicted(), Calls::default(), Some(Anonymous { limit, _place: place }))
+                (entry.evicted(), Calls::default(), Some(Anonymous { limit, _entry: entry }))
             }
         };
         let evicted = Box::pin(evicted.cancelled_owned());

@@ -72,14 +72,14 @@ async fn a_connection_ends_with_the_latest_certificate_that_its_peer_has_shown()
     let peers = Peers::default();
     let now = SystemTime::now();
     let short = Duration::from_millis(200);
-    let standing = peers.accept(certified(N1, now, short), now).unwrap();
+    let watched = peers.accept(certified(N1, now, short), now).unwrap();
     assert_eq!(peers.agents_to_verify(now), []);
     let due = now + short * 9 / 10;
-    assert_eq!(peers.agents_to_verify(due), [standing.identity().clone()]);
+    assert_eq!(peers.agents_to_verify(due), [watched.identity().clone()]);
     let renewed = peers.accept(certified(N1, now, 4 * short), now).unwrap();
     drop(renewed);
     assert_eq!(peers.agents_to_verify(due), []);
-    let refusal = standing.await;
+    let refusal = watched.await;
     assert!(now.elapsed().unwrap() >= 4 * short);
     assert!(matches!(refusal, Refusal::Ended { .. }), "{refusal}");
 }
@@ -90,8 +90,8 @@ async fn a_revocation_ends_open_connections_and_lasts_on_disk() {
     let peers = Peers::default();
     peers.keep_in(directory.path()).unwrap();
     let certificate = certified(N1, SystemTime::now(), HOUR);
-    let standing = peers.accept(certificate.clone(), SystemTime::now()).unwrap();
-    let waiting = tokio::spawn(standing);
+    let watched = peers.accept(certificate.clone(), SystemTime::now()).unwrap();
+    let waiting = tokio::spawn(watched);
     let entry = |ends| Revoked {
         identity: "isthmus:///agent/alpha/n1/".to_owned(),
         issued_until: unix_now() + 1,

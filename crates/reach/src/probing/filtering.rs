@@ -11,7 +11,7 @@ use isthmus_net::dial::PunchPort;
 use isthmus_net::grpc;
 use isthmus_net::lock;
 use isthmus_net::mac;
-use isthmus_net::probe::{Outcome, Target, Task};
+use isthmus_net::probe::{Outcome, ProbeTarget, Task};
 use isthmus_plan::filtering::{Observed, Simultaneous};
 use isthmus_plan::{Filtering, Mapping, Unsolicited};
 use isthmus_wire::proto::ProbeRequest;
@@ -132,7 +132,7 @@ impl Arrivals {
         if PunchPort::open_for(at, nonce, REFLECTION_DEADLINE).await.is_err() {
             return Tried::Nothing;
         }
-        self.result(probing, &relay.name, Task::Dial(Target::new(address, nonce)), nonce).await
+        self.result(probing, &relay.name, Task::Dial(ProbeTarget::new(address, nonce)), nonce).await
     }
 
     async fn result(&self, probing: &Probing, relay: &str, task: Task, nonce: ConnectionId) -> Tried {
@@ -212,7 +212,8 @@ async fn try_simultaneous(probing: &Probing, relay: &Relay) -> Option<Simultaneo
         let stream = timeout(OWN_SYN_DEADLINE, port.reach(there)).await.ok()?.ok()?;
         (read_nonce(stream).await? == nonce).then_some(Simultaneous::OnlyAnswered)
     };
-    let its_syn = arrivals.result(probing, &relay.name, Task::DialPrepared(Target::new(seen, nonce)), nonce);
+    let its_syn =
+        arrivals.result(probing, &relay.name, Task::DialPrepared(ProbeTarget::new(seen, nonce)), nonce);
     tokio::pin!(own_syn);
     tokio::pin!(its_syn);
     tokio::select! {

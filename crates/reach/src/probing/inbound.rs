@@ -1,7 +1,7 @@
 //! Whether a relay reaches this agent at one address. The relay dials it and sends
 //! an id that only this agent has, so that no other node's answer counts.
 
-use isthmus_net::probe::{Target, Task};
+use isthmus_net::probe::{ProbeTarget, Task};
 use isthmus_plan::Reach;
 use isthmus_wire::proto::ProbeRequest;
 
@@ -12,7 +12,7 @@ use crate::reach_test::reach_test;
 /// Asks a relay to dial this agent at `address`.
 pub(super) async fn reach(probing: &Probing, relay: &Relay, address: &str) -> Reach {
     let mut rendezvous = probing.rendezvous.begin();
-    let target = Target::new(address, rendezvous.id());
+    let target = ProbeTarget::new(address, rendezvous.id());
     let task = Some(Task::Dial(target.clone()).into());
     let request = ProbeRequest { relay: relay.name.clone(), task, ..ProbeRequest::default() };
     let probe = probing.control.probe(request, PROBE.into());

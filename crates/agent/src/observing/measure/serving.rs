@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use isthmus_carry::TcpInfo;
 use isthmus_net::lock;
 use isthmus_net::secured::Secured;
-use isthmus_net::unidentified::Place;
+use isthmus_net::unidentified::UnidentifiedEntry;
 use isthmus_net::{Identity, Role};
 use isthmus_plan::limits;
 use isthmus_wire::proto;
@@ -88,7 +88,7 @@ impl Measuring {
         self.further.send_replace(());
     }
 
-    /// Serves one measurement at the acceptor's side. `busy` says whether a job runs here. `place`
+    /// Serves one measurement at the acceptor's side. `busy` says whether a job runs here. `entry`
     /// is held until it is clear that the broker has ordered the measurement.
     ///
     /// # Errors The connection's error. Also if the broker has ordered no measurement by this peer,
@@ -96,7 +96,7 @@ impl Measuring {
     pub(crate) async fn serve(
         &self,
         stream: Secured,
-        place: Option<Place>,
+        entry: Option<UnidentifiedEntry>,
         same_owner: bool,
         busy: impl Fn() -> bool,
     ) -> io::Result<()> {
@@ -106,7 +106,7 @@ impl Measuring {
         let Some(order) = self.wait_for_order(&name).await else {
             return Err(io::Error::other(format!("the broker has ordered no measurement by {name}")));
         };
-        drop(place);
+        drop(entry);
         let permit = tokio::time::timeout(DEADLINE, self.one.acquire()).await;
         let _permit =
             permit.map_err(|_| io::Error::other("other nodes measure"))?.map_err(io::Error::other)?;

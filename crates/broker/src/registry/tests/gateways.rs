@@ -17,7 +17,7 @@ fn a_gateway_has_its_own_port_outside_dialed_and_the_result_counts() {
     let (session, _) = registry.come("alpha", "gateway", &up("alpha")).unwrap();
     registry.gateway("beta");
     let mut probe = |site: &str, address: &str, now| {
-        let task = Task::DialGateway(Target::new(address, ConnectionId([5; 16])));
+        let task = Task::DialGateway(ProbeTarget::new(address, ConnectionId([5; 16])));
         let request = ProbeRequest { initiator: 0, relay: "hub".to_owned(), task };
         registry.probe(&label(site), &request, ConnectionId([7; 16]), now).map_err(|error| error.to_string())
     };

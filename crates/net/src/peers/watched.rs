@@ -17,19 +17,19 @@ const CHECK: Duration = Duration::from_secs(600);
 
 /// The certificate of a connection's peer, as a future. It is ready with the reason once the
 /// connection must end.
-pub struct Standing {
+pub struct WatchedCertificate {
     certificate: Arc<Certified>,
     ended: Pin<Box<dyn Future<Output = Refusal> + Send + Sync>>,
     _open: Arc<()>,
 }
 
-impl fmt::Debug for Standing {
+impl fmt::Debug for WatchedCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Standing").field(&self.certificate).finish()
+        f.debug_tuple("WatchedCertificate").field(&self.certificate).finish()
     }
 }
 
-impl Standing {
+impl WatchedCertificate {
     pub(super) fn new(peers: Peers, certificate: Certified, open: Arc<()>) -> Self {
         let certificate = Arc::new(certificate);
         let ended = Box::pin(ended(peers, certificate.clone()));
@@ -44,14 +44,14 @@ impl Standing {
 
 /// Returns the reason once a connection must end whose peer has this certificate. Never returns for
 /// a peer without a certificate.
-pub async fn refused(certificate: Option<Standing>) -> Refusal {
+pub async fn refused(certificate: Option<WatchedCertificate>) -> Refusal {
     match certificate {
         Some(certificate) => certificate.await,
         None => std::future::pending().await,
     }
 }
 
-impl Future for Standing {
+impl Future for WatchedCertificate {
     type Output = Refusal;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Refusal> {
