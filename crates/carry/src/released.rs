@@ -156,8 +156,8 @@ pub(crate) fn number(descriptor: BorrowedFd<'_>) -> u32 {
 }
 
 impl crate::socket::Socket {
-    pub(crate) fn describe(&self) -> upgrade::End {
+    pub(crate) fn describe(&self) -> upgrade::PairSocket {
         let (urgent, failed) = self.marks();
-        upgrade::End { descriptor: number(self.as_fd()), urgent, failed }
+        upgrade::PairSocket { descriptor: number(self.as_fd()), urgent, failed }
     }
 }

@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_void};
 
 use isthmus_wire::VirtualAddress;
 use isthmus_wire::address::REFUSED;
-use isthmus_wire::shim::End;
+use isthmus_wire::shim::Endpoint;
 use libc::{msghdr, sockaddr, socklen_t, ssize_t};
 
 use crate::ends::{self, Ends};
@@ -188,8 +188,8 @@ pub(crate) unsafe fn again_of(sent: ssize_t, fd: Fd, message: *const msghdr) -> 
 /// The address that a datagram socket is connected to in place of another node's: it refuses all
 /// datagrams. So programs that learn their own address in this way are told the node's.
 pub(crate) fn connect(job: &Job, fd: Fd, inet: Inet) -> Storage {
-    let peer = End { address: inet.ip, port: inet.port };
-    let local = End { address: job.virtual_address.ip(), port: 0 };
+    let peer = Endpoint { address: inet.ip, port: inet.port };
+    let local = Endpoint { address: job.virtual_address.ip(), port: 0 };
     ends::remember(sys::cookie(fd), Ends { peer, local, family: inet.family }, false);
     inet.with_ip(REFUSED).encode()
 }

@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use isthmus_wire::VirtualAddress;
 use isthmus_wire::address::is_agents;
-use isthmus_wire::shim::{End, Request};
+use isthmus_wire::shim::{Endpoint, Request};
 
 use crate::agent;
 use crate::job::Job;
@@ -20,8 +20,8 @@ use crate::sys::{self, Fd};
 /// The two ends of a handed-over socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ends {
-    pub(crate) peer: End,
-    pub(crate) local: End,
+    pub(crate) peer: Endpoint,
+    pub(crate) local: Endpoint,
     /// How the program's own socket wrote addresses.
     pub(crate) family: Family,
 }
@@ -276,7 +276,7 @@ struct Entry {
 impl Entry {
     const NONE: Self = Self {
         cookie: 0,
-        ends: Ends { peer: End::NONE, local: End::NONE, family: Family::V4 },
+        ends: Ends { peer: Endpoint::NONE, local: Endpoint::NONE, family: Family::V4 },
         is_handed_over: false,
         just_connected: false,
         sees_delays: false,
@@ -415,7 +415,7 @@ mod tests {
     fn a_late_answer_replaces_an_early_one() {
         let mut table = Box::new(Table { entries: [Entry::NONE; CAPACITY] });
         table.insert(Entry::new(9, None, false));
-        let ends = Ends { peer: End::NONE, local: End::NONE, family: Family::V4 };
+        let ends = Ends { peer: Endpoint::NONE, local: Endpoint::NONE, family: Family::V4 };
         table.insert(Entry::new(9, Some(ends), true));
         assert_eq!(table.find(9).unwrap().ends(), Some(ends));
     }

@@ -97,7 +97,7 @@ pub enum Request {
     /// This launcher or daemon got a signal that ends it. The reply means only that the agent
     /// knows.
     Signalled {
-        /// The signal's number.
+        /// The number of the signal (signal(7)).
         signal: u32,
         /// The id of the process that sent the signal; 0 for the kernel, as for a terminal.
         sender: u32,
@@ -269,17 +269,17 @@ pub enum Handover {
     Keep = 2,
 }
 
-/// An end of a connection as the program sees it.
+/// The address and port of one end of a connection, as the program sees them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct End {
+pub struct Endpoint {
     /// Virtual address of the node.
     pub address: Ipv4Addr,
     /// Port of the program.
     pub port: u16,
 }
 
-impl End {
-    /// 0.0.0.0:0, which stands for no end.
+impl Endpoint {
+    /// 0.0.0.0:0, which stands for no endpoint.
     pub const NONE: Self = Self { address: Ipv4Addr::UNSPECIFIED, port: 0 };
 }
 
@@ -290,10 +290,10 @@ pub struct Reply {
     pub errno: i32,
     /// What the shim is to do with the program's descriptor.
     pub handover: Handover,
-    /// The other end of the connection; [`End::NONE`] if the reply names none.
-    pub peer: End,
-    /// The program's own end of the connection; [`End::NONE`] if the reply names none.
-    pub local: End,
+    /// The other end of the connection; [`Endpoint::NONE`] if the reply names none.
+    pub peer: Endpoint,
+    /// The program's own end of the connection; [`Endpoint::NONE`] if the reply names none.
+    pub local: Endpoint,
     /// Whether the program has the socket for an IPv6 socket; only for [`Request::Whois`].
     pub is_v6: bool,
 }
@@ -301,7 +301,7 @@ pub struct Reply {
 impl Reply {
     /// A reply that only reports an error.
     pub fn error(errno: i32) -> Self {
-        Self { errno, handover: Handover::None, peer: End::NONE, local: End::NONE, is_v6: false }
+        Self { errno, handover: Handover::None, peer: Endpoint::NONE, local: Endpoint::NONE, is_v6: false }
     }
 
     /// The reply as bytes.
@@ -322,7 +322,7 @@ impl Reply {
     /// # Errors
     /// If the kind of handover is unknown.
     pub fn decode(bytes: &[u8; REPLY_LEN]) -> Result<Self, DecodeError> {
-        let end = |address: usize, port: usize| End {
+        let end = |address: usize, port: usize| Endpoint {
             address: Ipv4Addr::from(u32::from_ne_bytes(array(bytes, address))),
             port: u16::from_ne_bytes(array(bytes, port)),
         };

@@ -25,9 +25,9 @@
 //! 21 u16 port as configured
 //! 23 u32 scope id, zero for IPv4
 //!
-//! Pair: two ends, then the flow from each end to the other
+//! Pair: its two sockets, then the flow from each to the other
 //!
-//! End, 5 bytes
+//! Socket of a pair, 5 bytes
 //!  0 u32 descriptor of the socket
 //!  4  u8 1: urgent data has come; 2: it has failed
 //!
@@ -105,7 +105,7 @@ pub enum Kind {
 
 /// A socket of a pair. `D` is the type of its descriptor: its number, or what owns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct End<D = u32> {
+pub struct PairSocket<D = u32> {
     /// The descriptor of the socket.
     pub descriptor: D,
     /// Whether urgent data has come, so that splice(2) may not read from the socket.
@@ -148,7 +148,7 @@ pub struct Flow<D = u32> {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pair<D = u32> {
     /// The two sockets of the pair.
-    pub ends: [End<D>; 2],
+    pub ends: [PairSocket<D>; 2],
     /// The two directions; each begins at the end with its index.
     pub flows: [Flow<D>; 2],
 }
@@ -310,10 +310,10 @@ impl<D> Pair<D> {
     }
 }
 
-impl<D> End<D> {
-    fn try_map<E, X>(self, change: &mut impl FnMut(D, Kind) -> Result<E, X>) -> Result<End<E>, X> {
+impl<D> PairSocket<D> {
+    fn try_map<E, X>(self, change: &mut impl FnMut(D, Kind) -> Result<E, X>) -> Result<PairSocket<E>, X> {
         let descriptor = change(self.descriptor, Kind::Socket)?;
-        Ok(End { descriptor, urgent: self.urgent, failed: self.failed })
+        Ok(PairSocket { descriptor, urgent: self.urgent, failed: self.failed })
     }
 }
 
@@ -355,7 +355,7 @@ impl Pair {
         for end in &mut pair.ends {
             let descriptor = input.number()?;
             let flags = input.flags(URGENT | FAILED)?;
-            *end = End { descriptor, urgent: flags & URGENT > 0, failed: flags & FAILED > 0 };
+            *end = PairSocket { descriptor, urgent: flags & URGENT > 0, failed: flags & FAILED > 0 };
         }
         for flow in &mut pair.flows {
             *flow = Flow::decode(input)?;

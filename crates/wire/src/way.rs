@@ -25,7 +25,7 @@ const CARRIER: usize = 71;
 
 /// How a carrier was dialed, and by which number the receiver knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Way {
+pub struct CarrierWay {
     /// The number of a route in isthmus.proto.
     pub route: u8,
     /// The number of a dial in isthmus.proto.
@@ -36,7 +36,7 @@ pub struct Way {
     pub carrier: Option<u32>,
 }
 
-impl Way {
+impl CarrierWay {
     /// Whether the first message of a stream is a way. If not, it is a preamble.
     pub fn is(bytes: &[u8; WAY_LEN]) -> bool {
         bytes.starts_with(&opening::WAY)
@@ -88,17 +88,19 @@ mod tests {
     fn a_way_is_read_as_it_was_written() {
         for relay in [None, Some("hub"), Some(&*"a".repeat(63))] {
             for carrier in [None, Some(0), Some(u32::MAX - 1)] {
-                let way = Way { route: 1, dial: 2, relay: relay.map(|name| name.parse().unwrap()), carrier };
+                let way =
+                    CarrierWay { route: 1, dial: 2, relay: relay.map(|name| name.parse().unwrap()), carrier };
                 let bytes = way.encode();
-                assert!(Way::is(&bytes));
-                assert_eq!(Way::decode(&bytes), Ok(way));
+                assert!(CarrierWay::is(&bytes));
+                assert_eq!(CarrierWay::decode(&bytes), Ok(way));
             }
         }
     }
 
     #[test]
     fn what_is_no_way_is_refused() {
-        let good = Way { route: 1, dial: 2, relay: Some("hub".parse().unwrap()), carrier: None }.encode();
+        let good =
+            CarrierWay { route: 1, dial: 2, relay: Some("hub".parse().unwrap()), carrier: None }.encode();
         for (place, byte, why) in [
             (0, b'X', "magic"),
             (4, 9, "version"),
@@ -110,7 +112,7 @@ mod tests {
         ] {
             let mut bytes = good;
             bytes[place] = byte;
-            assert!(Way::decode(&bytes).is_err(), "{why}");
+            assert!(CarrierWay::decode(&bytes).is_err(), "{why}");
         }
     }
 }

@@ -5,7 +5,7 @@ use isthmus_wire::preamble::{ANSWER_LEN, Answer, PREAMBLE_LEN, Preamble};
 use isthmus_wire::reflect;
 use isthmus_wire::site_stream::{SITE_STREAM_LEN, SiteStream};
 use isthmus_wire::ticket::{TICKET_LEN, Ticket};
-use isthmus_wire::way::{WAY_LEN, Way};
+use isthmus_wire::way::{CarrierWay, WAY_LEN};
 
 /// Preambles, their answers, ways of carriers and nodes of streams: what is decoded gives the same
 /// bytes when encoded again.
@@ -16,7 +16,7 @@ pub fn preamble(bytes: &[u8]) {
         assert_eq!(preamble.encode(&mac), *bytes);
     }
     if let Some(bytes) = bytes.first_chunk::<WAY_LEN>()
-        && let Ok(way) = Way::decode(bytes)
+        && let Ok(way) = CarrierWay::decode(bytes)
     {
         assert_eq!(way.encode(), *bytes);
     }

@@ -20,7 +20,7 @@ use isthmus_wire::JobId;
 use isthmus_wire::hello;
 use isthmus_wire::preamble::{Answer, FIRST_BYTE, Mac, PREAMBLE_LEN, Preamble, Status};
 use isthmus_wire::proto::{self, job_news};
-use isthmus_wire::shim::End;
+use isthmus_wire::shim::Endpoint;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tracing::{debug, warn};
@@ -380,8 +380,8 @@ async fn connect(
     knock: Knock,
 ) -> io::Result<()> {
     let ends = Ends {
-        local: End { address: preamble.destination, port: preamble.destination_port },
-        peer: End { address: preamble.source, port: preamble.source_port },
+        local: Endpoint { address: preamble.destination, port: preamble.destination_port },
+        peer: Endpoint { address: preamble.source, port: preamble.source_port },
         // The process that fetches the connection may say otherwise.
         is_v6: false,
     };

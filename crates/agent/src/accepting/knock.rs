@@ -19,7 +19,7 @@ use isthmus_net::exhausted::{self, Exhausted};
 use isthmus_net::lock;
 use isthmus_net::loopback::{Buffers, Sources};
 use isthmus_wire::preamble::Status;
-use isthmus_wire::shim::End;
+use isthmus_wire::shim::Endpoint;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::SockRef;
 use tokio::io::Interest;
@@ -35,9 +35,9 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Incoming {
     /// The initiator's end, as its program sees it.
-    pub peer: End,
+    pub peer: Endpoint,
     /// The acceptor's end, as its program sees it.
-    pub local: End,
+    pub local: Endpoint,
     /// The socket that takes the knock's place; none if the knock itself is the
     /// program's end of the connection.
     pub socket: Option<Held>,
@@ -172,7 +172,7 @@ impl Knocks {
     }
 
     /// Notes that the agent carries this connection on its knock. A shim may still fetch its names.
-    pub(crate) fn carried(&self, from: SocketAddrV4, (peer, local): (End, End)) {
+    pub(crate) fn carried(&self, from: SocketAddrV4, (peer, local): (Endpoint, Endpoint)) {
         if let Some(unfetched) = lock(&self.0).get_mut(&from) {
             let (incoming_tx, incoming_rx) = oneshot::channel();
             // The channel has room for one value.
@@ -274,7 +274,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 
-    const INITIATOR: End = End { address: Ipv4Addr::new(240, 64, 2, 1), port: 7 };
+    const INITIATOR: Endpoint = Endpoint { address: Ipv4Addr::new(240, 64, 2, 1), port: 7 };
 
     #[tokio::test]
     async fn a_knock_is_fetched_once_by_its_source_and_only_after_admission() {
@@ -288,7 +288,7 @@ mod tests {
         assert!(knocks.fetch(elsewhere).await.is_none(), "the same address, another port");
         let admit = async {
             tokio::task::yield_now().await;
-            knock.admit(Incoming { peer: INITIATOR, local: End::NONE, socket: None })
+            knock.admit(Incoming { peer: INITIATOR, local: Endpoint::NONE, socket: None })
         };
         let (incoming, _end) = tokio::join!(knocks.fetch(from), admit);
         assert_eq!(incoming.unwrap().peer, INITIATOR);
@@ -304,7 +304,7 @@ mod tests {
         let from = knock.from;
         let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let held = Held::new(socket);
-        let incoming = Incoming { peer: INITIATOR, local: End::NONE, socket: Some(held.clone()) };
+        let incoming = Incoming { peer: INITIATOR, local: Endpoint::NONE, socket: Some(held.clone()) };
         let (_end, past_rx) = knock.admit(incoming);
         let mut now = Instant::now();
         assert!(knocks.to_look_at(now, 9).is_empty(), "it was made just now");
@@ -315,7 +315,7 @@ mod tests {
         }
         past_rx.await.unwrap();
         assert!(held.take().is_some());
-        knocks.carried(from, (INITIATOR, End::NONE));
+        knocks.carried(from, (INITIATOR, Endpoint::NONE));
         let incoming = knocks.fetch(from).await.unwrap();
         assert!(incoming.socket.is_none() && incoming.peer == INITIATOR);
         assert!(lock(&knocks.0).is_empty());
@@ -378,7 +378,7 @@ mod tests {
             let knock = knocks.knock(&sources, (Ipv4Addr::new(127, 64, 9, 9), port), |_| ()).await.unwrap();
             let from = knock.from;
             let (end, _) =
-                knock.admit(Incoming { peer: INITIATOR, local: End::NONE, socket: Some(held.clone()) });
+                knock.admit(Incoming { peer: INITIATOR, local: Endpoint::NONE, socket: Some(held.clone()) });
             let watching = tokio::spawn(async move { until_closed(&end, &held).await });
             // Long enough for the kernel, which sends nothing again before 1 s.
             let early = tokio::time::timeout(Duration::from_millis(300), listener.accept()).await;

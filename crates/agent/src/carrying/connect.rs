@@ -17,7 +17,7 @@ use isthmus_reach::{Found, Purpose, ReachError, Reached, Security, Unaccepted};
 use isthmus_wire::GridName;
 use isthmus_wire::preamble::{Preamble, Status};
 use isthmus_wire::proto::{self, job_news};
-use isthmus_wire::shim::{End, Handover, Reply};
+use isthmus_wire::shim::{Endpoint, Handover, Reply};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -52,7 +52,7 @@ impl Connected {
 
 /// What a program has asked for by its `connect`.
 pub(crate) struct Wanted {
-    pub(crate) destination: End,
+    pub(crate) destination: Endpoint,
     /// The port that the program has bound its socket to; 0 if it has bound none.
     pub(crate) source_port: u16,
     pub(crate) options: SocketOptions,
@@ -135,7 +135,7 @@ pub(crate) async fn connect(
     if let (Encryption::None, Link::Socket(socket)) = (reached.encryption, &reached.link) {
         job.raw.watch(socket, bytes);
     }
-    let local = End { address: own.ip(), port: source_port };
+    let local = Endpoint { address: own.ip(), port: source_port };
     let ends = Ends { local, peer: destination, is_v6: wanted.is_v6 };
     match hand_over(node, job, reached.link, wanted.options, ends, traffic).await {
         Ok(connected) => {
@@ -147,7 +147,13 @@ pub(crate) async fn connect(
 }
 
 /// Answers a connect that has failed. Tells the user why, unless the program's error says enough.
-fn not_made(node: &Node, job: &Job, acceptor: &GridName, destination: End, error: &ReachError) -> Connected {
+fn not_made(
+    node: &Node,
+    job: &Job,
+    acceptor: &GridName,
+    destination: Endpoint,
+    error: &ReachError,
+) -> Connected {
     let errno = errno(error);
     if !matches!(errno, libc::ECONNREFUSED | libc::ECANCELED) {
         warn!(job = %job.id, %acceptor, port = destination.port, %error, "connection not made");

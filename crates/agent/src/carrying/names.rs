@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use isthmus_wire::shim::End;
+use isthmus_wire::shim::Endpoint;
 
 /// Most names that are kept per job, 48 bytes each; the oldest are dropped first.
 const CAPACITY: usize = 1 << 18;
@@ -19,9 +19,9 @@ pub(crate) struct Names {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ends {
     /// The address and port of this node's end, as the program sees them.
-    pub local: End,
+    pub local: Endpoint,
     /// The address and port of the other end, as the program sees them.
-    pub peer: End,
+    pub peer: Endpoint,
     /// Whether the program has the connection as an IPv6 socket.
     pub is_v6: bool,
 }
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn the_oldest_are_dropped_first() {
-        let ends = Ends { local: End::NONE, peer: End::NONE, is_v6: false };
+        let ends = Ends { local: Endpoint::NONE, peer: Endpoint::NONE, is_v6: false };
         let mut names = Names::default();
         for cookie in 0..=CAPACITY as u64 {
             names.insert(cookie, ends);

@@ -13,7 +13,7 @@ use isthmus_net::dial::SocketOptions;
 use isthmus_net::exhausted::{self, Exhausted, Spell};
 use isthmus_net::handover::{self, Received};
 use isthmus_wire::proto::{self, job_news};
-use isthmus_wire::shim::{End, Handover, REQUEST_LEN, Reply, Request};
+use isthmus_wire::shim::{Endpoint, Handover, REQUEST_LEN, Reply, Request};
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{MsgFlags, getsockopt, recv};
@@ -192,7 +192,7 @@ async fn answer(node: &Arc<Node>, job: &Arc<Job>, stream: UnixStream) -> io::Res
     match request(&stream).await? {
         Request::Connect { destination, port, source_port, send_buffer, receive_buffer, is_v6 } => {
             let wanted = Wanted {
-                destination: End { address: destination, port },
+                destination: Endpoint { address: destination, port },
                 source_port,
                 options: SocketOptions { send_buffer, receive_buffer, ..SocketOptions::default() },
                 is_v6,

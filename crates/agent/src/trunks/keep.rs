@@ -175,7 +175,7 @@ async fn take(node: Arc<Node>, standing: Arc<Standing>, stream: TrunkStream) {
     let ends = link.ends();
     let taken = async {
         let bytes = preamble(&mut link).await?;
-        if way::Way::is(&bytes) {
+        if way::CarrierWay::is(&bytes) {
             let (way, carrier) = Way::decode(&bytes).map_err(io::Error::other)?;
             standing.told(carrier, way);
             return Ok(());

@@ -56,14 +56,14 @@ impl Way {
         // Route and dial have few values.
         let number = |value: i32| u8::try_from(value).unwrap_or(0);
         let (route, dial) = (number(self.route.into()), number(self.dial.into()));
-        way::Way { route, dial, relay: self.relay.parse().ok(), carrier }.encode()
+        way::CarrierWay { route, dial, relay: self.relay.parse().ok(), carrier }.encode()
     }
 
     /// Reads the other end's message of a way, with this end's number of the carrier.
     ///
     /// # Errors If this version doesn't know the route or the dial.
     pub(crate) fn decode(bytes: &[u8; WAY_LEN]) -> Result<(Self, Option<CarrierId>), String> {
-        let told = way::Way::decode(bytes).map_err(|error| error.to_string())?;
+        let told = way::CarrierWay::decode(bytes).map_err(|error| error.to_string())?;
         let unknown = |what: &str, number: u8| format!("there is no {what} {number}");
         let way = Self {
             route: i32::from(told.route).try_into().map_err(|_| unknown("route", told.route))?,

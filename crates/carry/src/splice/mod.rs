@@ -32,7 +32,7 @@ impl Pair {
 
     /// Takes over a pair that another program had.
     pub(crate) fn adopt(pair: upgrade::Pair<OwnedFd>) -> io::Result<Self> {
-        let ends = pair.ends.map(|upgrade::End { descriptor, urgent, failed }| {
+        let ends = pair.ends.map(|upgrade::PairSocket { descriptor, urgent, failed }| {
             Socket::adopt(TcpStream::from(descriptor), urgent, failed)
         });
         let [there, back] = pair.flows;

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use isthmus_wire::upgrade::{End, Flow, Held, Listener, Pair, Service, State};
+use isthmus_wire::upgrade::{Flow, Held, Listener, Pair, PairSocket, Service, State};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::Signal;
@@ -60,7 +60,7 @@ fn state(listeners: Vec<Listener>, pairs: Vec<Pair>) -> State {
 }
 
 fn pair(ends: [u32; 2]) -> Pair {
-    let [one, other] = ends.map(|descriptor| End { descriptor, ..End::default() });
+    let [one, other] = ends.map(|descriptor| PairSocket { descriptor, ..PairSocket::default() });
     Pair { ends: [one, other], ..Pair::default() }
 }
 

@@ -6,7 +6,7 @@ use super::*;
 
 /// A state with each kind of end and of held data.
 fn sample() -> State {
-    let end = |descriptor, urgent, failed| End { descriptor, urgent, failed };
+    let end = |descriptor, urgent, failed| PairSocket { descriptor, urgent, failed };
     let flow = |source_ended, ended, held| Flow { source_ended, ended, held };
     State {
         service: Service::Relay,
@@ -160,7 +160,8 @@ fn state() -> impl Strategy<Value = State> {
                     (*read, *write) = (next(), next());
                 }
             }
-            let ends = [(a, b), (c, d)].map(|(urgent, failed)| End { descriptor: next(), urgent, failed });
+            let ends =
+                [(a, b), (c, d)].map(|(urgent, failed)| PairSocket { descriptor: next(), urgent, failed });
             Pair { ends, flows }
         });
         let pairs = pairs.collect();
