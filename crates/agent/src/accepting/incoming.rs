@@ -26,7 +26,7 @@ use tokio::net::TcpStream;
 use tracing::{debug, warn};
 
 use crate::accepting::knock::{Held, Incoming, Knock, until_closed};
-use crate::carrying::link::{Link, Messages as _};
+use crate::carrying::agent_connection::{AgentConnection, Messages as _};
 use crate::carrying::names::Ends;
 use crate::carrying::sockets::{cookie, inode};
 use crate::jobs::hold;
@@ -79,7 +79,7 @@ impl Reception {
         reset_if_dropped(&stream, false);
         // Boxed: a connection that sends nothing takes no memory for what follows.
         match first {
-            FIRST_BYTE => Box::pin(self.programs().program(Link::Socket(stream), entry)).await,
+            FIRST_BYTE => Box::pin(self.programs().program(AgentConnection::Socket(stream), entry)).await,
             first if first == hello::RENDEZVOUS.first_byte() => Box::pin(self.rendezvous(stream)).await,
             _ => Box::pin(self.encrypted(stream, entry)).await,
         }
@@ -127,15 +127,15 @@ impl Reception {
     /// Serves a connection to the own gateway, which carries it over the trunk with the
     /// site of the initiator that it names.
     pub(crate) async fn receive_over_gateways(self, stream: TcpStream, initiator: Ipv4Addr, limit: Duration) {
-        let link = Link::OverGateways(stream, initiator);
-        let ends = link.ends();
+        let connection = AgentConnection::OverGateways(stream, initiator);
+        let ends = connection.ends();
         let served = async {
-            if let Link::OverGateways(stream, _) = &link {
+            if let AgentConnection::OverGateways(stream, _) = &connection {
                 stream.set_nodelay(true)?;
                 // The initiator may connect later.
                 listen::first_byte(stream, limit).await?;
             }
-            Box::pin(self.programs().program(link, None)).await
+            Box::pin(self.programs().program(connection, None)).await
         };
         if let Err(error) = served.await {
             debug!(ends, %error, "incoming connection dropped");
@@ -172,55 +172,59 @@ pub(crate) struct Programs {
 
 impl Programs {
     /// Serves a connection of a program: reads its preamble, knocks, answers.
-    async fn program(self, mut link: Link, entry: Option<UnidentifiedEntry>) -> io::Result<()> {
-        let bytes = preamble(&mut link).await?;
-        self.take(link, &bytes, entry).await
+    async fn program(
+        self,
+        mut connection: AgentConnection,
+        entry: Option<UnidentifiedEntry>,
+    ) -> io::Result<()> {
+        let bytes = preamble(&mut connection).await?;
+        self.take(connection, &bytes, entry).await
     }
 
     /// Serves a connection of a program whose preamble has been read and not decoded.
     pub(crate) async fn take(
         self,
-        link: Link,
+        connection: AgentConnection,
         preamble: &[u8; PREAMBLE_LEN],
         entry: Option<UnidentifiedEntry>,
     ) -> io::Result<()> {
         let (preamble, mac) = Preamble::decode(preamble).map_err(io::Error::other)?;
-        Connection::from(preamble.nonce).scope(self.introduced(link, preamble, mac, entry)).await
+        Connection::from(preamble.nonce).scope(self.introduced(connection, preamble, mac, entry)).await
     }
 
     /// Serves a connection of a program whose preamble has been decoded: checks the preamble,
     /// knocks, answers.
     async fn introduced(
         self,
-        mut link: Link,
+        mut connection: AgentConnection,
         preamble: Preamble,
         mac: Mac,
         entry: Option<UnidentifiedEntry>,
     ) -> io::Result<()> {
-        debug!(job = %preamble.job, ends = link.ends(), port = preamble.destination_port, "a preamble");
+        debug!(job = %preamble.job, ends = connection.ends(), port = preamble.destination_port, "a preamble");
         let Some(job) = self.node.job(preamble.job) else {
-            debug!(job = %preamble.job, ends = link.ends(), "a connection for a job that does not run here");
+            debug!(job = %preamble.job, ends = connection.ends(), "a connection for a job that does not run here");
             counters::refused(refusal_word(Status::UnknownJob));
-            return link.send(&Answer { status: Status::UnknownJob }.encode(&[0; 32])).await;
+            return connection.send(&Answer { status: Status::UnknownJob }.encode(&[0; 32])).await;
         };
-        let checked = self.check(&job, &preamble, &mac, &link).await;
+        let checked = self.check(&job, &preamble, &mac, &connection).await;
         if checked.is_ok() {
             drop(entry);
         }
         let status = match checked {
             Ok(()) if preamble.destination_port == heartbeat::PORT => {
-                link.send(&sealed(&job.token, Status::Connected, &preamble)).await?;
-                if let Link::Socket(stream) = link
+                connection.send(&sealed(&job.token, Status::Connected, &preamble)).await?;
+                if let AgentConnection::Socket(stream) = connection
                     && heartbeat::serve(&self.node, &job, stream).await.is_err()
                 {
                     hold::end_all(&self.node, &job).await;
                 }
                 return Ok(());
             }
-            Ok(()) => match self.knock(&job, &preamble, &mut link).await? {
+            Ok(()) => match self.knock(&job, &preamble, &mut connection).await? {
                 Some(Ok(knock)) => {
                     debug!(job = %job.id, port = preamble.destination_port, "knocked");
-                    return connect(&self.node, &job, &preamble, link, knock).await;
+                    return connect(&self.node, &job, &preamble, connection, knock).await;
                 }
                 Some(Err(status)) => status,
                 None => return Ok(()),
@@ -228,8 +232,8 @@ impl Programs {
             Err(status) => status,
         };
         counters::refused(refusal_word(status));
-        debug!(?status, ends = link.ends(), port = preamble.destination_port, "connection not made");
-        link.send(&sealed(&job.token, status, &preamble)).await
+        debug!(?status, ends = connection.ends(), port = preamble.destination_port, "connection not made");
+        connection.send(&sealed(&job.token, status, &preamble)).await
     }
 
     /// Knocks at the program's port; `None` if the initiator gave up meanwhile.
@@ -237,7 +241,7 @@ impl Programs {
         &self,
         job: &Job,
         preamble: &Preamble,
-        link: &mut Link,
+        connection: &mut AgentConnection,
     ) -> io::Result<Option<Result<Knock, Status>>> {
         let _under_way = job.account.begin();
         let short = |exhausted| not_taken(&self.node, job, preamble, exhausted);
@@ -251,20 +255,26 @@ impl Programs {
                 // Before the final answer the initiator sends nothing. So what is read here is the
                 // end of the connection: the initiator gave up, perhaps while its preamble was
                 // checked. Then nobody must accept what is left.
-                _ = link.receive::<1>() => return Ok(None),
+                _ = connection.receive::<1>() => return Ok(None),
                 () = job.ended.cancelled() => return Ok(Some(Err(Status::UnknownJob))),
                 knock = &mut knocking => return Ok(Some(knock)),
                 () = tokio::time::sleep(WAITING), if !waits => {
                     waits = true;
-                    link.send(&sealed(&job.token, Status::Waiting, preamble)).await?;
+                    connection.send(&sealed(&job.token, Status::Waiting, preamble)).await?;
                 }
             }
         }
     }
 
     /// Checks the preamble, and whether the connection may come unencrypted.
-    async fn check(&self, job: &Job, preamble: &Preamble, mac: &Mac, link: &Link) -> Result<(), Status> {
-        let ends = link.ends();
+    async fn check(
+        &self,
+        job: &Job,
+        preamble: &Preamble,
+        mac: &Mac,
+        connection: &AgentConnection,
+    ) -> Result<(), Status> {
+        let ends = connection.ends();
         if !job.token.verify(&preamble.signed_bytes(), mac) {
             warn!(job = %job.id, ends, "denied: the job's token does not match");
             return Err(Status::Denied);
@@ -286,8 +296,8 @@ impl Programs {
             let holder = tree::holder(&job.members.nodes, self.node.name()).map(|holder| holder.address.ip());
             return if holder == Some(preamble.source) { Ok(()) } else { Err(Status::Denied) };
         }
-        match link.encryption() {
-            Encryption::Agents => match link.identity() {
+        match connection.encryption() {
+            Encryption::Agents => match connection.identity() {
                 Some(identity)
                     if identity.role() == Role::Agent
                         && identity.grid_name().as_ref() == Some(source)
@@ -310,9 +320,9 @@ impl Programs {
                     Encryption::Gateways => found.plan.takes_site_trunk && !job.encrypt_to_nodes,
                     Encryption::None | Encryption::Agents => !found.plan.encrypted,
                 });
-                let named = match link {
-                    Link::OverGateways(_, initiator) => *initiator == preamble.source,
-                    Link::Socket(_) | Link::Stream(_) => true,
+                let named = match connection {
+                    AgentConnection::OverGateways(_, initiator) => *initiator == preamble.source,
+                    AgentConnection::Socket(_) | AgentConnection::Stream(_) => true,
                 };
                 if !(allowed && named) {
                     warn!(job = %job.id, ends, %source, "denied: data with that site must be encrypted");
@@ -348,8 +358,8 @@ fn not_taken(node: &Node, job: &Job, preamble: &Preamble, exhausted: Exhausted) 
 /// Reads the first message of a connection.
 ///
 /// # Errors If the message doesn't come in time, or the connection fails.
-pub(crate) async fn preamble(link: &mut Link) -> io::Result<[u8; PREAMBLE_LEN]> {
-    let received = tokio::time::timeout(PREAMBLE_DEADLINE, link.receive()).await;
+pub(crate) async fn preamble(connection: &mut AgentConnection) -> io::Result<[u8; PREAMBLE_LEN]> {
+    let received = tokio::time::timeout(PREAMBLE_DEADLINE, connection.receive()).await;
     received.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
@@ -376,7 +386,7 @@ async fn connect(
     node: &Node,
     job: &Job,
     preamble: &Preamble,
-    mut link: Link,
+    mut connection: AgentConnection,
     knock: Knock,
 ) -> io::Result<()> {
     let ends = Ends {
@@ -386,11 +396,11 @@ async fn connect(
         is_v6: false,
     };
     if job.members.node(preamble.source).is_some_and(|source| source.site != node.name().site) {
-        link.keep_alive();
+        connection.keep_alive();
     }
-    link.send(&sealed(&job.token, Status::Connected, preamble)).await?;
-    match link {
-        Link::Socket(stream) | Link::OverGateways(stream, _) => {
+    connection.send(&sealed(&job.token, Status::Connected, preamble)).await?;
+    match connection {
+        AgentConnection::Socket(stream) | AgentConnection::OverGateways(stream, _) => {
             job.sockets.names().insert(cookie(&stream)?, ends);
             job.sockets.handed_over(inode(&stream)?);
             let (from, held) = (knock.from, Held::new(stream));
@@ -416,7 +426,7 @@ async fn connect(
             }
             Ok(())
         }
-        Link::Stream(stream) => {
+        AgentConnection::Stream(stream) => {
             let program = admit(&job.id, knock, ends)?;
             job.sockets.carried(stream.stream.attach(program, Arc::new(Uncounted))?);
             Ok(())

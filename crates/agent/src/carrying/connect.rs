@@ -22,8 +22,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
+use crate::carrying::agent_connection::{AgentConnection, Messages as _};
 use crate::carrying::introduction::JobIntroduction;
-use crate::carrying::link::{Link, Messages as _};
 use crate::carrying::names::Ends;
 use crate::carrying::persist;
 use crate::carrying::sockets::{cookie, inode};
@@ -34,7 +34,7 @@ use crate::observing::account::Joint;
 use crate::observing::heartbeat;
 use crate::trunks;
 use crate::trunks::open::Opened;
-use crate::trunks::registry::{Standing, Way};
+use crate::trunks::registry::{CarrierWay, Standing};
 
 /// The reply to a shim, and the socket to hand over. This copy of the socket is dropped
 /// with the reply; otherwise the peer would never see the end of the connection.
@@ -51,7 +51,7 @@ impl Connected {
 }
 
 /// What a program has asked for by its `connect`.
-pub(crate) struct Wanted {
+pub(crate) struct ConnectRequest {
     pub(crate) destination: Endpoint,
     /// The port that the program has bound its socket to; 0 if it has bound none.
     pub(crate) source_port: u16,
@@ -63,14 +63,14 @@ pub(crate) struct Wanted {
 pub(crate) async fn connect(
     node: &Arc<Node>,
     job: &Arc<Job>,
-    wanted: Wanted,
+    request: ConnectRequest,
     given_up: &CancellationToken,
 ) -> Connected {
     let Some(own) = node.own_address() else {
         warn!("no connection can be made: this agent was never attached");
         return Connected::failed(libc::ENETUNREACH);
     };
-    let destination = wanted.destination;
+    let destination = request.destination;
     let Some(acceptor) = job.members.node(destination.address) else {
         debug!(job = %job.id, destination = %destination.address, "not a node of the job");
         return Connected::failed(libc::EHOSTUNREACH);
@@ -79,7 +79,7 @@ pub(crate) async fn connect(
     if destination.port == heartbeat::PORT {
         return Connected::failed(libc::ECONNREFUSED);
     }
-    let source_port = match wanted.source_port {
+    let source_port = match request.source_port {
         0 => node.next_port(),
         port => port,
     };
@@ -93,7 +93,7 @@ pub(crate) async fn connect(
         destination_port: destination.port,
     };
     let _under_way = job.account.begin();
-    let reaching = persist::reach_in_time(node, job, acceptor, preamble, (wanted.options, given_up));
+    let reaching = persist::reach_in_time(node, job, acceptor, preamble, (request.options, given_up));
     let reached = match reaching.await {
         Ok(reached) => reached,
         Err(error) => {
@@ -110,7 +110,7 @@ pub(crate) async fn connect(
         }));
     }
     if acceptor.site != node.name().site {
-        reached.link.keep_alive();
+        reached.connection.keep_alive();
     }
     let joint = Joint {
         acceptor: acceptor.clone(),
@@ -132,12 +132,12 @@ pub(crate) async fn connect(
         }
         None => bytes.clone(),
     };
-    if let (Encryption::None, Link::Socket(socket)) = (reached.encryption, &reached.link) {
+    if let (Encryption::None, AgentConnection::Socket(socket)) = (reached.encryption, &reached.connection) {
         job.raw.watch(socket, bytes);
     }
     let local = Endpoint { address: own.ip(), port: source_port };
-    let ends = Ends { local, peer: destination, is_v6: wanted.is_v6 };
-    match hand_over(node, job, reached.link, wanted.options, ends, traffic).await {
+    let ends = Ends { local, peer: destination, is_v6: request.is_v6 };
+    match hand_over(node, job, reached.connection, request.options, ends, traffic).await {
         Ok(connected) => {
             debug!(job = %job.id, "handed over");
             connected
@@ -185,8 +185,8 @@ fn not_handed_over(node: &Node, job: &Job, acceptor: &GridName, error: &io::Erro
 
 /// A connection to the acceptor's agent, which has answered that the acceptor's program has it.
 pub(super) struct Introduced {
-    link: Link,
-    way: Way,
+    connection: AgentConnection,
+    way: CarrierWay,
     encryption: Encryption,
     setup: Duration,
     /// The ways that were tried before and have failed, each with its reason.
@@ -205,17 +205,18 @@ impl Introduced {
             _ => Encryption::None,
         };
         let socket = reached.carrier.unencrypted();
-        let link = Link::Socket(socket.map_err(|error| ReachError::NoWay(vec![error.to_string()]))?);
+        let connection =
+            AgentConnection::Socket(socket.map_err(|error| ReachError::NoWay(vec![error.to_string()]))?);
         let (setup, failures) = (reached.setup, reached.failures);
-        Ok(Self { link, way, encryption, setup, failures, standing: None })
+        Ok(Self { connection, way, encryption, setup, failures, standing: None })
     }
 
     fn over_trunk(
-        (link, way, standing): (Link, Way, Arc<Standing>),
+        (connection, way, standing): (AgentConnection, CarrierWay, Arc<Standing>),
         setup: Duration,
         failures: Vec<String>,
     ) -> Self {
-        Self { link, way, encryption: Encryption::Agents, setup, failures, standing: Some(standing) }
+        Self { connection, way, encryption: Encryption::Agents, setup, failures, standing: Some(standing) }
     }
 
     /// Notes that this connection was made only after the plan's own ways had failed with `error`.
@@ -339,7 +340,7 @@ impl Connecting<'_> {
         };
         let reached = self.node.dialer().reach_found((found, self.started), purpose).await?;
         let mut introduced = Introduced::over_socket(reached)?;
-        self.introduction.settle(&mut introduced.link).await.map_err(unaccepted)?;
+        self.introduction.settle(&mut introduced.connection).await.map_err(unaccepted)?;
         Ok(introduced)
     }
 
@@ -387,13 +388,13 @@ async fn introduced_over(
     introduction: &mut JobIntroduction<'_>,
     started: Instant,
 ) -> Result<Introduced, ReachError> {
-    let mut link = Link::Stream(stream);
-    let introducing = timeout(OVER_TRUNK, introduction.introduce_over(&mut link)).await;
-    let late = |_| ReachError::NoWay(vec![format!("{}: no answer within {OVER_TRUNK:?}", link.ends())]);
+    let mut connection = AgentConnection::Stream(stream);
+    let introducing = timeout(OVER_TRUNK, introduction.introduce_over(&mut connection)).await;
+    let late = |_| ReachError::NoWay(vec![format!("{}: no answer within {OVER_TRUNK:?}", connection.ends())]);
     introducing.map_err(late)?.map_err(unaccepted)?;
     let setup = started.elapsed();
-    introduction.settle(&mut link).await.map_err(unaccepted)?;
-    Ok(Introduced::over_trunk((link, way, standing), setup, failures))
+    introduction.settle(&mut connection).await.map_err(unaccepted)?;
+    Ok(Introduced::over_trunk((connection, way, standing), setup, failures))
 }
 
 fn unaccepted(error: Unaccepted) -> ReachError {
@@ -406,14 +407,14 @@ fn unaccepted(error: Unaccepted) -> ReachError {
 async fn hand_over(
     node: &Arc<Node>,
     job: &Job,
-    link: Link,
+    connection: AgentConnection,
     options: SocketOptions,
     ends: Ends,
     traffic: Arc<dyn Traffic>,
 ) -> io::Result<Connected> {
-    let socket = match link {
-        Link::Socket(stream) | Link::OverGateways(stream, _) => stream.into_std()?,
-        Link::Stream(stream) => {
+    let socket = match connection {
+        AgentConnection::Socket(stream) | AgentConnection::OverGateways(stream, _) => stream.into_std()?,
+        AgentConnection::Stream(stream) => {
             let buffers = Buffers { send: options.send_buffer, receive: options.receive_buffer };
             let pair = node.pairs().pair(buffers).await?;
             job.sockets.carried(stream.stream.attach(pair.agent.into_std()?, traffic)?);

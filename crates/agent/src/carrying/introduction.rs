@@ -9,7 +9,7 @@ use isthmus_reach::carrier::Carrier;
 use isthmus_reach::{Introduction, Unaccepted};
 use isthmus_wire::preamble::{ANSWER_LEN, Answer, Preamble, Status};
 
-use crate::carrying::link::Messages;
+use crate::carrying::agent_connection::Messages;
 
 /// How long an acceptor's final answer may take: its own deadline for knocking, and
 /// a margin for the network.
@@ -33,12 +33,12 @@ impl<'a> JobIntroduction<'a> {
     ///
     /// # Errors [`Unaccepted::Final`], unless the final status is [`Status::Connected`];
     /// [`Unaccepted::Next`] if no answer comes: the way there may be cut.
-    pub(crate) async fn settle(&self, link: &mut impl Messages) -> Result<(), Unaccepted> {
+    pub(crate) async fn settle(&self, connection: &mut impl Messages) -> Result<(), Unaccepted> {
         if !self.waits {
             return Ok(());
         }
-        let ends = link.ends();
-        let answered = tokio::time::timeout(FINAL_DEADLINE, self.answer(link)).await;
+        let ends = connection.ends();
+        let answered = tokio::time::timeout(FINAL_DEADLINE, self.answer(connection)).await;
         let late = |_| Unaccepted::Next(format!("{ends}: no final answer within {FINAL_DEADLINE:?}"));
         match answered.map_err(late)?? {
             Status::Connected => Ok(()),
@@ -46,10 +46,11 @@ impl<'a> JobIntroduction<'a> {
         }
     }
 
-    async fn answer(&self, link: &mut impl Messages) -> Result<Status, Unaccepted> {
+    async fn answer(&self, connection: &mut impl Messages) -> Result<Status, Unaccepted> {
         let failed = |ends: &str, reason: String| Unaccepted::Next(format!("{ends}: {reason}"));
-        let ends = link.ends();
-        let bytes = link.receive::<{ ANSWER_LEN }>().await.map_err(|error| failed(&ends, broken(&error)))?;
+        let ends = connection.ends();
+        let bytes =
+            connection.receive::<{ ANSWER_LEN }>().await.map_err(|error| failed(&ends, broken(&error)))?;
         let (answer, mac) = Answer::decode(&bytes).map_err(|error| failed(&ends, error.to_string()))?;
         match answer.status {
             // Any party can send these answers without the token, so the next step is tried.
@@ -67,12 +68,12 @@ impl<'a> JobIntroduction<'a> {
     ///
     /// # Errors
     /// [`Unaccepted`].
-    pub(crate) async fn introduce_over(&mut self, link: &mut impl Messages) -> Result<(), Unaccepted> {
+    pub(crate) async fn introduce_over(&mut self, connection: &mut impl Messages) -> Result<(), Unaccepted> {
         // An acceptor accepts each nonce once.
         self.preamble.nonce = mac::new_nonce();
-        let sent = link.send(&self.token.seal_preamble(&self.preamble)).await;
-        sent.map_err(|error| Unaccepted::Next(format!("{}: {}", link.ends(), broken(&error))))?;
-        let status = self.answer(link).await?;
+        let sent = connection.send(&self.token.seal_preamble(&self.preamble)).await;
+        sent.map_err(|error| Unaccepted::Next(format!("{}: {}", connection.ends(), broken(&error))))?;
+        let status = self.answer(connection).await?;
         self.waits = status == Status::Waiting;
         match status {
             Status::Connected | Status::Waiting => Ok(()),

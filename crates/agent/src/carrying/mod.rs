@@ -8,15 +8,15 @@
 //! | [`connect`] | opens a connection for a program |
 //! | `persist` | tries again while it can't be made |
 //! | [`introduction`] | introduces it to the acceptor's agent |
-//! | [`link`] | a connection between two agents: a socket, or a trunk's stream |
+//! | [`agent_connection`] | a connection between two agents: a socket, or a trunk's stream |
 //! | [`names`] | the ends of handed-over sockets |
 //! | [`sockets`], [`ports`] | identifiers of sockets; ports of programs that bound none |
 //! | [`black_hole`] | the listener at which connects stay pending |
 
+pub(crate) mod agent_connection;
 pub(crate) mod black_hole;
 pub(crate) mod connect;
 pub(crate) mod introduction;
-pub(crate) mod link;
 pub(crate) mod names;
 mod notices;
 pub(crate) mod persist;

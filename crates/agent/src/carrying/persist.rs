@@ -58,7 +58,8 @@ pub(super) async fn reach_in_time(
     };
     let end = too_late(started, limits, is_cut);
     tokio::pin!(end);
-    let mut waiting = Waiting { job, ends: [node.name().clone(), acceptor.clone()], started, told: false };
+    let mut pending =
+        PendingConnect { job, ends: [node.name().clone(), acceptor.clone()], started, told: false };
     let mut failure = "the first try goes on".to_owned();
     let mut known = None;
     for failures in 0.. {
@@ -79,22 +80,22 @@ pub(super) async fn reach_in_time(
         let tried = loop {
             tokio::select! {
                 tried = &mut trying => break tried,
-                () = sleep_until((started + TOLD).into()), if !waiting.told => {
-                    waiting.tell(&failure, if is_cut() { limits.cut } else { limits.kernel });
+                () = sleep_until((started + TOLD).into()), if !pending.told => {
+                    pending.tell(&failure, if is_cut() { limits.cut } else { limits.kernel });
                 }
                 () = &mut end => return Err(late(&failure, started.elapsed())),
             }
         };
         let error = match tried {
             Ok(introduced) => {
-                waiting.done();
+                pending.done();
                 return Ok(introduced);
             }
             Err(error) => error,
         };
         if !may_pass(&error) {
             if matches!(error, ReachError::GivenUp) {
-                waiting.abandoned(&failure);
+                pending.abandoned(&failure);
             }
             return Err(error);
         }
@@ -105,7 +106,7 @@ pub(super) async fn reach_in_time(
             () = sleep(pause(failures, chance)) => {}
             () = &mut end => return Err(late(&failure, started.elapsed())),
             () = given_up.cancelled() => {
-                waiting.abandoned(&failure);
+                pending.abandoned(&failure);
                 return Err(ReachError::GivenUp);
             }
             () = job.ended.cancelled() => return Err(ReachError::GivenUp),
@@ -171,7 +172,7 @@ fn of_retries(retries: u32) -> Duration {
 }
 
 /// A connection that is being made, and what the user was told of it.
-struct Waiting<'a> {
+struct PendingConnect<'a> {
     job: &'a Job,
     /// The nodes of the initiator and of the acceptor.
     ends: [GridName; 2],
@@ -179,7 +180,7 @@ struct Waiting<'a> {
     told: bool,
 }
 
-impl Waiting<'_> {
+impl PendingConnect<'_> {
     /// Tells the user that the connection is still being made; `failure` is what the last try met.
     fn tell(&mut self, failure: &str, limit: Duration) {
         self.told = true;

@@ -23,7 +23,7 @@ use tokio::io::{AsyncReadExt as _, Interest};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::carrying::connect::{Connected, Wanted, connect};
+use crate::carrying::connect::{ConnectRequest, Connected, connect};
 use crate::carrying::names::Ends;
 use crate::carrying::notices;
 use crate::carrying::sockets::cookie;
@@ -191,7 +191,7 @@ async fn accepted(job: &Job, knock: SocketAddrV4, knocks: u64, is_v6: bool) -> i
 async fn answer(node: &Arc<Node>, job: &Arc<Job>, stream: UnixStream) -> io::Result<()> {
     match request(&stream).await? {
         Request::Connect { destination, port, source_port, send_buffer, receive_buffer, is_v6 } => {
-            let wanted = Wanted {
+            let connect_request = ConnectRequest {
                 destination: Endpoint { address: destination, port },
                 source_port,
                 options: SocketOptions { send_buffer, receive_buffer, ..SocketOptions::default() },
@@ -200,7 +200,7 @@ async fn answer(node: &Arc<Node>, job: &Arc<Job>, stream: UnixStream) -> io::Res
             let given_up = CancellationToken::new();
             let connecting = async {
                 tokio::select! {
-                    connected = Connection::random().scope(connect(node, job, wanted, &given_up)) => connected,
+                    connected = Connection::random().scope(connect(node, job, connect_request, &given_up)) => connected,
                     () = job.ended.cancelled() => Connected::failed(libc::ENETDOWN),
                 }
             };

@@ -383,7 +383,7 @@ async fn end(node: &Arc<Node>, job: &Job, host: &Host, limit: Duration) -> proto
 
 /// Returns once the node has been behind a cut for `time`, counted from this call.
 async fn cut_for(node: &Node, host: &Host, time: Duration) {
-    /// Pause between looks.
+    /// Pause between two looks at the trunks.
     const LOOK: Duration = Duration::from_millis(100);
     let begun = Instant::now();
     while node.trunks().cut_for(&host.name).is_none_or(|cut| cut.min(begun.elapsed()) < time) {

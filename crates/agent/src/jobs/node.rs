@@ -35,7 +35,7 @@ pub(crate) struct ClientTls {
     /// For a trunk's carrier.
     pub trunk: secured::ClientTls,
     pub grpc: secured::ClientTls,
-    /// For a measurement.
+    /// For a measurement of the way to another node.
     pub measure: secured::ClientTls,
     /// For a test of large packets.
     pub packets: secured::ClientTls,

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 
 use super::open::{self, Cut, Opened};
 use super::registry::Standing;
-use crate::carrying::link::TrunkStream;
+use crate::carrying::agent_connection::TrunkStream;
 use crate::jobs::node::Node;
 
 /// Opens a connection for calls to the agent of another site.

@@ -16,10 +16,10 @@ use isthmus_reach::{Expected, Reached, secure};
 use isthmus_trunk::CarrierId;
 use isthmus_wire::{GridName, proto, way};
 
-use super::registry::{Last, Standing, Way};
+use super::registry::{CarrierWay, Last, Standing};
 use super::{anew, calls, open};
 use crate::accepting::incoming::{Programs, preamble};
-use crate::carrying::link::{Link, Messages as _, TrunkStream};
+use crate::carrying::agent_connection::{AgentConnection, Messages as _, TrunkStream};
 use crate::jobs::node::Node;
 
 /// How long a connect to another agent's address on a rail may take, with TLS.
@@ -47,7 +47,7 @@ impl Embedded {
         let secured = secure(tcp, &expected, &self.node.tls().trunk, deadline).await;
         let tls = secured.map_err(|error| Undialed::Failed(error.to_string()))?;
         let (route, dial, relay) = (proto::Route::EndToEnd, proto::Dial::Direct, String::new());
-        let way = Last { way: Some(Way { route, dial, relay }), ends: ends(tls.get_ref().0).into() };
+        let way = Last { way: Some(CarrierWay { route, dial, relay }), ends: ends(tls.get_ref().0).into() };
         Ok(Dialed { tls, way, segment: by.segment })
     }
 
@@ -159,7 +159,7 @@ impl Embedding for Embedded {
 }
 
 /// Tells the other end how a carrier was dialed, by the number that the other end has for it.
-async fn tell_way(standing: Arc<Standing>, id: CarrierId, way: Way) {
+async fn tell_way(standing: Arc<Standing>, id: CarrierId, way: CarrierWay) {
     let Some(snapshot) = standing.kept.trunk.status().await else { return };
     let carrier = snapshot.carriers.iter().find(|carrier| carrier.id == id);
     let number = carrier.and_then(|carrier| carrier.status.peers_number);
@@ -171,20 +171,20 @@ async fn tell_way(standing: Arc<Standing>, id: CarrierId, way: Way) {
 /// Takes a stream that the peer has opened: for the way of a carrier, for calls, or for a program's
 /// connection.
 async fn take(node: Arc<Node>, standing: Arc<Standing>, stream: TrunkStream) {
-    let mut link = Link::Stream(stream);
-    let ends = link.ends();
+    let mut connection = AgentConnection::Stream(stream);
+    let ends = connection.ends();
     let taken = async {
-        let bytes = preamble(&mut link).await?;
+        let bytes = preamble(&mut connection).await?;
         if way::CarrierWay::is(&bytes) {
-            let (way, carrier) = Way::decode(&bytes).map_err(io::Error::other)?;
+            let (way, carrier) = CarrierWay::decode(&bytes).map_err(io::Error::other)?;
             standing.told(carrier, way);
             return Ok(());
         }
-        match link {
-            Link::Stream(stream) if isthmus_wire::calls::is(&bytes) => {
+        match connection {
+            AgentConnection::Stream(stream) if isthmus_wire::calls::is(&bytes) => {
                 calls::serve(&node, standing.kept.id, stream).await
             }
-            link => Programs { node, ordered: None }.take(link, &bytes, None).await,
+            connection => Programs { node, ordered: None }.take(connection, &bytes, None).await,
         }
     };
     if let Err(error) = Box::pin(taken).await {

@@ -17,8 +17,8 @@ use isthmus_wire::preamble::{ANSWER_LEN, Answer};
 use tokio::time::timeout;
 
 use super::keep::Embedded;
-use super::registry::{Last, Standing, Way};
-use crate::carrying::link::{Link, Messages as _, TrunkStream};
+use super::registry::{CarrierWay, Last, Standing};
+use crate::carrying::agent_connection::{AgentConnection, Messages as _, TrunkStream};
 use crate::jobs::node::Node;
 
 /// How long the lookup of a plan may take if no trunk to the node works.
@@ -36,7 +36,7 @@ const ESTABLISHED: Duration = Duration::from_secs(10);
 pub(crate) struct Opened {
     pub stream: TrunkStream,
     pub standing: Arc<Standing>,
-    pub way: Way,
+    pub way: CarrierWay,
     /// The ways that were tried before and have failed, each with its reason.
     pub failures: Vec<String>,
 }
@@ -125,10 +125,10 @@ pub(crate) async fn over_any(node: &Node, peer: &GridName) -> Option<Opened> {
 /// Whether the agent at the other end of a trunk that stands answers over it.
 pub(crate) async fn answers(node: &Node, peer: &GridName, destination: Ipv4Addr) -> bool {
     let Some(Opened { stream, .. }) = over_any(node, peer).await else { return false };
-    let mut link = Link::Stream(stream);
+    let mut connection = AgentConnection::Stream(stream);
     let asking = async {
-        link.send(&question(destination)).await?;
-        link.receive::<ANSWER_LEN>().await
+        connection.send(&question(destination)).await?;
+        connection.receive::<ANSWER_LEN>().await
     };
     let answer = timeout(ANSWER, asking).await;
     answer.is_ok_and(|answer| answer.is_ok_and(|answer| Answer::decode(&answer).is_ok()))
@@ -161,8 +161,8 @@ pub(super) fn purpose<'a>(node: &'a Node, peer: &'a GridName, by: By) -> Purpose
 }
 
 /// How a connection was dialed.
-pub(crate) fn way(reached: &Reached) -> Way {
-    Way { route: reached.route, dial: reached.dial, relay: reached.relay.clone() }
+pub(crate) fn way(reached: &Reached) -> CarrierWay {
+    CarrierWay { route: reached.route, dial: reached.dial, relay: reached.relay.clone() }
 }
 
 pub(super) fn last(reached: &Reached) -> Last {

@@ -17,7 +17,7 @@ use super::ways::Ways;
 
 /// How a carrier of a trunk was dialed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Way {
+pub(crate) struct CarrierWay {
     pub route: proto::Route,
     pub dial: proto::Dial,
     /// The relay on the way; empty if there is none.
@@ -39,12 +39,12 @@ pub(crate) struct Standing {
 pub(crate) struct Last {
     /// How the carrier was dialed; `None` if the other end has dialed it and hasn't told the way
     /// yet.
-    pub way: Option<Way>,
+    pub way: Option<CarrierWay>,
     /// The carrier's addresses, for messages.
     pub ends: Arc<str>,
 }
 
-impl Way {
+impl CarrierWay {
     /// The route and the dial as a plan has them; `None` if this version doesn't know one of them.
     pub(super) fn planned(&self) -> Option<(Route, Dial)> {
         route_from_wire(self.route).zip(dial_from_wire(self.dial))
@@ -96,7 +96,7 @@ impl Standing {
     }
 
     /// Notes that a carrier that this end has dialed in this way is about to join.
-    pub(crate) fn joins(&self, way: Option<Way>) {
+    pub(crate) fn joins(&self, way: Option<CarrierWay>) {
         lock(&self.ways).joins(way);
     }
 
@@ -107,7 +107,7 @@ impl Standing {
     }
 
     /// Notes the way of a carrier that the other end has told.
-    pub(crate) fn told(&self, carrier: Option<CarrierId>, way: Way) {
+    pub(crate) fn told(&self, carrier: Option<CarrierId>, way: CarrierWay) {
         if lock(&self.ways).told(carrier, &way) {
             lock(&self.last).way = Some(way);
         }
@@ -122,12 +122,12 @@ impl Standing {
     }
 
     /// How a carrier was dialed; `None` if that isn't known.
-    pub(crate) fn way_of(&self, carrier: CarrierId) -> Option<Way> {
+    pub(crate) fn way_of(&self, carrier: CarrierId) -> Option<CarrierWay> {
         lock(&self.ways).of(carrier)
     }
 
     /// How a carrier of which nothing is known yet was probably dialed.
-    pub(crate) fn likely_way(&self) -> Option<Way> {
+    pub(crate) fn likely_way(&self) -> Option<CarrierWay> {
         let joining = lock(&self.ways).joining();
         joining.or_else(|| self.last().way)
     }

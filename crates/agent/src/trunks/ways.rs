@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use isthmus_trunk::CarrierId;
 
-use super::registry::Way;
+use super::registry::CarrierWay;
 
 /// Most carriers of a trunk whose ways are known: as many as a trunk may have at once.
 const CARRIERS: usize = 64;
@@ -12,29 +12,29 @@ const CARRIERS: usize = 64;
 /// How each carrier of a trunk was dialed, by whichever end.
 #[derive(Debug, Default)]
 pub(super) struct Ways {
-    by_carrier: HashMap<CarrierId, Way>,
+    by_carrier: HashMap<CarrierId, CarrierWay>,
     /// The way of a carrier that is about to join: it carries before its number is known here.
-    joining: Option<Way>,
+    joining: Option<CarrierWay>,
     /// The last carrier that has joined and hasn't ended; `None` if there is none.
     last: Option<CarrierId>,
 }
 
 impl Ways {
     /// Notes that a carrier is about to join that this end has dialed in this way.
-    pub(super) fn joins(&mut self, way: Option<Way>) {
+    pub(super) fn joins(&mut self, way: Option<CarrierWay>) {
         self.joining = way;
     }
 
-    pub(super) fn joining(&self) -> Option<Way> {
+    pub(super) fn joining(&self) -> Option<CarrierWay> {
         self.joining.clone()
     }
 
-    pub(super) fn of(&self, carrier: CarrierId) -> Option<Way> {
+    pub(super) fn of(&self, carrier: CarrierId) -> Option<CarrierWay> {
         self.by_carrier.get(&carrier).cloned()
     }
 
     /// Notes that a carrier has joined, and how it was dialed, if that is known.
-    pub(super) fn joined(&mut self, carrier: CarrierId, way: Option<Way>) {
+    pub(super) fn joined(&mut self, carrier: CarrierId, way: Option<CarrierWay>) {
         self.joining = None;
         self.last = Some(carrier);
         self.by_carrier.extend(way.map(|way| (carrier, way)));
@@ -42,7 +42,7 @@ impl Ways {
 
     /// Notes how the other end has dialed a carrier, as it has told. Returns whether that is the
     /// trunk's last carrier. A carrier that isn't named is taken for the last.
-    pub(super) fn told(&mut self, carrier: Option<CarrierId>, way: &Way) -> bool {
+    pub(super) fn told(&mut self, carrier: Option<CarrierId>, way: &CarrierWay) -> bool {
         let Some(carrier) = carrier else { return true };
         if self.by_carrier.len() < CARRIERS || self.by_carrier.contains_key(&carrier) {
             self.by_carrier.insert(carrier, way.clone());
@@ -52,7 +52,7 @@ impl Ways {
 
     /// Notes that a carrier has ended. If it was the trunk's last, returns the way of the carrier
     /// that is now the last, if that is known.
-    pub(super) fn ended(&mut self, carrier: CarrierId) -> Option<Way> {
+    pub(super) fn ended(&mut self, carrier: CarrierId) -> Option<CarrierWay> {
         self.by_carrier.remove(&carrier);
         if self.last != Some(carrier) {
             return None;
@@ -68,8 +68,8 @@ mod tests {
 
     use super::*;
 
-    fn by(dial: proto::Dial) -> Way {
-        Way { route: proto::Route::EndToEnd, dial, relay: String::new() }
+    fn by(dial: proto::Dial) -> CarrierWay {
+        CarrierWay { route: proto::Route::EndToEnd, dial, relay: String::new() }
     }
 
     #[test]

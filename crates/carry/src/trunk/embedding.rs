@@ -30,7 +30,7 @@ pub struct By {
 /// A carrier that was dialed.
 #[derive(Debug)]
 pub struct Dialed<W> {
-    /// The carrier's connection.
+    /// The TLS connection that is the carrier.
     pub tls: Secured,
     /// The way by which the carrier was dialed.
     pub way: W,

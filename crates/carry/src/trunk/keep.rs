@@ -68,9 +68,9 @@ struct Keeper<E: Embedding> {
 
 /// Tells the service, when dropped, that a trunk has ended. If the trunk's keeper has panicked,
 /// this ends the trunk. Otherwise nobody would dial it anew, and its streams would wait for ever.
-struct End<E: Embedding>(Arc<E>, Arc<Kept>);
+struct KeeperGuard<E: Embedding>(Arc<E>, Arc<Kept>);
 
-impl<E: Embedding> Drop for End<E> {
+impl<E: Embedding> Drop for KeeperGuard<E> {
     fn drop(&mut self) {
         let Self(embedding, kept) = self;
         if std::thread::panicking() {
@@ -93,7 +93,7 @@ pub async fn keep<E: Embedding>(
     (first, certificate): (First<E::Way>, Option<peers::WatchedCertificate>),
 ) {
     let peer = embedding.peer();
-    let _end = End(embedding.clone(), kept.clone());
+    let _guard = KeeperGuard(embedding.clone(), kept.clone());
     // Since before anything was sent, which may be earlier than now.
     let cut = *kept.cut().borrow();
     let mut keeper = Keeper {

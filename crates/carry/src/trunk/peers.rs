@@ -15,9 +15,9 @@ use super::kept::Kept;
 /// Gateways make further trunks once all streams of the first are in use.
 const PER_PEER: usize = 8;
 
-/// A trunk, with what its service knows of it.
+/// A trunk that stands, with what its service knows of it.
 pub trait Standing {
-    /// The trunk.
+    /// The trunk that is kept.
     fn kept(&self) -> &Arc<Kept>;
 
     /// Whether the trunk may end to make room for another with the same party.

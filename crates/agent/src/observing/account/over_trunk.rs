@@ -8,7 +8,7 @@ use isthmus_net::lock;
 use isthmus_trunk::CarrierId;
 
 use super::{Bytes, Joint, Totals};
-use crate::trunks::registry::{Standing, Way};
+use crate::trunks::registry::{CarrierWay, Standing};
 
 /// Counts what a trunk carries for one connection, at the initiator's end, by the way of each
 /// carrier. A trunk's carriers come and go, and each was dialed in its own way.
@@ -39,7 +39,7 @@ impl OverTrunk {
         let way = self.standing.way_of(carrier);
         let is_known = way.is_some();
         let mut joint = self.joint.clone();
-        if let Some(Way { route, dial, relay }) = way.or_else(|| self.standing.likely_way()) {
+        if let Some(CarrierWay { route, dial, relay }) = way.or_else(|| self.standing.likely_way()) {
             (joint.route, joint.dial, joint.relay) = (route, dial, relay);
         }
         let bytes = lock(&self.totals).entry(joint).or_insert_with_key(Totals::new).bytes.clone();
@@ -82,11 +82,11 @@ mod tests {
     use crate::observing::account::Account;
     use crate::trunks::registry::Last;
 
-    fn way(dial: proto::Dial, relay: &str) -> Way {
-        Way { route: proto::Route::EndToEnd, dial, relay: relay.to_owned() }
+    fn way(dial: proto::Dial, relay: &str) -> CarrierWay {
+        CarrierWay { route: proto::Route::EndToEnd, dial, relay: relay.to_owned() }
     }
 
-    fn last(way: Way) -> Last {
+    fn last(way: CarrierWay) -> Last {
         Last { way: Some(way), ends: "here – there".into() }
     }
 

@@ -9,11 +9,11 @@ use crate::trunk::Waits;
 /// What the carriers of a trunk show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Carriers {
-    /// No carrier works.
+    /// None of the carriers works.
     Dead,
     /// A carrier has opened, as did others before that carried nothing.
     Open,
-    /// A carrier works.
+    /// At least one carrier works.
     Live,
 }
 

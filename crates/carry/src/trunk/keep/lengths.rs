@@ -97,7 +97,7 @@ mod tests {
         Vain,
         /// Large frames pass over the carrier.
         Passed,
-        /// Seconds go by.
+        /// So many seconds go by.
         Seconds(u64),
     }
     use Fate::{Passed, Seconds, Vain};

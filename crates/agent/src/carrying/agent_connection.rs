@@ -24,7 +24,7 @@ pub(crate) struct TrunkStream {
 
 /// A connection between two agents.
 #[derive(Debug)]
-pub(crate) enum Link {
+pub(crate) enum AgentConnection {
     /// A socket of its own, which the program gets.
     Socket(TcpStream),
     Stream(TrunkStream),
@@ -33,9 +33,9 @@ pub(crate) enum Link {
     OverGateways(TcpStream, Ipv4Addr),
 }
 
-impl Link {
+impl AgentConnection {
     /// Has the kernel show life on a socket that the program gets as it is, while it is
-    /// idle. The shim hides that from the program. Any other link's sockets do so already.
+    /// idle. The shim hides that from the program. Sockets of the other kinds do so already.
     pub(crate) fn keep_alive(&self) {
         if let Self::Socket(stream) = self {
             keep_alive(stream);
@@ -69,7 +69,7 @@ impl Messages for Carrier {
     }
 }
 
-impl Messages for Link {
+impl Messages for AgentConnection {
     async fn send(&mut self, message: &[u8]) -> io::Result<()> {
         match self {
             Self::Socket(stream) | Self::OverGateways(stream, _) => stream.write_all(message).await,
@@ -102,7 +102,7 @@ impl Messages for Link {
     }
 }
 
-impl Link {
+impl AgentConnection {
     /// The verified other end; `None` for a socket without TLS.
     pub(crate) fn identity(&self) -> Option<&Identity> {
         match self {
