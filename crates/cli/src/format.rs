@@ -4,6 +4,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use isthmus_net::clock::humane;
 
+pub(crate) use isthmus_common::error::causes;
+
 /// The site in a grid name, `node.site`.
 pub(crate) fn site(grid_name: &str) -> &str {
     grid_name.split_once('.').map_or(grid_name, |(_, site)| site)
@@ -59,33 +61,6 @@ pub(crate) fn trimmed(text: &str) -> Result<String, std::convert::Infallible> {
     Ok(text.trim().to_owned())
 }
 
-/// The text without the numbers that the standard library puts behind the kernel's errors,
-/// such as " (os error 2)".
-fn without_numbers(text: &str) -> String {
-    let mut parts = text.split(" (os error ");
-    let mut plain = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        match part.trim_start_matches(|digit: char| digit.is_ascii_digit()).strip_prefix(')') {
-            Some(rest) => plain.push_str(rest),
-            None => plain = format!("{plain} (os error {part}"),
-        }
-    }
-    plain
-}
-
-/// An error and its causes on one line. Some errors name their causes themselves.
-pub(crate) fn causes(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain().map(|cause| without_numbers(&cause.to_string())) {
-        if text.is_empty() {
-            text = cause;
-        } else if !text.contains(&cause) {
-            text = format!("{text}: {cause}");
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,28 +71,6 @@ mod tests {
             [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (999_999, "1.0 MB"), (1 << 40, "1.1 TB")]
         {
             assert_eq!(bytes(number), want);
-        }
-    }
-
-    #[test]
-    fn each_cause_is_named_once() {
-        let file = isthmus_net::files::read(std::path::Path::new("/nonexistent")).unwrap_err();
-        let error = anyhow::Error::new(file).context("cannot start");
-        assert_eq!(
-            super::causes(&error),
-            "cannot start: cannot read /nonexistent: No such file or directory"
-        );
-    }
-
-    #[test]
-    fn errors_of_the_kernel_have_no_numbers() {
-        for (text, want) in [
-            ("", ""),
-            ("x: Broken pipe (os error 32)", "x: Broken pipe"),
-            ("a (os error 1); b (os error 2), c", "a; b, c"),
-            ("a (os error is odd)", "a (os error is odd)"),
-        ] {
-            assert_eq!(without_numbers(text), want);
         }
     }
 

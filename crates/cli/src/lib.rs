@@ -14,6 +14,7 @@ mod format;
 mod grid;
 mod join;
 mod joined;
+mod lab;
 mod launch;
 mod local;
 mod man;
@@ -21,6 +22,7 @@ mod memory;
 mod output;
 mod output_file;
 mod own_address;
+mod own_program;
 mod pages;
 mod path;
 mod picture;
@@ -86,8 +88,7 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     Run(run::RunArgs),
     Exec(exec::ExecArgs),
-    #[command(subcommand)]
-    Lab(isthmus_lab::command::LabCommand),
+    Lab(lab::LabArgs),
     /// Print a completion script for a shell.
     ///
     /// The script runs `isthmus` for the possible words, with names of running labs and
@@ -120,6 +121,7 @@ struct SuperviseArgs {
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
+    lab::run_if_asked();
     CompleteEnv::with_factory(Cli::command).complete();
     let parsed = Cli::try_parse().unwrap_or_else(|mut error| {
         if std::env::args_os().nth(1).is_some_and(|word| word == "run") {
@@ -143,10 +145,7 @@ pub fn main() -> ExitCode {
         Command::Doctor(args) => doctor(args),
         Command::Run(args) => run::main(args),
         Command::Exec(args) => exec::main(args),
-        Command::Lab(command) => isthmus_lab::command::run(command).unwrap_or_else(|error| {
-            output::write(&format!("isthmus lab: {}\n", format::causes(&error)));
-            ExitCode::FAILURE
-        }),
+        Command::Lab(_) => lab::run(),
         Command::Completion { shell } => finish("completion", completion(shell)),
         Command::Man(args) => finish("man", man::run(Cli::command(), &args)),
         Command::Launch(args) => launch::main(args),

@@ -22,7 +22,8 @@ pub(crate) struct Link {
     pub(crate) bytes: Option<u64>,
 }
 
-const STYLE: &str = "text{font-family:system-ui,'DejaVu Sans',sans-serif}";
+/// The style sheet of a picture's text, for a `style` element of an SVG document.
+pub(crate) const STYLE: &str = "text{font-family:system-ui,'DejaVu Sans',sans-serif}";
 const INK: &str = "#1a1a1a";
 const FAINT: &str = "#555555";
 /// Line and filling of a site that is up. People with any colour vision distinguish these colours

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use humantime::DurationError;
-use isthmus_lab::grid::ByteSize;
+use isthmus_common::quantity::ByteSize;
 use isthmus_wire::patience::{DEFAULT, LONGEST};
 
 use crate::format::{number, trimmed};

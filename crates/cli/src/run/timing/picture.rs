@@ -1,11 +1,11 @@
 //! The picture of a start: a line for each phase and each node, with time from
 //! left to right.
 
-use isthmus_lab::graph::FONT_STYLE;
 use svg::Document;
 use svg::node::element::{Line, Rectangle, Style, Text, Title};
 
 use super::Timing;
+use crate::picture::STYLE;
 
 const WIDTH: f64 = 960.0;
 /// Width of the names at the left.
@@ -42,7 +42,7 @@ pub(crate) fn draw(timing: &Timing, title: &str) -> String {
         .set("height", height)
         .set("role", "img")
         .add(Title::new(title))
-        .add(Style::new(FONT_STYLE))
+        .add(Style::new(STYLE))
         .add(Rectangle::new().set("width", WIDTH).set("height", height).set("fill", "#ffffff"))
         .add(text(12.0, 22.0, title).set("font-weight", "bold"));
     let mut place = 12.0;

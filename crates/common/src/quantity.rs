@@ -139,6 +139,7 @@ quantity!(Share, SHARE, "A share in parts per billion, written `0.1 %`; at most 
 
 impl Delay {
     /// The delay as a duration.
+    #[inline]
     pub fn duration(self) -> Duration {
         Duration::from_nanos(self.0)
     }
@@ -146,6 +147,7 @@ impl Delay {
 
 impl Share {
     /// The share as a probability, from 0 to 1.
+    #[inline]
     pub fn probability(self) -> f64 {
         self.0 as f64 / 1e9
     }
@@ -153,24 +155,29 @@ impl Share {
 
 impl BitRate {
     /// The rate in bits per second.
+    #[inline]
     pub fn bits_per_second(self) -> u64 {
         self.0
     }
 
     /// How long `bytes` take at this rate.
-    pub(crate) fn time_for(self, bytes: u64) -> Duration {
+    // For every packet of an emulated link, and that in another crate.
+    #[inline]
+    pub fn time_for(self, bytes: u64) -> Duration {
         const NANOSECONDS_PER_BYTE_AT_1_BIT_PER_SECOND: u64 = 8_000_000_000;
         Duration::from_nanos(multiply_divide(bytes, NANOSECONDS_PER_BYTE_AT_1_BIT_PER_SECOND, self.0.max(1)))
     }
 
     /// How many bytes pass in `time` at this rate.
-    pub(crate) fn bytes_in(self, time: Duration) -> u64 {
+    #[inline]
+    pub fn bytes_in(self, time: Duration) -> u64 {
         multiply_divide(self.0, time.as_nanos().min(u128::from(u64::MAX)) as u64, 8_000_000_000)
     }
 }
 
 /// `a * b / c` without overflow in between. It avoids the slow division of wide numbers where the
 /// product is small, as this is done for every packet.
+#[inline]
 fn multiply_divide(a: u64, b: u64, c: u64) -> u64 {
     match a.checked_mul(b) {
         Some(product) => product / c,
