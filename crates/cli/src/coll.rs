@@ -6,14 +6,15 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, Subcommand};
+use isthmus_front::ask::Grid;
+use isthmus_front::format::trimmed;
+use isthmus_front::local;
+use isthmus_run::{chosen, job_topology};
 use isthmus_wire::proto::JobNode;
 use isthmus_wire::settings::Host;
 use isthmus_wire::topology::Topology;
 
-use crate::ask::Grid;
-use crate::format::trimmed;
-use crate::run::{chosen, job_topology};
-use crate::{local, own_program};
+use crate::own_program;
 
 /// The program that explains, beside `isthmus` or in ../lib/isthmus.
 const EXPLAIN: &str = "isthmus-coll-explain";

@@ -6,8 +6,9 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
 use clap::Args;
+use isthmus_front::output;
 
-use crate::{output, own_program};
+use crate::own_program;
 
 /// The program that emulates grids, beside `isthmus` or in ../lib/isthmus.
 const LAB: &str = "isthmus-lab";

@@ -4,40 +4,27 @@
 // Texts of other parties are escaped: output writes them.
 #![deny(clippy::print_stderr)]
 
-mod ask;
 mod coll;
 mod config;
 mod doctor;
-mod exec;
 mod few_lines;
-mod format;
 mod grid;
 mod join;
-mod joined;
 mod lab;
-mod launch;
-mod local;
 mod man;
 mod memory;
-mod output;
-mod output_file;
 mod own_address;
 mod own_program;
-mod pages;
 mod path;
-mod picture;
 mod plan;
 mod promptly;
 mod relay;
-mod remote;
-mod run;
 mod services;
 mod standing;
 mod status;
 mod trunks;
 mod up;
 mod upgrade;
-mod without_broker;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -45,6 +32,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::CompleteEnv;
 use clap_complete::env::Shells;
+use isthmus_front::{format, output};
+use isthmus_run::{self as run, exec, launch};
 use tokio::runtime::{Builder, Runtime};
 
 use promptly::Children;
