@@ -31,12 +31,12 @@ help: ## list the targets
 # Separate calls of cargo, on purpose: in one, cargo would give the shim the features
 # that the other crates ask of isthmus-wire, and a protobuf runtime with them.
 .PHONY: build
-build: setup-build ## compile the isthmus command, its helper and the preloaded libraries
+build: setup-build ## compile the isthmus command, the lab, the helper and the preloaded libraries
 	$(MAKE) release
 
 .PHONY: release
 release:
-	$(CARGO) build --locked --release --package isthmus
+	$(CARGO) build --locked --release --package isthmus --package isthmus-lab
 	$(CARGO) build --locked --release --package isthmus-shim
 	$(CARGO) build --locked --release --package isthmus-raw
 	$(MAKE) -C mpi OUT="$(abspath $(TARGET))/release"
@@ -54,8 +54,8 @@ demo: setup-build setup-demo ## run LAMMPS as one job over three emulated sites
 DEMO := env CARGO_TERM_PROGRESS_WHEN=always CARGO_TERM_PROGRESS_WIDTH=72 $(CARGO) build --locked --profile demo
 .PHONY: demo-build
 demo-build:
-	@echo "compiling isthmus for the demo, with few optimisations (1 of 4: the command, by far the longest)"
-	$(DEMO) --package isthmus
+	@echo "compiling isthmus for the demo, with few optimisations (1 of 4: the command and the lab, by far the longest)"
+	$(DEMO) --package isthmus --package isthmus-lab
 	@echo "compiling isthmus for the demo (2 of 4: the preloaded library)"
 	$(DEMO) --package isthmus-shim
 	@echo "compiling isthmus for the demo (3 of 4: the helper for raw packets)"
@@ -81,7 +81,7 @@ test-build: setup-test ## compile the tests and what they run
 	$(MAKE) -C apps
 	mkdir -p $(TARGET)/tested
 	cp -p --remove-destination $(TARGET)/release/libisthmus_shim.so $(TARGET)/debug/isthmus-raw \
-		$(TARGET)/debug/isthmus $(TARGET)/tested/
+		$(TARGET)/debug/isthmus $(TARGET)/debug/isthmus-lab $(TARGET)/tested/
 	$(MAKE) -C mpi OUT="$(abspath $(TARGET))/tested"
 
 .PHONY: test

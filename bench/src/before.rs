@@ -18,7 +18,7 @@ use crate::verdict::Bar;
 pub(crate) struct Options {
     /// What is measured under both commands.
     what: What,
-    /// The other isthmus command; its library lies beside it.
+    /// The other isthmus command; its library and its lab, isthmus-lab, lie beside it.
     #[arg(long)]
     binary: PathBuf,
     /// Upper limit of the ratios, this tree's to the other command's.

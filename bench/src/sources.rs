@@ -23,7 +23,7 @@ const BENCHMARKS: [(&str, &[&[&str]]); 13] = [
     ("coll", &[&JOB, &["mpi/back/", "bench/src/coll.rs", "bench/grids/coll.toml", "apps/colltime.c"]]),
     ("connect", &[&JOB, &["bench/src/connect.rs", "bench/programs/connect.py", "apps"], &CONNECT_GRIDS]),
     ("direct", &[&JOB, &["bench/src/direct.rs", "bench/grids/lan.toml", "apps"]]),
-    ("lab", &[&["crates/lab", "bench/src/lab.rs", "bench/src/lab/"]]),
+    ("lab", &[&["crates/common", "crates/lab", "bench/src/lab.rs", "bench/src/lab/"]]),
     (
         "nas",
         &[
@@ -87,7 +87,7 @@ const BENCHMARKS: [(&str, &[&[&str]]); 13] = [
     (
         "trunk",
         &[
-            &["crates/carry", "crates/lab", "crates/net", "crates/trunk", "Cargo.lock"],
+            &["crates/carry", "crates/common", "crates/lab", "crates/net", "crates/trunk", "Cargo.lock"],
             &["bench/src/trunk.rs", "bench/src/trunk/"],
         ],
     ),

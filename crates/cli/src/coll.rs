@@ -6,15 +6,15 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, Subcommand};
-use isthmus_net::files::installed;
+use isthmus_front::ask::Grid;
+use isthmus_front::format::trimmed;
+use isthmus_front::local;
+use isthmus_run::{chosen, job_topology};
 use isthmus_wire::proto::JobNode;
 use isthmus_wire::settings::Host;
 use isthmus_wire::topology::Topology;
 
-use crate::ask::Grid;
-use crate::format::trimmed;
-use crate::local;
-use crate::run::{chosen, job_topology};
+use crate::own_program;
 
 /// The program that explains, beside `isthmus` or in ../lib/isthmus.
 const EXPLAIN: &str = "isthmus-coll-explain";
@@ -64,7 +64,7 @@ pub(crate) struct ExplainArgs {
 /// The message for the user.
 pub(crate) async fn run(command: CollCommand) -> anyhow::Result<()> {
     let CollCommand::Explain(args) = command;
-    let program = program()?;
+    let program = own_program::find(EXPLAIN)?;
     if let Some(file) = &args.topology {
         return explain(&program, file, args.ranks, &args);
     }
@@ -77,16 +77,6 @@ pub(crate) async fn run(command: CollCommand) -> anyhow::Result<()> {
     file.write_all(text.as_bytes()).context("cannot write the topology")?;
     // The file has just these ranks.
     explain(&program, file.path(), None, &args)
-}
-
-fn program() -> anyhow::Result<PathBuf> {
-    let isthmus = std::env::current_exe().context("cannot find the isthmus binary")?;
-    let places = installed(&isthmus, EXPLAIN);
-    let found = places.iter().find(|place| place.is_file()).cloned();
-    found.with_context(|| {
-        let looked: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
-        format!("cannot find {EXPLAIN}: looked for {}", looked.join(" and "))
-    })
 }
 
 fn explain(program: &Path, topology: &Path, ranks: Option<u32>, args: &ExplainArgs) -> anyhow::Result<()> {

@@ -10,14 +10,16 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use isthmus_broker::config::DEFAULT_PORT;
 use isthmus_broker::state::{ADMIN_DIRECTORY, State};
+use isthmus_front::format::{count, number};
+use isthmus_front::output;
+use isthmus_front::state::StateArgs;
 use isthmus_net::authority::KEY_FILE;
 use isthmus_net::token::{DEFAULT_VALIDITY, Invitation, JoinToken};
 use isthmus_net::{Authority, Owner, Role, audit, files};
 use isthmus_wire::Label;
 
-use crate::config::{CONFIG_FILE, Config, StateArgs, with_port};
-use crate::format::{count, number};
-use crate::{output, own_address};
+use crate::config::{CONFIG_FILE, Config, with_port};
+use crate::own_address;
 
 /// Validity of a site's token by default.
 const SITE_VALIDITY: Duration = Duration::from_secs(7 * 24 * 3600);

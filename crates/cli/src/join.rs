@@ -6,14 +6,15 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use isthmus_front::output;
+use isthmus_front::state::StateArgs;
 use isthmus_net::credentials::CredentialsError;
 use isthmus_net::enrol::JoinError;
 use isthmus_net::token::BearerToken;
 use isthmus_net::{Credentials, Identity, Owner, Role, enrol, files};
 use isthmus_wire::Label;
 
-use crate::config::{StateArgs, host_label, with_port};
-use crate::output;
+use crate::config::{host_label, with_port};
 
 /// Longest token that is read, in bytes.
 const MAX_TOKEN: u64 = 64 * 1024;

@@ -4,38 +4,27 @@
 // Texts of other parties are escaped: output writes them.
 #![deny(clippy::print_stderr)]
 
-mod ask;
 mod coll;
 mod config;
 mod doctor;
-mod exec;
 mod few_lines;
-mod format;
 mod grid;
 mod join;
-mod joined;
-mod launch;
-mod local;
+mod lab;
 mod man;
 mod memory;
-mod output;
-mod output_file;
 mod own_address;
-mod pages;
+mod own_program;
 mod path;
-mod picture;
 mod plan;
 mod promptly;
 mod relay;
-mod remote;
-mod run;
 mod services;
 mod standing;
 mod status;
 mod trunks;
 mod up;
 mod upgrade;
-mod without_broker;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -43,6 +32,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::CompleteEnv;
 use clap_complete::env::Shells;
+use isthmus_front::{format, output};
+use isthmus_run::{self as run, exec, launch};
 use tokio::runtime::{Builder, Runtime};
 
 use promptly::Children;
@@ -86,8 +77,7 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     Run(run::RunArgs),
     Exec(exec::ExecArgs),
-    #[command(subcommand)]
-    Lab(isthmus_lab::command::LabCommand),
+    Lab(lab::LabArgs),
     /// Print a completion script for a shell.
     ///
     /// The script runs `isthmus` for the possible words, with names of running labs and
@@ -120,6 +110,7 @@ struct SuperviseArgs {
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
+    lab::run_if_asked();
     CompleteEnv::with_factory(Cli::command).complete();
     let parsed = Cli::try_parse().unwrap_or_else(|mut error| {
         if std::env::args_os().nth(1).is_some_and(|word| word == "run") {
@@ -143,10 +134,7 @@ pub fn main() -> ExitCode {
         Command::Doctor(args) => doctor(args),
         Command::Run(args) => run::main(args),
         Command::Exec(args) => exec::main(args),
-        Command::Lab(command) => isthmus_lab::command::run(command).unwrap_or_else(|error| {
-            output::write(&format!("isthmus lab: {}\n", format::causes(&error)));
-            ExitCode::FAILURE
-        }),
+        Command::Lab(_) => lab::run(),
         Command::Completion { shell } => finish("completion", completion(shell)),
         Command::Man(args) => finish("man", man::run(Cli::command(), &args)),
         Command::Launch(args) => launch::main(args),

@@ -12,7 +12,8 @@ pub(crate) struct ManArgs {
     directory: PathBuf,
 }
 
-/// Writes isthmus.1, isthmus-grid.1, isthmus-grid-init.1 and so on.
+/// Writes isthmus.1, isthmus-grid.1, isthmus-grid-init.1 and so on. Of `isthmus lab`, isthmus-lab
+/// writes more.
 ///
 /// # Errors
 /// If a page can't be written.
@@ -39,7 +40,7 @@ mod tests {
         let directory = made.path().join("man1");
         run(crate::Cli::command(), &ManArgs { directory: directory.clone() }).unwrap();
         let page = |name: &str| std::fs::read_to_string(directory.join(name));
-        for name in ["isthmus.1", "isthmus-run.1", "isthmus-grid-invite.1", "isthmus-lab-up.1"] {
+        for name in ["isthmus.1", "isthmus-run.1", "isthmus-grid-invite.1", "isthmus-lab.1"] {
             assert!(page(name).unwrap().contains(".SH SYNOPSIS"), "{name}");
         }
         assert!(page("isthmus-run.1").unwrap().contains("outlive"));

@@ -3,18 +3,17 @@
 use clap::Args;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
+use isthmus_front::ask::Grid;
+use isthmus_front::format::count;
+use isthmus_front::output::print;
+use isthmus_front::state::StateArgs;
+use isthmus_front::without_broker;
 use isthmus_net::contact::plan_from_wire;
 use isthmus_net::enums::inbound_from_wire;
 use isthmus_net::enums::{dial_name, filtering_from_wire, mapping_from_wire, route_name};
 use isthmus_net::seen;
 use isthmus_wire::proto::{self, ExplainReply, ExplainRequest};
 use serde::Serialize;
-
-use crate::ask::Grid;
-use crate::config::StateArgs;
-use crate::format::count;
-use crate::output::print;
-use crate::without_broker;
 
 /// Show how one node would reach another: the steps in their order, each with its reason.
 ///

@@ -10,14 +10,13 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use clap::Args;
+use isthmus_front::ask::Grid;
+use isthmus_front::output::{self, print};
+use isthmus_front::output_file::OutputFile;
+use isthmus_front::state::StateArgs;
+use isthmus_front::without_broker;
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::{JobFilter, ListReply, NodeFilter, PathFilter, RelayFilter, SiteFilter};
-
-use crate::ask::Grid;
-use crate::config::StateArgs;
-use crate::output::{self, print};
-use crate::output_file::OutputFile;
-use crate::without_broker;
 
 pub(crate) use text::table;
 use view::View;

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use isthmus_front::format::{bytes, count, milliseconds};
+use isthmus_front::local;
+use isthmus_front::output::print;
 use isthmus_net::enums::{dial_name, route_name};
 use isthmus_wire::proto::{self, TrunksReply, TrunksRequest};
 use serde::Serialize;
 
-use crate::format::{bytes, count, milliseconds};
-use crate::local;
-use crate::output::print;
 use crate::status::table;
 
 /// How long the agent may take to answer.

@@ -10,8 +10,8 @@ use crate::faults::FaultRecord;
 use crate::grid::{Grid, Host, Link, LinkShape, Node, Share, Site, SiteKind};
 use layout::{Card, CardLink, Row};
 
-/// The style sheet of a picture's text, for a `style` element of an SVG document.
-pub const FONT_STYLE: &str =
+/// The style sheet of a picture's text.
+const FONT_STYLE: &str =
     "text { font-family: 'Helvetica Neue', Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif; }";
 
 /// The picture of a grid as SVG. Links and machines that are cut or frozen are marked.

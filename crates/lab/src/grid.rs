@@ -21,11 +21,12 @@ mod file;
 mod links;
 mod model;
 mod ports;
-mod quantity;
 
 use std::path::Path;
 
 use isthmus_wire::Label;
+
+pub use isthmus_common::quantity::{BitRate, ByteSize, Delay, QuantityError, Share};
 
 pub use build::{GridBuilder, HostBuilder, LinkBuilder, NodeBuilder, RailBuilder, SiteBuilder};
 pub use change::ChangeError;
@@ -35,7 +36,6 @@ pub use model::{
     Forward, Grid, Host, Link, LinkShape, Loss, Node, Rail, Role, Site, SiteKind, Unsolicited, Uplink, Wan,
 };
 pub use ports::{PortRange, PortRangeError};
-pub use quantity::{BitRate, ByteSize, Delay, QuantityError, Share};
 
 use error::Fault;
 

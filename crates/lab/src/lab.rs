@@ -67,8 +67,9 @@ const READY_WITHIN: Duration = Duration::from_secs(120);
 /// How to bring a lab up.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The program with the lab's subcommands and the services. By default it is what
-    /// `$ISTHMUS_BIN` names, or else the running program.
+    /// The program with the lab's subcommands: isthmus-lab, or `isthmus`, which executes it. By
+    /// default it is what `$ISTHMUS_BIN` names, or else the running program. The services are those
+    /// of the `isthmus` that belongs to it.
     pub program: PathBuf,
     /// Whether to start isthmus's own services on machines that have roles.
     pub services: bool,

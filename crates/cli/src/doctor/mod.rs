@@ -9,8 +9,7 @@ mod site;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-
-use crate::output;
+use isthmus_front::output;
 
 /// Say whether the grid works; or show measurements of a site, or of the way between two,
 /// with problems and hints.

@@ -1,14 +1,14 @@
 //! `isthmus doctor`: whether the grid works, in plain words.
 
 use clap::Args;
+use isthmus_front::ask::Grid;
+use isthmus_front::format::count;
+use isthmus_front::output::print;
+use isthmus_front::state::StateArgs;
 use serde::Serialize;
 
 use super::Outcome;
 use super::site::{self, View};
-use crate::ask::Grid;
-use crate::config::StateArgs;
-use crate::format::count;
-use crate::output::print;
 
 /// What to look at.
 #[derive(Debug, Args)]

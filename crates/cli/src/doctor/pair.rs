@@ -3,6 +3,9 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use isthmus_front::ask::{Failure, Grid};
+use isthmus_front::output::print;
+use isthmus_front::state::StateArgs;
 use isthmus_net::enums::dial_name;
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::{self, ExplainRequest, MeasureRequest, NodeFilter};
@@ -11,9 +14,6 @@ use tokio::sync::oneshot;
 
 use super::Outcome;
 use super::findings::Finding;
-use crate::ask::{Failure, Grid};
-use crate::config::StateArgs;
-use crate::output::print;
 use crate::path::Path;
 
 /// How long one measurement may take: every step of a plan, and the transfers.

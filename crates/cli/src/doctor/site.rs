@@ -3,6 +3,10 @@
 use clap::Args;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
+use isthmus_front::ask::Grid;
+use isthmus_front::format::{ago, milliseconds};
+use isthmus_front::output::print;
+use isthmus_front::state::StateArgs;
 use isthmus_net::enums::inbound_from_wire;
 use isthmus_net::enums::{filtering_from_wire, mapping_from_wire, unsolicited_from_wire, way_out_from_wire};
 use isthmus_net::seen;
@@ -14,10 +18,6 @@ use serde::Serialize;
 
 use super::Outcome;
 use super::findings::{self, Finding};
-use crate::ask::Grid;
-use crate::config::StateArgs;
-use crate::format::{ago, milliseconds};
-use crate::output::print;
 use crate::path::Path;
 
 /// Show what a site lets in and out, by measurements of its nodes.

@@ -5,6 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::bail;
 use clap::Args;
+use isthmus_front::ask;
+use isthmus_front::output::print;
+use isthmus_front::state::StateArgs;
 use isthmus_net::clock::unix_seconds;
 use isthmus_net::{Identity, Owner, grpc};
 use isthmus_wire::proto::administration_client::AdministrationClient;
@@ -14,9 +17,6 @@ use tokio::time::timeout;
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
-use crate::ask;
-use crate::config::StateArgs;
-use crate::output::print;
 use crate::status::table;
 
 /// How long the broker may take to answer one call.

@@ -4,14 +4,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
+use isthmus_front::format::{bytes, count, site};
+use isthmus_front::output::one_line;
+use isthmus_front::without_broker;
+use isthmus_run::joined;
 use isthmus_wire::proto::{self, ListReply};
 
 use super::view::{Job, Site, View};
-use crate::format::{bytes, count, site};
-use crate::joined;
-use crate::output::one_line;
 use crate::path::Path;
-use crate::without_broker;
 
 /// The most pairs of sites that are listed without `--verbose`.
 const FEW_PATHS: usize = 64;

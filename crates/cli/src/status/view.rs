@@ -2,15 +2,13 @@
 
 use std::net::Ipv4Addr;
 
+use isthmus_front::{format, picture, without_broker};
 use isthmus_net::enums::inbound_from_wire;
+use isthmus_run::joined::{self, Pair};
 use isthmus_wire::proto::{self, ListReply};
 use serde::Serialize;
 
-use crate::format;
-use crate::joined::{self, Pair};
 use crate::path::Path;
-use crate::picture;
-use crate::without_broker;
 
 #[derive(Debug, Serialize)]
 pub(super) struct View {

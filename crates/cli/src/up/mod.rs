@@ -17,23 +17,23 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use isthmus_agent::runtime_directory;
 use isthmus_broker::state::State;
+use isthmus_front::output;
+use isthmus_front::state::{NODE_DIRECTORY, StateArgs};
 use isthmus_net::token::{BearerToken, Invitation};
 use isthmus_net::{Credentials, Role};
 use isthmus_wire::Label;
 
-use crate::config::{Config, StateArgs};
+use crate::config::Config;
 use crate::join::{self, JoinOptions};
+use crate::own_address;
 use crate::relay;
 use crate::services::Service;
 use crate::standing::ServiceReport;
-use crate::{output, own_address};
 use member::Member;
 use running::Stopped;
 use start::{Running, Started};
 use systemd::Manager;
 
-/// Name of the directory of a front-end's node, within the front-end's state directory.
-pub(crate) const NODE_DIRECTORY: &str = "node";
 /// How long a service that was just started may take to attach.
 const ATTACH: Duration = Duration::from_secs(15);
 /// How long a service that ran before may take to attach: it may be between two attempts.

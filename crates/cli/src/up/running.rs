@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use isthmus_lab::process::ProcessId;
+use isthmus_common::process::ProcessId;
 use isthmus_net::files;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::Signal;

@@ -4,8 +4,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
+use isthmus_front::state::{default_state, host_directory};
 
-use crate::config::{default_state, host_directory};
 use crate::services::Service;
 
 /// First line of a unit that is this program's to replace and to remove.

@@ -1,6 +1,7 @@
 //! The real `isthmus` binary.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test")]
 
+mod lab;
 mod playground;
 mod services;
 mod supervise;

@@ -26,12 +26,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
+use isthmus_common::quantity::{BitRate, ByteSize, Delay, Share};
 use toml::{Table, Value};
 
 use super::error::GridError;
 use super::model::{Grid, Host, Link, Node, Rail, Role, Site, SiteKind, Unsolicited};
 use super::ports::PortRange;
-use super::quantity::{BitRate, ByteSize, Delay, Share};
 
 /// A grid in the making.
 #[derive(Debug, Clone)]

@@ -6,12 +6,12 @@ use std::num::NonZeroU16;
 use std::path::PathBuf;
 
 use ipnet::Ipv4Net;
+use isthmus_common::quantity::{BitRate, ByteSize, Delay, Share};
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::model::{Role, SiteKind, Unsolicited};
 use super::ports::PortRange;
-use super::quantity::{BitRate, ByteSize, Delay, Share};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

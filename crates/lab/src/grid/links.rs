@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
+use isthmus_common::quantity::{BitRate, ByteSize, Delay, Share};
 use toml::Spanned;
 
 use super::error::{Fault, fault};
 use super::file::LinkTable;
 use super::model::{Link, LinkShape, Loss};
-use super::quantity::{BitRate, ByteSize, Delay, Share};
 
 /// Least default queue of a link. By default a queue has a bandwidth-delay product of a round trip
 /// over this link and another like it.

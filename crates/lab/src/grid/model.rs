@@ -6,10 +6,10 @@ use std::num::NonZeroU16;
 use std::path::PathBuf;
 
 use ipnet::Ipv4Net;
+use isthmus_common::quantity::{BitRate, ByteSize, Delay, Share};
 use serde::{Deserialize, Serialize};
 
 use super::ports::PortRange;
-use super::quantity::{BitRate, ByteSize, Delay, Share};
 
 /// An emulated grid that has been checked. Names are unique, addresses don't overlap where they
 /// mustn't, and every service that another needs is there.

@@ -18,7 +18,7 @@ use crate::process::ProcessId;
 use crate::rootless;
 use crate::state::{LabDirectory, MachineRecord, Record};
 use crate::topology::{EmulatedLink, Topology, topology};
-use crate::{machine, mounts, network};
+use crate::{isthmus, machine, mounts, network};
 
 /// Builds the lab. Adds every process that it starts to `children`, which the caller must end, also
 /// after an error.
@@ -42,7 +42,9 @@ pub(super) fn build(
     allow_descriptors(topology.machines.len() as u64 * 4 + 64)?;
 
     let mut share = grid.share.clone();
-    share.extend(program.parent().filter(|parent| mounts::is_private(parent)).map(PathBuf::from));
+    let isthmus = isthmus::of(&program).ok();
+    let own = isthmus.iter().chain([&program]).filter_map(|file| file.parent());
+    share.extend(own.filter(|directory| mounts::is_private(directory)).map(PathBuf::from));
     let mut starting: Vec<Starting> = Vec::new();
     for machine in &topology.machines {
         let started = machine::start(machine, &share, lock)?;

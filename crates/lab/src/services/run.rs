@@ -1,5 +1,5 @@
-//! Starting the services of a lab, from its keeper: each through
-//! `isthmus lab exec`, with its output in a log file of its own.
+//! Starting the services of a lab, from its keeper: each by the `isthmus` command,
+//! through `isthmus lab exec`, with its output in a log file of its own.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -18,6 +18,7 @@ use nix::sys::signalfd::SignalFd;
 use nix::unistd::Pid;
 
 use super::{Membership, Service, ServiceRecord, stages, state_directory};
+use crate::isthmus;
 use crate::mounts::MACHINE_DIRECTORY;
 use crate::process::{ProcessId, die_with_parent};
 use crate::state::{LabDirectory, Record};
@@ -40,7 +41,8 @@ pub(crate) fn start(
     let Some(broker) = stages.first().and_then(|stage| stage.first()) else { return Ok(Vec::new()) };
     std::fs::create_dir_all(directory.service_logs())?;
     let broker = broker.machine.clone();
-    let mut starter = Starter { record, directory, signals, children, broker };
+    let isthmus = isthmus::of(&record.program)?;
+    let mut starter = Starter { record, isthmus, directory, signals, children, broker };
     let mut services = Vec::new();
     for stage in &stages {
         starter.join(stage)?;
@@ -51,6 +53,8 @@ pub(crate) fn start(
 
 struct Starter<'a> {
     record: &'a Record,
+    /// Path of the `isthmus` command.
+    isthmus: PathBuf,
     directory: &'a LabDirectory,
     signals: &'a SignalFd,
     children: &'a mut Vec<ProcessId>,
@@ -254,13 +258,12 @@ impl Starter<'_> {
 
     /// The command `isthmus …` in a machine, with its output in the service's log.
     fn command(&self, service: &Service, machine: &str, arguments: &[&str]) -> anyhow::Result<Command> {
-        let program = &self.record.program;
-        let mut command = Command::new(program);
+        let mut command = Command::new(&self.record.program);
         command.args(["lab", "exec", "--lab", self.directory.lab(), "--cwd", "/", machine, "--"]);
         // The service has a session of its own, as from a machine's own init. The kernel shares
         // processors out by session (sched(7), autogroup). In one session, the services of all
         // machines together would get the share of one service.
-        command.arg("setsid").arg(program).args(arguments);
+        command.arg("setsid").arg(&self.isthmus).args(arguments);
         let path = self.log(service);
         let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&path)?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);

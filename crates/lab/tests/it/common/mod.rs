@@ -130,7 +130,7 @@ pub(crate) fn lab_of(sites: impl IntoIterator<Item = SiteBuilder>) -> Lab {
     Lab::up_with(&grid, &options()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A command `isthmus-lab lab …`.
+/// A command `isthmus lab …`.
 pub(crate) fn program(arguments: &[&str]) -> Command {
     let mut command = Command::new(program_path());
     command.arg("lab").args(arguments);

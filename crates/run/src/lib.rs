@@ -1,0 +1,183 @@
+//! `isthmus run`: prepares the environment and runs the user's own command. Also `isthmus exec`, and
+//! the command that an MPI's launcher calls in place of ssh.
+
+// Texts of other parties are escaped: isthmus_front::output writes them.
+#![deny(clippy::print_stderr)]
+
+mod account;
+mod args;
+mod bypass;
+mod candidates;
+mod collectives;
+mod command;
+mod culprit;
+mod each;
+pub mod exec;
+mod finish;
+mod hosts;
+pub mod joined;
+pub mod launch;
+mod mpi;
+mod nodes;
+mod pauses;
+mod preflight;
+mod prepare;
+mod profile;
+mod programs;
+mod progress;
+mod pulses;
+mod ranks;
+mod remote;
+mod replaced;
+mod signals;
+mod silent;
+mod slots;
+mod startable;
+mod timing;
+mod topology;
+mod tries;
+mod uncarried;
+mod unready;
+mod waits;
+mod watch;
+mod wire_up;
+mod work;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::Context as _;
+use isthmus_front::format::causes;
+use isthmus_front::output::message;
+use isthmus_wire::proto::{JobNews, Ready, UncarriedProgram};
+use tonic::Streaming;
+
+use finish::{Files, Finished};
+use prepare::Prepared;
+use progress::{Daemons, Progress};
+use pulses::Pulses;
+use signals::{Interrupted, Signals};
+use startable::Unstartable;
+use timing::Stopwatch;
+use tries::Tries;
+use watch::{Begun, Watch};
+
+pub use args::{RunArgs, explain};
+pub use nodes::chosen;
+pub use topology::of as job_topology;
+
+/// Exit status where isthmus itself failed, as env(1) and timeout(1) have it.
+const OWN_FAILURE: u8 = 125;
+
+/// Runs `isthmus run`, and returns the exit status of this process.
+pub fn main(args: RunArgs) -> ExitCode {
+    // Before any thread exists, so that all of them leave signals to this one.
+    let signals = match Signals::block() {
+        Ok(signals) => signals,
+        Err(error) => {
+            message(&format!("cannot take signals: {error}"));
+            return ExitCode::from(OWN_FAILURE);
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let result = runtime.context("cannot start").and_then(|runtime| {
+        let result = runtime.block_on(run(args, signals));
+        runtime.shutdown_background();
+        result
+    });
+    match result {
+        Ok(status) => ExitCode::from(u8::try_from(status).unwrap_or(OWN_FAILURE)),
+        Err(error) => {
+            message(&causes(&error));
+            ExitCode::from(own_status(&error))
+        }
+    }
+}
+
+/// The exit status if isthmus itself gives up.
+fn own_status(error: &anyhow::Error) -> u8 {
+    if let Some(unstartable) = error.downcast_ref::<Unstartable>() {
+        return unstartable.status();
+    }
+    let interrupted = error.downcast_ref::<Interrupted>();
+    interrupted.and_then(|interrupted| u8::try_from(interrupted.0.status()).ok()).unwrap_or(OWN_FAILURE)
+}
+
+/// A job whose nodes are ready.
+struct Held<'a> {
+    prepared: Prepared<'a>,
+    ready: Ready,
+    news: Streaming<JobNews>,
+    /// Programs that can't be carried, of which the user is to be warned.
+    warnings: Vec<UncarriedProgram>,
+}
+
+/// Tries once to have the agents of a job's nodes hold the job.
+async fn hold<'a>(
+    args: &'a RunArgs,
+    tries: &mut Tries,
+    signals: &mut Signals,
+    (progress, stopwatch): (&mut Progress, &mut Stopwatch),
+) -> anyhow::Result<Held<'a>> {
+    progress.show("looking up the grid's nodes");
+    let mut prepared = tokio::select! {
+        prepared = Prepared::new(args, progress, tries) => prepared?,
+        signal = signals.next() => return Err(Interrupted(signal).into()),
+    };
+    let mut warnings = prepared.check_command()?;
+    progress.asking(&prepared.nodes);
+    stopwatch.asked();
+    let (ready, news) = prepared.hold(signals).await?;
+    stopwatch.ready(&ready.held);
+    warnings.extend(prepared.check_nodes(&ready, progress)?);
+    Ok(Held { prepared, ready, news, warnings })
+}
+
+async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
+    let mut stopwatch = Stopwatch::start();
+    let files = Files::create(&args)?;
+    let mut progress = Progress::new(args.quiet);
+    let mut tries = Tries::begin(args.try_for);
+    let Held { prepared, ready, mut news, warnings } = loop {
+        match hold(&args, &mut tries, &mut signals, (&mut progress, &mut stopwatch)).await {
+            Ok(held) => break held,
+            Err(error) => tries.again(error, &mut progress, (&mut signals, args.quiet)).await?,
+        }
+    };
+    if let Some(line) = prepared.left_out() {
+        progress.message(&line);
+    }
+    // From now on the command may write to the terminal.
+    progress.clear();
+
+    let started = Instant::now();
+    stopwatch.command(started);
+    let work = prepared.start(&ready)?;
+    let (agent, job) = (prepared.agent.clone(), prepared.job.clone());
+    let (quiet, keep_going) = (args.quiet, args.keep_going);
+    let head = prepared.nodes.first().map(|node| node.name.clone()).unwrap_or_default();
+    let pulses = Pulses::new(args.patience, started);
+    let daemons = Daemons::new(&prepared.nodes, prepared.waits_for_daemons(), started);
+    let is_launcher = prepared.is_launcher();
+    let begun = Begun {
+        work,
+        quiet,
+        keep_going,
+        is_launcher,
+        signals,
+        progress,
+        daemons,
+        stopwatch,
+        agent,
+        job,
+        head,
+        pulses,
+    };
+    let mut watch = Watch::new(begun, started);
+    watch.warn(warnings);
+    // The job lasts as long as this call: it must outlive the account.
+    let ended = watch.until_end(&mut news).await;
+    let took = started.elapsed();
+    watch.stopwatch.ended(watch.wire_up.span());
+    Finished { args: &args, prepared, ready, watch, ended, took }.account(news, files).await
+}
