@@ -112,21 +112,9 @@ static int make_shape(struct shape *shape, const struct topology *topology, cons
     return code;
 }
 
-/* Why choose() has taken it. */
 static const char *reason(enum algorithm algorithm, const struct shape *shape)
 {
-    if (shape->sites < 2)
-        return "all ranks are at one site";
-    switch (algorithm) {
-    case NATIVE: return "nothing is clearly faster than the MPI's own";
-    case LEADERS: return "one crossing is faster than several, one after the other";
-    case SEGMENTS: return "segments cross while others spread within the sites";
-    case LANES: return "many ranks of each site cross at once, each with its share";
-    case SCATTERED: return "each rank has its piece: a link carries the data twice at most";
-    case CHAIN: return "pieces go from site to site: a link carries the data once in and once out";
-    case ALGORITHMS: break;
-    }
-    return "?";
+    return shape->sites < 2 ? "all ranks are at one site" : algorithm_reason(algorithm);
 }
 
 static void print_cell(enum operation operation, enum algorithm algorithm, const struct shape *shape, size_t bytes)
@@ -182,6 +170,14 @@ static void print_family(enum family family, int json)
         printf("native: the fastest algorithm that %s for the size\n", family == FAMILY_MPICH ? "MPICH has" : "an MPI may have");
 }
 
+static void print_head(void)
+{
+    printf("\n%-15s %10s  %-9s", "operation", "bytes", "takes");
+    for (int a = 0; a < ALGORITHMS; a++)
+        printf(" %10s", algorithm_name((enum algorithm)a));
+    printf("  why (of all, estimates in ms)\n");
+}
+
 static void print_shape(const struct shape *shape, const struct topology *topology, int json)
 {
     const char *format = json
@@ -200,8 +196,7 @@ static void print_shape(const struct shape *shape, const struct topology *topolo
     if (json)
         printf("],\n  \"choices\": [");
     else
-        printf("\n%-15s %10s  %-9s %10s %10s %10s %10s %10s %10s  %s\n", "operation", "bytes", "takes", "native ms",
-               "leaders ms", "segments", "lanes ms", "scattered", "chain ms", "why");
+        print_head();
 }
 
 static void print_all(const struct shape *shape, const struct topology *topology, int json)

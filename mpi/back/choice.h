@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 
+#include "algorithms.h"
 #include "layout.h"
 #include "topology.h"
 
@@ -14,12 +15,9 @@ enum operation {
 };
 
 enum algorithm {
-    NATIVE,     /* the MPI's own */
-    LEADERS,    /* once over each crossing, by one rank of each site */
-    SEGMENTS,   /* the same, cut into segments that follow one another */
-    LANES,      /* by many ranks of each site at once, each with its share */
-    SCATTERED,  /* each rank has its piece of the whole, and all put the pieces together */
-    CHAIN,      /* in pieces, from each site to the next */
+#define X(value, ...) value,
+    ALGORITHMS_OF(X)
+#undef X
     ALGORITHMS
 };
 
@@ -121,6 +119,9 @@ size_t segment_bytes(size_t bytes);
 
 const char *operation_name(enum operation operation);
 const char *algorithm_name(enum algorithm algorithm);
+
+/* Why choose() has taken it. */
+const char *algorithm_reason(enum algorithm algorithm);
 
 /* The value of ISTHMUS_COLL as an algorithm or CHOICE_AUTO; -2 if it is none. NULL: auto. */
 int asked_algorithm(const char *name);

@@ -244,6 +244,25 @@ static void check_asked(void)
     CHECK(choose_uneven(OP_GATHER, &one, LEADERS) == NATIVE, "uneven, one site");
 }
 
+/* Each algorithm has its name, and is taken where it is asked for by the operations that have it. */
+static void check_table(void)
+{
+    struct shape shape = shape_of(THREE, 0.02, 5e7);
+    for (int a = 0; a < ALGORITHMS; a++) {
+        const char *name = algorithm_name((enum algorithm)a);
+        CHECK(asked_algorithm(name) == a, "%s", name);
+        CHECK(strlen(algorithm_reason((enum algorithm)a)) > 0, "%s", name);
+        for (int o = 0; o < OPERATIONS; o++) {
+            enum algorithm want = has_algorithm((enum operation)o, (enum algorithm)a) ? (enum algorithm)a : LEADERS;
+            enum algorithm got = choose_asked((enum operation)o, &shape, 1 << 20, 1, a);
+            CHECK(got == want, "%s by %s: %s", operation_name((enum operation)o), name, algorithm_name(got));
+            CHECK(predicted_seconds((enum operation)o, want, &shape, 1 << 20) > 0, "%s by %s", operation_name((enum operation)o), name);
+        }
+    }
+    CHECK(has_algorithm(OP_ALLTOALL, LEADERS) && !has_algorithm(OP_ALLTOALL, LANES), "alltoall");
+    CHECK(has_algorithm(OP_BCAST, CHAIN) && !has_algorithm(OP_ALLREDUCE, CHAIN), "chain");
+}
+
 /* Three sites of 4, 2 and 3 ranks. */
 static void check_least(void)
 {
@@ -282,6 +301,7 @@ int main(void)
     check_open_mpi();
     check_never_slower();
     check_asked();
+    check_table();
     check_segments();
     check_least();
     return finish("choice");
