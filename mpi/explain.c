@@ -1,10 +1,11 @@
 /* isthmus-coll-explain: which algorithm each collective takes for a topology, and why.
  *
- *   isthmus-coll-explain --topology FILE [--ranks N] [--mpi openmpi|mpich] [--cart DIMS] [--json]
+ *   isthmus-coll-explain --topology FILE [--ranks N] [--mpi openmpi|mpich] [--oversubscribed] [--cart DIMS] [--json]
  *
  * Ranks are where the file's `rank` lines say; without these, N ranks (one for each node
  * if N isn't given) fill the nodes in order, as launchers do by slot. The MPI library chooses with
- * the same functions. --cart tells what isthmus run --reorder would gain in MPI_Cart_create: "4x6", with a
+ * the same functions. --oversubscribed says what the library finds out in MPI_Init: ranks share
+ * processors. --cart tells what isthmus run --reorder would gain in MPI_Cart_create: "4x6", with a
  * `p` behind each dimension that is periodic. */
 #include <limits.h>
 #include <stdio.h>
@@ -22,13 +23,15 @@ struct options {
     const char *file;
     int ranks;          /* 0: as many as there are */
     enum family family;
+    int is_oversubscribed;
     struct cart cart;   /* 0 dimensions: not asked for */
     int json;
 };
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: isthmus-coll-explain --topology FILE [--ranks N] [--mpi openmpi|mpich] [--cart DIMS] [--json]\n");
+    fprintf(stderr, "usage: isthmus-coll-explain --topology FILE [--ranks N] [--mpi openmpi|mpich] [--oversubscribed] "
+                    "[--cart DIMS] [--json]\n");
     return 2;
 }
 
@@ -48,6 +51,10 @@ static int parse(struct options *options, int argc, char **argv)
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(argv[i], "--json") == 0) {
             options->json = 1;
+            continue;
+        }
+        if (strcmp(argv[i], "--oversubscribed") == 0) {
+            options->is_oversubscribed = 1;
             continue;
         }
         if (strcmp(argv[i], "--topology") == 0)
@@ -102,6 +109,7 @@ static int make_shape(struct shape *shape, const struct topology *topology, cons
     if (code == 0) {
         struct places places = { ranks, site_of, numbering.count, site, topology };
         shape->family = options->family;
+        shape->is_oversubscribed = options->is_oversubscribed;
         code = shape_make(shape, &places);
         numbering_free(&numbering);
     }
@@ -189,6 +197,10 @@ static void print_shape(const struct shape *shape, const struct topology *topolo
     printf(format, shape->size, shape->sites, shape->smallest, shape->largest, shape->wan_rtt_seconds,
            shape->wan_bytes_per_second, shape->lan_rtt_seconds, shape->lan_bytes_per_second);
     print_family(shape->family, json);
+    if (json)
+        printf("  \"oversubscribed\": %s,\n", shape->is_oversubscribed ? "true" : "false");
+    else if (shape->is_oversubscribed)
+        printf("ranks share processors\n");
     if (json)
         printf("  \"levels\": [");
     if (json || shape->levels > 1)

@@ -4,14 +4,11 @@
 
 #include "cost.h"
 
-/* Estimates nearer to each other than this are the same. */
+/* Neither is measured. Estimates that are nearer to each other than a tenth are the same: they know of no
+ * processors, queues or losses, and an algorithm of more messages is to be worth them. */
 #define CLEARLY 0.9
 
-/* What reductions of large messages take beyond the estimate, measured over four sites: several
- * senders fill the queue before one site's link. */
-#define INTO_ONE 1.35
-
-/* Slower by less than this doesn't matter, where much may be gained. */
+/* Slower by less than this doesn't matter, where much may be gained: what the benchmark of collectives allows. */
 #define NOT_SLOWER 1.05
 
 static const char *const operation_names[OPERATIONS] = {
@@ -84,18 +81,9 @@ size_t segment_bytes(size_t bytes)
     return share > least ? share : least;
 }
 
-/* A factor for what sends the whole from each site to the root's. */
-static double into_one(enum operation operation, enum algorithm algorithm, const struct shape *shape, double bytes)
-{
-    int is_into_one = algorithm == LEADERS || algorithm == SEGMENTS || algorithm == LANES;
-    return is_into_one && operation == OP_REDUCE && shape->shared_links && shape->sites > 2 && bytes > EAGER_BYTES ? INTO_ONE : 1;
-}
-
 double predicted_seconds(enum operation operation, enum algorithm algorithm, const struct shape *shape, size_t bytes)
 {
-    if ((unsigned)algorithm >= ALGORITHMS)
-        return 0;
-    return into_one(operation, algorithm, shape, (double)bytes) * table[algorithm].seconds(operation, shape, (double)bytes);
+    return (unsigned)algorithm < ALGORITHMS ? table[algorithm].seconds(operation, shape, (double)bytes) : 0;
 }
 
 static int is_reduction(enum operation operation)
@@ -113,6 +101,14 @@ static int takes(enum operation operation, enum algorithm algorithm, const struc
 {
     return offers(operation, algorithm, shape) &&
            (!(table[algorithm].traits & REORDERS) || commutative || !is_reduction(operation));
+}
+
+/* A rank that has no processor can't hand a piece on. Ranks that poll while they wait keep theirs until the
+ * scheduler takes it from them: a few ms for each piece at each site, which no estimate has. MPICH's ranks
+ * always poll. Open MPI's yield where its launcher knows of more ranks than slots. */
+static int waits_for_turns(enum algorithm algorithm, const struct shape *shape)
+{
+    return (table[algorithm].traits & RELAYS) && shape->is_oversubscribed && shape->family != FAMILY_OPENMPI;
 }
 
 /* What an algorithm takes if the links are shared, and if they aren't. */
@@ -145,9 +141,7 @@ enum algorithm choose(enum operation operation, const struct shape *shape, size_
     enum algorithm best = NATIVE;
     struct times native = times_of(operation, NATIVE, shape, bytes), time = native;
     for (int a = LEADERS; a < ALGORITHMS; a++) {
-        /* Measured to be faster than Open MPI's own only: MPICH's ranks poll, and in the lab, where they
-         * share processors, each piece waits for them. */
-        if (!takes(operation, (enum algorithm)a, shape, commutative) || (a == CHAIN && shape->family != FAMILY_OPENMPI))
+        if (!takes(operation, (enum algorithm)a, shape, commutative) || waits_for_turns((enum algorithm)a, shape))
             continue;
         struct times other = times_of(operation, (enum algorithm)a, shape, bytes);
         if (other.shared < NOT_SLOWER * native.shared && other.apart < NOT_SLOWER * native.apart &&

@@ -63,6 +63,7 @@ struct shape {
     double lan_rtt_seconds;    /* within a site */
     double lan_bytes_per_second;
     enum family family;
+    int is_oversubscribed;     /* one of its ranks shares processors with more ranks than these are */
     int contiguous;            /* each site's ranks follow one another */
     int levels;                /* that part the ranks, the widest first; 1 where sites stand side by side */
     struct level level[LEVELS_MAX];
@@ -85,7 +86,8 @@ struct places {
     const struct topology *topology;
 };
 
-/* Fills all but the family. What wasn't measured is taken to be usual. Returns 0, or -1 without memory. */
+/* Fills all but the family and `is_oversubscribed`. What wasn't measured is taken to be usual. Returns 0, or -1
+ * without memory. */
 int shape_make(struct shape *shape, const struct places *places);
 
 /* The same for a tree from another root. */
