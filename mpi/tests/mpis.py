@@ -2,6 +2,8 @@
 
 import os
 import re
+import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +58,17 @@ def algorithms() -> dict[str, Algorithm]:
 ALGORITHMS = algorithms()
 # The values of ISTHMUS_COLL that change something.
 ASKED = [*(name for name in ALGORITHMS if name != "native"), "auto"]
+
+
+def require(mpis: list[str]) -> None:
+    """Ends the program if the library, or what an MPI needs, isn't there: each run would fail by itself."""
+    if not FRONT.exists():
+        sys.exit(f"{FRONT} isn't there: `make -C mpi` builds it; OUT names another directory")
+    for mpi in mpis:
+        compiler, launcher = MPIS[mpi][0], MPIS[mpi][1].split()[0]
+        for what, program in (("compiler", compiler), ("launcher", launcher)):
+            if shutil.which(program) is None:
+                sys.exit(f"{mpi}: its {what} {program} isn't there: `scripts/setup test` installs it, and --mpi names others")
 
 
 def topology(ranks: str, levels: dict[str, str] | None = None) -> str:
