@@ -1,10 +1,11 @@
 /* isthmus-coll-explain: which algorithm each collective takes for a topology, and why.
  *
- *   isthmus-coll-explain --topology FILE [--ranks N] [--mpi openmpi|mpich] [--cart DIMS] [--json]
+ *   isthmus-coll-explain --topology FILE [--ranks N] [--mpi openmpi|mpich] [--oversubscribed] [--cart DIMS] [--json]
  *
  * Ranks are where the file's `rank` lines say; without these, N ranks (one for each node
  * if N isn't given) fill the nodes in order, as launchers do by slot. The MPI library chooses with
- * the same functions. --cart tells what isthmus run --reorder would gain in MPI_Cart_create: "4x6", with a
+ * the same functions. --oversubscribed says what the library finds out in MPI_Init: ranks share
+ * processors. --cart tells what isthmus run --reorder would gain in MPI_Cart_create: "4x6", with a
  * `p` behind each dimension that is periodic. */
 #include <limits.h>
 #include <stdio.h>
@@ -22,13 +23,15 @@ struct options {
     const char *file;
     int ranks;          /* 0: as many as there are */
     enum family family;
+    int is_oversubscribed;
     struct cart cart;   /* 0 dimensions: not asked for */
     int json;
 };
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: isthmus-coll-explain --topology FILE [--ranks N] [--mpi openmpi|mpich] [--cart DIMS] [--json]\n");
+    fprintf(stderr, "usage: isthmus-coll-explain --topology FILE [--ranks N] [--mpi openmpi|mpich] [--oversubscribed] "
+                    "[--cart DIMS] [--json]\n");
     return 2;
 }
 
@@ -48,6 +51,10 @@ static int parse(struct options *options, int argc, char **argv)
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(argv[i], "--json") == 0) {
             options->json = 1;
+            continue;
+        }
+        if (strcmp(argv[i], "--oversubscribed") == 0) {
+            options->is_oversubscribed = 1;
             continue;
         }
         if (strcmp(argv[i], "--topology") == 0)
@@ -102,6 +109,7 @@ static int make_shape(struct shape *shape, const struct topology *topology, cons
     if (code == 0) {
         struct places places = { ranks, site_of, numbering.count, site, topology };
         shape->family = options->family;
+        shape->is_oversubscribed = options->is_oversubscribed;
         code = shape_make(shape, &places);
         numbering_free(&numbering);
     }
@@ -112,21 +120,9 @@ static int make_shape(struct shape *shape, const struct topology *topology, cons
     return code;
 }
 
-/* Why choose() has taken it. */
 static const char *reason(enum algorithm algorithm, const struct shape *shape)
 {
-    if (shape->sites < 2)
-        return "all ranks are at one site";
-    switch (algorithm) {
-    case NATIVE: return "nothing is clearly faster than the MPI's own";
-    case LEADERS: return "one crossing is faster than several, one after the other";
-    case SEGMENTS: return "segments cross while others spread within the sites";
-    case LANES: return "many ranks of each site cross at once, each with its share";
-    case SCATTERED: return "each rank has its piece: a link carries the data twice at most";
-    case CHAIN: return "pieces go from site to site: a link carries the data once in and once out";
-    case ALGORITHMS: break;
-    }
-    return "?";
+    return shape->sites < 2 ? "all ranks are at one site" : algorithm_reason(algorithm);
 }
 
 static void print_cell(enum operation operation, enum algorithm algorithm, const struct shape *shape, size_t bytes)
@@ -182,6 +178,14 @@ static void print_family(enum family family, int json)
         printf("native: the fastest algorithm that %s for the size\n", family == FAMILY_MPICH ? "MPICH has" : "an MPI may have");
 }
 
+static void print_head(void)
+{
+    printf("\n%-15s %10s  %-9s", "operation", "bytes", "takes");
+    for (int a = 0; a < ALGORITHMS; a++)
+        printf(" %10s", algorithm_name((enum algorithm)a));
+    printf("  why (of all, estimates in ms)\n");
+}
+
 static void print_shape(const struct shape *shape, const struct topology *topology, int json)
 {
     const char *format = json
@@ -194,14 +198,17 @@ static void print_shape(const struct shape *shape, const struct topology *topolo
            shape->wan_bytes_per_second, shape->lan_rtt_seconds, shape->lan_bytes_per_second);
     print_family(shape->family, json);
     if (json)
+        printf("  \"oversubscribed\": %s,\n", shape->is_oversubscribed ? "true" : "false");
+    else if (shape->is_oversubscribed)
+        printf("ranks share processors\n");
+    if (json)
         printf("  \"levels\": [");
     if (json || shape->levels > 1)
         print_levels(shape, topology, json);
     if (json)
         printf("],\n  \"choices\": [");
     else
-        printf("\n%-15s %10s  %-9s %10s %10s %10s %10s %10s %10s  %s\n", "operation", "bytes", "takes", "native ms",
-               "leaders ms", "segments", "lanes ms", "scattered", "chain ms", "why");
+        print_head();
 }
 
 static void print_all(const struct shape *shape, const struct topology *topology, int json)

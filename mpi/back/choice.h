@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 
+#include "algorithms.h"
 #include "layout.h"
 #include "topology.h"
 
@@ -14,12 +15,9 @@ enum operation {
 };
 
 enum algorithm {
-    NATIVE,     /* the MPI's own */
-    LEADERS,    /* once over each crossing, by one rank of each site */
-    SEGMENTS,   /* the same, cut into segments that follow one another */
-    LANES,      /* by many ranks of each site at once, each with its share */
-    SCATTERED,  /* each rank has its piece of the whole, and all put the pieces together */
-    CHAIN,      /* in pieces, from each site to the next */
+#define X(value, ...) value,
+    ALGORITHMS_OF(X)
+#undef X
     ALGORITHMS
 };
 
@@ -65,6 +63,7 @@ struct shape {
     double lan_rtt_seconds;    /* within a site */
     double lan_bytes_per_second;
     enum family family;
+    int is_oversubscribed;     /* one of its ranks shares processors with more ranks than these are */
     int contiguous;            /* each site's ranks follow one another */
     int levels;                /* that part the ranks, the widest first; 1 where sites stand side by side */
     struct level level[LEVELS_MAX];
@@ -87,7 +86,8 @@ struct places {
     const struct topology *topology;
 };
 
-/* Fills all but the family. What wasn't measured is taken to be usual. Returns 0, or -1 without memory. */
+/* Fills all but the family and `is_oversubscribed`. What wasn't measured is taken to be usual. Returns 0, or -1
+ * without memory. */
 int shape_make(struct shape *shape, const struct places *places);
 
 /* The same for a tree from another root. */
@@ -121,6 +121,9 @@ size_t segment_bytes(size_t bytes);
 
 const char *operation_name(enum operation operation);
 const char *algorithm_name(enum algorithm algorithm);
+
+/* Why choose() has taken it. */
+const char *algorithm_reason(enum algorithm algorithm);
 
 /* The value of ISTHMUS_COLL as an algorithm or CHOICE_AUTO; -2 if it is none. NULL: auto. */
 int asked_algorithm(const char *name);

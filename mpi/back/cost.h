@@ -1,4 +1,4 @@
-/* What messages cost; shared by the two halves of the cost model. All in seconds. */
+/* What messages cost; shared by both halves of the cost model, cost_own.c and cost_native.c. All in seconds. */
 #ifndef ISTHMUS_COST_H
 #define ISTHMUS_COST_H
 
@@ -29,8 +29,10 @@ double rated_bytes(const struct shape *shape, double bytes, double link_bytes);
 /* The least n with 2^n >= count. */
 int steps_of(int count);
 
-/* The MPI's own algorithm on the whole communicator: of Open MPI the one that it chooses, of others the
- * fastest of those that it has for this size. */
-double native_seconds(enum operation operation, const struct shape *shape, double bytes);
+/* What each algorithm takes, such as leaders_seconds(). native_seconds() is for the MPI's own on the whole
+ * communicator: of Open MPI the one that it chooses, of others the fastest of those that they have for this size. */
+#define X(value, name, ...) double name##_seconds(enum operation operation, const struct shape *shape, double bytes);
+ALGORITHMS_OF(X)
+#undef X
 
 #endif

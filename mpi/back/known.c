@@ -109,6 +109,7 @@ static int make_spread(struct known *known, const struct topology *topology)
     }
     spread->topology = topology;
     spread->node_of = known->node_of;
+    spread->is_oversubscribed = known->is_oversubscribed;
     known->spread = spread;
     return 0;
 }
@@ -126,7 +127,7 @@ static int find_out(struct known *known, MPI_Comm comm, const struct topology *t
     if (!known->node_of)
         return -1;
     known->group_of = known->node_of + known->size;
-    if (worlds_nodes(comm, known->size, known->node_of, known->group_of) == 0)
+    if (worlds_nodes(comm, known->size, known->node_of, known->group_of, &known->is_oversubscribed) == 0)
         return make_spread(known, topology);
     free(known->node_of);
     known->node_of = known->group_of = NULL;

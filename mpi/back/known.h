@@ -10,6 +10,7 @@ struct known {
     int size, rank;
     int *node_of;           /* [size], or NULL: places aren't known, or an inter-communicator */
     int *group_of;          /* [size] or -1: none; as long as node_of */
+    int is_oversubscribed;  /* one of the ranks shares processors with more than these are */
     struct spread *spread;  /* NULL: at one site, or not known */
     struct wire *meeting;   /* of the worlds that have met in it, or NULL */
     int *depths;            /* [size] levels of each rank, see colors.h; made when asked for */

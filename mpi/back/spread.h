@@ -24,6 +24,7 @@ struct spread {
     struct layout layout;
     const struct topology *topology;
     int *node_of;   /* [size] index into the topology's nodes */
+    int is_oversubscribed;  /* one of the ranks shares processors with more than these are */
     int *sites;     /* [layout.sites] the topology's number of each; made with the shape */
     struct shape shape;   /* for the choice; made at the first collective */
     int has_shape;

@@ -14,6 +14,7 @@
 #include "collectives/asked.h"
 #include "counters.h"
 #include "known.h"
+#include "processors.h"
 #include "real.h"
 #include "say.h"
 #include "start.h"
@@ -100,10 +101,13 @@ static struct record read_topology(int rank, char *why, size_t why_len)
     int node = topology ? own_node(rank) : NO_PLACE;
     if (node >= 0) {
         snprintf(why, why_len, "other ranks have read another %s, or have another ISTHMUS_COLL or release of isthmus", file);
+        struct processors processors = processors_of_thread(topology->node[node].name);
         return (struct record){
             .node = node,
-            .group = profile_group(rank),
-            .site = topology->node[node].place[topology->levels - 1],
+            .group = (short)profile_group(rank),
+            .site = (short)topology->node[node].place[topology->levels - 1],
+            .set = processors.set,
+            .processors = (unsigned short)(processors.count < USHRT_MAX ? processors.count : USHRT_MAX),
             .hash = common_hash(),
         };
     }
@@ -125,7 +129,7 @@ void state_start(void)
     if (worlds_start(&own) == rank)
         say("collectives are the MPI's own: %s", why);
     if (topology)
-        counters_start(topology, (int)own.site);
+        counters_start(topology, own.site);
     if (topology && known_start() != 0)
         say("collectives are the MPI's own: no attribute key could be made");
     else

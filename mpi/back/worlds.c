@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "processors.h"
 #include "real.h"
 #include "say.h"
 
@@ -16,6 +17,7 @@ struct world {
     int size;
     int *node;          /* [size] or -1: not known, or of another topology */
     int *group;         /* [size] or -1: none */
+    int *is_oversubscribed; /* [size] */
     struct world *next;
 };
 
@@ -100,7 +102,7 @@ static int tells_place(const struct record *record)
 static void remember(MPI_Comm comm, const struct record *records, int size)
 {
     struct world *world = malloc(sizeof *world);
-    int *node = malloc((size_t)size * 2 * sizeof *node);
+    int *node = malloc((size_t)size * 3 * sizeof *node);
     if (!world || !node || real.Comm_group(comm, &world->processes) != MPI_SUCCESS) {
         say("no memory for the places of %d ranks", size);
         free(world);
@@ -109,11 +111,13 @@ static void remember(MPI_Comm comm, const struct record *records, int size)
     }
     for (int i = 0; i < size; i++) {
         node[i] = tells_place(&records[i]) ? (int)records[i].node : -1;
-        node[size + i] = (int)records[i].group;
+        node[size + i] = records[i].group;
+        node[2 * size + i] = records[i].is_oversubscribed;
     }
     world->size = size;
     world->node = node;
     world->group = node + size;
+    world->is_oversubscribed = node + 2 * size;
     pthread_mutex_lock(&lock);
     world->next = worlds;
     worlds = world;
@@ -157,15 +161,39 @@ static struct wire *wire_of_world(unsigned long long id)
     return rc == MPI_SUCCESS ? wires_add(made, id) : NULL;
 }
 
+/* Finds out which processes have too few processors. Only those of one MPI_COMM_WORLD are counted, so that each
+ * process is told the same of itself, and tells the same of itself to others that it meets. Returns -1
+ * without memory. */
+static int count_processors(struct record *records, int size)
+{
+    int *found = malloc((size_t)size * sizeof *found), rc = -1;
+    struct processors *of = malloc((size_t)size * sizeof *of);
+    for (int i = 0; i < size && of; i++)
+        of[i] = (struct processors){ records[i].set, records[i].processors };
+    if (found && of)
+        rc = oversubscribed(of, size, found);
+    for (int i = 0; i < size && rc == 0; i++)
+        records[i].is_oversubscribed = found[i] != 0;
+    free(of);
+    free(found);
+    return rc;
+}
+
 int worlds_start(const struct record *own)
 {
-    int size, other = -1;
+    int size, rank, other = -1;
     own_record = *own;
     started = 1;
-    if (real.Comm_size(MPI_COMM_WORLD, &size) != MPI_SUCCESS)
+    if (real.Comm_size(MPI_COMM_WORLD, &size) != MPI_SUCCESS || real.Comm_rank(MPI_COMM_WORLD, &rank) != MPI_SUCCESS)
         return -1;
     struct record *records = exchange(own_record, MPI_COMM_WORLD, size);
+    if (records && count_processors(records, size) != 0) {
+        say("no memory for the processors of %d ranks", size);
+        free(records);
+        records = NULL;
+    }
     if (records) {
+        own_record.is_oversubscribed = records[rank].is_oversubscribed;
         other = first_other(records, size);
         remember(MPI_COMM_WORLD, records, size);
         if (span(records, size))
@@ -179,8 +207,8 @@ int worlds_start(const struct record *own)
  * already, and ranks of other topologies never will: their worlds would only pile up. */
 static int is_news(MPI_Comm comm, const struct record *records, int size)
 {
-    int *node = malloc((size_t)size * 2 * sizeof *node), news = 0;
-    if (!node || worlds_nodes(comm, size, node, node + size) == 0) {
+    int *node = malloc((size_t)size * 2 * sizeof *node), news = 0, is_oversubscribed;
+    if (!node || worlds_nodes(comm, size, node, node + size, &is_oversubscribed) == 0) {
         free(node);
         return 0;
     }
@@ -233,7 +261,7 @@ struct wire *worlds_meet(MPI_Comm intercomm, int high, MPI_Comm made)
 /* Fills in what one world knows. Returns the number of ranks that are still not known.
  * `of` is MPI_GROUP_NULL if it is the world's own. */
 static int look_up(const struct world *world, MPI_Group of, int size, const int *ranks, int *there, int *node,
-                   int *group)
+                   int *group, int *is_oversubscribed)
 {
     int left = 0;
     if (of == MPI_GROUP_NULL)
@@ -244,18 +272,20 @@ static int look_up(const struct world *world, MPI_Group of, int size, const int 
         if (node[i] < 0 && there[i] != MPI_UNDEFINED) {
             node[i] = world->node[there[i]];
             group[i] = world->group[there[i]];
+            *is_oversubscribed |= world->is_oversubscribed[there[i]];
         }
         left += node[i] < 0;
     }
     return left;
 }
 
-int worlds_nodes(MPI_Comm comm, int size, int *node, int *group)
+int worlds_nodes(MPI_Comm comm, int size, int *node, int *group, int *is_oversubscribed)
 {
     MPI_Group of;
     int *ranks = malloc((size_t)size * 2 * sizeof *ranks), left = size;
     for (int i = 0; i < size; i++)
         node[i] = group[i] = -1;
+    *is_oversubscribed = 0;
     if (!ranks || real.Comm_group(comm, &of) != MPI_SUCCESS) {
         free(ranks);
         return -1;
@@ -269,7 +299,7 @@ int worlds_nodes(MPI_Comm comm, int size, int *node, int *group)
      * other one, which isn't needed for the communicator that all have. */
     for (; world && left > 0; world = world->next)
         left = look_up(world, comm == MPI_COMM_WORLD && !world->next ? MPI_GROUP_NULL : of, size, ranks, ranks + size,
-                       node, group);
+                       node, group, is_oversubscribed);
     real.Group_free(&of);
     free(ranks);
     return left > 0 ? -1 : 0;

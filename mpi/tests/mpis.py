@@ -1,6 +1,10 @@
-"""The MPIs that the tests run under, where what they need is, and what the library reports."""
+"""The MPIs that the tests run under, where what they need is, the algorithms, and what the library reports."""
 
 import os
+import re
+import shutil
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -26,6 +30,45 @@ ENVIRONMENT = {
     # Both MPIs warn of a /tmp that isn't usual.
     "TMPDIR": "/tmp",
 }
+
+# As reports and the documentation have them.
+OPERATIONS = "barrier bcast reduce allreduce gather scatter allgather reduce_scatter alltoall".split()
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A line of back/algorithms.h."""
+
+    operations: tuple[str, ...]
+    traits: frozenset[str]
+
+
+def algorithms() -> dict[str, Algorithm]:
+    """All algorithms by name, as the library's own table has them."""
+    text = (ROOT / "back/algorithms.h").read_text()
+    rows = re.findall(r"^ +X\(\w+, (\w+), ([A-Z_| ]+), ([A-Z_| 0]+),", text, re.MULTILINE)
+    found = {}
+    for name, operations, traits in rows:
+        named = tuple(operation.lower() for operation in operations.split(" | "))
+        found[name] = Algorithm(tuple(OPERATIONS) if named == ("all",) else named, frozenset(traits.split(" | ")))
+    assert len(found) == len(re.findall(r"^ +X\(", text, re.MULTILINE)) > 1, "back/algorithms.h can't be read"
+    return found
+
+
+ALGORITHMS = algorithms()
+# The values of ISTHMUS_COLL that change something.
+ASKED = [*(name for name in ALGORITHMS if name != "native"), "auto"]
+
+
+def require(mpis: list[str]) -> None:
+    """Ends the program if the library, or what an MPI needs, isn't there: each run would fail by itself."""
+    if not FRONT.exists():
+        sys.exit(f"{FRONT} isn't there: `make -C mpi` builds it; OUT names another directory")
+    for mpi in mpis:
+        compiler, launcher = MPIS[mpi][0], MPIS[mpi][1].split()[0]
+        for what, program in (("compiler", compiler), ("launcher", launcher)):
+            if shutil.which(program) is None:
+                sys.exit(f"{mpi}: its {what} {program} isn't there: `scripts/setup test` installs it, and --mpi names others")
 
 
 def topology(ranks: str, levels: dict[str, str] | None = None) -> str:

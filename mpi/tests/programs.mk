@@ -17,12 +17,13 @@ CC_mpiabi := $(BIN_MPICH)/mpicc_abi -DGUIDED_BY_ENUM
 FC_openmpi := mpif90.openmpi
 FC_mpich4 := mpif90.mpich
 
-PROGRAMS := calls counts places graphs spawn threads absolute moments comms ends contexts chance
-UNITS := topology layout reorder choice limits tags
+PROGRAMS := calls counts places graphs spawn threads absolute moments comms ends contexts chance pieces
+UNITS := topology layout reorder choice limits tags processors
 BACK_topology := back/topology.c back/reading.c back/names.c back/hash.c back/paths.c back/numbering.c
 BACK_tags := back/tags.c
+BACK_processors := back/processors.c back/numbering.c
 BACK_layout := back/layout.c back/numbering.c
-BACK_choice := back/choice.c back/cost.c back/cost_native.c back/shape.c back/paths.c back/numbering.c back/least.c
+BACK_choice := back/choice.c back/cost.c back/cost_own.c back/cost_native.c back/shape.c back/paths.c back/numbering.c back/least.c
 BACK_reorder := back/reorder.c back/edges.c back/partition.c back/numbering.c
 
 # Stubs of an MPI: the soname, and what it says of itself.

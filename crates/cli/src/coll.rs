@@ -43,6 +43,10 @@ pub(crate) struct ExplainArgs {
     /// The MPI whose own collectives are compared with; by default the fastest that any has.
     #[arg(long, value_name = "MPI", value_parser = ["openmpi", "mpich"])]
     mpi: Option<String>,
+    /// Take ranks to share processors with others, as the library finds out when a job starts. They are
+    /// taken to in any case with more ranks than slots.
+    #[arg(long)]
+    oversubscribed: bool,
     /// Say, too, what `isthmus run --reorder` would gain in MPI_Cart_create on such a grid of
     /// ranks: 4x6, with a p behind each dimension that is periodic (4px6).
     #[arg(long, value_name = "DIMS")]
@@ -66,7 +70,7 @@ pub(crate) async fn run(command: CollCommand) -> anyhow::Result<()> {
     let CollCommand::Explain(args) = command;
     let program = own_program::find(EXPLAIN)?;
     if let Some(file) = &args.topology {
-        return explain(&program, file, args.ranks, &args);
+        return explain(&program, file, args.ranks, args.oversubscribed, &args);
     }
     let socket = args.socket.clone().unwrap_or_else(local::socket);
     let grid = Grid::of_agent(local::connect(&socket).await?, socket).or_without_broker();
@@ -76,10 +80,16 @@ pub(crate) async fn run(command: CollCommand) -> anyhow::Result<()> {
     let mut file = tempfile::NamedTempFile::new().context("cannot write the topology")?;
     file.write_all(text.as_bytes()).context("cannot write the topology")?;
     // The file has just these ranks.
-    explain(&program, file.path(), None, &args)
+    explain(&program, file.path(), None, args.oversubscribed || exceeds_slots(&nodes, args.ranks), &args)
 }
 
-fn explain(program: &Path, topology: &Path, ranks: Option<u32>, args: &ExplainArgs) -> anyhow::Result<()> {
+fn explain(
+    program: &Path,
+    topology: &Path,
+    ranks: Option<u32>,
+    oversubscribed: bool,
+    args: &ExplainArgs,
+) -> anyhow::Result<()> {
     let mut command = Command::new(program);
     command.arg("--topology").arg(topology);
     if let Some(ranks) = ranks {
@@ -90,12 +100,21 @@ fn explain(program: &Path, topology: &Path, ranks: Option<u32>, args: &ExplainAr
             command.args([option, value]);
         }
     }
-    if args.json {
-        command.arg("--json");
+    for (option, given) in [("--oversubscribed", oversubscribed), ("--json", args.json)] {
+        if given {
+            command.arg(option);
+        }
     }
     let status = command.status().with_context(|| format!("cannot start {}", program.display()))?;
     ensure!(status.success(), "{} failed: {status}", program.display());
     Ok(())
+}
+
+/// Whether some ranks would share a slot, and so most likely a processor: a node has a slot for each
+/// unless its administrator says otherwise.
+fn exceeds_slots(nodes: &[JobNode], ranks: Option<u32>) -> bool {
+    let slots: u32 = nodes.iter().map(|node| node.slots).sum();
+    ranks.is_some_and(|ranks| ranks > slots)
 }
 
 /// The text of the topology file, with the node of each rank. Ranks fill the slots of one node
@@ -141,6 +160,7 @@ mod tests {
         };
         assert_eq!(placed(None).unwrap(), "rank 0 n1.a, rank 1 n1.a, rank 2 n1.b");
         assert_eq!(placed(Some(4)).unwrap(), "rank 0 n1.a, rank 1 n1.a, rank 2 n1.b, rank 3 n1.a");
+        assert_eq!([None, Some(3), Some(4)].map(|ranks| exceeds_slots(&nodes, ranks)), [false, false, true]);
         assert!(placed(Some(0)).is_err() && placed(Some(RANKS_MAX + 1)).is_err());
         assert!(file(&Topology::default(), &nodes[..1], None).is_err());
         assert!(!file(&Topology::default(), &nodes, None).unwrap().contains("self"));

@@ -4,8 +4,8 @@
 
 #include "../alone.h"
 #include "../real.h"
+#include "carried.h"
 #include "fold.h"
-#include "scattered.h"
 #include "site.h"
 #include "tree.h"
 

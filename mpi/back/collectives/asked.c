@@ -5,6 +5,8 @@
 #include "../choice.h"
 #include "../say.h"
 
+#define NAMED(value, name, ...) ", " #name
+
 static int value = CHOICE_AUTO;
 
 void asked_start(void)
@@ -14,7 +16,7 @@ void asked_start(void)
     if (algorithm != -2)
         value = algorithm;
     else
-        say("ISTHMUS_COLL=%.40s is none of auto, native, leaders, segments, lanes, scattered, chain: auto is taken", name);
+        say("ISTHMUS_COLL=%.40s is none of auto" ALGORITHMS_OF(NAMED) ": auto is taken", name);
 }
 
 int asked(void)

@@ -2,8 +2,8 @@
 #include "collectives.h"
 
 #include "../real.h"
+#include "carried.h"
 #include "kind.h"
-#include "scattered.h"
 #include "site.h"
 #include "tree.h"
 

@@ -1,4 +1,10 @@
-#include "scattered.h"
+/* SCATTERED: every rank has a piece of the whole, and all put the pieces together. Between
+ * sites the pieces travel directly, so that a link carries the data twice at most, however many
+ * sites there are: the bound of reduce-scatter and allgather, one after the other.
+ *
+ * Source: R. Rabenseifner, "Optimization of Collective Reduction Operations", ICCS 2004; for
+ * Bcast, M. Barnett et al., "Interprocessor Collective Communication Library", SHPCC 1994. */
+#include "carried.h"
 
 #include "blocks.h"
 #include "pieces.h"

@@ -44,6 +44,7 @@ int shape_of_spread(struct spread *spread)
     free(spread->sites);
     spread->sites = site;
     spread->shape.family = family();
+    spread->shape.is_oversubscribed = spread->is_oversubscribed;
     struct places places = places_of(spread);
     spread->has_shape = shape_make(&spread->shape, &places) == 0;
     return spread->has_shape ? 0 : -1;

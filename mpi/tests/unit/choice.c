@@ -194,6 +194,43 @@ static void check_open_mpi(void)
     }
 }
 
+/* Ranks with too few processors: what each site hands on waits where ranks poll. All else is the same. */
+static void check_oversubscribed(void)
+{
+    static const struct {
+        enum operation operation;
+        size_t bytes;
+        int commutative;
+        enum algorithm of_open_mpi[2], of_mpich[2], of_any[2];   /* with enough processors, and without */
+    } cases[] = {
+        { OP_BCAST, 8, 1, { LEADERS, LEADERS }, { LEADERS, LEADERS }, { LEADERS, LEADERS } },
+        { OP_BCAST, 1 << 20, 1, { CHAIN, CHAIN }, { CHAIN, NATIVE }, { CHAIN, NATIVE } },
+        { OP_REDUCE, 8, 1, { LEADERS, LEADERS }, { LEADERS, LEADERS }, { LEADERS, LEADERS } },
+        { OP_REDUCE, 1 << 20, 1, { CHAIN, CHAIN }, { CHAIN, NATIVE }, { CHAIN, NATIVE } },
+        { OP_REDUCE, 1 << 20, 0, { SCATTERED, SCATTERED }, { NATIVE, NATIVE }, { NATIVE, NATIVE } },
+        { OP_ALLREDUCE, 8, 1, { LEADERS, LEADERS }, { LEADERS, LEADERS }, { LEADERS, LEADERS } },
+    };
+    struct shape shape = shape_of("aabbccdd", 0.0106, 25e6);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int few = 0; few < 2; few++) {
+            const enum algorithm want[] = {
+                [FAMILY_ANY] = cases[i].of_any[few],
+                [FAMILY_OPENMPI] = cases[i].of_open_mpi[few],
+                [FAMILY_MPICH] = cases[i].of_mpich[few],
+            };
+            shape.is_oversubscribed = few;
+            for (int family = FAMILY_ANY; family <= FAMILY_MPICH; family++) {
+                shape.family = (enum family)family;
+                enum algorithm got = choose(cases[i].operation, &shape, cases[i].bytes, cases[i].commutative);
+                CHECK(got == want[family], "%s of %zu bytes, family %d, oversubscribed %d: %s, not %s",
+                      operation_name(cases[i].operation), cases[i].bytes, family, few, algorithm_name(got),
+                      algorithm_name(want[family]));
+            }
+        }
+    }
+    CHECK(choose_asked(OP_BCAST, &shape, 1 << 20, 1, CHAIN) == CHAIN, "who asks gets it");
+}
+
 /* What is taken is predicted not to be slower than the native one, whether links are shared or not,
  * and to be faster one way. */
 static void check_never_slower(void)
@@ -244,6 +281,25 @@ static void check_asked(void)
     CHECK(choose_uneven(OP_GATHER, &one, LEADERS) == NATIVE, "uneven, one site");
 }
 
+/* Each algorithm has its name, and is taken where it is asked for by the operations that have it. */
+static void check_table(void)
+{
+    struct shape shape = shape_of(THREE, 0.02, 5e7);
+    for (int a = 0; a < ALGORITHMS; a++) {
+        const char *name = algorithm_name((enum algorithm)a);
+        CHECK(asked_algorithm(name) == a, "%s", name);
+        CHECK(strlen(algorithm_reason((enum algorithm)a)) > 0, "%s", name);
+        for (int o = 0; o < OPERATIONS; o++) {
+            enum algorithm want = has_algorithm((enum operation)o, (enum algorithm)a) ? (enum algorithm)a : LEADERS;
+            enum algorithm got = choose_asked((enum operation)o, &shape, 1 << 20, 1, a);
+            CHECK(got == want, "%s by %s: %s", operation_name((enum operation)o), name, algorithm_name(got));
+            CHECK(predicted_seconds((enum operation)o, want, &shape, 1 << 20) > 0, "%s: %s", name, algorithm_name(want));
+        }
+    }
+    CHECK(has_algorithm(OP_ALLTOALL, LEADERS) && !has_algorithm(OP_ALLTOALL, LANES), "alltoall");
+    CHECK(has_algorithm(OP_BCAST, CHAIN) && !has_algorithm(OP_ALLREDUCE, CHAIN), "chain");
+}
+
 /* Three sites of 4, 2 and 3 ranks. */
 static void check_least(void)
 {
@@ -280,8 +336,10 @@ int main(void)
     check_levels();
     check_choice();
     check_open_mpi();
+    check_oversubscribed();
     check_never_slower();
     check_asked();
+    check_table();
     check_segments();
     check_least();
     return finish("choice");
