@@ -7,6 +7,7 @@
 //! | `notices` | what processes tell of themselves |
 //! | [`connect`] | opens a connection for a program |
 //! | `persist` | tries again while it can't be made |
+//! | `reaching` | connects to the acceptor's agent, by the first way that works |
 //! | [`introduction`] | introduces it to the acceptor's agent |
 //! | [`agent_connection`] | a connection between two agents: a socket, or a trunk's stream |
 //! | [`names`] | the ends of handed-over sockets |
@@ -21,5 +22,6 @@ pub(crate) mod names;
 mod notices;
 pub(crate) mod persist;
 pub(crate) mod ports;
+mod reaching;
 pub(crate) mod shim_socket;
 pub(crate) mod sockets;

@@ -19,7 +19,7 @@ use tokio::time::{sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
-use super::connect::{Introduced, reach, reach_over_trunk};
+use super::reaching::{Introduced, reach, reach_over_trunk};
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
 
