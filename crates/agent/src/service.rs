@@ -19,7 +19,7 @@ use isthmus_net::kept::keep;
 use isthmus_net::loopback::{PairMaker, Sources};
 use isthmus_net::peers::Peers;
 use isthmus_net::rails;
-use isthmus_net::rendezvous::{Order, OrderWay};
+use isthmus_net::rendezvous::{Order, OrderWay, Peer};
 use isthmus_net::unidentified::Unidentified;
 use isthmus_net::upgrade::Upgrades;
 use isthmus_net::{Credentials, grpc, listen, packets};
@@ -27,7 +27,7 @@ use isthmus_reach::carrier::{GRPC_PROTOCOL, MEASURE_PROTOCOL};
 use isthmus_reach::probing::Probing;
 use isthmus_reach::raw::{self, RawHelper};
 use isthmus_reach::retry;
-use isthmus_reach::{ControlPlane, Dialer, Signatures};
+use isthmus_reach::{Dialer, Relays as _, Signatures};
 use isthmus_wire::patience;
 use isthmus_wire::proto;
 use isthmus_wire::proto::local_server::LocalServer;
@@ -270,9 +270,8 @@ fn dialing(
     port: u16,
     (raw, signatures): (Option<Arc<RawHelper>>, Signatures),
 ) -> (Probing, Dialer) {
-    let control: Arc<dyn ControlPlane> = Arc::new(upstream.clone());
     let probing = Probing {
-        control: control.clone(),
+        control: Arc::new(upstream.clone()),
         rendezvous: Arc::default(),
         outside: Arc::default(),
         address: node_up.address,
@@ -280,7 +279,7 @@ fn dialing(
         port,
     };
     let dialer = Dialer {
-        control,
+        control: Arc::new(upstream.clone()),
         address: probing.address.clone(),
         rendezvous: probing.rendezvous.clone(),
         outside: probing.outside.clone(),
@@ -338,10 +337,12 @@ async fn dial_out(mut dials_rx: mpsc::Receiver<Order>, reception: Reception) {
         tokio::spawn(connection::scope_of(connection, async move {
             debug!(way = %order.way, "ordered to dial for another node");
             match reception.node.dialer().accept(&order).await {
-                Ok(Some(stream)) if matches!(order.way, OrderWay::SiteTrunk(_)) => {
-                    reception.receive_over_gateways(stream, order.initiator, RENDEZVOUS_TIMEOUT).await;
-                }
-                Ok(Some(stream)) => reception.receive(stream, RENDEZVOUS_TIMEOUT, None).await,
+                Ok(Some(stream)) => match (&order.way, &order.initiator) {
+                    (OrderWay::SiteTrunk(_), Peer::Node(initiator)) => {
+                        reception.receive_over_gateways(stream, *initiator, RENDEZVOUS_TIMEOUT).await;
+                    }
+                    _ => reception.receive(stream, RENDEZVOUS_TIMEOUT, None).await,
+                },
                 Ok(None) => {}
                 Err(error) => {
                     debug!(initiator = %order.initiator, way = %order.way, error, "cannot dial for another node");

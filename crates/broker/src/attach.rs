@@ -211,8 +211,15 @@ impl Attachment {
                 }
             }
             attach_up::Kind::GatewayReach(reach) => {
-                if let Err(error) = self.gateway_reach(&reach).await {
+                let make = |registry: &Registry, former| registry.reach_record(self.session, former, &reach);
+                if let Err(error) = self.gateway_found(make).await {
                     self.refuse("the result of a reach test", &error);
+                }
+            }
+            attach_up::Kind::Seen(seen) if self.is_gateway() => {
+                let make = |registry: &Registry, former| registry.seen_record(self.session, former, &seen);
+                if let Err(error) = self.gateway_found(make).await {
+                    self.refuse("how a gateway is seen from outside", &error);
                 }
             }
             attach_up::Kind::NodesSeen(found) => {
@@ -304,12 +311,16 @@ impl Attachment {
         self.broker.write((&records::job_key(&job), self.session), self.attached(), make).await
     }
 
-    async fn gateway_reach(&self, reach: &proto::Reach) -> Result<(), NotWritten> {
+    /// Changes the record of the gateway by what it has found out of itself.
+    async fn gateway_found(
+        &self,
+        change: impl Fn(&Registry, GatewayRecord) -> Result<GatewayRecord, Refused>,
+    ) -> Result<(), NotWritten> {
         let Party::Gateway { site, name } = &self.party else { return Ok(()) };
         let make = |registry: &Registry, former: Option<&Record>| {
             let former = former.and_then(|former| GatewayRecord::decode(&*former.value).ok());
             let former = former.ok_or_else(|| Refused("this gateway is not attached".to_owned()))?;
-            Ok(RecordChange::Put(registry.reach_record(self.session, former, reach)?.encode_to_vec()))
+            Ok(RecordChange::Put(change(registry, former)?.encode_to_vec()))
         };
         let key = records::gateway_key(site, name);
         self.broker.write((&key, self.session), self.attached(), make).await

@@ -39,6 +39,9 @@ pub(crate) struct GatewayRecord {
     /// Whether the gateway's port outside is reached; `None` if it was never tried.
     #[prost(message, optional, tag = "3")]
     pub(crate) outside_reach: Option<proto::Reach>,
+    /// How a NAT maps the ports that the gateway dials from.
+    #[prost(enumeration = "proto::Mapping", tag = "4")]
+    pub(crate) mapping: i32,
 }
 
 /// The record of an attached relay.

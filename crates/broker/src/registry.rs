@@ -28,6 +28,7 @@
 
 mod answers;
 mod directory;
+mod endpoint;
 mod fold;
 mod gateways;
 mod holders;
@@ -46,7 +47,6 @@ mod revoked;
 mod siblings;
 mod site;
 mod site_paths;
-mod site_trunk;
 #[cfg(test)]
 mod tests;
 mod view;

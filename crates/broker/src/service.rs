@@ -75,7 +75,7 @@ impl RegistryService for Service {
         let now = unix_seconds(SystemTime::now());
         let (until, mut node_changed) = (deadline.part(RETURN).at(), self.0.node_changed.subscribe());
         let (mut reply, effects) = loop {
-            let arranged = self.0.registry().rendezvous(site, &request, connection, now);
+            let arranged = self.0.registry().rendezvous((site, caller.name()), &request, connection, now);
             match arranged {
                 Err(RendezvousError::Lookup(LookupError::Absent(_)))
                     if timeout_at(until, node_changed.changed()).await.is_ok() => {}
@@ -134,21 +134,6 @@ impl RegistryService for Service {
         Ok(Response::new(reply))
     }
 
-    async fn site_trunk(
-        &self,
-        request: Request<proto::SiteTrunkRequest>,
-    ) -> Result<Response<proto::SiteTrunkReply>, Status> {
-        let caller = grpc::caller(&request)?;
-        let site = site_of_gateway(&caller)?;
-        let request = rendezvous::site_trunk::Request::try_from(request.get_ref());
-        let request = request.map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let (connection, now) = (mac::new_connection(), unix_seconds(SystemTime::now()));
-        let arranged = self.0.registry().site_trunk((site, caller.name()), &request, connection, now);
-        let (reply, effects) = arranged.map_err(rendezvous_status)?;
-        self.0.sessions.carry_out(effects);
-        Ok(Response::new(reply))
-    }
-
     async fn list(&self, request: Request<proto::ListRequest>) -> Result<Response<proto::ListReply>, Status> {
         let view = self.view(&request, &request.get_ref().identity).await?;
         let reply = self.0.registry().list(&view, request.get_ref());
@@ -195,6 +180,6 @@ fn rendezvous_status(error: RendezvousError) -> Status {
 fn lookup_status(error: &LookupError) -> Status {
     match error {
         LookupError::Unknown(_) => Status::not_found(error.to_string()),
-        LookupError::Absent(_) => Status::unavailable(error.to_string()),
+        LookupError::Absent(_) | LookupError::NoGateway(_) => Status::unavailable(error.to_string()),
     }
 }

@@ -51,7 +51,7 @@ fn home() -> Option<PathBuf> {
     Some(nix::unistd::User::from_uid(nix::unistd::geteuid()).ok()??.dir)
 }
 
-/// The `--state` option.
+/// The `--state` option of a command.
 #[derive(Debug, Clone, clap::Args)]
 pub struct StateArgs {
     /// Directory of identity, keys and lasting records; by default

@@ -18,6 +18,8 @@ use tonic::{Code, Status};
 use crate::gateway::Gateway;
 use crate::lookup::own_contact;
 
+pub(crate) use ways::without_broker;
+
 /// The broker's answer, or for how long the broker has been away.
 pub(crate) enum Answer<T> {
     Brokers(T),
@@ -211,13 +213,13 @@ impl Gateway {
         let from = request.from.parse::<GridName>().ok().filter(|from| from.site == self.site);
         let from = from.filter(|from| self.roster().contact(&from.node).is_some());
         let from = from.ok_or_else(|| unknown(&format!("plans of {}", request.from)))?;
-        let to = proto::LookupRequest { virtual_address: 0, name: request.to.clone() };
+        let to = proto::LookupRequest { name: request.to.clone(), ..proto::LookupRequest::default() };
         let own = self.roster().find(&to);
         let found = own.map(own_contact).or_else(|| self.lookups.known(&to));
         let found = found.ok_or_else(|| unknown(&format!("contact of {}", request.to)))?;
         let facts = found.facts.unwrap_or_else(|| own_facts(&request.to));
         let initiator = self.initiator(&from.node, facts.initiator_site.clone());
-        let plan = found.plan.unwrap_or_else(|| ways::without_broker(plan_from_facts(&initiator, &facts)));
+        let plan = found.plan.unwrap_or_else(|| without_broker(plan_from_facts(&initiator, &facts)));
         let age = lock(&self.told).age_of(&request.to, Instant::now());
         Ok(proto::ExplainReply {
             plan: Some(plan),

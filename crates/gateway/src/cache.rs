@@ -115,14 +115,14 @@ mod tests {
     }
 
     fn by_address(last: u8) -> proto::LookupRequest {
-        proto::LookupRequest { virtual_address: address(last).ip().into(), name: String::new() }
+        proto::LookupRequest { virtual_address: address(last).ip().into(), ..Default::default() }
     }
 
     #[test]
     fn contacts_are_found_by_address_and_by_name_until_they_change() {
         let mut cache = Cache::default();
         assert!(cache.insert(cache.asking(), &reply(1, true)));
-        let by_name = |name: &str| proto::LookupRequest { virtual_address: 0, name: name.to_owned() };
+        let by_name = |name: &str| proto::LookupRequest { name: name.to_owned(), ..Default::default() };
         assert!(cache.find(&by_address(1)).is_some());
         assert!(cache.find(&by_name("n1.beta")).is_some());
         assert!(cache.find(&by_address(2)).is_none());

@@ -114,7 +114,13 @@ impl Gateway {
     /// All messages that a broker without state must receive.
     pub(crate) fn announcements(&self) -> Vec<attach_up::Kind> {
         let reach = self.outside.reach().map(attach_up::Kind::GatewayReach);
-        reach.into_iter().chain(self.roster().announcements()).collect()
+        let seen = self.seen_outside().map(attach_up::Kind::Seen);
+        reach.into_iter().chain(seen).chain(self.roster().announcements()).collect()
+    }
+
+    /// How this gateway is seen from outside; `None` if it isn't known, or the site keeps no trunks.
+    pub(crate) fn seen_outside(&self) -> Option<proto::Seen> {
+        self.site_trunks.as_ref().and_then(|trunks| trunks.seen_outside())
     }
 
     /// Carries out the roster's effects. Never waits.

@@ -94,7 +94,8 @@ impl Gateway {
         other: Ipv4Addr,
         is_allowed: fn(&Plan) -> bool,
     ) -> Result<GridName, Status> {
-        let request = proto::LookupRequest { virtual_address: other.into(), name: String::new() };
+        let request =
+            proto::LookupRequest { virtual_address: other.into(), ..proto::LookupRequest::default() };
         let facts = self.find(&request).await?.facts;
         let facts = facts.ok_or_else(|| Status::unavailable("there is no plan for that node"))?;
         let initiator = self.initiator(node, facts.initiator_site.clone());
@@ -163,6 +164,7 @@ impl Gateway {
             gateway_outside: self.outside_address(),
             gateway_reach: self.outside.reach(),
             site_trunk: self.hello.site_trunk,
+            gateway_mapping: self.seen_outside().unwrap_or_default().mapping,
         };
         let site = site.unwrap_or_else(own);
         let contact = self.roster().contact(agent).cloned().unwrap_or_default();
@@ -179,6 +181,7 @@ impl Gateway {
             gateway_reach: site.gateway_reach,
             site_trunk: site.site_trunk,
             gateway: String::new(),
+            gateway_mapping: site.gateway_mapping,
         }
     }
 }

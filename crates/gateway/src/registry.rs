@@ -68,6 +68,10 @@ fn for_own_node(
     Ok(request)
 }
 
+fn gateways_alone() -> Status {
+    Status::permission_denied("only gateways dial gateways of other sites as such")
+}
+
 #[tonic::async_trait]
 impl Registry for RegistryService {
     type AttachStream = ReceiverStream<Down>;
@@ -128,14 +132,10 @@ impl Registry for RegistryService {
         request: Request<proto::LookupRequest>,
     ) -> Result<Response<proto::LookupReply>, Status> {
         let caller = self.0.own_agent(&request)?;
+        if !request.get_ref().gateway.is_empty() {
+            return Err(gateways_alone());
+        }
         self.0.lookup(&caller, request.get_ref()).await.map(Response::new)
-    }
-
-    async fn site_trunk(
-        &self,
-        _request: Request<proto::SiteTrunkRequest>,
-    ) -> Result<Response<proto::SiteTrunkReply>, Status> {
-        Err(Status::permission_denied("only the broker arranges trunks between gateways"))
     }
 
     async fn rendezvous(
@@ -149,11 +149,13 @@ impl Registry for RegistryService {
         let checked = rendezvous::Request::try_from(request.get_ref());
         let checked = checked.map_err(|error| Status::invalid_argument(error.to_string()))?;
         let from = from.ok_or_else(|| Status::internal("a connection without an address"))?;
+        let destination = checked.to.node().ok_or_else(gateways_alone)?;
+        let asked = (&checked, destination);
         if checked.way.way() == (Route::TwoGateway, Dial::Trunk) {
-            return site_trunks::open(&self.0, (&caller, from), &checked).await.map(Response::new);
+            return site_trunks::open(&self.0, (&caller, from), asked).await.map(Response::new);
         }
         if self.0.upstream.reached().await.is_err() {
-            return self.0.rendezvous_alone((&caller, from), &checked).await.map(Response::new);
+            return self.0.rendezvous_alone((&caller, from), asked).await.map(Response::new);
         }
         let budget = grpc::budget(&request, RENDEZVOUS);
         let request = proto::RendezvousRequest::from(checked);

@@ -31,7 +31,7 @@ use crate::inside;
 use crate::outside;
 use crate::own::OwnGatewayService;
 use crate::registry::RegistryService;
-use crate::site_trunks::SiteTrunks;
+use crate::site_trunks::{self, SiteTrunks};
 use crate::streams::{ARRIVALS, Streams};
 use crate::upstream::{self, Outbox, Upstream};
 
@@ -136,6 +136,7 @@ pub async fn run(
         () = splicing => Ok(()),
         result = attach(&gateway, config, listening, outbox) => result,
         never = keep("the test of the port outside", || outside::watch(&gateway)), if listening.is_some() => match never {},
+        never = keep("how this gateway is seen from outside", || site_trunks::watch(&gateway)) => match never {},
         never = keep("what the broker is told", || send_seen(&gateway)) => match never {},
         never = keep_counted(|| by_site(&gateway)) => match never {},
         never = succession::serve(upgrades, plane) => match never {},

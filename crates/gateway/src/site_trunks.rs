@@ -5,10 +5,10 @@
 //! | module | what |
 //! |---|---|
 //! | this one | which trunks stand |
-//! | `arranged` | which gateways may make a trunk with this one |
 //! | `carried` | bytes of the connections of this site's nodes, by job |
-//! | `carriers` | dials carriers along the dials that the broker arranges, and takes those of others |
+//! | `carriers` | carriers of trunks, those dialed and those of others |
 //! | `choose` | which trunk a new stream goes over |
+//! | `dialing` | the gateway as a party that dials, and is seen from outside |
 //! | `gone` | ends the trunks of a gateway that has started anew |
 //! | `keep` | what a trunk does here |
 //! | `seen` | what users see of them |
@@ -16,10 +16,10 @@
 //! | `streams` | streams between the nodes of two sites |
 //! | `waiting` | streams that wait for their node (plain data) |
 
-mod arranged;
 mod carried;
 mod carriers;
 mod choose;
+mod dialing;
 mod gone;
 mod keep;
 mod seen;
@@ -37,13 +37,14 @@ use isthmus_net::rails::{self, Rail};
 use isthmus_net::secured::{ClientTls, ServerTls};
 use isthmus_net::unidentified::Unidentified;
 use isthmus_net::{Credentials, Identity, Role};
-use isthmus_plan::Dial;
 use isthmus_trunk::{Config, Incarnation, Role as End, TrunkId};
-use isthmus_wire::{GridName, Label};
+use isthmus_wire::{GridName, Label, proto};
 use tokio::sync::watch;
 
 use crate::config::GatewayConfig;
-pub(crate) use carriers::{accept, ordered};
+use carriers::Way;
+pub(crate) use carriers::arrived as arrived_outside;
+pub(crate) use dialing::{ordered, watch};
 use shares::Shares;
 pub(crate) use streams::{arrived, open};
 use waiting::Waiting;
@@ -67,11 +68,8 @@ pub(crate) struct Standing {
     /// The grid name of the other gateway.
     name: GridName,
     kept: Arc<Kept>,
-    /// The address at which the other gateway's port outside was last. The broker may be away when
-    /// the trunk is dialed anew.
-    address: Mutex<Option<String>>,
     /// How the trunk's last carrier was dialed; `None` if the other end dialed it.
-    dial: Mutex<Option<Dial>>,
+    way: Mutex<Option<Way>>,
     former: gone::Former,
 }
 
@@ -89,6 +87,7 @@ impl trunk::Standing for Standing {
 /// All trunks of this gateway with other sites' gateways.
 pub(crate) struct SiteTrunks {
     plane: Arc<Plane>,
+    dialing: dialing::Dialing,
     /// Names this start of the gateway. By it other gateways learn that this gateway has started
     /// anew, and has none of its former trunks.
     incarnation: Incarnation,
@@ -110,7 +109,6 @@ pub(crate) struct SiteTrunks {
     opening: Arc<Shares<Label>>,
     taking: Arc<Shares<Label>>,
     handshakes: Arc<Unidentified>,
-    arranged: arranged::Arranged,
     /// Carriers that wait for their HELLO, by gateway.
     joining: Arc<Shares<GridName>>,
     /// Orders of the broker under way, by the site of the gateway that asked for a carrier.
@@ -126,6 +124,7 @@ impl SiteTrunks {
         rails::warn_of_absent(&config.rails);
         Ok(Self {
             plane,
+            dialing: dialing::Dialing::new(credentials)?,
             incarnation: Incarnation(random()),
             streams_per_trunk: config.streams_per_trunk,
             rails: config.rails.clone(),
@@ -140,10 +139,14 @@ impl SiteTrunks {
             opening: Shares::new(OPENING, OPENING),
             taking: Shares::new(OPENING, OPENING),
             handshakes: Unidentified::new("carriers of gateways", HANDSHAKES),
-            arranged: arranged::Arranged::new(),
             joining: Shares::new(JOINING, JOINING_EACH),
             orders: Shares::new(ORDERS, ORDERS),
         })
+    }
+
+    /// How this gateway is seen from outside, as the broker was told; `None` if it isn't known.
+    pub(crate) fn seen_outside(&self) -> Option<proto::Seen> {
+        self.dialing.seen()
     }
 
     fn config(&self, role: End, id: TrunkId) -> Config {

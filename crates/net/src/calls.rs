@@ -82,13 +82,12 @@ pub const RULES: &[Rule] = &[
         "a gateway announces itself, and those of its site's agents that joined, each with its owner and jobs; \
          a relay announces itself",
     ),
-    rule(Broker, "Registry/Lookup", GATEWAYS, "every node"),
-    rule(Broker, "Registry/Rendezvous", GATEWAYS, "from a node of its own site, to every node"),
+    rule(Broker, "Registry/Lookup", GATEWAYS, "every node; every gateway"),
     rule(
         Broker,
-        "Registry/SiteTrunk",
+        "Registry/Rendezvous",
         GATEWAYS,
-        "between itself and a gateway of another site, if both keep trunks",
+        "from a node of its own site, to every node; from itself, to a gateway of another site, if both keep trunks",
     ),
     rule(Broker, "Registry/Probe", GATEWAYS, "of a node of its own site, or of its own port outside"),
     rule(

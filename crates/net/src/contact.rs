@@ -87,6 +87,7 @@ pub(crate) fn end_from_wire(end: &proto::End) -> EndFacts {
         way_out: end.seen.as_ref().map_or(WayOut::Unknown, |seen| way_out_from_wire(seen.way_out())),
         gateway_let_in: !end.gateway_outside.is_empty(),
         gateway: seen::reach_from_wire(end.gateway_reach.as_ref()),
+        gateway_mapping: mapping_from_wire(end.gateway_mapping()),
         site_trunk: end.site_trunk,
         met: false,
         egress: seen::answers_from_wire(&seen.egress),
@@ -107,6 +108,13 @@ fn port(address: &str) -> Option<u16> {
 pub fn plan_from_facts(initiator: &proto::End, facts: &proto::Facts) -> proto::Plan {
     let (from, to, pair) = known(initiator, facts);
     plan_to_wire(&isthmus_plan::plan(&from, &to, &pair))
+}
+
+/// The plan by which a gateway reaches another site's gateway, from the facts about both.
+pub fn carriers_from_facts(facts: &proto::Facts) -> proto::Plan {
+    let initiator = facts.initiator.clone().unwrap_or_default();
+    let (from, to, pair) = known(&initiator, facts);
+    plan_to_wire(&isthmus_plan::site_trunk::carriers(&from, &to, &pair))
 }
 
 /// The facts that decisions use: those of the initiator, of the acceptor, and of both together.

@@ -222,7 +222,7 @@ impl Identity {
             (Role::Admin, _) if self.name.as_str() != Role::Admin.as_str() => {
                 format!("{}.{}", self.name, Role::Admin)
             }
-            (Role::Gateway, Some(site)) => format!("{}.{site}", Role::Gateway),
+            (Role::Gateway, Some(site)) => Self::gateway_server_name(site),
             (_, Some(site)) => format!("{}.{site}", self.name),
             (_, None) => self.name.to_string(),
         }
@@ -232,9 +232,14 @@ impl Identity {
     /// the gateway of its site; for all others it is the broker.
     pub fn upstream_server_name(&self) -> String {
         match (self.role, &self.site) {
-            (Role::Agent, Some(site)) => format!("{}.{site}", Role::Gateway),
+            (Role::Agent, Some(site)) => Self::gateway_server_name(site),
             _ => Role::Broker.to_string(),
         }
+    }
+
+    /// The DNS name in the certificates of all gateways of a site.
+    pub fn gateway_server_name(site: &Label) -> String {
+        format!("{}.{site}", Role::Gateway)
     }
 
     /// The URI in the identity's certificate, which authorisation reads.

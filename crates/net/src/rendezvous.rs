@@ -1,4 +1,4 @@
-//! Requests, replies and orders by which two nodes connect, read from the protocol
+//! Requests, replies and orders by which two nodes or two gateways connect, read from the protocol
 //! into types that can't hold contradictions. Each receiver reads a message here,
 //! once.
 //!
@@ -6,19 +6,19 @@
 //! |---|---|
 //! | this one | the broker's replies to initiators and orders to acceptors |
 //! | `request` | an initiator's request |
-//! | [`site_trunk`] | carriers of the trunk that two gateways keep |
+//! | `peer` | the party at the other end |
 //! | `legs` | connections that gateways open for their nodes |
 //! | `fields` | checked fields of all of them |
 
 mod fields;
 mod legs;
+mod peer;
 mod request;
-pub mod site_trunk;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use isthmus_plan::Dial;
 use isthmus_raw::Syn;
@@ -29,6 +29,7 @@ use isthmus_wire::{ConnectionId, DecodeError};
 use fields::{ANSWER, ORDER, REPLY, address, carried, id, malformed, port, sealed, segment, unknown_way};
 
 pub use legs::{Expected, First, Leg, take_leg};
+pub use peer::Peer;
 pub use request::{Request, Way};
 
 /// A ticket with its HMAC, as it is sent.
@@ -115,11 +116,11 @@ impl Reply {
     }
 }
 
-/// What an acceptor's agent is to do.
+/// What an acceptor is to do: an agent, or a gateway that another gateway dials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order {
-    /// The virtual address of the initiator's node.
-    pub initiator: Ipv4Addr,
+    /// The party that asked for it.
+    pub initiator: Peer,
     /// How the acceptor connects.
     pub way: OrderWay,
     /// The longest segment of the acceptor's connection, in bytes; `None` lets the kernel choose.
@@ -216,7 +217,8 @@ impl Order {
             },
         };
         let segment = segment(ORDER, request.segment)?;
-        Ok(Self { initiator: request.initiator.into(), way, segment })
+        let initiator = Peer::read(ORDER, request.initiator, &request.initiating_gateway)?;
+        Ok(Self { initiator, way, segment })
     }
 }
 

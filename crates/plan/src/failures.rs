@@ -2,7 +2,7 @@
 //! until they work. Plain data; the caller passes the time.
 
 use std::collections::HashMap;
-use std::net::Ipv4Addr;
+use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 use crate::{Dial, Failure, Route};
@@ -22,21 +22,21 @@ const MAX: usize = 4096;
 
 /// The party that a failure counts for: an acceptor, or its whole site.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Towards {
-    Node(Ipv4Addr),
+enum Towards<P> {
+    Peer(P),
     Site(String),
 }
 
-/// The recent failures of one node's steps.
-#[derive(Debug, Default)]
-pub struct Failures(HashMap<(Towards, Route, Dial), Record>);
+/// The recent failures of one party's steps. `P` names the parties that it dials.
+#[derive(Debug)]
+pub struct Failures<P>(HashMap<(Towards<P>, Route, Dial), Record<P>>);
 
 /// A failure of one step, which may have occurred several times.
 #[derive(Debug)]
-struct Record {
+struct Record<P> {
     reason: String,
-    /// The node of the last attempt.
-    node: Ipv4Addr,
+    /// The party of the last attempt.
+    peer: P,
     last: Instant,
     /// Time from `last` to the next attempt.
     pause: Duration,
@@ -46,22 +46,28 @@ struct Record {
 
 /// A failed step that is to be tried again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Due {
-    /// The node to be reached.
-    pub node: Ipv4Addr,
+pub struct Due<P> {
+    /// The party to be reached.
+    pub peer: P,
     /// Which parties are to dial.
     pub route: Route,
     /// How the connection is to be opened.
     pub dial: Dial,
 }
 
-impl Failures {
-    /// Records that a step towards a node of a site failed.
-    pub fn note(&mut self, (node, site): (Ipv4Addr, &str), failure: Failure, now: Instant) {
+impl<P> Default for Failures<P> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<P: Clone + Eq + Hash> Failures<P> {
+    /// Records that a step towards a party of a site failed.
+    pub fn note(&mut self, (peer, site): (&P, &str), failure: Failure, now: Instant) {
         if self.0.len() >= MAX {
             self.0.clear();
         }
-        let key = (towards(node, site, failure.route, failure.dial), failure.route, failure.dial);
+        let key = (towards(peer, site, failure.route, failure.dial), failure.route, failure.dial);
         let before = self.0.get(&key);
         let wanted = before.map_or(now, |record| record.wanted);
         // Connections that fail together count as one failure.
@@ -70,19 +76,19 @@ impl Failures {
             Some(record) => (record.pause * 2).clamp(RETRY.0, RETRY.1),
             None => RETRY.0,
         };
-        self.0.insert(key, Record { reason: failure.reason, node, last: now, pause, wanted });
+        self.0.insert(key, Record { reason: failure.reason, peer: peer.clone(), last: now, pause, wanted });
     }
 
     /// Forgets the failure of a step, because the step has worked.
-    pub fn clear(&mut self, (node, site): (Ipv4Addr, &str), route: Route, dial: Dial) {
-        self.0.remove(&(towards(node, site, route, dial), route, dial));
+    pub fn clear(&mut self, (peer, site): (&P, &str), route: Route, dial: Dial) {
+        self.0.remove(&(towards(peer, site, route, dial), route, dial));
     }
 
     /// Has the failed steps towards a node tried again soon. The network between was cut and works
     /// again, so former failures say nothing of what works now.
-    pub fn hasten(&mut self, (node, site): (Ipv4Addr, &str), now: Instant) {
+    pub fn hasten(&mut self, (peer, site): (&P, &str), now: Instant) {
         for ((towards, ..), record) in &mut self.0 {
-            if towards.is((node, site)) {
+            if towards.is((peer, site)) {
                 (record.last, record.pause) = (now, SOON);
             }
         }
@@ -90,11 +96,11 @@ impl Failures {
 
     /// The failures that count for a connection to a node. Notes that a connection has needed their
     /// steps.
-    pub fn towards(&mut self, (node, site): (Ipv4Addr, &str), now: Instant) -> Vec<Failure> {
+    pub fn towards(&mut self, (peer, site): (&P, &str), now: Instant) -> Vec<Failure> {
         let found = self
             .0
             .iter_mut()
-            .filter(|((towards, ..), record)| record.counts(now) && towards.is((node, site)));
+            .filter(|((towards, ..), record)| record.counts(now) && towards.is((peer, site)));
         found
             .map(|((_, route, dial), record)| {
                 record.wanted = now;
@@ -105,25 +111,26 @@ impl Failures {
 
     /// The steps that are to be tried again by now. Drops failures that are too old, and those
     /// whose steps no connection has needed for long.
-    pub fn due(&mut self, now: Instant) -> Vec<Due> {
+    pub fn due(&mut self, now: Instant) -> Vec<Due<P>> {
         let since = |then| now.saturating_duration_since(then);
         self.0.retain(|_, record| record.counts(now) && since(record.wanted) < WANTED);
         let due = self.0.iter().filter(|(_, record)| since(record.last) >= record.pause);
-        due.map(|((_, route, dial), record)| Due { node: record.node, route: *route, dial: *dial }).collect()
+        due.map(|((_, route, dial), record)| Due { peer: record.peer.clone(), route: *route, dial: *dial })
+            .collect()
     }
 }
 
-impl Towards {
-    /// Whether the failure counts for this node of this site.
-    fn is(&self, (node, site): (Ipv4Addr, &str)) -> bool {
+impl<P: Eq> Towards<P> {
+    /// Whether the failure counts for this party of this site.
+    fn is(&self, (peer, site): (&P, &str)) -> bool {
         match self {
-            Self::Node(failed) => *failed == node,
+            Self::Peer(failed) => failed == peer,
             Self::Site(failed) => failed == site,
         }
     }
 }
 
-impl Record {
+impl<P> Record<P> {
     fn counts(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.last) < REMEMBERED
     }
@@ -131,20 +138,24 @@ impl Record {
 
 /// A failure of a dial to a node's own address counts for that node. Other dials
 /// depend on the two sites' NATs and firewalls, and their failures count for both.
-fn towards(node: Ipv4Addr, site: &str, route: Route, dial: Dial) -> Towards {
+fn towards<P: Clone>(peer: &P, site: &str, route: Route, dial: Dial) -> Towards<P> {
     // Over the acceptor's gateway the dial depends on the gateway, which serves
     // the whole site.
     let to_node = matches!(route, Route::EndToEnd | Route::GatewayOut);
-    if to_node && dial.depends_on_acceptor() { Towards::Node(node) } else { Towards::Site(site.to_owned()) }
+    if to_node && dial.depends_on_acceptor() {
+        Towards::Peer(peer.clone())
+    } else {
+        Towards::Site(site.to_owned())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ONE: (Ipv4Addr, &str) = (Ipv4Addr::new(240, 64, 2, 1), "beta");
-    const OTHER: (Ipv4Addr, &str) = (Ipv4Addr::new(240, 64, 2, 2), "beta");
-    const ELSEWHERE: (Ipv4Addr, &str) = (Ipv4Addr::new(240, 64, 3, 1), "gamma");
+    const ONE: (&u8, &str) = (&1, "beta");
+    const OTHER: (&u8, &str) = (&2, "beta");
+    const ELSEWHERE: (&u8, &str) = (&3, "gamma");
 
     fn failure(dial: Dial) -> Failure {
         Failure { route: Route::EndToEnd, dial, reason: "no answer".to_owned() }
@@ -169,7 +180,7 @@ mod tests {
     fn pauses_between_retries_grow_and_the_failure_counts_meanwhile() {
         let mut failures = Failures::default();
         let (mut now, mut pauses) = (Instant::now(), Vec::new());
-        let due = Due { node: ONE.0, route: Route::EndToEnd, dial: Dial::Punch };
+        let due = Due { peer: *ONE.0, route: Route::EndToEnd, dial: Dial::Punch };
         failures.note(ONE, failure(Dial::Punch), now);
         // A second connection fails at the same time.
         failures.note(ONE, failure(Dial::Punch), now);
@@ -199,7 +210,7 @@ mod tests {
         failures.hasten(OTHER, now);
         for _ in 0..4 {
             let last = now;
-            let is_due = |due: &Due| due.node == ONE.0;
+            let is_due = |due: &Due<u8>| due.peer == *ONE.0;
             while !failures.due(now).iter().any(is_due) {
                 assert!(!failures.towards(ONE, now).is_empty(), "it counts meanwhile");
                 now += Duration::from_secs(1);

@@ -145,7 +145,7 @@ pub enum WayOut {
     No,
 }
 
-/// The facts about one end: a node and its site.
+/// The facts about one end: a node and its site, or a gateway that dials another site's gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndFacts {
     /// The site's name, for reasons.
@@ -173,6 +173,8 @@ pub struct EndFacts {
     pub gateway_let_in: bool,
     /// Whether the site's gateway is reached at its port for other sites.
     pub gateway: Reach,
+    /// How the NAT of the site's gateway maps the gateway's ports.
+    pub gateway_mapping: Mapping,
     /// Whether the site's gateways keep trunks with those of other sites.
     pub site_trunk: bool,
     /// Whether a node of the other site has connected to a node of this site before.

@@ -36,16 +36,7 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
         encrypted: !pair.trusted,
         takes_site_trunk: site_trunk::is_taken(initiator, acceptor, pair),
     };
-    let end_to_end = [
-        (Dial::Direct, leaves(initiator).and_then(|()| lets_in(acceptor))),
-        (Dial::PortRange, leaves(initiator).and_then(|()| port_range(acceptor))),
-        (Dial::Reverse, reverse(initiator, acceptor)),
-        (Dial::Punch, punch(initiator, acceptor, pair)),
-        (Dial::Traverse, traverse(initiator, acceptor, pair)),
-        (Dial::Relay, leaves(initiator).and_then(|()| relay(acceptor, pair))),
-    ];
-    let [direct, port_range, reverse, punch, traverse, relay] =
-        end_to_end.map(|(dial, judged)| (Route::EndToEnd, dial, judged));
+    let [direct, port_range, reverse, punch, traverse, relay] = end_to_end(initiator, acceptor, pair);
     // Gateways before relays: a gateway is on the path to its site anyway, a relay
     // may be a detour and is shared by all sites.
     let steps = [direct, port_range, reverse, punch, traverse]
@@ -53,7 +44,31 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
         .chain(gateways::without_relay(initiator, acceptor, pair))
         .chain([relay])
         .chain(gateways::by_relay(initiator, acceptor, pair));
-    for (route, dial, judged) in steps {
+    add(&mut plan, steps, (initiator, acceptor, pair));
+    plan
+}
+
+/// The dials from one party to another, each with whether it works, in the order of the plan.
+pub(crate) fn end_to_end(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> [Candidate; 6] {
+    let dials = [
+        (Dial::Direct, leaves(initiator).and_then(|()| lets_in(acceptor))),
+        (Dial::PortRange, leaves(initiator).and_then(|()| port_range(acceptor))),
+        (Dial::Reverse, reverse(initiator, acceptor)),
+        (Dial::Punch, punch(initiator, acceptor, pair)),
+        (Dial::Traverse, traverse(initiator, acceptor, pair)),
+        (Dial::Relay, leaves(initiator).and_then(|()| relay(acceptor, pair))),
+    ];
+    dials.map(|(dial, judged)| (Route::EndToEnd, dial, judged))
+}
+
+/// Adds candidates to a plan, in their order: what works and is allowed as steps, the others as left
+/// out. Measurements then change the order of the steps.
+pub(crate) fn add(
+    plan: &mut Plan,
+    candidates: impl IntoIterator<Item = Candidate>,
+    (initiator, acceptor, pair): (&EndFacts, &EndFacts, &PairFacts),
+) {
+    for (route, dial, judged) in candidates {
         let judged = judged.and_then(|reason| {
             if pair.forbidden.contains(route, dial) {
                 let (initiator, acceptor) = (initiator.site.clone(), acceptor.site.clone());
@@ -77,7 +92,6 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
             step.reason.add(|why| Reason::NotLetOut { why, site, port });
         }
     }
-    plan
 }
 
 /// The site that seems not to let a step out, and the port that it drops; no port if it drops all

@@ -105,7 +105,7 @@ pub enum Reason {
     #[error("data between sites {initiator} and {acceptor} is not encrypted anyway")]
     RawAnyway { initiator: String, acceptor: String },
     #[error(
-        "the gateways of sites {initiator} and {acceptor} can't reach each other: no port outside is reached, and no relay may be used"
+        "the gateways of sites {initiator} and {acceptor} can't reach each other: no port outside is reached, they can't punch, and no relay may be used"
     )]
     NoCarrier { initiator: String, acceptor: String },
     #[error("forbidden between sites {initiator} and {acceptor} by the broker's configuration")]

@@ -3,13 +3,16 @@
 
 use std::time::Duration;
 
-use crate::plan::{Judged, attached};
-use crate::{Dial, EndFacts, Forbidden, PairFacts, Reason, Route, Step};
+use crate::plan::{Judged, add, attached, end_to_end};
+use crate::policy::Set;
+use crate::{
+    Dial, EndFacts, Filtering, Forbidden, Inbound, LeftOut, PairFacts, Plan, Ports, Reach, Reason, Route,
+    Step, WayOut,
+};
 
-/// The dials by which a gateway gets a carrier to another site's gateway, in the order in which it
-/// tries them. It dials the other gateway's port outside, has the other dial its own, or meets the
-/// other at a relay.
-pub const CARRIERS: [Dial; 3] = [Dial::Direct, Dial::Reverse, Dial::Relay];
+/// The dials by which a gateway gets a carrier to another site's gateway. It dials the other
+/// gateway's port outside, has the other dial its own, both dial each other, or both dial a relay.
+const CARRIERS: [Dial; 4] = [Dial::Direct, Dial::Reverse, Dial::Punch, Dial::Relay];
 
 /// Route and dial by which policies, failures and accounts name the trunk.
 pub const WAY: (Route, Dial) = (Route::TwoGateway, Dial::Trunk);
@@ -21,10 +24,34 @@ pub fn step(deadline: Duration) -> Step {
     Step { route, dial, deadline, reason: Reason::GatewaysTrunk }
 }
 
-/// Whether policy lets carriers between two sites be opened by this dial. A policy that forbids all
-/// of [`CARRIERS`] is about the nodes: the trunk itself is allowed or forbidden by its name.
-pub fn carrier_allowed(dial: Dial, forbidden: Forbidden) -> bool {
-    CARRIERS.iter().all(|dial| forbidden.dials.contains(*dial)) || !forbidden.dials.contains(dial)
+/// How a gateway reaches another site's gateway, for carriers of the trunk that they keep. Both ends
+/// are gateways. The plan says by [`Plan::takes_site_trunk`] whether they may keep one at all.
+pub fn carriers(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan {
+    let (steps, left_out) = (Vec::new(), Vec::new());
+    let mut plan = Plan { ways: Vec::new(), steps, left_out, encrypted: true, takes_site_trunk: false };
+    let (route, dial) = WAY;
+    if let Err(reason) = kept(initiator, acceptor, pair).and_then(|()| allowed(initiator, acceptor, pair)) {
+        plan.left_out.push(LeftOut { route, dial, reason });
+        return plan;
+    }
+    plan.takes_site_trunk = true;
+    // A policy that forbids all of these dials is about the nodes. The trunk itself is allowed or
+    // forbidden by its name.
+    let dials = pair.forbidden.dials;
+    let about_nodes = CARRIERS.iter().all(|dial| dials.contains(*dial));
+    let forbidden = Forbidden { dials: if about_nodes { Set::NONE } else { dials }, routes: Set::NONE };
+    let pair = PairFacts { forbidden, ..*pair };
+    let dials =
+        end_to_end(initiator, acceptor, &pair).into_iter().filter(|(_, dial, _)| CARRIERS.contains(dial));
+    let named = |reason| match reason {
+        Reason::LetsIn { site } => Reason::GatewayLetIn { site },
+        Reason::LetsNothingIn { site } => Reason::NoGatewayPort { site },
+        Reason::DeclaredOpen { site, found } => Reason::GatewayNotReached { site, found },
+        other => other,
+    };
+    let dials = dials.map(|(route, dial, judged)| (route, dial, judged.map(named).map_err(named)));
+    add(&mut plan, dials, (initiator, acceptor, &pair));
+    plan
 }
 
 /// Whether an end takes connections of the other end over the trunk. It does if the plan of either
@@ -34,8 +61,21 @@ pub(crate) fn is_taken(end: &EndFacts, other: &EndFacts, pair: &PairFacts) -> bo
     judge(end, other, pair).is_ok() || judge(other, end, pair).is_ok()
 }
 
-/// Whether connections go over the trunk, and why.
+/// Whether connections of nodes go over the trunk of their gateways, and why.
 pub(crate) fn judge(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Judged {
+    kept(initiator, acceptor, pair)?;
+    attached(initiator)?;
+    attached(acceptor)?;
+    allowed(initiator, acceptor, pair)?;
+    if carriers(&gateway_of(initiator), &gateway_of(acceptor), pair).steps.is_empty() {
+        let (initiator, acceptor) = (initiator.site.clone(), acceptor.site.clone());
+        return Err(Reason::NoCarrier { initiator, acceptor });
+    }
+    Ok(Reason::GatewaysTrunk)
+}
+
+/// Whether both sites keep trunks, and a trunk between the two is of use.
+fn kept(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Result<(), Reason> {
     for end in [initiator, acceptor] {
         if !end.site_trunk {
             return Err(Reason::NoSiteTrunk { site: end.site.clone() });
@@ -45,21 +85,38 @@ pub(crate) fn judge(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts)
         let (initiator, acceptor) = (initiator.site.clone(), acceptor.site.clone());
         return Err(Reason::RawAnyway { initiator, acceptor });
     }
-    attached(initiator)?;
-    attached(acceptor)?;
-    let is_let_in = |end: &EndFacts| end.gateway_let_in && !end.gateway.failed();
-    let works = |dial| match dial {
-        Dial::Direct => is_let_in(acceptor),
-        Dial::Reverse => is_let_in(initiator),
-        _ => pair.relays > 0,
-    };
-    let (from, to) = (initiator.site.clone(), acceptor.site.clone());
-    if !CARRIERS.into_iter().any(|dial| works(dial) && carrier_allowed(dial, pair.forbidden)) {
-        return Err(Reason::NoCarrier { initiator: from, acceptor: to });
-    }
+    Ok(())
+}
+
+/// Whether policy lets the two sites have a trunk.
+fn allowed(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Result<(), Reason> {
     let (route, dial) = WAY;
     if pair.forbidden.contains(route, dial) {
-        return Err(Reason::Forbidden { initiator: from, acceptor: to });
+        let (initiator, acceptor) = (initiator.site.clone(), acceptor.site.clone());
+        return Err(Reason::Forbidden { initiator, acceptor });
     }
-    Ok(Reason::GatewaysTrunk)
+    Ok(())
+}
+
+/// The facts about a node's gateway, as a party that dials other gateways.
+fn gateway_of(node: &EndFacts) -> EndFacts {
+    EndFacts {
+        site: node.site.clone(),
+        inbound: if node.gateway_let_in { Inbound::Open } else { Inbound::Closed },
+        port_let_in: false,
+        mapping: node.gateway_mapping,
+        filtering: Filtering::Unknown,
+        own: node.gateway.clone(),
+        outside: Reach::default(),
+        attached: node.attached,
+        can_traverse: false,
+        way_out: WayOut::Yes,
+        gateway_let_in: false,
+        gateway: Reach::default(),
+        gateway_mapping: node.gateway_mapping,
+        site_trunk: node.site_trunk,
+        met: false,
+        egress: Vec::new(),
+        ports: Ports { agent: node.ports.gateway, ..Ports::default() },
+    }
 }

@@ -21,6 +21,7 @@ fn end(site: &str, words: &str) -> EndFacts {
         way_out: WayOut::Yes,
         gateway_let_in: false,
         gateway: Reach::default(),
+        gateway_mapping: Mapping::Unknown,
         site_trunk: false,
         met: false,
         egress: Vec::new(),
@@ -52,6 +53,7 @@ fn end(site: &str, words: &str) -> EndFacts {
                 end.gateway = reach(Reachability::Filtered, "192.0.2.9:7740", "no answer within 3 s");
             }
             "trunk" => end.site_trunk = true,
+            "known" => end.gateway_mapping = Mapping::EndpointIndependent,
             "met" => end.met = true,
             // The ports that its site lets out to.
             "all" => end.egress = answers(&[443, 7730, 7740, 61_001], &[]),
@@ -256,7 +258,11 @@ fn ways_over_the_trunk_of_two_sites() {
         ("nat trunk", "nat trunk", 1, never("relay"), no_carrier.clone()),
         ("nat trunk", "nat trunk gate", 1, never("relay"), on.clone()),
         ("nat trunk", "nat trunk gate", 1, only("relay trunk"), on),
-        ("nat trunk", "nat trunk gate", 0, only("relay trunk"), no_carrier),
+        ("nat trunk", "nat trunk gate", 0, only("relay trunk"), no_carrier.clone()),
+        // Both gateways' ports are known outside.
+        ("nat trunk known", "nat trunk known", 1, never("relay"), Reason::GatewaysTrunk),
+        ("nat trunk known", "nat trunk", 1, never("relay"), no_carrier.clone()),
+        ("nat trunk known", "nat trunk known", 1, never("punch relay"), no_carrier),
     ] {
         let pair = PairFacts { relays, forbidden: policy, ..PAIR };
         let plan = plan(&end("alpha", initiator), &end("beta", acceptor), &pair);
@@ -276,6 +282,30 @@ fn ways_over_the_trunk_of_two_sites() {
     let raw = Reason::RawAnyway { initiator: alpha(), acceptor: beta() };
     assert_eq!(*site_trunk_reason(&plan), raw);
     assert_eq!((dials(&plan).as_str(), plan.ways[0].transport), ("direct relay", Transport::Socket));
+}
+
+#[test]
+fn gateways_dial_each_other_along_a_plan_of_their_own() {
+    let words = |text: &str| text.split_whitespace().map(|word| word.parse().unwrap()).collect::<Vec<_>>();
+    let never = |text| Forbidden::never(&words(text));
+    for (initiator, acceptor, relays, policy, want) in [
+        ("open firewall trunk", "open nat trunk", 1, Forbidden::NOTHING, "direct reverse punch relay"),
+        ("nat trunk", "open nat trunk", 0, Forbidden::NOTHING, "direct"),
+        ("open nat trunk", "nat trunk", 0, Forbidden::NOTHING, "reverse"),
+        ("nat trunk", "nat trunk", 1, Forbidden::NOTHING, "punch relay"),
+        ("nat trunk", "symmetric trunk", 1, Forbidden::NOTHING, "relay"),
+        ("nat trunk", "open filtered nat trunk", 1, Forbidden::NOTHING, "punch relay"),
+        ("nat trunk", "open nat trunk", 1, never("direct end-to-end one-gateway"), "punch relay"),
+        ("nat trunk", "nat trunk", 1, never("direct reverse punch relay"), "punch relay"),
+        ("nat trunk", "nat trunk", 1, never("trunk"), ""),
+        ("nat", "nat trunk", 1, Forbidden::NOTHING, ""),
+    ] {
+        let pair = PairFacts { relays, forbidden: policy, ..PAIR };
+        let plan = site_trunk::carriers(&end("alpha", initiator), &end("beta", acceptor), &pair);
+        let what = format!("{initiator} to {acceptor}, {relays} relays, {policy:?}");
+        assert_eq!(dials(&plan), want, "{what}");
+        assert_eq!(plan.takes_site_trunk, !want.is_empty(), "{what}");
+    }
 }
 
 #[test]

@@ -138,7 +138,7 @@ impl<'a> Attempt<'a> {
         let (carrier, relay) = match security.tls() {
             None => (Carrier::Raw(stream), relay),
             Some(tls) => {
-                let expected = Expected::agent(&self.found.name, owner);
+                let expected = self.found.expected(owner);
                 let (secured, relay) = self.shake(step, (stream, relay), tls, &expected).await?;
                 (Carrier::Tls(Box::new(secured)), relay)
             }
@@ -213,7 +213,7 @@ impl<'a> Attempt<'a> {
     /// gateways in the broker's reply: the next try asks for others.
     pub(crate) async fn rendezvous(&mut self, way: Way) -> Result<ReplyWay, StepError> {
         let wanted = (way, self.options.segment);
-        let arranging = self.dialer.control.rendezvous(self.found.destination, wanted, self.deadline).await;
+        let arranging = self.dialer.control.rendezvous(&self.found.peer, wanted, self.deadline).await;
         let Reply { way, gateways } = arranging.map_err(|status| {
             StepError::Next(format!("no rendezvous arranged: {}", grpc::reason(&status)))
         })?;

@@ -6,16 +6,21 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use isthmus_net::contact::{plan_from_wire, plan_to_wire};
+use isthmus_net::dial::{SocketOptions, direct};
 use isthmus_net::grpc;
 use isthmus_net::lock;
+use isthmus_net::rendezvous::Peer;
+use isthmus_net::secured::{ClientTls, Secured};
 use isthmus_net::signed::contact::Stated;
-use isthmus_net::{Deadline, Late};
+use isthmus_net::{Deadline, Late, Owner, callback};
 use isthmus_plan::{Dial, Failures, Plan, Route, Transport, site_trunk};
 use isthmus_wire::preamble::Status;
 use isthmus_wire::{GridName, proto};
 
+use crate::attempt::service_address;
 use crate::carrier::Carrier;
 use crate::control_plane::ControlPlane;
+use crate::far_end::{Expected, secure};
 use crate::outside::Outside;
 use crate::raw::RawHelper;
 use crate::rendezvous::PendingRendezvous;
@@ -23,6 +28,8 @@ use crate::signatures::Signatures;
 
 /// How long the lookup of a node may take, if the caller gives no limit.
 pub(crate) const LOOKUP: Duration = Duration::from_secs(15);
+/// How long a connect beside the plan may take, with TLS.
+const CONNECT: Duration = Duration::from_secs(4);
 
 /// A connection to another party.
 #[derive(Debug)]
@@ -77,7 +84,7 @@ impl fmt::Display for ReachError {
     }
 }
 
-/// Opens connections to other agents.
+/// Opens connections to other parties: an agent to agents, a gateway to gateways of other sites.
 #[derive(Debug, Clone)]
 pub struct Dialer {
     /// Where contacts and plans come from.
@@ -91,28 +98,35 @@ pub struct Dialer {
     /// The raw-packet helper; `None` if it doesn't run.
     pub raw: Option<Arc<RawHelper>>,
     /// The ways that failed not long ago.
-    pub failures: Arc<Mutex<Failures>>,
+    pub failures: Arc<Mutex<Failures<Peer>>>,
     /// What other nodes' agents have signed.
     pub signatures: Arc<Signatures>,
 }
 
-/// The answer to the lookup of a node.
+/// The answer to the lookup of a party.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// The node's virtual address.
-    pub(crate) destination: Ipv4Addr,
+    pub(crate) peer: Peer,
     pub(crate) node: proto::Node,
     pub(crate) name: GridName,
-    /// How this node reaches the node that was looked up.
+    /// How the party that was looked up is reached.
     pub plan: Plan,
     /// What the node's agent has signed of itself; `None` if nothing valid.
     pub(crate) stated: Option<Arc<Stated>>,
 }
 
 impl Found {
-    /// What [`Failures`] knows this destination by: virtual address and site.
-    pub(crate) fn towards(&self) -> (Ipv4Addr, &str) {
-        (self.destination, self.name.site.as_str())
+    /// The identity that must be at the other end. `owner` is that of a node's agent; `None` for any.
+    pub(crate) fn expected(&self, owner: Option<&Owner>) -> Expected {
+        match &self.peer {
+            Peer::Node(_) => Expected::agent(&self.name, owner),
+            Peer::Gateway(name) => Expected::gateway(name),
+        }
+    }
+
+    /// What [`Failures`] knows this party by: itself and its site.
+    pub(crate) fn towards(&self) -> (&Peer, &str) {
+        (&self.peer, self.name.site.as_str())
     }
 }
 
@@ -131,24 +145,58 @@ impl Dialer {
         deadline.bound(places.resolve(address)).await.map_err(late)?
     }
 
-    /// Looks up the node that has a virtual address, and how it is reached. If the caller knows
-    /// the node's name, it must be the same.
+    /// The address of another site's gateway, which that site has named.
     ///
     /// # Errors
-    /// [`ReachError::Unknown`] if there is no answer within the limit, or if it names another node.
+    /// If the address can't be resolved in time, or if no gateway of another site may be there.
+    pub(crate) async fn gateway_address(
+        &self,
+        address: &str,
+        deadline: Deadline,
+    ) -> Result<SocketAddr, String> {
+        let late = |late: Late| format!("the address of {address}: {late}");
+        let at = deadline.bound(service_address(address)).await.map_err(late)??;
+        self.control.check_address(at.ip())?;
+        Ok(at)
+    }
+
+    /// Connects to an address that another party has told of itself, beside its plan, and verifies
+    /// by TLS that the expected party is there.
+    ///
+    /// # Errors
+    /// Why it is not reached there within 4 s.
+    pub async fn reach_at(
+        &self,
+        at: SocketAddr,
+        expected: &Expected,
+        tls: &ClientTls,
+        options: SocketOptions,
+    ) -> Result<Secured, String> {
+        // The other party may be captured: it names no service of this machine.
+        callback::check_service(at).map_err(|error| error.to_string())?;
+        self.control.check_address(at.ip())?;
+        let deadline = Deadline::within(CONNECT);
+        let tcp = direct(&at.to_string(), options, deadline).await.map_err(|error| error.to_string())?;
+        secure(tcp, expected, tls, deadline).await.map_err(|error| error.to_string())
+    }
+
+    /// Looks a party up, and how it is reached. If the caller knows its name, it must be the same.
+    ///
+    /// # Errors
+    /// [`ReachError::Unknown`] if there is no answer within the limit, or if it names another party.
     pub async fn find(
         &self,
-        (destination, node): (Ipv4Addr, Option<&GridName>),
+        (peer, node): (impl Into<Peer>, Option<&GridName>),
         limit: Duration,
     ) -> Result<Found, ReachError> {
-        let found = self.look_up(destination, limit).await?;
+        let found = self.look_up(peer.into(), limit).await?;
         tracing::debug!(node = %found.name, steps = found.plan.steps.len(), "looked up");
         match node.filter(|node| **node != found.name) {
             None => Ok(found),
             Some(node) => {
-                let other = &found.name;
+                let (peer, other) = (&found.peer, &found.name);
                 Err(ReachError::Unknown(format!(
-                    "{destination} is the address of {node}, and the gateway names {other} as the node that has it"
+                    "{peer} is the address of {node}, and the gateway names {other} as the node that has it"
                 )))
             }
         }
@@ -164,14 +212,12 @@ impl Dialer {
         transports.filter(|transport| *transport != Transport::SiteTrunk || !failed).collect()
     }
 
-    async fn look_up(&self, destination: Ipv4Addr, limit: Duration) -> Result<Found, ReachError> {
-        let reply = self.control.lookup(destination, Deadline::within(limit)).await.map_err(|status| {
-            ReachError::Unknown(format!("cannot find {destination} in the grid: {}", grpc::reason(&status)))
+    async fn look_up(&self, peer: Peer, limit: Duration) -> Result<Found, ReachError> {
+        let reply = self.control.lookup(&peer, Deadline::within(limit)).await.map_err(|status| {
+            ReachError::Unknown(format!("cannot find {peer} in the grid: {}", grpc::reason(&status)))
         })?;
         let (Some(node), Some(plan)) = (&reply.node, &reply.plan) else {
-            return Err(ReachError::Unknown(format!(
-                "the gateway's answer about {destination} has no contact or no plan"
-            )));
+            return Err(ReachError::Unknown(format!("the answer about {peer} has no contact or no plan")));
         };
         let name: Result<GridName, _> = node.name.parse();
         let name = name.map_err(|error| ReachError::Unknown(format!("bad contact: {error}")))?;
@@ -181,14 +227,14 @@ impl Dialer {
             plan.steps.retain(|step| (step.route, step.dial) == (Route::EndToEnd, Dial::Direct));
             plan.ways.retain(|way| way.transport != Transport::SiteTrunk);
         }
-        let stated = self.signatures.stated(destination, &reply);
-        Ok(Found { destination, node: node.clone(), name, plan, stated })
+        let stated = peer.node().and_then(|address| self.signatures.stated(address, &reply));
+        Ok(Found { peer, node: node.clone(), name, plan, stated })
     }
 
     /// Has the steps to a node that failed meanwhile tried again soon. The way to the node was cut
     /// and works again.
     pub fn hasten(&self, destination: Ipv4Addr, name: &GridName) {
-        lock(&self.failures).hasten((destination, name.site.as_str()), Instant::now());
+        lock(&self.failures).hasten((&destination.into(), name.site.as_str()), Instant::now());
     }
 
     /// Moves the steps that failed not long ago to the end of this node's plan, as
@@ -198,9 +244,9 @@ impl Dialer {
         if let (Some(plan), Some(end)) = (&mut reply.plan, end)
             && let Ok(name) = end.node.parse::<GridName>()
         {
-            let towards = (Ipv4Addr::from(end.virtual_address), name.site.as_str());
+            let peer = Peer::Node(end.virtual_address.into());
             let mut demoted = plan_from_wire(plan);
-            demoted.demote(&lock(&self.failures).towards(towards, Instant::now()));
+            demoted.demote(&lock(&self.failures).towards((&peer, name.site.as_str()), Instant::now()));
             *plan = plan_to_wire(&demoted);
         }
     }

@@ -2,7 +2,7 @@
 
 use isthmus_net::secured::{ClientTls, Secured};
 use isthmus_net::{Deadline, Identity, Late, Owner, Role};
-use isthmus_wire::GridName;
+use isthmus_wire::{GridName, Label};
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 
@@ -15,6 +15,9 @@ pub struct Expected {
     pub role: Role,
     /// The server name of its certificate, as [`Identity::server_name`] gives it.
     pub server_name: String,
+    /// The name that its certificate must have, where several parties share a server name; `None`
+    /// where the server name tells.
+    pub name: Option<Label>,
     /// The owner that its certificate must name; `None` for any.
     pub owner: Option<Owner>,
 }
@@ -33,7 +36,13 @@ pub enum Unverified {
 impl Expected {
     /// Expects the agent of a node; `owner` is `None` for any owner.
     pub fn agent(node: &GridName, owner: Option<&Owner>) -> Self {
-        Self { role: Role::Agent, server_name: node.to_string(), owner: owner.cloned() }
+        Self { role: Role::Agent, server_name: node.to_string(), name: None, owner: owner.cloned() }
+    }
+
+    /// Expects the gateway that has this grid name. All gateways of a site share a server name.
+    pub fn gateway(name: &GridName) -> Self {
+        let server_name = Identity::gateway_server_name(&name.site);
+        Self { role: Role::Gateway, server_name, name: Some(name.node.clone()), owner: None }
     }
 
     /// Checks that an identity is the expected party's. The server name includes the site.
@@ -43,6 +52,7 @@ impl Expected {
     pub fn check(&self, identity: Option<&Identity>) -> Result<(), Unverified> {
         let identity = identity
             .filter(|identity| identity.role() == self.role && identity.server_name() == self.server_name)
+            .filter(|identity| self.name.as_ref().is_none_or(|name| identity.name() == name))
             .ok_or_else(|| Unverified::Failed(format!("the other end is {identity:?}")))?;
         match (&self.owner, identity.owner()) {
             (Some(own), theirs) if theirs != Some(own) => Err(Unverified::OtherOwner(format!(
@@ -110,5 +120,18 @@ mod tests {
             assert_eq!(check(owner, uri), want, "{owner:?} {uri}");
         }
         assert!(Expected::agent(&node, None).check(None).is_err());
+    }
+
+    #[test]
+    fn a_site_s_gateways_are_told_apart_by_their_names() {
+        let expected = Expected::gateway(&"login1.alpha".parse().unwrap());
+        for (uri, want) in [
+            ("isthmus:///gateway/alpha/login1/", true),
+            ("isthmus:///gateway/alpha/login2/", false),
+            ("isthmus:///gateway/beta/login1/", false),
+            ("isthmus:///agent/alpha/login1/anna", false),
+        ] {
+            assert_eq!(expected.check(Some(&Identity::from_uri(uri).unwrap())).is_ok(), want, "{uri}");
+        }
     }
 }

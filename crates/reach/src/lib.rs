@@ -19,7 +19,7 @@
 //! | [`proof`] | whether an agent answers over what others carry |
 //! | `outside` | how this party is seen from outside its site |
 //! | [`raw`] | the helper with the right to raw packets, for `traverse` |
-//! | `reach_test` | whether a relay reaches this party |
+//! | `reachability` | whether a relay reaches this party |
 //! | [`probing`] | what the site lets in and out |
 //! | `control_plane` | requests to the broker, and its directory |
 
@@ -35,18 +35,18 @@ pub mod proof;
 mod purpose;
 pub mod raw;
 mod reach;
-mod reach_test;
+mod reachability;
 mod rendezvous;
 pub mod retry;
 mod signatures;
 mod words;
 
 pub use attempt::service_address;
-pub use control_plane::ControlPlane;
+pub use control_plane::{ControlPlane, Relays};
 pub use dialer::{Dialer, Found, ReachError, Reached};
 pub use far_end::{Expected, Unverified, secure};
 pub use outside::Outside;
 pub use purpose::{Introduction, Purpose, Security, Unaccepted};
-pub use reach_test::reach_test;
+pub use reachability::reach_test;
 pub use rendezvous::PendingRendezvous;
 pub use signatures::Signatures;

@@ -1,12 +1,12 @@
 //! The initiator's side: opens a connection to another party by the first step of
 //! the plan that works.
 
-use std::net::Ipv4Addr;
 use std::time::Instant;
 
 use isthmus_net::counters;
 use isthmus_net::enums::{dial_from_wire, dial_to_wire, route_from_wire, route_to_wire};
 use isthmus_net::lock;
+use isthmus_net::rendezvous::Peer;
 use isthmus_plan::{Dial, Failure, Route, Step};
 
 use crate::attempt::{Attempt, StepError};
@@ -62,7 +62,8 @@ enum Taken {
 }
 
 impl Dialer {
-    /// Opens a connection to the agent of the node with this virtual address.
+    /// Opens a connection to a party: the agent of the node with a virtual address, or another
+    /// site's gateway.
     ///
     /// `given_up` has no effect once the introduction may have been sent: a program may have
     /// accepted the connection already, so the caller closes it.
@@ -70,13 +71,13 @@ impl Dialer {
     /// # Errors
     /// [`ReachError`] says why there is no connection. It comes in time, as every step has its
     /// deadline.
-    pub async fn reach(&self, destination: Ipv4Addr, purpose: Purpose<'_>) -> Result<Reached, ReachError> {
+    pub async fn reach(&self, peer: impl Into<Peer>, purpose: Purpose<'_>) -> Result<Reached, ReachError> {
         let started = Instant::now();
-        let found = self.find((destination, purpose.node), LOOKUP).await?;
+        let found = self.find((peer, purpose.node), LOOKUP).await?;
         self.reach_found((&found, started), purpose).await
     }
 
-    /// Opens a connection to the agent of a node that was looked up, as [`reach`](Self::reach) does.
+    /// Opens a connection to a party that was looked up, as [`reach`](Self::reach) does.
     /// `started` is when the connection was asked for.
     ///
     /// # Errors
@@ -109,7 +110,7 @@ impl Dialer {
             return Err(ReachError::NoWay(reasons(&failed, &[])));
         }
         // The node may have moved since the contact was cached.
-        self.control.forget(found.destination);
+        self.control.forget(&found.peer);
         Err(ReachError::NoWay(reasons(&failed, &plan.left_out)))
     }
 
@@ -121,12 +122,12 @@ impl Dialer {
     /// As of [`reach`](Self::reach).
     pub async fn reach_better(
         &self,
-        destination: Ipv4Addr,
+        peer: impl Into<Peer>,
         than: &[(Route, Dial)],
         mut purpose: Purpose<'_>,
     ) -> Result<Option<(Reached, Vec<usize>)>, ReachError> {
         let started = Instant::now();
-        let found = self.find((destination, purpose.node), LOOKUP).await?;
+        let found = self.find((peer, purpose.node), LOOKUP).await?;
         let failures = lock(&self.failures).towards(found.towards(), started);
         let better = found.plan.better(than, &failures);
         if better.is_empty() {

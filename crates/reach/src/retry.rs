@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::lock;
+use isthmus_net::rendezvous::Peer;
 use isthmus_net::secured::ClientTls;
 use isthmus_plan::failures::Due;
 use isthmus_plan::{Failure, limits, site_trunk};
@@ -37,9 +38,9 @@ pub async fn watch(dialer: &Dialer, tls: &ClientTls) {
 
 impl Dialer {
     /// Tries a step again that failed. `over_trunk` is the limit over the gateways' trunk.
-    async fn try_again(&self, due: &Due, tls: &ClientTls, over_trunk: Duration) {
+    async fn try_again(&self, due: &Due<Peer>, tls: &ClientTls, over_trunk: Duration) {
         // A failed lookup is no result of the step.
-        let Ok(found) = self.find((due.node, None), LOOKUP).await else { return };
+        let Ok(found) = self.find((due.peer.clone(), None), LOOKUP).await else { return };
         let name = &found.name;
         let towards = found.towards();
         let way = (due.route, due.dial);
@@ -56,10 +57,11 @@ impl Dialer {
         let opened = attempt.open(&step, security, None).await;
         // A gateway opens a stream without an answer of the other end.
         let works = match opened {
-            Ok((mut carrier, _)) if way == site_trunk::WAY => {
-                answered(&mut carrier, due.node, attempt.deadline).await
-            }
-            opened => opened.map(drop),
+            Ok((mut carrier, _)) => match due.peer.node().filter(|_| way == site_trunk::WAY) {
+                Some(node) => answered(&mut carrier, node, attempt.deadline).await,
+                None => Ok(()),
+            },
+            Err(error) => Err(error),
         };
         match works {
             Ok(()) => {
@@ -114,39 +116,25 @@ mod tests {
             "alpha"
         }
 
-        async fn attached(&self) {}
-
-        async fn lookup(&self, _: Ipv4Addr, _: Deadline) -> Result<Arc<proto::LookupReply>, Status> {
+        async fn lookup(&self, _: &Peer, _: Deadline) -> Result<Arc<proto::LookupReply>, Status> {
             let way = proto::PlanWay { transport: proto::Transport::SiteTrunk.into(), ..Default::default() };
             let node = proto::Node { name: "n1.beta".to_owned(), ..proto::Node::default() };
             let plan = proto::Plan { ways: vec![way], encrypted: true, ..proto::Plan::default() };
             Ok(Arc::new(proto::LookupReply { node: Some(node), plan: Some(plan), facts: None }))
         }
 
-        fn forget(&self, _: Ipv4Addr) {}
+        fn forget(&self, _: &Peer) {}
 
-        async fn rendezvous(&self, _: Ipv4Addr, _: (Way, Option<u16>), _: Deadline) -> Result<Reply, Status> {
+        async fn rendezvous(&self, _: &Peer, _: (Way, Option<u16>), _: Deadline) -> Result<Reply, Status> {
             let (address, ticket) = (self.address.clone(), [0; TICKET_LEN]);
             let stop = Stop { place: Place::OwnSite, address, ticket, relay: None };
             Ok(Reply { way: ReplyWay::Stop(stop), gateways: Vec::new() })
-        }
-
-        async fn probe(&self, _: proto::ProbeRequest, _: Deadline) -> Result<proto::ProbeReply, Status> {
-            Err(Status::unimplemented(""))
         }
 
         async fn send(&self, _: attach_up::Kind) {}
 
         fn relay_places(&self) -> RelayPlaces {
             RelayPlaces::new(["127.0.0.0/8"])
-        }
-
-        async fn directory_changed(&self, _known: &proto::Directory) {
-            std::future::pending().await
-        }
-
-        async fn directory(&self) -> Result<proto::Directory, Status> {
-            Ok(proto::Directory::default())
         }
     }
 
@@ -205,9 +193,10 @@ mod tests {
                 };
                 let ((route, dial), begun) = (site_trunk::WAY, Instant::now());
                 let failure = Failure { route, dial, reason: "cut".to_owned() };
-                lock(&dialer.failures).note((FAR, "beta"), failure, begun);
-                dialer.try_again(&Due { node: FAR, route, dial }, &tls, limit).await;
-                let left = lock(&dialer.failures).towards((FAR, "beta"), begun);
+                let far_node = Peer::Node(FAR);
+                lock(&dialer.failures).note((&far_node, "beta"), failure, begun);
+                dialer.try_again(&Due { peer: far_node.clone(), route, dial }, &tls, limit).await;
+                let left = lock(&dialer.failures).towards((&far_node, "beta"), begun);
                 assert_eq!(left.is_empty(), far == Far::Answers, "{far:?}: {left:?}");
                 assert!(begun.elapsed() < Duration::from_secs(5), "{far:?}");
             }

@@ -102,7 +102,7 @@ impl Found {
     /// encrypted or not. The agent must have signed the addresses of nodes that the step leads to.
     /// Addresses of relays and gateways are the broker's choice.
     pub(crate) fn is_vouched_for(&self, step: &Step, owner: Option<&Owner>) -> bool {
-        let expected = Expected::agent(&self.name, owner);
+        let expected = self.expected(owner);
         let stated = self.stated.as_ref().filter(|stated| expected.check(Some(&stated.agent)).is_ok());
         stated.is_some_and(|stated| match (step.route, step.dial) {
             (Route::EndToEnd, Dial::Direct | Dial::Traverse) => stated.names(&self.node.address),
@@ -127,7 +127,7 @@ impl Found {
         if !matches!(order.way, OrderWay::Reverse { .. } | OrderWay::Punch { .. }) {
             return true;
         }
-        if order.initiator != self.destination {
+        if order.initiator != self.peer {
             return false;
         }
         let expected = Expected::agent(&self.name, Some(owner));

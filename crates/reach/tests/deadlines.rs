@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use isthmus_net::credentials::SigningRequest;
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::relay_places::RelayPlaces;
-use isthmus_net::rendezvous::{Place, Reply, ReplyWay, Stop, Way};
+use isthmus_net::rendezvous::{Peer, Place, Reply, ReplyWay, Stop, Way};
 use isthmus_net::signed::contact::sign_contact;
 use isthmus_net::{Authority, Credentials, Deadline, Identity, grpc};
 use isthmus_reach::carrier::Carrier;
@@ -54,9 +54,7 @@ impl ControlPlane for Broker {
         "alpha"
     }
 
-    async fn attached(&self) {}
-
-    async fn lookup(&self, _: Ipv4Addr, _: Deadline) -> Result<Arc<proto::LookupReply>, Status> {
+    async fn lookup(&self, _: &Peer, _: Deadline) -> Result<Arc<proto::LookupReply>, Status> {
         let step = proto::PlanStep {
             dial: self.dial.into(),
             route: proto::Route::EndToEnd.into(),
@@ -76,11 +74,11 @@ impl ControlPlane for Broker {
         Ok(Arc::new(proto::LookupReply { node: Some(node), plan: Some(plan), facts: None }))
     }
 
-    fn forget(&self, _: Ipv4Addr) {}
+    fn forget(&self, _: &Peer) {}
 
     async fn rendezvous(
         &self,
-        _: Ipv4Addr,
+        _: &Peer,
         (way, _): (Way, Option<u16>),
         deadline: Deadline,
     ) -> Result<Reply, Status> {
@@ -98,22 +96,10 @@ impl ControlPlane for Broker {
         Ok(Reply { way, gateways: Vec::new() })
     }
 
-    async fn probe(&self, _: proto::ProbeRequest, _: Deadline) -> Result<proto::ProbeReply, Status> {
-        Err(Status::unimplemented(""))
-    }
-
     async fn send(&self, _: attach_up::Kind) {}
 
     fn relay_places(&self) -> RelayPlaces {
         RelayPlaces::new(["127.0.0.0/8"])
-    }
-
-    async fn directory_changed(&self, _known: &proto::Directory) {
-        std::future::pending().await
-    }
-
-    async fn directory(&self) -> Result<proto::Directory, Status> {
-        Ok(proto::Directory::default())
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use isthmus_net::credentials::SigningRequest;
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::relay_places::RelayPlaces;
-use isthmus_net::rendezvous::{Order, OrderWay, Place, Port, Reply, ReplyWay, Stop, Way};
+use isthmus_net::rendezvous::{Order, OrderWay, Peer, Place, Port, Reply, ReplyWay, Stop, Way};
 use isthmus_net::signed::contact::{sign_contact, sign_port};
 use isthmus_net::{Authority, Credentials, Deadline, Identity};
 use isthmus_reach::carrier::Carrier;
@@ -45,36 +45,22 @@ impl ControlPlane for Gateway {
         "alpha"
     }
 
-    async fn attached(&self) {}
-
-    async fn lookup(&self, _: Ipv4Addr, _: Deadline) -> Result<Arc<proto::LookupReply>, Status> {
+    async fn lookup(&self, _: &Peer, _: Deadline) -> Result<Arc<proto::LookupReply>, Status> {
         Ok(self.reply.clone())
     }
 
-    fn forget(&self, _: Ipv4Addr) {}
+    fn forget(&self, _: &Peer) {}
 
-    async fn rendezvous(&self, _: Ipv4Addr, _: (Way, Option<u16>), _: Deadline) -> Result<Reply, Status> {
+    async fn rendezvous(&self, _: &Peer, _: (Way, Option<u16>), _: Deadline) -> Result<Reply, Status> {
         let (address, ticket) = (self.stop.clone(), [0; TICKET_LEN]);
         let stop = Stop { place: Place::OwnSite, address, ticket, relay: None };
         Ok(Reply { way: ReplyWay::Stop(stop), gateways: Vec::new() })
-    }
-
-    async fn probe(&self, _: proto::ProbeRequest, _: Deadline) -> Result<proto::ProbeReply, Status> {
-        Err(Status::unimplemented(""))
     }
 
     async fn send(&self, _: attach_up::Kind) {}
 
     fn relay_places(&self) -> RelayPlaces {
         RelayPlaces::new(["127.0.0.0/8"])
-    }
-
-    async fn directory_changed(&self, _known: &proto::Directory) {
-        std::future::pending().await
-    }
-
-    async fn directory(&self) -> Result<proto::Directory, Status> {
-        Ok(proto::Directory::default())
     }
 }
 
@@ -311,7 +297,7 @@ async fn raw_data_comes_only_from_where_the_agent_has_signed_that_it_is() {
         ("a port without a signature", None, punch(&far, another, another), FAR, false),
         ("a relay, as the broker has it", Some(signed), OrderWay::Stop(stop), FAR, true),
     ] {
-        let order = Order { initiator: FAR, way, segment: None };
+        let order = Order { initiator: Peer::Node(FAR), way, segment: None };
         let owner = own.identity().owner().unwrap();
         let found = with(signed).find((from, Some(&n1)), SOON).await.unwrap();
         assert_eq!(found.may_come_raw(&order, owner), want, "{case}");

@@ -176,7 +176,6 @@ impl Attachment {
                 | attach_down::Kind::Directory(_)
                 | attach_down::Kind::Revocations(_)
                 | attach_down::Kind::SiteGateways(_)
-                | attach_down::Kind::SiteTrunk(_)
                 | attach_down::Kind::CutOff(_)
                 | attach_down::Kind::AnnounceAgain(_),
             ) => Err(self.broke("it sent a message that is not for relays")),

@@ -21,9 +21,9 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use crate::claims::Claims;
+use crate::expected::ReachTests;
 use crate::intake::accept;
 use crate::matcher::{Admission, Bounds, Matcher, Now, Refusal};
-use crate::reach_tests::ReachTests;
 use isthmus_carry::plane::Plane;
 
 pub use crate::intake::{Candidate, Encrypted, Intake, Origin, Outside, Pairs};

@@ -12,7 +12,7 @@ use isthmus_wire::ticket::TICKET_LEN;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
-use crate::reach_tests::ReachTests;
+use crate::expected::ReachTests;
 
 /// The side from which a connection arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@
 //! | [`admission`] | takes connections and their tickets |
 //! | `intake` | where they arrive |
 //! | [`claims`] | reach tests that clients have named |
-//! | [`reach_tests`] | expected reach tests of the port outside |
+//! | `expected` | expected reach tests of the port outside |
 //! | [`succession`] | another program takes this one's place, and carries on |
 //! | [`address`] | the address that a service announces |
 
@@ -17,10 +17,10 @@
 pub mod address;
 pub mod admission;
 mod claims;
+mod expected;
 mod intake;
 pub mod matcher;
-mod reach_tests;
 pub mod succession;
 
 pub use claims::Claims;
-pub use reach_tests::ReachTests;
+pub use expected::ReachTests;

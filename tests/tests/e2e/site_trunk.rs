@@ -70,22 +70,46 @@ fn mpich_goes_over_the_trunk_of_the_gateways() -> Result<()> {
     goes_over_the_trunk(Mpi::Mpich)
 }
 
+/// The trunks of a node's gateway, as `isthmus trunks` tells them.
+fn site_trunks(world: &World, node: &str) -> Result<Vec<serde_json::Value>> {
+    let shown = world.sh(node, SOON, &[&isthmus().display().to_string(), "trunks", "--json"])?;
+    let json: serde_json::Value = serde_json::from_str(&shown.stdout).with_context(|| shown.whole())?;
+    json["site_trunks"].as_array().cloned().context("no list")
+}
+
 #[test]
 fn a_node_shows_the_trunks_of_its_gateway() -> Result<()> {
     let world = GRID.take()?;
     job(&world, Mpi::OpenMpi, "n1.alpha,n1.beta", &[], &["alltoall"])?;
     for (node, peer) in [("n1.alpha", "gateway.beta"), ("n1.beta", "gateway.alpha")] {
-        let shown = world.sh(node, SOON, &[&isthmus().display().to_string(), "trunks", "--json"])?;
-        let shown: serde_json::Value = serde_json::from_str(&shown.stdout).with_context(|| shown.whole())?;
-        let trunks = shown["site_trunks"].as_array().context("no list")?;
+        let trunks = site_trunks(&world, node)?;
         let works = |trunk: &serde_json::Value| {
             trunk["peer"] == peer
                 && trunk["route"] == "two-gateway"
                 && trunk["carriers"].as_array().is_some_and(|carriers| !carriers.is_empty())
         };
-        ensure!(trunks.iter().any(works), "{node}: {shown:#}");
+        ensure!(trunks.iter().any(works), "{node}: {trunks:#?}");
     }
     Ok(())
+}
+
+/// Neither front-end lets anything in, and neither node has a way out: no relay carries the data.
+#[test]
+fn two_closed_sites_have_a_trunk_without_a_relay() -> Result<()> {
+    let world = GRID.take()?;
+    let (printed, account) = job(&world, Mpi::OpenMpi, "n1.epsilon,n1.zeta", &[], &["alltoall"])?;
+    expect(&account, 1, Some("trunk"), "gateways").context(printed)?;
+    // A trunk that began over the relay, before the gateways knew how they are seen, moves.
+    World::eventually("the gateways have punched", SOON, || {
+        // The gateway that has made the trunk tells how it was dialed.
+        let ends = [site_trunks(&world, "n1.epsilon")?, site_trunks(&world, "n1.zeta")?].concat();
+        let peers = ["gateway.epsilon", "gateway.zeta"];
+        let between = ends.iter().filter(|trunk| peers.iter().any(|peer| trunk["peer"] == *peer));
+        let made = between.filter(|trunk| trunk["made_here"] == true).collect::<Vec<_>>();
+        Ok(!made.is_empty() && made.iter().all(|trunk| trunk["dial"] == "punch"))
+    })?;
+    job(&world, Mpi::OpenMpi, "n1.zeta,n1.epsilon", &[], &["ring", "100", "1000"])?;
+    world.expect_clean()
 }
 
 #[test]

@@ -4,15 +4,12 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
-use std::time::Duration;
 
 use isthmus_carry::trunk::{Better, By, Dialed, Embedding, Stream, Undialed};
-use isthmus_net::Deadline;
-use isthmus_net::callback;
-use isthmus_net::dial::{SocketOptions, direct, ends};
+use isthmus_net::dial::ends;
 use isthmus_net::enums::dial_name;
 use isthmus_net::rails::Rail;
-use isthmus_reach::{Expected, Reached, secure};
+use isthmus_reach::{Expected, Reached};
 use isthmus_trunk::CarrierId;
 use isthmus_wire::{GridName, proto, way};
 
@@ -21,9 +18,6 @@ use super::{anew, calls, open};
 use crate::accepting::incoming::{Programs, preamble};
 use crate::carrying::agent_connection::{AgentConnection, Messages as _, TrunkStream};
 use crate::jobs::node::Node;
-
-/// How long a connect to another agent's address on a rail may take, with TLS.
-const CONNECT: Duration = Duration::from_secs(4);
 
 /// A trunk of this agent, as its carriers are kept.
 pub(super) struct Embedded {
@@ -36,16 +30,11 @@ pub(super) struct Embedded {
 impl Embedded {
     /// Connects to an address that the other agent has told.
     async fn connect(&self, address: SocketAddrV4, by: By) -> Result<Dialed<Last>, Undialed> {
-        // The other agent may be captured: it names no service of this node.
-        callback::check_service(address.into()).map_err(|error| Undialed::Failed(error.to_string()))?;
-        let deadline = Deadline::within(CONNECT);
-        let options =
-            SocketOptions { source: by.rail.source, segment: by.segment, ..SocketOptions::default() };
-        let tcp = direct(&address.to_string(), options, deadline).await;
-        let tcp = tcp.map_err(|error| Undialed::Failed(error.to_string()))?;
+        let options = open::purpose(&self.node, &self.name, by).options;
         let expected = Expected::agent(&self.name, Some(self.node.owner()));
-        let secured = secure(tcp, &expected, &self.node.tls().trunk, deadline).await;
-        let tls = secured.map_err(|error| Undialed::Failed(error.to_string()))?;
+        let tls = &self.node.tls().trunk;
+        let reached = self.node.dialer().reach_at(address.into(), &expected, tls, options).await;
+        let tls = reached.map_err(Undialed::Failed)?;
         let (route, dial, relay) = (proto::Route::EndToEnd, proto::Dial::Direct, String::new());
         let way = Last { way: Some(CarrierWay { route, dial, relay }), ends: ends(tls.get_ref().0).into() };
         Ok(Dialed { tls, way, segment: by.segment })

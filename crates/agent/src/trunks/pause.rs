@@ -8,7 +8,6 @@ use std::time::Duration;
 use isthmus_net::Deadline;
 use isthmus_net::clock::{millis, seconds};
 use isthmus_net::enums::dial_name;
-use isthmus_reach::ControlPlane as _;
 use isthmus_wire::proto::{SiteBack, SiteSilent, job_news};
 use isthmus_wire::settings::Host;
 use tokio::time::{sleep, sleep_until, timeout};
@@ -162,7 +161,7 @@ pub(crate) async fn gone(node: &Node, host: &Host) {
     loop {
         sleep(pause).await;
         pause = (2 * pause).min(longest);
-        let asked = timeout(longest, upstream.lookup(host.address.ip(), Deadline::within(longest))).await;
+        let asked = timeout(longest, upstream.contact(host.address.ip(), Deadline::within(longest))).await;
         if let Ok(Ok(found)) = asked
             && found.node.as_ref().is_some_and(|node| node.gone)
         {

@@ -9,8 +9,8 @@ use isthmus_net::Deadline;
 use isthmus_net::grpc::{Call, Connections, Repeat};
 use isthmus_net::lock;
 use isthmus_net::relay_places::RelayPlaces;
-use isthmus_net::rendezvous::{self, Order, Reply, Way};
-use isthmus_reach::ControlPlane;
+use isthmus_net::rendezvous::{self, Order, Peer, Reply, Way};
+use isthmus_reach::{ControlPlane, Relays};
 use isthmus_trunk::Incarnation;
 use isthmus_wire::proto::{self, attach_up};
 use isthmus_wire::{JobId, VirtualAddress, bounds};
@@ -99,6 +99,26 @@ impl Upstream {
     pub(crate) async fn site_trunks(&self, limit: Duration) -> Result<proto::TrunksReply, Status> {
         let ask = |mut attached: Attached, request| async move { attached.own_gateway.trunks(request).await };
         idempotent(limit.into()).send(self, proto::TrunksRequest {}, ask).await
+    }
+
+    /// A node's contact and the plan for it, from the cache or the gateway.
+    ///
+    /// # Errors
+    /// The gateway's status; `UNAVAILABLE` if it can't be reached by the deadline.
+    pub(crate) async fn contact(
+        &self,
+        node: Ipv4Addr,
+        deadline: Deadline,
+    ) -> Result<Arc<proto::LookupReply>, Status> {
+        if let Some(reply) = lock(&self.contacts).get(&node) {
+            return Ok(reply.clone());
+        }
+        let request =
+            proto::LookupRequest { virtual_address: node.into(), ..proto::LookupRequest::default() };
+        let lookup = |mut attached: Attached, request| async move { attached.client.lookup(request).await };
+        let reply = Arc::new(idempotent(deadline).send(self, request, lookup).await?);
+        lock(&self.contacts).insert(node, reply.clone());
+        Ok(reply)
     }
 
     /// Has the gateway try whether large packets pass between it and the broker.
@@ -249,34 +269,23 @@ impl ControlPlane for Upstream {
         &self.site
     }
 
-    async fn attached(&self) {
-        // It fails only when the agent ends.
-        let _ = self.attached.clone().wait_for(Option::is_some).await;
+    async fn lookup(&self, peer: &Peer, deadline: Deadline) -> Result<Arc<proto::LookupReply>, Status> {
+        self.contact(node(peer)?, deadline).await
     }
 
-    async fn lookup(&self, node: Ipv4Addr, deadline: Deadline) -> Result<Arc<proto::LookupReply>, Status> {
-        if let Some(reply) = lock(&self.contacts).get(&node) {
-            return Ok(reply.clone());
-        }
-        let request = proto::LookupRequest { virtual_address: node.into(), name: String::new() };
-        let lookup = |mut attached: Attached, request| async move { attached.client.lookup(request).await };
-        let reply = Arc::new(idempotent(deadline).send(self, request, lookup).await?);
-        lock(&self.contacts).insert(node, reply.clone());
-        Ok(reply)
-    }
-
-    fn forget(&self, node: Ipv4Addr) {
-        lock(&self.contacts).remove(&node);
+    fn forget(&self, peer: &Peer) {
+        peer.node().map(|node| lock(&self.contacts).remove(&node));
     }
 
     async fn rendezvous(
         &self,
-        destination: Ipv4Addr,
+        peer: &Peer,
         (way, segment): (Way, Option<u16>),
         deadline: Deadline,
     ) -> Result<Reply, Status> {
         // The initiator is filled in once an attachment is found.
-        let request = rendezvous::Request { destination, initiator: Ipv4Addr::UNSPECIFIED, way, segment };
+        let to = Peer::Node(node(peer)?);
+        let request = rendezvous::Request { to, initiator: Ipv4Addr::UNSPECIFIED, way, segment };
         let request = proto::RendezvousRequest::from(request);
         let rendezvous = |mut attached: Attached, mut request: Request<proto::RendezvousRequest>| async move {
             request.get_mut().initiator = attached.address.ip().into();
@@ -286,6 +295,29 @@ impl ControlPlane for Upstream {
         };
         // A request that is sent twice makes two rendezvous, one of which expires.
         idempotent(deadline).send(self, request, rendezvous).await
+    }
+
+    fn relay_places(&self) -> RelayPlaces {
+        let directory = self.directory.borrow();
+        directory.as_ref().map(|told| RelayPlaces::new(&told.relay_places)).unwrap_or_default()
+    }
+
+    async fn send(&self, kind: attach_up::Kind) {
+        // It fails only when the agent ends.
+        let _ = self.up_tx.send(kind).await;
+    }
+}
+
+/// The virtual address of a party to be dialed: agents dial nodes alone.
+fn node(peer: &Peer) -> Result<Ipv4Addr, Status> {
+    peer.node().ok_or_else(|| Status::unimplemented(format!("an agent doesn't dial {peer}")))
+}
+
+#[tonic::async_trait]
+impl Relays for Upstream {
+    async fn attached(&self) {
+        // It fails only when the agent ends.
+        let _ = self.attached.clone().wait_for(Option::is_some).await;
     }
 
     async fn probe(
@@ -311,19 +343,9 @@ impl ControlPlane for Upstream {
         })
     }
 
-    fn relay_places(&self) -> RelayPlaces {
-        let directory = self.directory.borrow();
-        directory.as_ref().map(|told| RelayPlaces::new(&told.relay_places)).unwrap_or_default()
-    }
-
     async fn directory_changed(&self, known: &proto::Directory) {
         let mut directory = self.directory.clone();
         // It fails only when the agent ends.
         let _ = directory.wait_for(|now| now.as_ref().is_some_and(|now| now != known)).await;
-    }
-
-    async fn send(&self, kind: attach_up::Kind) {
-        // It fails only when the agent ends.
-        let _ = self.up_tx.send(kind).await;
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::Ipv4Addr;
 
 use isthmus_net::contact::plan_from_facts;
-use isthmus_net::enums::{dial_to_wire, inbound_to_wire, route_to_wire};
+use isthmus_net::enums::{dial_to_wire, inbound_to_wire, mapping_to_wire, route_to_wire};
 use isthmus_net::seen;
 use isthmus_net::signed::contact::addresses_of;
 use isthmus_plan::Inbound;
@@ -20,6 +20,8 @@ pub(crate) enum LookupError {
     Unknown(String),
     /// The node has an address, but no gateway has announced it.
     Absent(String),
+    /// No gateway with this grid name is attached.
+    NoGateway(String),
 }
 
 impl fmt::Display for LookupError {
@@ -31,6 +33,7 @@ impl fmt::Display for LookupError {
             Self::Absent(node) => {
                 write!(f, "the agent of node {node} is not attached to the grid at the moment")
             }
+            Self::NoGateway(name) => write!(f, "gateway {name} is not attached to the broker"),
         }
     }
 }
@@ -59,15 +62,19 @@ impl fmt::Display for RendezvousError {
 
 impl Registry {
     /// The contact of a node, and the facts for plans from nodes of `site` to it. The gateway that
-    /// asked receives a message when the contact changes.
+    /// asked receives a message when the contact changes. Or the address of another site's gateway,
+    /// and the facts for a plan from the gateway that asked.
     ///
     /// # Errors
-    /// If the node is unknown or absent.
+    /// If the node is unknown or absent, or the gateway isn't attached.
     pub(crate) fn lookup(
         &mut self,
         (site, gateway): (&Label, &Label),
         request: &proto::LookupRequest,
     ) -> Result<proto::LookupReply, LookupError> {
+        if !request.gateway.is_empty() {
+            return self.lookup_gateway((site, gateway), &request.gateway);
+        }
         let address = self.resolve(request)?;
         self.present(address)?;
         self.holds(site, gateway, address);
@@ -93,7 +100,7 @@ impl Registry {
         request: &proto::ExplainRequest,
     ) -> Result<proto::ExplainReply, LookupError> {
         let find = |name: &str| {
-            let lookup = proto::LookupRequest { virtual_address: 0, name: name.to_owned() };
+            let lookup = proto::LookupRequest { name: name.to_owned(), ..proto::LookupRequest::default() };
             self.resolve(&lookup).and_then(|address| Ok(self.present(address)?.0))
         };
         let (from, to) = (find(&request.from)?, find(&request.to)?);
@@ -105,18 +112,26 @@ impl Registry {
     }
 
     pub(super) fn facts(&self, site: &Label, acceptor: &NodeEntry) -> proto::Facts {
-        let forbidden = self.policy.forbidden.between(site, &acceptor.name.site);
-        let path = self.site_paths.between(site, &acceptor.name.site);
+        let other = &acceptor.name.site;
         proto::Facts {
-            acceptor: Some(self.end(acceptor)),
             initiator_site: self.sites.get(site).map(SiteEntry::facts),
-            trusted: self.policy.trusted.contains(site, &acceptor.name.site),
-            acceptor_met: self.site_paths.has_connected(site, &acceptor.name.site),
-            initiator_met: self.site_paths.has_connected(&acceptor.name.site, site),
+            acceptor_met: self.site_paths.has_connected(site, other),
+            initiator_met: self.site_paths.has_connected(other, site),
+            ..self.pair_facts(site, other, self.end(acceptor))
+        }
+    }
+
+    /// The facts about two sites together, with those of the acceptor.
+    pub(super) fn pair_facts(&self, site: &Label, other: &Label, acceptor: proto::End) -> proto::Facts {
+        let forbidden = self.policy.forbidden.between(site, other);
+        let path = self.site_paths.between(site, other);
+        proto::Facts {
+            acceptor: Some(acceptor),
+            trusted: self.policy.trusted.contains(site, other),
             relays: u32::try_from(self.relays_up()).unwrap_or(u32::MAX),
             forbidden: forbidden.dials.each().map(|dial| dial_to_wire(dial).into()).collect(),
             forbidden_routes: forbidden.routes.each().map(|route| route_to_wire(route).into()).collect(),
-            trunk_pin: match self.policy.pins.between(site, &acceptor.name.site) {
+            trunk_pin: match self.policy.pins.between(site, other) {
                 None => proto::TrunkPin::None,
                 Some(Pin::Always) => proto::TrunkPin::Always,
                 Some(Pin::Never) => proto::TrunkPin::Never,
@@ -124,6 +139,7 @@ impl Registry {
             .into(),
             round_trip_us: path.as_ref().map_or(0, |path| path.round_trip_us),
             loss_ppm: path.and_then(|path| path.loss_ppm),
+            ..proto::Facts::default()
         }
     }
 
@@ -139,6 +155,9 @@ impl Registry {
             can_traverse: entry.contact.can_traverse,
             gateway_outside: site.map_or_else(String::new, SiteEntry::outside_addresses),
             gateway_reach: site.and_then(SiteEntry::outside_reach),
+            gateway_mapping: site
+                .map_or(proto::Mapping::Unknown, |site| mapping_to_wire(site.mapping()))
+                .into(),
             site_trunk: site.is_some_and(|site| site.declared().site_trunk),
             gateway: entry.gateway.to_string(),
         }

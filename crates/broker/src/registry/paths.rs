@@ -188,7 +188,7 @@ impl Registry {
     }
 
     fn up(&self, name: &str) -> Result<(GridName, VirtualAddress), RendezvousError> {
-        let lookup = proto::LookupRequest { virtual_address: 0, name: name.to_owned() };
+        let lookup = proto::LookupRequest { name: name.to_owned(), ..proto::LookupRequest::default() };
         let found = self.resolve(&lookup).and_then(|address| Ok((self.present(address)?.0, address)));
         let (entry, address) = found.map_err(RendezvousError::Lookup)?;
         if entry.presence == super::Presence::Down {

@@ -1,5 +1,6 @@
 //! What gateways and relays send becomes a record here, if it is accepted.
 
+use isthmus_net::enums::mapping_to_wire;
 use isthmus_net::mac::Secret;
 use isthmus_wire::bounds::{self, Bounded as _};
 use isthmus_wire::{GridName, Label, VirtualAddress, proto};
@@ -52,7 +53,8 @@ impl Registry {
         // The former result holds until the gateway reports a new one.
         let same = former.filter(|former| former.outside_address == up.outside_address);
         let outside_reach = same.and_then(|former| former.outside_reach.clone());
-        Ok(GatewayRecord { up: up.clone(), key, outside_reach })
+        let mapping = former.map_or(proto::Mapping::Unknown, |former| mapping_to_wire(former.mapping)).into();
+        Ok(GatewayRecord { up: up.clone(), key, outside_reach, mapping })
     }
 
     /// The record of a relay that attaches. It replaces a former relay of the same
@@ -149,5 +151,19 @@ impl Registry {
         reach.check()?;
         self.attached_gateway(session)?;
         Ok(GatewayRecord { outside_reach: Some(reach.clone()), ..former })
+    }
+
+    /// The record of a gateway that reported how it is seen from outside its site.
+    ///
+    /// # Errors
+    /// If the gateway isn't attached.
+    pub(crate) fn seen_record(
+        &self,
+        session: SessionId,
+        former: GatewayRecord,
+        seen: &proto::Seen,
+    ) -> Result<GatewayRecord, Refused> {
+        self.attached_gateway(session)?;
+        Ok(GatewayRecord { mapping: seen.mapping().into(), ..former })
     }
 }

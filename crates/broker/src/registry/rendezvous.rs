@@ -1,7 +1,6 @@
 //! Rendezvous. `isthmus_plan::parts` decides who dials whom. The registry chooses
 //! gateways and a relay, seals their tickets and fills in addresses.
 
-use isthmus_net::contact::known;
 use isthmus_net::mac::Secret;
 use isthmus_net::rendezvous::{Request, Way};
 use isthmus_plan::parts::{End, Part, Parts, Shown, Target, parts};
@@ -10,18 +9,19 @@ use isthmus_wire::proto::{self, attach_down, dial_request, leg, rendezvous_reply
 use isthmus_wire::ticket::{Side, Ticket};
 use isthmus_wire::{ConnectionId, Label};
 
+use super::endpoint::{Endpoint, Endpoints};
 use super::gateways::{Chosen, Stop};
-use super::{Effect, NodeEntry, Presence, Registry, RelayEntry, RendezvousError};
+use super::{Effect, NodeEntry, Registry, RelayEntry, RendezvousError};
 
 /// How long a ticket is good: a dial's deadline, and room for clocks that differ.
-pub(super) const TICKET_SECONDS: u64 = 60;
+const TICKET_SECONDS: u64 = 60;
 
 /// A connection that is being arranged.
 struct Arranged<'a> {
     registry: &'a Registry,
     request: &'a Request,
-    from: &'a NodeEntry,
-    to: &'a NodeEntry,
+    from: Endpoint<'a>,
+    to: Endpoint<'a>,
     near: Option<Chosen<'a>>,
     far: Option<Chosen<'a>>,
     relay: Option<(&'a Label, &'a RelayEntry)>,
@@ -30,55 +30,42 @@ struct Arranged<'a> {
 }
 
 impl Registry {
-    /// Arranges the connection of a node of `site` to another node, by the way that the request
-    /// names. For `punch` and `traverse` the reply's way is unset until the acceptor has answered.
+    /// Arranges the connection of a node of the caller's site to another node, or of the caller to
+    /// another site's gateway, by the way that the request names. `caller` is the site and the name
+    /// of the gateway that calls. For `punch` and `traverse` the reply's way is unset until the
+    /// acceptor has answered.
     ///
     /// # Errors
-    /// If a node is unknown, absent or down, or the way isn't possible.
+    /// If a party is unknown, absent or down, or the way isn't possible.
     pub(crate) fn rendezvous(
         &mut self,
-        site: &Label,
+        caller: (&Label, &Label),
         request: &Request,
         connection: ConnectionId,
         now_unix_seconds: u64,
     ) -> Result<(proto::RendezvousReply, Vec<Effect>), RendezvousError> {
-        let initiator = self.own_node(site, request.initiator.into())?;
-        let lookup =
-            proto::LookupRequest { virtual_address: request.destination.into(), name: String::new() };
-        let address = self.resolve(&lookup).map_err(RendezvousError::Lookup)?;
-        let (to, _) = self.present(address).map_err(RendezvousError::Lookup)?;
-        if to.presence == Presence::Down {
-            let reason = format!("the agent of node {} is not running", to.name);
-            return Err(RendezvousError::Unavailable(reason));
-        }
-        let gateway = self.home(&to.name)?;
-        let (from, _) = self.present(initiator).map_err(RendezvousError::Lookup)?;
-        // Down by a revocation: its gateway may be captured as well, and not have said so.
-        if from.presence == Presence::Down {
-            let reason = format!("the agent of node {} is not attached", from.name);
-            return Err(RendezvousError::Unavailable(reason));
-        }
-        let (near, far, pair) = known(&self.end(from), &self.facts(site, to));
+        let Endpoints { from, to, facts: (near, far, pair), acceptor } = self.endpoints(caller, request)?;
         let (way, avoid) = (request.way.way(), request.way.avoid());
         let parts = parts(way, &near, &far, &pair).map_err(|reason| refused(way.0, &reason))?;
-        let gateway_of = |node, part: Option<Part>| {
+        let gateway_of = |node: Option<_>, part: Option<Part>| {
             // A gateway that waits is connected to from outside.
-            part.map(|part| self.gateway_for(node, matches!(part, Part::Waits(_)), avoid)).transpose()
+            let chosen = |(node, part)| self.gateway_for(node, matches!(part, Part::Waits(_)), avoid);
+            node.zip(part).map(chosen).transpose()
         };
         let arranged = Arranged {
             registry: self,
             request,
-            from,
-            to,
-            near: gateway_of(from, parts.initiators_gateway)?,
-            far: gateway_of(to, parts.acceptors_gateway)?,
+            near: gateway_of(from.node(), parts.initiators_gateway)?,
+            far: gateway_of(to.node(), parts.acceptors_gateway)?,
             relay: match way.1 {
                 Dial::Relay => {
-                    let relay = self.next_relay([Some(from), Some(to)], avoid);
+                    let relay = self.next_relay([from.node(), to.node()], avoid);
                     Some(relay.ok_or_else(|| refused(way.0, &Reason::NoRelay))?)
                 }
                 _ => None,
             },
+            from,
+            to,
             connection,
             expiry_unix_seconds: now_unix_seconds + TICKET_SECONDS,
         };
@@ -86,10 +73,8 @@ impl Registry {
         let mut effects = Vec::new();
         let reply = arranged.reply(&parts, &mut effects)?;
         if let Some(way) = arranged.order(&parts, &mut effects)? {
-            let (node, initiator) = (to.name.node.to_string(), request.initiator.into());
-            let segment = arranged.segment();
-            let dial = proto::DialRequest { node, initiator, way: Some(way), segment };
-            effects.push(Effect::Send { to: gateway, message: attach_down::Kind::Dial(dial) });
+            let message = attach_down::Kind::Dial(arranged.dial_request(way));
+            effects.push(Effect::Send { to: acceptor, message });
         }
         let turns = [&arranged.near, &arranged.far].map(|one| {
             let one = one.as_ref().filter(|one| one.in_turn)?;
@@ -196,6 +181,16 @@ impl<'a> Arranged<'a> {
         })
     }
 
+    /// The order to the acceptor to dial by this way.
+    fn dial_request(&self, way: dial_request::Way) -> proto::DialRequest {
+        let (node, initiating_gateway) = match (&self.from, &self.to) {
+            (_, Endpoint::Node(to)) => (to.name.node.to_string(), String::new()),
+            (from, Endpoint::Gateway(..)) => (String::new(), from.name().to_string()),
+        };
+        let (initiator, segment) = (self.request.initiator.into(), self.segment());
+        proto::DialRequest { node, initiator, initiating_gateway, way: Some(way), segment }
+    }
+
     /// The relay or gateway that an end's node connects to; `None` if the node connects to neither.
     fn stop(
         &self,
@@ -209,7 +204,7 @@ impl<'a> Arranged<'a> {
         let relay = self.relay.map(|(name, _)| name.to_string()).unwrap_or_default();
         Ok(Some(match (target, gateways_part) {
             (Target::Gateway(_), Some(outward)) => {
-                let (gateway, node) = (self.gateway(end)?, self.node(end));
+                let (gateway, node) = (self.gateway(end)?, self.node(end)?);
                 let leg = self.leg(end, outward)?;
                 gateway.splice(node, ticket, relay, leg, effects)
             }
@@ -242,7 +237,7 @@ impl<'a> Arranged<'a> {
         };
         let ticket = self.ticket(Target::Gateway(end), across)?;
         let agent = match target {
-            Target::Agent(end) | Target::LetIn(end) => self.node(end).name.to_string(),
+            Target::Agent(end) | Target::LetIn(end) => self.party(end).name().to_string(),
             Target::Gateway(_) | Target::Relay | Target::Seen(_) => String::new(),
         };
         let relay = matches!(target, Target::Relay);
@@ -268,8 +263,11 @@ impl<'a> Arranged<'a> {
     /// The address that a party of the other site connects to, `HOST:PORT`.
     fn address(&self, target: Target) -> Result<String, RendezvousError> {
         Ok(match target {
-            Target::Agent(end) => self.node(end).contact.address.clone(),
-            Target::LetIn(end) => self.registry.outside_address(self.node(end)),
+            Target::Agent(end) => match self.party(end) {
+                Endpoint::Node(node) => node.contact.address.clone(),
+                Endpoint::Gateway(_, gateway) => gateway.outside_address.clone(),
+            },
+            Target::LetIn(end) => self.registry.outside_address(self.node(end)?),
             Target::Gateway(end) => self.gateway(end)?.entry.outside_address.clone(),
             Target::Relay => self.relay()?.address.clone(),
             // The two nodes exchange that address by themselves.
@@ -277,11 +275,15 @@ impl<'a> Arranged<'a> {
         })
     }
 
-    fn node(&self, end: End) -> &'a NodeEntry {
+    fn party(&self, end: End) -> &Endpoint<'a> {
         match end {
-            End::Initiator => self.from,
-            End::Acceptor => self.to,
+            End::Initiator => &self.from,
+            End::Acceptor => &self.to,
         }
+    }
+
+    fn node(&self, end: End) -> Result<&'a NodeEntry, RendezvousError> {
+        self.party(end).node().ok_or_else(no_such_way)
     }
 
     fn gateway(&self, end: End) -> Result<&Chosen<'a>, RendezvousError> {

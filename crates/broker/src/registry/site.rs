@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use isthmus_net::enums::inbound_to_wire;
+use isthmus_net::enums::{inbound_to_wire, mapping_to_wire};
 use isthmus_net::mac::Secret;
 use isthmus_net::seen;
-use isthmus_plan::Inbound;
+use isthmus_plan::{Inbound, Mapping};
 use isthmus_wire::{Label, proto};
 
 use super::{Party, SessionId};
@@ -36,6 +36,8 @@ pub(super) struct GatewayEntry {
     pub(super) likely_address: String,
     /// Whether the gateway's port outside is reached, as the gateway reported last.
     pub(super) outside_reach: Option<proto::Reach>,
+    /// How a NAT maps the ports that the gateway dials from.
+    pub(super) mapping: Mapping,
     /// The key that signs tickets for the gateway.
     pub(super) key: Secret,
     /// Whether nothing is to be measured in the background between the gateway's site and others.
@@ -62,6 +64,8 @@ pub(super) struct Declared {
     pub(super) outside_failed: bool,
     /// Whether all gateways of the site keep trunks with those of other sites.
     pub(super) site_trunk: bool,
+    /// How a NAT maps the ports that the gateways dial from.
+    pub(super) mapping: Mapping,
 }
 
 impl SiteEntry {
@@ -108,7 +112,8 @@ impl SiteEntry {
         let let_in = self.counting().any(|(_, gateway)| !gateway.outside_address.is_empty());
         let outside_failed = seen::reach_from_wire(self.outside_reach().as_ref()).failed();
         let site_trunk = !self.gateways.is_empty() && self.counting().all(|(_, gateway)| gateway.site_trunk);
-        Declared { inbound: strictest.unwrap_or(Inbound::Closed), let_in, outside_failed, site_trunk }
+        let inbound = strictest.unwrap_or(Inbound::Closed);
+        Declared { inbound, let_in, outside_failed, site_trunk, mapping: self.mapping() }
     }
 
     /// What the gateways declare together, for a plan that a gateway makes.
@@ -118,7 +123,19 @@ impl SiteEntry {
             gateway_outside: self.outside_addresses(),
             gateway_reach: self.outside_reach(),
             site_trunk: self.declared().site_trunk,
+            gateway_mapping: mapping_to_wire(self.mapping()).into(),
         }
+    }
+
+    /// How a NAT maps the ports of the site's gateways, at the gateway that can punch best.
+    pub(super) fn mapping(&self) -> Mapping {
+        let mappings = self.counting().map(|(_, gateway)| gateway.mapping);
+        let best = mappings.min_by_key(|mapping| match mapping {
+            Mapping::Untranslated | Mapping::EndpointIndependent => 0,
+            Mapping::PortDependent => 1,
+            Mapping::Unknown => 2,
+        });
+        best.unwrap_or_default()
     }
 
     /// The best result of a reach test of a gateway's port outside: reached, then
@@ -302,6 +319,7 @@ mod tests {
                     result: proto::Reachability::Filtered.into(),
                     ..proto::Reach::default()
                 }),
+                mapping: Mapping::Unknown,
                 key: Secret::new([0; 32]),
                 measure_off: false,
                 site_trunk: has("trunk"),

@@ -10,7 +10,7 @@ mod site_trunk;
 use std::net::Ipv4Addr;
 
 use isthmus_net::probe::{ProbeTarget, Task};
-use isthmus_net::rendezvous::{Request, Way};
+use isthmus_net::rendezvous::{Peer, Request, Way};
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::{dial_request, rendezvous_reply};
 use isthmus_wire::{ConnectionId, JobId, VirtualAddress, bounds};
@@ -145,17 +145,30 @@ impl Registry {
     }
 
     fn gateway_reach(&mut self, session: SessionId, reach: proto::Reach) -> Result<Vec<Effect>, Refused> {
+        let record = self.reach_record(session, self.recorded(session)?, &reach)?;
+        self.fold_found(session, record)
+    }
+
+    fn gateway_seen(&mut self, session: SessionId, mapping: proto::Mapping) -> Result<Vec<Effect>, Refused> {
+        let seen = proto::Seen { mapping: mapping.into(), ..proto::Seen::default() };
+        let record = self.seen_record(session, self.recorded(session)?, &seen)?;
+        self.fold_found(session, record)
+    }
+
+    /// The record of an attached gateway.
+    fn recorded(&self, session: SessionId) -> Result<GatewayRecord, Refused> {
         let (site, name) = self.attached_gateway(session)?;
         let entry = &self.sites[&site].gateways[&name];
-        let former = GatewayRecord {
-            up: proto::GatewayUp {
-                outside_address: entry.outside_address.clone(),
-                ..gateway_up(site.as_str(), proto::Inbound::Closed)
-            },
-            key: entry.key.expose().to_vec(),
-            outside_reach: None,
+        let up = proto::GatewayUp {
+            outside_address: entry.outside_address.clone(),
+            site_trunk: entry.site_trunk,
+            ..gateway_up(site.as_str(), proto::Inbound::Closed)
         };
-        let record = self.reach_record(session, former, &reach)?;
+        Ok(GatewayRecord { up, key: entry.key.expose().to_vec(), outside_reach: None, mapping: 0 })
+    }
+
+    fn fold_found(&mut self, session: SessionId, record: GatewayRecord) -> Result<Vec<Effect>, Refused> {
+        let (site, name) = self.attached_gateway(session)?;
         Ok(self.fold(Fact::Gateway { site, name, record: Some((session, record)) }))
     }
 }
@@ -224,8 +237,8 @@ impl Registry {
         };
         let way = Way::Relay { avoid: Vec::new() };
         let (initiator, destination) = (address(from), address(to));
-        let request = Request { initiator, destination, way, segment: None };
-        self.rendezvous(&label(site), &request, ConnectionId([7; 16]), 1000)
+        let request = Request { initiator, to: Peer::Node(destination), way, segment: None };
+        self.rendezvous((&label(site), &label("gateway")), &request, ConnectionId([7; 16]), 1000)
             .map_err(|error| error.to_string())
     }
 }
@@ -420,7 +433,7 @@ fn lookups() {
     }
     for address in ["240.64.9.1", "10.0.0.1"] {
         let virtual_address = address.parse::<std::net::Ipv4Addr>().unwrap().into();
-        let request = proto::LookupRequest { virtual_address, name: String::new() };
+        let request = proto::LookupRequest { virtual_address, ..Default::default() };
         let error = registry.lookup((&label("alpha"), &label("gateway")), &request).unwrap_err();
         assert_eq!(error, LookupError::Unknown(address.to_owned()));
     }
@@ -438,8 +451,9 @@ fn an_order_to_dial_names_the_address() {
     registry.node_up(closed, &signed(let_in, 1)).unwrap();
     let mut reverse = |site: &str, from: [u8; 4], to: [u8; 4]| {
         let way = Way::Reverse { rendezvous: ConnectionId([1; 16]) };
-        let request = Request { initiator: from.into(), destination: to.into(), way, segment: None };
-        match registry.rendezvous(&label(site), &request, ConnectionId([7; 16]), 1000) {
+        let request = Request { initiator: from.into(), to: Peer::Node(to.into()), way, segment: None };
+        let caller = (&label(site), &label("gateway"));
+        match registry.rendezvous(caller, &request, ConnectionId([7; 16]), 1000) {
             Ok((_, effects)) => match effects.as_slice() {
                 [Effect::Send { message: attach_down::Kind::Dial(dial), .. }] => {
                     let Some(dial_request::Way::Reverse(reverse)) = &dial.way else { panic!("{dial:?}") };
@@ -658,12 +672,17 @@ fn the_nearest_relay_for_both_joins_two_nodes() {
         registry.last_relay = Some(label("far"));
         let request = Request {
             initiator: [240, 64, 1, 1].into(),
-            destination: [240, 64, 2, 1].into(),
+            to: Peer::Node([240, 64, 2, 1].into()),
             way: Way::Relay { avoid: avoid.iter().map(|name| (*name).to_owned()).collect() },
             segment: None,
         };
         let mut meet = || {
-            let met = registry.rendezvous(&label("alpha"), &request, ConnectionId([7; 16]), 1000);
+            let met = registry.rendezvous(
+                (&label("alpha"), &label("gateway")),
+                &request,
+                ConnectionId([7; 16]),
+                1000,
+            );
             at_relay(met.unwrap().0).name
         };
         assert_eq!([meet(), meet(), meet()].join(" "), want, "{choice:?}, not {avoid:?}");

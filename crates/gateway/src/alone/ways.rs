@@ -2,7 +2,7 @@
 //! to an agent that another site lets in. Gateway and agent are all its parties, and the ticket is
 //! for this gateway alone.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::SystemTime;
 
 use isthmus_net::Identity;
@@ -29,7 +29,7 @@ impl Gateway {
     pub(crate) async fn rendezvous_alone(
         &self,
         (caller, from): (&Identity, IpAddr),
-        request: &Request,
+        (request, destination): (&Request, Ipv4Addr),
     ) -> Result<proto::RendezvousReply, Status> {
         let (route, dial) = request.way.way();
         let absent = || self.upstream.absent(&format!("arrange the way {dial}, {route}"));
@@ -38,7 +38,7 @@ impl Gateway {
             return Err(absent());
         }
         let lookup =
-            proto::LookupRequest { virtual_address: request.destination.into(), name: String::new() };
+            proto::LookupRequest { virtual_address: destination.into(), ..proto::LookupRequest::default() };
         let reply = self.lookups.known(&lookup).ok_or_else(absent)?;
         let (node, facts) = (reply.node.ok_or_else(absent)?, reply.facts.ok_or_else(absent)?);
         let initiator = self.initiator(caller.name(), facts.initiator_site.clone());
@@ -76,7 +76,7 @@ fn own_dial<'a>(parts: &Parts, node: &'a proto::Node) -> Option<&'a str> {
 }
 
 /// The plan without the steps that the broker must arrange; they are left out, with the reason.
-pub(super) fn without_broker(plan: proto::Plan) -> proto::Plan {
+pub(crate) fn without_broker(plan: proto::Plan) -> proto::Plan {
     let needs = |step: &proto::PlanStep| {
         let way = route_from_wire(step.route()).zip(dial_from_wire(step.dial()));
         way.is_none_or(needs_broker)

@@ -1,177 +1,100 @@
-//! Carriers of the trunks between gateways. The broker brings two gateways together; TLS
-//! verifies which gateway is there.
+//! Carriers of the trunks between gateways. The dialer opens them; TLS verifies which gateway is
+//! there.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use isthmus_carry::trunk::accept::{hello, refuse};
-use isthmus_carry::trunk::{By, First, Kept, Notices, Trunk, keep};
-use isthmus_net::dial::{SocketOptions, direct, introduced};
-use isthmus_net::grpc::{self, Repeat};
+use isthmus_carry::trunk::{By, Dialed, First, Kept, Notices, Trunk, keep};
+use isthmus_net::dial::SocketOptions;
+use isthmus_net::enums::{dial_from_wire, dial_name};
 use isthmus_net::mac::random;
-use isthmus_net::rendezvous::Stop;
-use isthmus_net::rendezvous::site_trunk::{Order, OrderWay, Reply, Request};
+use isthmus_net::rendezvous::Peer;
 use isthmus_net::secured::Secured;
-use isthmus_net::{Deadline, Identity, Late, Role as PartyRole};
+use isthmus_net::{grpc, listen};
 use isthmus_plan::Dial;
 use isthmus_reach::carrier::keep_alive;
-use isthmus_reach::{Expected, secure, service_address};
+use isthmus_reach::{Purpose, Reached};
 use isthmus_trunk::{Reason, Role, TrunkId};
-use isthmus_wire::GridName;
-use isthmus_wire::proto::registry_client::RegistryClient;
-use isthmus_wire::proto::{self, SiteTrunkRequest};
+use isthmus_wire::{GridName, hello};
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tracing::{info, warn};
+use tracing::info;
 
+use super::dialing::{asked, dialer};
 use super::keep::Embedded;
 use super::{PROTOCOL, SiteTrunks, Standing, other_gateway};
 use crate::gateway::Gateway;
 
-/// How long a dial may take, with its TLS and its request to the broker. A gateway that was ordered
-/// to dial has as long.
-const DIAL: Duration = Duration::from_secs(4);
+/// How long the other end may take to say its first HELLO.
+const ESTABLISHED: Duration = Duration::from_secs(4);
+/// How long a party may take to say for which rendezvous it connects.
+const INTRODUCTION: Duration = Duration::from_secs(10);
+/// How long it may take to find whether another gateway may make a trunk.
+const LOOKUP: Duration = Duration::from_secs(3);
 
-/// What a dial to another gateway has brought.
-pub(super) enum Got {
-    /// A carrier; with the address of the other gateway's port outside if it was dialed there.
-    Carrier(Box<Secured>, Option<String>),
-    /// A trunk that the other gateway has made.
-    Trunk(Arc<Standing>),
+/// How a carrier was dialed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Way {
+    pub(super) dial: Dial,
+    /// The relay on the way; empty if there is none.
+    pub(super) relay: String,
 }
 
-/// Gets a carrier by this dial, or a whole trunk other than those in `but`. `by` has the address
-/// that this end connects from, and the longest segment.
+/// What the dialing of a carrier on a rail is told.
+pub(super) fn purpose<'a>(trunks: &'a SiteTrunks, name: &'a GridName, by: By) -> Purpose<'a> {
+    let options = SocketOptions { source: by.rail.source, segment: by.segment, ..SocketOptions::default() };
+    Purpose { options, node: Some(name), ..Purpose::tls(&trunks.client, None) }
+}
+
+/// Dials a carrier along the plan.
 ///
 /// # Errors
-/// What failed, for messages.
+/// Each step with its failure.
 pub(super) async fn dial(
-    gateway: &Gateway,
-    trunks: &SiteTrunks,
+    gateway: &Arc<Gateway>,
+    trunks: &Arc<SiteTrunks>,
     name: &GridName,
-    (dial, but, by): (Dial, &[TrunkId], By),
-) -> Result<Got, String> {
-    let deadline = Deadline::within(DIAL);
-    let mut changes = trunks.changes.subscribe();
-    let request = Request { gateway: name.clone(), dial, avoid: Vec::new(), segment: by.segment };
-    let call = |channel, request| async move { RegistryClient::new(channel).site_trunk(request).await };
-    let budget = (Repeat::Never, deadline);
-    let arranged = gateway.upstream.call("arrange a carrier", budget, SiteTrunkRequest::from(request), call);
-    let reply = arranged.await.map_err(|status| grpc::reason(&status))?;
-    match Reply::try_from(reply).map_err(|error| error.to_string())? {
-        Reply::Connect(address) => {
-            let tls = connect(gateway, trunks, name, (&address, by)).await?;
-            Ok(Got::Carrier(Box::new(tls), Some(address)))
-        }
-        Reply::Relay(stop) => {
-            let tcp = to_relay(gateway, &stop, by, deadline).await?;
-            Ok(Got::Carrier(Box::new(verified(trunks, name, tcp, deadline).await?), None))
-        }
-        Reply::Await => {
-            trunks.arranged.note(name);
-            let working = async {
-                loop {
-                    if let Some(standing) = trunks.standing(name, but).filter(|it| !it.kept.is_cut()) {
-                        return Ok(Got::Trunk(standing));
-                    }
-                    changes.changed().await.map_err(|error| error.to_string())?;
-                }
-            };
-            let late = |_| format!("it made no trunk within {DIAL:?}");
-            deadline.bound(working).await.map_err(late)?
-        }
-    }
+    by: By,
+) -> Result<Dialed<Way>, String> {
+    let peer = Peer::Gateway(name.clone());
+    let reached = dialer(gateway, trunks).reach(peer, purpose(trunks, name, by)).await;
+    dialed(reached.map_err(|error| error.to_string())?)
 }
 
-/// Connects to the port outside of a gateway.
-pub(super) async fn connect(
-    gateway: &Gateway,
-    trunks: &SiteTrunks,
-    name: &GridName,
-    (address, by): (&str, By),
-) -> Result<Secured, String> {
-    let deadline = Deadline::within(DIAL);
-    let late = |Late(limit)| format!("no address of {address} within {limit:?}");
-    let at = deadline.bound(service_address(address)).await.map_err(late)??;
-    if gateway.roster().is_own(at.ip()) || crate::streams::is_this_machine(at.ip()) {
-        return Err(format!("{address} is in this site"));
-    }
-    let tcp = direct(&at.to_string(), options(by), deadline).await;
-    verified(trunks, name, tcp.map_err(|error| error.to_string())?, deadline).await
-}
-
-fn options(by: By) -> SocketOptions {
-    SocketOptions { source: by.rail.source, segment: by.segment, ..SocketOptions::default() }
-}
-
-async fn to_relay(gateway: &Gateway, stop: &Stop, by: By, deadline: Deadline) -> Result<TcpStream, String> {
-    let failed = |reason: String| format!("relay {}: {reason}", stop.relay.as_deref().unwrap_or_default());
-    let places = gateway.directory.relay_places();
-    let at = deadline.bound(places.resolve(&stop.address)).await.map_err(|late| failed(late.to_string()))?;
-    let at = at.map_err(failed)?.to_string();
-    introduced(&at, &stop.ticket, options(by), deadline).await.map_err(|error| failed(error.to_string()))
-}
-
-/// Verifies by TLS that the gateway with this name is at the other end.
-async fn verified(
-    trunks: &SiteTrunks,
-    name: &GridName,
-    tcp: TcpStream,
-    deadline: Deadline,
-) -> Result<Secured, String> {
-    let (site, own_name) = (Some(name.site.clone()), Some(name.node.clone()));
-    let identity =
-        Identity::new(PartyRole::Gateway, site, own_name, None).map_err(|error| error.to_string())?;
-    let expected = Expected { role: PartyRole::Gateway, server_name: identity.server_name(), owner: None };
-    let tls = secure(tcp, &expected, &trunks.client, deadline).await.map_err(|error| error.to_string())?;
-    // All gateways of a site have one TLS name.
-    if tls.identity().is_none_or(|found| *found.name() != name.node) {
-        return Err(format!("the other end is {:?}, not gateway {name}", tls.identity()));
-    }
+/// Takes a connection to another gateway as a carrier.
+///
+/// # Errors
+/// If that gateway keeps no trunks.
+pub(super) fn dialed(reached: Reached) -> Result<Dialed<Way>, String> {
+    let dial = dial_from_wire(reached.dial);
+    let dial = dial.ok_or_else(|| format!("there is no dial {}", dial_name(reached.dial)))?;
+    let (way, segment) = (Way { dial, relay: reached.relay }, reached.segment);
+    let tls = reached.carrier.encrypted().map_err(|error| error.to_string())?;
     match tls.get_ref().1.alpn_protocol() {
-        Some(PROTOCOL) => Ok(tls),
-        _ => Err(format!("gateway {name} has no trunks")),
+        Some(PROTOCOL) => Ok(Dialed { tls, way, segment }),
+        _ => Err(format!("gateway {} has no trunks", reached.node)),
     }
 }
 
-/// Carries out the broker's order to get a carrier for another gateway.
-pub(crate) fn ordered(gateway: &Arc<Gateway>, order: proto::SiteTrunkOrder) {
-    let Some(trunks) = gateway.site_trunks.clone() else { return };
-    let order = match Order::try_from(order) {
-        Ok(order) => order,
-        Err(error) => return warn!(%error, "the broker's order for a trunk is ignored"),
-    };
-    match order.way {
-        OrderWay::Expect => return trunks.arranged.note(&order.gateway),
-        OrderWay::Relay(_) => trunks.arranged.note(&order.gateway),
-        OrderWay::Connect(_) => {}
+/// Takes a connection to the port outside: a carrier, or a connection that this gateway waits for.
+///
+/// # Errors
+/// If it is refused; a verified gateway is told why.
+pub(crate) async fn arrived(gateway: Arc<Gateway>, mut tcp: TcpStream) -> io::Result<()> {
+    if listen::first_byte(&tcp, INTRODUCTION).await? != hello::RENDEZVOUS.first_byte() {
+        return accept(gateway, tcp).await;
     }
-    let Some(place) = trunks.orders.take(&order.gateway.site) else {
-        return info!(peer = %order.gateway, "too many orders for trunks with that site at once, one is dropped");
-    };
-    let gateway = gateway.clone();
-    tokio::spawn(async move {
-        let Order { gateway: name, way, segment } = order;
-        let by = By { segment, ..By::default() };
-        let done = async {
-            match way {
-                OrderWay::Connect(address) => {
-                    let tls = connect(&gateway, &trunks, &name, (&address, by)).await?;
-                    make(&gateway, &trunks, &name, (tls, by.segment), Some(address)).await.map(drop)
-                }
-                OrderWay::Relay(stop) => {
-                    let tcp = to_relay(&gateway, &stop, by, Deadline::within(DIAL)).await?;
-                    accept(gateway.clone(), tcp).await.map_err(|error| error.to_string())
-                }
-                OrderWay::Expect => Ok(()),
-            }
-        };
-        if let Err(reason) = done.await {
-            info!(peer = %name, reason, "no trunk with another site's gateway");
-        }
-        drop(place);
-    });
+    let mut bytes = [0; hello::RENDEZVOUS_LEN];
+    timeout(INTRODUCTION, tcp.read_exact(&mut bytes)).await??;
+    let id = hello::RENDEZVOUS.decode(&bytes).map_err(io::Error::other)?;
+    let trunks = gateway.site_trunks.as_ref();
+    if trunks.is_some_and(|trunks| trunks.dialing.rendezvous.arrived(id, tcp)) {
+        return Ok(());
+    }
+    Err(io::Error::other("nobody waits for this rendezvous"))
 }
 
 /// Takes a carrier that another gateway begins TLS on.
@@ -218,12 +141,7 @@ async fn join(
         let reason = format!("the gateway of site {} has no such trunk any more", gateway.site);
         return refuse(tls, Reason::Trunk, reason).await;
     }
-    if !trunks.arranged.is_with(name).await {
-        let reason = format!(
-            "the broker has arranged no trunk of gateway {name} with the gateway of site {}: both sites must have \
-             `site_trunk` in section [gateway]",
-            gateway.site
-        );
+    if let Err(reason) = allowed(gateway, trunks, name).await {
         return refuse(tls, Reason::Done, reason).await;
     }
     let made = trunks.plane.trunk(trunks.config(Role::Acceptor, hello.trunk))?;
@@ -232,25 +150,46 @@ async fn join(
     started.map(drop).map_err(io::Error::other)
 }
 
+/// Whether another gateway may make a trunk with this one: whether both sites keep trunks, and the
+/// grid's policy allows it. A gateway of any other site has a certificate, too.
+///
+/// # Errors
+/// The reason why it may not, for the other gateway.
+async fn allowed(gateway: &Arc<Gateway>, trunks: &Arc<SiteTrunks>, name: &GridName) -> Result<(), String> {
+    let found = asked(gateway, trunks, name, LOOKUP).await;
+    let own = &gateway.site;
+    let plan = found
+        .map_err(|status| {
+            format!("the gateway of site {own} can't find gateway {name}: {}", grpc::reason(&status))
+        })?
+        .plan
+        .clone()
+        .unwrap_or_default();
+    if plan.takes_site_trunk {
+        return Ok(());
+    }
+    let reasons: Vec<_> = plan.left_out.into_iter().map(|left| left.reason).collect();
+    Err(format!("the gateway of site {own} takes no trunk of gateway {name}: {}", reasons.join("; ")))
+}
+
 /// Makes a trunk from its first carrier, and waits until the trunk works.
 pub(super) async fn make(
     gateway: &Arc<Gateway>,
     trunks: &Arc<SiteTrunks>,
     name: &GridName,
-    (tls, segment): (Secured, Option<u16>),
-    address: Option<String>,
+    Dialed { tls, way, segment }: Dialed<Way>,
 ) -> Result<Arc<Standing>, String> {
     let id = TrunkId(random());
     let made = trunks.plane.trunk(trunks.config(Role::Initiator, id)).map_err(|error| error.to_string())?;
-    let dialed = ((super::keep::dialed(address.as_deref()), address), segment);
-    let standing = start(gateway, trunks, name, (id, Some(dialed)), made, (tls, Vec::new())).await?;
+    let dialed = Some((way, segment));
+    let standing = start(gateway, trunks, name, (id, dialed), made, (tls, Vec::new())).await?;
     let mut cut = standing.kept.cut();
-    let works = timeout(DIAL, cut.wait_for(Option::is_none)).await.is_ok_and(|works| works.is_ok());
+    let works = timeout(ESTABLISHED, cut.wait_for(Option::is_none)).await.is_ok_and(|works| works.is_ok());
     if works {
         return Ok(standing);
     }
     standing.kept.trunk.close(Reason::Silent);
-    Err(format!("no HELLO within {DIAL:?}"))
+    Err(format!("no HELLO within {ESTABLISHED:?}"))
 }
 
 /// Registers a trunk, joins its first carrier, and keeps the trunk from here on. `dialed` is how
@@ -259,18 +198,16 @@ async fn start(
     gateway: &Arc<Gateway>,
     trunks: &Arc<SiteTrunks>,
     name: &GridName,
-    (id, dialed): (TrunkId, Option<(super::keep::Way, Option<u16>)>),
+    (id, dialed): (TrunkId, Option<(Way, Option<u16>)>),
     (trunk, notices): (Trunk, Notices),
     (tls, first): (Secured, Vec<u8>),
 ) -> Result<Arc<Standing>, String> {
     let peer = tls.identity().cloned().ok_or("its carrier has no certificate")?;
     let kept = Arc::new(Kept::new((id, dialed.is_some()), trunk, peer));
-    let way = dialed.clone().map(|(way, _)| way);
     let standing = Arc::new(Standing {
         name: name.clone(),
         kept: kept.clone(),
-        dial: way.as_ref().map(|(dial, _)| *dial).into(),
-        address: way.and_then(|(_, address)| address).into(),
+        way: dialed.as_ref().map(|(way, _)| way.clone()).into(),
         former: super::gone::Former::default(),
     });
     let (carrier, certificate) = kept.join(tls, first).await?;

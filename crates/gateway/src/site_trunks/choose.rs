@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isthmus_carry::trunk::{By, Stream};
-use isthmus_plan::site_trunk::CARRIERS;
 use isthmus_trunk::TrunkId;
 use isthmus_wire::GridName;
 use tokio::time::timeout;
 use tracing::info;
 
-use super::carriers::{Got, dial, make};
+use super::carriers::{Way, dial, make};
 use super::{SiteTrunks, Standing};
 use crate::gateway::Gateway;
 
@@ -63,13 +62,13 @@ async fn trunk_to(
     but: &[TrunkId],
 ) -> Result<Arc<Standing>, String> {
     let standing = || own_or_working(trunks, name, but);
-    match trunks.peers.get_or_dial(name, standing, dialed(gateway, trunks, name, but)).await {
+    match trunks.peers.get_or_dial(name, standing, dialed(gateway, trunks, name)).await {
         Ok(standing) => Ok(standing),
         Err(reason) => healed(trunks, name, but).await.ok_or(reason),
     }
 }
 
-/// Dials a trunk to a gateway. The other gateway may make it meanwhile.
+/// Dials a trunk to a gateway.
 ///
 /// # Errors
 /// Each dial with its failure.
@@ -77,23 +76,14 @@ async fn dialed(
     gateway: &Arc<Gateway>,
     trunks: &Arc<SiteTrunks>,
     name: &GridName,
-    but: &[TrunkId],
 ) -> Result<Arc<Standing>, String> {
-    let mut failures = Vec::new();
-    for dial_by in CARRIERS {
-        match dial(gateway, trunks, name, (dial_by, but, By::default())).await {
-            Ok(Got::Trunk(standing)) => return Ok(standing),
-            Ok(Got::Carrier(tls, address)) => {
-                info!(peer = %name, dial = %dial_by, "a trunk with another site's gateway");
-                match make(gateway, trunks, name, (*tls, None), address).await {
-                    Ok(standing) => return Ok(standing),
-                    Err(error) => failures.push(format!("{dial_by}: {error}")),
-                }
-            }
-            Err(error) => failures.push(format!("{dial_by}: {error}")),
-        }
-    }
-    Err(format!("no trunk with gateway {name}: {}", failures.join("; ")))
+    let dialing = async {
+        let dialed = dial(gateway, trunks, name, By::default()).await?;
+        let Way { dial, relay } = &dialed.way;
+        info!(peer = %name, %dial, relay, "a trunk with another site's gateway");
+        make(gateway, trunks, name, dialed).await
+    };
+    dialing.await.map_err(|reason: String| format!("no trunk with gateway {name}: {reason}"))
 }
 
 /// A trunk that works, or why there is none. `None` if a trunk is to be dialed.

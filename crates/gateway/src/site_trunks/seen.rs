@@ -40,11 +40,12 @@ impl SiteTrunks {
 }
 
 fn shown(standing: &Standing) -> Shown {
+    let way = lock(&standing.way).clone();
     Shown {
         peer: standing.name.to_string(),
         kept: standing.kept.clone(),
         route: Route::TwoGateway,
-        dial: lock(&standing.dial).map_or(proto::Dial::Unknown, dial_to_wire),
-        relay: String::new(),
+        dial: way.as_ref().map_or(proto::Dial::Unknown, |way| dial_to_wire(way.dial)),
+        relay: way.map(|way| way.relay).unwrap_or_default(),
     }
 }

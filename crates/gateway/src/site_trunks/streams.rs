@@ -1,6 +1,6 @@
 //! Streams between the nodes of two sites, over the trunk of their gateways.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -47,14 +47,13 @@ pub(super) struct Opening {
 pub(crate) async fn open(
     gateway: &Arc<Gateway>,
     (caller, from): (&Identity, IpAddr),
-    request: &Request,
+    (request, destination): (&Request, Ipv4Addr),
 ) -> Result<proto::RendezvousReply, Status> {
     let off = || Status::unavailable(format!("the gateway of site {} keeps no trunks", gateway.site));
     let trunks = gateway.site_trunks.as_ref().ok_or_else(off)?;
     let address = |ip| VirtualAddress::new(ip).ok_or_else(|| Status::invalid_argument("no virtual address"));
-    let whom =
-        SiteStream { destination: address(request.destination)?, initiator: address(request.initiator)? };
-    let far = gateway.over_trunk(caller.name(), request.destination).await?;
+    let whom = SiteStream { destination: address(destination)?, initiator: address(request.initiator)? };
+    let far = gateway.over_trunk(caller.name(), destination).await?;
     let place = trunks.opening.take(&far.site).ok_or_else(|| {
         let site = &far.site;
         Status::resource_exhausted(format!("too many streams to site {site} are being opened at once"))
@@ -62,9 +61,7 @@ pub(crate) async fn open(
     let stream = stream_to(gateway, trunks, &far).await.map_err(Status::unavailable)?;
     stream.send(&whom.encode());
     let traffic: Arc<dyn Traffic> = match &request.way {
-        Way::OverGateways { job: Some(job), .. } => {
-            trunks.carried.count(caller.name(), *job, request.destination)
-        }
+        Way::OverGateways { job: Some(job), .. } => trunks.carried.count(caller.name(), *job, destination),
         _ => Arc::new(Uncounted),
     };
     let ticket = expect(trunks, Side::Initiator, from, Opening { stream, _place: place, traffic });

@@ -27,6 +27,7 @@ pub(super) fn handle(gateway: &Arc<Gateway>, kind: attach_down::Kind) {
             let effects = gateway.roster().welcome(&welcome.node, address);
             gateway.carry_out(effects);
         }
+        attach_down::Kind::Dial(order) if order.node.is_empty() => site_trunks::ordered(gateway, order),
         attach_down::Kind::Dial(request) => ask_to_dial(gateway, request),
         attach_down::Kind::Measure(order) => {
             let effect = gateway.roster().measure(order);
@@ -58,7 +59,6 @@ pub(super) fn handle(gateway: &Arc<Gateway>, kind: attach_down::Kind) {
         attach_down::Kind::Notice(notice) => warn!("{}", notice.text),
         attach_down::Kind::RelayKey(key) => gateway.streams.set_key(&key.key),
         attach_down::Kind::Revocations(revocations) => gateway.revoked(revocations),
-        attach_down::Kind::SiteTrunk(order) => site_trunks::ordered(gateway, order),
         attach_down::Kind::Directory(directory) => gateway.directory_changed(directory),
         attach_down::Kind::SiteGateways(gateways) => gateway.site_gateways_changed(gateways),
         // Only relays and agents receive these.

@@ -188,7 +188,7 @@ async fn a_rendezvous_reaches_the_other_agent() {
         destination: far_address,
         initiator: near_address,
         way: Some(way),
-        segment: 0,
+        ..Default::default()
     };
     let refused = near.client.clone().rendezvous(request.clone()).await.unwrap_err();
     assert_eq!(
@@ -312,8 +312,8 @@ async fn both_sides_of_a_punch_receive_the_others_address() {
     let request = proto::RendezvousRequest {
         destination: far_address,
         initiator: near_address,
-        segment: 0,
         way: Some(rendezvous_request::Way::Punch(punch)),
+        ..Default::default()
     };
     for (answer, want) in [
         (
@@ -372,8 +372,8 @@ async fn a_syn_is_carried_and_nothing_else() {
         let request = proto::RendezvousRequest {
             destination: far_address,
             initiator: near_address,
-            segment: 0,
             way: Some(rendezvous_request::Way::Traverse(traverse)),
+            ..Default::default()
         };
         tokio::spawn(async move { client.rendezvous(request).await.map(drop) })
     };

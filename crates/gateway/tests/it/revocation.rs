@@ -263,7 +263,7 @@ async fn a_revoked_party_is_told_so() {
     told(async || {
         let channel = grpc::connect(&at, "gateway.alpha", &n1.credentials).await;
         let mut client = RegistryClient::new(channel.map_err(|error| error.to_string())?);
-        let request = proto::LookupRequest { virtual_address: 0, name: "n2.alpha".to_owned() };
+        let request = proto::LookupRequest { name: "n2.alpha".to_owned(), ..Default::default() };
         client.lookup(request).await.map(drop).map_err(|status| grpc::reason(&status))
     })
     .await;

@@ -151,7 +151,7 @@ impl Site {
     }
 
     async fn lookup(&self, name: &str) -> proto::LookupReply {
-        let request = proto::LookupRequest { virtual_address: 0, name: name.to_owned() };
+        let request = proto::LookupRequest { name: name.to_owned(), ..Default::default() };
         soon("a lookup", self.client.clone().lookup(request)).await.unwrap().into_inner()
     }
 }

@@ -70,8 +70,8 @@ impl Two {
         let request = proto::RendezvousRequest {
             destination,
             initiator: self.near_address,
-            segment: 0,
             way: Some(rendezvous_request::Way::OverGateways(over)),
+            ..Default::default()
         };
         let mut client = self.near.client.clone();
         soon("an answer", client.rendezvous(request)).await.map(tonic::Response::into_inner)

@@ -207,7 +207,7 @@ mod alone {
             (unknown_address, out(Dial::Direct), "cannot arrange the way direct, gateway-out: "),
         ] {
             let (initiator, way) = (n1_address, Some(way));
-            let request = proto::RendezvousRequest { destination, initiator, way, segment: 0 };
+            let request = proto::RendezvousRequest { destination, initiator, way, ..Default::default() };
             let began = std::time::Instant::now();
             let status = n1.client.clone().rendezvous(request).await.unwrap_err();
             assert!(began.elapsed() < promised(Duration::from_secs(4)), "{:?}", began.elapsed());

@@ -22,7 +22,6 @@ pub(super) const ORDER: &str = "request to dial";
 pub(super) const LEG: &str = "leg of a gateway";
 pub(super) const EXPECT: &str = "order to expect a node";
 pub(super) const OWN_GATEWAY: &str = "stream over the own gateway";
-pub(super) const SITE_TRUNK: &str = "message about a trunk of two gateways";
 pub(super) const ANSWER: &str = "answer of an acceptor";
 
 pub(super) fn malformed(message: &'static str, reason: impl Into<String>) -> DecodeError {

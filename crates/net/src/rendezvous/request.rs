@@ -7,8 +7,8 @@ use isthmus_raw::Syn;
 use isthmus_wire::proto::{self, rendezvous_request};
 use isthmus_wire::{ConnectionId, DecodeError, JobId};
 
-use super::Port;
 use super::fields::{LONGEST_ADDRESS, REQUEST, carried, id, job, malformed, port, segment, unknown_way};
+use super::{Peer, Port};
 use crate::enums::{dial_from_wire, dial_to_wire, route_from_wire, route_to_wire};
 
 /// Most relays and gateways that a request names as failed.
@@ -17,9 +17,10 @@ const MOST_AVOIDED: usize = 64;
 /// An initiator's request to the broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// The virtual address of the node to be connected to.
-    pub destination: Ipv4Addr,
-    /// The virtual address of the node that connects.
+    /// The party to be connected to.
+    pub to: Peer,
+    /// The virtual address of the node that connects; unspecified for a gateway, which is the
+    /// caller.
     pub initiator: Ipv4Addr,
     /// The dial and the route, with what they need.
     pub way: Way,
@@ -134,12 +135,8 @@ impl TryFrom<&proto::RendezvousRequest> for Request {
             }
         };
         let segment = segment(REQUEST, request.segment)?;
-        Ok(Self {
-            destination: request.destination.into(),
-            initiator: request.initiator.into(),
-            way,
-            segment,
-        })
+        let to = Peer::read(REQUEST, request.destination, &request.gateway)?;
+        Ok(Self { to, initiator: request.initiator.into(), way, segment })
     }
 }
 
@@ -185,16 +182,13 @@ impl From<Request> for proto::RendezvousRequest {
                 Wire::DialedByGateway(wire::DialedByGateway { rendezvous: id(rendezvous), avoid })
             }
         };
-        Self {
-            destination: request.destination.into(),
-            initiator: request.initiator.into(),
-            way: Some(way),
-            segment: request.segment.unwrap_or_default().into(),
-        }
+        let (destination, gateway) = request.to.fields();
+        let segment = request.segment.unwrap_or_default().into();
+        Self { destination, gateway, initiator: request.initiator.into(), way: Some(way), segment }
     }
 }
 
-pub(super) fn avoided(names: &[String]) -> Result<Vec<String>, DecodeError> {
+fn avoided(names: &[String]) -> Result<Vec<String>, DecodeError> {
     if names.len() > MOST_AVOIDED || names.iter().any(|name| name.len() > LONGEST_ADDRESS) {
         return Err(malformed(REQUEST, format!("more than {MOST_AVOIDED} names to avoid, or a long one")));
     }

@@ -36,8 +36,8 @@ fn example_port() -> Port {
 }
 
 fn request(way: Way) -> Request {
-    let (destination, initiator) = ([240, 64, 1, 1].into(), [240, 64, 2, 1].into());
-    Request { destination, initiator, way, segment: Some(1240) }
+    let (to, initiator) = (Peer::Node([240, 64, 1, 1].into()), [240, 64, 2, 1].into());
+    Request { to, initiator, way, segment: Some(1240) }
 }
 
 #[test]

@@ -124,8 +124,8 @@ fn reasons_of_steps_that_are_left_out() {
         ),
         (
             Reason::NoCarrier { initiator: alpha(), acceptor: beta() },
-            "the gateways of sites alpha and beta can't reach each other: no port outside is reached, and no relay \
-             may be used",
+            "the gateways of sites alpha and beta can't reach each other: no port outside is reached, they can't punch, \
+             and no relay may be used",
         ),
         (Reason::NoSuchWay, "there is no such way"),
     ]);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use isthmus_net::dial;
+use isthmus_net::rendezvous::Peer;
 use tokio::net::TcpStream;
 
 use crate::attempt::{Attempt, StepError};
@@ -16,6 +17,13 @@ impl Attempt<'_> {
     pub(super) async fn direct(&self, address: &str) -> Result<TcpStream, StepError> {
         let inside = self.found.name.site.as_str() == self.dialer.control.site();
         let deadline = if inside { self.deadline } else { self.part(CONNECT) };
-        Ok(dial::direct(address, self.options, deadline).await?)
+        let address = match &self.found.peer {
+            Peer::Node(_) => address.to_owned(),
+            Peer::Gateway(_) => {
+                let at = self.dialer.gateway_address(address, deadline).await;
+                at.map_err(StepError::Next)?.to_string()
+            }
+        };
+        Ok(dial::direct(&address, self.options, deadline).await?)
     }
 }

@@ -60,7 +60,8 @@ impl Dialer {
                 gateways::accept(self, stop, (options, deadline)).await
             }
             OrderWay::Reverse { rendezvous, address } => {
-                reverse::accept(*rendezvous, address, options, deadline).await
+                let initiator = (&order.initiator, address.as_str());
+                reverse::accept(*rendezvous, initiator, self, (options, deadline)).await
             }
             OrderWay::Punch { rendezvous, port, reflectors, ask } => {
                 let initiator = (*rendezvous, port.address);

@@ -57,6 +57,7 @@ impl Attempt<'_> {
             let way = Way::Punch { rendezvous, port: own, ask };
             let ReplyWay::Punch(acceptor) = self.rendezvous(way).await? else { return Err(unexpected()) };
             *arranged = true;
+            self.dialer.control.check_address(acceptor.address.ip()).map_err(StepError::Next)?;
             self.unsigned |= !self.found.has_signed(rendezvous, &acceptor);
             Ok(port.connect(&acceptor.address.to_string(), self.options, deadline).await?)
         };
@@ -77,14 +78,17 @@ pub(super) async fn accept(
     dialer: &Dialer,
     (options, deadline): (SocketOptions, Deadline),
 ) -> Result<TcpStream, String> {
-    callback::check(initiator).map_err(|error| error.to_string())?;
     // A reflector that is where no relay may be isn't asked. Another relay may have answered
     // before.
     let reflector = match reflectors.first() {
         Some(reflector) => dialer.relay_address(reflector, deadline).await.ok(),
         None => None,
     };
-    let port = dialer.outside.port(ask, reflector).await;
+    let allowed = callback::check(initiator).map_err(|error| error.to_string());
+    let port = match allowed.and_then(|()| dialer.control.check_address(initiator.ip())) {
+        Ok(()) => dialer.outside.port(ask, reflector).await,
+        Err(reason) => Err(reason),
+    };
     let own = |port: &PunchPort| Some(dialer.signatures.port(rendezvous, port.seen()));
     let answer = answer_to_wire(rendezvous, port.as_ref().map(own).map_err(Clone::clone));
     dialer.control.send(attach_up::Kind::DialAnswer(answer)).await;

@@ -4,12 +4,13 @@
 use std::time::Duration;
 
 use isthmus_net::dial::{SocketOptions, introduced, resolve};
-use isthmus_net::rendezvous::Way;
+use isthmus_net::rendezvous::{Peer, Way};
 use isthmus_net::{Deadline, callback};
 use isthmus_wire::{ConnectionId, hello};
 use tokio::net::TcpStream;
 
 use crate::attempt::{Attempt, StepError};
+use crate::dialer::Dialer;
 
 /// Limit from the rendezvous call until the acceptor has connected.
 const ARRIVAL: Duration = Duration::from_secs(6);
@@ -44,12 +45,18 @@ impl Attempt<'_> {
 
 pub(super) async fn accept(
     rendezvous: ConnectionId,
-    initiator: &str,
-    options: SocketOptions,
-    deadline: Deadline,
+    (initiator, address): (&Peer, &str),
+    dialer: &Dialer,
+    (options, deadline): (SocketOptions, Deadline),
 ) -> Result<TcpStream, String> {
-    let initiator = resolve(initiator).await.map_err(super::text)?;
-    callback::check(initiator).map_err(|error| error.to_string())?;
+    let initiator = match initiator {
+        Peer::Node(_) => {
+            let address = resolve(address).await.map_err(super::text)?;
+            callback::check(address).map_err(|error| error.to_string())?;
+            address
+        }
+        Peer::Gateway(_) => dialer.gateway_address(address, deadline).await?,
+    };
     let hello = hello::RENDEZVOUS.encode(rendezvous);
     introduced(&initiator.to_string(), &hello, options, deadline).await.map_err(super::text)
 }

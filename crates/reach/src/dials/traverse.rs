@@ -3,12 +3,12 @@
 //! agent, which injects it into its host's IP stack. The kernel's answer leaves
 //! through the firewall, and the connection arrives at the agent's listener.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use isthmus_net::callback;
 use isthmus_net::dial::{SocketOptions, TraverseSocket, resolve};
-use isthmus_net::rendezvous::{Way, answer_to_wire};
+use isthmus_net::rendezvous::{Peer, Way, answer_to_wire};
 use isthmus_net::{Deadline, Late};
 use isthmus_net::{grpc, mac};
 use isthmus_plan::Mapping;
@@ -32,14 +32,14 @@ impl Attempt<'_> {
         let late = |Late(limit)| {
             format!("the first segment was carried to {address}, but no answer came within {limit:?}")
         };
-        let begun = begin(self.dialer, self.found.destination, address, self.options, deadline);
+        let begun = begin(self.dialer, &self.found.peer, address, self.options, deadline);
         deadline.bound(begun).await.unwrap_or_else(|limit| Err(late(limit))).map_err(StepError::Next)
     }
 }
 
 async fn begin(
     dialer: &Dialer,
-    destination: Ipv4Addr,
+    peer: &Peer,
     address: &str,
     options: SocketOptions,
     deadline: Deadline,
@@ -63,7 +63,7 @@ async fn begin(
     };
     let way = Way::Traverse { rendezvous: mac::new_connection(), syn };
     let carried = async {
-        match dialer.control.rendezvous(destination, (way, options.segment), deadline).await {
+        match dialer.control.rendezvous(peer, (way, options.segment), deadline).await {
             Ok(_) => std::future::pending().await,
             Err(status) => format!("the first segment could not be carried: {}", grpc::reason(&status)),
         }

@@ -23,7 +23,7 @@ use tonic::Status;
 
 use super::{PROBE, Probing};
 use crate::outside::{REFLECTION_DEADLINE, Relay};
-use crate::reach_test::{LAG, reply_unless_arrived};
+use crate::reachability::{LAG, reply_unless_arrived};
 
 /// How long the relay's SYN may take before the node sends its own. The relay's SYN may be lost
 /// once: the relay's kernel repeats it after 1 s.

@@ -7,7 +7,7 @@ use isthmus_wire::proto::ProbeRequest;
 
 use super::{PROBE, Probing};
 use crate::outside::Relay;
-use crate::reach_test::reach_test;
+use crate::reachability::reach_test;
 
 /// Asks a relay to dial this agent at `address`.
 pub(super) async fn reach(probing: &Probing, relay: &Relay, address: &str) -> Reach {

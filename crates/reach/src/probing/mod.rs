@@ -24,7 +24,7 @@ use isthmus_plan::{Mapping, Reach, WayOut};
 use isthmus_wire::proto::{self, attach_up};
 use tokio::task::JoinSet;
 
-use crate::control_plane::ControlPlane;
+use crate::control_plane::Relays;
 use crate::outside::{Look, Outside, Relay, look};
 use crate::rendezvous::PendingRendezvous;
 
@@ -46,7 +46,7 @@ const GATEWAYS: usize = 16;
 #[derive(Debug, Clone)]
 pub struct Probing {
     /// The way to the broker and its relays.
-    pub control: Arc<dyn ControlPlane>,
+    pub control: Arc<dyn Relays>,
     /// Where the connections of relays arrive.
     pub rendezvous: Arc<PendingRendezvous>,
     /// How this node is seen from outside.
@@ -57,6 +57,14 @@ pub struct Probing {
     pub outside_address: String,
     /// The port that the agent listens on.
     pub port: u16,
+}
+
+/// Asks relays and other sites' gateways how this party is seen from outside. `outside` then knows
+/// by which port it can be punched to.
+pub async fn look_outside(outside: &Outside, directory: proto::Directory) -> proto::Seen {
+    let look = look(directory).await;
+    outside.set(&look);
+    basics(&look, look.way_out(0))
 }
 
 impl Probing {

@@ -85,7 +85,7 @@ async fn a_revoked_relay_gets_no_further_connections() {
         destination: beta.virtual_address,
         initiator: alpha.virtual_address,
         way: Some(rendezvous_request::Way::Relay(rendezvous_request::Relay::default())),
-        segment: 0,
+        ..RendezvousRequest::default()
     };
     let refused = alpha.client.rendezvous(request).await.unwrap_err();
     assert!(refused.message().contains("no relay is attached"), "{refused}");

@@ -216,7 +216,7 @@ pub(crate) async fn meet(alpha: &mut Site, beta: &mut Site) -> (TcpStream, TcpSt
         destination: beta.virtual_address,
         initiator: alpha.virtual_address,
         way: Some(rendezvous_request::Way::Relay(rendezvous_request::Relay::default())),
-        segment: 0,
+        ..RendezvousRequest::default()
     };
     let reply = alpha.client.rendezvous(request).await.unwrap().into_inner();
     let dial = beta.dial_request().await;

@@ -13,7 +13,7 @@ use isthmus_net::callback;
 use isthmus_net::dial::{self, SocketOptions};
 use isthmus_net::seen::reach_to_wire;
 use isthmus_plan::{Reach, Reachability};
-use isthmus_reach::{ControlPlane as _, Expected, secure};
+use isthmus_reach::{Expected, secure};
 use isthmus_wire::{GridName, proto};
 
 use crate::jobs::node::Node;
@@ -26,7 +26,7 @@ const CONNECT: Duration = Duration::from_secs(4);
 /// Tries to reach a node directly. Whoever answers must prove to be that node.
 pub(super) async fn try_directly(node: &Node, destination: Ipv4Addr) -> proto::Reach {
     let own = node;
-    let node = match own.upstream().lookup(destination, DEADLINE.into()).await {
+    let node = match own.upstream().contact(destination, DEADLINE.into()).await {
         Ok(found) => found.node.clone().unwrap_or_default(),
         Err(_) => proto::Node::default(),
     };

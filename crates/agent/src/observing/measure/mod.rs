@@ -102,7 +102,7 @@ async fn report_or_hole(node: &Node, order: &proto::MeasureOrder) -> proto::Path
 
 /// A report with the names of both ends, and without measurements.
 async fn begun(node: &Node, order: &proto::MeasureOrder) -> proto::PathReport {
-    let name = node.upstream().lookup(order.destination.into(), REACH_DEADLINE.into()).await;
+    let name = node.upstream().contact(order.destination.into(), REACH_DEADLINE.into()).await;
     let to = name.ok().and_then(|found| found.node.as_ref().map(|node| node.name.clone()));
     proto::PathReport {
         from: node.name().to_string(),

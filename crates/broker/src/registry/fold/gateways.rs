@@ -1,6 +1,6 @@
 //! Folds the records of gateways.
 
-use isthmus_net::enums::inbound_from_wire;
+use isthmus_net::enums::{inbound_from_wire, mapping_from_wire};
 use isthmus_net::mac::Secret;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{Label, bounds};
@@ -19,6 +19,7 @@ impl Registry {
         record: GatewayRecord,
     ) -> Vec<Effect> {
         let Some(key) = Secret::from_slice(&record.key) else { return Vec::new() };
+        let mapping = mapping_from_wire(record.mapping());
         let (up, party) = (record.up, Party::gateway(site, name));
         let before = self.declared(site);
         let entry = self.sites.entry(site.clone()).or_default();
@@ -32,6 +33,7 @@ impl Registry {
             old = former.session;
         }
         let gateway = GatewayEntry {
+            mapping,
             outside_reach: record.outside_reach,
             session: Some(session),
             inbound: inbound_from_wire(up.inbound()),

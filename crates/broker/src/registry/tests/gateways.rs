@@ -101,9 +101,10 @@ fn meet(registry: &mut Registry, route: Route, dial: Dial) -> Result<[String; 2]
         }
         _ => Way::OverGateways { route, dial, avoid: Vec::new(), job: None },
     };
-    let (initiator, destination) = (address("n1.alpha"), address("n1.beta"));
-    let request = Request { initiator, destination, way, segment: Some(1240) };
-    let met = registry.rendezvous(&label("alpha"), &request, ConnectionId([7; 16]), 1000);
+    let (initiator, to) = (address("n1.alpha"), Peer::Node(address("n1.beta")));
+    let request = Request { initiator, to, way, segment: Some(1240) };
+    let met =
+        registry.rendezvous((&label("alpha"), &label("gateway")), &request, ConnectionId([7; 16]), 1000);
     let (reply, effects) = met.map_err(|error| error.to_string())?;
     let initiator = match reply.way.unwrap() {
         rendezvous_reply::Way::Relay(at) => format!("{} {}", at.address, ticket(&at.ticket)),

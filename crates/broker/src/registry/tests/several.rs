@@ -343,7 +343,7 @@ fn dialed(registry: &mut Registry, avoid: &[&str]) -> Result<(String, Vec<String
     let address = |name: &str| registry.addresses.address(&name.parse().unwrap()).unwrap().ip();
     let request = Request {
         initiator: address("n1.beta"),
-        destination: address("n1.alpha"),
+        to: Peer::Node(address("n1.alpha")),
         way: Way::OverGateways {
             route: Route::OneGateway,
             dial: Dial::Direct,
@@ -352,7 +352,7 @@ fn dialed(registry: &mut Registry, avoid: &[&str]) -> Result<(String, Vec<String
         },
         segment: None,
     };
-    let met = registry.rendezvous(&label("beta"), &request, ConnectionId([7; 16]), 1000);
+    let met = registry.rendezvous((&label("beta"), &label("gateway")), &request, ConnectionId([7; 16]), 1000);
     let (reply, effects) = met.map_err(|error| error.to_string())?;
     let line = |effect: &Effect| match effect {
         Effect::Send { to, message: attach_down::Kind::Expect(order) } => {

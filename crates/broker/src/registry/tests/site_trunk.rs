@@ -1,6 +1,7 @@
 //! Trunks between gateways: facts, and carriers.
 
-use isthmus_net::rendezvous::site_trunk::{Order, OrderWay, Reply, Request};
+use isthmus_net::contact::carriers_from_facts;
+use isthmus_net::rendezvous::{Order, OrderWay, Peer, Port, Reply, ReplyWay, Request};
 use isthmus_plan::Dial;
 use isthmus_wire::ticket::{Side, Ticket};
 
@@ -26,26 +27,59 @@ fn two_sites(policy: Policy) -> Registry {
     registry
 }
 
-fn ask(registry: &mut Registry, (site, gateway): (&str, &str), dial: Dial) -> Result<(Reply, Order), String> {
-    let request = Request { gateway: gateway.parse().unwrap(), dial, avoid: Vec::new(), segment: Some(1240) };
-    let from = (&label(site), &label("gateway"));
-    let asked = registry.site_trunk(from, &request, ConnectionId([5; 16]), 1000);
+const ID: ConnectionId = ConnectionId([5; 16]);
+
+fn way(dial: Dial) -> Way {
+    match dial {
+        Dial::Reverse => Way::Reverse { rendezvous: ID },
+        Dial::Punch => Way::Punch { rendezvous: ID, port: port(), ask: true },
+        Dial::Relay => Way::Relay { avoid: Vec::new() },
+        other => panic!("{other}"),
+    }
+}
+
+fn port() -> Port {
+    Port { address: "192.0.2.1:4000".parse().unwrap(), signature: vec![7; 72] }
+}
+
+/// Has a gateway ask for a carrier. Returns what it is to do if that is known at once, and the order
+/// to the other gateway.
+fn ask(
+    registry: &mut Registry,
+    (site, gateway): (&str, &str),
+    dial: Dial,
+) -> Result<(Option<ReplyWay>, OrderWay), String> {
+    let to = Peer::Gateway(gateway.parse().unwrap());
+    let request = Request { to, initiator: Ipv4Addr::UNSPECIFIED, way: way(dial), segment: Some(1240) };
+    let asked = registry.rendezvous((&label(site), &label("gateway")), &request, ID, 1000);
     let (reply, effects) = asked.map_err(|error| error.to_string())?;
     let order = match <[Effect; 1]>::try_from(effects) {
-        Ok([Effect::Send { to, message: attach_down::Kind::SiteTrunk(order) }]) => {
+        Ok([Effect::Send { to, message: attach_down::Kind::Dial(order) }]) => {
             assert_eq!(to, Party::gateway(&label(gateway.split_once('.').unwrap().1), &label("gateway")));
-            Order::try_from(order).unwrap()
+            assert_eq!(order.node, "");
+            Order::read(order, "").unwrap()
         }
         other => panic!("{other:?}"),
     };
-    Ok((Reply::try_from(reply).unwrap(), order))
+    let asking = Peer::Gateway(format!("gateway.{site}").parse().unwrap());
+    assert_eq!((order.initiator, order.segment), (asking, Some(1240)));
+    let reply = reply.way.is_some().then(|| Reply::read(reply, "").unwrap().way);
+    Ok((reply, order.way))
+}
+
+/// The dials by which a gateway may reach another one, and that one's address.
+fn dials(registry: &mut Registry, site: &str, gateway: &str) -> (String, Vec<proto::Dial>) {
+    let request = proto::LookupRequest { gateway: gateway.to_owned(), ..Default::default() };
+    let reply = registry.lookup((&label(site), &label("gateway")), &request).unwrap();
+    let plan = carriers_from_facts(&reply.facts.unwrap());
+    (reply.node.unwrap().address, plan.steps.iter().map(proto::PlanStep::dial).collect())
 }
 
 #[test]
 fn facts_name_the_gateway_and_whether_the_sites_keep_trunks() {
     let mut registry = two_sites(Policy::default());
     let facts = |registry: &mut Registry| {
-        let request = proto::LookupRequest { name: "n1.beta".to_owned(), virtual_address: 0 };
+        let request = proto::LookupRequest { name: "n1.beta".to_owned(), ..Default::default() };
         let reply = registry.lookup((&label("alpha"), &label("gateway")), &request).unwrap();
         let facts = reply.facts.unwrap();
         let (acceptor, initiator) = (facts.acceptor.unwrap(), facts.initiator_site.unwrap());
@@ -71,21 +105,15 @@ fn gateways_are_brought_together_by_each_dial() {
     let mut registry = two_sites(Policy::default());
     let to_alpha = ("beta", "gateway.alpha");
     let to_beta = ("alpha", "gateway.beta");
-    let gateway = "gateway.beta".parse().unwrap();
-    let expected = Order { gateway, way: OrderWay::Expect, segment: Some(1240) };
     assert_eq!(
-        ask(&mut registry, to_alpha, Dial::Direct),
-        Ok((Reply::Connect("gw.alpha:7740".to_owned()), expected))
+        dials(&mut registry, "beta", "gateway.alpha"),
+        ("gw.alpha:7740".to_owned(), vec![proto::Dial::Direct])
     );
+    assert_eq!(dials(&mut registry, "alpha", "gateway.beta"), (String::new(), vec![proto::Dial::Reverse]));
     let no_port = Err("the gateway of site beta has no port outside".to_owned());
-    assert_eq!(ask(&mut registry, to_beta, Dial::Direct), no_port);
     assert_eq!(ask(&mut registry, to_alpha, Dial::Reverse), no_port);
-    let ordered = Order {
-        gateway: "gateway.alpha".parse().unwrap(),
-        way: OrderWay::Connect("gw.alpha:7740".to_owned()),
-        segment: Some(1240),
-    };
-    assert_eq!(ask(&mut registry, to_beta, Dial::Reverse), Ok((Reply::Await, ordered)));
+    let ordered = OrderWay::Reverse { rendezvous: ID, address: "gw.alpha:7740".to_owned() };
+    assert_eq!(ask(&mut registry, to_beta, Dial::Reverse), Ok((Some(ReplyWay::Awaited), ordered)));
     assert_eq!(
         ask(&mut registry, to_beta, Dial::Relay),
         Err("no relay is attached to the broker".to_owned())
@@ -97,19 +125,36 @@ fn gateways_are_brought_together_by_each_dial() {
     };
     let key = Secret::new([9; 32]);
     registry.attach_relay(&label("hub"), &relay_up, key.clone()).unwrap();
-    let Ok((Reply::Relay(near), Order { way: OrderWay::Relay(far), gateway, segment: Some(1240) })) =
-        ask(&mut registry, to_beta, Dial::Relay)
+    let Ok((Some(ReplyWay::Stop(near)), OrderWay::Stop(far))) = ask(&mut registry, to_beta, Dial::Relay)
     else {
         panic!("no relay")
     };
-    assert_eq!(gateway, "gateway.alpha".parse().unwrap());
     for (stop, side) in [(near, Side::Initiator), (far, Side::Acceptor)] {
         assert_eq!((stop.address.as_str(), stop.relay.as_deref()), ("hub:7720", Some("hub")));
         let (ticket, mac) = Ticket::decode(&stop.ticket).unwrap();
-        let want = Ticket { connection: ConnectionId([5; 16]), side, expiry_unix_seconds: 1060 };
-        assert_eq!(ticket, want);
+        assert_eq!(ticket, Ticket { connection: ID, side, expiry_unix_seconds: 1060 });
         assert!(key.verify(&ticket.signed_bytes(), &mac));
     }
+}
+
+#[test]
+fn gateways_whose_ports_are_known_outside_punch() {
+    let mut registry = Registry::new("demo", Policy::default());
+    let to_beta = ("alpha", "gateway.beta");
+    let sessions = ["alpha", "beta"].map(|site| attach(&mut registry, "gateway", &up(site, "", true)));
+    registry.relay("hub");
+    let unknown = "how nodes of site alpha are seen from outside is not known".to_owned();
+    assert_eq!(ask(&mut registry, to_beta, Dial::Punch), Err(unknown));
+    for session in sessions {
+        registry.gateway_seen(session, proto::Mapping::EndpointIndependent).unwrap();
+    }
+    let (_, found) = dials(&mut registry, "alpha", "gateway.beta");
+    assert_eq!(found, [proto::Dial::Punch, proto::Dial::Relay]);
+    let order = match ask(&mut registry, to_beta, Dial::Punch) {
+        Ok((None, OrderWay::Punch { rendezvous, port, ask, .. })) => (rendezvous, port, ask),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(order, (ID, port(), true));
 }
 
 #[test]
@@ -119,21 +164,21 @@ fn carriers_are_refused_where_a_site_or_the_grid_has_none() {
         let pair = PairConfig { sites, never: vec![text.to_owned()], only: None, trunk: None };
         two_sites(Policy { forbidden: ForbiddenPairs::new(&[pair]).unwrap(), ..Policy::default() })
     };
-    let to_alpha = ("beta", "gateway.alpha");
-    let refused = |registry: &mut Registry, to| ask(registry, to, Dial::Direct).unwrap_err();
-    let forbidden = "forbidden between sites beta and alpha by the broker's configuration";
-    assert_eq!(refused(&mut never("trunk"), to_alpha), forbidden);
-    assert_eq!(refused(&mut never("two-gateway"), to_alpha), forbidden);
-    assert_eq!(refused(&mut never("direct"), to_alpha), forbidden);
-    assert!(ask(&mut never("relay"), to_alpha, Dial::Direct).is_ok());
+    let to_beta = ("alpha", "gateway.beta");
+    let refused = |registry: &mut Registry, to| ask(registry, to, Dial::Reverse).unwrap_err();
+    let forbidden = "forbidden between sites alpha and beta by the broker's configuration";
+    assert_eq!(refused(&mut never("trunk"), to_beta), forbidden);
+    assert_eq!(refused(&mut never("two-gateway"), to_beta), forbidden);
+    assert_eq!(refused(&mut never("reverse"), to_beta), forbidden);
+    assert!(ask(&mut never("relay"), to_beta, Dial::Reverse).is_ok());
     let mut registry = two_sites(Policy::default());
     assert_eq!(
         refused(&mut registry, ("beta", "other.alpha")),
-        "gateway other of site alpha is not attached to the broker"
+        "gateway other.alpha is not attached to the broker"
     );
     assert_eq!(
         refused(&mut registry, ("gamma", "gateway.alpha")),
-        "gateway gateway of site gamma is not attached to the broker"
+        "gateway gateway.gamma is not attached to the broker"
     );
     assert_eq!(
         refused(&mut registry, ("alpha", "gateway.alpha")),

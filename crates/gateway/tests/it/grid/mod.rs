@@ -312,7 +312,7 @@ impl Agent {
     }
 
     pub(crate) async fn lookup(&self, name: &str) -> Result<proto::LookupReply, Status> {
-        let request = proto::LookupRequest { virtual_address: 0, name: name.to_owned() };
+        let request = proto::LookupRequest { name: name.to_owned(), ..Default::default() };
         let mut client = self.client.clone();
         soon("an answer", client.lookup(request)).await.map(tonic::Response::into_inner)
     }

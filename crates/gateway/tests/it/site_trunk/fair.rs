@@ -18,11 +18,11 @@ async fn a_gateway_that_sends_no_hello_has_few_carriers_at_once() {
     let ended = soon("one more is refused", more.read_u8()).await;
     assert!(ended.is_err());
     let plane = plane();
-    stream_of((&three.grid, &plane), &three.alpha.credentials, &three.outside).await.unwrap();
+    stream_of(&plane, &three.alpha.credentials, &three.outside).await.unwrap();
     // A holder that leaves makes room.
     drop(silent.pop());
     let again = async {
-        while stream_of((&three.grid, &plane), &three.gamma, &three.outside).await.is_err() {
+        while stream_of(&plane, &three.gamma, &three.outside).await.is_err() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
@@ -37,7 +37,7 @@ mod alone {
     async fn a_site_that_opens_all_streams_it_can_leaves_places_for_others() {
         let mut three = Three::start().await;
         let plane = plane();
-        let (trunk, first) = stream_of((&three.grid, &plane), &three.gamma, &three.outside).await.unwrap();
+        let (trunk, first) = stream_of(&plane, &three.gamma, &three.outside).await.unwrap();
         // The streams of the flood say nothing, so each keeps its place for a while.
         let mut flood = vec![first];
         while flood.len() < OPENING {
@@ -47,10 +47,9 @@ mod alone {
         // Half the time that a stream has to say something.
         let refused = tokio::time::timeout(Duration::from_secs(5), last.receive::<1>()).await;
         refused.expect("the last is refused at once").unwrap_err();
-        let (_alphas, stream) =
-            stream_of((&three.grid, &plane), &three.alpha.credentials, &three.outside).await.unwrap();
+        let (_alphas, stream) = stream_of(&plane, &three.alpha.credentials, &three.outside).await.unwrap();
         stream.send(&whom(three.far_address, three.near_address));
-        let attach_down::Kind::Dial(order) = three.far_attached.next().await else { panic!("no order") };
+        let order = next_order(&mut three.far_attached).await;
         assert!(matches!(order.way, Some(dial_request::Way::SiteTrunk(_))), "{order:?}");
         // The streams of beta's own nodes get places, too.
         let own = answer(three.far.client.clone(), three.far_address, three.near_address).await.unwrap();

@@ -20,7 +20,7 @@ async fn expect_reset(stream: &mut TcpStream) {
 /// The far node's connection for a stream.
 async fn taken(three: &mut Three, stream: &Stream) -> TcpStream {
     stream.send(&whom(three.far_address, three.near_address));
-    let attach_down::Kind::Dial(order) = three.far_attached.next().await else { panic!("no order") };
+    let order = next_order(&mut three.far_attached).await;
     let Some(dial_request::Way::SiteTrunk(at)) = order.way else { panic!("{order:?}") };
     connect(&three.beta, &at.ticket).await
 }
@@ -61,12 +61,12 @@ mod alone {
         let (plane, first, second) = (plane(), Some(Incarnation([1; 16])), Some(Incarnation([2; 16])));
         let alpha = three.alpha.credentials.clone();
         let to = cable.address.to_string();
-        let (_trunk, stream) = stream_since((&three.grid, &plane), &alpha, &to, first).await.unwrap();
+        let (_trunk, stream) = stream_since(&plane, &alpha, &to, first).await.unwrap();
         let mut far = taken(&mut three, &stream).await;
         stream.send(b"!");
         assert_eq!(soon("a byte", far.read_u8()).await.unwrap(), b'!');
         // While the trunk isn't cut, the former gateway may be there still.
-        let new = stream_since((&three.grid, &plane), &alpha, &three.outside, second).await.unwrap();
+        let new = stream_since(&plane, &alpha, &three.outside, second).await.unwrap();
         assert!(goes_on(&mut far).await, "it isn't cut");
         drop(new);
         cable.cut().await;
@@ -80,7 +80,7 @@ mod alone {
         let (plane, first, second) = (plane(), Some(Incarnation([1; 16])), Some(Incarnation([2; 16])));
         let alpha = three.alpha.credentials.clone();
         let to = cable.address.to_string();
-        let (_trunk, stream) = stream_since((&three.grid, &plane), &alpha, &to, first).await.unwrap();
+        let (_trunk, stream) = stream_since(&plane, &alpha, &to, first).await.unwrap();
         let mut far = taken(&mut three, &stream).await;
         cable.cut().await;
         let (sibling, _siblings) = attached(&three.grid, "alpha", Some("other"), true).await;
@@ -90,10 +90,10 @@ mod alone {
             (&alpha, first, "the same start"),
             (&alpha, None, "no start is told"),
         ] {
-            let _new = stream_since((&three.grid, &plane), party, &three.outside, since).await.unwrap();
+            let _new = stream_since(&plane, party, &three.outside, since).await.unwrap();
             assert!(goes_on(&mut far).await, "{why}");
         }
-        let _new = stream_since((&three.grid, &plane), &alpha, &three.outside, second).await.unwrap();
+        let _new = stream_since(&plane, &alpha, &three.outside, second).await.unwrap();
         expect_reset(&mut far).await;
     }
 }

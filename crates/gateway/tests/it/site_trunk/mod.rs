@@ -153,10 +153,22 @@ impl Two {
 
     /// Waits for the order to the far node; returns its ticket.
     async fn ordered(&mut self) -> Vec<u8> {
-        let attach_down::Kind::Dial(order) = self.far_attached.next().await else { panic!("no order") };
+        let order = next_order(&mut self.far_attached).await;
         assert_eq!((order.node.as_str(), order.initiator), ("n1", self.near_address));
         match order.way {
             Some(dial_request::Way::SiteTrunk(at)) => at.ticket,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The next order to a node to dial.
+async fn next_order(attached: &mut Attachment) -> proto::DialRequest {
+    loop {
+        match attached.next().await {
+            attach_down::Kind::Dial(order) => return order,
+            // A gateway has found how it is seen from outside.
+            attach_down::Kind::ContactChanged(proto::ContactChanged { virtual_address: 0 }) => {}
             other => panic!("{other:?}"),
         }
     }
@@ -178,7 +190,7 @@ async fn answer(
         job: JOB.to_vec(),
     };
     let way = Some(rendezvous_request::Way::OverGateways(over));
-    let request = proto::RendezvousRequest { destination, initiator, way, segment: 0 };
+    let request = proto::RendezvousRequest { destination, initiator, way, ..Default::default() };
     Ok(soon("an answer", client.rendezvous(request)).await?.into_inner())
 }
 
@@ -306,7 +318,7 @@ async fn joined(grid: &Grid, role: Role, site: &str, name: Option<&str>, via: Op
 /// A carrier to beta's port outside, before its HELLO.
 async fn carrier_of(credentials: &Credentials, to: &str) -> Result<Secured, String> {
     let tcp = TcpStream::connect(to).await.unwrap();
-    let expected = Expected { role: Role::Gateway, server_name: "gateway.beta".to_owned(), owner: None };
+    let expected = Expected::gateway(&"gateway.beta".parse().unwrap());
     let tls = credentials.client_config(&[PROTOCOL]).unwrap();
     secure(tcp, &expected, &tls, grid::SOON.into()).await.map_err(|error| error.to_string())
 }
@@ -330,32 +342,20 @@ async fn to_broker(grid: &Grid, credentials: &Credentials) -> Channel {
     grpc::connect(&grid.broker_address.to_string(), "broker", credentials).await.unwrap()
 }
 
-/// A stream of a trunk that a party of another site makes with the port outside of beta's gateway.
-/// The broker is asked to arrange it, and may refuse.
-async fn stream_of(
-    (grid, plane): (&Grid, &Plane),
-    credentials: &Credentials,
-    to: &str,
-) -> Result<(Trunk, Stream), String> {
-    stream_since((grid, plane), credentials, to, None).await
+/// A stream of a trunk that a party of another site makes with the port outside of beta's gateway,
+/// which may refuse.
+async fn stream_of(plane: &Plane, credentials: &Credentials, to: &str) -> Result<(Trunk, Stream), String> {
+    stream_since(plane, credentials, to, None).await
 }
 
 /// A stream of a trunk that a party of another site makes with beta's gateway. The party tells its
 /// start.
 async fn stream_since(
-    (grid, plane): (&Grid, &Plane),
+    plane: &Plane,
     credentials: &Credentials,
     to: &str,
     incarnation: Option<Incarnation>,
 ) -> Result<(Trunk, Stream), String> {
-    let request = proto::SiteTrunkRequest {
-        gateway: "gateway.beta".to_owned(),
-        dial: Dial::Direct.into(),
-        avoid: vec![],
-        segment: 0,
-    };
-    let mut registry = RegistryClient::new(to_broker(grid, credentials).await);
-    let _ = soon("an answer", registry.site_trunk(request)).await;
     let tls = carrier_of(credentials, to).await?;
     let (trunk, mut notices) =
         plane.trunk(Config { incarnation, ..config(End::Initiator, TrunkId(mac::random()), &[]) }).unwrap();
@@ -401,17 +401,16 @@ async fn a_site_that_may_not_dial_the_trunk_takes_streams_of_it() {
     let (_near_attached, near_address) = near.up("10.0.0.1:7730").await;
     let far = grid.agent(&beta, "n1").await;
     let (mut far_attached, far_address) = far.up("10.0.0.1:7730").await;
-    let request = proto::LookupRequest { virtual_address: near_address, name: String::new() };
+    let request = proto::LookupRequest { virtual_address: near_address, ..Default::default() };
     let plan = soon("a plan", far.client.clone().lookup(request)).await.unwrap().into_inner().plan.unwrap();
     let site_trunk = plan.ways.iter().any(|way| way.transport() == proto::Transport::SiteTrunk);
     assert!(plan.takes_site_trunk && !site_trunk, "{plan:#?}");
     let refused = ask(far.client.clone(), far_address, near_address).await.unwrap_err();
     assert!(refused.message().contains("not in the plan"), "{refused:?}");
     let plane = plane();
-    let (_trunk, stream) =
-        stream_of((&grid, &plane), &alpha.credentials, &outside.to_string()).await.unwrap();
+    let (_trunk, stream) = stream_of(&plane, &alpha.credentials, &outside.to_string()).await.unwrap();
     stream.send(&whom(far_address, near_address));
-    let attach_down::Kind::Dial(order) = far_attached.next().await else { panic!("no order") };
+    let order = next_order(&mut far_attached).await;
     assert!(matches!(order.way, Some(dial_request::Way::SiteTrunk(_))), "{order:?}");
 }
 
@@ -489,7 +488,7 @@ async fn a_captured_gateway_speaks_for_its_own_site_alone() {
         (whom(near_address, near_address), "a destination elsewhere"),
         ([0; 16], "no layout"),
     ] {
-        let (_trunk, mut stream) = stream_of((&grid, &plane), &gamma, &outside.to_string()).await.unwrap();
+        let (_trunk, mut stream) = stream_of(&plane, &gamma, &outside.to_string()).await.unwrap();
         stream.send(&message);
         let ended = soon(why, stream.receive::<1>()).await;
         assert!(ended.is_err(), "{why}");
@@ -498,13 +497,12 @@ async fn a_captured_gateway_speaks_for_its_own_site_alone() {
     let agent = joined(&grid, Role::Agent, "alpha", Some("n2"), Some(&alpha.address.to_string())).await;
     let sibling = joined(&grid, Role::Gateway, "beta", Some("other"), None).await;
     for (party, why) in [(agent, "an agent"), (sibling, "a gateway of the site")] {
-        assert!(stream_of((&grid, &plane), &party, &outside.to_string()).await.is_err(), "{why}");
+        assert!(stream_of(&plane, &party, &outside.to_string()).await.is_err(), "{why}");
     }
     // Alpha's own gateway is heard.
-    let (_trunk, stream) =
-        stream_of((&grid, &plane), &alpha.credentials, &outside.to_string()).await.unwrap();
+    let (_trunk, stream) = stream_of(&plane, &alpha.credentials, &outside.to_string()).await.unwrap();
     stream.send(&whom(far_address, near_address));
-    let attach_down::Kind::Dial(order) = far_attached.next().await else { panic!("no order") };
+    let order = next_order(&mut far_attached).await;
     assert!(matches!(order.way, Some(dial_request::Way::SiteTrunk(_))), "{order:?}");
 }
 
@@ -515,9 +513,11 @@ async fn a_site_that_keeps_no_trunks_makes_none() {
     let three = Three::start().await;
     let (delta, _deltas) = attached(&three.grid, "delta", None, false).await;
     let plane = plane();
-    let refused = stream_of((&three.grid, &plane), &delta, &three.outside).await.map(drop).unwrap_err();
-    assert!(refused.contains("the broker has arranged no trunk of gateway gateway.delta"), "{refused}");
-    stream_of((&three.grid, &plane), &three.alpha.credentials, &three.outside).await.unwrap();
+    let refused = stream_of(&plane, &delta, &three.outside).await.map(drop).unwrap_err();
+    let why =
+        "takes no trunk of gateway gateway.delta: the gateways of site delta keep no trunks with other sites";
+    assert!(refused.contains(why), "{refused}");
+    stream_of(&plane, &three.alpha.credentials, &three.outside).await.unwrap();
 }
 
 /// Tests that measure, which run one at a time.

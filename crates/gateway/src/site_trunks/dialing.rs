@@ -1,0 +1,283 @@
+//! The gateway as a party that dials other sites' gateways, by the dialer that agents have: its
+//! access to the broker, the broker's orders to dial, and how it is seen from outside.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use isthmus_net::contact::carriers_from_facts;
+use isthmus_net::credentials::CredentialsError;
+use isthmus_net::grpc::Repeat;
+use isthmus_net::relay_places::RelayPlaces;
+use isthmus_net::rendezvous::{Order, Peer, Reply, Request, Way};
+use isthmus_net::{Credentials, Deadline, lock};
+use isthmus_plan::Failures;
+use isthmus_reach::probing::look_outside;
+use isthmus_reach::{ControlPlane, Dialer, Outside, PendingRendezvous, Signatures};
+use isthmus_wire::GridName;
+use isthmus_wire::proto::registry_client::RegistryClient;
+use isthmus_wire::proto::{self, attach_up};
+use tokio::time::sleep;
+use tonic::Status;
+use tracing::{info, warn};
+
+use super::{SiteTrunks, carriers};
+use crate::alone::without_broker;
+use crate::gateway::Gateway;
+use crate::streams::is_this_machine;
+
+/// How often relays are asked how this gateway is seen from outside.
+const LOOK: Duration = Duration::from_secs(60);
+/// The first and the longest pause as long as that isn't known.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+/// How long the broker isn't asked again of a gateway. A trunk that is cut is dialed again and again,
+/// and the broker may be beyond the cut.
+const FRESH: Duration = Duration::from_secs(30);
+/// Most gateways of other sites of which the last lookup is kept.
+const KNOWN: usize = 4096;
+
+/// What the gateway needs to dial, and to be dialed.
+pub(super) struct Dialing {
+    /// The connections for which this gateway waits.
+    pub(super) rendezvous: Arc<PendingRendezvous>,
+    outside: Arc<Outside>,
+    failures: Arc<Mutex<Failures<Peer>>>,
+    signatures: Arc<Signatures>,
+    known: Mutex<HashMap<GridName, Known>>,
+    /// How this gateway is seen from outside, as the broker was told last.
+    seen: Mutex<Option<proto::Seen>>,
+}
+
+/// The last lookup of a gateway, which also serves while the broker is away.
+#[derive(Clone)]
+struct Known {
+    reply: Arc<proto::LookupReply>,
+    /// Until when the broker need not be asked again; `None` if it must be.
+    fresh_until: Option<Instant>,
+}
+
+impl Dialing {
+    pub(super) fn new(credentials: &Credentials) -> Result<Self, CredentialsError> {
+        Ok(Self {
+            rendezvous: Arc::default(),
+            outside: Arc::default(),
+            failures: Arc::default(),
+            signatures: Arc::new(Signatures::new(credentials)?),
+            known: Mutex::default(),
+            seen: Mutex::default(),
+        })
+    }
+
+    /// How this gateway is seen from outside; `None` as long as that isn't known.
+    pub(super) fn seen(&self) -> Option<proto::Seen> {
+        lock(&self.seen).clone()
+    }
+
+    fn known(&self, name: &GridName) -> Option<Known> {
+        lock(&self.known).get(name).cloned()
+    }
+
+    fn keep(&self, name: &GridName, reply: Arc<proto::LookupReply>) {
+        let mut known = lock(&self.known);
+        if known.len() >= KNOWN && !known.contains_key(name) {
+            known.clear();
+        }
+        let fresh_until = Some(Instant::now() + FRESH);
+        known.insert(name.clone(), Known { reply, fresh_until });
+    }
+}
+
+/// What the broker says of another site's gateway now, with the plan to it; or what it said last.
+///
+/// # Errors
+/// The broker's status, if it has never said anything.
+pub(super) async fn asked(
+    gateway: &Arc<Gateway>,
+    trunks: &Arc<SiteTrunks>,
+    name: &GridName,
+    limit: Duration,
+) -> Result<Arc<proto::LookupReply>, Status> {
+    let control = Control { gateway: gateway.clone(), trunks: trunks.clone() };
+    control.ask_or_know(name, Deadline::within(limit)).await
+}
+
+/// The dialer of this gateway.
+pub(super) fn dialer(gateway: &Arc<Gateway>, trunks: &Arc<SiteTrunks>) -> Dialer {
+    let dialing = &trunks.dialing;
+    Dialer {
+        control: Arc::new(Control { gateway: gateway.clone(), trunks: trunks.clone() }),
+        address: gateway.outside_address(),
+        rendezvous: dialing.rendezvous.clone(),
+        outside: dialing.outside.clone(),
+        raw: None,
+        failures: dialing.failures.clone(),
+        signatures: dialing.signatures.clone(),
+    }
+}
+
+/// Carries out the broker's order to dial another site's gateway, which waits for that.
+pub(crate) fn ordered(gateway: &Arc<Gateway>, order: proto::DialRequest) {
+    let Some(trunks) = gateway.site_trunks.clone() else { return };
+    let order = match Order::read(order, "") {
+        Ok(order) => order,
+        Err(error) => return warn!(%error, "the broker's order to dial is ignored"),
+    };
+    let Peer::Gateway(name) = order.initiator.clone() else {
+        return warn!(initiator = %order.initiator, "the broker's order to dial a node is ignored");
+    };
+    let Some(place) = trunks.orders.take(&name.site) else {
+        return info!(peer = %name, "too many orders for trunks with that site at once, one is dropped");
+    };
+    let gateway = gateway.clone();
+    tokio::spawn(async move {
+        let dialed = async {
+            match dialer(&gateway, &trunks).accept(&order).await? {
+                Some(tcp) => carriers::accept(gateway, tcp).await.map_err(|error| error.to_string()),
+                None => Ok(()),
+            }
+        };
+        if let Err(reason) = dialed.await {
+            info!(peer = %name, way = %order.way, reason, "no carrier to another site's gateway");
+        }
+        drop(place);
+    });
+}
+
+/// Finds out how this gateway is seen from outside, again and again, and tells the broker what has
+/// changed; never returns.
+pub(crate) async fn watch(gateway: &Gateway) {
+    let mut pause = PAUSE.0;
+    loop {
+        let known = match &gateway.site_trunks {
+            Some(trunks) => look(gateway, &trunks.dialing).await,
+            None => std::future::pending().await,
+        };
+        sleep(if known { LOOK } else { pause }).await;
+        pause = if known { PAUSE.0 } else { (pause * 2).min(PAUSE.1) };
+    }
+}
+
+/// Returns whether it is known how the gateway is seen from outside.
+async fn look(gateway: &Gateway, dialing: &Dialing) -> bool {
+    let Some(directory) = gateway.directory.for_agent(&gateway.site, 0) else { return false };
+    let seen = look_outside(&dialing.outside, directory).await;
+    let is_known = seen.mapping() != proto::Mapping::Unknown;
+    // Relays may be down. What was seen before is the best guess then.
+    if is_known {
+        // No plan depends on anything else.
+        let told = proto::Seen { mapping: seen.mapping, address: seen.address, ..proto::Seen::default() };
+        let before = lock(&dialing.seen).replace(told.clone());
+        if before.as_ref() != Some(&told) {
+            info!(mapping = ?told.mapping(), address = told.address, "how this gateway is seen from outside");
+            gateway.upstream.send(attach_up::Kind::Seen(told));
+        }
+    }
+    is_known
+}
+
+/// The gateway's access to the broker.
+struct Control {
+    gateway: Arc<Gateway>,
+    trunks: Arc<SiteTrunks>,
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "gateway {}", self.gateway.grid_name())
+    }
+}
+
+impl Control {
+    async fn ask(&self, name: &GridName, deadline: Deadline) -> Result<proto::LookupReply, Status> {
+        let request = proto::LookupRequest { gateway: name.to_string(), ..proto::LookupRequest::default() };
+        let call = |channel, request| async move { RegistryClient::new(channel).lookup(request).await };
+        let budget = (Repeat::IfBroken, deadline);
+        if self.gateway.upstream.reached().await.is_err() {
+            return Err(self.gateway.upstream.absent("find another site's gateway"));
+        }
+        let mut reply =
+            self.gateway.upstream.call("find another site's gateway", budget, request, call).await?;
+        reply.plan = reply.facts.as_ref().map(carriers_from_facts);
+        Ok(reply)
+    }
+}
+
+impl Control {
+    /// Asks the broker. If the broker doesn't know the gateway now, or is away, the last answer
+    /// holds, without the dials that the broker must arrange.
+    async fn ask_or_know(
+        &self,
+        name: &GridName,
+        deadline: Deadline,
+    ) -> Result<Arc<proto::LookupReply>, Status> {
+        match self.ask(name, deadline).await {
+            Ok(reply) => {
+                let reply = Arc::new(reply);
+                self.trunks.dialing.keep(name, reply.clone());
+                Ok(reply)
+            }
+            Err(status) => {
+                let known = self.trunks.dialing.known(name).ok_or(status)?.reply;
+                let plan = known.plan.clone().map(without_broker);
+                Ok(Arc::new(proto::LookupReply { plan, ..(*known).clone() }))
+            }
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl ControlPlane for Control {
+    fn site(&self) -> &str {
+        self.gateway.site.as_str()
+    }
+
+    async fn lookup(&self, peer: &Peer, deadline: Deadline) -> Result<Arc<proto::LookupReply>, Status> {
+        let Peer::Gateway(name) = peer else {
+            return Err(Status::unimplemented(format!("a gateway doesn't dial node {peer}")));
+        };
+        let is_fresh = |known: &Known| known.fresh_until.is_some_and(|until| Instant::now() < until);
+        match self.trunks.dialing.known(name).filter(is_fresh) {
+            Some(known) => Ok(known.reply),
+            None => self.ask_or_know(name, deadline).await,
+        }
+    }
+
+    fn forget(&self, peer: &Peer) {
+        if let Peer::Gateway(name) = peer
+            && let Some(known) = lock(&self.trunks.dialing.known).get_mut(name)
+        {
+            known.fresh_until = None;
+        }
+    }
+
+    async fn rendezvous(
+        &self,
+        peer: &Peer,
+        (way, segment): (Way, Option<u16>),
+        deadline: Deadline,
+    ) -> Result<Reply, Status> {
+        let request = Request { to: peer.clone(), initiator: Ipv4Addr::UNSPECIFIED, way, segment };
+        let request = proto::RendezvousRequest::from(request);
+        let call = |channel, request| async move { RegistryClient::new(channel).rendezvous(request).await };
+        let budget = (Repeat::Never, deadline);
+        let reply = self.gateway.upstream.call("arrange a carrier", budget, request, call).await?;
+        Reply::read(reply, "").map_err(|error| Status::internal(error.to_string()))
+    }
+
+    async fn send(&self, kind: attach_up::Kind) {
+        self.gateway.upstream.send(kind);
+    }
+
+    fn relay_places(&self) -> RelayPlaces {
+        self.gateway.directory.relay_places()
+    }
+
+    fn check_address(&self, at: IpAddr) -> Result<(), String> {
+        if self.gateway.roster().is_own(at) || is_this_machine(at) {
+            return Err(format!("{at} is in this site, and gateways dial only outside their site"));
+        }
+        Ok(())
+    }
+}
