@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use isthmus_net::clock::unix_seconds;
 use isthmus_net::grpc::attachments::Down;
-use isthmus_net::rendezvous::{self, Way};
+use isthmus_net::rendezvous::{self, RequestWay};
 use isthmus_net::{Identity, Role, grpc, mac};
 use isthmus_wire::proto::registry_server::Registry as RegistryService;
 use isthmus_wire::{Label, proto};
@@ -82,7 +82,7 @@ impl RegistryService for Service {
                 arranged => break arranged.map_err(rendezvous_status)?,
             }
         };
-        if let Way::Punch { rendezvous, .. } | Way::Traverse { rendezvous, .. } = request.way {
+        if let RequestWay::Punch { rendezvous, .. } | RequestWay::Traverse { rendezvous, .. } = request.way {
             let waiting = self.0.rendezvous.wait_for(rendezvous);
             self.0.sessions.carry_out(effects);
             let (way, signature) = acceptors_answer(waiting, deadline).await?;

@@ -42,12 +42,12 @@ use isthmus_wire::{GridName, Label, proto};
 use tokio::sync::watch;
 
 use crate::config::GatewayConfig;
-use carriers::Way;
+use carriers::CarrierWay;
 pub(crate) use carriers::arrived as arrived_outside;
 pub(crate) use dialing::{ordered, watch};
 use shares::Shares;
 pub(crate) use streams::{arrived, open};
-use waiting::Waiting;
+use waiting::AwaitedNodes;
 
 /// Protocol name (ALPN, RFC 7301) of a carrier between gateways.
 const PROTOCOL: &[u8] = b"isthmus-site-trunk/1";
@@ -69,7 +69,7 @@ pub(crate) struct Standing {
     name: GridName,
     kept: Arc<Kept>,
     /// How the trunk's last carrier was dialed; `None` if the other end dialed it.
-    way: Mutex<Option<Way>>,
+    way: Mutex<Option<CarrierWay>>,
     former: gone::Former,
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct SiteTrunks {
     changes: watch::Sender<()>,
     /// The key that signs the gateway's own tickets.
     key: Secret,
-    waiting: Mutex<Waiting<streams::Opening>>,
+    waiting: Mutex<AwaitedNodes<streams::Opening>>,
     pub(crate) carried: carried::Carried,
     seen: seen::Last,
     /// Streams that are being opened towards other sites, by site; `taking` counts those opened by

@@ -5,7 +5,7 @@ mod attachment;
 mod away;
 mod beside;
 mod orders;
-mod wanted;
+mod waiting_calls;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use tonic::{Request, Response, Status};
 
 pub(crate) use attachment::run;
 use away::Away;
-use wanted::Wanted;
+use waiting_calls::WaitingCalls;
 
 /// The budget of a call to the broker whose caller gave none.
 pub(crate) const WAIT: Duration = Duration::from_secs(10);
@@ -42,12 +42,12 @@ const QUEUE: usize = 1024;
 const ATTEMPT: Duration = Duration::from_secs(2);
 
 /// Whether the gateway is attached to the broker.
-enum Link {
+enum BrokerState {
     Up(Connected),
     Down(Away),
 }
 
-impl Link {
+impl BrokerState {
     fn connected(&self) -> Option<&Connected> {
         match self {
             Self::Up(connected) => Some(connected),
@@ -71,9 +71,9 @@ struct Connected {
 
 /// The connection to the broker, for the rest of the gateway.
 pub(crate) struct Upstream {
-    link: watch::Sender<Link>,
+    link: watch::Sender<BrokerState>,
     /// Calls that wait for the broker, which is tried soon if there are any.
-    wanted: Wanted,
+    wanted: WaitingCalls,
     /// Notified when a call has waited for an answer for longer than most.
     doubted: Notify,
     last_number: AtomicU64,
@@ -87,10 +87,10 @@ pub(crate) struct Outbox(mpsc::Receiver<attach_up::Kind>);
 impl Upstream {
     pub(crate) fn new() -> (Self, Outbox) {
         let (up_tx, up_rx) = mpsc::channel(QUEUE);
-        let link = watch::Sender::new(Link::Down(Away::since(Instant::now())));
+        let link = watch::Sender::new(BrokerState::Down(Away::since(Instant::now())));
         let upstream = Self {
             link,
-            wanted: Wanted::default(),
+            wanted: WaitingCalls::default(),
             doubted: Notify::new(),
             last_number: AtomicU64::new(0),
             up_tx,
@@ -106,8 +106,8 @@ impl Upstream {
     /// For how long the gateway hasn't reached the broker; `None` while it is attached.
     pub(crate) fn away(&self) -> Option<Duration> {
         match &*self.link.borrow() {
-            Link::Up(_) => None,
-            Link::Down(away) => Some(away.for_how_long(Instant::now())),
+            BrokerState::Up(_) => None,
+            BrokerState::Down(away) => Some(away.for_how_long(Instant::now())),
         }
     }
 
@@ -122,8 +122,8 @@ impl Upstream {
         let attempt = Instant::now() + ATTEMPT;
         loop {
             let away = match &*link.borrow_and_update() {
-                Link::Up(_) => return Ok(()),
-                Link::Down(away) => *away,
+                BrokerState::Up(_) => return Ok(()),
+                BrokerState::Down(away) => *away,
             };
             let now = Instant::now();
             if away.is_certain(now) {
@@ -134,7 +134,7 @@ impl Upstream {
                 // The attempt hangs. Calls that follow at once don't wait for it as well.
                 let now = Instant::now();
                 self.link.send_if_modified(|link| {
-                    if let Link::Down(away) = link {
+                    if let BrokerState::Down(away) = link {
                         away.tried(now);
                     }
                     false
@@ -147,7 +147,7 @@ impl Upstream {
     /// Takes in that the gateway is attached over this connection.
     fn attached(&self, channel: Channel) {
         let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
-        self.link.send_replace(Link::Up(Connected { channel, number }));
+        self.link.send_replace(BrokerState::Up(Connected { channel, number }));
     }
 
     /// Takes in that the gateway isn't attached. Returns whether it was.
@@ -155,11 +155,11 @@ impl Upstream {
         let now = Instant::now();
         let mut was_attached = false;
         self.link.send_modify(|link| match link {
-            Link::Up(_) => {
+            BrokerState::Up(_) => {
                 was_attached = true;
-                *link = Link::Down(Away::since(now));
+                *link = BrokerState::Down(Away::since(now));
             }
-            Link::Down(away) => away.tried(now),
+            BrokerState::Down(away) => away.tried(now),
         });
         was_attached
     }

@@ -30,7 +30,7 @@ use fields::{ANSWER, ORDER, REPLY, address, carried, id, malformed, port, sealed
 
 pub use legs::{Expected, First, Leg, take_leg};
 pub use peer::Peer;
-pub use request::{Request, Way};
+pub use request::{Request, RequestWay};
 
 /// A ticket with its HMAC, as it is sent.
 pub type SealedTicket = [u8; TICKET_LEN];
@@ -42,7 +42,7 @@ const MOST_REFLECTORS: usize = 16;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stop {
     /// Whether a relay or a gateway is there.
-    pub place: Place,
+    pub kind: StopKind,
     /// The address to connect to, `HOST:PORT`.
     pub address: String,
     /// The ticket to send first.
@@ -64,7 +64,7 @@ pub struct Port {
 
 /// The kind of party that a [`Stop`] is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum StopKind {
     /// A relay, which both sites can reach.
     Relay,
     /// A gateway of the other node's site, at its outside port.
@@ -162,7 +162,7 @@ pub enum OrderWay {
     },
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for StopKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Relay => "the relay",
@@ -175,8 +175,8 @@ impl fmt::Display for Place {
 impl fmt::Display for OrderWay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Stop(stop) => write!(f, "{} at {}", stop.place, stop.address),
-            Self::SiteTrunk(stop) => write!(f, "{} over {} at {}", Dial::Trunk, stop.place, stop.address),
+            Self::Stop(stop) => write!(f, "{} at {}", stop.kind, stop.address),
+            Self::SiteTrunk(stop) => write!(f, "{} over {} at {}", Dial::Trunk, stop.kind, stop.address),
             Self::Reverse { address, .. } => write!(f, "{} to {address}", Dial::Reverse),
             Self::Punch { port, .. } => write!(f, "{} with {}", Dial::Punch, port.address),
             Self::Traverse { syn, .. } => write!(f, "{} from {}", Dial::Traverse, syn.source),
@@ -255,12 +255,12 @@ pub fn answer_to_wire(rendezvous: ConnectionId, answer: Answer) -> proto::DialAn
 
 fn at_relay(message: &'static str, at: proto::AtRelay) -> Result<Stop, DecodeError> {
     let (address, ticket) = (address(message, at.address)?, sealed(message, &at.ticket)?);
-    Ok(Stop { place: Place::Relay, address, ticket, relay: Some(at.name) })
+    Ok(Stop { kind: StopKind::Relay, address, ticket, relay: Some(at.name) })
 }
 
 fn at_gateway(message: &'static str, at: proto::AtGateway) -> Result<Stop, DecodeError> {
     let (address, ticket) = (address(message, at.address)?, sealed(message, &at.ticket)?);
-    Ok(Stop { place: Place::OtherSite, address, ticket, relay: None })
+    Ok(Stop { kind: StopKind::OtherSite, address, ticket, relay: None })
 }
 
 fn at_own_gateway(
@@ -269,12 +269,12 @@ fn at_own_gateway(
     own_gateway: &str,
 ) -> Result<Stop, DecodeError> {
     let (address, ticket) = (own_gateway.to_owned(), sealed(message, &at.ticket)?);
-    Ok(Stop { place: Place::OwnSite, address, ticket, relay: named(at.relay) })
+    Ok(Stop { kind: StopKind::OwnSite, address, ticket, relay: named(at.relay) })
 }
 
 fn at_site_gateway(message: &'static str, at: proto::AtSiteGateway) -> Result<Stop, DecodeError> {
     let (address, ticket) = (address(message, at.address)?, sealed(message, &at.ticket)?);
-    Ok(Stop { place: Place::OwnSite, address, ticket, relay: named(at.relay) })
+    Ok(Stop { kind: StopKind::OwnSite, address, ticket, relay: named(at.relay) })
 }
 
 fn named(relay: String) -> Option<String> {

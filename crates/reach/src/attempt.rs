@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use isthmus_net::dial::{DialError, SocketOptions, introduced, resolve};
-use isthmus_net::rendezvous::{Place, Reply, ReplyWay, Stop, Way};
+use isthmus_net::rendezvous::{Reply, ReplyWay, RequestWay, Stop, StopKind};
 use isthmus_net::secured::{ClientTls, Secured};
 use isthmus_net::{Deadline, Late, Owner, callback, grpc};
 use isthmus_plan::{Step, limits};
@@ -211,7 +211,7 @@ impl<'a> Attempt<'a> {
 
     /// Asks the broker for a rendezvous with the destination. Keeps the names of the relay and the
     /// gateways in the broker's reply: the next try asks for others.
-    pub(crate) async fn rendezvous(&mut self, way: Way) -> Result<ReplyWay, StepError> {
+    pub(crate) async fn rendezvous(&mut self, way: RequestWay) -> Result<ReplyWay, StepError> {
         let wanted = (way, self.options.segment);
         let arranging = self.dialer.control.rendezvous(&self.found.peer, wanted, self.deadline).await;
         let Reply { way, gateways } = arranging.map_err(|status| {
@@ -228,17 +228,17 @@ impl<'a> Attempt<'a> {
     /// Connects to the relay or gateway that the broker named. Returns the relay's
     /// name as well.
     pub(crate) async fn to_stop(&self, way: ReplyWay, deadline: Deadline) -> Opened<TcpStream> {
-        let ReplyWay::Stop(Stop { place, address, ticket, relay }) = way else { return Err(unexpected()) };
-        let (at, address) = match (place, &relay) {
-            (Place::OtherSite, _) => {
-                (place.to_string(), service_address(&address).await.map_err(StepError::Next)?.to_string())
+        let ReplyWay::Stop(Stop { kind, address, ticket, relay }) = way else { return Err(unexpected()) };
+        let (at, address) = match (kind, &relay) {
+            (StopKind::OtherSite, _) => {
+                (kind.to_string(), service_address(&address).await.map_err(StepError::Next)?.to_string())
             }
-            (Place::Relay, relay) => {
-                let at = relay.as_ref().map_or_else(|| place.to_string(), |relay| format!("relay {relay}"));
+            (StopKind::Relay, relay) => {
+                let at = relay.as_ref().map_or_else(|| kind.to_string(), |relay| format!("relay {relay}"));
                 let found = self.dialer.relay_address(&address, deadline).await;
                 (at, found.map_err(StepError::Next)?.to_string())
             }
-            (Place::OwnSite, _) => (place.to_string(), address),
+            (StopKind::OwnSite, _) => (kind.to_string(), address),
         };
         let stream = introduced(&address, &ticket, self.options, deadline).await;
         stream

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use isthmus_net::Deadline;
 use isthmus_net::relay_places::RelayPlaces;
-use isthmus_net::rendezvous::{Peer, Reply, Way};
+use isthmus_net::rendezvous::{Peer, Reply, RequestWay};
 use isthmus_wire::proto::{self, attach_up};
 use tonic::Status;
 
@@ -34,7 +34,7 @@ pub trait ControlPlane: fmt::Debug + Send + Sync {
     async fn rendezvous(
         &self,
         peer: &Peer,
-        (way, segment): (Way, Option<u16>),
+        (way, segment): (RequestWay, Option<u16>),
         deadline: Deadline,
     ) -> Result<Reply, Status>;
 

@@ -88,7 +88,7 @@ mod tests {
     use std::time::SystemTime;
 
     use isthmus_net::credentials::SigningRequest;
-    use isthmus_net::rendezvous::{Place, Reply, ReplyWay, Stop, Way};
+    use isthmus_net::rendezvous::{Reply, ReplyWay, RequestWay, Stop, StopKind};
     use isthmus_net::{Authority, Credentials, Deadline, Identity};
     use isthmus_wire::preamble::{Answer, PREAMBLE_LEN, Preamble, Status as Answered};
     use isthmus_wire::proto::{self, attach_up};
@@ -125,9 +125,14 @@ mod tests {
 
         fn forget(&self, _: &Peer) {}
 
-        async fn rendezvous(&self, _: &Peer, _: (Way, Option<u16>), _: Deadline) -> Result<Reply, Status> {
+        async fn rendezvous(
+            &self,
+            _: &Peer,
+            _: (RequestWay, Option<u16>),
+            _: Deadline,
+        ) -> Result<Reply, Status> {
             let (address, ticket) = (self.address.clone(), [0; TICKET_LEN]);
-            let stop = Stop { place: Place::OwnSite, address, ticket, relay: None };
+            let stop = Stop { kind: StopKind::OwnSite, address, ticket, relay: None };
             Ok(Reply { way: ReplyWay::Stop(stop), gateways: Vec::new() })
         }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use isthmus_net::credentials::SigningRequest;
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::relay_places::RelayPlaces;
-use isthmus_net::rendezvous::{Peer, Place, Reply, ReplyWay, Stop, Way};
+use isthmus_net::rendezvous::{Peer, Reply, ReplyWay, RequestWay, Stop, StopKind};
 use isthmus_net::signed::contact::sign_contact;
 use isthmus_net::{Authority, Credentials, Deadline, Identity, grpc};
 use isthmus_reach::carrier::Carrier;
@@ -79,14 +79,14 @@ impl ControlPlane for Broker {
     async fn rendezvous(
         &self,
         _: &Peer,
-        (way, _): (Way, Option<u16>),
+        (way, _): (RequestWay, Option<u16>),
         deadline: Deadline,
     ) -> Result<Reply, Status> {
         assert!(deadline.left() <= self.step);
         tokio::time::sleep(self.pause).await;
         let way = match way {
-            Way::Relay { .. } => ReplyWay::Stop(Stop {
-                place: Place::Relay,
+            RequestWay::Relay { .. } => ReplyWay::Stop(Stop {
+                kind: StopKind::Relay,
                 address: self.address.clone(),
                 ticket: [0; TICKET_LEN],
                 relay: Some("r".to_owned()),

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use isthmus_net::credentials::SigningRequest;
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::relay_places::RelayPlaces;
-use isthmus_net::rendezvous::{Order, OrderWay, Peer, Place, Port, Reply, ReplyWay, Stop, Way};
+use isthmus_net::rendezvous::{Order, OrderWay, Peer, Port, Reply, ReplyWay, RequestWay, Stop, StopKind};
 use isthmus_net::signed::contact::{sign_contact, sign_port};
 use isthmus_net::{Authority, Credentials, Deadline, Identity};
 use isthmus_reach::carrier::Carrier;
@@ -51,9 +51,9 @@ impl ControlPlane for Gateway {
 
     fn forget(&self, _: &Peer) {}
 
-    async fn rendezvous(&self, _: &Peer, _: (Way, Option<u16>), _: Deadline) -> Result<Reply, Status> {
+    async fn rendezvous(&self, _: &Peer, _: (RequestWay, Option<u16>), _: Deadline) -> Result<Reply, Status> {
         let (address, ticket) = (self.stop.clone(), [0; TICKET_LEN]);
-        let stop = Stop { place: Place::OwnSite, address, ticket, relay: None };
+        let stop = Stop { kind: StopKind::OwnSite, address, ticket, relay: None };
         Ok(Reply { way: ReplyWay::Stop(stop), gateways: Vec::new() })
     }
 
@@ -280,7 +280,7 @@ async fn raw_data_comes_only_from_where_the_agent_has_signed_that_it_is() {
         OrderWay::Punch { rendezvous, port, reflectors: Vec::new(), ask: false }
     };
     let stop =
-        Stop { place: Place::Relay, address: another.to_owned(), ticket: [0; TICKET_LEN], relay: None };
+        Stop { kind: StopKind::Relay, address: another.to_owned(), ticket: [0; TICKET_LEN], relay: None };
     let with = |signed| dialer(&own, reply("n1.beta", address, signed, &[DIRECT]), "");
     let bob = sign_contact(&bobs, &at, (7, [0; 16]), vec![address.to_owned()]).unwrap();
     let n2 = sign_contact(&other, &at, (7, [0; 16]), vec![address.to_owned()]).unwrap();

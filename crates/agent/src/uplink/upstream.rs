@@ -9,7 +9,7 @@ use isthmus_net::Deadline;
 use isthmus_net::grpc::{Call, Connections, Repeat};
 use isthmus_net::lock;
 use isthmus_net::relay_places::RelayPlaces;
-use isthmus_net::rendezvous::{self, Order, Peer, Reply, Way};
+use isthmus_net::rendezvous::{self, Order, Peer, Reply, RequestWay};
 use isthmus_reach::{ControlPlane, Relays};
 use isthmus_trunk::Incarnation;
 use isthmus_wire::proto::{self, attach_up};
@@ -280,7 +280,7 @@ impl ControlPlane for Upstream {
     async fn rendezvous(
         &self,
         peer: &Peer,
-        (way, segment): (Way, Option<u16>),
+        (way, segment): (RequestWay, Option<u16>),
         deadline: Deadline,
     ) -> Result<Reply, Status> {
         // The initiator is filled in once an attachment is found.

@@ -2,7 +2,7 @@
 //! gateways and a relay, seals their tickets and fills in addresses.
 
 use isthmus_net::mac::Secret;
-use isthmus_net::rendezvous::{Request, Way};
+use isthmus_net::rendezvous::{Request, RequestWay};
 use isthmus_plan::parts::{End, Part, Parts, Shown, Target, parts};
 use isthmus_plan::{Dial, Reason, Route};
 use isthmus_wire::proto::{self, attach_down, dial_request, leg, rendezvous_reply};
@@ -156,26 +156,28 @@ impl<'a> Arranged<'a> {
         }
         let id = |id: &ConnectionId| id.0.to_vec();
         Ok(match (&self.request.way, parts.acceptor) {
-            (Way::Reverse { rendezvous }, Part::Dials(target, _)) => Some(Wire::Reverse(wire::Reverse {
-                rendezvous: id(rendezvous),
-                address: self.address(target)?,
-            })),
-            (Way::Punch { rendezvous, port, ask }, _) => Some(Wire::Punch(wire::Punch {
+            (RequestWay::Reverse { rendezvous }, Part::Dials(target, _)) => {
+                Some(Wire::Reverse(wire::Reverse {
+                    rendezvous: id(rendezvous),
+                    address: self.address(target)?,
+                }))
+            }
+            (RequestWay::Punch { rendezvous, port, ask }, _) => Some(Wire::Punch(wire::Punch {
                 rendezvous: id(rendezvous),
                 address: port.address.to_string(),
                 reflectors: self.registry.reflectors(),
                 ask: *ask,
                 signature: port.signature.clone(),
             })),
-            (Way::Traverse { rendezvous, syn }, _) => {
+            (RequestWay::Traverse { rendezvous, syn }, _) => {
                 Some(Wire::Traverse(wire::Traverse { rendezvous: id(rendezvous), syn: syn.to_bytes() }))
             }
             // The initiator's gateway connects to its port.
             (
-                Way::Relay { .. }
-                | Way::Reverse { .. }
-                | Way::OverGateways { .. }
-                | Way::DialedByGateway { .. },
+                RequestWay::Relay { .. }
+                | RequestWay::Reverse { .. }
+                | RequestWay::OverGateways { .. }
+                | RequestWay::DialedByGateway { .. },
                 _,
             ) => None,
         })

@@ -10,7 +10,7 @@ mod site_trunk;
 use std::net::Ipv4Addr;
 
 use isthmus_net::probe::{ProbeTarget, Task};
-use isthmus_net::rendezvous::{Peer, Request, Way};
+use isthmus_net::rendezvous::{Peer, Request, RequestWay};
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::{dial_request, rendezvous_reply};
 use isthmus_wire::{ConnectionId, JobId, VirtualAddress, bounds};
@@ -235,7 +235,7 @@ impl Registry {
             let address = self.addresses.address(&name.parse().unwrap());
             address.map_or(Ipv4Addr::UNSPECIFIED, VirtualAddress::ip)
         };
-        let way = Way::Relay { avoid: Vec::new() };
+        let way = RequestWay::Relay { avoid: Vec::new() };
         let (initiator, destination) = (address(from), address(to));
         let request = Request { initiator, to: Peer::Node(destination), way, segment: None };
         self.rendezvous((&label(site), &label("gateway")), &request, ConnectionId([7; 16]), 1000)
@@ -450,7 +450,7 @@ fn an_order_to_dial_names_the_address() {
         proto::NodeUp { outside_address: "192.0.2.9:7731".to_owned(), ..node_up("n2", "10.0.0.2:7731") };
     registry.node_up(closed, &signed(let_in, 1)).unwrap();
     let mut reverse = |site: &str, from: [u8; 4], to: [u8; 4]| {
-        let way = Way::Reverse { rendezvous: ConnectionId([1; 16]) };
+        let way = RequestWay::Reverse { rendezvous: ConnectionId([1; 16]) };
         let request = Request { initiator: from.into(), to: Peer::Node(to.into()), way, segment: None };
         let caller = (&label(site), &label("gateway"));
         match registry.rendezvous(caller, &request, ConnectionId([7; 16]), 1000) {
@@ -673,7 +673,7 @@ fn the_nearest_relay_for_both_joins_two_nodes() {
         let request = Request {
             initiator: [240, 64, 1, 1].into(),
             to: Peer::Node([240, 64, 2, 1].into()),
-            way: Way::Relay { avoid: avoid.iter().map(|name| (*name).to_owned()).collect() },
+            way: RequestWay::Relay { avoid: avoid.iter().map(|name| (*name).to_owned()).collect() },
             segment: None,
         };
         let mut meet = || {

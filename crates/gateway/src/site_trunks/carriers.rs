@@ -37,7 +37,7 @@ const LOOKUP: Duration = Duration::from_secs(3);
 
 /// How a carrier was dialed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct CarrierWay {
     pub(super) dial: Dial,
     /// The relay on the way; empty if there is none.
     pub(super) relay: String,
@@ -58,7 +58,7 @@ pub(super) async fn dial(
     trunks: &Arc<SiteTrunks>,
     name: &GridName,
     by: By,
-) -> Result<Dialed<Way>, String> {
+) -> Result<Dialed<CarrierWay>, String> {
     let peer = Peer::Gateway(name.clone());
     let reached = dialer(gateway, trunks).reach(peer, purpose(trunks, name, by)).await;
     dialed(reached.map_err(|error| error.to_string())?)
@@ -68,10 +68,10 @@ pub(super) async fn dial(
 ///
 /// # Errors
 /// If that gateway keeps no trunks.
-pub(super) fn dialed(reached: Reached) -> Result<Dialed<Way>, String> {
+pub(super) fn dialed(reached: Reached) -> Result<Dialed<CarrierWay>, String> {
     let dial = dial_from_wire(reached.dial);
     let dial = dial.ok_or_else(|| format!("there is no dial {}", dial_name(reached.dial)))?;
-    let (way, segment) = (Way { dial, relay: reached.relay }, reached.segment);
+    let (way, segment) = (CarrierWay { dial, relay: reached.relay }, reached.segment);
     let tls = reached.carrier.encrypted().map_err(|error| error.to_string())?;
     match tls.get_ref().1.alpn_protocol() {
         Some(PROTOCOL) => Ok(Dialed { tls, way, segment }),
@@ -177,7 +177,7 @@ pub(super) async fn make(
     gateway: &Arc<Gateway>,
     trunks: &Arc<SiteTrunks>,
     name: &GridName,
-    Dialed { tls, way, segment }: Dialed<Way>,
+    Dialed { tls, way, segment }: Dialed<CarrierWay>,
 ) -> Result<Arc<Standing>, String> {
     let id = TrunkId(random());
     let made = trunks.plane.trunk(trunks.config(Role::Initiator, id)).map_err(|error| error.to_string())?;
@@ -198,7 +198,7 @@ async fn start(
     gateway: &Arc<Gateway>,
     trunks: &Arc<SiteTrunks>,
     name: &GridName,
-    (id, dialed): (TrunkId, Option<(Way, Option<u16>)>),
+    (id, dialed): (TrunkId, Option<(CarrierWay, Option<u16>)>),
     (trunk, notices): (Trunk, Notices),
     (tls, first): (Secured, Vec<u8>),
 ) -> Result<Arc<Standing>, String> {

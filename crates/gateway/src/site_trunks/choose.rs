@@ -9,7 +9,7 @@ use isthmus_wire::GridName;
 use tokio::time::timeout;
 use tracing::info;
 
-use super::carriers::{Way, dial, make};
+use super::carriers::{CarrierWay, dial, make};
 use super::{SiteTrunks, Standing};
 use crate::gateway::Gateway;
 
@@ -79,7 +79,7 @@ async fn dialed(
 ) -> Result<Arc<Standing>, String> {
     let dialing = async {
         let dialed = dial(gateway, trunks, name, By::default()).await?;
-        let Way { dial, relay } = &dialed.way;
+        let CarrierWay { dial, relay } = &dialed.way;
         info!(peer = %name, %dial, relay, "a trunk with another site's gateway");
         make(gateway, trunks, name, dialed).await
     };

@@ -11,7 +11,7 @@ use isthmus_net::contact::carriers_from_facts;
 use isthmus_net::credentials::CredentialsError;
 use isthmus_net::grpc::Repeat;
 use isthmus_net::relay_places::RelayPlaces;
-use isthmus_net::rendezvous::{Order, Peer, Reply, Request, Way};
+use isthmus_net::rendezvous::{Order, Peer, Reply, Request, RequestWay};
 use isthmus_net::{Credentials, Deadline, lock};
 use isthmus_plan::Failures;
 use isthmus_reach::probing::look_outside;
@@ -255,7 +255,7 @@ impl ControlPlane for Control {
     async fn rendezvous(
         &self,
         peer: &Peer,
-        (way, segment): (Way, Option<u16>),
+        (way, segment): (RequestWay, Option<u16>),
         deadline: Deadline,
     ) -> Result<Reply, Status> {
         let request = Request { to: peer.clone(), initiator: Ipv4Addr::UNSPECIFIED, way, segment };

@@ -11,7 +11,7 @@ use isthmus_reach::Expected;
 use isthmus_trunk::CarrierId;
 use tracing::info;
 
-use super::carriers::Way;
+use super::carriers::CarrierWay;
 use super::dialing::dialer;
 use super::{SiteTrunks, Standing, carriers, streams};
 use crate::gateway::Gateway;
@@ -24,7 +24,7 @@ pub(super) struct Embedded {
 }
 
 impl Embedding for Embedded {
-    type Way = Way;
+    type Way = CarrierWay;
 
     fn peer(&self) -> String {
         format!("gateway {}", self.standing.name)
@@ -50,7 +50,7 @@ impl Embedding for Embedded {
         let options = carriers::purpose(trunks, name, by).options;
         let reached =
             dialer.reach_at(address.into(), &Expected::gateway(name), &trunks.client, options).await;
-        let way = Way { dial: Dial::Direct, relay: String::new() };
+        let way = CarrierWay { dial: Dial::Direct, relay: String::new() };
         Ok(Dialed { tls: reached.map_err(Undialed::Failed)?, way, segment: by.segment })
     }
 

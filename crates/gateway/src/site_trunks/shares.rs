@@ -51,20 +51,20 @@ impl<K: Eq + Hash + Clone> Shares<K> {
     }
 
     /// Takes a place; `None` if the holder has its share.
-    pub(super) fn take(self: &Arc<Self>, holder: &K) -> Option<Place<K>> {
+    pub(super) fn take(self: &Arc<Self>, holder: &K) -> Option<Share<K>> {
         let taken = lock(&self.0).take(holder);
-        taken.then(|| Place { of: self.clone(), holder: holder.clone() })
+        taken.then(|| Share { of: self.clone(), holder: holder.clone() })
     }
 }
 
 /// A place that its holder has until this is dropped.
 #[derive(Debug)]
-pub(super) struct Place<K: Eq + Hash + Clone> {
+pub(super) struct Share<K: Eq + Hash + Clone> {
     of: Arc<Shares<K>>,
     holder: K,
 }
 
-impl<K: Eq + Hash + Clone> Drop for Place<K> {
+impl<K: Eq + Hash + Clone> Drop for Share<K> {
     fn drop(&mut self) {
         lock(&self.of.0).give_back(&self.holder);
     }

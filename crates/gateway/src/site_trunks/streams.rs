@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use isthmus_carry::trunk::Stream;
 use isthmus_carry::{Traffic, Uncounted};
 use isthmus_net::clock::unix_seconds;
-use isthmus_net::rendezvous::{Request, Way};
+use isthmus_net::rendezvous::{Request, RequestWay};
 use isthmus_net::{Identity, connection, lock, mac};
 use isthmus_reach::carrier::keep_alive;
 use isthmus_wire::proto::{self, dial_request, rendezvous_reply};
@@ -21,7 +21,7 @@ use tracing::{debug, warn};
 
 use super::SiteTrunks;
 use super::choose::stream_to;
-use super::shares::Place;
+use super::shares::Share;
 use super::waiting::Shown;
 use crate::gateway::Gateway;
 
@@ -34,7 +34,7 @@ const INTRODUCTION: Duration = Duration::from_secs(10);
 pub(super) struct Opening {
     stream: Stream,
     /// The stream's place among those that are being opened.
-    _place: Place<Label>,
+    _share: Share<Label>,
     traffic: Arc<dyn Traffic>,
 }
 
@@ -61,10 +61,12 @@ pub(crate) async fn open(
     let stream = stream_to(gateway, trunks, &far).await.map_err(Status::unavailable)?;
     stream.send(&whom.encode());
     let traffic: Arc<dyn Traffic> = match &request.way {
-        Way::OverGateways { job: Some(job), .. } => trunks.carried.count(caller.name(), *job, destination),
+        RequestWay::OverGateways { job: Some(job), .. } => {
+            trunks.carried.count(caller.name(), *job, destination)
+        }
         _ => Arc::new(Uncounted),
     };
-    let ticket = expect(trunks, Side::Initiator, from, Opening { stream, _place: place, traffic });
+    let ticket = expect(trunks, Side::Initiator, from, Opening { stream, _share: place, traffic });
     let at = proto::AtOwnGateway { ticket: ticket.to_vec(), ..proto::AtOwnGateway::default() };
     let way = Some(rendezvous_reply::Way::OwnGateway(at));
     Ok(proto::RendezvousReply { way, gateways: vec![far.to_string()], ..Default::default() })
@@ -97,7 +99,7 @@ pub(super) async fn take(
         return Err(format!("{initiator} is no node of the site of {peer}"));
     }
     // The gateway of the initiator counts for both.
-    let opening = Opening { stream, _place: place, traffic: Arc::new(Uncounted) };
+    let opening = Opening { stream, _share: place, traffic: Arc::new(Uncounted) };
     let ticket = expect(trunks, Side::Acceptor, from, opening);
     let at = proto::AtOwnGateway { ticket: ticket.to_vec(), ..proto::AtOwnGateway::default() };
     order(gateway, &node, initiator, at)
@@ -148,7 +150,7 @@ pub(crate) fn arrived(
     match shown {
         Shown::Unknown => return Some(tcp),
         Shown::Refused(reason) => warn!(%peer, reason, "refused a ticket"),
-        Shown::Admitted(Opening { stream, _place, traffic }) => {
+        Shown::Admitted(Opening { stream, _share, traffic }) => {
             keep_alive(&tcp);
             let attached = tcp.into_std().and_then(|tcp| stream.attach(tcp, traffic).map(drop));
             if let Err(error) = attached {

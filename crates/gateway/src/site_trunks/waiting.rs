@@ -12,7 +12,7 @@ const TICKET_SECONDS: u64 = 60;
 
 /// What waits for a node, by the connection id of the node's ticket.
 #[derive(Debug)]
-pub(super) struct Waiting<T>(HashMap<ConnectionId, (IpAddr, Side, T)>);
+pub(super) struct AwaitedNodes<T>(HashMap<ConnectionId, (IpAddr, Side, T)>);
 
 /// What showing a ticket has brought.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,13 +25,13 @@ pub(super) enum Shown<T> {
     Refused(&'static str),
 }
 
-impl<T> Default for Waiting<T> {
+impl<T> Default for AwaitedNodes<T> {
     fn default() -> Self {
         Self(HashMap::new())
     }
 }
 
-impl<T> Waiting<T> {
+impl<T> AwaitedNodes<T> {
     /// Keeps something for the node at this address. Returns the node's ticket.
     pub(super) fn add(
         &mut self,
@@ -83,7 +83,7 @@ mod tests {
         let (key, other) = (Secret::new([1; 32]), Secret::new([2; 32]));
         let node: IpAddr = "10.0.0.1".parse().unwrap();
         let mapped: IpAddr = "::ffff:10.0.0.1".parse().unwrap();
-        let mut waiting = Waiting::default();
+        let mut waiting = AwaitedNodes::default();
         let ticket = waiting.add((ID, Side::Initiator), node, "stream", (&key, 1000));
         let forged =
             other.seal_ticket(&Ticket { connection: ID, side: Side::Initiator, expiry_unix_seconds: 2000 });

@@ -106,8 +106,8 @@ async fn attach(
         another = beside::another(gateway, &channel, round_trip) => return Ended::Replaced(another),
     };
     Ended::Failed(match ended {
-        End::Broken(reason) => reason,
-        End::Refused(reason) => {
+        AttachmentEnd::Broken(reason) => reason,
+        AttachmentEnd::Refused(reason) => {
             error!(broker, reason, "the broker refuses this gateway");
             *pause = BACKOFF.1;
             reason
@@ -168,7 +168,7 @@ async fn open(
 }
 
 /// How the exchange of messages over an attachment ended.
-enum End {
+enum AttachmentEnd {
     Broken(String),
     Refused(String),
 }
@@ -179,14 +179,14 @@ async fn drive(
     outbox: &mut Outbox,
     mut down: Streaming<proto::AttachDown>,
     up_tx: mpsc::Sender<proto::AttachUp>,
-) -> End {
+) -> AttachmentEnd {
     let reason = loop {
         tokio::select! {
             message = down.message() => match message {
                 Ok(Some(proto::AttachDown { kind: Some(attach_down::Kind::Refusal(refusal)) }))
                     if refusal.node.is_empty() =>
                 {
-                    return End::Refused(refusal.reason);
+                    return AttachmentEnd::Refused(refusal.reason);
                 }
                 Ok(Some(message)) => {
                     if let Some(kind) = message.kind {
@@ -207,5 +207,5 @@ async fn drive(
             () = gateway.upstream.resync.notified() => break "too many messages wait for the broker".to_owned(),
         }
     };
-    End::Broken(reason)
+    AttachmentEnd::Broken(reason)
 }

@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use tonic::transport::Channel;
 use tracing::{debug, info};
 
-use super::Wanted;
+use super::WaitingCalls;
 use crate::gateway::Gateway;
 
 /// Time between the beginnings of two attempts to connect, while a call waits for the broker.
@@ -36,7 +36,7 @@ pub(super) async fn connect(gateway: &Gateway) -> Result<Channel, ConnectError> 
         async move { grpc::connect(credentials.upstream(), "broker", &credentials).await }
     };
     let mut attempts = JoinSet::from_iter([attempt()]);
-    let again = async |wanted: &Wanted| {
+    let again = async |wanted: &WaitingCalls| {
         sleep(AGAIN).await;
         wanted.awaited().await;
     };

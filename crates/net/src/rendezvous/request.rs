@@ -23,7 +23,7 @@ pub struct Request {
     /// caller.
     pub initiator: Ipv4Addr,
     /// The dial and the route, with what they need.
-    pub way: Way,
+    pub way: RequestWay,
     /// The longest segment of all connections that are opened for the request, in bytes; `None`
     /// lets each kernel choose.
     pub segment: Option<u16>,
@@ -31,7 +31,7 @@ pub struct Request {
 
 /// The ways that need the broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Way {
+pub enum RequestWay {
     /// Both nodes connect to a relay.
     Relay {
         /// Relays that have just failed, by name.
@@ -78,7 +78,7 @@ pub enum Way {
     },
 }
 
-impl Way {
+impl RequestWay {
     /// The route and the dial that the request is for.
     pub fn way(&self) -> (Route, Dial) {
         match self {
@@ -119,19 +119,20 @@ impl TryFrom<&proto::RendezvousRequest> for Request {
     fn try_from(request: &proto::RendezvousRequest) -> Result<Self, DecodeError> {
         use rendezvous_request::Way as Wire;
         let way = match request.way.as_ref().ok_or_else(|| unknown_way(REQUEST))? {
-            Wire::Relay(relay) => Way::Relay { avoid: avoided(&relay.avoid)? },
-            Wire::Reverse(reverse) => Way::Reverse { rendezvous: id(&reverse.rendezvous)? },
-            Wire::Punch(punch) => Way::Punch {
+            Wire::Relay(relay) => RequestWay::Relay { avoid: avoided(&relay.avoid)? },
+            Wire::Reverse(reverse) => RequestWay::Reverse { rendezvous: id(&reverse.rendezvous)? },
+            Wire::Punch(punch) => RequestWay::Punch {
                 rendezvous: id(&punch.rendezvous)?,
                 port: port(REQUEST, &punch.address, punch.signature.clone())?,
                 ask: punch.ask,
             },
-            Wire::Traverse(traverse) => {
-                Way::Traverse { rendezvous: id(&traverse.rendezvous)?, syn: carried(REQUEST, &traverse.syn)? }
-            }
+            Wire::Traverse(traverse) => RequestWay::Traverse {
+                rendezvous: id(&traverse.rendezvous)?,
+                syn: carried(REQUEST, &traverse.syn)?,
+            },
             Wire::OverGateways(over) => over_gateways(over)?,
             Wire::DialedByGateway(by) => {
-                Way::DialedByGateway { rendezvous: id(&by.rendezvous)?, avoid: avoided(&by.avoid)? }
+                RequestWay::DialedByGateway { rendezvous: id(&by.rendezvous)?, avoid: avoided(&by.avoid)? }
             }
         };
         let segment = segment(REQUEST, request.segment)?;
@@ -140,7 +141,7 @@ impl TryFrom<&proto::RendezvousRequest> for Request {
     }
 }
 
-fn over_gateways(over: &rendezvous_request::OverGateways) -> Result<Way, DecodeError> {
+fn over_gateways(over: &rendezvous_request::OverGateways) -> Result<RequestWay, DecodeError> {
     let route = route_from_wire(over.route()).filter(|route| *route != Route::EndToEnd);
     let route = route.ok_or_else(|| malformed(REQUEST, "a way over gateways without such a route"))?;
     let dial = dial_from_wire(over.dial());
@@ -155,7 +156,7 @@ fn over_gateways(over: &rendezvous_request::OverGateways) -> Result<Way, DecodeE
     if job.is_some() && dial != Dial::Trunk {
         return Err(malformed(REQUEST, "a job with another way than the trunk of two gateways"));
     }
-    Ok(Way::OverGateways { route, dial, avoid: avoided(&over.avoid)?, job })
+    Ok(RequestWay::OverGateways { route, dial, avoid: avoided(&over.avoid)?, job })
 }
 
 impl From<Request> for proto::RendezvousRequest {
@@ -163,22 +164,22 @@ impl From<Request> for proto::RendezvousRequest {
         use rendezvous_request::{self as wire, Way as Wire};
         let id = |id: ConnectionId| id.0.to_vec();
         let way = match request.way {
-            Way::Relay { avoid } => Wire::Relay(wire::Relay { avoid }),
-            Way::Reverse { rendezvous } => Wire::Reverse(wire::Reverse { rendezvous: id(rendezvous) }),
-            Way::Punch { rendezvous, port, ask } => {
+            RequestWay::Relay { avoid } => Wire::Relay(wire::Relay { avoid }),
+            RequestWay::Reverse { rendezvous } => Wire::Reverse(wire::Reverse { rendezvous: id(rendezvous) }),
+            RequestWay::Punch { rendezvous, port, ask } => {
                 let Port { address, signature } = port;
                 let (rendezvous, address) = (id(rendezvous), address.to_string());
                 Wire::Punch(wire::Punch { rendezvous, address, ask, signature })
             }
-            Way::Traverse { rendezvous, syn } => {
+            RequestWay::Traverse { rendezvous, syn } => {
                 Wire::Traverse(wire::Traverse { rendezvous: id(rendezvous), syn: syn.to_bytes() })
             }
-            Way::OverGateways { route, dial, avoid, job } => {
+            RequestWay::OverGateways { route, dial, avoid, job } => {
                 let (route, dial) = (route_to_wire(route).into(), dial_to_wire(dial).into());
                 let job = job.map(|job| job.0.to_vec()).unwrap_or_default();
                 Wire::OverGateways(wire::OverGateways { route, dial, avoid, job })
             }
-            Way::DialedByGateway { rendezvous, avoid } => {
+            RequestWay::DialedByGateway { rendezvous, avoid } => {
                 Wire::DialedByGateway(wire::DialedByGateway { rendezvous: id(rendezvous), avoid })
             }
         };

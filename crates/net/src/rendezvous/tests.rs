@@ -35,7 +35,7 @@ fn example_port() -> Port {
     Port { address: "192.0.2.1:4000".parse().unwrap(), signature: vec![7; 72] }
 }
 
-fn request(way: Way) -> Request {
+fn request(way: RequestWay) -> Request {
     let (to, initiator) = (Peer::Node([240, 64, 1, 1].into()), [240, 64, 2, 1].into());
     Request { to, initiator, way, segment: Some(1240) }
 }
@@ -44,18 +44,18 @@ fn request(way: Way) -> Request {
 fn requests_cross_the_wire() {
     let avoid = || vec!["hub".to_owned(), "gateway.beta".to_owned()];
     for way in [
-        Way::Relay { avoid: avoid() },
-        Way::Reverse { rendezvous: ID },
-        Way::Punch { rendezvous: ID, port: example_port(), ask: true },
-        Way::Traverse { rendezvous: ID, syn: example_syn() },
-        Way::OverGateways { route: Route::TwoGateway, dial: Dial::Relay, avoid: avoid(), job: None },
-        Way::OverGateways {
+        RequestWay::Relay { avoid: avoid() },
+        RequestWay::Reverse { rendezvous: ID },
+        RequestWay::Punch { rendezvous: ID, port: example_port(), ask: true },
+        RequestWay::Traverse { rendezvous: ID, syn: example_syn() },
+        RequestWay::OverGateways { route: Route::TwoGateway, dial: Dial::Relay, avoid: avoid(), job: None },
+        RequestWay::OverGateways {
             route: Route::TwoGateway,
             dial: Dial::Trunk,
             avoid: avoid(),
             job: Some(JobId([7; 16])),
         },
-        Way::DialedByGateway { rendezvous: ID, avoid: avoid() },
+        RequestWay::DialedByGateway { rendezvous: ID, avoid: avoid() },
     ] {
         let sent = proto::RendezvousRequest::from(request(way.clone()));
         let read = proto::RendezvousRequest::decode(sent.encode_to_vec().as_slice()).unwrap();
@@ -131,9 +131,9 @@ fn malformed_requests_are_refused() {
 #[test]
 fn replies_and_orders_name_one_place_and_one_ticket() {
     let (ticket, relay) = (example_ticket().to_vec(), "hub".to_owned());
-    let stop = |place, address: &str, relay: Option<&str>| {
+    let stop = |kind, address: &str, relay: Option<&str>| {
         let (address, ticket) = (address.to_owned(), example_ticket());
-        Stop { place, address, ticket, relay: relay.map(str::to_owned) }
+        Stop { kind, address, ticket, relay: relay.map(str::to_owned) }
     };
     let at_relay =
         proto::AtRelay { name: relay.clone(), address: "hub:7720".to_owned(), ticket: ticket.clone() };
@@ -146,22 +146,22 @@ fn replies_and_orders_name_one_place_and_one_ticket() {
         (
             Replied::Relay(at_relay.clone()),
             Ordered::Relay(at_relay),
-            stop(Place::Relay, "hub:7720", Some("hub")),
+            stop(StopKind::Relay, "hub:7720", Some("hub")),
         ),
         (
             Replied::Gateway(at_gateway.clone()),
             Ordered::Gateway(at_gateway),
-            stop(Place::OtherSite, "192.0.2.1:7740", None),
+            stop(StopKind::OtherSite, "192.0.2.1:7740", None),
         ),
         (
             Replied::OwnGateway(at_own.clone()),
             Ordered::OwnGateway(at_own),
-            stop(Place::OwnSite, "10.0.0.1:7710", Some("hub")),
+            stop(StopKind::OwnSite, "10.0.0.1:7710", Some("hub")),
         ),
         (
             Replied::SiteGateway(at_site.clone()),
             Ordered::SiteGateway(at_site),
-            stop(Place::OwnSite, "10.0.0.2:7710", None),
+            stop(StopKind::OwnSite, "10.0.0.2:7710", None),
         ),
     ] {
         let reply = proto::RendezvousReply { way: Some(reply), ..Default::default() };

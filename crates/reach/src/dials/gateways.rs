@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use isthmus_net::Deadline;
 use isthmus_net::dial::{SocketOptions, introduced};
-use isthmus_net::rendezvous::{Place, Stop, Way};
+use isthmus_net::rendezvous::{RequestWay, Stop, StopKind};
 use isthmus_plan::{Dial, Route, Step};
 use tokio::net::TcpStream;
 
@@ -21,11 +21,11 @@ impl Attempt<'_> {
     pub(super) async fn over_gateways(&mut self, step: &Step) -> Opened<TcpStream> {
         let (route, dial, avoid) = (step.route, step.dial, self.named.clone());
         if (route, dial) == (Route::OneGateway, Dial::Reverse) {
-            let way = |rendezvous| Way::DialedByGateway { rendezvous, avoid };
+            let way = |rendezvous| RequestWay::DialedByGateway { rendezvous, avoid };
             let stream = self.dialed_back(way, self.part(ARRIVAL)).await?;
             return Ok((stream, String::new()));
         }
-        let stop = self.rendezvous(Way::OverGateways { route, dial, avoid, job: self.job }).await?;
+        let stop = self.rendezvous(RequestWay::OverGateways { route, dial, avoid, job: self.job }).await?;
         self.to_stop(stop, self.part(CONNECT)).await
     }
 }
@@ -36,10 +36,10 @@ pub(super) async fn accept(
     stop: &Stop,
     (options, deadline): (SocketOptions, Deadline),
 ) -> Result<TcpStream, String> {
-    let address = match stop.place {
-        Place::OtherSite => service_address(&stop.address).await?.to_string(),
-        Place::Relay => dialer.relay_address(&stop.address, deadline).await?.to_string(),
-        Place::OwnSite => stop.address.clone(),
+    let address = match stop.kind {
+        StopKind::OtherSite => service_address(&stop.address).await?.to_string(),
+        StopKind::Relay => dialer.relay_address(&stop.address, deadline).await?.to_string(),
+        StopKind::OwnSite => stop.address.clone(),
     };
     introduced(&address, &stop.ticket, options, deadline).await.map_err(super::text)
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use isthmus_net::dial::{PunchPort, SocketOptions};
-use isthmus_net::rendezvous::{ReplyWay, Way, answer_to_wire};
+use isthmus_net::rendezvous::{ReplyWay, RequestWay, answer_to_wire};
 use isthmus_net::{Deadline, callback, mac};
 use isthmus_wire::ConnectionId;
 use isthmus_wire::proto::attach_up;
@@ -54,7 +54,7 @@ impl Attempt<'_> {
             let port = self.dialer.outside.port(ask, None).await.map_err(StepError::Next)?;
             let rendezvous = mac::new_connection();
             let own = self.dialer.signatures.port(rendezvous, port.seen());
-            let way = Way::Punch { rendezvous, port: own, ask };
+            let way = RequestWay::Punch { rendezvous, port: own, ask };
             let ReplyWay::Punch(acceptor) = self.rendezvous(way).await? else { return Err(unexpected()) };
             *arranged = true;
             self.dialer.control.check_address(acceptor.address.ip()).map_err(StepError::Next)?;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use isthmus_net::dial::{SocketOptions, introduced, resolve};
-use isthmus_net::rendezvous::{Peer, Way};
+use isthmus_net::rendezvous::{Peer, RequestWay};
 use isthmus_net::{Deadline, callback};
 use isthmus_wire::{ConnectionId, hello};
 use tokio::net::TcpStream;
@@ -17,14 +17,14 @@ const ARRIVAL: Duration = Duration::from_secs(6);
 
 impl Attempt<'_> {
     pub(super) async fn reverse(&mut self) -> Result<TcpStream, StepError> {
-        self.dialed_back(|rendezvous| Way::Reverse { rendezvous }, self.part(ARRIVAL)).await
+        self.dialed_back(|rendezvous| RequestWay::Reverse { rendezvous }, self.part(ARRIVAL)).await
     }
 
     /// Waits for the connection that the other side, or its gateway, opens to this
     /// node.
     pub(super) async fn dialed_back(
         &mut self,
-        way: impl FnOnce(ConnectionId) -> Way,
+        way: impl FnOnce(ConnectionId) -> RequestWay,
         deadline: Deadline,
     ) -> Result<TcpStream, StepError> {
         let dialer = self.dialer;

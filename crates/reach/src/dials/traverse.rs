@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use isthmus_net::callback;
 use isthmus_net::dial::{SocketOptions, TraverseSocket, resolve};
-use isthmus_net::rendezvous::{Peer, Way, answer_to_wire};
+use isthmus_net::rendezvous::{Peer, RequestWay, answer_to_wire};
 use isthmus_net::{Deadline, Late};
 use isthmus_net::{grpc, mac};
 use isthmus_plan::Mapping;
@@ -61,7 +61,7 @@ async fn begin(
         Some(SocketAddr::V6(seen)) => return Err(format!("this node is seen at {seen}, no IPv4 address")),
         None => syn,
     };
-    let way = Way::Traverse { rendezvous: mac::new_connection(), syn };
+    let way = RequestWay::Traverse { rendezvous: mac::new_connection(), syn };
     let carried = async {
         match dialer.control.rendezvous(peer, (way, options.segment), deadline).await {
             Ok(_) => std::future::pending().await,

@@ -97,9 +97,9 @@ fn meet(registry: &mut Registry, route: Route, dial: Dial) -> Result<[String; 2]
     let address = |name: &str| registry.addresses.address(&name.parse().unwrap()).unwrap().ip();
     let way = match (route, dial) {
         (Route::OneGateway, Dial::Reverse) => {
-            Way::DialedByGateway { rendezvous: ConnectionId([9; 16]), avoid: Vec::new() }
+            RequestWay::DialedByGateway { rendezvous: ConnectionId([9; 16]), avoid: Vec::new() }
         }
-        _ => Way::OverGateways { route, dial, avoid: Vec::new(), job: None },
+        _ => RequestWay::OverGateways { route, dial, avoid: Vec::new(), job: None },
     };
     let (initiator, to) = (address("n1.alpha"), Peer::Node(address("n1.beta")));
     let request = Request { initiator, to, way, segment: Some(1240) };

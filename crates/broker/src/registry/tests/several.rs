@@ -344,7 +344,7 @@ fn dialed(registry: &mut Registry, avoid: &[&str]) -> Result<(String, Vec<String
     let request = Request {
         initiator: address("n1.beta"),
         to: Peer::Node(address("n1.alpha")),
-        way: Way::OverGateways {
+        way: RequestWay::OverGateways {
             route: Route::OneGateway,
             dial: Dial::Direct,
             avoid: avoid.iter().map(|name| (*name).to_owned()).collect(),

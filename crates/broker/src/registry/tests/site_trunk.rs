@@ -29,11 +29,11 @@ fn two_sites(policy: Policy) -> Registry {
 
 const ID: ConnectionId = ConnectionId([5; 16]);
 
-fn way(dial: Dial) -> Way {
+fn way(dial: Dial) -> RequestWay {
     match dial {
-        Dial::Reverse => Way::Reverse { rendezvous: ID },
-        Dial::Punch => Way::Punch { rendezvous: ID, port: port(), ask: true },
-        Dial::Relay => Way::Relay { avoid: Vec::new() },
+        Dial::Reverse => RequestWay::Reverse { rendezvous: ID },
+        Dial::Punch => RequestWay::Punch { rendezvous: ID, port: port(), ask: true },
+        Dial::Relay => RequestWay::Relay { avoid: Vec::new() },
         other => panic!("{other}"),
     }
 }

@@ -4,7 +4,7 @@ use tokio::sync::watch;
 
 /// How many calls wait for the broker.
 #[derive(Debug, Default)]
-pub(super) struct Wanted(watch::Sender<usize>);
+pub(super) struct WaitingCalls(watch::Sender<usize>);
 
 /// A call that waits for the broker, until this is dropped.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl Wanted {
+impl WaitingCalls {
     /// Counts a further call that waits.
     pub(super) fn waits(&self) -> Waiting<'_> {
         self.0.send_modify(|count| *count += 1);
