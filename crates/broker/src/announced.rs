@@ -4,9 +4,8 @@ use std::time::SystemTime;
 
 use isthmus_net::Identity;
 use isthmus_net::signed::Verifier;
+use isthmus_registry::Refused;
 use isthmus_wire::{Label, proto};
-
-use crate::registry::Refused;
 
 /// Verifies an announcement by what the node's agent has signed: its identity, the gateway and the
 /// addresses. The attachment's number is taken from the agent, too.

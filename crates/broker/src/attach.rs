@@ -8,6 +8,8 @@ use isthmus_net::grpc::attachments::{self, Down};
 use isthmus_net::mac::Secret;
 use isthmus_net::rendezvous::read_answer;
 use isthmus_net::{Identity, Role, audit, grpc};
+use isthmus_registry::records::{self, GatewayRecord, NodeRecord};
+use isthmus_registry::{JobChange, Party, Refused, Registry, SessionId};
 use isthmus_wire::bounds::Bounded as _;
 use isthmus_wire::proto::{self, attach_down, attach_up};
 use isthmus_wire::{GridName, JobId, Label};
@@ -22,8 +24,6 @@ use crate::announced;
 use crate::broker::{Broker, store_status};
 use crate::fold::{NotWritten, RecordChange};
 use crate::members;
-use crate::records::{self, GatewayRecord, NodeRecord};
-use crate::registry::{JobChange, Party, Refused, Registry, SessionId};
 use crate::store::{Record, StoreError, Transaction};
 
 /// How long the records of an attachment last without keep-alives. That is longer than it takes to

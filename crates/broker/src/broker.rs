@@ -13,6 +13,10 @@ use isthmus_net::peers::Peers;
 use isthmus_net::port::Port;
 use isthmus_net::signed::Verifier;
 use isthmus_net::{Credentials, grpc, lock, packets};
+use isthmus_registry::records::Unreadable;
+use isthmus_registry::{
+    ForbiddenPairs, Places, PlacesError, Policy, PolicyError, Registry, TrunkPins, TrustedPairs,
+};
 use isthmus_wire::bounds::{ENROLMENT_BYTES, MESSAGE_BYTES};
 use isthmus_wire::proto::administration_server::AdministrationServer;
 use isthmus_wire::proto::enrolment_server::EnrolmentServer;
@@ -25,14 +29,11 @@ use tonic::service::Routes;
 use tracing::{info, warn};
 
 use crate::administration::AdministrationService;
-use crate::config::{BrokerConfig, ForbiddenPairs, PolicyError, TrunkPins, TrustedPairs};
+use crate::config::BrokerConfig;
 use crate::enrolment::EnrolmentService;
 use crate::fold::{Fold, FoldError};
 use crate::members;
-use crate::places::{Places, PlacesError};
 use crate::probes::Probes;
-use crate::records::Unreadable;
-use crate::registry::{Policy, Registry};
 use crate::rendezvous::PendingRendezvous;
 use crate::service::Service;
 use crate::sessions::Sessions;

@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use isthmus_registry::records::{self, Fact, Unreadable};
+use isthmus_registry::{Effect, Refused, Registry, SessionId};
 use isthmus_wire::{GridName, VirtualAddress, proto};
 use tokio::time::{sleep, timeout};
 use tonic::Status;
 use tracing::{info, warn};
 
 use crate::broker::{Broker, store_status};
-use crate::records::{self, Fact, Unreadable};
-use crate::registry::{Effect, Refused, Registry, SessionId};
 use crate::store::{Change, Record, Revision, StoreError, Transaction, Watch};
 
 /// How long a newly attached gateway may take to announce its nodes. Its agents may have to attach

@@ -1,16 +1,13 @@
 //! The broker: the rendezvous service that every gateway can reach. It holds
-//! the certificate authority and the registry, plans how sites reach one
-//! another, and arranges rendezvous. It carries no data.
+//! the certificate authority and the grid's records, answers lookups, and arranges
+//! rendezvous. It carries no data. [`isthmus_registry`] decides what it answers and
+//! orders; the broker feeds it with the records.
 //!
 //! | module | purpose |
 //! |---|---|
 //! | [`state`] | the state directory, `isthmus grid init` |
 //! | [`config`] | the `[broker]` section |
-//! | `places` | where sites are at the levels that the configuration names (pure) |
-//! | `addresses` | which node has which virtual address (pure) |
-//! | `registry` | the grid's gateways, relays, nodes and jobs (pure) |
 //! | `store` | records that brokers share: read, watch, transactions |
-//! | `records` | their keys and values |
 //! | `members` | joins, renewals and revocations |
 //! | `announced` | what a gateway says of a node, against what the node's agent has signed |
 //! | `fold` | feeds the registry with the records |
@@ -18,7 +15,6 @@
 //! | `enrolment`, `administration`, `attach`, `service` | the gRPC services, thin shells |
 #![forbid(unsafe_code)]
 
-mod addresses;
 mod administration;
 mod announced;
 mod attach;
@@ -27,10 +23,7 @@ pub mod config;
 mod enrolment;
 mod fold;
 mod members;
-mod places;
 mod probes;
-mod records;
-mod registry;
 mod rendezvous;
 mod service;
 mod sessions;

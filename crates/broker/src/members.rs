@@ -12,10 +12,10 @@ mod tokens;
 use isthmus_net::authority::validity;
 use isthmus_net::peers::Revoked;
 use isthmus_net::{Identity, Role};
+use isthmus_registry::records::{MEMBERS, REVOKED, member_key, revoked_key};
 use isthmus_wire::proto;
 use prost::Message;
 
-use crate::records::{MEMBERS, REVOKED, member_key, revoked_key};
 use crate::state::State;
 use crate::store::{Embedded, Revision, Store, StoreError, Transaction};
 

@@ -7,6 +7,7 @@ use isthmus_net::clock::unix_seconds;
 use isthmus_net::grpc::attachments::Down;
 use isthmus_net::rendezvous::{self, RequestWay};
 use isthmus_net::{Identity, Role, grpc, mac};
+use isthmus_registry::{LookupError, ProbeError, ProbeRequest, RendezvousError, View};
 use isthmus_wire::proto::registry_server::Registry as RegistryService;
 use isthmus_wire::{Label, proto};
 use tokio::time::timeout_at;
@@ -15,7 +16,6 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::broker::{Broker, store_status};
 use crate::members;
-use crate::registry::{LookupError, ProbeError, ProbeRequest, RendezvousError, View};
 use crate::rendezvous::acceptors_answer;
 use crate::{attach, probes};
 

@@ -5,9 +5,8 @@ use std::sync::Mutex;
 
 use isthmus_net::grpc::attachments::{Attachments, Opened};
 use isthmus_net::lock;
+use isthmus_registry::{Effect, Party, SessionId};
 use isthmus_wire::proto::attach_down;
-
-use crate::registry::{Effect, Party, SessionId};
 
 /// Most messages that may wait for a gateway or relay. If all nodes of a gateway come up at once,
 /// the gateway gets a message for each. This is enough for 4,000 nodes.

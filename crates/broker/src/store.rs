@@ -2,8 +2,8 @@
 //! and changed in transactions.
 //!
 //! [`Store`] is etcd's API in miniature, so that an implementation over etcd could be the third.
-//! There are two: [`Embedded`] keeps records without a lease on disk. [`Memory`] keeps all in
-//! memory, for tests.
+//! There are two: [`Embedded`] keeps records without a lease on disk, and counts revisions anew each
+//! time it is opened. [`Memory`] keeps all in memory, for tests.
 
 mod embedded;
 mod table;
@@ -21,26 +21,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tonic::async_trait;
 
+pub(crate) use isthmus_registry::records::{Lease, Revision};
+
 pub(crate) use embedded::Embedded;
 #[cfg(test)]
 pub(crate) use memory::Memory;
 
 /// The clock by which leases end.
 pub(crate) type Clock = Arc<dyn Fn() -> Instant + Send + Sync>;
-
-/// Counts transactions that changed something, from 1. The embedded store counts
-/// anew each time it is opened.
-pub(crate) type Revision = u64;
-
-/// The right of some records to exist; never granted twice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Lease(pub(crate) u64);
-
-impl fmt::Display for Lease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// A value and when it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,12 +5,12 @@ use std::time::{Instant, SystemTime};
 
 use isthmus_net::mac::Secret;
 use isthmus_net::peers::Peers;
+use isthmus_registry::{JobChange, LookupError, Policy, View};
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::{JobId, Label, proto};
 use prost::Message as _;
 
 use super::*;
-use crate::registry::{JobChange, LookupError, Policy};
 use crate::state::State;
 use crate::store::{Memory, Store};
 
@@ -106,7 +106,7 @@ async fn report(broker: &Broker, session: SessionId, running: bool) -> Result<()
 fn jobs(broker: &Broker) -> usize {
     let records = Some(Records::Jobs(proto::JobFilter::default()));
     let request = proto::ListRequest { records, ..proto::ListRequest::default() };
-    broker.registry().list(&crate::registry::View::All, &request).unwrap().jobs.len()
+    broker.registry().list(&View::All, &request).unwrap().jobs.len()
 }
 
 #[tokio::test]

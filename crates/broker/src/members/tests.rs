@@ -2,8 +2,9 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;
 
+use isthmus_registry::records::{TOKENS, token_key};
+
 use super::*;
-use crate::records::{TOKENS, token_key};
 use crate::store::Memory;
 
 const ANNA: &str = "isthmus:///agent/alpha/n1/anna";

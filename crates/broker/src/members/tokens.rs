@@ -1,10 +1,10 @@
 //! The use of join tokens, and their end.
 
 use isthmus_net::{Identity, Role};
+use isthmus_registry::records::{TOKENS, token_key};
 use prost::Message as _;
 
 use super::{FORGET_AT_ONCE, MemberRecord, MemberState, member};
-use crate::records::{TOKENS, token_key};
 use crate::store::{Revision, Store, StoreError, Transaction};
 
 /// The record of a join token that was used.
