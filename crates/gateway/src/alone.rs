@@ -18,6 +18,7 @@ use tonic::{Code, Status};
 use crate::gateway::Gateway;
 use crate::lookup::own_contact;
 
+use ways::AWAY;
 pub(crate) use ways::without_broker;
 
 /// The broker's answer, or for how long the broker has been away.
@@ -61,7 +62,7 @@ impl Gateway {
     }
 
     /// Whether a call failed because the broker isn't reached, rather than by the broker's answer.
-    fn is_lost(&self, status: &Status) -> bool {
+    pub(crate) fn is_lost(&self, status: &Status) -> bool {
         grpc::broke(status) || status.code() == Code::DeadlineExceeded || !self.upstream.is_attached()
     }
 
@@ -219,7 +220,7 @@ impl Gateway {
         let found = found.ok_or_else(|| unknown(&format!("contact of {}", request.to)))?;
         let facts = found.facts.unwrap_or_else(|| own_facts(&request.to));
         let initiator = self.initiator(&from.node, facts.initiator_site.clone());
-        let plan = found.plan.unwrap_or_else(|| without_broker(plan_from_facts(&initiator, &facts)));
+        let plan = found.plan.unwrap_or_else(|| without_broker(plan_from_facts(&initiator, &facts), AWAY));
         let age = lock(&self.told).age_of(&request.to, Instant::now());
         Ok(proto::ExplainReply {
             plan: Some(plan),

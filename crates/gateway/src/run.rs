@@ -136,6 +136,7 @@ pub async fn run(
         () = splicing => Ok(()),
         result = attach(&gateway, config, listening, outbox) => result,
         never = keep("the test of the port outside", || outside::watch(&gateway)), if listening.is_some() => match never {},
+        never = keep("dials that have failed", || site_trunks::retry(&gateway)) => match never {},
         never = keep("how this gateway is seen from outside", || site_trunks::watch(&gateway)) => match never {},
         never = keep("what the broker is told", || send_seen(&gateway)) => match never {},
         never = keep_counted(|| by_site(&gateway)) => match never {},

@@ -44,7 +44,7 @@ use tokio::sync::watch;
 use crate::config::GatewayConfig;
 use carriers::CarrierWay;
 pub(crate) use carriers::arrived as arrived_outside;
-pub(crate) use dialing::{ordered, watch};
+pub(crate) use dialing::{ordered, retry, watch};
 use shares::Shares;
 pub(crate) use streams::{arrived, open};
 use waiting::AwaitedNodes;

@@ -1,7 +1,7 @@
 //! What a party needs to dial: the control plane, and what it found out.
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -233,8 +233,8 @@ impl Dialer {
 
     /// Has the steps to a node that failed meanwhile tried again soon. The way to the node was cut
     /// and works again.
-    pub fn hasten(&self, destination: Ipv4Addr, name: &GridName) {
-        lock(&self.failures).hasten((&destination.into(), name.site.as_str()), Instant::now());
+    pub fn hasten(&self, peer: impl Into<Peer>, name: &GridName) {
+        lock(&self.failures).hasten((&peer.into(), name.site.as_str()), Instant::now());
     }
 
     /// Moves the steps that failed not long ago to the end of this node's plan, as

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use isthmus_net::clock::since_1970;
 use isthmus_net::lock;
-use isthmus_net::rendezvous::Order;
+use isthmus_net::rendezvous::{Order, Peer};
 use isthmus_net::{Credentials, Identity, grpc, mac};
 use isthmus_trunk::Incarnation;
 use isthmus_wire::VirtualAddress;
@@ -159,6 +159,9 @@ impl Opener {
                 });
             }
             Some(attach_down::Kind::Dial(request)) => match Order::read(request, gateway) {
+                Ok(Order { initiator: Peer::Gateway(gateway), .. }) => {
+                    warn!(%gateway, "an order to dial a gateway is ignored: agents dial for nodes alone");
+                }
                 Ok(order) => {
                     if self.dials_tx.try_send(order).is_err() {
                         warn!("too many orders to dial at once, one is dropped");

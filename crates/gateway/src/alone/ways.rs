@@ -75,8 +75,12 @@ fn own_dial<'a>(parts: &Parts, node: &'a proto::Node) -> Option<&'a str> {
     }
 }
 
-/// The plan without the steps that the broker must arrange; they are left out, with the reason.
-pub(crate) fn without_broker(plan: proto::Plan) -> proto::Plan {
+/// Why the broker arranges nothing.
+pub(super) const AWAY: &str = "it can't be reached";
+
+/// The plan without the steps that the broker must arrange. They are left out, with the reason why it
+/// arranges nothing.
+pub(crate) fn without_broker(plan: proto::Plan, why: &str) -> proto::Plan {
     let needs = |step: &proto::PlanStep| {
         let way = route_from_wire(step.route()).zip(dial_from_wire(step.dial()));
         way.is_none_or(needs_broker)
@@ -85,7 +89,7 @@ pub(crate) fn without_broker(plan: proto::Plan) -> proto::Plan {
     let left_out = needing.into_iter().map(|step| proto::LeftOut {
         route: step.route,
         dial: step.dial,
-        reason: "the broker must arrange it, and it can't be reached".to_owned(),
+        reason: format!("the broker must arrange it, and {why}"),
     });
     proto::Plan { steps, left_out: left_out.chain(plan.left_out).collect(), ..plan }
 }
@@ -115,7 +119,7 @@ mod tests {
             let facts = proto::Facts { acceptor: Some(acceptor), relays: 1, ..proto::Facts::default() };
             let before = plan_from_facts(&initiator, &facts);
             let count = before.steps.len() + before.left_out.len();
-            let plan = without_broker(before);
+            let plan = without_broker(before, AWAY);
             let dials: Vec<_> = plan.steps.iter().map(proto::PlanStep::dial).collect();
             assert_eq!(dials, want, "{plan:?}");
             assert_eq!(plan.steps.len() + plan.left_out.len(), count);

@@ -21,7 +21,7 @@ use isthmus_wire::{GridName, hello};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tracing::info;
+use tracing::{debug, info};
 
 use super::dialing::{asked, dialer};
 use super::keep::Embedded;
@@ -29,7 +29,7 @@ use super::{PROTOCOL, SiteTrunks, Standing, other_gateway};
 use crate::gateway::Gateway;
 
 /// How long the other end may take to say its first HELLO.
-const ESTABLISHED: Duration = Duration::from_secs(4);
+const ESTABLISHED: Duration = Duration::from_secs(10);
 /// How long a party may take to say for which rendezvous it connects.
 const INTRODUCTION: Duration = Duration::from_secs(10);
 /// How long it may take to find whether another gateway may make a trunk.
@@ -73,9 +73,17 @@ pub(super) fn dialed(reached: Reached) -> Result<Dialed<CarrierWay>, String> {
     let dial = dial.ok_or_else(|| format!("there is no dial {}", dial_name(reached.dial)))?;
     let (way, segment) = (CarrierWay { dial, relay: reached.relay }, reached.segment);
     let tls = reached.carrier.encrypted().map_err(|error| error.to_string())?;
+    Ok(Dialed { tls: with_trunks(tls, &reached.node)?, way, segment })
+}
+
+/// Checks that the gateway at the other end keeps trunks, which the protocol name shows.
+///
+/// # Errors
+/// If it keeps none.
+pub(super) fn with_trunks(tls: Secured, gateway: &GridName) -> Result<Secured, String> {
     match tls.get_ref().1.alpn_protocol() {
-        Some(PROTOCOL) => Ok(Dialed { tls, way, segment }),
-        _ => Err(format!("gateway {} has no trunks", reached.node)),
+        Some(PROTOCOL) => Ok(tls),
+        _ => Err(format!("gateway {gateway} has no trunks")),
     }
 }
 
@@ -118,8 +126,13 @@ pub(crate) async fn accept(gateway: Arc<Gateway>, tcp: TcpStream) -> io::Result<
         io::Error::other(format!("too many carriers of gateway {name} have sent no HELLO yet"))
     })?;
     tokio::spawn(async move {
-        if let Err(error) = join(&gateway, &trunks, &name, tls).await {
-            info!(peer = %name, %error, "a carrier is refused");
+        match join(&gateway, &trunks, &name, tls).await {
+            // It has tried whether its dial works.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                debug!(peer = %name, %error, "a carrier ends before its HELLO");
+            }
+            Err(error) => info!(peer = %name, %error, "a carrier is refused"),
+            Ok(()) => {}
         }
         drop(joining);
     });

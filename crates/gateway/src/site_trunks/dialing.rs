@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use isthmus_net::contact::carriers_from_facts;
 use isthmus_net::credentials::CredentialsError;
-use isthmus_net::grpc::Repeat;
+use isthmus_net::grpc::{self, Repeat};
 use isthmus_net::relay_places::RelayPlaces;
 use isthmus_net::rendezvous::{Order, Peer, Reply, Request, RequestWay};
 use isthmus_net::{Credentials, Deadline, lock};
 use isthmus_plan::Failures;
 use isthmus_reach::probing::look_outside;
+use isthmus_reach::retry;
 use isthmus_reach::{ControlPlane, Dialer, Outside, PendingRendezvous, Signatures};
 use isthmus_wire::GridName;
 use isthmus_wire::proto::registry_client::RegistryClient;
@@ -34,7 +35,12 @@ const LOOK: Duration = Duration::from_secs(60);
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 /// How long the broker isn't asked again of a gateway. A trunk that is cut is dialed again and again,
 /// and the broker may be beyond the cut.
-const FRESH: Duration = Duration::from_secs(30);
+const FRESH: Duration = Duration::from_secs(300);
+/// How long the broker may take to answer if it has answered before. A trunk that is cut is dialed by
+/// the last answer then.
+const BESIDE_KNOWN: Duration = Duration::from_secs(1);
+/// For how long an answer holds for a gateway that makes trunks again and again.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Most gateways of other sites of which the last lookup is kept.
 const KNOWN: usize = 4096;
 
@@ -54,8 +60,9 @@ pub(super) struct Dialing {
 #[derive(Clone)]
 struct Known {
     reply: Arc<proto::LookupReply>,
-    /// Until when the broker need not be asked again; `None` if it must be.
-    fresh_until: Option<Instant>,
+    asked: Instant,
+    /// Whether a dial by it has failed since, so that the broker is to be asked again.
+    doubted: bool,
 }
 
 impl Dialing {
@@ -84,8 +91,7 @@ impl Dialing {
         if known.len() >= KNOWN && !known.contains_key(name) {
             known.clear();
         }
-        let fresh_until = Some(Instant::now() + FRESH);
-        known.insert(name.clone(), Known { reply, fresh_until });
+        known.insert(name.clone(), Known { reply, asked: Instant::now(), doubted: false });
     }
 }
 
@@ -99,6 +105,10 @@ pub(super) async fn asked(
     name: &GridName,
     limit: Duration,
 ) -> Result<Arc<proto::LookupReply>, Status> {
+    let just_asked = |known: &Known| known.asked.elapsed() < AGAIN;
+    if let Some(known) = trunks.dialing.known(name).filter(just_asked) {
+        return Ok(known.reply);
+    }
     let control = Control { gateway: gateway.clone(), trunks: trunks.clone() };
     control.ask_or_know(name, Deadline::within(limit)).await
 }
@@ -145,6 +155,14 @@ pub(crate) fn ordered(gateway: &Arc<Gateway>, order: proto::DialRequest) {
     });
 }
 
+/// Tries dials again that have failed, so that no trunk waits for them; never returns.
+pub(crate) async fn retry(gateway: &Arc<Gateway>) {
+    match &gateway.site_trunks {
+        Some(trunks) => retry::watch(&dialer(gateway, trunks), &trunks.client).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Finds out how this gateway is seen from outside, again and again, and tells the broker what has
 /// changed; never returns.
 pub(crate) async fn watch(gateway: &Gateway) {
@@ -167,10 +185,10 @@ async fn look(gateway: &Gateway, dialing: &Dialing) -> bool {
     // Relays may be down. What was seen before is the best guess then.
     if is_known {
         // No plan depends on anything else.
-        let told = proto::Seen { mapping: seen.mapping, address: seen.address, ..proto::Seen::default() };
+        let told = proto::Seen { mapping: seen.mapping, ..proto::Seen::default() };
         let before = lock(&dialing.seen).replace(told.clone());
         if before.as_ref() != Some(&told) {
-            info!(mapping = ?told.mapping(), address = told.address, "how this gateway is seen from outside");
+            info!(mapping = ?told.mapping(), address = seen.address, "how this gateway is seen from outside");
             gateway.upstream.send(attach_up::Kind::Seen(told));
         }
     }
@@ -205,25 +223,36 @@ impl Control {
 }
 
 impl Control {
-    /// Asks the broker. If the broker doesn't know the gateway now, or is away, the last answer
-    /// holds, without the dials that the broker must arrange.
+    /// Asks the broker. If the broker gives no answer, its last answer holds.
     async fn ask_or_know(
         &self,
         name: &GridName,
         deadline: Deadline,
     ) -> Result<Arc<proto::LookupReply>, Status> {
+        let deadline = match self.trunks.dialing.known(name) {
+            Some(_) => deadline.part(BESIDE_KNOWN),
+            None => deadline,
+        };
         match self.ask(name, deadline).await {
             Ok(reply) => {
                 let reply = Arc::new(reply);
                 self.trunks.dialing.keep(name, reply.clone());
                 Ok(reply)
             }
-            Err(status) => {
-                let known = self.trunks.dialing.known(name).ok_or(status)?.reply;
-                let plan = known.plan.clone().map(without_broker);
-                Ok(Arc::new(proto::LookupReply { plan, ..(*known).clone() }))
-            }
+            Err(status) if self.gateway.is_lost(&status) => self.known(name, status),
+            Err(status) => Err(status),
         }
+    }
+
+    /// The last answer, without the dials that the broker must arrange: it has failed with this
+    /// status.
+    ///
+    /// # Errors
+    /// The status, if there was no answer before.
+    fn known(&self, name: &GridName, status: Status) -> Result<Arc<proto::LookupReply>, Status> {
+        let Some(Known { reply, .. }) = self.trunks.dialing.known(name) else { return Err(status) };
+        let plan = reply.plan.clone().map(|plan| without_broker(plan, &grpc::reason(&status)));
+        Ok(Arc::new(proto::LookupReply { plan, ..(*reply).clone() }))
     }
 }
 
@@ -237,10 +266,10 @@ impl ControlPlane for Control {
         let Peer::Gateway(name) = peer else {
             return Err(Status::unimplemented(format!("a gateway doesn't dial node {peer}")));
         };
-        let is_fresh = |known: &Known| known.fresh_until.is_some_and(|until| Instant::now() < until);
+        let is_fresh = |known: &Known| !known.doubted && known.asked.elapsed() < FRESH;
         match self.trunks.dialing.known(name).filter(is_fresh) {
             Some(known) => Ok(known.reply),
-            None => self.ask_or_know(name, deadline).await,
+            None => self.ask_or_know(name, deadline).await.or_else(|status| self.known(name, status)),
         }
     }
 
@@ -248,7 +277,7 @@ impl ControlPlane for Control {
         if let Peer::Gateway(name) = peer
             && let Some(known) = lock(&self.trunks.dialing.known).get_mut(name)
         {
-            known.fresh_until = None;
+            known.doubted = true;
         }
     }
 

@@ -51,7 +51,8 @@ impl Embedding for Embedded {
         let reached =
             dialer.reach_at(address.into(), &Expected::gateway(name), &trunks.client, options).await;
         let way = CarrierWay { dial: Dial::Direct, relay: String::new() };
-        Ok(Dialed { tls: reached.map_err(Undialed::Failed)?, way, segment: by.segment })
+        let tls = reached.and_then(|tls| carriers::with_trunks(tls, name)).map_err(Undialed::Failed)?;
+        Ok(Dialed { tls, way, segment: by.segment })
     }
 
     /// Dials a carrier by a step of the plan that comes before those of `than`, and that has not
@@ -61,6 +62,9 @@ impl Embedding for Embedded {
         than: Vec<Self::Way>,
         segment: Option<u16>,
     ) -> Option<Result<Better<Self::Way>, Undialed>> {
+        if than.iter().all(|way| way.dial == Dial::Direct) {
+            return None;
+        }
         let (trunks, name) = (&self.trunks, &self.standing.name);
         let ways: Vec<_> = than.iter().map(|way| (Route::EndToEnd, way.dial)).collect();
         let purpose = carriers::purpose(trunks, name, By { segment, ..By::default() });
@@ -84,6 +88,8 @@ impl Embedding for Embedded {
     }
 
     fn healed(&self) {
+        let name = &self.standing.name;
+        dialer(&self.gateway, &self.trunks).hasten(Peer::Gateway(name.clone()), name);
         self.trunks.changes.send_replace(());
     }
 

@@ -137,6 +137,9 @@ impl TryFrom<&proto::RendezvousRequest> for Request {
         };
         let segment = segment(REQUEST, request.segment)?;
         let to = Peer::read(REQUEST, request.destination, &request.gateway)?;
+        if request.initiator != 0 && to.node().is_none() {
+            return Err(malformed(REQUEST, "a node that asks for a gateway"));
+        }
         Ok(Self { to, initiator: request.initiator.into(), way, segment })
     }
 }

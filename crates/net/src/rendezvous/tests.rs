@@ -1,5 +1,7 @@
 //! Messages cross the wire unchanged, and malformed ones are refused.
 
+use std::net::Ipv4Addr;
+
 use isthmus_plan::Route;
 use isthmus_raw::syn::Options;
 use isthmus_wire::JobId;
@@ -57,9 +59,18 @@ fn requests_cross_the_wire() {
         },
         RequestWay::DialedByGateway { rendezvous: ID, avoid: avoid() },
     ] {
-        let sent = proto::RendezvousRequest::from(request(way.clone()));
-        let read = proto::RendezvousRequest::decode(sent.encode_to_vec().as_slice()).unwrap();
-        assert_eq!(Request::try_from(&read), Ok(request(way)));
+        let between_gateways = Request {
+            to: Peer::Gateway("gateway.beta".parse().unwrap()),
+            initiator: Ipv4Addr::UNSPECIFIED,
+            ..request(way.clone())
+        };
+        for request in [request(way), between_gateways] {
+            let sent = proto::RendezvousRequest::from(request.clone());
+            let read = proto::RendezvousRequest::decode(sent.encode_to_vec().as_slice()).unwrap();
+            assert_eq!(Request::try_from(&read), Ok(request));
+            let both = proto::RendezvousRequest { destination: 1, initiator: 1, ..read };
+            assert_eq!(Request::try_from(&both).is_ok(), both.gateway.is_empty());
+        }
     }
 }
 

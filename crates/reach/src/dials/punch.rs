@@ -57,7 +57,9 @@ impl Attempt<'_> {
             let way = RequestWay::Punch { rendezvous, port: own, ask };
             let ReplyWay::Punch(acceptor) = self.rendezvous(way).await? else { return Err(unexpected()) };
             *arranged = true;
-            self.dialer.control.check_address(acceptor.address.ip()).map_err(StepError::Next)?;
+            let allowed = callback::check(acceptor.address).map_err(|error| error.to_string());
+            let allowed = allowed.and_then(|()| self.dialer.control.check_address(acceptor.address.ip()));
+            allowed.map_err(StepError::Next)?;
             self.unsigned |= !self.found.has_signed(rendezvous, &acceptor);
             Ok(port.connect(&acceptor.address.to_string(), self.options, deadline).await?)
         };
