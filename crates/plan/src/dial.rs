@@ -40,7 +40,28 @@ impl Choice for Dial {
     ];
 }
 
+/// Whose word an address is that a party dials between two nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Vouched {
+    /// The acceptor's agent must have signed its own address.
+    OwnAddress,
+    /// The acceptor's agent must have signed the address that its site lets in for it.
+    LetIn,
+    /// The acceptor itself dials, signs its port for this connection, or the broker chose the relay
+    /// or gateway.
+    Otherwise,
+}
+
 impl Dial {
+    /// Whose word the address is that the initiator dials, end to end.
+    pub fn vouched(self) -> Vouched {
+        match self {
+            Self::Direct | Self::Traverse => Vouched::OwnAddress,
+            Self::PortRange => Vouched::LetIn,
+            Self::Reverse | Self::Punch | Self::Relay | Self::Trunk => Vouched::Otherwise,
+        }
+    }
+
     /// Whether the dial depends on the acceptor's own address or port. Its failure
     /// then counts for that party alone; other failures count for the two sites.
     pub(crate) fn depends_on_acceptor(self) -> bool {

@@ -53,7 +53,7 @@ pub mod ways;
 use std::fmt;
 use std::time::Duration;
 
-pub use dial::Dial;
+pub use dial::{Dial, Vouched};
 pub use egress::Answers;
 pub use failures::Failures;
 pub use filtering::{Filtering, Unsolicited};

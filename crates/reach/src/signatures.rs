@@ -13,7 +13,7 @@ use isthmus_net::rendezvous::{Order, OrderWay, Port};
 use isthmus_net::signed::Verifier;
 use isthmus_net::signed::contact::{Incarnation, Stated, sign_port};
 use isthmus_net::{Credentials, Identity, Owner, lock};
-use isthmus_plan::{Dial, Route, Step};
+use isthmus_plan::{Route, Step, Vouched};
 use isthmus_wire::{ConnectionId, proto};
 use tracing::warn;
 
@@ -104,12 +104,11 @@ impl Found {
     pub(crate) fn is_vouched_for(&self, step: &Step, owner: Option<&Owner>) -> bool {
         let expected = self.expected(owner);
         let stated = self.stated.as_ref().filter(|stated| expected.check(Some(&stated.agent)).is_ok());
-        stated.is_some_and(|stated| match (step.route, step.dial) {
-            (Route::EndToEnd, Dial::Direct | Dial::Traverse) => stated.names(&self.node.address),
-            (Route::EndToEnd, Dial::PortRange) => stated.names(&self.node.outside_address),
-            // The port is signed apart, once it is known; and the agent itself dials.
-            (Route::EndToEnd, Dial::Punch | Dial::Reverse) => true,
-            (Route::EndToEnd, Dial::Relay | Dial::Trunk)
+        stated.is_some_and(|stated| match (step.route, step.dial.vouched()) {
+            (Route::EndToEnd, Vouched::OwnAddress) => stated.names(&self.node.address),
+            (Route::EndToEnd, Vouched::LetIn) => stated.names(&self.node.outside_address),
+            // The port of a punch is signed apart, once it is known.
+            (Route::EndToEnd, Vouched::Otherwise)
             | (Route::OneGateway | Route::GatewayOut | Route::TwoGateway, _) => true,
         })
     }
