@@ -144,6 +144,9 @@ impl Gateway {
 
     /// Takes in that every contact of another site may have changed.
     pub(crate) fn forget_contacts(&self) {
+        if let Some(trunks) = &self.site_trunks {
+            trunks.plans_changed();
+        }
         if self.lookups.all_changed() {
             self.send_contact_changed(0);
         }

@@ -149,6 +149,11 @@ impl SiteTrunks {
         self.dialing.seen()
     }
 
+    /// Takes in that plans to other sites' gateways may have changed.
+    pub(crate) fn plans_changed(&self) {
+        self.dialing.plans_changed();
+    }
+
     fn config(&self, role: End, id: TrunkId) -> Config {
         let config = config(role, id, &self.rails);
         let max_streams = self.streams_per_trunk.unwrap_or(config.max_streams);

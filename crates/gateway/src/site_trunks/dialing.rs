@@ -33,8 +33,8 @@ use crate::streams::is_this_machine;
 const LOOK: Duration = Duration::from_secs(60);
 /// The first and the longest pause as long as that isn't known.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
-/// How long the broker isn't asked again of a gateway. A trunk that is cut is dialed again and again,
-/// and the broker may be beyond the cut.
+/// How long the broker isn't asked again of a gateway, unless it has said that plans have changed.
+/// A trunk that is cut is dialed again and again, and the broker may be beyond the cut.
 const FRESH: Duration = Duration::from_secs(300);
 /// How long the broker may take to answer if it has answered before. A trunk that is cut is dialed by
 /// the last answer then.
@@ -61,7 +61,7 @@ pub(super) struct Dialing {
 struct Known {
     reply: Arc<proto::LookupReply>,
     asked: Instant,
-    /// Whether a dial by it has failed since, so that the broker is to be asked again.
+    /// Whether a dial by it has failed since, or plans have changed: the broker is to be asked again.
     doubted: bool,
 }
 
@@ -75,6 +75,11 @@ impl Dialing {
             known: Mutex::default(),
             seen: Mutex::default(),
         })
+    }
+
+    /// Takes in that plans to other sites' gateways may have changed.
+    pub(super) fn plans_changed(&self) {
+        lock(&self.known).values_mut().for_each(|known| known.doubted = true);
     }
 
     /// How this gateway is seen from outside; `None` as long as that isn't known.
@@ -208,21 +213,23 @@ impl fmt::Debug for Control {
 }
 
 impl Control {
+    /// Fails at once while the broker is away. `what` completes "cannot …" in messages.
+    async fn reached(&self, what: &str) -> Result<(), Status> {
+        let upstream = &self.gateway.upstream;
+        upstream.reached().await.map_err(|_| upstream.absent(what))
+    }
+
     async fn ask(&self, name: &GridName, deadline: Deadline) -> Result<proto::LookupReply, Status> {
+        const WHAT: &str = "find another site's gateway";
+        self.reached(WHAT).await?;
         let request = proto::LookupRequest { gateway: name.to_string(), ..proto::LookupRequest::default() };
         let call = |channel, request| async move { RegistryClient::new(channel).lookup(request).await };
         let budget = (Repeat::IfBroken, deadline);
-        if self.gateway.upstream.reached().await.is_err() {
-            return Err(self.gateway.upstream.absent("find another site's gateway"));
-        }
-        let mut reply =
-            self.gateway.upstream.call("find another site's gateway", budget, request, call).await?;
+        let mut reply = self.gateway.upstream.call(WHAT, budget, request, call).await?;
         reply.plan = reply.facts.as_ref().map(carriers_from_facts);
         Ok(reply)
     }
-}
 
-impl Control {
     /// Asks the broker. If the broker gives no answer, its last answer holds.
     async fn ask_or_know(
         &self,
@@ -287,11 +294,13 @@ impl ControlPlane for Control {
         (way, segment): (RequestWay, Option<u16>),
         deadline: Deadline,
     ) -> Result<Reply, Status> {
+        const WHAT: &str = "arrange a carrier";
+        self.reached(WHAT).await?;
         let request = Request { to: peer.clone(), initiator: Ipv4Addr::UNSPECIFIED, way, segment };
         let request = proto::RendezvousRequest::from(request);
         let call = |channel, request| async move { RegistryClient::new(channel).rendezvous(request).await };
         let budget = (Repeat::Never, deadline);
-        let reply = self.gateway.upstream.call("arrange a carrier", budget, request, call).await?;
+        let reply = self.gateway.upstream.call(WHAT, budget, request, call).await?;
         Reply::read(reply, "").map_err(|error| Status::internal(error.to_string()))
     }
 
