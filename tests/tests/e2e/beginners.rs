@@ -34,8 +34,9 @@ const VARIES: [(&str, &str); 10] = [
     (r"mpirun\.openmpi", "mpirun"),
 ];
 
-/// What `isthmus run` says only if something takes long, such as a connection.
-const SLOW: [&str; 7] = [
+/// What `isthmus run` says only if something takes long, such as a connection, or a launcher's daemon
+/// that is slow to end.
+const SLOW: [&str; 8] = [
     " can't connect to ",
     ", and there is no other yet; ",
     " has connected to ",
@@ -43,6 +44,7 @@ const SLOW: [&str; 7] = [
     " doesn't arrive",
     " is back after ",
     "; the command goes on",
+    " had to be killed at the end",
 ];
 
 /// What a beginner types and reads, as text.
