@@ -17,7 +17,7 @@ use crate::gateway::Gateway;
 /// heal. After that, connections take the next way of their plan until the trunk works again.
 const SHORT_CUT: Duration = Duration::from_secs(10);
 
-/// How long dialing a trunk may take, by all dials of the plan. Connections of the two sites wait
+/// How long dialing a trunk's first carrier may take, by all dials of the plan. Connections of the two sites wait
 /// for it. After that they take the next way of their plan.
 const DIALING: Duration = Duration::from_secs(30);
 /// How long a trunk that works may take to open a stream.
@@ -81,14 +81,13 @@ async fn dialed(
     name: &GridName,
 ) -> Result<Arc<Standing>, String> {
     let dialing = async {
-        let dialed = dial(gateway, trunks, name, By::default()).await?;
+        let late = |_| format!("no carrier within {DIALING:?}");
+        let dialed = timeout(DIALING, dial(gateway, trunks, name, By::default())).await.map_err(late)??;
         let CarrierWay { dial, relay } = &dialed.way;
         info!(peer = %name, %dial, relay, "a trunk with another site's gateway");
         make(gateway, trunks, name, dialed).await
     };
-    let late = |_| Err(format!("no carrier within {DIALING:?}"));
-    let dialed = timeout(DIALING, dialing).await.unwrap_or_else(late);
-    dialed.map_err(|reason: String| format!("no trunk with gateway {name}: {reason}"))
+    dialing.await.map_err(|reason: String| format!("no trunk with gateway {name}: {reason}"))
 }
 
 /// A trunk that works, or why there is none. `None` if a trunk is to be dialed.

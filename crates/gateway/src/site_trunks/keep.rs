@@ -62,6 +62,7 @@ impl Embedding for Embedded {
         than: Vec<Self::Way>,
         segment: Option<u16>,
     ) -> Option<Result<Better<Self::Way>, Undialed>> {
+        // No plan has a better dial, so the broker need not be asked.
         if than.iter().all(|way| way.dial == Dial::Direct) {
             return None;
         }

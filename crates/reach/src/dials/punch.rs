@@ -57,9 +57,7 @@ impl Attempt<'_> {
             let way = RequestWay::Punch { rendezvous, port: own, ask };
             let ReplyWay::Punch(acceptor) = self.rendezvous(way).await? else { return Err(unexpected()) };
             *arranged = true;
-            let allowed = callback::check(acceptor.address).map_err(|error| error.to_string());
-            let allowed = allowed.and_then(|()| self.dialer.control.check_address(acceptor.address.ip()));
-            allowed.map_err(StepError::Next)?;
+            check(acceptor.address, self.dialer).map_err(StepError::Next)?;
             self.unsigned |= !self.found.has_signed(rendezvous, &acceptor);
             Ok(port.connect(&acceptor.address.to_string(), self.options, deadline).await?)
         };
@@ -86,8 +84,7 @@ pub(super) async fn accept(
         Some(reflector) => dialer.relay_address(reflector, deadline).await.ok(),
         None => None,
     };
-    let allowed = callback::check(initiator).map_err(|error| error.to_string());
-    let port = match allowed.and_then(|()| dialer.control.check_address(initiator.ip())) {
+    let port = match check(initiator, dialer) {
         Ok(()) => dialer.outside.port(ask, reflector).await,
         Err(reason) => Err(reason),
     };
@@ -95,4 +92,10 @@ pub(super) async fn accept(
     let answer = answer_to_wire(rendezvous, port.as_ref().map(own).map_err(Clone::clone));
     dialer.control.send(attach_up::Kind::DialAnswer(answer)).await;
     port?.connect(&initiator.to_string(), options, deadline).await.map_err(super::text)
+}
+
+/// Whether a port may be dialed that the other party says it punches from.
+fn check(port: SocketAddr, dialer: &Dialer) -> Result<(), String> {
+    callback::check(port).map_err(|error| error.to_string())?;
+    dialer.control.check_address(port.ip())
 }
