@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use clap::Args;
 use isthmus_carry::plane::Plane;
-use isthmus_net::mac::Secret;
+use isthmus_service::mac::Secret;
 use isthmus_splice::admission::{self, Intake, Limits};
 use serde::de::DeserializeOwned;
 use tokio::net::TcpListener;

@@ -16,9 +16,9 @@ use isthmus_carry::Uncounted;
 use isthmus_carry::plane::Plane;
 use isthmus_carry::trunk::accept::hello;
 use isthmus_carry::trunk::{By, Dialed, Embedding, First, Kept, Stream, Undialed, config, keep};
-use isthmus_net::credentials::SigningRequest;
-use isthmus_net::secured::{ClientTls, Secured};
-use isthmus_net::{Authority, Credentials, Identity, Role as Party};
+use isthmus_identity::credentials::SigningRequest;
+use isthmus_identity::secured::{ClientTls, Secured};
+use isthmus_identity::{Authority, Credentials, Identity, Role as Party};
 use isthmus_trunk::{Config, Congestion, Role, TrunkId};
 use rustls::pki_types::ServerName;
 use socket2::SockRef;
@@ -279,7 +279,7 @@ struct Acceptor {
 impl Acceptor {
     async fn carrier(self: Arc<Self>, mut tls: Secured) -> anyhow::Result<()> {
         let (hello, first) = hello(&mut tls).await?;
-        let known = isthmus_net::lock(&self.trunks).iter().find(|kept| kept.id == hello.trunk).cloned();
+        let known = isthmus_service::lock(&self.trunks).iter().find(|kept| kept.id == hello.trunk).cloned();
         if let Some(kept) = known {
             kept.join(tls, first).await.map_err(anyhow::Error::msg)?;
             return Ok(());
@@ -288,7 +288,7 @@ impl Acceptor {
         let ours = Config { congestion: hello.congestion, ..config(Role::Acceptor, hello.trunk, &[]) };
         let (trunk, notices) = self.plane.trunk(ours)?;
         let kept = Arc::new(Kept::new((hello.trunk, false), trunk, peer));
-        isthmus_net::lock(&self.trunks).push(kept.clone());
+        isthmus_service::lock(&self.trunks).push(kept.clone());
         let (id, _) = kept.join(tls, first).await.map_err(anyhow::Error::msg)?;
         tokio::spawn(keep(self, kept, notices, (First { id, dialed: None }, None)));
         Ok(())

@@ -63,7 +63,7 @@ pub struct AgentConfig {
     /// The audit log, or "off". By default audit.log in the state directory.
     pub audit_log: Option<PathBuf>,
     /// The format of the audit log's lines.
-    pub audit_format: isthmus_net::audit::Format,
+    pub audit_format: isthmus_identity::audit::Format,
 }
 
 impl AgentConfig {

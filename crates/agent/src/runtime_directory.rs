@@ -7,7 +7,7 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use isthmus_net::private::{self, PrivateError};
+use isthmus_service::private::{self, PrivateError};
 use isthmus_wire::settings;
 use nix::sys::statvfs::{FsFlags, statvfs};
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use isthmus_net::Credentials;
-use isthmus_net::upgrade::{Hangups, Upgrades, replace};
+use isthmus_identity::Credentials;
+use isthmus_service::upgrade::{Hangups, Upgrades, replace};
 use isthmus_wire::upgrade::State;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use isthmus_net::clock::unix_seconds;
-use isthmus_net::{Identity, audit, grpc};
+use isthmus_identity::{Identity, audit};
+use isthmus_rpc::grpc;
+use isthmus_service::clock::unix_seconds;
 use isthmus_wire::bounds::REVOCATIONS;
 use isthmus_wire::proto;
 use isthmus_wire::proto::administration_server::Administration;

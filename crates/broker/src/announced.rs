@@ -2,8 +2,8 @@
 
 use std::time::SystemTime;
 
-use isthmus_net::Identity;
-use isthmus_net::signed::Verifier;
+use isthmus_identity::Identity;
+use isthmus_identity::signed::Verifier;
 use isthmus_registry::Refused;
 use isthmus_wire::{Label, proto};
 
@@ -49,10 +49,10 @@ pub(crate) fn event(before: Option<&(Label, u64)>, now: (&Label, u64)) -> Option
 
 #[cfg(test)]
 mod tests {
-    use isthmus_net::credentials::SigningRequest;
-    use isthmus_net::peers::Peers;
-    use isthmus_net::signed::contact::sign_contact;
-    use isthmus_net::{Authority, Credentials};
+    use isthmus_identity::credentials::SigningRequest;
+    use isthmus_identity::peers::Peers;
+    use isthmus_identity::signed::contact::sign_contact;
+    use isthmus_identity::{Authority, Credentials};
 
     use super::*;
 

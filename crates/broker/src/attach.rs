@@ -4,12 +4,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use isthmus_net::grpc::attachments::{self, Down};
-use isthmus_net::mac::Secret;
-use isthmus_net::rendezvous::read_answer;
-use isthmus_net::{Identity, Role, audit, grpc};
+use isthmus_identity::{Identity, Role, audit};
 use isthmus_registry::records::{self, GatewayRecord, NodeRecord};
 use isthmus_registry::{JobChange, Party, Refused, Registry, SessionId};
+use isthmus_rpc::grpc;
+use isthmus_rpc::grpc::attachments::{self, Down};
+use isthmus_rpc::rendezvous::read_answer;
+use isthmus_service::mac::Secret;
 use isthmus_wire::bounds::Bounded as _;
 use isthmus_wire::proto::{self, attach_down, attach_up};
 use isthmus_wire::{GridName, JobId, Label};

@@ -4,19 +4,21 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
-use isthmus_net::authority::SIGNING_ENDS_SOON;
-use isthmus_net::calls::{At, guarded};
-use isthmus_net::clock::unix_seconds;
-use isthmus_net::credentials::{ALPN_H2, CredentialsError};
-use isthmus_net::kept::keep;
-use isthmus_net::peers::Peers;
-use isthmus_net::port::Port;
-use isthmus_net::signed::Verifier;
-use isthmus_net::{Credentials, grpc, lock, packets};
+use isthmus_identity::Credentials;
+use isthmus_identity::authority::SIGNING_ENDS_SOON;
+use isthmus_identity::credentials::{ALPN_H2, CredentialsError};
+use isthmus_identity::peers::Peers;
+use isthmus_identity::signed::Verifier;
 use isthmus_registry::records::Unreadable;
 use isthmus_registry::{
     ForbiddenPairs, Places, PlacesError, Policy, PolicyError, Registry, TrunkPins, TrustedPairs,
 };
+use isthmus_rpc::calls::{At, guarded};
+use isthmus_rpc::port::Port;
+use isthmus_rpc::{grpc, packets};
+use isthmus_service::clock::unix_seconds;
+use isthmus_service::kept::keep;
+use isthmus_service::lock;
 use isthmus_wire::bounds::{ENROLMENT_BYTES, MESSAGE_BYTES};
 use isthmus_wire::proto::administration_server::AdministrationServer;
 use isthmus_wire::proto::enrolment_server::EnrolmentServer;
@@ -149,7 +151,7 @@ pub async fn run(
     ready: impl FnOnce(),
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), BrokerError> {
-    isthmus_net::listen::raise_descriptor_limit();
+    isthmus_service::listen::raise_descriptor_limit();
     let credentials = state.credentials(SystemTime::now())?;
     let store = Arc::new(Embedded::open(&state.store_path())?);
     members::enrol_first_administrator(&*store).await?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
 
-use isthmus_net::audit;
+use isthmus_identity::audit;
 use serde::Deserialize;
 
 pub use isthmus_registry::{Measure, PairConfig, RelayChoice, TrunkUse};

@@ -3,13 +3,15 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use isthmus_net::allowance::Allowance;
-use isthmus_net::authority::AuthorityError;
-use isthmus_net::clock::unix_seconds;
-use isthmus_net::peers::{Certified, Refusal};
-use isthmus_net::renewal::proof;
-use isthmus_net::token::{JoinToken, TokenError};
-use isthmus_net::{Authority, Identity, Role, audit, grpc, lock};
+use isthmus_identity::authority::AuthorityError;
+use isthmus_identity::peers::{Certified, Refusal};
+use isthmus_identity::signed::renewal;
+use isthmus_identity::token::{JoinToken, TokenError};
+use isthmus_identity::{Authority, Identity, Role, audit};
+use isthmus_rpc::grpc;
+use isthmus_service::allowance::Allowance;
+use isthmus_service::clock::unix_seconds;
+use isthmus_service::lock;
 use isthmus_wire::bounds::NODES_PER_SITE;
 use isthmus_wire::proto::enrolment_server::Enrolment;
 use isthmus_wire::{Label, proto};
@@ -201,7 +203,7 @@ impl EnrolmentService {
 /// The identity that a request renews. The request's proof decides, not the caller: a gateway only
 /// passes requests on.
 fn proven(request: &proto::RenewRequest, authority: &Authority, now: SystemTime) -> Result<Identity, Status> {
-    proof::verify(request, authority, now).map_err(|error| Status::permission_denied(error.to_string()))
+    renewal::verify(request, authority, now).map_err(|error| Status::permission_denied(error.to_string()))
 }
 
 /// The time at which the new certificate of a proven identity is to be dated, in seconds since
@@ -297,8 +299,8 @@ fn sha256(bytes: &[u8]) -> [u8; 32] {
 
 #[cfg(test)]
 mod tests {
-    use isthmus_net::Credentials;
-    use isthmus_net::credentials::SigningRequest;
+    use isthmus_identity::Credentials;
+    use isthmus_identity::credentials::SigningRequest;
 
     use super::*;
     use crate::store::Memory;
@@ -333,7 +335,7 @@ mod tests {
             let key = SigningRequest::new().unwrap();
             let certificate = authority.sign(&identity, key.public_key(), now).unwrap();
             let holder = Credentials::new(&key, &certificate, authority.certificate_pem(), "").unwrap();
-            let request = proof::request(&holder, &SigningRequest::new().unwrap().der, now).unwrap();
+            let request = renewal::request(&holder, &SigningRequest::new().unwrap().der, now).unwrap();
             let proven = proven(&request, &authority, now).unwrap();
             assert_eq!(proven, identity);
             let renewing = may_renew(&store, &proven, &request, now).await;

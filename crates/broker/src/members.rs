@@ -9,9 +9,9 @@
 mod tests;
 mod tokens;
 
-use isthmus_net::authority::validity;
-use isthmus_net::peers::Revoked;
-use isthmus_net::{Identity, Role};
+use isthmus_identity::authority::validity;
+use isthmus_identity::peers::Revoked;
+use isthmus_identity::{Identity, Role};
 use isthmus_registry::records::{MEMBERS, REVOKED, member_key, revoked_key};
 use isthmus_wire::proto;
 use prost::Message;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use isthmus_net::Deadline;
-use isthmus_net::rendezvous::Answer;
+use isthmus_rpc::rendezvous::Answer;
+use isthmus_service::Deadline;
 use isthmus_wire::proto::{self, rendezvous_reply::Way};
 use tonic::Status;
 

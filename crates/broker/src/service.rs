@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use isthmus_net::clock::unix_seconds;
-use isthmus_net::grpc::attachments::Down;
-use isthmus_net::rendezvous::{self, RequestWay};
-use isthmus_net::{Identity, Role, grpc, mac};
+use isthmus_identity::{Identity, Role};
 use isthmus_registry::{LookupError, ProbeError, ProbeRequest, RendezvousError, View};
+use isthmus_rpc::connection;
+use isthmus_rpc::grpc;
+use isthmus_rpc::grpc::attachments::Down;
+use isthmus_rpc::rendezvous::{self, RequestWay};
+use isthmus_service::clock::unix_seconds;
 use isthmus_wire::proto::registry_server::Registry as RegistryService;
 use isthmus_wire::{Label, proto};
 use tokio::time::timeout_at;
@@ -71,7 +73,7 @@ impl RegistryService for Service {
         let deadline = grpc::budget(&request, RENDEZVOUS);
         let request = rendezvous::Request::try_from(request.get_ref());
         let request = request.map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let connection = mac::new_connection();
+        let connection = connection::new_id();
         let now = unix_seconds(SystemTime::now());
         let (until, mut node_changed) = (deadline.part(RETURN).at(), self.0.node_changed.subscribe());
         let (mut reply, effects) = loop {
@@ -108,7 +110,7 @@ impl RegistryService for Service {
     ) -> Result<Response<proto::ProbeReply>, Status> {
         let caller = grpc::caller(&request)?;
         let site = site_of_gateway(&caller)?;
-        let (id, now) = (mac::new_connection(), unix_seconds(SystemTime::now()));
+        let (id, now) = (connection::new_id(), unix_seconds(SystemTime::now()));
         let request = ProbeRequest::try_from(request.into_inner());
         let request = request.map_err(|error| Status::invalid_argument(error.to_string()))?;
         let ordered = self.0.registry().probe(site, &request, id, now);

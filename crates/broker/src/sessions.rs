@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
-use isthmus_net::grpc::attachments::{Attachments, Opened};
-use isthmus_net::lock;
 use isthmus_registry::{Effect, Party, SessionId};
+use isthmus_rpc::grpc::attachments::{Attachments, Opened};
+use isthmus_service::lock;
 use isthmus_wire::proto::attach_down;
 
 /// Most messages that may wait for a gateway or relay. If all nodes of a gateway come up at once,

@@ -15,12 +15,12 @@ mod address;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use isthmus_net::authority::AuthorityError;
-use isthmus_net::credentials::{CredentialsError, SigningRequest};
-use isthmus_net::files::{self, FileError};
-use isthmus_net::identity::IdentityError;
-use isthmus_net::mac::Secret;
-use isthmus_net::{Authority, Credentials, Identity, Role};
+use isthmus_identity::authority::AuthorityError;
+use isthmus_identity::credentials::{CredentialsError, SigningRequest};
+use isthmus_identity::identity::IdentityError;
+use isthmus_identity::{Authority, Credentials, Identity, Role};
+use isthmus_service::files::{self, FileError};
+use isthmus_service::mac::Secret;
 use isthmus_wire::{Label, NameError};
 use serde::{Deserialize, Serialize};
 
@@ -235,7 +235,7 @@ fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isthmus_net::authority::SERVICE_VALIDITY;
+    use isthmus_identity::authority::SERVICE_VALIDITY;
 
     #[test]
     fn a_grid_is_made_once() {

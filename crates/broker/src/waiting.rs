@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use isthmus_net::lock;
+use isthmus_service::lock;
 use isthmus_wire::ConnectionId;
 use tokio::sync::oneshot;
 

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use isthmus_net::lock;
+use isthmus_service::lock;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::item::Item;

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Condvar, Mutex, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-use isthmus_net::lock;
+use isthmus_service::lock;
 use isthmus_wire::upgrade;
 
 use crate::item::Item;

@@ -3,7 +3,7 @@
 
 use std::io::{self, ErrorKind};
 
-use isthmus_net::tls::{Parts, Session, sealed_len};
+use isthmus_identity::tls::{Parts, Session, sealed_len};
 
 use crate::socket::{Received, Socket};
 

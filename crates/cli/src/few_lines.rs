@@ -6,8 +6,8 @@ use std::io::Write as _;
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 
-use isthmus_net::few_lines::FewLines;
-use isthmus_net::{lock, log};
+use isthmus_service::few_lines::FewLines;
+use isthmus_service::{lock, log};
 use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};

@@ -13,9 +13,10 @@ use isthmus_broker::state::{ADMIN_DIRECTORY, State};
 use isthmus_front::format::{count, number};
 use isthmus_front::output;
 use isthmus_front::state::StateArgs;
-use isthmus_net::authority::KEY_FILE;
-use isthmus_net::token::{DEFAULT_VALIDITY, Invitation, JoinToken};
-use isthmus_net::{Authority, Owner, Role, audit, files};
+use isthmus_identity::authority::KEY_FILE;
+use isthmus_identity::token::{DEFAULT_VALIDITY, Invitation, JoinToken};
+use isthmus_identity::{Authority, Owner, Role, audit};
+use isthmus_service::files;
 use isthmus_wire::Label;
 
 use crate::config::{CONFIG_FILE, Config, with_port};

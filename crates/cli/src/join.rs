@@ -8,10 +8,12 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use isthmus_front::output;
 use isthmus_front::state::StateArgs;
-use isthmus_net::credentials::CredentialsError;
-use isthmus_net::enrol::JoinError;
-use isthmus_net::token::BearerToken;
-use isthmus_net::{Credentials, Identity, Owner, Role, enrol, files};
+use isthmus_identity::credentials::CredentialsError;
+use isthmus_identity::token::BearerToken;
+use isthmus_identity::{Credentials, Identity, Owner, Role};
+use isthmus_rpc::enrol;
+use isthmus_rpc::enrol::JoinError;
+use isthmus_service::files;
 use isthmus_wire::Label;
 
 use crate::config::{host_label, with_port};

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use isthmus_broker::state::State;
-use isthmus_net::grpc;
+use isthmus_rpc::grpc;
 use tokio::net::lookup_host;
 use tokio::time::timeout;
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use isthmus_net::files::installed;
+use isthmus_service::files::installed;
 
 /// Path of another program of isthmus: beside this one, or in ../lib/isthmus.
 ///

@@ -1,8 +1,8 @@
 //! A measured path between two nodes, for people and for programs.
 
 use isthmus_front::format::{ago, bytes, milliseconds, site};
-use isthmus_net::enums::{dial_name, route_name};
-use isthmus_net::seen;
+use isthmus_rpc::enums::{dial_name, route_name};
+use isthmus_rpc::seen;
 use isthmus_wire::proto;
 use serde::Serialize;
 

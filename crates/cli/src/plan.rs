@@ -8,10 +8,10 @@ use isthmus_front::format::count;
 use isthmus_front::output::print;
 use isthmus_front::state::StateArgs;
 use isthmus_front::without_broker;
-use isthmus_net::contact::plan_from_wire;
-use isthmus_net::enums::inbound_from_wire;
-use isthmus_net::enums::{dial_name, filtering_from_wire, mapping_from_wire, route_name};
-use isthmus_net::seen;
+use isthmus_rpc::contact::plan_from_wire;
+use isthmus_rpc::enums::inbound_from_wire;
+use isthmus_rpc::enums::{dial_name, filtering_from_wire, mapping_from_wire, route_name};
+use isthmus_rpc::seen;
 use isthmus_wire::proto::{self, ExplainReply, ExplainRequest};
 use serde::Serialize;
 

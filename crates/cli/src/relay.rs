@@ -8,13 +8,15 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use isthmus_broker::state::State;
-use isthmus_net::attachment;
-use isthmus_net::credentials::CredentialsError;
-use isthmus_net::port::Share;
-use isthmus_net::token::{Invitation, JoinToken};
-use isthmus_net::upgrade::Upgrades;
-use isthmus_net::{Credentials, Role, enrol, files, renewal};
+use isthmus_identity::attachment;
+use isthmus_identity::credentials::CredentialsError;
+use isthmus_identity::token::{Invitation, JoinToken};
+use isthmus_identity::{Credentials, Role};
 use isthmus_relay::{Listens, RelayConfig};
+use isthmus_rpc::port::Share;
+use isthmus_rpc::{enrol, renewal};
+use isthmus_service::files;
+use isthmus_service::upgrade::Upgrades;
 use tokio::sync::watch;
 
 use crate::config::Config;

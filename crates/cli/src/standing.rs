@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
-use isthmus_net::attachment::{Attachment, State};
-use isthmus_net::clock::{humane, unix_seconds};
-use isthmus_net::files;
+use isthmus_identity::attachment::{Attachment, State};
+use isthmus_service::clock::{humane, unix_seconds};
+use isthmus_service::files;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 

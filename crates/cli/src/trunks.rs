@@ -7,7 +7,7 @@ use clap::Args;
 use isthmus_front::format::{bytes, count, milliseconds};
 use isthmus_front::local;
 use isthmus_front::output::print;
-use isthmus_net::enums::{dial_name, route_name};
+use isthmus_rpc::enums::{dial_name, route_name};
 use isthmus_wire::proto::{self, TrunksReply, TrunksRequest};
 use serde::Serialize;
 

@@ -5,7 +5,7 @@ use std::net::{AddrParseError, SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use isthmus_net::upgrade::{Hangups, Inherited, Program, Upgrades, choose};
+use isthmus_service::upgrade::{Hangups, Inherited, Program, Upgrades, choose};
 use isthmus_wire::upgrade;
 
 use crate::config::Config;

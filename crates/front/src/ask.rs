@@ -6,8 +6,10 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::bail;
 use isthmus_broker::state::ADMIN_DIRECTORY;
-use isthmus_net::grpc::{Call, Connections, Repeat};
-use isthmus_net::{Credentials, Deadline, Role, grpc, packets, renewal};
+use isthmus_identity::{Credentials, Role};
+use isthmus_rpc::grpc::{Call, Connections, Repeat};
+use isthmus_rpc::{grpc, packets, renewal};
+use isthmus_service::Deadline;
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::local_client::LocalClient;
 use isthmus_wire::proto::registry_client::RegistryClient;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use isthmus_net::clock::humane;
+use isthmus_service::clock::humane;
 
 pub use isthmus_common::error::causes;
 

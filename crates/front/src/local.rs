@@ -7,7 +7,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use isthmus_agent::runtime_directory::{self, LOCAL_SOCKET};
 use isthmus_broker::state::State;
-use isthmus_net::{Credentials, Role, grpc, private};
+use isthmus_identity::{Credentials, Role};
+use isthmus_rpc::grpc;
+use isthmus_service::private;
 use isthmus_wire::proto::local_client::LocalClient;
 use tokio::net::UnixStream;
 use tonic::Status;
@@ -109,8 +111,8 @@ pub fn failure(status: Status) -> anyhow::Error {
 mod tests {
     use std::time::SystemTime;
 
-    use isthmus_net::credentials::SigningRequest;
-    use isthmus_net::{Authority, Identity};
+    use isthmus_identity::credentials::SigningRequest;
+    use isthmus_identity::{Authority, Identity};
 
     use super::*;
 

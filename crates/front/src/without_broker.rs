@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use isthmus_net::clock::humane;
+use isthmus_service::clock::humane;
 use isthmus_wire::proto::WithoutBroker;
 use serde::Serialize;
 

@@ -7,10 +7,12 @@ mod ways;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use isthmus_net::clock::millis;
-use isthmus_net::contact::plan_from_facts;
-use isthmus_net::page::{Page, key_of_node};
-use isthmus_net::{Identity, Owner, grpc, lock};
+use isthmus_identity::{Identity, Owner};
+use isthmus_rpc::contact::plan_from_facts;
+use isthmus_rpc::grpc;
+use isthmus_rpc::page::{Page, key_of_node};
+use isthmus_service::clock::millis;
+use isthmus_service::lock;
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::{GridName, proto};
 use tonic::{Code, Status};

@@ -4,10 +4,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use isthmus_net::grpc::attachments::{self, Down};
-use isthmus_net::peers::messages;
-use isthmus_net::silence::INTERVAL;
-use isthmus_net::{Identity, Owner, grpc, lock};
+use isthmus_identity::peers::messages;
+use isthmus_identity::{Identity, Owner};
+use isthmus_rpc::grpc;
+use isthmus_rpc::grpc::attachments::{self, Down};
+use isthmus_service::lock;
+use isthmus_service::silence::INTERVAL;
 use isthmus_wire::bounds::{Bounded as _, LONG_TEXT, clean, cut_job, cut_path, cut_seen};
 use isthmus_wire::patience;
 use isthmus_wire::proto::{self, attach_down, attach_up};

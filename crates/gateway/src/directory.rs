@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use isthmus_net::clock::seconds;
-use isthmus_net::lock;
 use isthmus_net::relay_places::{Network, RelayPlaces};
+use isthmus_service::clock::seconds;
+use isthmus_service::lock;
 use isthmus_wire::Label;
 use isthmus_wire::bounds::DIRECTORY_RELAYS;
 use isthmus_wire::proto;

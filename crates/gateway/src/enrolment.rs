@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use isthmus_net::Role;
-use isthmus_net::grpc::Repeat;
-use isthmus_net::token::JoinToken;
+use isthmus_identity::Role;
+use isthmus_identity::token::JoinToken;
+use isthmus_rpc::grpc::Repeat;
 use isthmus_wire::proto;
 use isthmus_wire::proto::enrolment_client::EnrolmentClient;
 use isthmus_wire::proto::enrolment_server::Enrolment;

@@ -10,10 +10,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use isthmus_identity::secured::ClientTls;
 use isthmus_net::dial::{SocketOptions, direct};
-use isthmus_net::secured::ClientTls;
-use isthmus_net::{Deadline, lock};
 use isthmus_reach::{Expected, secure};
+use isthmus_service::{Deadline, lock};
 use isthmus_wire::GridName;
 
 /// How long an agent counts as being at an address after it was verified there.
@@ -80,8 +80,8 @@ impl FarAgents {
 mod tests {
     use std::time::SystemTime;
 
-    use isthmus_net::credentials::SigningRequest;
-    use isthmus_net::{Authority, Credentials, Identity};
+    use isthmus_identity::credentials::SigningRequest;
+    use isthmus_identity::{Authority, Credentials, Identity};
     use tokio::io::AsyncWriteExt as _;
     use tokio::net::TcpListener;
 

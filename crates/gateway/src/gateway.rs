@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use isthmus_net::grpc::attachments::Attachments;
-use isthmus_net::rendezvous::Leg;
-use isthmus_net::{Credentials, Identity, Role, grpc, lock};
+use isthmus_identity::{Credentials, Identity, Role};
+use isthmus_rpc::grpc;
+use isthmus_rpc::grpc::attachments::Attachments;
+use isthmus_rpc::rendezvous::Leg;
+use isthmus_service::lock;
 use isthmus_wire::proto::{self, attach_down, attach_up};
 use isthmus_wire::{Label, VirtualAddress};
 use tonic::{Request, Status};

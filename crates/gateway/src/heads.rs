@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use isthmus_net::silence::Silence;
+use isthmus_service::silence::Silence;
 use isthmus_wire::bounds::JOBS_PER_NODE;
 
 /// The signs of life of an agent, for each job that it heads.
@@ -65,7 +65,7 @@ impl Heads {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isthmus_net::silence::INTERVAL;
+    use isthmus_service::silence::INTERVAL;
     use isthmus_wire::patience;
 
     /// After how many intervals jobs are lost, and which jobs.

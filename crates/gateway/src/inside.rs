@@ -6,10 +6,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use isthmus_net::grpc::Served;
-use isthmus_net::secured::{Secured, ServerTls};
-use isthmus_net::unidentified::Unidentified;
-use isthmus_net::{grpc, listen, packets};
+use isthmus_identity::secured::{Secured, ServerTls};
+use isthmus_rpc::grpc::Served;
+use isthmus_rpc::{grpc, packets};
+use isthmus_service::listen;
+use isthmus_service::unidentified::Unidentified;
 use isthmus_wire::ticket::{FIRST_BYTE, TICKET_LEN};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};

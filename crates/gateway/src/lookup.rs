@@ -5,10 +5,12 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use isthmus_net::contact::{known, plan_from_facts};
-use isthmus_net::grpc::Repeat;
-use isthmus_net::{Identity, lock, seen};
+use isthmus_identity::Identity;
 use isthmus_plan::{Plan, plan};
+use isthmus_rpc::contact::{known, plan_from_facts};
+use isthmus_rpc::grpc::Repeat;
+use isthmus_rpc::seen;
+use isthmus_service::lock;
 use isthmus_wire::proto::{self, registry_client::RegistryClient};
 use isthmus_wire::{GridName, Label, VirtualAddress};
 use tokio::sync::OnceCell;

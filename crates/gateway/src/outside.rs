@@ -4,10 +4,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use isthmus_net::grpc::Repeat;
-use isthmus_net::probe::{ProbeTarget, Task};
-use isthmus_net::{Deadline, lock, mac, seen};
 use isthmus_plan::{Reach, Reachability};
+use isthmus_rpc::connection;
+use isthmus_rpc::grpc::Repeat;
+use isthmus_rpc::probe::{ProbeTarget, Task};
+use isthmus_rpc::seen;
+use isthmus_service::{Deadline, lock, mac};
 use isthmus_splice::ReachTests;
 use isthmus_splice::admission::Encrypted;
 use isthmus_wire::proto::registry_client::RegistryClient;
@@ -106,7 +108,7 @@ async fn test(gateway: &Gateway, address: &str) -> Reach {
 
 /// Asks this relay to dial the port.
 async fn try_from(gateway: &Gateway, address: &str, relay: &proto::DirectoryEntry) -> Reach {
-    let target = ProbeTarget::new(address, mac::new_connection());
+    let target = ProbeTarget::new(address, connection::new_id());
     let mut reach_test = gateway.outside.reach_tests.expect(target.nonce);
     let task = Some(Task::DialGateway(target.clone()).into());
     let request = ProbeRequest { relay: relay.name.clone(), task, ..ProbeRequest::default() };

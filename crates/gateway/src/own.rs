@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use isthmus_net::{grpc, packets};
+use isthmus_rpc::{grpc, packets};
 use isthmus_wire::JobId;
 use isthmus_wire::proto::own_gateway_server::OwnGateway;
 use isthmus_wire::proto::{

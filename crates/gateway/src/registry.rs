@@ -4,12 +4,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use isthmus_net::grpc;
-use isthmus_net::grpc::Repeat;
-use isthmus_net::grpc::attachments::Down;
-use isthmus_net::lock;
-use isthmus_net::rendezvous::{self, take_leg};
 use isthmus_plan::{Dial, Route};
+use isthmus_rpc::grpc;
+use isthmus_rpc::grpc::Repeat;
+use isthmus_rpc::grpc::attachments::Down;
+use isthmus_rpc::rendezvous::{self, take_leg};
+use isthmus_service::lock;
 use isthmus_wire::bounds::Bounded as _;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::registry_server::Registry;

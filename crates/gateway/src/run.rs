@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use isthmus_carry::trunk::Kept;
 use isthmus_carry::trunk::figures::keep_counted;
-use isthmus_net::calls::{At, guarded};
-use isthmus_net::credentials::{ALPN_H2, CredentialsError};
-use isthmus_net::kept::keep;
-use isthmus_net::upgrade::Upgrades;
-use isthmus_net::{Credentials, Role, grpc, packets};
+use isthmus_identity::credentials::{ALPN_H2, CredentialsError};
+use isthmus_identity::{Credentials, Role};
+use isthmus_rpc::calls::{At, guarded};
+use isthmus_rpc::{grpc, packets};
+use isthmus_service::kept::keep;
+use isthmus_service::upgrade::Upgrades;
 use isthmus_splice::address::{self, NoAddress};
 use isthmus_splice::admission::{self, Intake, Limits, Outside, Pairs};
 use isthmus_splice::succession;
@@ -101,7 +102,7 @@ pub async fn run(
     };
     let tls = credentials.enrolling_server_config(&[ALPN_H2, packets::PROTOCOL])?;
     let (outside, listening) = listen_outside(config, &upgrades)?.unzip();
-    isthmus_net::listen::raise_descriptor_limit();
+    isthmus_service::listen::raise_descriptor_limit();
     let (plane, mut failure_rx) =
         succession::start_plane(config.workers, &upgrades).map_err(GatewayError::Plane)?;
     let (keys_tx, keys_rx) = watch::channel(None);

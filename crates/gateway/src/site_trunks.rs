@@ -31,12 +31,12 @@ use std::sync::{Arc, Mutex};
 
 use isthmus_carry::plane::Plane;
 use isthmus_carry::trunk::{self, Kept, Peers, config};
-use isthmus_net::credentials::CredentialsError;
-use isthmus_net::mac::{Secret, random};
+use isthmus_identity::credentials::CredentialsError;
+use isthmus_identity::secured::{ClientTls, ServerTls};
+use isthmus_identity::{Credentials, Identity, Role};
 use isthmus_net::rails::{self, Rail};
-use isthmus_net::secured::{ClientTls, ServerTls};
-use isthmus_net::unidentified::Unidentified;
-use isthmus_net::{Credentials, Identity, Role};
+use isthmus_service::mac::{Secret, random};
+use isthmus_service::unidentified::Unidentified;
 use isthmus_trunk::{Config, Incarnation, Role as End, TrunkId};
 use isthmus_wire::{GridName, Label, proto};
 use tokio::sync::watch;

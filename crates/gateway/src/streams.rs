@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use isthmus_net::dial::{SocketOptions, direct};
-use isthmus_net::mac::Secret;
 use isthmus_net::relay_places::RelayPlaces;
-use isthmus_net::rendezvous::{Leg, SealedTicket};
-use isthmus_net::{Deadline, Late, lock};
+use isthmus_rpc::rendezvous::{Leg, SealedTicket};
+use isthmus_service::mac::Secret;
+use isthmus_service::{Deadline, Late, lock};
 use isthmus_splice::admission::{Candidate, Origin};
 use isthmus_wire::ConnectionId;
 use isthmus_wire::ticket::{TICKET_LEN, Ticket};

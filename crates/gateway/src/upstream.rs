@@ -10,10 +10,10 @@ mod waiting_calls;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use isthmus_net::Deadline;
-use isthmus_net::clock::humane;
-use isthmus_net::grpc;
-use isthmus_net::grpc::{Call, Connections, Repeat};
+use isthmus_rpc::grpc;
+use isthmus_rpc::grpc::{Call, Connections, Repeat};
+use isthmus_service::Deadline;
+use isthmus_service::clock::humane;
 use isthmus_wire::proto::attach_up;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{sleep, timeout, timeout_at};

@@ -11,9 +11,10 @@ use std::sync::OnceLock;
 use std::time::SystemTime;
 
 use grid::{Attachment, Grid, signed, soon};
-use isthmus_net::audit::{self, Format};
-use isthmus_net::credentials::SigningRequest;
-use isthmus_net::{Credentials, Role, enrol, grpc, renewal};
+use isthmus_identity::audit::{self, Format};
+use isthmus_identity::credentials::SigningRequest;
+use isthmus_identity::{Credentials, Role, signed};
+use isthmus_rpc::{enrol, grpc};
 use isthmus_wire::proto::administration_client::AdministrationClient;
 use isthmus_wire::proto::enrolment_client::EnrolmentClient;
 use isthmus_wire::proto::registry_client::RegistryClient;
@@ -32,7 +33,7 @@ async fn revoke(grid: &Grid, by: &Credentials, name: &str, remove: bool) -> Resu
 
 async fn renew(grid: &Grid, by: &Credentials, of: &Credentials) -> Result<(), tonic::Status> {
     let key = SigningRequest::new().unwrap();
-    let request = renewal::proof::request(of, &key.der, SystemTime::now()).unwrap();
+    let request = signed::renewal::request(of, &key.der, SystemTime::now()).unwrap();
     let mut client = EnrolmentClient::new(broker(grid, by).await);
     soon("an answer", client.renew(request)).await.map(drop)
 }

@@ -9,13 +9,12 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use isthmus_service::{Deadline, Late, exhausted};
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::{RcvBuf, SndBuf, TcpMaxSeg};
 use socket2::{SockAddr, SockRef};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
-
-use crate::{Deadline, Late, exhausted};
 
 pub use probe::SilentPort;
 pub use punch::PunchPort;
@@ -132,7 +131,7 @@ pub async fn direct(
 ///
 /// # Errors
 /// The kernel's error.
-pub(crate) async fn connect(to: SocketAddr, options: SocketOptions) -> io::Result<TcpStream> {
+pub async fn connect(to: SocketAddr, options: SocketOptions) -> io::Result<TcpStream> {
     let socket = match to {
         SocketAddr::V4(_) => TcpSocket::new_v4(),
         SocketAddr::V6(_) => TcpSocket::new_v6(),

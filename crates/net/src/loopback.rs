@@ -12,13 +12,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use isthmus_service::lock;
 use isthmus_wire::address::{PAIR_LISTENER, agents};
 use nix::errno::Errno;
 use socket2::{Domain, SockFilter, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
-
-use crate::lock;
 
 /// How long the kernel may take to connect two sockets over loopback.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -295,9 +294,10 @@ fn attach(socket: &Socket, filter: &[SockFilter]) -> io::Result<bool> {
 mod tests {
     use std::io::{Read as _, Write as _};
 
-    use super::*;
     use isthmus_wire::address::is_agents;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
 
     #[tokio::test]
     async fn pairs_are_connected() {

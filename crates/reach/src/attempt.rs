@@ -3,11 +3,14 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use isthmus_identity::Owner;
+use isthmus_identity::secured::{ClientTls, Secured};
+use isthmus_net::callback;
 use isthmus_net::dial::{DialError, SocketOptions, introduced, resolve};
-use isthmus_net::rendezvous::{Reply, ReplyWay, RequestWay, Stop, StopKind};
-use isthmus_net::secured::{ClientTls, Secured};
-use isthmus_net::{Deadline, Late, Owner, callback, grpc};
 use isthmus_plan::{Step, limits};
+use isthmus_rpc::grpc;
+use isthmus_rpc::rendezvous::{Reply, ReplyWay, RequestWay, Stop, StopKind};
+use isthmus_service::{Deadline, Late};
 use isthmus_wire::JobId;
 use isthmus_wire::preamble::Status;
 use tokio::net::TcpStream;

@@ -3,8 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use isthmus_identity::secured::Secured;
 use isthmus_net::keepalive;
-use isthmus_net::secured::Secured;
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;

@@ -4,9 +4,9 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use isthmus_net::Deadline;
 use isthmus_net::relay_places::RelayPlaces;
-use isthmus_net::rendezvous::{Peer, Reply, RequestWay};
+use isthmus_rpc::rendezvous::{Peer, Reply, RequestWay};
+use isthmus_service::Deadline;
 use isthmus_wire::proto::{self, attach_up};
 use tonic::Status;
 

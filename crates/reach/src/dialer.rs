@@ -5,15 +5,17 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use isthmus_net::contact::{plan_from_wire, plan_to_wire};
+use isthmus_identity::Owner;
+use isthmus_identity::secured::{ClientTls, Secured};
+use isthmus_identity::signed::contact::Stated;
+use isthmus_net::callback;
 use isthmus_net::dial::{SocketOptions, direct};
-use isthmus_net::grpc;
-use isthmus_net::lock;
-use isthmus_net::rendezvous::Peer;
-use isthmus_net::secured::{ClientTls, Secured};
-use isthmus_net::signed::contact::Stated;
-use isthmus_net::{Deadline, Late, Owner, callback};
 use isthmus_plan::{Dial, Failures, Plan, Route, Transport, site_trunk};
+use isthmus_rpc::contact::{plan_from_wire, plan_to_wire};
+use isthmus_rpc::grpc;
+use isthmus_rpc::rendezvous::Peer;
+use isthmus_service::lock;
+use isthmus_service::{Deadline, Late};
 use isthmus_wire::preamble::Status;
 use isthmus_wire::{GridName, proto};
 

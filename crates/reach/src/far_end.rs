@@ -1,7 +1,8 @@
 //! Verifies the party at the other end.
 
-use isthmus_net::secured::{ClientTls, Secured};
-use isthmus_net::{Deadline, Identity, Late, Owner, Role};
+use isthmus_identity::secured::{ClientTls, Secured};
+use isthmus_identity::{Identity, Owner, Role};
+use isthmus_service::{Deadline, Late};
 use isthmus_wire::{GridName, Label};
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;

@@ -6,10 +6,10 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use isthmus_net::dial::{self, PunchPort};
-use isthmus_net::lock;
 use isthmus_net::relay_places::RelayPlaces;
 use isthmus_plan::mapping::{Sighting, preserved};
 use isthmus_plan::{Mapping, WayOut};
+use isthmus_service::lock;
 use isthmus_wire::bounds::DIRECTORY_RELAYS;
 use isthmus_wire::proto;
 use tokio::task::JoinSet;

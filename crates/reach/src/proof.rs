@@ -5,8 +5,8 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use isthmus_net::Deadline;
-use isthmus_net::mac;
+use isthmus_rpc::connection;
+use isthmus_service::Deadline;
 use isthmus_wire::JobId;
 use isthmus_wire::preamble::{ANSWER_LEN, Answer, PREAMBLE_LEN, Preamble};
 
@@ -22,7 +22,7 @@ const NO_JOB: JobId = JobId([0; 16]);
 pub fn question(destination: Ipv4Addr) -> [u8; PREAMBLE_LEN] {
     let preamble = Preamble {
         job: NO_JOB,
-        nonce: mac::new_nonce(),
+        nonce: connection::new_nonce(),
         source: Ipv4Addr::UNSPECIFIED,
         source_port: 0,
         destination,

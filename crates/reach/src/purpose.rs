@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use isthmus_net::Owner;
+use isthmus_identity::Owner;
+use isthmus_identity::secured::ClientTls;
 use isthmus_net::dial::SocketOptions;
-use isthmus_net::secured::ClientTls;
 use isthmus_plan::{Step, limits, site_trunk};
 use isthmus_wire::preamble::Status;
 use isthmus_wire::{GridName, JobId};

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use isthmus_net::files::installed;
-use isthmus_net::lock;
 use isthmus_raw::message::Request;
 use isthmus_raw::{HELPER, Syn};
+use isthmus_service::files::installed;
+use isthmus_service::lock;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;

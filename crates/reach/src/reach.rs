@@ -3,11 +3,11 @@
 
 use std::time::Instant;
 
-use isthmus_net::counters;
-use isthmus_net::enums::{dial_from_wire, dial_to_wire, route_from_wire, route_to_wire};
-use isthmus_net::lock;
-use isthmus_net::rendezvous::Peer;
 use isthmus_plan::{Dial, Failure, Route, Step};
+use isthmus_rpc::enums::{dial_from_wire, dial_to_wire, route_from_wire, route_to_wire};
+use isthmus_rpc::rendezvous::Peer;
+use isthmus_service::counters;
+use isthmus_service::lock;
 
 use crate::attempt::{Attempt, StepError};
 use crate::dialer::{Dialer, Found, LOOKUP, ReachError, Reached};

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use isthmus_net::dial::PunchPort;
-use isthmus_net::grpc;
-use isthmus_net::probe::{Outcome, ProbeTarget};
-use isthmus_net::seen::judge_probe;
 use isthmus_plan::{Reach, Reachability};
+use isthmus_rpc::grpc;
+use isthmus_rpc::probe::{Outcome, ProbeTarget};
+use isthmus_rpc::seen::judge_probe;
 use isthmus_wire::proto::ProbeReply;
 use tokio::time::timeout;
 use tonic::Status;

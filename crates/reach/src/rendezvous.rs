@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use isthmus_net::lock;
-use isthmus_net::mac;
+use isthmus_rpc::connection;
+use isthmus_service::lock;
 use isthmus_wire::ConnectionId;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -25,7 +25,7 @@ pub(crate) struct Rendezvous<'a> {
 impl PendingRendezvous {
     /// Begins to wait for a connection, under a new id.
     pub(crate) fn begin(&self) -> Rendezvous<'_> {
-        let id = mac::new_connection();
+        let id = connection::new_id();
         let (stream_tx, stream_rx) = oneshot::channel();
         lock(&self.0).insert(id, stream_tx);
         Rendezvous { pending: self, id, stream_rx }

@@ -3,12 +3,12 @@
 
 use std::time::{Duration, Instant};
 
+use isthmus_identity::secured::ClientTls;
 use isthmus_net::dial::SocketOptions;
-use isthmus_net::lock;
-use isthmus_net::rendezvous::Peer;
-use isthmus_net::secured::ClientTls;
 use isthmus_plan::failures::Due;
 use isthmus_plan::{Failure, limits, site_trunk};
+use isthmus_rpc::rendezvous::Peer;
+use isthmus_service::lock;
 use tokio::task::JoinSet;
 
 use crate::attempt::{Attempt, StepError};
@@ -87,9 +87,10 @@ mod tests {
     use std::sync::Arc;
     use std::time::SystemTime;
 
-    use isthmus_net::credentials::SigningRequest;
-    use isthmus_net::rendezvous::{Reply, ReplyWay, RequestWay, Stop, StopKind};
-    use isthmus_net::{Authority, Credentials, Deadline, Identity};
+    use isthmus_identity::credentials::SigningRequest;
+    use isthmus_identity::{Authority, Credentials, Identity};
+    use isthmus_rpc::rendezvous::{Reply, ReplyWay, RequestWay, Stop, StopKind};
+    use isthmus_service::Deadline;
     use isthmus_wire::preamble::{Answer, PREAMBLE_LEN, Preamble, Status as Answered};
     use isthmus_wire::proto::{self, attach_up};
     use isthmus_wire::ticket::TICKET_LEN;

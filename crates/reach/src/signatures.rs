@@ -8,12 +8,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
-use isthmus_net::credentials::CredentialsError;
-use isthmus_net::rendezvous::{Order, OrderWay, Port};
-use isthmus_net::signed::Verifier;
-use isthmus_net::signed::contact::{Incarnation, Stated, sign_port};
-use isthmus_net::{Credentials, Identity, Owner, lock};
+use isthmus_identity::credentials::CredentialsError;
+use isthmus_identity::signed::Verifier;
+use isthmus_identity::signed::contact::{Incarnation, Stated, sign_port};
+use isthmus_identity::{Credentials, Identity, Owner};
 use isthmus_plan::{Route, Step, Vouched};
+use isthmus_rpc::rendezvous::{Order, OrderWay, Port};
+use isthmus_service::lock;
 use isthmus_wire::{ConnectionId, proto};
 use tracing::warn;
 

@@ -7,16 +7,18 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use isthmus_net::credentials::SigningRequest;
+use isthmus_identity::credentials::SigningRequest;
+use isthmus_identity::signed::contact::sign_contact;
+use isthmus_identity::{Authority, Credentials, Identity};
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::relay_places::RelayPlaces;
-use isthmus_net::rendezvous::{Peer, Reply, ReplyWay, RequestWay, Stop, StopKind};
-use isthmus_net::signed::contact::sign_contact;
-use isthmus_net::{Authority, Credentials, Deadline, Identity, grpc};
 use isthmus_reach::carrier::Carrier;
 use isthmus_reach::{
     ControlPlane, Dialer, Introduction, Purpose, ReachError, Security, Signatures, Unaccepted,
 };
+use isthmus_rpc::grpc;
+use isthmus_rpc::rendezvous::{Peer, Reply, ReplyWay, RequestWay, Stop, StopKind};
+use isthmus_service::Deadline;
 use isthmus_wire::proto::{self, attach_up};
 use isthmus_wire::ticket::TICKET_LEN;
 use socket2::SockRef;

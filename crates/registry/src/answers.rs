@@ -3,12 +3,12 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 
-use isthmus_net::contact::plan_from_facts;
-use isthmus_net::enums::{dial_to_wire, inbound_to_wire, mapping_to_wire, route_to_wire};
-use isthmus_net::seen;
-use isthmus_net::signed::contact::addresses_of;
+use isthmus_identity::signed::contact::addresses_of;
 use isthmus_plan::Inbound;
 use isthmus_plan::ways::Pin;
+use isthmus_rpc::contact::plan_from_facts;
+use isthmus_rpc::enums::{dial_to_wire, inbound_to_wire, mapping_to_wire, route_to_wire};
+use isthmus_rpc::seen;
 use isthmus_wire::{GridName, Label, VirtualAddress, proto};
 
 use super::{NodeEntry, Party, Presence, Registry, SiteEntry};

@@ -1,9 +1,9 @@
 //! The two parties of a connection that is arranged: two nodes, or two gateways.
 
-use isthmus_net::contact::known;
-use isthmus_net::enums::mapping_to_wire;
-use isthmus_net::rendezvous::{Peer, Request};
 use isthmus_plan::{Dial, EndFacts, PairFacts, Reason, Route, site_trunk};
+use isthmus_rpc::contact::known;
+use isthmus_rpc::enums::mapping_to_wire;
+use isthmus_rpc::rendezvous::{Peer, Request};
 use isthmus_wire::{GridName, Label, proto};
 
 use super::answers::{LookupError, RendezvousError};

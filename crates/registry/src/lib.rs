@@ -71,7 +71,7 @@ mod view;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use isthmus_net::mac::Secret;
+use isthmus_service::mac::Secret;
 use isthmus_wire::bounds::NotAllowed;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{GridName, Label};

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use isthmus_net::enums::inbound_to_wire;
-use isthmus_net::page::{BadToken, Page, key_of_node};
+use isthmus_rpc::enums::inbound_to_wire;
+use isthmus_rpc::page::{BadToken, Page, key_of_node};
 use isthmus_wire::bounds::Bounded as _;
 use isthmus_wire::proto::{self, list_request::Records};
 use isthmus_wire::{GridName, Label, VirtualAddress};

@@ -6,10 +6,10 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use isthmus_net::contact::plan_from_facts;
-use isthmus_net::seen;
 use isthmus_plan::measuring::{self, Task};
 use isthmus_plan::{Dial, Inbound, Route};
+use isthmus_rpc::contact::plan_from_facts;
+use isthmus_rpc::seen;
 use isthmus_wire::proto;
 use isthmus_wire::{GridName, Label, VirtualAddress};
 

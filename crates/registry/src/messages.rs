@@ -1,7 +1,7 @@
 //! What gateways and relays send becomes a record here, if it is accepted.
 
-use isthmus_net::enums::mapping_to_wire;
-use isthmus_net::mac::Secret;
+use isthmus_rpc::enums::mapping_to_wire;
+use isthmus_service::mac::Secret;
 use isthmus_wire::bounds::{self, Bounded as _};
 use isthmus_wire::{GridName, Label, VirtualAddress, proto};
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use isthmus_net::callback::FIRST_PORT;
-use isthmus_net::probe::Task;
+use isthmus_rpc::probe::Task;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{ConnectionId, DecodeError, Label, VirtualAddress};
 

@@ -1,10 +1,10 @@
 //! Rendezvous. `isthmus_plan::parts` decides who dials whom. The registry chooses
 //! gateways and a relay, seals their tickets and fills in addresses.
 
-use isthmus_net::mac::Secret;
-use isthmus_net::rendezvous::{Request, RequestWay};
 use isthmus_plan::parts::{End, Part, Parts, Shown, Target, parts};
 use isthmus_plan::{Dial, Reason, Route};
+use isthmus_rpc::rendezvous::{Request, RequestWay};
+use isthmus_service::mac::Secret;
 use isthmus_wire::proto::{self, attach_down, dial_request, leg, rendezvous_reply};
 use isthmus_wire::ticket::{Side, Ticket};
 use isthmus_wire::{ConnectionId, Label};

@@ -1,6 +1,6 @@
 //! Reports that become no record: other brokers need not have them.
 
-use isthmus_net::seen;
+use isthmus_rpc::seen;
 use isthmus_wire::bounds::Bounded as _;
 use isthmus_wire::{GridName, proto};
 

@@ -5,8 +5,8 @@
 //! A relay receives none. It knows no identities: it admits tickets alone, and the broker
 //! seals none for a node that is down.
 
-use isthmus_net::Role;
-use isthmus_net::peers::{Revoked, messages};
+use isthmus_identity::Role;
+use isthmus_identity::peers::{Revoked, messages};
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{GridName, Label};
 

@@ -2,8 +2,8 @@
 //! other gateways. Each gateway needs all nodes of its site: it answers lookups for
 //! them, and it must not dial them on behalf of the outside.
 
-use isthmus_net::signed::contact::without_attachment;
-use isthmus_net::{Identity, Role};
+use isthmus_identity::signed::contact::without_attachment;
+use isthmus_identity::{Identity, Role};
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{GridName, Label, VirtualAddress};
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use isthmus_net::enums::{inbound_to_wire, mapping_to_wire};
-use isthmus_net::mac::Secret;
-use isthmus_net::seen;
 use isthmus_plan::{Inbound, Mapping};
+use isthmus_rpc::enums::{inbound_to_wire, mapping_to_wire};
+use isthmus_rpc::seen;
+use isthmus_service::mac::Secret;
 use isthmus_wire::{Label, proto};
 
 use super::{Party, SessionId};

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use isthmus_net::contact::path_of;
 use isthmus_plan::measuring::{self, Pair};
+use isthmus_rpc::contact::path_of;
 use isthmus_wire::proto;
 use isthmus_wire::{GridName, Label};
 

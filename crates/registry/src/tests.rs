@@ -9,8 +9,8 @@ mod site_trunk;
 
 use std::net::Ipv4Addr;
 
-use isthmus_net::probe::{ProbeTarget, Task};
-use isthmus_net::rendezvous::{Peer, Request, RequestWay};
+use isthmus_rpc::probe::{ProbeTarget, Task};
+use isthmus_rpc::rendezvous::{Peer, Request, RequestWay};
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::{dial_request, rendezvous_reply};
 use isthmus_wire::{ConnectionId, JobId, VirtualAddress, bounds};
@@ -413,7 +413,7 @@ fn lookups() {
             seen: node_up("n1", "").seen,
             ..proto::End::default()
         };
-        let planned = found.facts.map(|facts| isthmus_net::contact::plan_from_facts(&initiator, &facts));
+        let planned = found.facts.map(|facts| isthmus_rpc::contact::plan_from_facts(&initiator, &facts));
         let plan = planned.or(found.plan).unwrap();
         let steps: Vec<_> = plan.steps.iter().map(|step| step.dial().as_str_name()).collect();
         format!("{} {}", if plan.encrypted { "encrypted" } else { "raw" }, steps.join(" "))

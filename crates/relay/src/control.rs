@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isthmus_carry::plane::{Plane, Totals};
-use isthmus_net::Credentials;
-use isthmus_net::grpc::{self, ConnectError};
-use isthmus_net::mac::Secret;
+use isthmus_identity::Credentials;
+use isthmus_rpc::grpc::{self, ConnectError};
+use isthmus_service::mac::Secret;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{AttachDown, AttachUp, ProbeReport, RelayReport, RelayUp, attach_down, attach_up};
 use tokio::sync::{mpsc, watch};

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use isthmus_net::callback::{FIRST_PORT, HTTPS};
 use isthmus_net::dial::{self, DialError, SilentPort, SocketOptions};
-use isthmus_net::lock;
-use isthmus_net::probe::{Outcome, ProbeTarget, Task};
+use isthmus_rpc::probe::{Outcome, ProbeTarget, Task};
+use isthmus_service::lock;
 use isthmus_splice::Claims;
 use isthmus_wire::proto::{ProbeOrder, ProbeReport};
 use isthmus_wire::{ConnectionId, hello};

@@ -4,9 +4,9 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use isthmus_net::port::Share;
-use isthmus_net::upgrade::Upgrades;
-use isthmus_net::{Credentials, Role};
+use isthmus_identity::{Credentials, Role};
+use isthmus_rpc::port::Share;
+use isthmus_service::upgrade::Upgrades;
 use isthmus_splice::address::{self, NoAddress};
 use isthmus_splice::admission::{self, Intake, Limits, Outside};
 use isthmus_splice::{Claims, succession};
@@ -96,7 +96,7 @@ pub async fn run(
     if credentials.identity().role() != Role::Relay {
         return Err(RelayError::NotARelay { identity: credentials.identity().to_string() });
     }
-    isthmus_net::listen::raise_descriptor_limit();
+    isthmus_service::listen::raise_descriptor_limit();
     let (outside, listening, upgrades) = listens.begin(config.listen)?;
     let (plane, mut failure_rx) =
         succession::start_plane(config.workers, &upgrades).map_err(RelayError::Plane)?;

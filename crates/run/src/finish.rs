@@ -8,7 +8,7 @@ use isthmus_agent::starting::supervise::handle;
 use isthmus_front::format::count;
 use isthmus_front::output::{self, message};
 use isthmus_front::output_file::OutputFile;
-use isthmus_net::grpc;
+use isthmus_rpc::grpc;
 use isthmus_wire::proto::{EndReply, JobNews, Ready};
 use isthmus_wire::text;
 use tonic::Streaming;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use isthmus_front::format::{bytes, count, milliseconds, site};
-use isthmus_net::enums::{dial_name, encryption_from_wire, route_name};
+use isthmus_rpc::enums::{dial_name, encryption_from_wire, route_name};
 use isthmus_wire::proto::{Dial, Encryption, Joined, Route};
 use serde::Serialize;
 

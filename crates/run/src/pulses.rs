@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use isthmus_front::format::site;
-use isthmus_net::silence::Silence;
+use isthmus_service::silence::Silence;
 use isthmus_wire::proto::NodeCutOff;
 use isthmus_wire::text::first;
 

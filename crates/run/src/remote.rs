@@ -1,7 +1,7 @@
 //! A command on a node of a job, run by that node's agent: input, output,
 //! signals and exit status pass through.
 
-use isthmus_net::grpc;
+use isthmus_rpc::grpc;
 use isthmus_wire::proto::exec_down::Kind as Down;
 use isthmus_wire::proto::exec_up::Kind as Up;
 use isthmus_wire::proto::local_client::LocalClient;

@@ -7,12 +7,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use isthmus_net::clock::unix_seconds;
-use isthmus_net::exhausted::{self, Spell};
-use isthmus_net::mac::Secret;
-use isthmus_net::port::Passed;
-use isthmus_net::unidentified::{Unidentified, UnidentifiedEntry, within_descriptors};
-use isthmus_net::{counters, listen};
+use isthmus_rpc::port::Passed;
+use isthmus_service::clock::unix_seconds;
+use isthmus_service::exhausted::{self, Spell};
+use isthmus_service::mac::Secret;
+use isthmus_service::unidentified::{Unidentified, UnidentifiedEntry, within_descriptors};
+use isthmus_service::{counters, listen};
 use isthmus_wire::ticket::TICKET_LEN;
 use isthmus_wire::{hello, reflect, ticket};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

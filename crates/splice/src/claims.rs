@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use isthmus_net::lock;
+use isthmus_service::lock;
 use isthmus_wire::ConnectionId;
 
 /// How long a client has to order the test that it named.

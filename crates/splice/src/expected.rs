@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use isthmus_net::lock;
+use isthmus_service::lock;
 use isthmus_wire::ConnectionId;
 use tokio::sync::oneshot;
 

@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use isthmus_net::port::Passed;
-use isthmus_net::unidentified::Unidentified;
+use isthmus_rpc::port::Passed;
+use isthmus_service::unidentified::Unidentified;
 use isthmus_wire::ticket::TICKET_LEN;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;

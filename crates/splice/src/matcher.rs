@@ -4,8 +4,8 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use isthmus_net::mac::Secret;
-use isthmus_net::unidentified::{BySource, Evicted, Key, Source};
+use isthmus_service::mac::Secret;
+use isthmus_service::unidentified::{BySource, Evicted, Key, Source};
 use isthmus_wire::ticket::{Side, TICKET_LEN, Ticket};
 use isthmus_wire::{ConnectionId, DecodeError};
 

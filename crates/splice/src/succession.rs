@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isthmus_carry::plane::Plane;
-use isthmus_net::upgrade::{CheckError, Hangups, Upgrades, replace};
+use isthmus_service::upgrade::{CheckError, Hangups, Upgrades, replace};
 use isthmus_wire::upgrade::State;
 use tokio::sync::mpsc;
 
@@ -124,7 +124,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::path::Path;
 
-    use isthmus_net::upgrade::Program;
+    use isthmus_service::upgrade::Program;
     use isthmus_wire::upgrade::{Service, answer};
 
     use super::*;

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use isthmus_carry::plane::{Plane, Totals};
-use isthmus_net::listen::listen;
-use isthmus_net::mac::{Secret, new_connection};
+use isthmus_rpc::connection::new_id;
+use isthmus_service::listen::listen;
+use isthmus_service::mac::Secret;
 use isthmus_splice::ReachTests;
 use isthmus_splice::admission::{self, Intake, Limits};
 use isthmus_splice::matcher::Bounds;
@@ -81,7 +82,7 @@ impl Relay {
 
     /// A new spliced pair: the initiator's and the acceptor's end.
     async fn pair(&self) -> (TcpStream, TcpStream) {
-        let connection = new_connection();
+        let connection = new_id();
         (self.come(connection, Side::Initiator).await, self.come(connection, Side::Acceptor).await)
     }
 
@@ -137,7 +138,7 @@ async fn receive(stream: &mut (impl tokio::io::AsyncRead + Unpin), length: usize
 async fn two_sides_are_spliced_in_either_order() {
     let relay = Relay::start(Limits::default()).await;
     for first in [Side::Initiator, Side::Acceptor] {
-        let connection = new_connection();
+        let connection = new_id();
         let mut one = relay.come(connection, first).await;
         let mut other = relay.come(connection, first.other()).await;
         one.write_all(b"hello").await.unwrap();
@@ -153,7 +154,7 @@ async fn two_sides_are_spliced_in_either_order() {
 async fn tickets_wait_for_the_first_key() {
     for patience in [None, Some(PATIENCE)] {
         let relay = Relay::start_with(Limits::default(), None, patience).await;
-        let connection = new_connection();
+        let connection = new_id();
         let mut initiator = relay.come(connection, Side::Initiator).await;
         let mut acceptor = relay.come(connection, Side::Acceptor).await;
         if patience.is_none() {
@@ -165,13 +166,13 @@ async fn tickets_wait_for_the_first_key() {
         assert_eq!(receive(&mut acceptor, 1).await, b"x");
     }
     let relay = Relay::start_with(Limits::default(), None, Some(SHORT)).await;
-    assert_refused(relay.come(new_connection(), Side::Initiator).await, "at the deadline").await;
+    assert_refused(relay.come(new_id(), Side::Initiator).await, "at the deadline").await;
 }
 
 #[tokio::test]
 async fn bytes_sent_with_the_ticket_are_not_lost() {
     let relay = Relay::start(Limits::default()).await;
-    let connection = new_connection();
+    let connection = new_id();
     let early = noise(1, 100_000);
     let ticket = relay.ticket(connection, Side::Initiator);
     let mut initiator = relay.send(&[&ticket[..], &early].concat()).await;
@@ -184,7 +185,7 @@ async fn bytes_sent_with_the_ticket_are_not_lost() {
 #[tokio::test]
 async fn a_ticket_may_come_in_pieces() {
     let relay = Relay::start(Limits::default()).await;
-    let connection = new_connection();
+    let connection = new_id();
     let ticket = relay.ticket(connection, Side::Acceptor);
     let mut acceptor = TcpStream::connect(relay.address).await.unwrap();
     acceptor.set_nodelay(true).unwrap();
@@ -257,7 +258,7 @@ async fn a_client_that_asks_receives_its_outside_address() {
 #[tokio::test]
 async fn an_expected_reach_test_is_noticed_without_an_answer() {
     let relay = Relay::start(Limits::default()).await;
-    let (expected, other) = (new_connection(), new_connection());
+    let (expected, other) = (new_id(), new_id());
     let mut reach_test = relay.reach_tests.expect(expected);
     for number in [other, expected] {
         let mut stream = relay.send(&hello::REACH_TEST.encode(number)).await;
@@ -271,7 +272,7 @@ async fn an_expected_reach_test_is_noticed_without_an_answer() {
 #[tokio::test]
 async fn wrong_tickets_are_refused_at_once() {
     let relay = Relay::start(Limits::default()).await;
-    let connection = new_connection();
+    let connection = new_id();
     let good = relay.ticket(connection, Side::Initiator);
     let expired = Ticket { connection, side: Side::Initiator, expiry_unix_seconds: 1_000_000_000 };
     let mut changed = good;
@@ -299,14 +300,14 @@ async fn wrong_tickets_are_refused_at_once() {
 async fn a_connection_without_a_ticket_is_closed_at_the_deadline() {
     let relay = Relay::start(Limits { handshake_deadline: SHORT, ..Limits::default() }).await;
     assert_refused(relay.send(b"").await, "silent").await;
-    assert_refused(relay.send(&relay.ticket(new_connection(), Side::Initiator)[..63]).await, "short").await;
+    assert_refused(relay.send(&relay.ticket(new_id(), Side::Initiator)[..63]).await, "short").await;
 }
 
 #[tokio::test]
 async fn a_side_without_its_other_side_is_closed_at_the_deadline() {
     let matching = Bounds { patience: SHORT, ..Bounds::default() };
     let relay = Relay::start(Limits { matching, ..Limits::default() }).await;
-    let connection = new_connection();
+    let connection = new_id();
     assert_refused(relay.come(connection, Side::Initiator).await, "alone").await;
     assert_refused(relay.come(connection, Side::Acceptor).await, "too late").await;
 }
@@ -328,7 +329,7 @@ async fn silent_connections_do_not_block_others() {
 #[tokio::test]
 async fn a_flood_from_one_address_drops_no_slow_client_from_another() {
     let relay = Relay::start(Limits { handshakes: 8, ..Limits::default() }).await;
-    let connection = new_connection();
+    let connection = new_id();
     let far = TcpSocket::new_v4().unwrap();
     far.bind("127.0.0.2:0".parse().unwrap()).unwrap();
     let mut far = far.connect(relay.address).await.unwrap();
@@ -346,7 +347,7 @@ async fn a_flood_from_one_address_drops_no_slow_client_from_another() {
 /// The ranks of one site connect from one address, all at the same time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_burst_of_a_thousand_from_one_address_loses_none() {
-    isthmus_net::listen::raise_descriptor_limit();
+    isthmus_service::listen::raise_descriptor_limit();
     let relay = Arc::new(Relay::start(Limits::default()).await);
     // Meanwhile other clients hold what they can.
     let mut silent = Vec::new();

@@ -3,8 +3,8 @@
 use arbitrary::{Arbitrary, Unstructured};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use isthmus_net::Identity;
-use isthmus_net::token::{BearerToken, JoinToken};
+use isthmus_identity::Identity;
+use isthmus_identity::token::{BearerToken, JoinToken};
 use isthmus_wire::GridName;
 
 /// Length of the longest grid name: two labels and the dot between them.

@@ -3,13 +3,14 @@
 use std::sync::LazyLock;
 use std::time::SystemTime;
 
-use isthmus_net::contact::{known, plan_from_facts, plan_from_wire, plan_to_wire};
-use isthmus_net::peers::Peers;
-use isthmus_net::probe::Task;
-use isthmus_net::rendezvous::{self, Order};
-use isthmus_net::signed::Verifier;
-use isthmus_net::signed::contact::addresses_of;
-use isthmus_net::{Authority, seen};
+use isthmus_identity::Authority;
+use isthmus_identity::peers::Peers;
+use isthmus_identity::signed::Verifier;
+use isthmus_identity::signed::contact::addresses_of;
+use isthmus_rpc::contact::{known, plan_from_facts, plan_from_wire, plan_to_wire};
+use isthmus_rpc::probe::Task;
+use isthmus_rpc::rendezvous::{self, Order};
+use isthmus_rpc::seen;
 use isthmus_wire::bounds::{Bounded, cut_job, cut_path, cut_seen, encoded_len};
 use isthmus_wire::proto;
 use prost::Message;
@@ -29,7 +30,7 @@ pub fn protocol(bytes: &[u8]) {
         5 => read(bytes, |request: proto::ListRequest| drop(request.check())),
         6 => read(bytes, lookup),
         7 => read(bytes, explain),
-        8 => read(bytes, |reply: proto::ProbeReply| drop(isthmus_net::probe::Outcome::from(reply))),
+        8 => read(bytes, |reply: proto::ProbeReply| drop(isthmus_rpc::probe::Outcome::from(reply))),
         9 => read(bytes, path),
         10 => read(bytes, |request: proto::HoldRequest| drop(request)),
         _ => read(bytes, |news: proto::JobNews| drop(news)),

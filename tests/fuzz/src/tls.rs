@@ -4,9 +4,9 @@
 use std::sync::{Arc, LazyLock};
 use std::time::SystemTime;
 
-use isthmus_net::credentials::SigningRequest;
-use isthmus_net::tls::{MAX_RECORD, Session};
-use isthmus_net::{Authority, Credentials, Identity};
+use isthmus_identity::credentials::SigningRequest;
+use isthmus_identity::tls::{MAX_RECORD, Session};
+use isthmus_identity::{Authority, Credentials, Identity};
 use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use rustls::pki_types::ServerName;
 use rustls::{

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use isthmus_e2e::{Job, Mpi, Shared, World, isthmus, root};
-use isthmus_net::mac::{self, Secret};
+use isthmus_service::mac::{self, Secret};
 use isthmus_wire::preamble::{ANSWER_LEN, Answer, Preamble, Status};
 
 static GRID: Shared = Shared::new("four-sites");
@@ -122,7 +122,7 @@ fn a_wrong_token_reaches_no_rank() -> Result<()> {
     };
     let preamble = Preamble {
         job,
-        nonce: mac::new_nonce(),
+        nonce: connection::new_nonce(),
         source: address("n1.alpha")?,
         source_port: 1,
         destination: address("n1.delta")?,

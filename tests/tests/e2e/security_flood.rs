@@ -2,7 +2,7 @@
 //! once, and of each kind alone. And a member opens as many calls as it can, by a key of its
 //! own. Meanwhile a node joins, a certificate is renewed, and a job runs.
 
-#[path = "../../../crates/net/tests/frames/mod.rs"]
+#[path = "../../../crates/rpc/tests/frames/mod.rs"]
 mod frames;
 mod stranger;
 
@@ -14,8 +14,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use isthmus_e2e::{Mpi, World, isthmus, promised};
-use isthmus_net::credentials::ALPN_H2;
-use isthmus_net::{Credentials, listen, renewal};
+use isthmus_identity::Credentials;
+use isthmus_identity::credentials::ALPN_H2;
+use isthmus_rpc::renewal;
+use isthmus_service::listen;
 
 use stranger::{FLOOD, Flood, Kind, Member, Trick};
 

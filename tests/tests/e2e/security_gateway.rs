@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use isthmus_e2e::{Job, World, isthmus};
-use isthmus_net::{Credentials, grpc};
+use isthmus_identity::Credentials;
+use isthmus_rpc::grpc;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{self, attach_down, attach_up};
 use tokio::sync::mpsc;

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use isthmus_e2e::{Job, Output, Shared, World, isthmus};
-use isthmus_net::{Credentials, grpc};
+use isthmus_identity::Credentials;
+use isthmus_rpc::grpc;
 use isthmus_wire::proto;
 use isthmus_wire::proto::local_client::LocalClient;
 use serde_json::Value;
@@ -147,7 +148,7 @@ fn start(world: &World, machine: &str, nodes: &[Value]) -> Result<String> {
     let request = proto::StartRequest {
         program: "stolen".to_owned(),
         nodes: nodes.iter().map(node).collect::<Result<_>>()?,
-        job: isthmus_net::mac::new_job().to_string(),
+        job: isthmus_service::mac::new_job().to_string(),
         ..proto::StartRequest::default()
     };
     runtime()?.block_on(async {

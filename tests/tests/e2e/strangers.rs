@@ -132,7 +132,7 @@ fn a_replayed_preamble_is_denied() -> Result<()> {
     ensure!(send(&recorded)? == Status::Denied, "as it was recorded");
     let (preamble, mac) = Preamble::decode(&recorded)?;
     for (what, other) in [
-        ("another nonce", Preamble { nonce: isthmus_net::mac::new_nonce(), ..preamble }),
+        ("another nonce", Preamble { nonce: isthmus_rpc::connection::new_nonce(), ..preamble }),
         ("another port", Preamble { destination_port: 22, ..preamble }),
         ("as a heartbeat", Preamble { destination_port: 0, ..preamble }),
         ("another source", Preamble { source: preamble.destination, ..preamble }),

@@ -15,9 +15,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use isthmus_net::exhausted::{self, Exhausted};
-use isthmus_net::lock;
 use isthmus_net::loopback::{Buffers, Sources};
+use isthmus_service::exhausted::{self, Exhausted};
+use isthmus_service::lock;
 use isthmus_wire::preamble::Status;
 use isthmus_wire::shim::Endpoint;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use isthmus_carry::trunk;
-use isthmus_net::Identity;
+use isthmus_identity::Identity;
 use isthmus_net::dial::ends;
 use isthmus_plan::Encryption;
 use isthmus_reach::carrier::{Carrier, keep_alive};

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use isthmus_carry::Traffic;
 use isthmus_net::dial::SocketOptions;
-use isthmus_net::exhausted::{self, Exhausted};
 use isthmus_net::loopback::Buffers;
-use isthmus_net::mac;
 use isthmus_plan::Encryption;
 use isthmus_reach::ReachError;
+use isthmus_rpc::connection;
+use isthmus_service::exhausted::{self, Exhausted};
 use isthmus_wire::GridName;
 use isthmus_wire::preamble::{Preamble, Status};
 use isthmus_wire::proto::{self, job_news};
@@ -78,7 +78,7 @@ pub(crate) async fn connect(
     debug!(job = %job.id, %acceptor, port = destination.port, "a program connects");
     let preamble = Preamble {
         job: job.id,
-        nonce: mac::new_nonce(),
+        nonce: connection::new_nonce(),
         source: own.ip(),
         source_port,
         destination: destination.address,

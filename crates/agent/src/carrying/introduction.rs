@@ -4,9 +4,10 @@
 use std::io;
 use std::time::Duration;
 
-use isthmus_net::mac::{self, Secret};
 use isthmus_reach::carrier::Carrier;
 use isthmus_reach::{Introduction, Unaccepted};
+use isthmus_rpc::connection;
+use isthmus_service::mac::Secret;
 use isthmus_wire::preamble::{ANSWER_LEN, Answer, Preamble, Status};
 
 use crate::carrying::agent_connection::Messages;
@@ -70,7 +71,7 @@ impl<'a> JobIntroduction<'a> {
     /// [`Unaccepted`].
     pub(crate) async fn introduce_over(&mut self, connection: &mut impl Messages) -> Result<(), Unaccepted> {
         // An acceptor accepts each nonce once.
-        self.preamble.nonce = mac::new_nonce();
+        self.preamble.nonce = connection::new_nonce();
         let sent = connection.send(&self.token.seal_preamble(&self.preamble)).await;
         sent.map_err(|error| Unaccepted::Next(format!("{}: {}", connection.ends(), broken(&error))))?;
         let status = self.answer(connection).await?;

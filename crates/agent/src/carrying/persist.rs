@@ -7,10 +7,10 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use isthmus_net::clock::{millis, seconds};
 use isthmus_net::dial::SocketOptions;
-use isthmus_net::mac::random;
 use isthmus_reach::ReachError;
+use isthmus_service::clock::{millis, seconds};
+use isthmus_service::mac::random;
 use isthmus_wire::GridName;
 use isthmus_wire::preamble::Preamble;
 use isthmus_wire::proto::{self, job_news};

@@ -8,10 +8,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use isthmus_net::connection::Connection;
 use isthmus_net::dial::SocketOptions;
-use isthmus_net::exhausted::{self, Exhausted, Spell};
 use isthmus_net::handover::{self, Received};
+use isthmus_rpc::connection::Connection;
+use isthmus_service::exhausted::{self, Exhausted, Spell};
 use isthmus_wire::proto::{self, job_news};
 use isthmus_wire::shim::{Endpoint, Handover, REQUEST_LEN, Reply, Request};
 use nix::errno::Errno;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use isthmus_net::grpc;
 use isthmus_plan::remedy::is_forbidden;
 use isthmus_reach::{Purpose, ReachError};
+use isthmus_rpc::grpc;
 use isthmus_wire::proto::peer_client::PeerClient;
 use isthmus_wire::settings::Host;
 use tonic::Status;

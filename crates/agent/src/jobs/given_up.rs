@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-use isthmus_net::lock;
+use isthmus_service::lock;
 use isthmus_wire::JobId;
 
 /// Most jobs whose reasons are kept: the last ones.

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use isthmus_net::clock::{micros, millis};
-use isthmus_net::grpc::{self, may_pass};
-use isthmus_net::lock;
+use isthmus_rpc::grpc::{self, may_pass};
+use isthmus_service::clock::{micros, millis};
+use isthmus_service::lock;
 use isthmus_wire::proto::{self, job_news};
 use isthmus_wire::settings::Host;
 use tokio::sync::mpsc;

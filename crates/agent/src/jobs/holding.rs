@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use isthmus_net::lock;
-use isthmus_net::silence::Silence;
+use isthmus_service::lock;
+use isthmus_service::silence::Silence;
 use isthmus_wire::proto::peer_client::PeerClient;
 use isthmus_wire::{GridName, VirtualAddress};
 use tokio::net::TcpStream;

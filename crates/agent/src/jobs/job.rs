@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use isthmus_net::mac::Secret;
+use isthmus_service::mac::Secret;
 use isthmus_trunk::TrunkId;
 use isthmus_wire::settings::{ConnectLimits, Host};
 use isthmus_wire::topology::Topology;

@@ -159,7 +159,7 @@ mod tests {
     fn only_directories_without_a_server_are_removed() {
         let runtime = tempfile::tempdir().unwrap();
         let made = |served: bool| {
-            let directory = runtime.path().join(isthmus_net::mac::new_job().to_string());
+            let directory = runtime.path().join(isthmus_service::mac::new_job().to_string());
             fs::create_dir(&directory).unwrap();
             let listener = std::os::unix::net::UnixListener::bind(directory.join(SOCKET_NAME)).unwrap();
             (directory, served.then_some(listener))
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn the_directory_is_removed_when_dropped() {
-        let job = isthmus_net::mac::new_job();
+        let job = isthmus_service::mac::new_job();
         let settings = Settings {
             virtual_address: isthmus_wire::VirtualAddress::new([240, 64, 1, 1].into()).unwrap(),
             name: "n1.alpha".parse().unwrap(),

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use isthmus_carry::trunk::seen;
-use isthmus_net::clock::{micros, seconds, unix_ms};
-use isthmus_net::mac::Secret;
-use isthmus_net::silence;
-use isthmus_net::{audit, grpc};
+use isthmus_identity::audit;
+use isthmus_rpc::grpc;
+use isthmus_service::clock::{micros, seconds, unix_ms};
+use isthmus_service::mac::Secret;
+use isthmus_service::silence;
 use isthmus_wire::patience;
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::local_server::Local;

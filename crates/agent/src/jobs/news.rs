@@ -3,8 +3,8 @@
 use std::mem::discriminant;
 use std::sync::Mutex;
 
-use isthmus_net::exhausted::Exhausted;
-use isthmus_net::lock;
+use isthmus_service::exhausted::Exhausted;
+use isthmus_service::lock;
 use isthmus_wire::proto::job_news::Kind;
 use isthmus_wire::proto::{CommandKilled, JobNews, NodeShort, RankEnded, UncarriedProgram};
 use tokio::sync::mpsc;

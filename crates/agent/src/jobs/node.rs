@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use isthmus_carry::plane::Plane;
-use isthmus_net::grpc::Served;
+use isthmus_identity::{Identity, Owner, Role, secured};
 use isthmus_net::loopback::{PairMaker, Sources};
 use isthmus_net::rails::Rail;
-use isthmus_net::{Identity, Owner, Role, lock, secured};
 use isthmus_reach::Dialer;
+use isthmus_rpc::grpc::Served;
+use isthmus_service::lock;
 use isthmus_trunk::Incarnation;
 use isthmus_wire::proto;
 use isthmus_wire::{GridName, JobId, VirtualAddress};

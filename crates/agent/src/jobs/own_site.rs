@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use isthmus_net::clock::millis;
+use isthmus_service::clock::millis;
 use isthmus_wire::GridName;
 use isthmus_wire::proto::{JobNews, NodeCutOff, job_news};
 use tracing::warn;

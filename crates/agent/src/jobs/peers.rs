@@ -4,8 +4,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use isthmus_net::mac::Secret;
-use isthmus_net::{Identity, Role, audit, grpc};
+use isthmus_identity::{Identity, Role, audit};
+use isthmus_rpc::grpc;
+use isthmus_service::mac::Secret;
 use isthmus_trunk::TrunkId;
 use isthmus_wire::proto::peer_server::Peer;
 use isthmus_wire::proto::{self, exec_up, job_news};
@@ -74,7 +75,7 @@ impl PeerService {
     }
 }
 
-fn owner_text(owner: Option<&isthmus_net::Owner>) -> String {
+fn owner_text(owner: Option<&isthmus_identity::Owner>) -> String {
     owner.map_or_else(|| "no user".to_owned(), |owner| format!("user {owner}"))
 }
 

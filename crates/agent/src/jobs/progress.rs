@@ -7,8 +7,8 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use isthmus_net::clock::millis;
-use isthmus_net::lock;
+use isthmus_service::clock::millis;
+use isthmus_service::lock;
 use isthmus_wire::proto::{NodeLost, job_news};
 
 use crate::jobs::job::Job;

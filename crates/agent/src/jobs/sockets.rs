@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard};
 
 use isthmus_carry::trunk::Running;
-use isthmus_net::lock;
+use isthmus_service::lock;
 use isthmus_wire::Nonce;
 use tokio::sync::watch;
 

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use isthmus_net::Identity;
-use isthmus_net::clock::millis;
-use isthmus_net::grpc;
+use isthmus_identity::Identity;
+use isthmus_rpc::grpc;
+use isthmus_service::clock::millis;
 use isthmus_wire::proto::{NodeLost, TellRequest, job_news};
 use tokio::time::timeout;
 use tonic::Status;

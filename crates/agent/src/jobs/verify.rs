@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use isthmus_net::peers::Peers;
+use isthmus_identity::peers::Peers;
 use isthmus_reach::Purpose;
 use tokio::time::sleep;
 use tracing::warn;

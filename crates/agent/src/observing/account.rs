@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use isthmus_carry::Traffic;
-use isthmus_net::clock::micros;
-use isthmus_net::counters::Carried;
-use isthmus_net::enums::{dial_name, encryption_to_wire, route_name};
-use isthmus_net::lock;
 use isthmus_plan::Encryption;
+use isthmus_rpc::enums::{dial_name, encryption_to_wire, route_name};
+use isthmus_service::clock::micros;
+use isthmus_service::counters::Carried;
+use isthmus_service::lock;
 use isthmus_wire::GridName;
 use isthmus_wire::proto;
 use tokio::sync::watch;

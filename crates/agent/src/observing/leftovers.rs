@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use isthmus_net::lock;
+use isthmus_service::lock;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use procfs::process::{FDTarget, MMapPath, Process};

@@ -8,7 +8,7 @@ use std::io::Read as _;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use isthmus_net::lock;
+use isthmus_service::lock;
 use isthmus_wire::GridName;
 use isthmus_wire::launchers::starts_ranks;
 use isthmus_wire::proto::{self, RankSource};

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::sync::Mutex;
 
-use isthmus_net::lock;
+use isthmus_service::lock;
 use isthmus_wire::GridName;
 use isthmus_wire::launchers::{DAEMONS, starts_ranks};
 use isthmus_wire::proto::CommandKilled;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use isthmus_net::exhausted::Exhausted;
+use isthmus_service::exhausted::Exhausted;
 use isthmus_wire::launchers::DAEMONS;
 use isthmus_wire::proto::{self, exec_down, exec_up};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};

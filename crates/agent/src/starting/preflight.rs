@@ -9,9 +9,9 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use isthmus_net::clock::micros;
-use isthmus_net::clock::since_1970;
 use isthmus_reach::Purpose;
+use isthmus_service::clock::micros;
+use isthmus_service::clock::since_1970;
 use isthmus_wire::proto;
 use isthmus_wire::settings::Host;
 use object::LittleEndian;

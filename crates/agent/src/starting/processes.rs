@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use isthmus_net::lock;
+use isthmus_service::lock;
 use isthmus_wire::launchers::DAEMONS;
 use tokio::sync::{mpsc, watch};
 

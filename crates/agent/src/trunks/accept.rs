@@ -4,9 +4,9 @@ use std::io;
 use std::sync::Arc;
 
 use isthmus_carry::trunk::accept::{hello, refuse};
+use isthmus_identity::secured::Secured;
+use isthmus_identity::{Identity, Role as PartyRole};
 use isthmus_net::dial::ends;
-use isthmus_net::secured::Secured;
-use isthmus_net::{Identity, Role as PartyRole};
 use isthmus_trunk::{Reason, Role};
 use isthmus_wire::GridName;
 

@@ -5,9 +5,9 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use isthmus_net::clock::unix_ms;
-use isthmus_net::mac::random;
-use isthmus_net::signed::contact;
+use isthmus_identity::signed::contact;
+use isthmus_service::clock::unix_ms;
+use isthmus_service::mac::random;
 use isthmus_trunk::{Incarnation, Reason};
 use isthmus_wire::GridName;
 use tokio::time::sleep;

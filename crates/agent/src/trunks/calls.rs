@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use isthmus_carry::Uncounted;
 use isthmus_carry::trunk;
-use isthmus_net::grpc::{Carried, Served};
 use isthmus_net::loopback::Buffers;
 use isthmus_reach::ReachError;
+use isthmus_rpc::grpc::{Carried, Served};
 use isthmus_trunk::TrunkId;
 use isthmus_wire::{GridName, calls};
 use tokio::net::TcpStream;

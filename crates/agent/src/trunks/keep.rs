@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use isthmus_carry::trunk::{Better, By, Dialed, Embedding, Stream, Undialed};
 use isthmus_net::dial::ends;
-use isthmus_net::enums::dial_name;
 use isthmus_net::rails::Rail;
 use isthmus_reach::{Expected, Reached};
+use isthmus_rpc::enums::dial_name;
 use isthmus_trunk::CarrierId;
 use isthmus_wire::{GridName, proto, way};
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isthmus_carry::trunk::{By, First, Kept, Notices, config, keep};
-use isthmus_net::Identity;
+use isthmus_identity::Identity;
+use isthmus_identity::secured::Secured;
 use isthmus_net::dial::SocketOptions;
-use isthmus_net::mac::random;
-use isthmus_net::secured::Secured;
 use isthmus_reach::proof::question;
 use isthmus_reach::{Found, Purpose, ReachError, Reached};
+use isthmus_service::mac::random;
 use isthmus_trunk::{Config, Role, TrunkId};
 use isthmus_wire::GridName;
 use isthmus_wire::preamble::{ANSWER_LEN, Answer};

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use isthmus_net::Deadline;
-use isthmus_net::clock::{millis, seconds};
-use isthmus_net::enums::dial_name;
+use isthmus_rpc::enums::dial_name;
+use isthmus_service::Deadline;
+use isthmus_service::clock::{millis, seconds};
 use isthmus_wire::proto::{SiteBack, SiteSilent, job_news};
 use isthmus_wire::settings::Host;
 use tokio::time::{sleep, sleep_until, timeout};

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use isthmus_carry::trunk::{self, Kept, Peers};
-use isthmus_net::enums::{dial_from_wire, route_from_wire};
-use isthmus_net::{Identity, lock};
+use isthmus_identity::Identity;
 use isthmus_plan::{Dial, Route};
 use isthmus_reach::ReachError;
+use isthmus_rpc::enums::{dial_from_wire, route_from_wire};
+use isthmus_service::lock;
 use isthmus_trunk::{CarrierId, TrunkId};
 use isthmus_wire::way::{self, WAY_LEN};
 use isthmus_wire::{GridName, proto};

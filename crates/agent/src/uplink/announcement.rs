@@ -2,9 +2,9 @@
 //! other nodes reach it, and when it was started. The gateway passes that on, and can change none
 //! of it.
 
-use isthmus_net::credentials::CredentialsError;
-use isthmus_net::signed::contact::{Incarnation, is_current, sign_contact};
-use isthmus_net::{Credentials, Identity};
+use isthmus_identity::credentials::CredentialsError;
+use isthmus_identity::signed::contact::{Incarnation, is_current, sign_contact};
+use isthmus_identity::{Credentials, Identity};
 use isthmus_wire::proto;
 
 /// This node's announcement, signed for a gateway with the number of the attachment and this
@@ -45,8 +45,8 @@ fn addresses(node_up: &proto::NodeUp) -> Vec<String> {
 mod tests {
     use std::time::SystemTime;
 
-    use isthmus_net::Authority;
-    use isthmus_net::credentials::SigningRequest;
+    use isthmus_identity::Authority;
+    use isthmus_identity::credentials::SigningRequest;
 
     use super::*;
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use isthmus_net::lock;
-use isthmus_net::seen::for_plans;
+use isthmus_rpc::seen::for_plans;
+use isthmus_service::lock;
 use isthmus_wire::VirtualAddress;
 use isthmus_wire::proto::{self, attach_up};
 use tokio::sync::{mpsc, watch};

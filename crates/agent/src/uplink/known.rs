@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use isthmus_net::{files, lock};
+use isthmus_service::{files, lock};
 use isthmus_wire::bounds::{GATEWAYS_PER_SITE, TEXT};
 use tracing::{info, warn};
 

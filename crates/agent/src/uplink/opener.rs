@@ -3,10 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use isthmus_net::clock::since_1970;
-use isthmus_net::lock;
-use isthmus_net::rendezvous::{Order, Peer};
-use isthmus_net::{Credentials, Identity, grpc, mac};
+use isthmus_identity::{Credentials, Identity};
+use isthmus_rpc::grpc;
+use isthmus_rpc::rendezvous::{Order, Peer};
+use isthmus_service::clock::since_1970;
+use isthmus_service::lock;
+use isthmus_service::mac;
 use isthmus_trunk::Incarnation;
 use isthmus_wire::VirtualAddress;
 use isthmus_wire::proto::own_gateway_client::OwnGatewayClient;

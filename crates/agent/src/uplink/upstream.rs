@@ -4,13 +4,13 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use isthmus_net::Credentials;
-use isthmus_net::Deadline;
-use isthmus_net::grpc::{Call, Connections, Repeat};
-use isthmus_net::lock;
+use isthmus_identity::Credentials;
 use isthmus_net::relay_places::RelayPlaces;
-use isthmus_net::rendezvous::{self, Order, Peer, Reply, RequestWay};
 use isthmus_reach::{ControlPlane, Relays};
+use isthmus_rpc::grpc::{Call, Connections, Repeat};
+use isthmus_rpc::rendezvous::{self, Order, Peer, Reply, RequestWay};
+use isthmus_service::Deadline;
+use isthmus_service::lock;
 use isthmus_trunk::Incarnation;
 use isthmus_wire::proto::{self, attach_up};
 use isthmus_wire::{JobId, VirtualAddress, bounds};

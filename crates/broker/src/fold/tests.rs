@@ -3,9 +3,9 @@
 use std::sync::Mutex;
 use std::time::{Instant, SystemTime};
 
-use isthmus_net::mac::Secret;
-use isthmus_net::peers::Peers;
+use isthmus_identity::peers::Peers;
 use isthmus_registry::{JobChange, LookupError, Policy, View};
+use isthmus_service::mac::Secret;
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::{JobId, Label, proto};
 use prost::Message as _;

@@ -1,6 +1,6 @@
 //! The use of join tokens, and their end.
 
-use isthmus_net::{Identity, Role};
+use isthmus_identity::{Identity, Role};
 use isthmus_registry::records::{TOKENS, token_key};
 use prost::Message as _;
 

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use isthmus_net::lock;
+use isthmus_service::lock;
 use tonic::async_trait;
 
 use super::table::Table;

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use isthmus_net::secured::Secured;
+use isthmus_identity::secured::Secured;
 use isthmus_trunk::{Frame, Hello, Reason, Scope};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;

@@ -4,7 +4,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use isthmus_net::tls::Parts;
+use isthmus_identity::tls::Parts;
 use isthmus_trunk::{CarrierId, Measured, Purpose, Trunk};
 use socket2::SockRef;
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use isthmus_identity::secured::Secured;
 use isthmus_net::rails::{Rail, RailWay};
-use isthmus_net::secured::Secured;
 use isthmus_trunk::CarrierId;
 
 use super::stream::Stream;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use isthmus_net::tls::Parts;
+use isthmus_identity::tls::Parts;
 use isthmus_trunk::{
     CarrierId, Config, Direction, Ended, Event, Read, Reason, Role, StreamId, Trunk, Wanted,
 };

@@ -6,8 +6,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use isthmus_net::counters;
-use isthmus_net::counters::trunks::{Added, Now};
+use isthmus_service::counters;
+use isthmus_service::counters::trunks::{Added, Now};
 use isthmus_trunk::{CarrierId, CarrierState, TrunkId};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};

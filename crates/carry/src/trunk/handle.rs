@@ -4,8 +4,8 @@ use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use isthmus_net::lock;
-use isthmus_net::tls::Parts;
+use isthmus_identity::tls::Parts;
+use isthmus_service::lock;
 use isthmus_trunk::{
     Addresses, CarrierId, CarrierStatus, Incarnation, Purpose, Reason, Status, StreamId, Wanted,
 };

@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use isthmus_net::peers;
+use isthmus_identity::peers;
 use isthmus_net::rails;
 use isthmus_trunk::{CarrierId, Purpose, Reason};
 use tokio::time::{MissedTickBehavior, interval, sleep_until};

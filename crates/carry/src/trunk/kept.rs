@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use isthmus_identity::secured::Secured;
+use isthmus_identity::{Identity, peers};
 use isthmus_net::rails::{self, Rail};
-use isthmus_net::secured::Secured;
-use isthmus_net::{Identity, lock, peers};
+use isthmus_service::lock;
 use isthmus_trunk::{Addresses, CarrierId, Config, Incarnation, MAX_RAILS, Purpose, Role, TrunkId};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;

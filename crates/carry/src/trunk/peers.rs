@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use isthmus_net::lock;
+use isthmus_service::lock;
 use isthmus_trunk::{Reason, TrunkId};
 use isthmus_wire::GridName;
 use tokio::sync::Mutex as AsyncMutex;

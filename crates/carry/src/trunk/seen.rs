@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use isthmus_net::clock::{micros, millis};
+use isthmus_service::clock::{micros, millis};
 use isthmus_trunk::{CarrierState, Purpose};
 use isthmus_wire::proto;
 use tokio::time::timeout;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use isthmus_carry::trunk::{
     Better, By, Dialed, Embedding, First, Kept, Notice, Stream, Trunk, Undialed, keep,
 };
-use isthmus_net::Identity;
-use isthmus_net::secured::Secured;
+use isthmus_identity::Identity;
+use isthmus_identity::secured::Secured;
 use isthmus_trunk::{CarrierId, Config, Role, TrunkId};
 use tokio::time::{sleep, timeout};
 

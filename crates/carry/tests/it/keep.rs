@@ -8,9 +8,9 @@ use isthmus_carry::plane::Plane;
 use isthmus_carry::trunk::{
     By, Dialed, Embedding, First, Kept, Notice, Notices, Stream, Trunk, Undialed, keep,
 };
-use isthmus_net::Identity;
+use isthmus_identity::Identity;
+use isthmus_identity::secured::Secured;
 use isthmus_net::rails::{Rail, RailWay};
-use isthmus_net::secured::Secured;
 use isthmus_trunk::{Config, Purpose, Role, TrunkId};
 use socket2::SockRef;
 use tokio::io::AsyncReadExt as _;

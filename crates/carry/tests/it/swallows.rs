@@ -10,8 +10,8 @@ use isthmus_carry::trunk::accept::hello;
 use isthmus_carry::trunk::{
     By, Dialed, Embedding, First, Kept, Notice, Notices, Pauses, Stream, Trunk, Undialed, keep,
 };
-use isthmus_net::Identity;
-use isthmus_net::secured::Secured;
+use isthmus_identity::Identity;
+use isthmus_identity::secured::Secured;
 use isthmus_trunk::{CarrierId, Config, Role, TrunkId};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;

@@ -1,10 +1,10 @@
 //! Problems of a site, and hints: a pure decision over what its nodes found out.
 
 use isthmus_agent::config::DEFAULT_PORT as AGENTS;
-use isthmus_net::enums::{filtering_from_wire, mapping_from_wire};
-use isthmus_net::seen;
 use isthmus_plan::egress::Egress;
 use isthmus_plan::{Filtering, Mapping, Reachability};
+use isthmus_rpc::enums::{filtering_from_wire, mapping_from_wire};
+use isthmus_rpc::seen;
 use isthmus_wire::proto::{self, Inbound};
 use serde::Serialize;
 

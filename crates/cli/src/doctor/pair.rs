@@ -6,7 +6,7 @@ use clap::Args;
 use isthmus_front::ask::{Failure, Grid};
 use isthmus_front::output::print;
 use isthmus_front::state::StateArgs;
-use isthmus_net::enums::dial_name;
+use isthmus_rpc::enums::dial_name;
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::{self, ExplainRequest, MeasureRequest, NodeFilter};
 use serde::Serialize;

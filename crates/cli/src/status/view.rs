@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use isthmus_front::{format, picture, without_broker};
-use isthmus_net::enums::inbound_from_wire;
+use isthmus_rpc::enums::inbound_from_wire;
 use isthmus_run::joined::{self, Pair};
 use isthmus_wire::proto::{self, ListReply};
 use serde::Serialize;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::Context as _;
-use isthmus_net::upgrade::{Program, VARIABLE};
+use isthmus_service::upgrade::{Program, VARIABLE};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 use crate::services::Service;

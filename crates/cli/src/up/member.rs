@@ -5,9 +5,9 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, bail};
 use isthmus_broker::state::{State, StateError};
-use isthmus_net::credentials::CredentialsError;
-use isthmus_net::token::{BearerToken, JoinToken};
-use isthmus_net::{Credentials, Identity, Role};
+use isthmus_identity::credentials::CredentialsError;
+use isthmus_identity::token::{BearerToken, JoinToken};
+use isthmus_identity::{Credentials, Identity, Role};
 
 use crate::config::{CONFIG_FILE, Config, with_port};
 use crate::join::{self, JoinOptions};
@@ -185,10 +185,10 @@ pub(super) async fn join_again(
 mod tests {
     use std::time::Duration;
 
-    use isthmus_net::Authority;
-    use isthmus_net::credentials::SigningRequest;
-    use isthmus_net::mac::Secret;
-    use isthmus_net::token::Invitation;
+    use isthmus_identity::Authority;
+    use isthmus_identity::credentials::SigningRequest;
+    use isthmus_identity::token::Invitation;
+    use isthmus_service::mac::Secret;
 
     use super::*;
 

@@ -19,8 +19,8 @@ use isthmus_agent::runtime_directory;
 use isthmus_broker::state::State;
 use isthmus_front::output;
 use isthmus_front::state::{NODE_DIRECTORY, StateArgs};
-use isthmus_net::token::{BearerToken, Invitation};
-use isthmus_net::{Credentials, Role};
+use isthmus_identity::token::{BearerToken, Invitation};
+use isthmus_identity::{Credentials, Role};
 use isthmus_wire::Label;
 
 use crate::config::Config;

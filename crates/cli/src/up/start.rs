@@ -9,7 +9,7 @@ use std::process::Child;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
-use isthmus_net::upgrade::Program;
+use isthmus_service::upgrade::Program;
 use tokio::time::{Instant, sleep};
 
 use super::systemd::{self, Manager};

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use isthmus_net::files;
+use isthmus_service::files;
 use tokio::process::Command;
 use tokio::time::timeout;
 

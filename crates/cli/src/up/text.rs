@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use isthmus_broker::state::ADMIN_DIRECTORY;
-use isthmus_net::clock::humane;
+use isthmus_service::clock::humane;
 
 use crate::relay::AGAIN;
 use crate::services::Service;
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn what_is_so_is_said_with_what_to_do() {
-        let since = isthmus_net::clock::unix_seconds(SystemTime::now()) - 600;
+        let since = isthmus_service::clock::unix_seconds(SystemTime::now()) - 600;
         let report =
             ServiceReport { since, reason: "cannot reach broker".to_owned(), ..ServiceReport::default() };
         let said = not_attached("gateway.alpha", "the broker at b:7700", &report, Path::new("/state/log"));

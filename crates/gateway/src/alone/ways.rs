@@ -5,13 +5,13 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::SystemTime;
 
-use isthmus_net::Identity;
-use isthmus_net::clock::unix_seconds;
-use isthmus_net::contact::known;
-use isthmus_net::enums::{dial_from_wire, route_from_wire};
-use isthmus_net::mac::new_connection;
-use isthmus_net::rendezvous::{First, Leg, Request};
+use isthmus_identity::Identity;
 use isthmus_plan::parts::{End, Part, Parts, Shown, Target, needs_broker, parts};
+use isthmus_rpc::connection;
+use isthmus_rpc::contact::known;
+use isthmus_rpc::enums::{dial_from_wire, route_from_wire};
+use isthmus_rpc::rendezvous::{First, Leg, Request};
+use isthmus_service::clock::unix_seconds;
 use isthmus_wire::proto::{self, rendezvous_reply};
 use isthmus_wire::ticket::{Side, Ticket};
 use tonic::Status;
@@ -48,7 +48,7 @@ impl Gateway {
         let parts = parts.map_err(|reason| Status::unavailable(format!("not in the plan: {reason}")))?;
         let address = own_dial(&parts, &node).ok_or_else(absent)?.to_owned();
         let agent = node.name.parse().map_err(|_| absent())?;
-        let (connection, now) = (new_connection(), unix_seconds(SystemTime::now()));
+        let (connection, now) = (connection::new_id(), unix_seconds(SystemTime::now()));
         let ticket = |side| {
             let ticket = Ticket { connection, side, expiry_unix_seconds: now + TICKET_SECONDS };
             self.streams.seal(&ticket).ok_or_else(absent)
@@ -96,7 +96,7 @@ pub(crate) fn without_broker(plan: proto::Plan, why: &str) -> proto::Plan {
 
 #[cfg(test)]
 mod tests {
-    use isthmus_net::contact::plan_from_facts;
+    use isthmus_rpc::contact::plan_from_facts;
 
     use super::*;
 

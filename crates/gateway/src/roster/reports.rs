@@ -1,6 +1,6 @@
 //! Agents' reports, and what of them the broker receives when.
 
-use isthmus_net::seen::for_plans;
+use isthmus_rpc::seen::for_plans;
 use isthmus_wire::GridName;
 use isthmus_wire::bounds::{JOBS_PER_NODE, JOBS_PER_SITE, NODES_SEEN_BYTES, encoded_len, leaves_room};
 use isthmus_wire::proto::{self, attach_up};

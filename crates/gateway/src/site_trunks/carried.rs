@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use isthmus_carry::Traffic;
-use isthmus_net::lock;
+use isthmus_service::lock;
 use isthmus_wire::bounds::JOBS_PER_NODE;
 use isthmus_wire::{JobId, Label, proto};
 

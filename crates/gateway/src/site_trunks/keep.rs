@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use isthmus_carry::trunk::{Better, By, Dialed, Embedding, Stream, Undialed};
-use isthmus_net::lock;
 use isthmus_net::rails::Rail;
-use isthmus_net::rendezvous::Peer;
 use isthmus_plan::{Dial, Route};
 use isthmus_reach::Expected;
+use isthmus_rpc::rendezvous::Peer;
+use isthmus_service::lock;
 use isthmus_trunk::CarrierId;
 use tracing::info;
 

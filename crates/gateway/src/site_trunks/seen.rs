@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use isthmus_carry::trunk::Kept;
 use isthmus_carry::trunk::seen::{Shown, seen};
-use isthmus_net::enums::dial_to_wire;
-use isthmus_net::lock;
+use isthmus_rpc::enums::dial_to_wire;
+use isthmus_service::lock;
 use isthmus_wire::proto::{self, Route};
 
 use super::{SiteTrunks, Standing};

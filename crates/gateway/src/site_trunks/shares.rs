@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex};
 
-use isthmus_net::lock;
+use isthmus_service::lock;
 use isthmus_wire::bounds::leaves_room;
 
 /// How many places each holder has. Plain data.

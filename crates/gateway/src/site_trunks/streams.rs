@@ -6,10 +6,12 @@ use std::time::{Duration, SystemTime};
 
 use isthmus_carry::trunk::Stream;
 use isthmus_carry::{Traffic, Uncounted};
-use isthmus_net::clock::unix_seconds;
-use isthmus_net::rendezvous::{Request, RequestWay};
-use isthmus_net::{Identity, connection, lock, mac};
+use isthmus_identity::Identity;
 use isthmus_reach::carrier::keep_alive;
+use isthmus_rpc::connection;
+use isthmus_rpc::rendezvous::{Request, RequestWay};
+use isthmus_service::clock::unix_seconds;
+use isthmus_service::lock;
 use isthmus_wire::proto::{self, dial_request, rendezvous_reply};
 use isthmus_wire::site_stream::SiteStream;
 use isthmus_wire::ticket::{Side, TICKET_LEN};
@@ -124,7 +126,7 @@ fn order(
 
 /// Keeps a stream until its node connects, for a while; returns the node's ticket.
 fn expect(trunks: &Arc<SiteTrunks>, side: Side, node: IpAddr, opening: Opening) -> [u8; TICKET_LEN] {
-    let connection = mac::new_connection();
+    let connection = connection::new_id();
     let now = unix_seconds(SystemTime::now());
     let ticket = lock(&trunks.waiting).add((connection, side), node, opening, (&trunks.key, now));
     let trunks = trunks.clone();

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use isthmus_net::mac::Secret;
+use isthmus_service::mac::Secret;
 use isthmus_wire::ConnectionId;
 use isthmus_wire::ticket::{Side, TICKET_LEN, Ticket};
 

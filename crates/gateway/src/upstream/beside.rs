@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use isthmus_net::grpc::{self, ConnectError};
+use isthmus_rpc::grpc::{self, ConnectError};
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{self, SiteFilter};

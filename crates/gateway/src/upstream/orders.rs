@@ -4,9 +4,9 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use isthmus_net::connection::Connection;
-use isthmus_net::grpc;
-use isthmus_net::rendezvous::{Expected, Leg, take_leg};
+use isthmus_rpc::connection::Connection;
+use isthmus_rpc::grpc;
+use isthmus_rpc::rendezvous::{Expected, Leg, take_leg};
 use isthmus_wire::VirtualAddress;
 use isthmus_wire::proto::{self, attach_down, dial_request};
 use tokio::time::sleep;

@@ -4,7 +4,8 @@
 
 use std::time::{Duration, Instant};
 
-use isthmus_net::{Credentials, Role, enrol};
+use isthmus_identity::{Credentials, Role};
+use isthmus_rpc::enrol;
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::{self, attach_down, attach_up};
 

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, SystemTime};
 
-use isthmus_net::credentials::SigningRequest;
-use isthmus_net::mac::Secret;
-use isthmus_net::renewal::proof;
-use isthmus_net::token::{BearerToken, Invitation, JoinToken};
-use isthmus_net::{Authority, Credentials, Role, enrol, grpc, renewal};
+use isthmus_identity::credentials::SigningRequest;
+use isthmus_identity::signed;
+use isthmus_identity::token::{BearerToken, Invitation, JoinToken};
+use isthmus_identity::{Authority, Credentials, Role};
+use isthmus_rpc::{enrol, grpc, renewal};
+use isthmus_service::mac::Secret;
 use isthmus_wire::bounds::ENROLMENT_BYTES;
 use isthmus_wire::proto::enrolment_client::EnrolmentClient;
 use isthmus_wire::proto::list_request::Records;
@@ -555,8 +556,8 @@ async fn a_captured_gateway_is_none_of_its_agents() {
 
     // Renewing: the request of an agent, altered, and made without its key.
     let key = SigningRequest::new().unwrap();
-    let request = proof::request(&agent.credentials, &key.der, now).unwrap();
-    let made = proof::request(&alpha.credentials, &own.der, now).unwrap();
+    let request = signed::renewal::request(&agent.credentials, &key.der, now).unwrap();
+    let made = signed::renewal::request(&alpha.credentials, &own.der, now).unwrap();
     let changed = |change: &dyn Fn(&mut proto::RenewRequest)| {
         let mut request = request.clone();
         change(&mut request);

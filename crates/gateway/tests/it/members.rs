@@ -3,11 +3,12 @@
 
 use std::time::SystemTime;
 
-use isthmus_net::credentials::SigningRequest;
-use isthmus_net::enrol::JoinError;
-use isthmus_net::renewal::proof;
-use isthmus_net::token::{BearerToken, Invitation};
-use isthmus_net::{Credentials, Role, enrol, grpc};
+use isthmus_identity::credentials::SigningRequest;
+use isthmus_identity::signed::renewal;
+use isthmus_identity::token::{BearerToken, Invitation};
+use isthmus_identity::{Credentials, Role};
+use isthmus_rpc::enrol::JoinError;
+use isthmus_rpc::{enrol, grpc};
 use isthmus_wire::proto::enrolment_client::EnrolmentClient;
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::registry_client::RegistryClient;
@@ -286,7 +287,7 @@ async fn certificates_have_a_rate() {
         let via = (credentials.upstream(), credentials.identity().upstream_server_name());
         let channel = grpc::connect(via.0, &via.1, credentials).await.unwrap();
         let key = SigningRequest::new().unwrap();
-        let request = proof::request(credentials, &key.der, SystemTime::now()).unwrap();
+        let request = renewal::request(credentials, &key.der, SystemTime::now()).unwrap();
         code(soon("an answer", EnrolmentClient::new(channel).renew(request)).await.map(drop))
     };
     let mut got = 0;
@@ -308,7 +309,7 @@ async fn certificates_have_a_rate() {
     let channel = grpc::connect(&address, "broker", &captured).await.unwrap();
     let mut broker = EnrolmentClient::new(channel);
     let key = SigningRequest::new().unwrap();
-    let recorded = proof::request(&other.credentials, &key.der, SystemTime::now()).unwrap();
+    let recorded = renewal::request(&other.credentials, &key.der, SystemTime::now()).unwrap();
     let mut got = 0;
     let refused = loop {
         match code(soon("an answer", broker.renew(recorded.clone())).await.map(drop)) {

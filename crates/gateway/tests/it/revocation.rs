@@ -3,10 +3,11 @@
 use std::io;
 use std::time::SystemTime;
 
-use isthmus_net::peers::{REVOKED_HERE, Revoked};
-use isthmus_net::secured::Secured;
-use isthmus_net::token::Invitation;
-use isthmus_net::{Credentials, Identity, Role, enrol, grpc, renewal};
+use isthmus_identity::peers::{REVOKED_HERE, Revoked};
+use isthmus_identity::secured::Secured;
+use isthmus_identity::token::Invitation;
+use isthmus_identity::{Credentials, Identity, Role, signed};
+use isthmus_rpc::{enrol, grpc, renewal};
 use isthmus_wire::proto::administration_client::AdministrationClient;
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::registry_client::RegistryClient;
@@ -133,8 +134,8 @@ struct EnrolmentRequest(proto::RenewRequest);
 
 impl EnrolmentRequest {
     fn of(credentials: &Credentials) -> Self {
-        let request = isthmus_net::credentials::SigningRequest::new().unwrap();
-        Self(renewal::proof::request(credentials, &request.der, SystemTime::now()).unwrap())
+        let request = isthmus_identity::credentials::SigningRequest::new().unwrap();
+        Self(signed::renewal::request(credentials, &request.der, SystemTime::now()).unwrap())
     }
 }
 
@@ -235,7 +236,7 @@ async fn a_revoked_party_is_told_so() {
     let n2 = join(&grid, &alpha, "n2", "anna").await.unwrap();
     let mut n2_up = n2.up("10.0.0.2:7730").await.0;
     let tls = n1.credentials.client_config(&[]).unwrap();
-    let meet = async |tls: &isthmus_net::secured::ClientTls| {
+    let meet = async |tls: &isthmus_identity::secured::ClientTls| {
         let (connected, accepted) = connection().await;
         let name = ServerName::try_from("n2.alpha").unwrap();
         let server = n2.credentials.server_config(&[]).unwrap();
@@ -307,10 +308,10 @@ async fn a_revocation_ends_resumption() {
 /// The list is sent in messages within the bounds.
 #[test]
 fn ten_thousand_revocations_are_sent_in_bounded_messages() {
-    use isthmus_net::peers::{Peers, messages};
+    use isthmus_identity::peers::{Peers, messages};
     use isthmus_wire::bounds::{MESSAGE_BYTES, encoded_len};
     let name = |index: usize| format!("{:a<58}{index:05}", "");
-    let now = isthmus_net::clock::unix_seconds(SystemTime::now());
+    let now = isthmus_service::clock::unix_seconds(SystemTime::now());
     let list: Vec<_> = (0..10_000)
         .map(|index| {
             let uri = format!("isthmus:///agent/{}/{}/anna", name(index), name(index));

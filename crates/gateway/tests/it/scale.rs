@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use isthmus_broker::state::State;
-use isthmus_net::credentials::SigningRequest;
-use isthmus_net::signed::contact::sign_contact;
-use isthmus_net::{Credentials, Identity, Role, grpc};
+use isthmus_identity::credentials::SigningRequest;
+use isthmus_identity::signed::contact::sign_contact;
+use isthmus_identity::{Credentials, Identity, Role};
+use isthmus_rpc::grpc;
 use isthmus_wire::bounds::{MESSAGE_BYTES, encoded_len};
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::registry_client::RegistryClient;

@@ -167,7 +167,7 @@ async fn garbage_and_forged_tickets_are_refused() {
     let tickets = two.tickets().await;
     let mut changed = tickets.initiator.clone();
     changed[40] ^= 1;
-    let forged = isthmus_net::mac::Secret::random().seal_ticket(
+    let forged = isthmus_service::mac::Secret::random().seal_ticket(
         &isthmus_wire::ticket::Ticket::decode(tickets.initiator.as_slice().try_into().unwrap()).unwrap().0,
     );
     for (first, what) in

@@ -3,8 +3,9 @@
 
 use std::net::SocketAddr;
 
-use isthmus_net::token::{Invitation, JoinToken};
-use isthmus_net::{Role, enrol};
+use isthmus_identity::Role;
+use isthmus_identity::token::{Invitation, JoinToken};
+use isthmus_rpc::enrol;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};

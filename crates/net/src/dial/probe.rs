@@ -102,8 +102,9 @@ impl PunchPort {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tokio::io::AsyncReadExt as _;
+
+    use super::*;
 
     const SOON: Duration = Duration::from_secs(60);
 

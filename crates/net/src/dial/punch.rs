@@ -8,12 +8,12 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use isthmus_service::{Deadline, Late};
 use isthmus_wire::{ConnectionId, reflect};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::{DialError, SocketOptions, resolve};
-use crate::{Deadline, Late};
 
 /// Pause before a refused connect is retried. The other side's router may answer
 /// with a reset until its own side has dialed.
@@ -210,8 +210,9 @@ pub(super) fn socket(local: SocketAddr) -> io::Result<TcpSocket> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tokio::net::TcpListener;
+
+    use super::*;
 
     const SOON: Duration = Duration::from_secs(5);
 

@@ -77,9 +77,11 @@ impl AsFd for TraverseSocket {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use nix::sys::socket::{SockaddrIn, connect};
     use std::os::fd::AsRawFd as _;
+
+    use nix::sys::socket::{SockaddrIn, connect};
+
+    use super::*;
 
     const SOON: Duration = Duration::from_secs(5);
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use isthmus_net::dial;
-use isthmus_net::rendezvous::Peer;
+use isthmus_rpc::rendezvous::Peer;
 use tokio::net::TcpStream;
 
 use crate::attempt::{Attempt, StepError};

@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use isthmus_net::Deadline;
 use isthmus_net::dial::{SocketOptions, introduced};
-use isthmus_net::rendezvous::{RequestWay, Stop, StopKind};
 use isthmus_plan::{Dial, Route, Step};
+use isthmus_rpc::rendezvous::{RequestWay, Stop, StopKind};
+use isthmus_service::Deadline;
 use tokio::net::TcpStream;
 
 use super::direct::CONNECT;

@@ -13,10 +13,10 @@ mod traverse;
 
 use std::time::Duration;
 
-use isthmus_net::Deadline;
 use isthmus_net::dial::{DialError, SocketOptions};
-use isthmus_net::rendezvous::{Order, OrderWay};
 use isthmus_plan::{Dial, Route, Step};
+use isthmus_rpc::rendezvous::{Order, OrderWay};
+use isthmus_service::Deadline;
 use tokio::net::TcpStream;
 
 use crate::attempt::{Attempt, Opened, unexpected};

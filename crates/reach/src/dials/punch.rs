@@ -4,9 +4,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use isthmus_net::callback;
 use isthmus_net::dial::{PunchPort, SocketOptions};
-use isthmus_net::rendezvous::{ReplyWay, RequestWay, answer_to_wire};
-use isthmus_net::{Deadline, callback, mac};
+use isthmus_rpc::connection;
+use isthmus_rpc::rendezvous::{ReplyWay, RequestWay, answer_to_wire};
+use isthmus_service::Deadline;
 use isthmus_wire::ConnectionId;
 use isthmus_wire::proto::attach_up;
 use tokio::net::TcpStream;
@@ -52,7 +54,7 @@ impl Attempt<'_> {
     ) -> Result<TcpStream, StepError> {
         let punched = async {
             let port = self.dialer.outside.port(ask, None).await.map_err(StepError::Next)?;
-            let rendezvous = mac::new_connection();
+            let rendezvous = connection::new_id();
             let own = self.dialer.signatures.port(rendezvous, port.seen());
             let way = RequestWay::Punch { rendezvous, port: own, ask };
             let ReplyWay::Punch(acceptor) = self.rendezvous(way).await? else { return Err(unexpected()) };

@@ -1,6 +1,6 @@
 //! `relay`: both sides connect to a relay, each with a ticket from the broker.
 
-use isthmus_net::rendezvous::RequestWay;
+use isthmus_rpc::rendezvous::RequestWay;
 use tokio::net::TcpStream;
 
 use crate::attempt::{Attempt, Opened};

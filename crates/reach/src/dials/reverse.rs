@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use isthmus_net::callback;
 use isthmus_net::dial::{SocketOptions, introduced, resolve};
-use isthmus_net::rendezvous::{Peer, RequestWay};
-use isthmus_net::{Deadline, callback};
+use isthmus_rpc::rendezvous::{Peer, RequestWay};
+use isthmus_service::Deadline;
 use isthmus_wire::{ConnectionId, hello};
 use tokio::net::TcpStream;
 

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use isthmus_net::callback;
 use isthmus_net::dial::{SocketOptions, TraverseSocket, resolve};
-use isthmus_net::rendezvous::{Peer, RequestWay, answer_to_wire};
-use isthmus_net::{Deadline, Late};
-use isthmus_net::{grpc, mac};
 use isthmus_plan::Mapping;
 use isthmus_raw::Syn;
+use isthmus_rpc::connection;
+use isthmus_rpc::grpc;
+use isthmus_rpc::rendezvous::{Peer, RequestWay, answer_to_wire};
+use isthmus_service::{Deadline, Late};
 use isthmus_wire::ConnectionId;
 use isthmus_wire::proto::attach_up;
 use tokio::net::TcpStream;
@@ -61,7 +62,7 @@ async fn begin(
         Some(SocketAddr::V6(seen)) => return Err(format!("this node is seen at {seen}, no IPv4 address")),
         None => syn,
     };
-    let way = RequestWay::Traverse { rendezvous: mac::new_connection(), syn };
+    let way = RequestWay::Traverse { rendezvous: connection::new_id(), syn };
     let carried = async {
         match dialer.control.rendezvous(peer, (way, options.segment), deadline).await {
             Ok(_) => std::future::pending().await,

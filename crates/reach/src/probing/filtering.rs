@@ -8,12 +8,12 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use isthmus_net::dial::PunchPort;
-use isthmus_net::grpc;
-use isthmus_net::lock;
-use isthmus_net::mac;
-use isthmus_net::probe::{Outcome, ProbeTarget, Task};
 use isthmus_plan::filtering::{Observed, Simultaneous};
 use isthmus_plan::{Filtering, Mapping, Unsolicited};
+use isthmus_rpc::connection;
+use isthmus_rpc::grpc;
+use isthmus_rpc::probe::{Outcome, ProbeTarget, Task};
+use isthmus_service::lock;
 use isthmus_wire::proto::ProbeRequest;
 use isthmus_wire::{ConnectionId, hello};
 use tokio::io::AsyncReadExt as _;
@@ -126,7 +126,7 @@ impl Arrivals {
 
     /// Asks a relay to dial this node, and waits whether its connection arrives.
     async fn probe(&self, probing: &Probing, relay: &Relay, address: &str) -> Tried {
-        let nonce = mac::new_connection();
+        let nonce = connection::new_id();
         // From another port: no connection may have left the tested one to this relay.
         let Some(at) = relay.at else { return Tried::Nothing };
         if PunchPort::open_for(at, nonce, REFLECTION_DEADLINE).await.is_err() {
@@ -197,7 +197,7 @@ async fn simultaneous(probing: &Probing, relay: &Relay) -> Option<Simultaneous> 
 /// port. If nothing arrives, the node dials the same port once more, while the relay still dials.
 /// An answer shows two things: both used the same port, and only the relay's SYN was dropped.
 async fn try_simultaneous(probing: &Probing, relay: &Relay) -> Option<Simultaneous> {
-    let nonce = mac::new_connection();
+    let nonce = connection::new_id();
     let at = relay.at?;
     let port = PunchPort::open_for(at, nonce, REFLECTION_DEADLINE).await.ok()?;
     let arrivals = Arrivals::at(&port).ok()?;

@@ -1,8 +1,8 @@
 //! Whether a relay reaches this agent at one address. The relay dials it and sends
 //! an id that only this agent has, so that no other node's answer counts.
 
-use isthmus_net::probe::{ProbeTarget, Task};
 use isthmus_plan::Reach;
+use isthmus_rpc::probe::{ProbeTarget, Task};
 use isthmus_wire::proto::ProbeRequest;
 
 use super::{PROBE, Probing};

@@ -14,13 +14,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use isthmus_net::clock::micros;
-use isthmus_net::clock::unix_ms;
-use isthmus_net::enums::{filtering_to_wire, mapping_to_wire, unsolicited_to_wire, way_out_to_wire};
-use isthmus_net::grpc;
-use isthmus_net::mac;
-use isthmus_net::seen::{answers_to_wire, for_plans, reach_to_wire};
 use isthmus_plan::{Mapping, Reach, WayOut};
+use isthmus_rpc::enums::{filtering_to_wire, mapping_to_wire, unsolicited_to_wire, way_out_to_wire};
+use isthmus_rpc::grpc;
+use isthmus_rpc::seen::{answers_to_wire, for_plans, reach_to_wire};
+use isthmus_service::clock::micros;
+use isthmus_service::clock::unix_ms;
+use isthmus_service::mac;
 use isthmus_wire::proto::{self, attach_up};
 use tokio::task::JoinSet;
 

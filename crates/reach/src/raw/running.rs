@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use isthmus_net::lock;
 use isthmus_raw::HELPER;
 use isthmus_raw::message::{self, MAX_LEN, Reply, Request};
+use isthmus_service::lock;
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, recv, sendmsg, socketpair,
 };

@@ -1,7 +1,7 @@
 //! Folds the records of gateways.
 
-use isthmus_net::enums::{inbound_from_wire, mapping_from_wire};
-use isthmus_net::mac::Secret;
+use isthmus_rpc::enums::{inbound_from_wire, mapping_from_wire};
+use isthmus_service::mac::Secret;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{Label, bounds};
 

@@ -1,7 +1,7 @@
 //! Folds the records of nodes, and decides when a lost node is down.
 
-use isthmus_net::seen;
-use isthmus_net::signed::contact::without_attachment;
+use isthmus_identity::signed::contact::without_attachment;
+use isthmus_rpc::seen;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{GridName, Label, VirtualAddress};
 use prost::Message as _;

@@ -1,6 +1,6 @@
 //! Folds the records of relays.
 
-use isthmus_net::mac::Secret;
+use isthmus_service::mac::Secret;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{Label, bounds};
 

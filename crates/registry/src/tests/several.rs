@@ -108,7 +108,7 @@ fn a_gateway_that_is_attached_is_in_the_way_of_another_one() {
     let (mut registry, [a, b]) = two();
     let way = |registry: &Registry, site: &str, name: &str| {
         let uri = format!("isthmus:///gateway/{site}/{name}/");
-        registry.in_the_way(&isthmus_net::Identity::from_uri(&uri).unwrap())
+        registry.in_the_way(&isthmus_identity::Identity::from_uri(&uri).unwrap())
     };
     for (site, name, there) in [
         ("alpha", "gateway", Some("gateway a.alpha")),

@@ -1,8 +1,8 @@
 //! Trunks between gateways: facts, and carriers.
 
-use isthmus_net::contact::carriers_from_facts;
-use isthmus_net::rendezvous::{Order, OrderWay, Peer, Port, Reply, ReplyWay, Request};
 use isthmus_plan::Dial;
+use isthmus_rpc::contact::carriers_from_facts;
+use isthmus_rpc::rendezvous::{Order, OrderWay, Peer, Port, Reply, ReplyWay, Request};
 use isthmus_wire::ticket::{Side, Ticket};
 
 use super::*;

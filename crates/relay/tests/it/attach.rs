@@ -4,8 +4,9 @@
 use std::time::SystemTime;
 
 use isthmus_broker::state::{ADMIN_DIRECTORY, State};
-use isthmus_net::{Credentials, Identity, Role, grpc};
+use isthmus_identity::{Credentials, Identity, Role};
 use isthmus_relay::RelayConfig;
+use isthmus_rpc::grpc;
 use isthmus_wire::proto::administration_client::AdministrationClient;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{RendezvousRequest, RevokeRequest, rendezvous_request};

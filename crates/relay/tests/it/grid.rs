@@ -7,12 +7,13 @@ use std::time::{Duration, SystemTime};
 
 use isthmus_broker::BrokerConfig;
 use isthmus_broker::state::{ADMIN_DIRECTORY, State};
-use isthmus_net::credentials::SigningRequest;
-use isthmus_net::port::Port;
-use isthmus_net::signed::contact::sign_contact;
-use isthmus_net::upgrade::Upgrades;
-use isthmus_net::{Credentials, Identity, Role, grpc};
+use isthmus_identity::credentials::SigningRequest;
+use isthmus_identity::signed::contact::sign_contact;
+use isthmus_identity::{Credentials, Identity, Role};
 use isthmus_relay::{Listens, RelayConfig};
+use isthmus_rpc::grpc;
+use isthmus_rpc::port::Port;
+use isthmus_service::upgrade::Upgrades;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{
     AttachDown, AttachUp, DialRequest, GatewayUp, ListRequest, NodeUp, Relay, RelayFilter, RendezvousRequest,

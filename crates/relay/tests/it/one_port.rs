@@ -4,10 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant, SystemTime};
 
 use isthmus_broker::state::State;
-use isthmus_net::credentials::ALPN_H2;
-use isthmus_net::port::{Port, Share};
-use isthmus_net::{Identity, Role};
+use isthmus_identity::credentials::ALPN_H2;
+use isthmus_identity::{Identity, Role};
 use isthmus_relay::Listens;
+use isthmus_rpc::port::{Port, Share};
 use isthmus_wire::reflect;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use isthmus_front::output::one_line;
-use isthmus_net::enums::dial_name;
+use isthmus_rpc::enums::dial_name;
 use isthmus_wire::launchers::starts_ranks;
 use isthmus_wire::proto::job_news::Kind;
 use isthmus_wire::proto::{self, SiteBack, SiteSilent, UncarriedProgram, WayFailed};

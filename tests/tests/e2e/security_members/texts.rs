@@ -2,7 +2,8 @@
 
 use anyhow::{Result, ensure};
 use isthmus_e2e::{Job, World, isthmus, write_program};
-use isthmus_net::{Credentials, grpc};
+use isthmus_identity::Credentials;
+use isthmus_rpc::grpc;
 use isthmus_wire::proto::enrolment_client::EnrolmentClient;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{self, attach_up};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use isthmus_carry::Traffic;
-use isthmus_net::lock;
+use isthmus_service::lock;
 use isthmus_trunk::CarrierId;
 
 use super::{Bytes, Joint, Totals};
@@ -73,7 +73,7 @@ mod tests {
 
     use isthmus_carry::plane::Plane;
     use isthmus_carry::trunk::{Kept, config};
-    use isthmus_net::{Identity, Role as Party};
+    use isthmus_identity::{Identity, Role as Party};
     use isthmus_plan::Encryption;
     use isthmus_trunk::{Role, TrunkId};
     use isthmus_wire::proto;

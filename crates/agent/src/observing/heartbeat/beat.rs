@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use isthmus_carry::unacknowledged_bytes;
-use isthmus_net::lock;
-use isthmus_net::silence::{INTERVAL, Silence};
+use isthmus_service::lock;
+use isthmus_service::silence::{INTERVAL, Silence};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use isthmus_net::lock;
+use isthmus_service::lock;
 
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;

@@ -2,7 +2,7 @@
 //! or cut off, and don't mistake a busy one for a dead one.
 //!
 //! The agent that holds a node keeps one connection to the node's agent. Both send a
-//! heartbeat every [`INTERVAL`](isthmus_net::silence::INTERVAL): 4 bytes, the milliseconds by which the
+//! heartbeat every [`INTERVAL`](isthmus_service::silence::INTERVAL): 4 bytes, the milliseconds by which the
 //! sender was late. Both judge the other by [`Silence`]. The connection is
 //! introduced like a program's, by a preamble with port [`PORT`]. It carries no data,
 //! so it isn't encrypted. It goes only to where the node's agent has signed that it is: another
@@ -24,13 +24,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use beat::Ended;
-use isthmus_net::silence::Silence;
+use isthmus_rpc::connection;
+use isthmus_service::silence::Silence;
 
-use isthmus_net::clock::millis;
 use isthmus_net::dial::SocketOptions;
-use isthmus_net::lock;
-use isthmus_net::mac;
 use isthmus_reach::{Purpose, Security};
+use isthmus_service::clock::millis;
+use isthmus_service::lock;
 use isthmus_wire::preamble::Preamble;
 use isthmus_wire::proto::{NodeLost, job_news};
 use isthmus_wire::settings::Host;
@@ -118,7 +118,7 @@ async fn connect(node: &Node, job: &Job, host: &Host) -> Result<TcpStream, Strin
     let own = node.own_address().ok_or("not attached")?;
     let preamble = Preamble {
         job: job.id,
-        nonce: mac::new_nonce(),
+        nonce: connection::new_nonce(),
         source: own.ip(),
         source_port: PORT,
         destination: host.address.ip(),

@@ -8,12 +8,12 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use isthmus_net::Deadline;
 use isthmus_net::callback;
 use isthmus_net::dial::{self, SocketOptions};
-use isthmus_net::seen::reach_to_wire;
 use isthmus_plan::{Reach, Reachability};
 use isthmus_reach::{Expected, secure};
+use isthmus_rpc::seen::reach_to_wire;
+use isthmus_service::Deadline;
 use isthmus_wire::{GridName, proto};
 
 use crate::jobs::node::Node;

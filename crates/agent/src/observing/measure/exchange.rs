@@ -14,7 +14,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use isthmus_net::clock::micros;
+use isthmus_service::clock::micros;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 /// Length of one frame in bytes.

@@ -7,8 +7,8 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use isthmus_net::dial::SocketOptions;
-use isthmus_net::packets::{self, Progress, SEGMENTS, SOON};
 use isthmus_reach::Purpose;
+use isthmus_rpc::packets::{self, Progress, SEGMENTS, SOON};
 use isthmus_wire::proto::PacketsReply;
 use tonic::Status;
 

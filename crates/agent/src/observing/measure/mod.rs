@@ -20,11 +20,11 @@ use std::time::Duration;
 
 use exchange::{Measured, measure};
 use isthmus_carry::TcpInfo;
-use isthmus_net::clock::micros;
-use isthmus_net::clock::unix_ms;
 use isthmus_plan::limits;
 use isthmus_reach::ControlPlane;
 use isthmus_reach::Purpose;
+use isthmus_service::clock::micros;
+use isthmus_service::clock::unix_ms;
 use isthmus_wire::proto::{self, attach_up};
 use tokio::sync::{Mutex, mpsc};
 

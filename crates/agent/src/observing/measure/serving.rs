@@ -6,11 +6,11 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use isthmus_carry::TcpInfo;
-use isthmus_net::lock;
-use isthmus_net::secured::Secured;
-use isthmus_net::unidentified::UnidentifiedEntry;
-use isthmus_net::{Identity, Role};
+use isthmus_identity::secured::Secured;
+use isthmus_identity::{Identity, Role};
 use isthmus_plan::limits;
+use isthmus_service::lock;
+use isthmus_service::unidentified::UnidentifiedEntry;
 use isthmus_wire::proto;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout_at;

@@ -94,7 +94,7 @@ mod tests {
         fn sent(&self, _: u64) {}
         fn received(&self, _: u64) {}
         fn moved(&self, carrier: CarrierId, sent: i64, received: u64) {
-            isthmus_net::lock(&self.0).push((carrier.0, sent, received));
+            isthmus_service::lock(&self.0).push((carrier.0, sent, received));
         }
     }
 
@@ -114,7 +114,7 @@ mod tests {
         counts.pass(one, 45, 0);
         counts.pass(one, -5, 7);
         counts.pass(two, 5, 0);
-        let noted = std::mem::take(&mut *isthmus_net::lock(&noted.0));
+        let noted = std::mem::take(&mut *isthmus_service::lock(&noted.0));
         assert_eq!(noted, [(2, 0, 22), (1, 5, 0), (1, -5, 7), (2, 5, 0)]);
     }
 }

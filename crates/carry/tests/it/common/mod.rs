@@ -12,9 +12,9 @@ use std::time::{Duration, SystemTime};
 
 use isthmus_carry::Traffic;
 use isthmus_carry::plane::Plane;
-use isthmus_net::credentials::SigningRequest;
-use isthmus_net::secured::{ClientTls, Secured, ServerTls};
-use isthmus_net::{Authority, Credentials, Identity, Role};
+use isthmus_identity::credentials::SigningRequest;
+use isthmus_identity::secured::{ClientTls, Secured, ServerTls};
+use isthmus_identity::{Authority, Credentials, Identity, Role};
 use rustls::pki_types::ServerName;
 use tokio::net::{TcpListener, TcpStream};
 
