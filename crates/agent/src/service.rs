@@ -179,7 +179,7 @@ pub async fn run(
         never = background(&node, &probing, measures_rx, credentials.peers()) => match never {},
         ended = serve(&node, calls_rx, local_listener, &stopped) => ended,
         Some(error) = failure_rx.recv() => Err(error).context("the data plane"),
-        never = keep_counted(|| node.trunks().by_site()) => match never {},
+        never = keep_counted(|| node.trunks().peers().by_site()) => match never {},
         never = upgrade::watch(node.clone(), upgrades, hangups) => match never {},
         () = announce => Ok(()),
         () = stop::in_order(&node, shutdown, &stopped) => Ok(()),

@@ -6,15 +6,17 @@
 //! |---|---|
 //! | this one | which trunks stand |
 //! | `carried` | bytes of the connections of this site's nodes, by job |
-//! | `carriers` | carriers of trunks, those dialed and those of others |
+//! | `carriers` | the port outside, at which other gateways dial carriers |
 //! | `choose` | which trunk a new stream goes over |
 //! | `dialing` | the gateway as a party that dials, and is seen from outside |
 //! | `gone` | ends the trunks of a gateway that has started anew |
-//! | `keep` | what a trunk does here |
+//! | `keep` | what a trunk does here: who may be at its other end, streams that the other opens |
 //! | `seen` | what users see of them |
 //! | `shares` | places that peers share, so that none uses up all |
 //! | `streams` | streams between the nodes of two sites |
 //! | `waiting` | streams that wait for their node (plain data) |
+//!
+//! Their carriers are dialed and accepted by `isthmus-link`, as those of agents are.
 
 mod carried;
 mod carriers;
@@ -30,19 +32,18 @@ mod waiting;
 use std::sync::{Arc, Mutex};
 
 use isthmus_carry::plane::Plane;
-use isthmus_carry::trunk::{self, Kept, Peers, config};
 use isthmus_identity::credentials::CredentialsError;
 use isthmus_identity::secured::{ClientTls, ServerTls};
 use isthmus_identity::{Credentials, Identity, Role};
+use isthmus_link::Peers;
 use isthmus_net::rails::{self, Rail};
 use isthmus_service::mac::{Secret, random};
 use isthmus_service::unidentified::Unidentified;
-use isthmus_trunk::{Config, Incarnation, Role as End, TrunkId};
+use isthmus_trunk::{Incarnation, TrunkId};
 use isthmus_wire::{GridName, Label, proto};
 use tokio::sync::watch;
 
 use crate::config::GatewayConfig;
-use carriers::CarrierWay;
 pub(crate) use carriers::arrived as arrived_outside;
 pub(crate) use dialing::{ordered, retry, watch};
 use shares::Shares;
@@ -64,25 +65,7 @@ const JOINING_EACH: usize = 32;
 const ORDERS: usize = 256;
 
 /// A trunk that stands between this gateway and another site's.
-pub(crate) struct Standing {
-    /// The grid name of the other gateway.
-    name: GridName,
-    kept: Arc<Kept>,
-    /// How the trunk's last carrier was dialed; `None` if the other end dialed it.
-    way: Mutex<Option<CarrierWay>>,
-    former: gone::Former,
-}
-
-impl trunk::Standing for Standing {
-    fn kept(&self) -> &Arc<Kept> {
-        &self.kept
-    }
-
-    /// Whether the trunk is cut, and the other end has started anew or doesn't tell its start.
-    fn makes_room(&self) -> bool {
-        self.kept.is_cut() && (self.former.is_former() || self.kept.peers_incarnation().is_none())
-    }
-}
+type Standing = isthmus_link::Standing<gone::Former>;
 
 /// All trunks of this gateway with other sites' gateways.
 pub(crate) struct SiteTrunks {
@@ -96,7 +79,7 @@ pub(crate) struct SiteTrunks {
     rails: Vec<Rail>,
     client: ClientTls,
     server: ServerTls,
-    peers: Peers<Standing, String>,
+    peers: Peers<gone::Former, String>,
     /// Sent whenever a trunk works, or has ended.
     changes: watch::Sender<()>,
     /// The key that signs the gateway's own tickets.
@@ -152,12 +135,6 @@ impl SiteTrunks {
     /// Takes in that plans to other sites' gateways may have changed.
     pub(crate) fn plans_changed(&self) {
         self.dialing.plans_changed();
-    }
-
-    fn config(&self, role: End, id: TrunkId) -> Config {
-        let config = config(role, id, &self.rails);
-        let max_streams = self.streams_per_trunk.unwrap_or(config.max_streams);
-        Config { incarnation: Some(self.incarnation), max_streams, ..config }
     }
 
     /// A trunk to a gateway, other than the trunks in `but`: a trunk that works, or else a trunk

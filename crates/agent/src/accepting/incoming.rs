@@ -36,7 +36,7 @@ use crate::jobs::job::Job;
 use crate::jobs::node::Node;
 use crate::jobs::tree;
 use crate::observing::heartbeat;
-use crate::trunks::{self, TRUNK_PROTOCOL};
+use crate::trunks::TRUNK_PROTOCOL;
 
 /// How long the first bytes of a connection may take.
 const PREAMBLE_DEADLINE: Duration = Duration::from_secs(10);
@@ -107,7 +107,7 @@ impl Reception {
                 Box::pin(self.node.measuring().serve(stream, entry, own, busy)).await
             }
             Some(packets::PROTOCOL) => Box::pin(packets::serve(stream)).await,
-            Some(TRUNK_PROTOCOL) => Box::pin(trunks::accept::carrier(&self.node, stream)).await,
+            Some(TRUNK_PROTOCOL) => Box::pin(isthmus_link::accept(&self.node, stream)).await,
             other => Err(io::Error::other(format!("no protocol {:?}", other.map(String::from_utf8_lossy)))),
         }
     }

@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use isthmus_link::CarrierWay;
 use isthmus_net::dial::SocketOptions;
 use isthmus_plan::limits::OVER_TRUNK;
 use isthmus_plan::{Encryption, Transport};
@@ -20,7 +21,7 @@ use crate::jobs::job::Job;
 use crate::jobs::node::Node;
 use crate::trunks;
 use crate::trunks::open::Opened;
-use crate::trunks::registry::{CarrierWay, Standing};
+use crate::trunks::registry::Standing;
 
 /// A connection to the acceptor's agent, which has answered that the acceptor's program has it.
 pub(super) struct Introduced {
@@ -38,7 +39,7 @@ impl Introduced {
     /// # Errors
     /// [`ReachError::NoWay`] if the connection that was reached is encrypted.
     fn over_socket(reached: Reached) -> Result<Self, ReachError> {
-        let way = trunks::open::way(&reached);
+        let way = CarrierWay::of(&reached);
         let encryption = match reached.dial {
             proto::Dial::Trunk => Encryption::Gateways,
             _ => Encryption::None,

@@ -9,7 +9,6 @@ use isthmus_identity::signed::contact;
 use isthmus_service::clock::unix_ms;
 use isthmus_service::mac::random;
 use isthmus_trunk::{Incarnation, Reason};
-use isthmus_wire::GridName;
 use tokio::time::sleep;
 use tracing::info;
 
@@ -48,7 +47,8 @@ pub(super) async fn registered(node: &Node, standing: &Standing, peer: Ipv4Addr)
 impl Registry {
     /// To be called once the trunk `working` works: ends the trunks with former agents of the same
     /// node that are cut.
-    pub(super) fn end_former(&self, peer: &GridName, working: &Standing) {
+    pub(super) fn end_former(&self, working: &Standing) {
+        let peer = &working.name;
         let Some(current) = working.kept.peers_incarnation() else { return };
         for standing in self.peers().with(peer) {
             if standing.kept.is_cut() && is_later(Some(current.0), standing.kept.peers_incarnation()) {

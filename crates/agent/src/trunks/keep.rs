@@ -1,149 +1,94 @@
-//! What a trunk does between two agents: streams that the peer opens, and its carriers'
-//! dials along the plan.
+//! What a trunk does between two agents: who may be at its other end, streams that the peer opens.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 
-use isthmus_carry::trunk::{Better, By, Dialed, Embedding, Stream, Undialed};
-use isthmus_net::dial::ends;
+use isthmus_carry::plane::Plane;
+use isthmus_carry::trunk::{Stream, config};
+use isthmus_identity::secured::ClientTls;
+use isthmus_identity::{Identity, Role as PartyRole};
+use isthmus_link::{CarrierWay, Link, Peers, Service};
 use isthmus_net::rails::Rail;
-use isthmus_reach::{Expected, Reached};
-use isthmus_rpc::enums::dial_name;
-use isthmus_trunk::CarrierId;
-use isthmus_wire::{GridName, proto, way};
+use isthmus_reach::{Dialer, Expected, ReachError};
+use isthmus_trunk::{CarrierId, Config, Role, TrunkId};
+use isthmus_wire::{GridName, way};
 
-use super::registry::{CarrierWay, Last, Standing};
-use super::{anew, calls, open};
+use super::registry::Standing;
+use super::{TRUNK_PROTOCOL, anew, calls};
 use crate::accepting::incoming::{Programs, preamble};
 use crate::carrying::agent_connection::{AgentConnection, Messages as _, TrunkStream};
 use crate::jobs::node::Node;
 
-/// A trunk of this agent, as its carriers are kept.
-pub(super) struct Embedded {
-    pub node: Arc<Node>,
-    /// The grid name of the node at the other end.
-    pub name: GridName,
-    pub standing: Arc<Standing>,
-}
+impl Service for Node {
+    type Own = ();
+    type Unreached = ReachError;
 
-impl Embedded {
-    /// Connects to an address that the other agent has told.
-    async fn connect(&self, address: SocketAddrV4, by: By) -> Result<Dialed<Last>, Undialed> {
-        let options = open::purpose(&self.node, &self.name, by).options;
-        let expected = Expected::agent(&self.name, Some(self.node.owner()));
-        let tls = &self.node.tls().trunk;
-        let reached = self.node.dialer().reach_at(address.into(), &expected, tls, options).await;
-        let tls = reached.map_err(Undialed::Failed)?;
-        let (route, dial, relay) = (proto::Route::EndToEnd, proto::Dial::Direct, String::new());
-        let way = Last { way: Some(CarrierWay { route, dial, relay }), ends: ends(tls.get_ref().0).into() };
-        Ok(Dialed { tls, way, segment: by.segment })
+    const PROTOCOL: &'static [u8] = TRUNK_PROTOCOL;
+
+    fn peers(&self) -> &Peers<(), ReachError> {
+        self.trunks().peers()
     }
 
-    async fn dial_once(&self, by: By) -> Result<Dialed<Last>, Undialed> {
-        if let Some(address) = by.rail.address {
-            return self.connect(address, by).await;
-        }
-        let reached = open::dial(&self.node, &self.name, self.destination()?, by).await;
-        dialed(reached.map_err(|error| Undialed::Failed(error.to_string()))?)
+    fn dialer(self: &Arc<Self>) -> Dialer {
+        Node::dialer(self).clone()
     }
 
-    /// Where this end dials carriers along the plan.
-    ///
-    /// # Errors If only the other end dials.
-    fn destination(&self) -> Result<Ipv4Addr, Undialed> {
-        self.standing.destination().ok_or_else(|| Undialed::Failed("the other end dials it".to_owned()))
-    }
-}
-
-/// Takes a connection that was dialed along the plan as a carrier.
-fn dialed(reached: Reached) -> Result<Dialed<Last>, Undialed> {
-    let (way, segment) = (open::last(&reached), reached.segment);
-    let tls = reached.carrier.encrypted().map_err(|error| Undialed::Failed(error.to_string()))?;
-    Ok(Dialed { tls, way, segment })
-}
-
-impl Embedding for Embedded {
-    type Way = Last;
-
-    fn peer(&self) -> String {
-        self.name.to_string()
+    fn plane(&self) -> &Plane {
+        self.plane()
     }
 
-    fn dials(&self) -> bool {
-        self.standing.destination().is_some()
+    fn tls(&self) -> &ClientTls {
+        &self.tls().trunk
     }
 
     fn rails(&self) -> &[Rail] {
-        self.node.rails()
+        self.rails()
     }
 
-    /// Dials a carrier: at the peer's address on the rail, or else along the whole plan.
-    async fn dial(self: Arc<Self>, by: By) -> Result<Dialed<Last>, Undialed> {
-        let Some(peer) = self.standing.destination() else { return self.dial_once(by).await };
-        tokio::select! {
-            dialed = self.dial_once(by) => dialed,
-            () = anew::registered(&self.node, &self.standing, peer) => {
-                Err(Undialed::Never("its agent was started again".to_owned()))
-            }
+    /// The trunk tells what each carrier carries.
+    fn config(&self, role: Role, id: TrunkId) -> Config {
+        let incarnation = Some(self.facilities().incarnation);
+        Config { notes_moved: true, incarnation, ..config(role, id, self.rails()) }
+    }
+
+    fn expected(&self, name: &GridName) -> Expected {
+        Expected::agent(name, Some(self.owner()))
+    }
+
+    fn called(name: &GridName) -> String {
+        name.to_string()
+    }
+
+    fn own_name(&self) -> String {
+        self.name().to_string()
+    }
+
+    fn other_end(&self, identity: Option<&Identity>) -> Result<GridName, String> {
+        let identity = identity
+            .filter(|identity| identity.role() == PartyRole::Agent && identity.owner() == Some(self.owner()));
+        let name = identity.and_then(Identity::grid_name);
+        name.ok_or_else(|| format!("{} has trunks with agents of user {} only", self.name(), self.owner()))
+    }
+
+    async fn gone(link: &Link<Self>) -> String {
+        match link.standing.peer().and_then(|peer| peer.node()) {
+            Some(node) => anew::registered(&link.service, &link.standing, node).await,
+            None => std::future::pending().await,
+        }
+        "its agent was started again".to_owned()
+    }
+
+    fn works(Link { service, standing }: &Link<Self>, id: CarrierId, way: Option<&CarrierWay>) {
+        service.trunks().end_former(standing);
+        tracing::debug!(peer = %standing.name, ends = %standing.last().ends, "a carrier works");
+        if let Some(way) = way.cloned() {
+            tokio::spawn(tell_way(standing.clone(), id, way));
         }
     }
 
-    /// Dials a carrier by a step of the plan that comes before those of `than`, and that has not
-    /// failed of late. Steps that have failed are tried again in the background.
-    async fn dial_better(
-        self: Arc<Self>,
-        than: Vec<Last>,
-        segment: Option<u16>,
-    ) -> Option<Result<Better<Last>, Undialed>> {
-        let ways: Option<Vec<_>> = than.iter().map(|last| last.way.as_ref()?.planned()).collect();
-        let (ways, destination) = (ways?, self.destination().ok()?);
-        let by = By { segment, ..By::default() };
-        let purpose = open::purpose(&self.node, &self.name, by);
-        match self.node.dialer().reach_better(destination, &ways, purpose).await {
-            Ok(None) => None,
-            Ok(Some((reached, outdone))) => {
-                tracing::info!(peer = %self.name, dial = %dial_name(reached.dial), "a better way works");
-                Some(dialed(reached).map(|dialed| Better { dialed, outdone }))
-            }
-            Err(error) => Some(Err(Undialed::Failed(error.to_string()))),
-        }
-    }
-
-    fn joins(&self, last: &Last) {
-        self.standing.joins(last.way.clone());
-    }
-
-    fn joined(&self, id: CarrierId, last: &Last) {
-        self.standing.joined(id, last.clone());
-    }
-
-    fn carrier_ended(&self, id: CarrierId) {
-        self.standing.forget(id);
-    }
-
-    fn works(&self, id: CarrierId, last: Option<&Last>) {
-        self.node.trunks().end_former(&self.name, &self.standing);
-        tracing::debug!(peer = %self.name, ends = %self.standing.last().ends, "a carrier works");
-        if let Some(way) = last.and_then(|last| last.way.clone()) {
-            tokio::spawn(tell_way(self.standing.clone(), id, way));
-        }
-    }
-
-    fn healed(&self) {
-        if let Some(destination) = self.standing.destination() {
-            self.node.dialer().hasten(destination, &self.name);
-        }
-    }
-
-    fn opened(&self, stream: Stream) {
-        let standing = &self.standing;
+    fn opened(Link { service, standing }: &Link<Self>, stream: Stream) {
         let stream = TrunkStream { stream, peer: standing.kept.peer.clone(), ends: standing.last().ends };
-        tokio::spawn(take(self.node.clone(), standing.clone(), stream));
-    }
-
-    fn ended(&self) {
-        self.node.trunks().peers().remove(&self.name, self.standing.kept.id);
+        tokio::spawn(take(service.clone(), standing.clone(), stream));
     }
 }
 

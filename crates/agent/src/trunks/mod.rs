@@ -6,22 +6,20 @@
 //! | [`registry`] | which trunks stand, and who is dialing one |
 //! | [`open`] | opens a stream to a node, over a new trunk if there is none |
 //! | [`anew`] | the end of trunks whose other end was started again |
-//! | [`accept`] | a carrier that another node has dialed |
 //! | [`calls`] | gRPC with another agent, over a stream |
 //! | [`pause`] | what a job does while a trunk is cut |
-//! | [`ways`] | how their carriers were dialed |
 //! | [`seen`] | what a user sees of them |
-//! | [`keep`] | what a trunk does here: streams that the peer opens, dials of its carriers |
+//! | [`keep`] | what a trunk does here: who may be at its other end, streams that the peer opens |
+//!
+//! Their carriers are dialed and accepted by `isthmus-link`, as those of gateways are.
 
-pub(crate) mod accept;
 pub(crate) mod anew;
 pub(crate) mod calls;
-pub(crate) mod keep;
+mod keep;
 pub(crate) mod open;
 pub(crate) mod pause;
 pub(crate) mod registry;
 pub(crate) mod seen;
-mod ways;
 
 /// Protocol name (ALPN, RFC 7301) of a carrier.
 pub(crate) const TRUNK_PROTOCOL: &[u8] = b"isthmus-trunk/1";

@@ -14,7 +14,6 @@
 //! | `keep` | has a trunk's carriers dialed anew until it isn't needed |
 //! | `further` | dials more carriers for a busy trunk |
 //! | `backoff` | pauses between dials that fail |
-//! | `peers` | all trunks of a service, by the party at their other end |
 //! | [`figures`] | figures of all trunks of a service, for its counters |
 //! | [`seen`] | what users see of trunks |
 //! | [`accept`] | a carrier that the other end has dialed |
@@ -31,7 +30,6 @@ mod further;
 mod handle;
 mod keep;
 mod kept;
-mod peers;
 pub mod seen;
 mod stream;
 
@@ -39,7 +37,6 @@ pub use embedding::{Better, By, Dialed, Embedding, First, Undialed};
 pub use handle::{CarrierSnapshot, Notice, Notices, OpenError, Snapshot, Trunk, Waits};
 pub use keep::keep;
 pub use kept::{Kept, Pauses, config};
-pub use peers::{Peers, Standing};
 pub use stream::{Running, Stream};
 
 pub(crate) use ends::Ends;

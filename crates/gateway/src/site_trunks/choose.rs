@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isthmus_carry::trunk::{By, Stream};
+use isthmus_link::{CarrierWay, dial, established, make};
+use isthmus_rpc::enums::dial_name;
+use isthmus_rpc::rendezvous::Peer;
 use isthmus_trunk::TrunkId;
 use isthmus_wire::GridName;
 use tokio::time::timeout;
 use tracing::info;
 
-use super::carriers::{CarrierWay, dial, make};
+use super::dialing::Party;
 use super::{SiteTrunks, Standing};
 use crate::gateway::Gateway;
 
@@ -81,11 +84,17 @@ async fn dialed(
     name: &GridName,
 ) -> Result<Arc<Standing>, String> {
     let dialing = async {
+        let party = Party::new(gateway, trunks);
         let late = |_| format!("no carrier within {DIALING:?}");
-        let dialed = timeout(DIALING, dial(gateway, trunks, name, By::default())).await.map_err(late)??;
-        let CarrierWay { dial, relay } = &dialed.way;
-        info!(peer = %name, %dial, relay, "a trunk with another site's gateway");
-        make(gateway, trunks, name, dialed).await
+        let peer = Peer::Gateway(name.clone());
+        let dialing = timeout(DIALING, dial(&party, name, peer.clone(), By::default()));
+        let (dialed, _) = dialing.await.map_err(late)?.map_err(|error| error.to_string())?;
+        let CarrierWay { dial, relay, .. } = &dialed.way.how;
+        info!(peer = %name, dial = %dial_name(*dial), relay, "a trunk with another site's gateway");
+        let standing = make(&party, name, peer, dialed).await.map_err(|error| error.to_string())?;
+        let mut cut = standing.kept.cut();
+        established(&standing.kept, async { drop(cut.wait_for(Option::is_none).await) }).await?;
+        Ok(standing)
     };
     dialing.await.map_err(|reason: String| format!("no trunk with gateway {name}: {reason}"))
 }

@@ -115,15 +115,14 @@ pub(super) async fn asked(
     if let Some(known) = trunks.dialing.known(name).filter(just_asked) {
         return Ok(known.reply);
     }
-    let control = Control { gateway: gateway.clone(), trunks: trunks.clone() };
-    control.ask_or_know(name, Deadline::within(limit)).await
+    Party::new(gateway, trunks).ask_or_know(name, Deadline::within(limit)).await
 }
 
 /// The dialer of this gateway.
 pub(super) fn dialer(gateway: &Arc<Gateway>, trunks: &Arc<SiteTrunks>) -> Dialer {
     let dialing = &trunks.dialing;
     Dialer {
-        control: Arc::new(Control { gateway: gateway.clone(), trunks: trunks.clone() }),
+        control: Party::new(gateway, trunks),
         address: gateway.outside_address(),
         rendezvous: dialing.rendezvous.clone(),
         outside: dialing.outside.clone(),
@@ -201,19 +200,23 @@ async fn look(gateway: &Gateway, dialing: &Dialing) -> bool {
     is_known
 }
 
-/// The gateway's access to the broker.
-struct Control {
-    gateway: Arc<Gateway>,
-    trunks: Arc<SiteTrunks>,
+/// This gateway as a party that dials other sites' gateways, and keeps trunks with them.
+pub(super) struct Party {
+    pub(super) gateway: Arc<Gateway>,
+    pub(super) trunks: Arc<SiteTrunks>,
 }
 
-impl fmt::Debug for Control {
+impl fmt::Debug for Party {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "gateway {}", self.gateway.grid_name())
     }
 }
 
-impl Control {
+impl Party {
+    pub(super) fn new(gateway: &Arc<Gateway>, trunks: &Arc<SiteTrunks>) -> Arc<Self> {
+        Arc::new(Self { gateway: gateway.clone(), trunks: trunks.clone() })
+    }
+
     /// Fails at once while the broker is away. `what` completes "cannot …" in messages.
     async fn reached(&self, what: &str) -> Result<(), Status> {
         let upstream = &self.gateway.upstream;
@@ -265,7 +268,7 @@ impl Control {
 }
 
 #[tonic::async_trait]
-impl ControlPlane for Control {
+impl ControlPlane for Party {
     fn site(&self) -> &str {
         self.gateway.site.as_str()
     }

@@ -34,7 +34,7 @@ pub(super) fn on_works(trunks: &SiteTrunks, standing: &Standing) {
     let incarnations: Vec<_> = of_peer.iter().map(|it| it.kept.peers_incarnation()).collect();
     for at in former(&incarnations, kept.peers_incarnation()) {
         let former = &of_peer[at];
-        if !former.former.0.swap(true, Ordering::Relaxed) {
+        if !former.own.0.swap(true, Ordering::Relaxed) {
             tokio::spawn(end_once_cut(Arc::downgrade(&former.kept), standing.name.to_string()));
         }
     }

@@ -1,111 +1,126 @@
-//! What a trunk does here: streams that the other gateway opens, and dials of carriers.
+//! What a trunk does between two gateways: who may be at its other end, streams that the other
+//! gateway opens.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use isthmus_carry::trunk::{Better, By, Dialed, Embedding, Stream, Undialed};
+use isthmus_carry::plane::Plane;
+use isthmus_carry::trunk::{Kept, Stream, config};
+use isthmus_identity::Identity;
+use isthmus_identity::secured::ClientTls;
+use isthmus_link::{CarrierWay, Link, Own, Peers, Service};
 use isthmus_net::rails::Rail;
-use isthmus_plan::{Dial, Route};
-use isthmus_reach::Expected;
+use isthmus_reach::{Dialer, Expected};
+use isthmus_rpc::grpc;
 use isthmus_rpc::rendezvous::Peer;
-use isthmus_service::lock;
-use isthmus_trunk::CarrierId;
+use isthmus_trunk::{CarrierId, Config, Role, TrunkId};
+use isthmus_wire::{GridName, proto};
 use tracing::info;
 
-use super::carriers::CarrierWay;
-use super::dialing::dialer;
-use super::{SiteTrunks, Standing, carriers, streams};
-use crate::gateway::Gateway;
+use super::dialing::{Party, asked, dialer};
+use super::{PROTOCOL, gone, other_gateway, streams};
 
-/// A trunk of this gateway, as the code that keeps it works with it.
-pub(super) struct Embedded {
-    pub gateway: Arc<Gateway>,
-    pub trunks: Arc<SiteTrunks>,
-    pub standing: Arc<Standing>,
+/// How long it may take to find whether another gateway may make a trunk.
+const LOOKUP: Duration = Duration::from_secs(3);
+
+impl Own for gone::Former {
+    /// Whether the trunk is cut, and the other end has started anew or doesn't tell its start.
+    fn makes_room(&self, kept: &Kept) -> bool {
+        kept.is_cut() && (self.is_former() || kept.peers_incarnation().is_none())
+    }
 }
 
-impl Embedding for Embedded {
-    type Way = CarrierWay;
+impl Service for Party {
+    type Own = gone::Former;
+    type Unreached = String;
 
-    fn peer(&self) -> String {
-        format!("gateway {}", self.standing.name)
+    const PROTOCOL: &'static [u8] = PROTOCOL;
+
+    fn peers(&self) -> &Peers<gone::Former, String> {
+        &self.trunks.peers
     }
 
-    /// Whether this end dials carriers: the end that has made the trunk does. Both ends would only
-    /// disturb each other.
-    fn dials(&self) -> bool {
-        self.standing.kept.is_own
+    fn dialer(self: &Arc<Self>) -> Dialer {
+        dialer(&self.gateway, &self.trunks)
+    }
+
+    fn plane(&self) -> &Plane {
+        &self.trunks.plane
+    }
+
+    fn tls(&self) -> &ClientTls {
+        &self.trunks.client
     }
 
     fn rails(&self) -> &[Rail] {
         &self.trunks.rails
     }
 
-    /// Dials a carrier: at the peer's address on the rail, or else along the whole plan.
-    async fn dial(self: Arc<Self>, by: By) -> Result<Dialed<Self::Way>, Undialed> {
-        let (trunks, name) = (&self.trunks, &self.standing.name);
-        let Some(address) = by.rail.address else {
-            return carriers::dial(&self.gateway, trunks, name, by).await.map_err(Undialed::Failed);
-        };
-        let dialer = dialer(&self.gateway, trunks);
-        let options = carriers::purpose(trunks, name, by).options;
-        let reached =
-            dialer.reach_at(address.into(), &Expected::gateway(name), &trunks.client, options).await;
-        let way = CarrierWay { dial: Dial::Direct, relay: String::new() };
-        let tls = reached.and_then(|tls| carriers::with_trunks(tls, name)).map_err(Undialed::Failed)?;
-        Ok(Dialed { tls, way, segment: by.segment })
+    fn config(&self, role: Role, id: TrunkId) -> Config {
+        let trunks = &self.trunks;
+        let config = config(role, id, &trunks.rails);
+        let max_streams = trunks.streams_per_trunk.unwrap_or(config.max_streams);
+        Config { incarnation: Some(trunks.incarnation), max_streams, ..config }
     }
 
-    /// Dials a carrier by a step of the plan that comes before those of `than`, and that has not
-    /// failed of late.
-    async fn dial_better(
-        self: Arc<Self>,
-        than: Vec<Self::Way>,
-        segment: Option<u16>,
-    ) -> Option<Result<Better<Self::Way>, Undialed>> {
-        // No plan has a better dial, so the broker need not be asked.
-        if than.iter().all(|way| way.dial == Dial::Direct) {
-            return None;
+    fn expected(&self, name: &GridName) -> Expected {
+        Expected::gateway(name)
+    }
+
+    fn called(name: &GridName) -> String {
+        format!("gateway {name}")
+    }
+
+    fn own_name(&self) -> String {
+        format!("the gateway of site {}", self.gateway.site)
+    }
+
+    fn other_end(&self, identity: Option<&Identity>) -> Result<GridName, String> {
+        other_gateway(identity, &self.gateway.site)
+    }
+
+    /// Both sites must keep trunks, and the grid's policy must allow it. A gateway of any other site
+    /// has a certificate, too.
+    async fn takes(self: &Arc<Self>, name: &GridName) -> Result<(), String> {
+        let own = self.own_name();
+        let found = asked(&self.gateway, &self.trunks, name, LOOKUP).await;
+        let found =
+            found.map_err(|status| format!("{own} can't find gateway {name}: {}", grpc::reason(&status)))?;
+        let plan = found.plan.clone().unwrap_or_default();
+        if plan.takes_site_trunk {
+            return Ok(());
         }
-        let (trunks, name) = (&self.trunks, &self.standing.name);
-        let ways: Vec<_> = than.iter().map(|way| (Route::EndToEnd, way.dial)).collect();
-        let purpose = carriers::purpose(trunks, name, By { segment, ..By::default() });
-        let peer = Peer::Gateway(name.clone());
-        let better = dialer(&self.gateway, trunks).reach_better(peer, &ways, purpose).await;
-        let dialed = better.map_err(|error| error.to_string()).transpose()?.and_then(|(reached, outdone)| {
-            let dialed = carriers::dialed(reached)?;
-            info!(peer = %name, dial = %dialed.way.dial, "a better way works");
-            Ok(Better { dialed, outdone })
-        });
-        Some(dialed.map_err(Undialed::Failed))
+        let reasons: Vec<_> = plan.left_out.into_iter().map(|left| left.reason).collect();
+        Err(format!("{own} takes no trunk of gateway {name}: {}", reasons.join("; ")))
     }
 
-    fn joins(&self, way: &Self::Way) {
-        *lock(&self.standing.way) = Some(way.clone());
+    /// The broker need not be asked.
+    fn is_best(way: &CarrierWay) -> bool {
+        way.dial == proto::Dial::Direct
     }
 
-    fn works(&self, _: CarrierId, _: Option<&Self::Way>) {
-        super::gone::on_works(&self.trunks, &self.standing);
-        self.trunks.changes.send_replace(());
+    fn works(Link { service, standing }: &Link<Self>, _: CarrierId, _: Option<&CarrierWay>) {
+        gone::on_works(&service.trunks, standing);
+        service.trunks.changes.send_replace(());
     }
 
-    fn healed(&self) {
-        let name = &self.standing.name;
-        dialer(&self.gateway, &self.trunks).hasten(Peer::Gateway(name.clone()), name);
-        self.trunks.changes.send_replace(());
-    }
-
-    fn opened(&self, stream: Stream) {
-        let (gateway, trunks) = (self.gateway.clone(), self.trunks.clone());
-        let peer = self.standing.kept.peer.clone();
-        tokio::spawn(async move {
-            if let Err(reason) = streams::take(&gateway, &trunks, &peer, stream).await {
-                info!(%peer, reason, "a stream is refused");
-            }
-        });
+    /// Also if the other end has made the trunk, as this end may make another.
+    fn healed(Link { service, standing }: &Link<Self>) {
+        let name = &standing.name;
+        service.dialer().hasten(Peer::Gateway(name.clone()), name);
+        service.trunks.changes.send_replace(());
     }
 
     fn ended(&self) {
-        self.trunks.peers.remove(&self.standing.name, self.standing.kept.id);
         self.trunks.changes.send_replace(());
+    }
+
+    fn opened(Link { service, standing }: &Link<Self>, stream: Stream) {
+        let (party, peer) = (service.clone(), standing.kept.peer.clone());
+        tokio::spawn(async move {
+            if let Err(reason) = streams::take(&party.gateway, &party.trunks, &peer, stream).await {
+                info!(%peer, reason, "a stream is refused");
+            }
+        });
     }
 }

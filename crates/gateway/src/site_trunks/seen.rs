@@ -5,8 +5,6 @@ use std::time::{Duration, Instant};
 
 use isthmus_carry::trunk::Kept;
 use isthmus_carry::trunk::seen::{Shown, seen};
-use isthmus_rpc::enums::dial_to_wire;
-use isthmus_service::lock;
 use isthmus_wire::proto::{self, Route};
 
 use super::{SiteTrunks, Standing};
@@ -26,26 +24,14 @@ impl SiteTrunks {
         if let Some((_, reply)) = last.as_ref().filter(|(when, _)| when.elapsed() < GOOD) {
             return reply.clone();
         }
-        let all = self.peers.all();
-        let reply = seen(all.iter().map(|(_, standing)| shown(standing)).collect()).await;
+        let shown = |standing: &Standing| Shown { route: Route::TwoGateway, ..standing.shown() };
+        let reply = seen(self.peers.all().iter().map(|(_, standing)| shown(standing)).collect()).await;
         *last = Some((Instant::now(), reply.clone()));
         reply
     }
 
     /// All trunks, each with the site at its other end.
     pub(crate) fn by_site(&self) -> Vec<(String, Arc<Kept>)> {
-        let all = self.peers.all().into_iter();
-        all.map(|(peer, standing)| (peer.site.to_string(), standing.kept.clone())).collect()
-    }
-}
-
-fn shown(standing: &Standing) -> Shown {
-    let way = lock(&standing.way).clone();
-    Shown {
-        peer: standing.name.to_string(),
-        kept: standing.kept.clone(),
-        route: Route::TwoGateway,
-        dial: way.as_ref().map_or(proto::Dial::Unknown, |way| dial_to_wire(way.dial)),
-        relay: way.map(|way| way.relay).unwrap_or_default(),
+        self.peers.by_site()
     }
 }

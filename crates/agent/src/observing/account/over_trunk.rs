@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use isthmus_carry::Traffic;
+use isthmus_link::CarrierWay;
 use isthmus_service::lock;
 use isthmus_trunk::CarrierId;
 
 use super::{Bytes, Joint, Totals};
-use crate::trunks::registry::{CarrierWay, Standing};
+use crate::trunks::registry::Standing;
 
 /// Counts what a trunk carries for one connection, at the initiator's end, by the way of each
 /// carrier. A trunk's carriers come and go, and each was dialed in its own way.
@@ -74,20 +75,20 @@ mod tests {
     use isthmus_carry::plane::Plane;
     use isthmus_carry::trunk::{Kept, config};
     use isthmus_identity::{Identity, Role as Party};
+    use isthmus_link::{Last, Way};
     use isthmus_plan::Encryption;
     use isthmus_trunk::{Role, TrunkId};
     use isthmus_wire::proto;
 
     use super::*;
     use crate::observing::account::Account;
-    use crate::trunks::registry::Last;
 
     fn way(dial: proto::Dial, relay: &str) -> CarrierWay {
         CarrierWay { route: proto::Route::EndToEnd, dial, relay: relay.to_owned() }
     }
 
-    fn last(way: CarrierWay) -> Last {
-        Last { way: Some(way), ends: "here – there".into() }
+    fn dialed(how: CarrierWay) -> Way {
+        Way { how, ends: "here – there".into() }
     }
 
     #[test]
@@ -98,7 +99,8 @@ mod tests {
         let peer = Identity::new(Party::Gateway, "beta".parse().ok(), None, None).unwrap();
         let kept = Arc::new(Kept::new((id, true), trunk, peer));
         let (relay, punch) = (way(proto::Dial::Relay, "hub"), way(proto::Dial::Punch, ""));
-        let standing = Arc::new(Standing::new(kept, last(relay.clone()), None));
+        let last = Last { way: Some(relay.clone()), ends: "here – there".into() };
+        let standing = Arc::new(Standing::new("n1.beta".parse().unwrap(), kept, last, None));
         let account = Account::new("n1.alpha".parse().unwrap());
         let joint = Joint {
             acceptor: "n1.beta".parse().unwrap(),
@@ -110,12 +112,12 @@ mod tests {
         account.connected(joint.clone(), Duration::ZERO);
         let traffic = account.over_trunk(joint, standing.clone());
         let [first, second, third] = [CarrierId(1), CarrierId(2), CarrierId(3)];
-        standing.joined(first, last(relay));
+        standing.joined(first, &dialed(relay));
         traffic.moved(first, 100, 7);
         // The second carrier carries before its number is known.
-        standing.joins(Some(punch.clone()));
+        standing.joins(&dialed(punch.clone()));
         traffic.moved(second, 20, 1);
-        standing.joined(second, last(punch));
+        standing.joined(second, &dialed(punch));
         // The first carrier is cut: what isn't acknowledged goes over the second.
         traffic.moved(first, -40, 0);
         traffic.moved(second, 40, 2);

@@ -4,67 +4,57 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use isthmus_carry::trunk::Kept;
 use isthmus_service::lock;
 use isthmus_trunk::{Reason, TrunkId};
 use isthmus_wire::GridName;
 use tokio::sync::Mutex as AsyncMutex;
 
-use super::kept::Kept;
+use crate::standing::{Own, Standing};
 
 /// Most trunks with one party. Each of the party's processes may make a trunk, and so may this one.
 /// Gateways make further trunks once all streams of the first are in use.
 const PER_PEER: usize = 8;
 
-/// A trunk that stands, with what its service knows of it.
-pub trait Standing {
-    /// The trunk that is kept.
-    fn kept(&self) -> &Arc<Kept>;
-
-    /// Whether the trunk may end to make room for another with the same party.
-    fn makes_room(&self) -> bool {
-        self.kept().is_cut()
-    }
-}
-
 /// Locked by the task that dials a trunk to a party. It holds the last failure, and when that was.
 type Dialing<E> = Arc<AsyncMutex<Option<(Instant, E)>>>;
 
 #[derive(Debug)]
-struct Peer<S, E> {
+struct Peer<O, E> {
     /// In the order in which they were added.
-    standing: Vec<Arc<S>>,
+    standing: Vec<Arc<Standing<O>>>,
     dialing: Dialing<E>,
 }
 
-/// All trunks of a service. `E` is why a party can't be dialed.
+/// All trunks of a service. `O` is what it alone knows of a trunk, `E` why a party can't be dialed.
 #[derive(Debug)]
-pub struct Peers<S, E>(Mutex<HashMap<GridName, Peer<S, E>>>);
+pub struct Peers<O, E>(Mutex<HashMap<GridName, Peer<O, E>>>);
 
-impl<S, E> Default for Peer<S, E> {
+impl<O, E> Default for Peer<O, E> {
     fn default() -> Self {
         Self { standing: Vec::new(), dialing: Arc::default() }
     }
 }
 
-impl<S, E> Default for Peers<S, E> {
+impl<O, E> Default for Peers<O, E> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<S: Standing, E: Clone> Peers<S, E> {
+impl<O: Own, E: Clone> Peers<O, E> {
     /// The trunks with a party, in the order in which they were added.
-    pub fn with(&self, name: &GridName) -> Vec<Arc<S>> {
+    pub fn with(&self, name: &GridName) -> Vec<Arc<Standing<O>>> {
         lock(&self.0).get(name).map(|peer| peer.standing.clone()).unwrap_or_default()
     }
 
     /// The trunk with a party that has this id.
-    pub fn find(&self, name: &GridName, id: TrunkId) -> Option<Arc<S>> {
-        self.with(name).into_iter().find(|standing| standing.kept().id == id)
+    pub fn find(&self, name: &GridName, id: TrunkId) -> Option<Arc<Standing<O>>> {
+        self.with(name).into_iter().find(|standing| standing.kept.id == id)
     }
 
     /// All trunks with the names of their peers, in the order of the names.
-    pub fn all(&self) -> Vec<(GridName, Arc<S>)> {
+    pub fn all(&self) -> Vec<(GridName, Arc<Standing<O>>)> {
         let peers = lock(&self.0);
         let each =
             peers.iter().flat_map(|(name, peer)| peer.standing.iter().map(|one| (name.clone(), one.clone())));
@@ -73,23 +63,29 @@ impl<S: Standing, E: Clone> Peers<S, E> {
         all
     }
 
+    /// All trunks, each with the site at its other end.
+    pub fn by_site(&self) -> Vec<(String, Arc<Kept>)> {
+        let all = self.all().into_iter();
+        all.map(|(peer, standing)| (peer.site.to_string(), standing.kept.clone())).collect()
+    }
+
     /// Whether there are as many trunks with a party as there may be.
     pub fn is_full(&self, name: &GridName) -> bool {
         lock(&self.0).get(name).is_some_and(|peer| peer.standing.len() >= PER_PEER)
     }
 
     /// Adds a trunk. If there are too many with the party, one that [makes
-    /// room](Standing::makes_room) ends.
+    /// room](Own::makes_room) ends.
     ///
     /// # Errors
     /// If there are too many, and none makes room.
-    pub fn add(&self, name: &GridName, standing: Arc<S>) -> Result<(), String> {
-        let mut peers = lock(&self.0);
+    pub(crate) fn add(&self, standing: Arc<Standing<O>>) -> Result<(), String> {
+        let (mut peers, name) = (lock(&self.0), &standing.name);
         let all = &mut peers.entry(name.clone()).or_default().standing;
         if all.len() >= PER_PEER
-            && let Some(place) = all.iter().position(|standing| standing.makes_room())
+            && let Some(place) = all.iter().position(|standing| standing.own.makes_room(&standing.kept))
         {
-            all.remove(place).kept().trunk.close(Reason::Carriers);
+            all.remove(place).kept.trunk.close(Reason::Carriers);
         }
         if all.len() >= PER_PEER {
             return Err(format!("there are {PER_PEER} trunks with {name} already"));
@@ -99,9 +95,9 @@ impl<S: Standing, E: Clone> Peers<S, E> {
     }
 
     /// Removes a trunk that has ended.
-    pub fn remove(&self, name: &GridName, id: TrunkId) {
-        if let Some(peer) = lock(&self.0).get_mut(name) {
-            peer.standing.retain(|standing| standing.kept().id != id);
+    pub(crate) fn remove(&self, ended: &Standing<O>) {
+        if let Some(peer) = lock(&self.0).get_mut(&ended.name) {
+            peer.standing.retain(|standing| standing.kept.id != ended.kept.id);
         }
     }
 
@@ -145,15 +141,6 @@ mod tests {
 
     use super::*;
 
-    /// No trunk is made in these tests.
-    struct Never;
-
-    impl Standing for Never {
-        fn kept(&self) -> &Arc<Kept> {
-            unreachable!("no trunk is made")
-        }
-    }
-
     fn name() -> GridName {
         "n1.beta".parse().unwrap()
     }
@@ -161,7 +148,7 @@ mod tests {
     /// Has several callers dial at once, of which the first succeeds or fails. Returns what each of
     /// them gets, and how many have dialed.
     async fn together(works: bool) -> (Vec<Result<usize, String>>, usize) {
-        let peers = Arc::new(Peers::<Never, String>::default());
+        let peers = Arc::new(Peers::<(), String>::default());
         let (made, dials) = (Arc::new(Mutex::new(None)), Arc::new(AtomicUsize::new(0)));
         let mut callers = tokio::task::JoinSet::new();
         for _ in 0..5 {
@@ -192,7 +179,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_comes_after_a_failure_dials_again() {
-        let peers = Peers::<Never, String>::default();
+        let peers = Peers::<(), String>::default();
         let nothing = || std::future::ready(None);
         let failed = peers.get_or_dial(&name(), nothing, async { Err("no".to_owned()) }).await;
         assert_eq!(failed, Err("no".to_owned()));

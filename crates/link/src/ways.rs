@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use isthmus_trunk::CarrierId;
 
-use super::registry::CarrierWay;
+use crate::way::CarrierWay;
 
 /// Most carriers of a trunk whose ways are known: as many as a trunk may have at once.
 const CARRIERS: usize = 64;
@@ -21,8 +21,8 @@ pub(super) struct Ways {
 
 impl Ways {
     /// Notes that a carrier is about to join that this end has dialed in this way.
-    pub(super) fn joins(&mut self, way: Option<CarrierWay>) {
-        self.joining = way;
+    pub(super) fn joins(&mut self, way: CarrierWay) {
+        self.joining = Some(way);
     }
 
     pub(super) fn joining(&self) -> Option<CarrierWay> {
