@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use isthmus_identity::{Identity, Owner};
+use isthmus_registry::filters;
 use isthmus_rpc::contact::plan_from_facts;
 use isthmus_rpc::grpc;
 use isthmus_rpc::page::{Page, key_of_node};
@@ -98,11 +99,7 @@ impl Gateway {
             }
             Some(Records::Jobs(filter)) => {
                 let owner = caller.owner().map_or_else(String::new, Owner::to_string);
-                let here = |job: &proto::JobReport| {
-                    (filter.job.is_empty() || job.job == filter.job)
-                        && (filter.site.is_empty()
-                            || job.nodes.iter().any(|node| site_of(node) == filter.site))
-                };
+                let here = |job: &proto::JobReport| filters::wants_job(filter, &job.job, job);
                 let jobs = self.roster().jobs_of(&owner).into_iter().filter(here);
                 reply.jobs = page.take(jobs.map(|job| (job.job.clone(), job)));
             }
@@ -129,8 +126,7 @@ impl Gateway {
         let wanted = |name: &GridName, node: &proto::Node| {
             (all || filter.names.contains(&node.name)
                 || filter.sites.iter().any(|site| *site == *name.site.as_str()))
-                && (filter.owner.is_empty() || node.owner == filter.owner)
-                && (!filter.up || node.up)
+                && filters::wants_node(filter, &node.owner, node.up)
                 && after.as_ref().is_none_or(|after| key(name) > *after)
         };
         let others = |is_before: bool| {
@@ -151,9 +147,7 @@ impl Gateway {
         let mut sites: Vec<_> =
             told.map(|(name, (site, age))| (name, (site, Some(age)))).chain([own]).collect();
         sites.sort_by(|(a, _), (b, _)| a.cmp(b));
-        let wanted = sites.into_iter().filter(|(name, _)| {
-            filter.names.is_empty() || filter.names.iter().any(|other| *other == *name.as_str())
-        });
+        let wanted = sites.into_iter().filter(|(name, _)| filters::wants_site(filter, name));
         page.take(wanted.map(|(name, (site, age))| {
             age.into_iter().for_each(|age| oldest.note(age));
             (name.to_string(), site)
@@ -250,8 +244,4 @@ impl Gateway {
 fn own_facts(node: &str) -> proto::Facts {
     let acceptor = proto::End { node: node.to_owned(), attached: true, ..proto::End::default() };
     proto::Facts { acceptor: Some(acceptor), ..proto::Facts::default() }
-}
-
-fn site_of(name: &str) -> &str {
-    name.split_once('.').map_or("", |(_, site)| site)
 }

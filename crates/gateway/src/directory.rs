@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use isthmus_net::relay_places::{Network, RelayPlaces};
+use isthmus_registry::filters::site_of;
 use isthmus_service::clock::seconds;
 use isthmus_service::lock;
 use isthmus_wire::Label;
@@ -99,9 +100,7 @@ impl Held {
 
     /// The part of the directory for agents: it lacks the gateways of their own site.
     fn for_agents(&self, site: &Label, grid: &proto::Directory, nodes: usize) -> proto::Directory {
-        let own = |entry: &proto::DirectoryEntry| {
-            entry.name.split_once('.').is_some_and(|(_, other)| other == site.as_str())
-        };
+        let own = |entry: &proto::DirectoryEntry| site_of(&entry.name) == site.as_str();
         let gateways = grid.gateways.iter().filter(|entry| !own(entry)).take(DIRECTORY_RELAYS);
         proto::Directory {
             gateways: gateways.cloned().collect(),

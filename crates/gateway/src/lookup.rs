@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use isthmus_identity::Identity;
 use isthmus_plan::{Plan, plan};
+use isthmus_registry::contact;
 use isthmus_rpc::contact::{known, plan_from_facts};
 use isthmus_rpc::grpc::Repeat;
-use isthmus_rpc::seen;
 use isthmus_service::lock;
 use isthmus_wire::proto::{self, registry_client::RegistryClient};
 use isthmus_wire::{GridName, Label, VirtualAddress};
@@ -168,23 +168,9 @@ impl Gateway {
             site_trunk: self.hello.site_trunk,
             gateway_mapping: self.seen_outside().unwrap_or_default().mapping,
         };
-        let site = site.unwrap_or_else(own);
         let contact = self.roster().contact(agent).cloned().unwrap_or_default();
-        proto::End {
-            node: GridName { node: agent.clone(), site: self.site.clone() }.to_string(),
-            inbound: site.inbound,
-            outside_address: seen::let_in_at(&contact.outside_address, site.inbound(), contact.seen.as_ref()),
-            seen: contact.seen,
-            attached: true,
-            // No plan depends on it.
-            virtual_address: 0,
-            can_traverse: contact.can_traverse,
-            gateway_outside: site.gateway_outside,
-            gateway_reach: site.gateway_reach,
-            site_trunk: site.site_trunk,
-            gateway: String::new(),
-            gateway_mapping: site.gateway_mapping,
-        }
+        let name = GridName { node: agent.clone(), site: self.site.clone() };
+        contact::end(&name, &contact, site.unwrap_or_else(own))
     }
 }
 

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
+use isthmus_registry::contact;
 use isthmus_wire::bounds::NODES_PER_SITE;
 use isthmus_wire::proto::{self, attach_down, attach_up};
 use isthmus_wire::{GridName, Label, VirtualAddress};
@@ -233,7 +234,9 @@ impl Roster {
             (self.by_address.get(&wanted)?, wanted)
         };
         let contact = self.contact_of(name)?;
-        Some(self.record(name, address, Some(contact)))
+        let name = GridName { node: name.clone(), site: self.site.clone() };
+        let signed = contact.signed.clone();
+        Some(proto::Node { signed, ..contact::node(&name, address, contact, true) })
     }
 
     /// The virtual address of a node of this site.

@@ -7,11 +7,11 @@ use isthmus_identity::signed::contact::addresses_of;
 use isthmus_plan::Inbound;
 use isthmus_plan::ways::Pin;
 use isthmus_rpc::contact::plan_from_facts;
-use isthmus_rpc::enums::{dial_to_wire, inbound_to_wire, mapping_to_wire, route_to_wire};
+use isthmus_rpc::enums::{dial_to_wire, inbound_to_wire, route_to_wire};
 use isthmus_rpc::seen;
 use isthmus_wire::{GridName, Label, VirtualAddress, proto};
 
-use super::{NodeEntry, Party, Presence, Registry, SiteEntry};
+use super::{NodeEntry, Party, Presence, Registry, SiteEntry, contact};
 
 /// Why a lookup failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl Registry {
         self.holds(site, gateway, address);
         let (entry, _) = self.present(address)?;
         let signed = entry.contact.signed.clone();
-        let node = proto::Node { signed, ..node(address, entry, self.outside_address(entry)) };
+        let node = proto::Node { signed, ..self.node(address, entry) };
         if entry.presence == Presence::Down {
             // Without its gateways nobody knows.
             let gone = self.sites.get(&entry.name.site).is_some_and(SiteEntry::is_attached);
@@ -140,23 +140,20 @@ impl Registry {
         }
     }
 
+    pub(super) fn node(&self, address: VirtualAddress, entry: &NodeEntry) -> proto::Node {
+        let found = contact::node(&entry.name, address, &entry.contact, entry.presence == Presence::Up);
+        proto::Node { outside_address: self.outside_address(entry), ..found }
+    }
+
     pub(super) fn end(&self, entry: &NodeEntry) -> proto::End {
         let site = self.sites.get(&entry.name.site);
+        let facts = site.map(SiteEntry::facts).unwrap_or_default();
         proto::End {
-            node: entry.name.to_string(),
-            inbound: self.inbound(entry).into(),
             outside_address: self.outside_address(entry),
-            seen: entry.contact.seen.clone(),
             attached: site.is_some_and(SiteEntry::is_attached),
             virtual_address: self.addresses.address(&entry.name).map_or(0, |address| address.ip().into()),
-            can_traverse: entry.contact.can_traverse,
-            gateway_outside: site.map_or_else(String::new, SiteEntry::outside_addresses),
-            gateway_reach: site.and_then(SiteEntry::outside_reach),
-            gateway_mapping: site
-                .map_or(proto::Mapping::Unknown, |site| mapping_to_wire(site.mapping()))
-                .into(),
-            site_trunk: site.is_some_and(|site| site.declared().site_trunk),
             gateway: entry.gateway.to_string(),
+            ..contact::end(&entry.name, &entry.contact, facts)
         }
     }
 
@@ -241,28 +238,4 @@ fn no_way(entry: &NodeEntry) -> proto::Plan {
         reason: format!("the agent of node {} is not running", entry.name),
     };
     proto::Plan { left_out: vec![left_out], ..proto::Plan::default() }
-}
-
-/// What is known of a node that was attached before the broker started.
-pub(super) fn unattached(address: VirtualAddress, name: &GridName) -> proto::Node {
-    proto::Node { name: name.to_string(), virtual_address: address.ip().into(), ..proto::Node::default() }
-}
-
-pub(super) fn node(address: VirtualAddress, entry: &NodeEntry, outside_address: String) -> proto::Node {
-    let contact = &entry.contact;
-    proto::Node {
-        name: entry.name.to_string(),
-        virtual_address: address.ip().into(),
-        address: contact.address.clone(),
-        host_name: contact.host_name.clone(),
-        owner: contact.owner.clone(),
-        slots: contact.slots,
-        version: contact.version.clone(),
-        architecture: contact.architecture.clone(),
-        up: entry.presence == Presence::Up,
-        outside_address,
-        gone: false,
-        seen: None,
-        signed: None,
-    }
 }

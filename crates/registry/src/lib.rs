@@ -12,6 +12,7 @@
 //! | `messages`, `job` | what gateways and relays send, checked and made a record |
 //! | `fold`, `revoked` | takes records in |
 //! | `answers`, `list`, `directory`, `view` | lookup, explain, lists: what the grid is, and who sees what of it |
+//! | [`contact`], [`filters`] | what gateways compute as well: a node's record, its end of a plan, what a list shows |
 //! | `rendezvous`, `endpoint`, `gateways`, `relays` | who dials whom, over which gateway or relay |
 //! | `measuring`, `paths`, `site_paths`, `probing`, `reports` | orders to measure and to probe, and their results |
 //! | `policy`, `places` | what the grid's configuration says of sites |
@@ -41,8 +42,10 @@
 
 mod addresses;
 mod answers;
+pub mod contact;
 mod directory;
 mod endpoint;
+pub mod filters;
 mod fold;
 mod gateways;
 mod holders;

@@ -8,8 +8,8 @@ use isthmus_wire::bounds::Bounded as _;
 use isthmus_wire::proto::{self, list_request::Records};
 use isthmus_wire::{GridName, Label, VirtualAddress};
 
-use super::answers::{node, unattached};
-use super::{NodeEntry, Presence, Refused, Registry, SiteEntry, View};
+use super::filters::site_of;
+use super::{NodeEntry, Presence, Refused, Registry, SiteEntry, View, contact, filters};
 
 impl Registry {
     /// A page of the records that the caller may see.
@@ -25,12 +25,9 @@ impl Registry {
             Some(Records::Sites(filter)) => reply.sites = self.list_sites(&mut page, filter),
             Some(Records::Relays(filter)) => reply.relays = self.list_relays(&mut page, filter),
             Some(Records::Jobs(filter)) => {
-                let here = |node: &String| site_of(node) == filter.site;
-                let jobs = self.jobs.with_ids();
-                let jobs = jobs.filter(|(_, job)| filter.site.is_empty() || job.nodes.iter().any(here));
-                let jobs = jobs.filter(|(_, job)| view.has_job(job));
+                let jobs = self.jobs.with_ids().filter(|(_, job)| view.has_job(job));
                 let jobs = jobs.map(|(id, job)| (id.to_string(), job));
-                let jobs = jobs.filter(|(id, _)| filter.job.is_empty() || *id == filter.job);
+                let jobs = jobs.filter(|(id, job)| filters::wants_job(filter, id, job));
                 reply.jobs = page.take(jobs.map(|(id, job)| (id, job.clone())));
             }
             Some(Records::Paths(filter)) => reply.paths = self.list_paths(&mut page, filter),
@@ -43,13 +40,11 @@ impl Registry {
     fn list_nodes(&self, page: &mut Page, filter: &proto::NodeFilter) -> Result<Vec<proto::Node>, Refused> {
         let after = page.after_node()?.map(|name| (name.site, name.node));
         let wanted = |(_, entry): &(VirtualAddress, &NodeEntry)| {
-            (filter.owner.is_empty() || entry.contact.owner == filter.owner)
-                && (!filter.up || entry.presence == Presence::Up)
+            filters::wants_node(filter, &entry.contact.owner, entry.presence == Presence::Up)
         };
         let record = |(address, entry): (VirtualAddress, &NodeEntry)| {
             let seen = if filter.seen { entry.contact.seen.clone() } else { None };
-            let found = node(address, entry, self.outside_address(entry));
-            (key_of_node(&entry.name), proto::Node { seen, ..found })
+            (key_of_node(&entry.name), proto::Node { seen, ..self.node(address, entry) })
         };
         if filter.names.is_empty() && filter.sites.is_empty() {
             return Ok(page.take(self.nodes.after(after.as_ref()).filter(wanted).map(record)));
@@ -68,17 +63,15 @@ impl Registry {
             let address = self.addresses.address(&name)?;
             match self.nodes.get(&address) {
                 Some(entry) => Some((address, entry)).filter(|found| wanted(found)).map(record),
-                None => is_named.then(|| (key_of_node(&name), unattached(address, &name))),
+                None => is_named.then(|| (key_of_node(&name), contact::unattached(&name, address))),
             }
         });
         Ok(page.take(chosen))
     }
 
     fn list_sites(&self, page: &mut Page, filter: &proto::SiteFilter) -> Vec<proto::Site> {
-        let wanted =
-            |name: &Label| filter.names.is_empty() || filter.names.iter().any(|other| other == name.as_str());
         let jobs = self.jobs.by_site();
-        let sites = self.sites.iter().filter(|(name, _)| wanted(name));
+        let sites = self.sites.iter().filter(|(name, _)| filters::wants_site(filter, name));
         page.take(sites.map(|(name, entry)| {
             (name.to_string(), self.site(name, entry, jobs.get(name).copied().unwrap_or_default()))
         }))
@@ -167,8 +160,4 @@ impl From<BadToken> for Refused {
     fn from(error: BadToken) -> Self {
         Self(error.to_string())
     }
-}
-
-fn site_of(name: &str) -> &str {
-    name.split_once('.').map_or("", |(_, site)| site)
 }

@@ -1,6 +1,7 @@
 //! The site's nodes and jobs as records, for answers without the broker.
 
-use isthmus_wire::{GridName, Label, VirtualAddress, proto};
+use isthmus_registry::contact;
+use isthmus_wire::{GridName, Label, proto};
 
 use super::Roster;
 
@@ -10,8 +11,11 @@ impl Roster {
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (GridName, proto::Node)> {
         self.addresses.iter().map(|(name, address)| {
             let full_name = GridName { node: name.clone(), site: self.site.clone() };
-            let record = self.record(name, *address, self.contact_of(name));
-            (full_name, proto::Node { signed: None, ..record })
+            let record = match self.contact_of(name) {
+                Some(found) => contact::node(&full_name, *address, found, true),
+                None => contact::unattached(&full_name, *address),
+            };
+            (full_name, record)
         })
     }
 
@@ -33,31 +37,5 @@ impl Roster {
     pub(super) fn contact_of(&self, name: &Label) -> Option<&proto::NodeUp> {
         let own = self.agents.get(name).map(|agent| &agent.contact);
         own.or_else(|| self.elsewhere.get(name))
-    }
-
-    /// The record of a node, which is down without a contact.
-    pub(super) fn record(
-        &self,
-        name: &Label,
-        address: VirtualAddress,
-        contact: Option<&proto::NodeUp>,
-    ) -> proto::Node {
-        let up = contact.is_some();
-        let contact = contact.cloned().unwrap_or_default();
-        proto::Node {
-            name: GridName { node: name.clone(), site: self.site.clone() }.to_string(),
-            virtual_address: address.ip().into(),
-            address: contact.address,
-            host_name: contact.host_name,
-            owner: contact.owner,
-            slots: contact.slots,
-            version: contact.version,
-            architecture: contact.architecture,
-            up,
-            outside_address: contact.outside_address,
-            gone: false,
-            seen: None,
-            signed: contact.signed,
-        }
     }
 }
