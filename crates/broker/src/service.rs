@@ -175,13 +175,16 @@ fn rendezvous_status(error: RendezvousError) -> Status {
         RendezvousError::Lookup(error) => lookup_status(error),
         RendezvousError::TooOften(_) => Status::resource_exhausted(error.to_string()),
         RendezvousError::NotYours(_) => Status::permission_denied(error.to_string()),
-        RendezvousError::Unavailable(_) => Status::unavailable(error.to_string()),
+        RendezvousError::Unavailable(told) => {
+            grpc::with_remedy(Status::unavailable(error.to_string()), told.remedy)
+        }
     }
 }
 
 fn lookup_status(error: &LookupError) -> Status {
-    match error {
+    let status = match error {
         LookupError::Unknown(_) => Status::not_found(error.to_string()),
         LookupError::Absent(_) | LookupError::NoGateway(_) => Status::unavailable(error.to_string()),
-    }
+    };
+    grpc::with_remedy(status, error.remedy())
 }

@@ -185,7 +185,7 @@ fn carrier<S: Service>(
 }
 
 fn no_way(name: &GridName, reason: &str) -> ReachError {
-    ReachError::NoWay(vec![format!("a trunk to {name}: {reason}")])
+    ReachError::no_way(format!("a trunk to {name}: {reason}"))
 }
 
 impl<S: Service> Link<S> {

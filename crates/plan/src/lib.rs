@@ -43,7 +43,7 @@ pub mod policy;
 pub(crate) mod reachability;
 mod reason;
 pub mod relays;
-pub mod remedy;
+mod remedy;
 mod round_trips;
 pub mod site_trunk;
 #[cfg(test)]
@@ -62,6 +62,7 @@ pub use plan::plan;
 pub use policy::Forbidden;
 pub use reachability::{Reach, Reachability};
 pub use reason::Reason;
+pub use remedy::{Remedy, Told};
 pub use round_trips::RoundTrips;
 pub use ways::{Transport, Way};
 

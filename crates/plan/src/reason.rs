@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::Reach;
 use crate::ways::Path;
+use crate::{Reach, Told};
 
 /// Why a way may work, or why it can't, each with its text for plans and
 /// messages. Sites are given by their names.
@@ -126,9 +126,9 @@ pub enum Reason {
     NotLetOut { why: Box<Reason>, site: String, port: Option<u16> },
     #[error("{why}, but it failed before: {failure}")]
     FailedBefore { why: Box<Reason>, failure: String },
-    /// The text of a reason that another process sent.
+    /// A reason that another process sent.
     #[error("{0}")]
-    Received(String),
+    Received(Told),
 }
 
 impl Reason {

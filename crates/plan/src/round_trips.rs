@@ -59,7 +59,7 @@ mod tests {
     fn number(reason: &Reason) -> &str {
         match reason {
             Reason::Measured { why, .. } => number(why),
-            Reason::Received(number) => number,
+            Reason::Received(number) => &number.text,
             other => panic!("{other}"),
         }
     }
@@ -90,7 +90,7 @@ mod tests {
                 route: *route,
                 dial: *dial,
                 deadline: Duration::ZERO,
-                reason: Reason::Received(number.to_string()),
+                reason: Reason::Received(number.to_string().into()),
             };
             let mut steps: Vec<Step> = ways.iter().enumerate().map(step).collect();
             round_trips.order(&mut steps);

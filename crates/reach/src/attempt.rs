@@ -1,5 +1,6 @@
 //! An attempt to reach one destination: the steps of its plan, one after another.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use isthmus_identity::Owner;
 use isthmus_identity::secured::{ClientTls, Secured};
 use isthmus_net::callback;
 use isthmus_net::dial::{DialError, SocketOptions, introduced, resolve};
-use isthmus_plan::{Step, limits};
+use isthmus_plan::{Step, Told, limits};
 use isthmus_rpc::grpc;
 use isthmus_rpc::rendezvous::{Reply, ReplyWay, RequestWay, Stop, StopKind};
 use isthmus_service::{Deadline, Late};
@@ -32,7 +33,7 @@ const SHORTER: [u16; 2] = [1240, 500];
 #[derive(Debug)]
 pub(crate) enum StepError {
     /// The step failed for this reason; the next step is tried.
-    Next(String),
+    Next(Told),
     /// The other party's agent hasn't signed where the step leads, and the connection must not be
     /// encrypted. The next step is tried.
     Unsigned(String),
@@ -44,10 +45,17 @@ pub(crate) enum StepError {
     OtherOwner(String),
 }
 
+impl StepError {
+    /// The step failed for a reason that no person can mend, as far as is known.
+    pub(crate) fn next(reason: impl fmt::Display) -> Self {
+        Self::Next(reason.to_string().into())
+    }
+}
+
 impl From<Unverified> for StepError {
     fn from(error: Unverified) -> Self {
         match error {
-            Unverified::Failed(reason) => Self::Next(reason),
+            Unverified::Failed(reason) => Self::next(reason),
             Unverified::OtherOwner(reason) => Self::OtherOwner(reason),
         }
     }
@@ -55,14 +63,14 @@ impl From<Unverified> for StepError {
 
 impl From<DialError> for StepError {
     fn from(error: DialError) -> Self {
-        Self::Next(error.to_string())
+        Self::next(error)
     }
 }
 
 impl From<Unaccepted> for StepError {
     fn from(error: Unaccepted) -> Self {
         match error {
-            Unaccepted::Next(reason) => Self::Next(reason),
+            Unaccepted::Next(reason) => Self::next(reason),
             Unaccepted::Final(status) => Self::Final(status),
         }
     }
@@ -114,7 +122,7 @@ impl<'a> Attempt<'a> {
         if let Some(introduction) = &mut purpose.introduction {
             reset_if_dropped(carrier.socket(), true);
             let ends = carrier.ends();
-            let late = |late: Late| StepError::Next(format!("{ends}: {late}"));
+            let late = |late: Late| StepError::next(format!("{ends}: {late}"));
             self.deadline.bound(introduction.introduce(&mut carrier)).await.map_err(late)??;
             reset_if_dropped(carrier.socket(), false);
         }
@@ -133,7 +141,7 @@ impl<'a> Attempt<'a> {
         self.job = security.job();
         self.unsigned = !self.found.is_vouched_for(step, owner);
         self.check_raw(security)?;
-        let late = |Late(limit)| StepError::Next(format!("no connection within {limit:?}"));
+        let late = |Late(limit)| StepError::next(format!("no connection within {limit:?}"));
         let (stream, relay) = self.deadline.bound(self.dial(step)).await.map_err(late)??;
         reset_if_dropped(&stream, true);
         self.check_raw(security)?;
@@ -218,7 +226,8 @@ impl<'a> Attempt<'a> {
         let wanted = (way, self.options.segment);
         let arranging = self.dialer.control.rendezvous(&self.found.peer, wanted, self.deadline).await;
         let Reply { way, gateways } = arranging.map_err(|status| {
-            StepError::Next(format!("no rendezvous arranged: {}", grpc::reason(&status)))
+            let told = grpc::told(&status);
+            StepError::Next(told.within(|reason| format!("no rendezvous arranged: {reason}")))
         })?;
         let relay = match &way {
             ReplyWay::Stop(stop) => stop.relay.clone(),
@@ -234,19 +243,19 @@ impl<'a> Attempt<'a> {
         let ReplyWay::Stop(Stop { kind, address, ticket, relay }) = way else { return Err(unexpected()) };
         let (at, address) = match (kind, &relay) {
             (StopKind::OtherSite, _) => {
-                (kind.to_string(), service_address(&address).await.map_err(StepError::Next)?.to_string())
+                (kind.to_string(), service_address(&address).await.map_err(StepError::next)?.to_string())
             }
             (StopKind::Relay, relay) => {
                 let at = relay.as_ref().map_or_else(|| kind.to_string(), |relay| format!("relay {relay}"));
                 let found = self.dialer.relay_address(&address, deadline).await;
-                (at, found.map_err(StepError::Next)?.to_string())
+                (at, found.map_err(StepError::next)?.to_string())
             }
             (StopKind::OwnSite, _) => (kind.to_string(), address),
         };
         let stream = introduced(&address, &ticket, self.options, deadline).await;
         stream
             .map(|stream| (stream, relay.unwrap_or_default()))
-            .map_err(|error| StepError::Next(format!("{at} at {address}: {error}")))
+            .map_err(|error| StepError::next(format!("{at} at {address}: {error}")))
     }
 }
 
@@ -258,7 +267,7 @@ async fn cancelled(given_up: Option<&CancellationToken>) {
 }
 
 pub(crate) fn unexpected() -> StepError {
-    StepError::Next("the broker's reply is for another way than the request".to_owned())
+    StepError::next("the broker's reply is for another way than the request")
 }
 
 /// Resolves the address of another site's service. The other site chose it, so the address must not

@@ -10,7 +10,7 @@ use isthmus_identity::secured::{ClientTls, Secured};
 use isthmus_identity::signed::contact::Stated;
 use isthmus_net::callback;
 use isthmus_net::dial::{SocketOptions, direct};
-use isthmus_plan::{Dial, Failures, Plan, Route, Transport, site_trunk};
+use isthmus_plan::{Dial, Failures, Plan, Remedy, Route, Told, Transport, site_trunk};
 use isthmus_rpc::contact::{plan_from_wire, plan_to_wire};
 use isthmus_rpc::grpc;
 use isthmus_rpc::rendezvous::Peer;
@@ -60,27 +60,49 @@ pub enum ReachError {
     /// The other party was reached, and refused with this status.
     Answered(Status),
     /// The lookup failed: the grid has no such node, or there was no answer.
-    Unknown(String),
+    Unknown(Told),
     /// No step of the plan worked. The reasons come in the order in which they are worth reading:
     /// what a person can mend first.
-    NoWay(Vec<String>),
+    NoWay(Vec<Told>),
     /// No step worked for a connection that isn't encrypted, and an encrypted connection may be
     /// made: the plan demands encryption, or a step leads where the other agent hasn't signed that
     /// it is. The reasons are as of [`ReachError::NoWay`].
-    OnlyEncrypted(Vec<String>),
+    OnlyEncrypted(Vec<Told>),
     /// The initiator gave the connection up before the introduction was sent.
     GivenUp,
     /// The other party belongs to another user; the reason names both.
     OtherOwner(String),
 }
 
+impl ReachError {
+    /// No way, for a reason that no person can mend, as far as is known.
+    pub fn no_way(reason: impl Into<String>) -> Self {
+        Self::NoWay(vec![reason.into().into()])
+    }
+
+    /// What a person can do, the most telling if there is more.
+    pub fn remedy(&self) -> Option<Remedy> {
+        match self {
+            Self::Unknown(told) => told.remedy,
+            Self::NoWay(reasons) | Self::OnlyEncrypted(reasons) => {
+                reasons.iter().filter_map(|told| told.remedy).min()
+            }
+            Self::Answered(_) | Self::GivenUp | Self::OtherOwner(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for ReachError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Answered(status) => status.fmt(f),
-            Self::Unknown(reason) | Self::OtherOwner(reason) => f.write_str(reason),
+            Self::Unknown(told) => told.fmt(f),
+            Self::OtherOwner(reason) => f.write_str(reason),
             Self::NoWay(reasons) if reasons.is_empty() => f.write_str("the plan has no step"),
-            Self::NoWay(reasons) | Self::OnlyEncrypted(reasons) => f.write_str(&reasons.join("; ")),
+            Self::NoWay(reasons) | Self::OnlyEncrypted(reasons) => {
+                let texts: Vec<_> = reasons.iter().map(|told| told.text.as_str()).collect();
+                f.write_str(&texts.join("; "))
+            }
             Self::GivenUp => f.write_str("it was given up"),
         }
     }
@@ -199,7 +221,7 @@ impl Dialer {
                 let (peer, other) = (&found.peer, &found.name);
                 Err(ReachError::Unknown(format!(
                     "{peer} is the address of {node}, and the gateway names {other} as the node that has it"
-                )))
+                ).into()))
             }
         }
     }
@@ -216,13 +238,15 @@ impl Dialer {
 
     async fn look_up(&self, peer: Peer, limit: Duration) -> Result<Found, ReachError> {
         let reply = self.control.lookup(&peer, Deadline::within(limit)).await.map_err(|status| {
-            ReachError::Unknown(format!("cannot find {peer} in the grid: {}", grpc::reason(&status)))
+            let told = grpc::told(&status);
+            ReachError::Unknown(told.within(|reason| format!("cannot find {peer} in the grid: {reason}")))
         })?;
         let (Some(node), Some(plan)) = (&reply.node, &reply.plan) else {
-            return Err(ReachError::Unknown(format!("the answer about {peer} has no contact or no plan")));
+            let reason = format!("the answer about {peer} has no contact or no plan");
+            return Err(ReachError::Unknown(reason.into()));
         };
         let name: Result<GridName, _> = node.name.parse();
-        let name = name.map_err(|error| ReachError::Unknown(format!("bad contact: {error}")))?;
+        let name = name.map_err(|error| ReachError::Unknown(format!("bad contact: {error}").into()))?;
         let mut plan = plan_from_wire(plan);
         if name.site.as_str() == self.control.site() {
             // Within a site there is no other way, whatever a gateway says.

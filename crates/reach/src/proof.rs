@@ -46,7 +46,7 @@ pub(crate) async fn answered(
         carrier.receive::<ANSWER_LEN>().await
     };
     let answer = deadline.part(ANSWER).bound(asking).await;
-    let answer = answer.map_err(|late| StepError::Next(format!("{ends}: {late}")))?;
-    let answer = answer.map_err(|error| StepError::Next(format!("{ends}: {error}")))?;
-    Answer::decode(&answer).map(drop).map_err(|error| StepError::Next(format!("{ends}: {error}")))
+    let answer = answer.map_err(|late| StepError::next(format!("{ends}: {late}")))?;
+    let answer = answer.map_err(|error| StepError::next(format!("{ends}: {error}")))?;
+    Answer::decode(&answer).map(drop).map_err(|error| StepError::next(format!("{ends}: {error}")))
 }

@@ -95,7 +95,7 @@ impl Dialer {
         }
         if found.plan.encrypted && matches!(purpose.security, Security::Raw) {
             let reason = format!("data with {} must be encrypted", found.name);
-            return Err(ReachError::OnlyEncrypted(vec![reason]));
+            return Err(ReachError::OnlyEncrypted(vec![reason.into()]));
         }
         let steps = purpose.security.steps(plan.steps);
         let (failed, unsigned) = match self.take(found, &steps, &mut purpose, started).await {
@@ -185,7 +185,7 @@ impl Dialer {
                             relay,
                             segment: attempt.segment,
                             setup: started.elapsed(),
-                            failures: reasons(&failed, &[]),
+                            failures: reasons(&failed, &[]).into_iter().map(|told| told.text).collect(),
                             node: found.name.clone(),
                         }));
                     }
@@ -197,16 +197,16 @@ impl Dialer {
                     // The way itself may be good.
                     Err(StepError::Unsigned(reason)) => {
                         unsigned = true;
-                        failed.push(Tried { way: way(step.route, step.dial), reason });
+                        failed.push(Tried { way: way(step.route, step.dial), reason: reason.into() });
                         break;
                     }
                     // The broker named no other relay or gateway.
                     Err(StepError::Next(_)) if time > 0 && attempt.named.len() == named => break,
                     Err(StepError::Next(reason)) => {
-                        tracing::debug!(node = %found.name, route = %step.route, dial = %step.dial, reason, "a step failed");
+                        tracing::debug!(node = %found.name, route = %step.route, dial = %step.dial, %reason, "a step failed");
                         if !from_source {
                             let failure =
-                                Failure { route: step.route, dial: step.dial, reason: reason.clone() };
+                                Failure { route: step.route, dial: step.dial, reason: reason.text.clone() };
                             lock(&self.failures).note(towards, failure, Instant::now());
                         }
                         failed.push(Tried { way: way(step.route, step.dial), reason });

@@ -69,8 +69,8 @@ impl Dialer {
                 lock(&self.failures).clear(towards, due.route, due.dial);
             }
             Err(StepError::Next(reason)) => {
-                tracing::debug!(node = %name, dial = %due.dial, reason, "a dial still fails");
-                let failure = Failure { route: due.route, dial: due.dial, reason };
+                tracing::debug!(node = %name, dial = %due.dial, %reason, "a dial still fails");
+                let failure = Failure { route: due.route, dial: due.dial, reason: reason.text };
                 lock(&self.failures).note(towards, failure, Instant::now());
             }
             // Nothing is known of the way.

@@ -1,6 +1,6 @@
 //! Names of dials and routes in messages, and the reasons why there is no connection.
 
-use isthmus_plan::{Dial, LeftOut, Route, remedy};
+use isthmus_plan::{Dial, LeftOut, Remedy, Route, Told};
 
 /// Most ways that are named with the same reason.
 const WAYS_MAX: usize = 4;
@@ -21,13 +21,13 @@ pub(crate) fn way(route: Route, dial: Dial) -> String {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tried {
     pub(crate) way: String,
-    pub(crate) reason: String,
+    pub(crate) reason: Told,
 }
 
 /// A reason, with the ways that it holds for.
 #[derive(Debug)]
 struct Cause {
-    reason: String,
+    reason: Told,
     tried: Vec<String>,
     left_out: Vec<String>,
 }
@@ -35,7 +35,7 @@ struct Cause {
 /// Why there is no connection: each reason once, with its ways. What a person can mend comes first,
 /// then what was met, then what the plan left out. The result is short; its last text says how many
 /// reasons are missing.
-pub(crate) fn reasons(tried: &[Tried], left_out: &[LeftOut]) -> Vec<String> {
+pub(crate) fn reasons(tried: &[Tried], left_out: &[LeftOut]) -> Vec<Told> {
     let mut causes: Vec<Cause> = Vec::new();
     for Tried { way, reason } in tried {
         let ways = &mut cause(&mut causes, reason).tried;
@@ -44,65 +44,63 @@ pub(crate) fn reasons(tried: &[Tried], left_out: &[LeftOut]) -> Vec<String> {
         }
     }
     for LeftOut { route, dial, reason } in left_out {
-        cause(&mut causes, &reason.to_string()).left_out.push(way(*route, *dial));
+        cause(&mut causes, &reason.into()).left_out.push(way(*route, *dial));
     }
     // The sort is stable: the other causes stay in the order of the plan.
-    causes.sort_by_key(|cause| remedy::place(&cause.reason).unwrap_or(usize::MAX));
+    causes.sort_by_key(|cause| (cause.reason.remedy.is_none(), cause.reason.remedy));
     let (mut texts, mut total) = (Vec::new(), 0);
     let count = causes.len();
-    for text in causes.iter().map(Cause::text) {
-        total += text.chars().count();
+    for told in causes.iter().map(Cause::told) {
+        total += told.text.chars().count();
         if total > TOTAL_MAX && !texts.is_empty() {
             break;
         }
-        texts.push(text);
+        texts.push(told);
     }
     match count - texts.len() {
         0 => {}
-        1 => texts.push("one more reason, which `isthmus plan --all` has".to_owned()),
-        more => texts.push(format!("{more} more reasons, which `isthmus plan --all` has")),
+        1 => texts.push("one more reason, which `isthmus plan --all` has".into()),
+        more => texts.push(format!("{more} more reasons, which `isthmus plan --all` has").into()),
     }
     texts
 }
 
 /// The cause with this reason; it is added if there is none yet.
-fn cause<'a>(causes: &'a mut Vec<Cause>, reason: &str) -> &'a mut Cause {
-    let found = causes.iter().enumerate().find_map(|(index, cause)| {
-        let text = common(&cause.reason, reason)?;
-        Some((index, text.to_owned()))
-    });
-    let index = match found {
-        Some((index, text)) => {
-            causes[index].reason = text;
+fn cause<'a>(causes: &'a mut Vec<Cause>, reason: &Told) -> &'a mut Cause {
+    let same = causes.iter().enumerate();
+    let same = same.filter_map(|(index, cause)| Some((index, common(&cause.reason, reason)?))).next();
+    let index = match same {
+        Some((index, reason)) => {
+            causes[index].reason = reason;
             index
         }
         None => {
-            causes.push(Cause { reason: reason.to_owned(), tried: Vec::new(), left_out: Vec::new() });
+            causes.push(Cause { reason: reason.clone(), tried: Vec::new(), left_out: Vec::new() });
             causes.len() - 1
         }
     };
     &mut causes[index]
 }
 
-/// The text that stands for both of two reasons; `None` if they differ. Two reasons count as the
-/// same if the longer one only adds to the shorter. What follows from a reason (`, so …`) is left
-/// away, as it differs from way to way.
-fn common<'a>(one: &'a str, other: &'a str) -> Option<&'a str> {
-    let (short, long) = if one.len() <= other.len() { (one, other) } else { (other, one) };
-    let rest = long.strip_prefix(short)?;
-    match rest.chars().next() {
-        None => Some(short),
-        Some(_) if rest.starts_with(", so ") => Some(short),
-        Some(':' | ';' | ',') => Some(long),
-        Some(_) => None,
+/// What stands for both of two reasons; `None` if they differ. Two reasons count as the same if the
+/// longer one only adds to the shorter.
+fn common(one: &Told, other: &Told) -> Option<Told> {
+    let (short, long) = if one.text.len() <= other.text.len() { (one, other) } else { (other, one) };
+    // What follows from that differs from way to way.
+    if [short, long].iter().all(|told| told.remedy == Some(Remedy::StartRelay)) {
+        return Some(short.clone());
     }
+    let rest = long.text.strip_prefix(&short.text)?;
+    let adds = matches!(rest.chars().next(), None | Some(':' | ';' | ','));
+    adds.then(|| Told { text: long.text.clone(), remedy: long.remedy.or(short.remedy) })
 }
 
 impl Cause {
-    fn text(&self) -> String {
-        let reason = cut(&self.reason);
+    fn told(&self) -> Told {
+        let Told { text, remedy } = &self.reason;
+        let reason = cut(text);
         let (tried, left_out) = (list(&self.tried), list(&self.left_out));
-        match (remedy::place(&self.reason), self.tried.is_empty(), self.left_out.is_empty()) {
+        let text = match (remedy, self.tried.is_empty(), self.left_out.is_empty()) {
             // What to mend is read before the ways that need it.
             (Some(_), false, true) => format!("{reason} ({tried})"),
             (Some(_), true, _) => format!("{reason} (left out: {left_out})"),
@@ -110,7 +108,8 @@ impl Cause {
             (None, false, true) => format!("{tried}: {reason}"),
             (None, true, _) => format!("{left_out} left out: {reason}"),
             (None, false, false) => format!("{tried}: {reason} (for that left out: {left_out})"),
-        }
+        };
+        Told { text, remedy: *remedy }
     }
 }
 
@@ -136,19 +135,26 @@ mod tests {
 
     use super::*;
 
-    fn left(route: Route, dial: Dial, reason: &str) -> LeftOut {
-        LeftOut { route, dial, reason: Reason::Received(reason.to_owned()) }
+    fn left(route: Route, dial: Dial, reason: impl Into<Told>) -> LeftOut {
+        LeftOut { route, dial, reason: Reason::Received(reason.into()) }
     }
 
-    fn met(way: &str, reason: &str) -> Tried {
-        Tried { way: way.to_owned(), reason: reason.to_owned() }
+    fn met(way: &str, reason: impl Into<Told>) -> Tried {
+        Tried { way: way.to_owned(), reason: reason.into() }
     }
 
-    const NO_RELAY: &str = "no relay is attached to the broker";
+    fn mended(text: &str, remedy: Remedy) -> Told {
+        Told { text: text.to_owned(), remedy: Some(remedy) }
+    }
+
+    fn texts(told: Vec<Told>) -> Vec<String> {
+        told.into_iter().map(|told| told.text).collect()
+    }
 
     #[test]
     fn what_a_person_can_mend_comes_first_and_nothing_twice() {
-        let unseen = format!("{NO_RELAY}, so it is unknown how the nodes are seen from outside");
+        let no_relay = || Told::from(&Reason::NoRelay);
+        let unarranged = || no_relay().within(|reason| format!("no rendezvous arranged: {reason}"));
         for (name, tried, left_out, want) in [
             ("nothing at all", vec![], vec![], vec![]),
             (
@@ -169,8 +175,8 @@ mod tests {
                 vec![met("direct", "no answer within 3 s")],
                 vec![
                     left(Route::EndToEnd, Dial::Reverse, "site alpha lets nothing in"),
-                    left(Route::EndToEnd, Dial::Punch, &unseen),
-                    left(Route::EndToEnd, Dial::Relay, NO_RELAY),
+                    left(Route::EndToEnd, Dial::Punch, &Reason::NoRelayForBoth),
+                    left(Route::EndToEnd, Dial::Relay, &Reason::NoRelay),
                 ],
                 vec![
                     "no relay is attached to the broker (left out: punch, relay)",
@@ -180,21 +186,30 @@ mod tests {
             ),
             (
                 "met by one way, known of another",
-                vec![met("relay", NO_RELAY), met("relay", NO_RELAY)],
-                vec![left(Route::TwoGateway, Dial::Relay, NO_RELAY)],
+                vec![met("relay", unarranged()), met("relay", unarranged())],
+                vec![left(Route::TwoGateway, Dial::Relay, &Reason::NoRelay)],
                 vec!["no relay is attached to the broker (relay; left out: relay two-gateway)"],
             ),
             (
                 "more to mend: in a fixed order",
                 vec![
-                    met("direct", "site b is declared open, but relay r could not reach it"),
-                    met("relay", "the gateway of site b is not attached to the broker"),
+                    met(
+                        "direct",
+                        mended("site b is declared open, but relay r could not reach it", Remedy::OpenSite),
+                    ),
+                    met("relay", &Reason::Detached { site: "b".to_owned() }),
                 ],
                 vec![],
                 vec![
                     "the gateway of site b is not attached to the broker (relay)",
                     "site b is declared open, but relay r could not reach it (direct)",
                 ],
+            ),
+            (
+                "the same, met as what can't be mended and as what can",
+                vec![met("direct", "no way in"), met("punch", mended("no way in", Remedy::OpenSite))],
+                vec![],
+                vec!["no way in (direct, punch)"],
             ),
             (
                 "one that only tells more",
@@ -212,19 +227,19 @@ mod tests {
                 vec!["direct: no way to n1", "reverse: no way to n12"],
             ),
         ] {
-            assert_eq!(reasons(&tried, &left_out), want, "{name}");
+            assert_eq!(texts(reasons(&tried, &left_out)), want, "{name}");
         }
     }
 
     #[test]
     fn the_whole_is_short() {
-        let long = |index: usize| met(&format!("way{index}"), &format!("{index}{}", "x".repeat(1000)));
+        let long = |index: usize| met(&format!("way{index}"), format!("{index}{}", "x".repeat(1000)));
         let tried: Vec<_> = (0..20).map(long).collect();
-        let texts = reasons(&tried, &[]);
-        assert_eq!(texts.len(), 3, "{texts:?}");
-        assert_eq!(texts[2], "18 more reasons, which `isthmus plan --all` has");
-        assert!(texts.join("; ").chars().count() < TOTAL_MAX, "{texts:?}");
+        let found = texts(reasons(&tried, &[]));
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert_eq!(found[2], "18 more reasons, which `isthmus plan --all` has");
+        assert!(found.join("; ").chars().count() < TOTAL_MAX, "{found:?}");
         let many: Vec<_> = (0..9).map(|index| met(&format!("w{index}"), "no answer")).collect();
-        assert_eq!(reasons(&many, &[]), ["w0, w1, w2, w3 and 5 more: no answer"]);
+        assert_eq!(texts(reasons(&many, &[])), ["w0, w1, w2, w3 and 5 more: no answer"]);
     }
 }

@@ -255,7 +255,7 @@ mod alone {
             let reached = dialer.reach(Ipv4Addr::new(240, 64, 2, 1), purpose).await;
             let took = began.elapsed();
             let Err(ReachError::NoWay(reasons)) = reached else { panic!("{name}: {reached:?}") };
-            assert!(reasons.iter().any(|reason| reason.contains(want)), "{name}: {reasons:?}");
+            assert!(reasons.iter().any(|reason| reason.text.contains(want)), "{name}: {reasons:?}");
             assert!(took < promised(times * STEP + MARGIN), "{name}: {took:?}");
         }
     }
@@ -272,7 +272,7 @@ mod alone {
         let reached = dialer.reach(Ipv4Addr::new(240, 64, 2, 1), Purpose::tls(&tls, None)).await;
         let Err(ReachError::NoWay(reasons)) = reached else { panic!("{reached:?}") };
         assert!(
-            reasons[0].contains("TLS with n1.beta") && reasons[0].contains("within 300ms"),
+            reasons[0].text.contains("TLS with n1.beta") && reasons[0].text.contains("within 300ms"),
             "{reasons:?}"
         );
         assert!(began.elapsed() < promised(STEP + MARGIN));

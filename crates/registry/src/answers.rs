@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::Ipv4Addr;
 
 use isthmus_identity::signed::contact::addresses_of;
-use isthmus_plan::Inbound;
 use isthmus_plan::ways::Pin;
+use isthmus_plan::{Inbound, Reason, Remedy, Told};
 use isthmus_rpc::contact::plan_from_facts;
 use isthmus_rpc::enums::{dial_to_wire, inbound_to_wire, route_to_wire};
 use isthmus_rpc::seen;
@@ -38,6 +38,13 @@ impl fmt::Display for LookupError {
     }
 }
 
+impl LookupError {
+    /// What a person can do about it.
+    pub fn remedy(&self) -> Option<Remedy> {
+        matches!(self, Self::NoGateway(_)).then_some(Remedy::StartGateway)
+    }
+}
+
 /// Why a rendezvous was not arranged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RendezvousError {
@@ -48,14 +55,15 @@ pub enum RendezvousError {
     /// The caller orders too much.
     TooOften(String),
     /// A party or a way is missing at the moment.
-    Unavailable(String),
+    Unavailable(Told),
 }
 
 impl fmt::Display for RendezvousError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lookup(error) => error.fmt(f),
-            Self::NotYours(text) | Self::TooOften(text) | Self::Unavailable(text) => f.write_str(text),
+            Self::NotYours(text) | Self::TooOften(text) => f.write_str(text),
+            Self::Unavailable(told) => told.fmt(f),
         }
     }
 }
@@ -179,8 +187,8 @@ impl Registry {
         let site = self.sites.get(&node.site);
         let attached = home.filter(|home| site.is_some_and(|site| site.has(home)));
         attached.map(|home| Party::gateway(&node.site, home)).ok_or_else(|| {
-            let reason = format!("the gateway of site {} is not attached to the broker", node.site);
-            RendezvousError::Unavailable(reason)
+            let reason = Reason::Detached { site: node.site.to_string() };
+            RendezvousError::Unavailable((&reason).into())
         })
     }
 
@@ -236,6 +244,7 @@ fn no_way(entry: &NodeEntry) -> proto::Plan {
         route: proto::Route::EndToEnd.into(),
         dial: proto::Dial::Direct.into(),
         reason: format!("the agent of node {} is not running", entry.name),
+        remedy: proto::Remedy::None.into(),
     };
     proto::Plan { left_out: vec![left_out], ..proto::Plan::default() }
 }

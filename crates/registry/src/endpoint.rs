@@ -1,6 +1,6 @@
 //! The two parties of a connection that is arranged: two nodes, or two gateways.
 
-use isthmus_plan::{Dial, EndFacts, PairFacts, Reason, Route, site_trunk};
+use isthmus_plan::{Dial, EndFacts, PairFacts, Reason, Route, Told, site_trunk};
 use isthmus_rpc::contact::known;
 use isthmus_rpc::enums::mapping_to_wire;
 use isthmus_rpc::rendezvous::{Peer, Request};
@@ -69,14 +69,14 @@ impl Registry {
         let (to, _) = self.present(address).map_err(RendezvousError::Lookup)?;
         if to.presence == Presence::Down {
             let reason = format!("the agent of node {} is not running", to.name);
-            return Err(RendezvousError::Unavailable(reason));
+            return Err(RendezvousError::Unavailable(reason.into()));
         }
         let acceptor = self.home(&to.name)?;
         let (from, _) = self.present(initiator).map_err(RendezvousError::Lookup)?;
         // Down by a revocation: its gateway may be captured as well, and not have said so.
         if from.presence == Presence::Down {
             let reason = format!("the agent of node {} is not attached", from.name);
-            return Err(RendezvousError::Unavailable(reason));
+            return Err(RendezvousError::Unavailable(reason.into()));
         }
         let facts = known(&self.end(from), &self.facts(site, to));
         Ok(Endpoints { from: Endpoint::Node(from), to: Endpoint::Node(to), facts, acceptor })
@@ -92,9 +92,11 @@ impl Registry {
         let own = GridName { node: name.clone(), site: site.clone() };
         if other.site == own.site {
             let reason = "a site's gateways keep no trunks with each other".to_owned();
-            return Err(RendezvousError::Unavailable(reason));
+            return Err(RendezvousError::Unavailable(reason.into()));
         }
-        let unavailable = |error: LookupError| RendezvousError::Unavailable(error.to_string());
+        let unavailable = |error: LookupError| {
+            RendezvousError::Unavailable(Told { text: error.to_string(), remedy: error.remedy() })
+        };
         let from = self.attached_entry(&own).map_err(unavailable)?;
         let to = self.attached_entry(other).map_err(unavailable)?;
         let wire = self.gateway_facts((&own, from), (other, to));
@@ -104,7 +106,7 @@ impl Registry {
             let left_out = plan.left_out.into_iter();
             let mut reasons = left_out.filter(|left| left.dial == dial || !plan.takes_site_trunk);
             let reason = reasons.next().map_or(Reason::NoSuchWay, |left| left.reason);
-            return Err(RendezvousError::Unavailable(reason.to_string()));
+            return Err(RendezvousError::Unavailable((&reason).into()));
         }
         let (from, to) = (Endpoint::Gateway(own, from), Endpoint::Gateway(other.clone(), to));
         Ok(Endpoints { from, to, facts, acceptor: Party::gateway(&other.site, &other.node) })

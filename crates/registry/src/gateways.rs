@@ -26,10 +26,8 @@ impl Registry {
         avoid: &[String],
     ) -> Result<Chosen<'a>, RendezvousError> {
         let unavailable = |reason: &str| {
-            RendezvousError::Unavailable(format!(
-                "{reason} of site {} is attached to the broker",
-                node.name.site
-            ))
+            let reason = format!("{reason} of site {} is attached to the broker", node.name.site);
+            RendezvousError::Unavailable(reason.into())
         };
         let site = self.sites.get(&node.name.site).ok_or_else(|| unavailable("no gateway"))?;
         let avoid = Avoid { names: avoid, site: &node.name.site };

@@ -2,7 +2,7 @@
 //! gateways and a relay, seals their tickets and fills in addresses.
 
 use isthmus_plan::parts::{End, Part, Parts, Shown, Target, parts};
-use isthmus_plan::{Dial, Reason, Route};
+use isthmus_plan::{Dial, Reason, Route, Told};
 use isthmus_rpc::rendezvous::{Request, RequestWay};
 use isthmus_service::mac::Secret;
 use isthmus_wire::proto::{self, attach_down, dial_request, leg, rendezvous_reply};
@@ -92,9 +92,10 @@ impl Registry {
 }
 
 fn refused(route: Route, reason: &Reason) -> RendezvousError {
+    let told = Told::from(reason);
     RendezvousError::Unavailable(match route {
-        Route::EndToEnd => reason.to_string(),
-        _ => format!("not in the plan: {reason}"),
+        Route::EndToEnd => told,
+        _ => told.within(|reason| format!("not in the plan: {reason}")),
     })
 }
 
@@ -110,7 +111,7 @@ impl<'a> Arranged<'a> {
         if parties.all(|party| avoid.contains(&party)) {
             let reason =
                 format!("all gateways and relays of this way have just failed: {}", avoid.join(", "));
-            return Err(RendezvousError::Unavailable(reason));
+            return Err(RendezvousError::Unavailable(reason.into()));
         }
         Ok(())
     }
@@ -302,5 +303,5 @@ impl<'a> Arranged<'a> {
 }
 
 fn no_such_way() -> RendezvousError {
-    RendezvousError::Unavailable(Reason::NoSuchWay.to_string())
+    RendezvousError::Unavailable((&Reason::NoSuchWay).into())
 }

@@ -5,13 +5,15 @@ use std::time::Duration;
 use isthmus_plan::policy::Set;
 use isthmus_plan::ways::{Path, Pin};
 use isthmus_plan::{
-    Dial, EndFacts, Forbidden, LeftOut, PairFacts, Plan, Ports, Reason, RoundTrips, Route, Step, Way, WayOut,
+    Dial, EndFacts, Forbidden, LeftOut, PairFacts, Plan, Ports, Reason, RoundTrips, Route, Step, Told, Way,
+    WayOut,
 };
 use isthmus_wire::proto;
 
 use crate::enums::{
-    dial_from_wire, dial_to_wire, filtering_from_wire, inbound_from_wire, mapping_from_wire, route_from_wire,
-    route_to_wire, transport_from_wire, transport_to_wire, way_out_from_wire,
+    dial_from_wire, dial_to_wire, filtering_from_wire, inbound_from_wire, mapping_from_wire,
+    remedy_from_wire, remedy_to_wire, route_from_wire, route_to_wire, transport_from_wire, transport_to_wire,
+    way_out_from_wire,
 };
 use crate::seen;
 
@@ -31,6 +33,7 @@ pub fn plan_to_wire(plan: &Plan) -> proto::Plan {
         route: route_to_wire(left.route).into(),
         dial: dial_to_wire(left.dial).into(),
         reason: left.reason.to_string(),
+        remedy: left.reason.remedy().map_or(proto::Remedy::None, remedy_to_wire).into(),
     });
     proto::Plan {
         steps: steps.collect(),
@@ -48,18 +51,21 @@ pub fn plan_from_wire(plan: &proto::Plan) -> Plan {
             route: route_from_wire(step.route())?,
             dial: dial_from_wire(step.dial())?,
             deadline: Duration::from_millis(step.deadline_ms.into()),
-            reason: Reason::Received(step.reason.clone()),
+            reason: Reason::Received(step.reason.as_str().into()),
         })
     });
     let left_out = plan.left_out.iter().filter_map(|left| {
         Some(LeftOut {
             route: route_from_wire(left.route())?,
             dial: dial_from_wire(left.dial())?,
-            reason: Reason::Received(left.reason.clone()),
+            reason: Reason::Received(Told {
+                text: left.reason.clone(),
+                remedy: remedy_from_wire(left.remedy()),
+            }),
         })
     });
     let ways = plan.ways.iter().filter_map(|way| {
-        let reason = Reason::Received(way.reason.clone());
+        let reason = Reason::Received(way.reason.as_str().into());
         Some(Way { transport: transport_from_wire(way.transport())?, reason })
     });
     Plan {

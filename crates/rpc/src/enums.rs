@@ -2,7 +2,8 @@
 //! for both directions. The printed name is that of `isthmus-plan`.
 
 use isthmus_plan::{
-    Dial, Encryption, Filtering, Inbound, Mapping, Reachability, Route, Transport, Unsolicited, WayOut,
+    Dial, Encryption, Filtering, Inbound, Mapping, Reachability, Remedy, Route, Transport, Unsolicited,
+    WayOut,
 };
 use isthmus_wire::proto;
 
@@ -41,6 +42,13 @@ table!(
     dial_to_wire, dial_from_wire: Dial { Direct, PortRange, Reverse, Punch, Traverse, Relay, Trunk }, none: Unknown
 );
 table!(transport_to_wire, transport_from_wire: Transport { SiteTrunk, Trunk, Socket }, none: Unknown);
+table!(
+    remedy_to_wire, remedy_from_wire:
+    Remedy {
+        StartRelay, StartGateway, AllowWay, OpenSite, OpenPort, OpenGatewayPort, JoinGateways, AllowRawPackets
+    },
+    none: None
+);
 table!(encryption_to_wire, encryption_from_wire: Encryption { None, Agents, Gateways });
 table!(inbound_to_wire, inbound_from_wire: Inbound { Closed, Open, Auto });
 table!(way_out_to_wire, way_out_from_wire: WayOut { Unknown, Yes, No });

@@ -15,6 +15,7 @@ mod framing;
 mod in_connection;
 mod members;
 mod misdirected;
+mod remedy;
 mod served;
 mod server;
 mod share;
@@ -31,6 +32,7 @@ pub use client::{
     ConnectError, Stage, channel_over, channel_over_for, channel_within, connect, connect_identified,
     connect_unidentified,
 };
+pub use remedy::{told, with_remedy};
 pub use served::{Carried, Served};
 pub use server::{Peer, accept, caller, peer, serve, serve_streams, serve_streams_for};
 pub use versions::{check_caller, check_server, with_versions};

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use isthmus_front::format::{bytes, site};
 use isthmus_front::output::one_line;
-use isthmus_plan::remedy::is_forbidden;
-use isthmus_wire::proto::{JobNode, MissingProgram, NodeReport};
+use isthmus_wire::proto::{JobNode, MissingProgram, NodeReport, Remedy};
 
 use super::programs::{self, Lacking, Wanted};
 
@@ -98,7 +97,7 @@ pub(super) fn findings(
         let node = report.node.as_str();
         for probe in report.probes.iter().filter(|probe| !probe.failure.is_empty()) {
             let what = format!("cannot reach {}: {}", probe.acceptor, probe.failure);
-            let weight = if is_forbidden(&probe.failure) { Fatal } else { Passing };
+            let weight = if probe.remedy() == Remedy::AllowWay { Fatal } else { Passing };
             add(node, weight, what, "see \"What runs where\" in docs/operators.md");
         }
         let skew = Duration::from_micros(report.clock_skew_us.unsigned_abs());
@@ -332,8 +331,12 @@ mod tests {
 
     #[test]
     fn faults_between_nodes() {
-        let probe =
-            |failure: &str| Probe { acceptor: "n1.c".to_owned(), took_us: 1, failure: failure.to_owned() };
+        let probe = |failure: &str| Probe {
+            acceptor: "n1.c".to_owned(),
+            took_us: 1,
+            failure: failure.to_owned(),
+            ..Probe::default()
+        };
         check(vec![
             case("a way that works", changed(|report| report.probes = vec![probe("")]), ""),
             case(
@@ -349,12 +352,24 @@ mod tests {
     }
 
     #[test]
+    fn only_a_forbidden_way_fails_at_every_try() {
+        for (remedy, want) in [
+            (Remedy::None, Weight::Passing),
+            (Remedy::StartRelay, Weight::Passing),
+            (Remedy::AllowWay, Weight::Fatal),
+        ] {
+            let failure = "relay: refused".to_owned();
+            let probe = Probe { failure, remedy: remedy.into(), ..Probe::default() };
+            let needs = Needs { launcher: None, wanted: &[], nodes: &[], memory_bytes: None };
+            let found = findings(&needs, &[], &[NodeReport { probes: vec![probe], ..report("n1.b") }]);
+            assert_eq!(found.iter().map(|finding| finding.weight).collect::<Vec<_>>(), [want], "{remedy:?}");
+        }
+    }
+
+    #[test]
     fn the_slowest_way_comes_first() {
-        let probe = |acceptor: &str, took_us| Probe {
-            acceptor: acceptor.to_owned(),
-            took_us,
-            failure: String::new(),
-        };
+        let probe =
+            |acceptor: &str, took_us| Probe { acceptor: acceptor.to_owned(), took_us, ..Probe::default() };
         let report =
             NodeReport { probes: vec![probe("n1.c", 1500), probe("n1.d", 20_000)], ..report("n1.b") };
         assert_eq!(probes(&[report]), "  b reached d in 20.0 ms\n  b reached c in 1.5 ms\n");

@@ -117,7 +117,7 @@ pub(super) async fn reach_in_time(
 
 /// The error of a connect for which no time is left; `failure` is what the last try met.
 fn late(failure: &str, waited: Duration) -> ReachError {
-    ReachError::NoWay(vec![format!("not within {} s: {failure}", waited.as_secs())])
+    ReachError::no_way(format!("not within {} s: {failure}", waited.as_secs()))
 }
 
 /// Returns once it is too late for another try.
@@ -265,9 +265,9 @@ mod tests {
     fn what_cannot_change_is_not_tried_again() {
         use isthmus_wire::preamble::Status;
         for (error, passes) in [
-            (ReachError::NoWay(vec!["a reason".to_owned()]), true),
-            (ReachError::Unknown("the gateway is away".to_owned()), true),
-            (ReachError::OnlyEncrypted(vec!["a reason".to_owned()]), true),
+            (ReachError::no_way("a reason"), true),
+            (ReachError::Unknown("the gateway is away".into()), true),
+            (ReachError::OnlyEncrypted(vec!["a reason".into()]), true),
             (ReachError::Answered(Status::Refused), false),
             (ReachError::GivenUp, false),
             (ReachError::OtherOwner("another user's".to_owned()), false),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use isthmus_link::CarrierWay;
 use isthmus_net::dial::SocketOptions;
 use isthmus_plan::limits::OVER_TRUNK;
-use isthmus_plan::{Encryption, Transport};
+use isthmus_plan::{Encryption, Told, Transport};
 use isthmus_reach::{Found, Purpose, ReachError, Reached, Security, Unaccepted};
 use isthmus_wire::GridName;
 use isthmus_wire::preamble::Preamble;
@@ -46,7 +46,7 @@ impl Introduced {
         };
         let socket = reached.carrier.unencrypted();
         let connection =
-            AgentConnection::Socket(socket.map_err(|error| ReachError::NoWay(vec![error.to_string()]))?);
+            AgentConnection::Socket(socket.map_err(|error| ReachError::no_way(error.to_string()))?);
         let (setup, failures) = (reached.setup, reached.failures);
         Ok(Self { connection, way, encryption, setup, failures, standing: None })
     }
@@ -62,7 +62,7 @@ impl Introduced {
     /// Notes that this connection was made only after the plan's own ways had failed with `error`.
     pub(super) fn after(mut self, error: ReachError) -> Self {
         if let ReachError::NoWay(reasons) = error {
-            self.failures = reasons;
+            self.failures = texts(reasons).collect();
         }
         self
     }
@@ -107,18 +107,22 @@ pub(super) async fn reach(
     };
     match (connecting.by_ways(found).await, unknown) {
         (Err(ReachError::NoWay(mut reasons)), Some(unknown)) => {
-            reasons.insert(0, unknown.to_string());
+            reasons.insert(0, unknown.to_string().into());
             Err(ReachError::NoWay(reasons))
         }
         (reached, _) => reached,
     }
 }
 
+fn texts(reasons: Vec<Told>) -> impl Iterator<Item = String> {
+    reasons.into_iter().map(|told| told.text)
+}
+
 /// Why a way has failed, if the next one may work all the same.
 ///
 /// # Errors
 /// The error, if no further way helps.
-fn passed_over(transport: Transport, error: ReachError) -> Result<Vec<String>, ReachError> {
+fn passed_over(transport: Transport, error: ReachError) -> Result<Vec<Told>, ReachError> {
     match (transport, error) {
         (Transport::SiteTrunk | Transport::Trunk, ReachError::NoWay(reasons)) => Ok(reasons),
         (Transport::SiteTrunk | Transport::Trunk, ReachError::Unknown(reason)) => Ok(vec![reason]),
@@ -156,7 +160,7 @@ impl Connecting<'_> {
             };
             match tried {
                 Ok(mut introduced) => {
-                    introduced.failures.splice(..0, failures);
+                    introduced.failures.splice(..0, texts(failures));
                     return Ok(introduced);
                 }
                 Err(error) => failures.extend(passed_over(transport, error)?),
@@ -202,7 +206,7 @@ impl Connecting<'_> {
                 introduced => return introduced,
             }
         }
-        Err(ReachError::NoWay(vec![format!("the trunk to {} has ended twice", self.acceptor)]))
+        Err(ReachError::no_way(format!("the trunk to {} has ended twice", self.acceptor)))
     }
 }
 
@@ -230,7 +234,7 @@ async fn introduced_over(
 ) -> Result<Introduced, ReachError> {
     let mut connection = AgentConnection::Stream(stream);
     let introducing = timeout(OVER_TRUNK, introduction.introduce_over(&mut connection)).await;
-    let late = |_| ReachError::NoWay(vec![format!("{}: no answer within {OVER_TRUNK:?}", connection.ends())]);
+    let late = |_| ReachError::no_way(format!("{}: no answer within {OVER_TRUNK:?}", connection.ends()));
     introducing.map_err(late)?.map_err(unaccepted)?;
     let setup = started.elapsed();
     introduction.settle(&mut connection).await.map_err(unaccepted)?;
@@ -240,7 +244,7 @@ async fn introduced_over(
 fn unaccepted(error: Unaccepted) -> ReachError {
     match error {
         Unaccepted::Final(status) => ReachError::Answered(status),
-        Unaccepted::Next(reason) => ReachError::NoWay(vec![reason]),
+        Unaccepted::Next(reason) => ReachError::no_way(reason),
     }
 }
 
@@ -253,10 +257,10 @@ mod tests {
     #[test]
     fn the_next_way_is_tried_where_it_may_work() {
         use Transport::{SiteTrunk, Socket, Trunk};
-        let reasons = || vec!["a reason".to_owned()];
+        let reasons = || vec!["a reason".into()];
         let no_way = || ReachError::NoWay(reasons());
         let only_encrypted = || ReachError::OnlyEncrypted(reasons());
-        let unknown = || ReachError::Unknown("a reason".to_owned());
+        let unknown = || ReachError::Unknown("a reason".into());
         let refused = || ReachError::Answered(Status::Refused);
         let other_owner = || ReachError::OtherOwner("a reason".to_owned());
         for (transport, error, want) in [

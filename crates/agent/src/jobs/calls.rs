@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use isthmus_plan::remedy::is_forbidden;
+use isthmus_plan::Remedy;
 use isthmus_reach::{Purpose, ReachError};
 use isthmus_rpc::grpc;
 use isthmus_wire::proto::peer_client::PeerClient;
@@ -39,7 +39,7 @@ pub(crate) async fn connect(node: &Arc<Node>, job: &Job, host: &Host) -> Result<
     let unavailable = |reason: String| Status::unavailable(reason);
     let unreached = |error: ReachError| match error {
         ReachError::OtherOwner(_) => Status::permission_denied(error.to_string()),
-        ReachError::NoWay(_) if is_forbidden(&error.to_string()) => {
+        ReachError::NoWay(_) if error.remedy() == Some(Remedy::AllowWay) => {
             Status::failed_precondition(error.to_string())
         }
         _ => unavailable(error.to_string()),

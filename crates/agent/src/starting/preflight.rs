@@ -9,7 +9,8 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use isthmus_reach::Purpose;
+use isthmus_reach::{Purpose, ReachError};
+use isthmus_rpc::enums::remedy_to_wire;
 use isthmus_service::clock::micros;
 use isthmus_service::clock::since_1970;
 use isthmus_wire::proto;
@@ -182,15 +183,15 @@ fn real_name(path: &str) -> String {
 
 /// Makes a test connection to another node. An answer over a trunk that stands is enough:
 /// programs' connections go over it, at the latest when no other can be made.
-async fn probe(node: &Arc<Node>, host: &Host) -> Result<(), String> {
+async fn probe(node: &Arc<Node>, host: &Host) -> Result<(), ReachError> {
     let address = host.address.ip();
     if trunks::open::answers(node, &host.name, address).await {
         return Ok(());
     }
     let reaching = node.dialer().reach(address, Purpose::tls(&node.tls().grpc, Some(node.owner())));
     match tokio::time::timeout(PROBE_DEADLINE, reaching).await {
-        Ok(reached) => reached.map(drop).map_err(|error| error.to_string()),
-        Err(_) => Err(format!("no connection within {PROBE_DEADLINE:?}")),
+        Ok(reached) => reached.map(drop),
+        Err(_) => Err(ReachError::no_way(format!("no connection within {PROBE_DEADLINE:?}"))),
     }
 }
 
@@ -207,9 +208,12 @@ async fn probes(node: &Arc<Node>, job: &Job) -> Vec<proto::Probe> {
         let node = node.clone();
         probing.spawn(async move {
             let started = Instant::now();
-            let failure = probe(&node, &host).await.err().unwrap_or_default();
+            let failed = probe(&node, &host).await.err();
             let took_us = micros(started.elapsed());
-            proto::Probe { acceptor: host.name.to_string(), took_us, failure }
+            let remedy = failed.as_ref().and_then(ReachError::remedy);
+            let remedy = remedy.map_or(proto::Remedy::None, remedy_to_wire).into();
+            let failure = failed.map(|error| error.to_string()).unwrap_or_default();
+            proto::Probe { acceptor: host.name.to_string(), took_us, failure, remedy }
         });
     }
     probing.join_all().await

@@ -30,7 +30,7 @@ pub(crate) async fn connect(
 ) -> Result<(TcpStream, Arc<Standing>), ReachError> {
     let Opened { stream, standing, .. } = open::stream(node, peer, destination, Cut::Dials).await?;
     stream.stream.send(&calls::message());
-    let failed = |error: io::Error| ReachError::NoWay(vec![format!("a stream to {peer}: {error}")]);
+    let failed = |error: io::Error| ReachError::no_way(format!("a stream to {peer}: {error}"));
     let socket = joined(node, stream.stream).await.map_err(failed)?;
     Ok((socket, standing))
 }

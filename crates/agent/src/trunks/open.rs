@@ -82,7 +82,7 @@ pub(crate) async fn stream(
 async fn dialed(node: &Arc<Node>, peer: &GridName, destination: Ipv4Addr) -> Result<Opened, ReachError> {
     let (dialed, failures) = dial(node, peer, destination.into(), By::default()).await?;
     let standing = make(node, peer, destination.into(), dialed).await?;
-    let no_way = |reason: String| ReachError::NoWay(vec![format!("a trunk to {peer}: {reason}")]);
+    let no_way = |reason: String| ReachError::no_way(format!("a trunk to {peer}: {reason}"));
     let stream = established(&standing.kept, standing.kept.trunk.open()).await.map_err(no_way)?;
     let stream = stream.map_err(|error| no_way(error.to_string()))?;
     opened(&standing, stream, failures).ok_or_else(|| no_way("its way isn't known".to_owned()))

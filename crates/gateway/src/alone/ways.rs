@@ -90,6 +90,7 @@ pub(crate) fn without_broker(plan: proto::Plan, why: &str) -> proto::Plan {
         route: step.route,
         dial: step.dial,
         reason: format!("the broker must arrange it, and {why}"),
+        remedy: proto::Remedy::None.into(),
     });
     proto::Plan { steps, left_out: left_out.chain(plan.left_out).collect(), ..plan }
 }

@@ -6,6 +6,7 @@ use isthmus_identity::credentials::SigningRequest;
 use isthmus_identity::signed;
 use isthmus_identity::token::{BearerToken, Invitation, JoinToken};
 use isthmus_identity::{Authority, Credentials, Role};
+use isthmus_plan::Remedy;
 use isthmus_rpc::{enrol, grpc, renewal};
 use isthmus_service::mac::Secret;
 use isthmus_wire::bounds::ENROLMENT_BYTES;
@@ -196,6 +197,7 @@ async fn a_rendezvous_reaches_the_other_agent() {
         (refused.code(), refused.message()),
         (Code::Unavailable, "no relay is attached to the broker")
     );
+    assert_eq!(grpc::told(&refused).remedy, Some(Remedy::StartRelay));
 
     let (_relay, key) = grid.relay("r1").await;
     let reply = near.client.clone().rendezvous(request.clone()).await.unwrap().into_inner();

@@ -155,6 +155,6 @@ fn reasons_after_measurements_and_failures() {
             Reason::FailedBefore { why: why(), failure: "no answer".to_owned() },
             "both sites let connections out, but it failed before: no answer",
         ),
-        (Reason::Received("as received".to_owned()), "as received"),
+        (Reason::Received("as received".into()), "as received"),
     ]);
 }

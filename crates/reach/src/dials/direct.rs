@@ -21,7 +21,7 @@ impl Attempt<'_> {
             Peer::Node(_) => address.to_owned(),
             Peer::Gateway(_) => {
                 let at = self.dialer.gateway_address(address, deadline).await;
-                at.map_err(StepError::Next)?.to_string()
+                at.map_err(StepError::next)?.to_string()
             }
         };
         Ok(dial::direct(&address, self.options, deadline).await?)

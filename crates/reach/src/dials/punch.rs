@@ -53,18 +53,18 @@ impl Attempt<'_> {
         arranged: &mut bool,
     ) -> Result<TcpStream, StepError> {
         let punched = async {
-            let port = self.dialer.outside.port(ask, None).await.map_err(StepError::Next)?;
+            let port = self.dialer.outside.port(ask, None).await.map_err(StepError::next)?;
             let rendezvous = connection::new_id();
             let own = self.dialer.signatures.port(rendezvous, port.seen());
             let way = RequestWay::Punch { rendezvous, port: own, ask };
             let ReplyWay::Punch(acceptor) = self.rendezvous(way).await? else { return Err(unexpected()) };
             *arranged = true;
-            check(acceptor.address, self.dialer).map_err(StepError::Next)?;
+            check(acceptor.address, self.dialer).map_err(StepError::next)?;
             self.unsigned |= !self.found.has_signed(rendezvous, &acceptor);
             Ok(port.connect(&acceptor.address.to_string(), self.options, deadline).await?)
         };
         let late = |_| {
-            StepError::Next(format!(
+            StepError::next(format!(
                 "both sides dialed, and no connection stood within {:?}",
                 deadline.limit()
             ))

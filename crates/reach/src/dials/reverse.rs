@@ -33,10 +33,10 @@ impl Attempt<'_> {
         let way = way(rendezvous.id());
         let dialed = async {
             self.rendezvous(way).await?;
-            rendezvous.stream().await.ok_or_else(|| StepError::Next("this node stops".to_owned()))
+            rendezvous.stream().await.ok_or_else(|| StepError::next("this node stops"))
         };
         let late = |_| {
-            StepError::Next(format!("the other side did not dial this node within {:?}", deadline.limit()))
+            StepError::next(format!("the other side did not dial this node within {:?}", deadline.limit()))
         };
         let stream = deadline.bound(dialed).await.map_err(late)??;
         self.options.apply_late(&stream);

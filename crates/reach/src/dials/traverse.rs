@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use isthmus_net::callback;
 use isthmus_net::dial::{SocketOptions, TraverseSocket, resolve};
-use isthmus_plan::Mapping;
+use isthmus_plan::{Mapping, Told};
 use isthmus_raw::Syn;
 use isthmus_rpc::connection;
 use isthmus_rpc::grpc;
@@ -31,10 +31,12 @@ impl Attempt<'_> {
         let address = &self.found.node.address;
         let deadline = self.part(CONNECT);
         let late = |Late(limit)| {
-            format!("the first segment was carried to {address}, but no answer came within {limit:?}")
+            StepError::next(format!(
+                "the first segment was carried to {address}, but no answer came within {limit:?}"
+            ))
         };
         let begun = begin(self.dialer, &self.found.peer, address, self.options, deadline);
-        deadline.bound(begun).await.unwrap_or_else(|limit| Err(late(limit))).map_err(StepError::Next)
+        deadline.bound(begun).await.map_err(late)?.map_err(StepError::Next)
     }
 }
 
@@ -44,10 +46,10 @@ async fn begin(
     address: &str,
     options: SocketOptions,
     deadline: Deadline,
-) -> Result<TcpStream, String> {
+) -> Result<TcpStream, Told> {
     let helper = dialer.raw.as_ref().ok_or("this agent has no right to raw packets")?;
     let SocketAddr::V4(to) = resolve(address).await.map_err(|error| error.to_string())? else {
-        return Err(format!("{address} is no IPv4 address"));
+        return Err(format!("{address} is no IPv4 address").into());
     };
     let reflector = match dialer.outside.mapping() {
         Mapping::Untranslated => None,
@@ -59,19 +61,22 @@ async fn begin(
     let syn = helper.connect(std::os::fd::AsFd::as_fd(&socket), to).await?;
     let syn = match socket.seen() {
         Some(SocketAddr::V4(seen)) => syn.translated(seen),
-        Some(SocketAddr::V6(seen)) => return Err(format!("this node is seen at {seen}, no IPv4 address")),
+        Some(SocketAddr::V6(seen)) => {
+            return Err(format!("this node is seen at {seen}, no IPv4 address").into());
+        }
         None => syn,
     };
     let way = RequestWay::Traverse { rendezvous: connection::new_id(), syn };
     let carried = async {
         match dialer.control.rendezvous(peer, (way, options.segment), deadline).await {
             Ok(_) => std::future::pending().await,
-            Err(status) => format!("the first segment could not be carried: {}", grpc::reason(&status)),
+            Err(status) => grpc::told(&status)
+                .within(|reason| format!("the first segment could not be carried: {reason}")),
         }
     };
     // The connection may stand before the acceptor's answer arrives.
     tokio::select! {
-        connected = socket.connected(to.into()) => connected.map_err(|error| error.to_string()),
+        connected = socket.connected(to.into()) => connected.map_err(|error| error.to_string().into()),
         failed = carried => Err(failed),
     }
 }
