@@ -189,7 +189,7 @@ mod tests {
             tokio::select! { () = &mut keeping => {} () = tokio::task::yield_now() => {} }
             assert!(!read().unwrap().ready);
             ready.send_replace(true);
-            attachment.failed(&"x".repeat(5000));
+            attachment.failed(&"x".repeat(5000), false);
             tokio::select! { () = &mut keeping => {} () = tokio::task::yield_now() => {} }
         }
         let read = read().unwrap();

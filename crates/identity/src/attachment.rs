@@ -3,8 +3,6 @@
 
 use tokio::sync::watch;
 
-use crate::peers::REVOKED_HERE;
-
 /// The state of a service's attachment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State {
@@ -26,10 +24,10 @@ impl Attachment {
         self.set(State { attached: true, ..State::default() });
     }
 
-    /// Notes that the service could not attach, or that the attachment has ended. A revoked
-    /// certificate stays noted until the service attaches: not every attempt learns of it.
-    pub fn failed(&self, reason: &str) {
-        let revoked = reason.contains(REVOKED_HERE);
+    /// Notes that the service could not attach, or that the attachment has ended. `revoked` is
+    /// whether its certificate was refused as revoked. That stays noted until the service attaches:
+    /// not every attempt learns of it.
+    pub fn failed(&self, reason: &str, revoked: bool) {
         if revoked || !self.0.borrow().revoked {
             self.set(State { attached: false, reason: reason.to_owned(), revoked });
         }
@@ -58,16 +56,16 @@ mod tests {
         let attachment = Attachment::default();
         let mut watch = attachment.clone().watch();
         assert_eq!(*watch.borrow_and_update(), State::default());
-        attachment.failed("no answer");
+        attachment.failed("no answer", false);
         assert!(watch.has_changed().unwrap());
         assert_eq!(watch.borrow_and_update().reason, "no answer");
-        attachment.failed("no answer");
+        attachment.failed("no answer", false);
         assert!(!watch.has_changed().unwrap());
         attachment.begun();
         assert!(watch.borrow_and_update().attached);
-        attachment.failed(&format!("the connection broke: {REVOKED_HERE}"));
+        attachment.failed("the certificate is revoked", true);
         assert!(watch.borrow_and_update().revoked);
-        attachment.failed("the connection broke");
+        attachment.failed("the connection broke", false);
         assert!(watch.borrow_and_update().revoked, "an attempt may not learn it");
         attachment.begun();
         assert!(!watch.borrow_and_update().revoked);

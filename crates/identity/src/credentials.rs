@@ -274,8 +274,9 @@ impl Credentials {
     /// Notes that an attempt to attach has failed, or that the attachment has ended, and returns
     /// why: a call may end before it learns that the certificate is revoked.
     pub fn not_attached(&self, reason: &str) -> String {
-        let reason = if self.0.peers.is_revoked_here() { REVOKED_HERE } else { reason };
-        self.0.attachment.failed(reason);
+        let revoked = self.0.peers.is_revoked_here();
+        let reason = if revoked { REVOKED_HERE } else { reason };
+        self.0.attachment.failed(reason, revoked);
         reason.to_owned()
     }
 
