@@ -347,7 +347,7 @@ async fn dial_out(mut dials_rx: mpsc::Receiver<Order>, reception: Reception) {
                 },
                 Ok(None) => {}
                 Err(error) => {
-                    debug!(initiator = %order.initiator, way = %order.way, error, "cannot dial for another node");
+                    debug!(initiator = %order.initiator, way = %order.way, %error, "cannot dial for another node");
                 }
             }
         }));

@@ -117,7 +117,7 @@ async fn try_from(gateway: &Gateway, address: &str, relay: &proto::DirectoryEntr
     let probe = gateway.upstream.call("have the port outside tried", budget, request, probe);
     let resolving = gateway.directory.relay_places();
     let at = Deadline::within(WAIT).bound(resolving.resolve(&relay.address)).await;
-    match at.unwrap_or_else(|late| Err(late.to_string())) {
+    match at.map_err(|late| late.to_string()).and_then(|at| at.map_err(|error| error.to_string())) {
         Ok(at) => isthmus_reach::reach_test((&relay.name, at), &target, reach_test.came(), probe).await,
         Err(detail) => {
             Reach { address: address.to_owned(), relay: relay.name.clone(), detail, ..Reach::default() }

@@ -79,7 +79,7 @@ pub(crate) struct SiteTrunks {
     rails: Vec<Rail>,
     client: ClientTls,
     server: ServerTls,
-    peers: Peers<gone::Former, String>,
+    peers: Peers<gone::Former, choose::NoStream>,
     /// Sent whenever a trunk works, or has ended.
     changes: watch::Sender<()>,
     /// The key that signs the gateway's own tickets.

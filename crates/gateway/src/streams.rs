@@ -122,8 +122,11 @@ impl Streams {
         let dialing = async {
             let _slot = self.dials.acquire().await.map_err(|error| error.to_string())?;
             let address = match leg.relay {
-                true => relays.resolve(&leg.address).await?,
-                false => isthmus_reach::service_address(&leg.address).await?,
+                true => relays.resolve(&leg.address).await.map_err(|error| error.to_string())?,
+                false => {
+                    let address = isthmus_reach::service_address(&leg.address).await;
+                    address.map_err(|error| error.to_string())?
+                }
             };
             if own(address.ip()) || is_this_machine(address.ip()) {
                 return Err(format!("{address} is in this site, and gateways dial only outside their site"));

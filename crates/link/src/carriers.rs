@@ -2,6 +2,7 @@
 //! alike. When each of that happens is decided in `isthmus_carry::trunk::keep`, by way of
 //! [`Embedding`].
 
+use std::fmt::Display;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,7 +70,7 @@ pub async fn make<S: Service>(
         start(&service, &to, TrunkId(random()), (tls, Vec::new()), Some((peer, way, segment))).await
     });
     let made = making.await.unwrap_or_else(|error| Err(error.to_string()));
-    made.map_err(|reason| no_way(name, &reason))
+    made.map_err(|reason| no_way(name, reason))
 }
 
 /// What comes once a trunk that was made just now works. If its other end says no HELLO in time,
@@ -165,9 +166,8 @@ fn options(by: By) -> SocketOptions {
 /// Takes a connection that was dialed along the plan as a carrier.
 fn dialed<S: Service>(reached: Reached) -> Result<Dialed<Way>, ReachError> {
     let (how, segment, name) = (CarrierWay::of(&reached), reached.segment, reached.node);
-    let tls = reached.carrier.encrypted().map_err(|error| error.to_string());
-    let carrier = tls.and_then(|tls| carrier::<S>(tls, &name, (how, segment)));
-    carrier.map_err(|reason| no_way(&name, &reason))
+    let carrier = reached.carrier.encrypted().and_then(|tls| carrier::<S>(tls, &name, (how, segment)));
+    carrier.map_err(|error| no_way(&name, error))
 }
 
 /// Takes a connection as a carrier, if the party at the other end keeps trunks, which the protocol
@@ -176,32 +176,31 @@ fn carrier<S: Service>(
     tls: Secured,
     name: &GridName,
     (how, segment): (CarrierWay, Option<u16>),
-) -> Result<Dialed<Way>, String> {
+) -> io::Result<Dialed<Way>> {
     if tls.get_ref().1.alpn_protocol() != Some(S::PROTOCOL) {
-        return Err(format!("{} has no trunks", S::called(name)));
+        return Err(io::Error::other(format!("{} has no trunks", S::called(name))));
     }
     let way = Way { how, ends: ends(tls.get_ref().0).into() };
     Ok(Dialed { tls, way, segment })
 }
 
-fn no_way(name: &GridName, reason: &str) -> ReachError {
+fn no_way(name: &GridName, reason: impl Display) -> ReachError {
     ReachError::no_way(format!("a trunk to {name}: {reason}"))
 }
 
 impl<S: Service> Link<S> {
     /// Dials a carrier: at the address that the other end has told for the rail, or else along the
     /// whole plan.
-    async fn dial_once(&self, by: By) -> Result<Dialed<Way>, String> {
+    async fn dial_once(&self, by: By) -> Result<Dialed<Way>, Undialed> {
         let Self { service, standing } = self;
         let name = &standing.name;
         let Some(address) = by.rail.address else {
-            let peer = standing.peer().ok_or("the other end dials it")?;
-            let dialed = dial(service, name, peer, by).await;
-            return dialed.map(|(dialed, _)| dialed).map_err(|error| error.to_string());
+            let peer = standing.peer().ok_or_else(|| io::Error::other("the other end dials it"))?;
+            return Ok(dial(service, name, peer, by).await?.0);
         };
         let (dialer, expected) = (service.dialer(), service.expected(name));
         let tls = dialer.reach_at(address.into(), &expected, service.tls(), options(by)).await?;
-        carrier::<S>(tls, name, (CarrierWay::told_address(), by.segment))
+        Ok(carrier::<S>(tls, name, (CarrierWay::told_address(), by.segment))?)
     }
 
     /// Dials by a step of the plan that is better than at least one of `than`. `None` if there is
@@ -244,7 +243,7 @@ impl<S: Service> Embedding for Link<S> {
 
     async fn dial(self: Arc<Self>, by: By) -> Result<Dialed<Way>, Undialed> {
         tokio::select! {
-            dialed = self.dial_once(by) => dialed.map_err(Undialed::Failed),
+            dialed = self.dial_once(by) => dialed,
             reason = S::gone(&self) => Err(Undialed::Never(reason)),
         }
     }
@@ -257,7 +256,7 @@ impl<S: Service> Embedding for Link<S> {
         segment: Option<u16>,
     ) -> Option<Result<Better<Way>, Undialed>> {
         let better = self.dial_by_better_step(&than, segment).await;
-        better.map_err(|error| Undialed::Failed(error.to_string())).transpose()
+        better.map_err(Undialed::from).transpose()
     }
 
     fn joins(&self, way: &Way) {

@@ -13,7 +13,7 @@ use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::SockaddrStorage;
 
 use crate::callback::{self, NotAnAgent, is_private};
-use crate::dial;
+use crate::dial::{self, DialError};
 
 /// The places where relays may be, as a site's gateway names them. Without places, relays may be at
 /// public addresses outside the site.
@@ -24,9 +24,12 @@ pub struct RelayPlaces {
     hosts: Vec<String>,
 }
 
-/// Why no relay is looked for at an address.
+/// Why no relay is dialed at an address.
 #[derive(Debug, thiserror::Error)]
 pub enum NotARelay {
+    /// The host has no address.
+    #[error(transparent)]
+    Unresolved(#[from] DialError),
     /// No service of the grid can have the address.
     #[error(transparent)]
     Nowhere(#[from] NotAnAgent),
@@ -62,10 +65,10 @@ impl RelayPlaces {
     ///
     /// # Errors
     /// If the host has no address, or if no relay may be there.
-    pub async fn resolve(&self, address: &str) -> Result<SocketAddr, String> {
-        let found = dial::resolve(address).await.map_err(|error| error.to_string())?;
+    pub async fn resolve(&self, address: &str) -> Result<SocketAddr, NotARelay> {
+        let found = dial::resolve(address).await?;
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-        self.check(host, found, &own_networks()).map_err(|error| error.to_string())?;
+        self.check(host, found, &own_networks())?;
         Ok(found)
     }
 

@@ -1,13 +1,11 @@
 //! An attempt to reach one destination: the steps of its plan, one after another.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use isthmus_identity::Owner;
 use isthmus_identity::secured::{ClientTls, Secured};
-use isthmus_net::callback;
-use isthmus_net::dial::{DialError, SocketOptions, introduced, resolve};
+use isthmus_net::dial::{DialError, SocketOptions, introduced};
 use isthmus_plan::{Step, Told, limits};
 use isthmus_rpc::grpc;
 use isthmus_rpc::rendezvous::{Reply, ReplyWay, RequestWay, Stop, StopKind};
@@ -18,8 +16,10 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::address::{NotDialed, service_address};
 use crate::carrier::{Carrier, reset_if_dropped};
 use crate::dialer::{Dialer, Found};
+use crate::dials::DialFailed;
 use crate::far_end::{Expected, Unverified, secure};
 use crate::purpose::{Purpose, Security, Unaccepted};
 
@@ -58,6 +58,18 @@ impl From<Unverified> for StepError {
             Unverified::Failed(reason) => Self::next(reason),
             Unverified::OtherOwner(reason) => Self::OtherOwner(reason),
         }
+    }
+}
+
+impl From<NotDialed> for StepError {
+    fn from(error: NotDialed) -> Self {
+        Self::next(error)
+    }
+}
+
+impl From<DialFailed> for StepError {
+    fn from(error: DialFailed) -> Self {
+        Self::next(error)
     }
 }
 
@@ -242,13 +254,11 @@ impl<'a> Attempt<'a> {
     pub(crate) async fn to_stop(&self, way: ReplyWay, deadline: Deadline) -> Opened<TcpStream> {
         let ReplyWay::Stop(Stop { kind, address, ticket, relay }) = way else { return Err(unexpected()) };
         let (at, address) = match (kind, &relay) {
-            (StopKind::OtherSite, _) => {
-                (kind.to_string(), service_address(&address).await.map_err(StepError::next)?.to_string())
-            }
+            (StopKind::OtherSite, _) => (kind.to_string(), service_address(&address).await?.to_string()),
             (StopKind::Relay, relay) => {
                 let at = relay.as_ref().map_or_else(|| kind.to_string(), |relay| format!("relay {relay}"));
                 let found = self.dialer.relay_address(&address, deadline).await;
-                (at, found.map_err(StepError::next)?.to_string())
+                (at, found?.to_string())
             }
             (StopKind::OwnSite, _) => (kind.to_string(), address),
         };
@@ -268,15 +278,4 @@ async fn cancelled(given_up: Option<&CancellationToken>) {
 
 pub(crate) fn unexpected() -> StepError {
     StepError::next("the broker's reply is for another way than the request")
-}
-
-/// Resolves the address of another site's service. The other site chose it, so the address must not
-/// be this host's, nor have a port of system services.
-///
-/// # Errors
-/// If the service has no address, or [`callback::check_service`] refuses it.
-pub async fn service_address(address: &str) -> Result<SocketAddr, String> {
-    let address = resolve(address).await.map_err(|error| error.to_string())?;
-    callback::check_service(address).map_err(|error| error.to_string())?;
-    Ok(address)
 }

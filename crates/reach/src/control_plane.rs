@@ -10,6 +10,8 @@ use isthmus_service::Deadline;
 use isthmus_wire::proto::{self, attach_up};
 use tonic::Status;
 
+use crate::address::NotDialed;
+
 /// A dialing party's access to the broker: an agent's over its gateway, a gateway's over its own
 /// connection.
 #[tonic::async_trait]
@@ -48,7 +50,7 @@ pub trait ControlPlane: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// The rule that forbids it.
-    fn check_address(&self, _: IpAddr) -> Result<(), String> {
+    fn check_address(&self, _: IpAddr) -> Result<(), NotDialed> {
         Ok(())
     }
 }

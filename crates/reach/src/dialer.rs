@@ -9,20 +9,20 @@ use isthmus_identity::Owner;
 use isthmus_identity::secured::{ClientTls, Secured};
 use isthmus_identity::signed::contact::Stated;
 use isthmus_net::callback;
-use isthmus_net::dial::{SocketOptions, direct};
+use isthmus_net::dial::{DialError, SocketOptions, direct};
 use isthmus_plan::{Dial, Failures, Plan, Remedy, Route, Told, Transport, site_trunk};
 use isthmus_rpc::contact::{plan_from_wire, plan_to_wire};
 use isthmus_rpc::grpc;
 use isthmus_rpc::rendezvous::Peer;
+use isthmus_service::Deadline;
 use isthmus_service::lock;
-use isthmus_service::{Deadline, Late};
 use isthmus_wire::preamble::Status;
 use isthmus_wire::{GridName, proto};
 
-use crate::attempt::service_address;
+use crate::address::NotDialed;
 use crate::carrier::Carrier;
 use crate::control_plane::ControlPlane;
-use crate::far_end::{Expected, secure};
+use crate::far_end::{Expected, Unverified, secure};
 use crate::outside::Outside;
 use crate::raw::RawHelper;
 use crate::rendezvous::PendingRendezvous;
@@ -108,6 +108,22 @@ impl fmt::Display for ReachError {
     }
 }
 
+impl std::error::Error for ReachError {}
+
+/// Why a party isn't reached at an address that it has told, beside its plan.
+#[derive(Debug, thiserror::Error)]
+pub enum NotThere {
+    /// The address may not be dialed.
+    #[error(transparent)]
+    NotDialed(#[from] NotDialed),
+    /// Nothing answers.
+    #[error(transparent)]
+    Unanswered(#[from] DialError),
+    /// Another party answers.
+    #[error(transparent)]
+    Unverified(#[from] Unverified),
+}
+
 /// Opens connections to other parties: an agent to agents, a gateway to gateways of other sites.
 #[derive(Debug, Clone)]
 pub struct Dialer {
@@ -155,35 +171,6 @@ impl Found {
 }
 
 impl Dialer {
-    /// The address of a relay that the broker named.
-    ///
-    /// # Errors
-    /// If the relay's address can't be resolved in time, or if no relay may be there.
-    pub(crate) async fn relay_address(
-        &self,
-        address: &str,
-        deadline: Deadline,
-    ) -> Result<SocketAddr, String> {
-        let places = self.control.relay_places();
-        let late = |late: Late| format!("the address of {address}: {late}");
-        deadline.bound(places.resolve(address)).await.map_err(late)?
-    }
-
-    /// The address of another site's gateway, which that site has named.
-    ///
-    /// # Errors
-    /// If the address can't be resolved in time, or if no gateway of another site may be there.
-    pub(crate) async fn gateway_address(
-        &self,
-        address: &str,
-        deadline: Deadline,
-    ) -> Result<SocketAddr, String> {
-        let late = |late: Late| format!("the address of {address}: {late}");
-        let at = deadline.bound(service_address(address)).await.map_err(late)??;
-        self.control.check_address(at.ip())?;
-        Ok(at)
-    }
-
     /// Connects to an address that another party has told of itself, beside its plan, and verifies
     /// by TLS that the expected party is there.
     ///
@@ -195,13 +182,13 @@ impl Dialer {
         expected: &Expected,
         tls: &ClientTls,
         options: SocketOptions,
-    ) -> Result<Secured, String> {
+    ) -> Result<Secured, NotThere> {
         // The other party may be captured: it names no service of this machine.
-        callback::check_service(at).map_err(|error| error.to_string())?;
+        callback::check_service(at).map_err(NotDialed::from)?;
         self.control.check_address(at.ip())?;
         let deadline = Deadline::within(CONNECT);
-        let tcp = direct(&at.to_string(), options, deadline).await.map_err(|error| error.to_string())?;
-        secure(tcp, expected, tls, deadline).await.map_err(|error| error.to_string())
+        let tcp = direct(&at.to_string(), options, deadline).await?;
+        Ok(secure(tcp, expected, tls, deadline).await?)
     }
 
     /// Looks a party up, and how it is reached. If the caller knows its name, it must be the same.

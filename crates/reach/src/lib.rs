@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `dialer` | what a party needs to dial |
 //! | `reach` | the steps of a plan, one after another, until one works |
+//! | `address` | addresses that other parties name, and which of them are dialed |
 //! | `attempt` | one step: a dial, TLS, the introduction |
 //! | `dials` | each dial, the initiator's part and the acceptor's |
 //! | `purpose` | what a connection is for |
@@ -23,6 +24,7 @@
 //! | [`probing`] | what the site lets in and out |
 //! | `control_plane` | requests to the broker, and its directory |
 
+mod address;
 mod attempt;
 pub mod carrier;
 mod control_plane;
@@ -41,9 +43,10 @@ pub mod retry;
 mod signatures;
 mod words;
 
-pub use attempt::service_address;
+pub use address::{NotDialed, service_address};
 pub use control_plane::{ControlPlane, Relays};
-pub use dialer::{Dialer, Found, ReachError, Reached};
+pub use dialer::{Dialer, Found, NotThere, ReachError, Reached};
+pub use dials::{DialFailed, NotInjected};
 pub use far_end::{Expected, Unverified, secure};
 pub use outside::Outside;
 pub use purpose::{Introduction, Purpose, Security, Unaccepted};

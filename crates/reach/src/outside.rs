@@ -15,6 +15,8 @@ use isthmus_wire::proto;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use crate::dials::DialFailed;
+
 /// How long a relay may take to answer.
 pub(crate) const REFLECTION_DEADLINE: Duration = Duration::from_secs(3);
 /// Most relays and gateways that are asked until two have answered.
@@ -60,7 +62,11 @@ impl Outside {
     ///
     /// # Errors
     /// If there is no relay to ask, or if it gives no answer.
-    pub(crate) async fn port(&self, ask: bool, reflector: Option<SocketAddr>) -> Result<PunchPort, String> {
+    pub(crate) async fn port(
+        &self,
+        ask: bool,
+        reflector: Option<SocketAddr>,
+    ) -> Result<PunchPort, DialFailed> {
         let preserved = lock(&self.0).preserved.filter(|_| !ask);
         if let Some(Preserved { local, seen }) = preserved
             && let Ok(port) = PunchPort::predicted(local, seen)
@@ -68,8 +74,8 @@ impl Outside {
             return Ok(port);
         }
         let reflector = reflector.or_else(|| self.reflector());
-        let reflector = reflector.ok_or("no relay can be asked how this node is seen")?;
-        PunchPort::open(reflector, REFLECTION_DEADLINE).await.map_err(|error| error.to_string())
+        let reflector = reflector.ok_or(DialFailed::NoRelay)?;
+        Ok(PunchPort::open(reflector, REFLECTION_DEADLINE).await?)
     }
 
     /// Whether the outside addresses of this node's ports can be predicted.
@@ -116,7 +122,7 @@ impl Relay {
     async fn open(&self, port: u16) -> Result<(SocketAddr, PunchPort), String> {
         let resolving = async {
             match &self.places {
-                Some(places) => places.resolve(&self.address).await,
+                Some(places) => places.resolve(&self.address).await.map_err(|error| error.to_string()),
                 None => dial::resolve(&self.address).await.map_err(|error| error.to_string()),
             }
         };

@@ -3,6 +3,7 @@
 //! agent. A helper that ends before is started again.
 mod running;
 
+use std::io;
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use isthmus_raw::message::Request;
+use isthmus_raw::syn::NotASyn;
 use isthmus_raw::{HELPER, Syn};
 use isthmus_service::files::installed;
 use isthmus_service::lock;
@@ -18,7 +20,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use self::running::{Running, ended};
+use self::running::Running;
 
 /// The pause before a helper that has ended is started again. It doubles with each further failure,
 /// up to [`LONGEST_PAUSE`].
@@ -27,6 +29,42 @@ const PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// How long a helper must have run for its end not to count as a further failure.
 const STEADY: Duration = Duration::from_secs(60);
+
+/// Why the helper has not done what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum HelperError {
+    /// It can't be started.
+    #[error("cannot start {}: {source}{}", .path.display(), remedy(.source))]
+    Start {
+        /// The helper's path.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// It has ended, and is started again in a while.
+    #[error("{} has ended; see the agent's log", HELPER)]
+    Ended,
+    /// It has not answered in time.
+    #[error("{} did not answer within {:?}", HELPER, running::DEADLINE)]
+    Late,
+    /// It could not do it; the text is its own.
+    #[error("{0}")]
+    Failed(String),
+    /// What it has caught is no SYN.
+    #[error("{helper} caught no SYN: {0}", helper = HELPER)]
+    NoSyn(#[from] NotASyn),
+}
+
+/// What to do about an error of the helper's start.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            ": only root and the file's group may run it. Add the agent's user to the group, with \
+             `usermod -aG isthmus USER` as root, and start the agent in a new session"
+        }
+        _ => "",
+    }
+}
 
 /// The raw-packet helper, which is started again when it ends.
 #[derive(Debug)]
@@ -72,9 +110,9 @@ impl RawHelper {
     ///
     /// # Errors
     /// If the helper can't be started, or lacks `CAP_NET_RAW`.
-    pub(crate) async fn start(path: &Path, listener: BorrowedFd<'_>) -> Result<Arc<Self>, String> {
+    pub(crate) async fn start(path: &Path, listener: BorrowedFd<'_>) -> Result<Arc<Self>, HelperError> {
         let listener = listener.try_clone_to_owned();
-        let listener = listener.map_err(|error| format!("cannot start {}: {error}", path.display()))?;
+        let listener = listener.map_err(|source| HelperError::Start { path: path.to_owned(), source })?;
         let running = Running::start(path, listener.as_fd()).await?;
         let ended = running.ended();
         let running = Mutex::new(Some(Arc::new(running)));
@@ -87,21 +125,21 @@ impl RawHelper {
     ///
     /// # Errors
     /// The reason why the helper didn't connect it.
-    pub(crate) async fn connect(&self, socket: BorrowedFd<'_>, to: SocketAddrV4) -> Result<Syn, String> {
+    pub(crate) async fn connect(&self, socket: BorrowedFd<'_>, to: SocketAddrV4) -> Result<Syn, HelperError> {
         let packet = self.running()?.ask(&Request::Connect(to), Some(socket)).await?;
-        Syn::parse(&packet).map_err(|error| format!("{HELPER} caught no SYN: {error}"))
+        Ok(Syn::parse(&packet)?)
     }
 
     /// Puts a SYN for this agent's listener into this host's IP stack.
     ///
     /// # Errors
     /// The reason why the helper didn't inject it.
-    pub(crate) async fn inject(&self, syn: &Syn) -> Result<(), String> {
+    pub(crate) async fn inject(&self, syn: &Syn) -> Result<(), HelperError> {
         self.running()?.ask(&Request::Inject(syn.to_bytes()), None).await.map(drop)
     }
 
-    fn running(&self) -> Result<Arc<Running>, String> {
-        lock(&self.running).clone().ok_or_else(ended)
+    fn running(&self) -> Result<Arc<Running>, HelperError> {
+        lock(&self.running).clone().ok_or(HelperError::Ended)
     }
 }
 
@@ -126,7 +164,8 @@ async fn keep(helper: Weak<RawHelper>, mut ended: CancellationToken) {
                     *lock(&kept.running) = Some(Arc::new(running));
                     break ended;
                 }
-                Err(reason) => {
+                Err(error) => {
+                    let reason = error.to_string();
                     failures = failures.saturating_add(1);
                     // Each reason once: the attempts go on.
                     if reason != told {
@@ -160,7 +199,7 @@ mod tests {
             ("/etc/passwd", "usermod -aG isthmus"),
         ] {
             let error = RawHelper::start(Path::new(path), listener.as_fd()).await.unwrap_err();
-            assert!(error.contains(want), "{path}: {error}");
+            assert!(error.to_string().contains(want), "{path}: {error}");
         }
     }
 

@@ -17,6 +17,13 @@ pub enum Undialed {
     Never(String),
 }
 
+/// A dial that has failed is tried again.
+impl<E: std::error::Error> From<E> for Undialed {
+    fn from(error: E) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
 /// How a carrier is to be dialed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct By {

@@ -3,13 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use isthmus_carry::trunk::{By, Stream};
+use isthmus_carry::trunk::{By, OpenError, Stream};
 use isthmus_link::{CarrierWay, dial, established, make};
+use isthmus_plan::Remedy;
+use isthmus_reach::ReachError;
 use isthmus_rpc::enums::dial_name;
+use isthmus_rpc::grpc;
 use isthmus_rpc::rendezvous::Peer;
 use isthmus_trunk::TrunkId;
 use isthmus_wire::GridName;
 use tokio::time::timeout;
+use tonic::Status;
 use tracing::info;
 
 use super::dialing::Party;
@@ -26,6 +30,52 @@ const DIALING: Duration = Duration::from_secs(30);
 /// How long a trunk that works may take to open a stream.
 const OPEN: Duration = Duration::from_secs(10);
 
+/// Why a trunk can't be made.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoTrunk {
+    #[error(transparent)]
+    Unreached(#[from] ReachError),
+    #[error("no carrier within {0:?}")]
+    Late(Duration),
+    /// The other end has said no HELLO.
+    #[error("{0}")]
+    Silent(String),
+}
+
+impl NoTrunk {
+    /// What a person can do about it.
+    fn remedy(&self) -> Option<Remedy> {
+        match self {
+            Self::Unreached(error) => error.remedy(),
+            Self::Late(_) | Self::Silent(_) => None,
+        }
+    }
+}
+
+/// Why there is no stream to a gateway.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(super) enum NoStream {
+    #[error("no trunk with gateway {0}: {1}")]
+    NoTrunk(GridName, Arc<NoTrunk>),
+    #[error("the trunk with gateway {gateway} has been cut for {} s", .cut.as_secs())]
+    Cut { gateway: GridName, cut: Duration },
+    #[error("all streams of the {trunks} trunks with gateway {gateway} are in use")]
+    AllInUse { gateway: GridName, trunks: usize },
+    /// The trunk has ended meanwhile.
+    #[error(transparent)]
+    Ended(#[from] OpenError),
+}
+
+impl From<NoStream> for Status {
+    fn from(error: NoStream) -> Self {
+        let remedy = match &error {
+            NoStream::NoTrunk(_, error) => error.remedy(),
+            NoStream::Cut { .. } | NoStream::AllInUse { .. } | NoStream::Ended(_) => None,
+        };
+        grpc::with_remedy(Self::unavailable(error.to_string()), remedy)
+    }
+}
+
 /// A stream to a gateway, over a trunk that works and has room. The trunk stands already, or is
 /// made.
 ///
@@ -35,7 +85,7 @@ pub(super) async fn stream_to(
     gateway: &Arc<Gateway>,
     trunks: &Arc<SiteTrunks>,
     name: &GridName,
-) -> Result<Stream, String> {
+) -> Result<Stream, NoStream> {
     let mut full = Vec::new();
     loop {
         let standing = trunk_to(gateway, trunks, name, &full).await?;
@@ -47,12 +97,8 @@ pub(super) async fn stream_to(
         if trunks.peers.is_full(name) && trunks.standing(name, &full).is_none_or(|other| other.kept.is_cut())
         {
             // No further trunk could be added. Streams that end make room.
-            return timeout(OPEN, standing.kept.trunk.open())
-                .await
-                .map_err(|_| {
-                    format!("all streams of the {} trunks with gateway {name} are in use", full.len())
-                })?
-                .map_err(|error| error.to_string());
+            let in_use = |_| NoStream::AllInUse { gateway: name.clone(), trunks: full.len() };
+            return Ok(timeout(OPEN, standing.kept.trunk.open()).await.map_err(in_use)??);
         }
     }
 }
@@ -66,11 +112,11 @@ async fn trunk_to(
     trunks: &Arc<SiteTrunks>,
     name: &GridName,
     but: &[TrunkId],
-) -> Result<Arc<Standing>, String> {
+) -> Result<Arc<Standing>, NoStream> {
     let standing = || own_or_working(trunks, name, but);
     match trunks.peers.get_or_dial(name, standing, dialed(gateway, trunks, name)).await {
         Ok(standing) => Ok(standing),
-        Err(reason) => healed(trunks, name, but).await.ok_or(reason),
+        Err(error) => healed(trunks, name, but).await.ok_or(error),
     }
 }
 
@@ -82,21 +128,22 @@ async fn dialed(
     gateway: &Arc<Gateway>,
     trunks: &Arc<SiteTrunks>,
     name: &GridName,
-) -> Result<Arc<Standing>, String> {
+) -> Result<Arc<Standing>, NoStream> {
     let dialing = async {
         let party = Party::new(gateway, trunks);
-        let late = |_| format!("no carrier within {DIALING:?}");
+        let late = |_| NoTrunk::Late(DIALING);
         let peer = Peer::Gateway(name.clone());
         let dialing = timeout(DIALING, dial(&party, name, peer.clone(), By::default()));
-        let (dialed, _) = dialing.await.map_err(late)?.map_err(|error| error.to_string())?;
+        let (dialed, _) = dialing.await.map_err(late)??;
         let CarrierWay { dial, relay, .. } = &dialed.way.how;
         info!(peer = %name, dial = %dial_name(*dial), relay, "a trunk with another site's gateway");
-        let standing = make(&party, name, peer, dialed).await.map_err(|error| error.to_string())?;
+        let standing = make(&party, name, peer, dialed).await?;
         let mut cut = standing.kept.cut();
-        established(&standing.kept, async { drop(cut.wait_for(Option::is_none).await) }).await?;
+        let works = async { drop(cut.wait_for(Option::is_none).await) };
+        established(&standing.kept, works).await.map_err(NoTrunk::Silent)?;
         Ok(standing)
     };
-    dialing.await.map_err(|reason: String| format!("no trunk with gateway {name}: {reason}"))
+    dialing.await.map_err(|error| NoStream::NoTrunk(name.clone(), Arc::new(error)))
 }
 
 /// A trunk that works, or why there is none. `None` if a trunk is to be dialed.
@@ -104,7 +151,7 @@ async fn own_or_working(
     trunks: &SiteTrunks,
     name: &GridName,
     but: &[TrunkId],
-) -> Option<Result<Arc<Standing>, String>> {
+) -> Option<Result<Arc<Standing>, NoStream>> {
     // A trunk that the other end has made is dialed anew by that end, if it still lives.
     let standing = trunks.standing(name, but).filter(|it| !it.kept.is_cut() || it.kept.is_own)?;
     if !standing.kept.is_cut() {
@@ -116,7 +163,7 @@ async fn own_or_working(
     // The trunk may have ended meanwhile.
     let standing = trunks.standing(name, but).filter(|it| it.kept.is_own)?;
     let cut = (*standing.kept.cut().borrow()).map_or(Duration::ZERO, |since| since.elapsed());
-    Some(Err(format!("the trunk with gateway {name} has been cut for {} s", cut.as_secs())))
+    Some(Err(NoStream::Cut { gateway: name.clone(), cut }))
 }
 
 /// Waits until a trunk works, as long as a trunk stands and its cut is short.

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use isthmus_net::relay_places::RelayPlaces;
 use isthmus_plan::Failures;
 use isthmus_reach::probing::look_outside;
 use isthmus_reach::retry;
-use isthmus_reach::{ControlPlane, Dialer, Outside, PendingRendezvous, Signatures};
+use isthmus_reach::{ControlPlane, Dialer, NotDialed, Outside, PendingRendezvous, Signatures};
 use isthmus_rpc::contact::carriers_from_facts;
 use isthmus_rpc::grpc::{self, Repeat};
 use isthmus_rpc::rendezvous::{Order, Peer, Reply, Request, RequestWay};
@@ -148,12 +149,13 @@ pub(crate) fn ordered(gateway: &Arc<Gateway>, order: proto::DialRequest) {
     let gateway = gateway.clone();
     tokio::spawn(async move {
         let dialed = async {
-            match dialer(&gateway, &trunks).accept(&order).await? {
-                Some(tcp) => carriers::accept(gateway, tcp).await.map_err(|error| error.to_string()),
+            match dialer(&gateway, &trunks).accept(&order).await.map_err(io::Error::other)? {
+                Some(tcp) => carriers::accept(gateway, tcp).await,
                 None => Ok(()),
             }
         };
-        if let Err(reason) = dialed.await {
+        if let Err(error) = dialed.await {
+            let reason = error.to_string();
             info!(peer = %name, way = %order.way, reason, "no carrier to another site's gateway");
         }
         drop(place);
@@ -316,9 +318,9 @@ impl ControlPlane for Party {
         self.gateway.directory.relay_places()
     }
 
-    fn check_address(&self, at: IpAddr) -> Result<(), String> {
+    fn check_address(&self, at: IpAddr) -> Result<(), NotDialed> {
         if self.gateway.roster().is_own(at) || is_this_machine(at) {
-            return Err(format!("{at} is in this site, and gateways dial only outside their site"));
+            return Err(NotDialed::OwnSite(at));
         }
         Ok(())
     }

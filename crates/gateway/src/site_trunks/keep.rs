@@ -17,6 +17,7 @@ use isthmus_trunk::{CarrierId, Config, Role, TrunkId};
 use isthmus_wire::{GridName, proto};
 use tracing::info;
 
+use super::choose::NoStream;
 use super::dialing::{Party, asked, dialer};
 use super::{PROTOCOL, gone, other_gateway, streams};
 
@@ -32,11 +33,11 @@ impl Own for gone::Former {
 
 impl Service for Party {
     type Own = gone::Former;
-    type Unreached = String;
+    type Unreached = NoStream;
 
     const PROTOCOL: &'static [u8] = PROTOCOL;
 
-    fn peers(&self) -> &Peers<gone::Former, String> {
+    fn peers(&self) -> &Peers<gone::Former, NoStream> {
         &self.trunks.peers
     }
 

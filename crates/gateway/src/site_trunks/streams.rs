@@ -60,7 +60,7 @@ pub(crate) async fn open(
         let site = &far.site;
         Status::resource_exhausted(format!("too many streams to site {site} are being opened at once"))
     })?;
-    let stream = stream_to(gateway, trunks, &far).await.map_err(Status::unavailable)?;
+    let stream = stream_to(gateway, trunks, &far).await?;
     stream.send(&whom.encode());
     let traffic: Arc<dyn Traffic> = match &request.way {
         RequestWay::OverGateways { job: Some(job), .. } => {

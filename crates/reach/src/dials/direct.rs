@@ -19,10 +19,7 @@ impl Attempt<'_> {
         let deadline = if inside { self.deadline } else { self.part(CONNECT) };
         let address = match &self.found.peer {
             Peer::Node(_) => address.to_owned(),
-            Peer::Gateway(_) => {
-                let at = self.dialer.gateway_address(address, deadline).await;
-                at.map_err(StepError::next)?.to_string()
-            }
+            Peer::Gateway(_) => self.dialer.gateway_address(address, deadline).await?.to_string(),
         };
         Ok(dial::direct(&address, self.options, deadline).await?)
     }

@@ -10,8 +10,10 @@ use isthmus_rpc::rendezvous::{RequestWay, Stop, StopKind};
 use isthmus_service::Deadline;
 use tokio::net::TcpStream;
 
+use super::DialFailed;
 use super::direct::CONNECT;
-use crate::attempt::{Attempt, Opened, service_address};
+use crate::address::service_address;
+use crate::attempt::{Attempt, Opened};
 use crate::dialer::Dialer;
 
 /// Limit from the rendezvous call until the other site's gateway has connected to this node.
@@ -35,11 +37,11 @@ pub(super) async fn accept(
     dialer: &Dialer,
     stop: &Stop,
     (options, deadline): (SocketOptions, Deadline),
-) -> Result<TcpStream, String> {
+) -> Result<TcpStream, DialFailed> {
     let address = match stop.kind {
         StopKind::OtherSite => service_address(&stop.address).await?.to_string(),
         StopKind::Relay => dialer.relay_address(&stop.address, deadline).await?.to_string(),
         StopKind::OwnSite => stop.address.clone(),
     };
-    introduced(&address, &stop.ticket, options, deadline).await.map_err(super::text)
+    Ok(introduced(&address, &stop.ticket, options, deadline).await?)
 }

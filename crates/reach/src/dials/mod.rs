@@ -19,8 +19,27 @@ use isthmus_rpc::rendezvous::{Order, OrderWay};
 use isthmus_service::Deadline;
 use tokio::net::TcpStream;
 
+pub use self::traverse::NotInjected;
+use crate::address::NotDialed;
 use crate::attempt::{Attempt, Opened, unexpected};
 use crate::dialer::Dialer;
+
+/// Why a dial gives no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum DialFailed {
+    /// The initiator's address, or that of the relay or gateway, may not be dialed.
+    #[error(transparent)]
+    NotDialed(#[from] NotDialed),
+    /// The other end, or a relay that is asked, gives no answer.
+    #[error(transparent)]
+    Unanswered(#[from] DialError),
+    /// Neither predictions nor relays tell the outside address of a port.
+    #[error("no relay can be asked how this node is seen")]
+    NoRelay,
+    /// The initiator's SYN is not taken in.
+    #[error(transparent)]
+    NotInjected(#[from] NotInjected),
+}
 
 /// How long a dial on the broker's request may take.
 const ACCEPTOR_DEADLINE: Duration = Duration::from_secs(10);
@@ -52,7 +71,7 @@ impl Dialer {
     ///
     /// # Errors
     /// Why there is no connection.
-    pub async fn accept(&self, order: &Order) -> Result<Option<TcpStream>, String> {
+    pub async fn accept(&self, order: &Order) -> Result<Option<TcpStream>, DialFailed> {
         let deadline = Deadline::within(ACCEPTOR_DEADLINE);
         let options = SocketOptions { segment: order.segment, ..SocketOptions::default() };
         let dialed = match &order.way {
@@ -68,13 +87,10 @@ impl Dialer {
                 punch::accept(initiator, (reflectors, *ask), self, (options, deadline)).await
             }
             OrderWay::Traverse { rendezvous, syn } => {
-                return traverse::accept(*rendezvous, syn, self).await.map(|()| None);
+                traverse::accept(*rendezvous, syn, self).await?;
+                return Ok(None);
             }
         };
         dialed.map(Some)
     }
-}
-
-fn text(error: DialError) -> String {
-    error.to_string()
 }

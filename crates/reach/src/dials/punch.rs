@@ -13,6 +13,8 @@ use isthmus_wire::ConnectionId;
 use isthmus_wire::proto::attach_up;
 use tokio::net::TcpStream;
 
+use super::DialFailed;
+use crate::address::NotDialed;
 use crate::attempt::{Attempt, StepError, unexpected};
 use crate::dialer::Dialer;
 
@@ -53,13 +55,13 @@ impl Attempt<'_> {
         arranged: &mut bool,
     ) -> Result<TcpStream, StepError> {
         let punched = async {
-            let port = self.dialer.outside.port(ask, None).await.map_err(StepError::next)?;
+            let port = self.dialer.outside.port(ask, None).await?;
             let rendezvous = connection::new_id();
             let own = self.dialer.signatures.port(rendezvous, port.seen());
             let way = RequestWay::Punch { rendezvous, port: own, ask };
             let ReplyWay::Punch(acceptor) = self.rendezvous(way).await? else { return Err(unexpected()) };
             *arranged = true;
-            check(acceptor.address, self.dialer).map_err(StepError::next)?;
+            check(acceptor.address, self.dialer)?;
             self.unsigned |= !self.found.has_signed(rendezvous, &acceptor);
             Ok(port.connect(&acceptor.address.to_string(), self.options, deadline).await?)
         };
@@ -79,7 +81,7 @@ pub(super) async fn accept(
     (reflectors, ask): (&[String], bool),
     dialer: &Dialer,
     (options, deadline): (SocketOptions, Deadline),
-) -> Result<TcpStream, String> {
+) -> Result<TcpStream, DialFailed> {
     // A reflector that is where no relay may be isn't asked. Another relay may have answered
     // before.
     let reflector = match reflectors.first() {
@@ -88,16 +90,16 @@ pub(super) async fn accept(
     };
     let port = match check(initiator, dialer) {
         Ok(()) => dialer.outside.port(ask, reflector).await,
-        Err(reason) => Err(reason),
+        Err(error) => Err(error.into()),
     };
     let own = |port: &PunchPort| Some(dialer.signatures.port(rendezvous, port.seen()));
-    let answer = answer_to_wire(rendezvous, port.as_ref().map(own).map_err(Clone::clone));
+    let answer = answer_to_wire(rendezvous, port.as_ref().map(own).map_err(ToString::to_string));
     dialer.control.send(attach_up::Kind::DialAnswer(answer)).await;
-    port?.connect(&initiator.to_string(), options, deadline).await.map_err(super::text)
+    Ok(port?.connect(&initiator.to_string(), options, deadline).await?)
 }
 
 /// Whether a port may be dialed that the other party says it punches from.
-fn check(port: SocketAddr, dialer: &Dialer) -> Result<(), String> {
-    callback::check(port).map_err(|error| error.to_string())?;
+fn check(port: SocketAddr, dialer: &Dialer) -> Result<(), NotDialed> {
+    callback::check(port)?;
     dialer.control.check_address(port.ip())
 }

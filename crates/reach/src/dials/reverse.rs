@@ -10,6 +10,8 @@ use isthmus_service::Deadline;
 use isthmus_wire::{ConnectionId, hello};
 use tokio::net::TcpStream;
 
+use super::DialFailed;
+use crate::address::NotDialed;
 use crate::attempt::{Attempt, StepError};
 use crate::dialer::Dialer;
 
@@ -49,15 +51,15 @@ pub(super) async fn accept(
     (initiator, address): (&Peer, &str),
     dialer: &Dialer,
     (options, deadline): (SocketOptions, Deadline),
-) -> Result<TcpStream, String> {
+) -> Result<TcpStream, DialFailed> {
     let initiator = match initiator {
         Peer::Node(_) => {
-            let address = resolve(address).await.map_err(super::text)?;
-            callback::check(address).map_err(|error| error.to_string())?;
+            let address = resolve(address).await?;
+            callback::check(address).map_err(NotDialed::from)?;
             address
         }
         Peer::Gateway(_) => dialer.gateway_address(address, deadline).await?,
     };
     let hello = hello::RENDEZVOUS.encode(rendezvous);
-    introduced(&initiator.to_string(), &hello, options, deadline).await.map_err(super::text)
+    Ok(introduced(&initiator.to_string(), &hello, options, deadline).await?)
 }

@@ -3,12 +3,12 @@
 //! agent, which injects it into its host's IP stack. The kernel's answer leaves
 //! through the firewall, and the connection arrives at the agent's listener.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
-use isthmus_net::callback;
-use isthmus_net::dial::{SocketOptions, TraverseSocket, resolve};
-use isthmus_plan::{Mapping, Told};
+use isthmus_net::callback::{self, NotAnAgent};
+use isthmus_net::dial::{DialError, SocketOptions, TraverseSocket, resolve};
+use isthmus_plan::Mapping;
 use isthmus_raw::Syn;
 use isthmus_rpc::connection;
 use isthmus_rpc::grpc;
@@ -19,9 +19,36 @@ use isthmus_wire::proto::attach_up;
 use tokio::net::TcpStream;
 use tracing::debug;
 
+use super::DialFailed;
 use crate::attempt::{Attempt, StepError};
 use crate::dialer::Dialer;
 use crate::outside::REFLECTION_DEADLINE;
+use crate::raw::HelperError;
+
+/// Why a SYN is not injected.
+#[derive(Debug, thiserror::Error)]
+pub enum NotInjected {
+    /// The helper doesn't run.
+    #[error("the agent has no right to raw packets")]
+    NoRight,
+    /// This agent's own address can't be resolved.
+    #[error(transparent)]
+    Unresolved(#[from] DialError),
+    /// The SYN is for another party.
+    #[error("the SYN is for {to}, and this agent is at {own}")]
+    Elsewhere {
+        /// Where the SYN leads.
+        to: SocketAddrV4,
+        /// This agent's address.
+        own: SocketAddr,
+    },
+    /// No other node can be where the SYN comes from.
+    #[error(transparent)]
+    NotAnAgent(#[from] NotAnAgent),
+    /// The helper has failed.
+    #[error(transparent)]
+    Helper(#[from] HelperError),
+}
 
 /// How long the connect may take. It survives two lost SYNs in that time.
 const CONNECT: Duration = Duration::from_secs(4);
@@ -36,7 +63,7 @@ impl Attempt<'_> {
             ))
         };
         let begun = begin(self.dialer, &self.found.peer, address, self.options, deadline);
-        deadline.bound(begun).await.map_err(late)?.map_err(StepError::Next)
+        deadline.bound(begun).await.map_err(late)?
     }
 }
 
@@ -46,23 +73,22 @@ async fn begin(
     address: &str,
     options: SocketOptions,
     deadline: Deadline,
-) -> Result<TcpStream, Told> {
-    let helper = dialer.raw.as_ref().ok_or("this agent has no right to raw packets")?;
-    let SocketAddr::V4(to) = resolve(address).await.map_err(|error| error.to_string())? else {
-        return Err(format!("{address} is no IPv4 address").into());
+) -> Result<TcpStream, StepError> {
+    let helper = dialer.raw.as_ref();
+    let helper = helper.ok_or_else(|| StepError::next("this agent has no right to raw packets"))?;
+    let SocketAddr::V4(to) = resolve(address).await? else {
+        return Err(StepError::next(format!("{address} is no IPv4 address")));
     };
     let reflector = match dialer.outside.mapping() {
         Mapping::Untranslated => None,
-        _ => Some(dialer.outside.reflector().ok_or("no relay can be asked")?),
+        _ => Some(dialer.outside.reflector().ok_or(DialFailed::NoRelay)?),
     };
-    let socket = TraverseSocket::open(reflector, options, REFLECTION_DEADLINE)
-        .await
-        .map_err(|error| error.to_string())?;
-    let syn = helper.connect(std::os::fd::AsFd::as_fd(&socket), to).await?;
+    let socket = TraverseSocket::open(reflector, options, REFLECTION_DEADLINE).await?;
+    let syn = helper.connect(std::os::fd::AsFd::as_fd(&socket), to).await.map_err(StepError::next)?;
     let syn = match socket.seen() {
         Some(SocketAddr::V4(seen)) => syn.translated(seen),
         Some(SocketAddr::V6(seen)) => {
-            return Err(format!("this node is seen at {seen}, no IPv4 address").into());
+            return Err(StepError::next(format!("this node is seen at {seen}, no IPv4 address")));
         }
         None => syn,
     };
@@ -76,33 +102,33 @@ async fn begin(
     };
     // The connection may stand before the acceptor's answer arrives.
     tokio::select! {
-        connected = socket.connected(to.into()) => connected.map_err(|error| error.to_string().into()),
-        failed = carried => Err(failed),
+        connected = socket.connected(to.into()) => Ok(connected?),
+        failed = carried => Err(StepError::Next(failed)),
     }
 }
 
 /// The acceptor's part: injects the initiator's SYN, and reports the result to the broker.
-pub(super) async fn accept(rendezvous: ConnectionId, syn: &Syn, dialer: &Dialer) -> Result<(), String> {
+pub(super) async fn accept(rendezvous: ConnectionId, syn: &Syn, dialer: &Dialer) -> Result<(), NotInjected> {
     let injected = inject(syn, dialer).await;
-    let answer = answer_to_wire(rendezvous, injected.clone().map(|()| None));
+    let answer = answer_to_wire(rendezvous, injected.as_ref().map(|()| None).map_err(ToString::to_string));
     dialer.control.send(attach_up::Kind::DialAnswer(answer)).await;
     injected
 }
 
-async fn inject(syn: &Syn, dialer: &Dialer) -> Result<(), String> {
-    let helper = dialer.raw.as_ref().ok_or("the agent has no right to raw packets")?;
-    let own = resolve(&dialer.address).await.map_err(|error| error.to_string())?;
+async fn inject(syn: &Syn, dialer: &Dialer) -> Result<(), NotInjected> {
+    let helper = dialer.raw.as_ref().ok_or(NotInjected::NoRight)?;
+    let own = resolve(&dialer.address).await?;
     check(syn, own)?;
     debug!(source = %syn.source, "a SYN is injected");
-    helper.inject(syn).await
+    Ok(helper.inject(syn).await?)
 }
 
 /// Whether a segment begins a connection from another node to this agent.
-fn check(syn: &Syn, own: SocketAddr) -> Result<(), String> {
+fn check(syn: &Syn, own: SocketAddr) -> Result<(), NotInjected> {
     if SocketAddr::from(syn.destination) != own {
-        return Err(format!("the SYN is for {}, and this agent is at {own}", syn.destination));
+        return Err(NotInjected::Elsewhere { to: syn.destination, own });
     }
-    callback::check(syn.source.into()).map_err(|error| error.to_string())
+    Ok(callback::check(syn.source.into())?)
 }
 
 #[cfg(test)]
@@ -126,7 +152,9 @@ mod tests {
             let syn = Syn { source, destination, sequence: 7, window: 64_240, options: Options::default() };
             match check(&syn, own.parse().unwrap()) {
                 Ok(()) => assert_eq!(want, "", "{name}"),
-                Err(error) => assert!(!want.is_empty() && error.contains(want), "{name}: {error}"),
+                Err(error) => {
+                    assert!(!want.is_empty() && error.to_string().contains(want), "{name}: {error}");
+                }
             }
         }
     }

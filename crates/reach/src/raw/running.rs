@@ -22,8 +22,10 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use super::HelperError;
+
 /// How long the helper may take to answer.
-const DEADLINE: Duration = Duration::from_secs(3);
+pub(super) const DEADLINE: Duration = Duration::from_secs(3);
 
 /// A process of the helper that runs.
 #[derive(Debug)]
@@ -40,27 +42,13 @@ pub(super) struct Running {
 /// Requests without a reply so far; `None` once the helper has ended.
 type Waiting = Option<HashMap<u64, oneshot::Sender<Reply>>>;
 
-/// The error that answers a request while there is no helper.
-pub(super) fn ended() -> String {
-    format!("{HELPER} has ended; see the agent's log")
-}
-
 impl Running {
     /// Starts a helper that injects SYNs for this listener only.
     ///
     /// # Errors
     /// If the helper can't be started, or lacks `CAP_NET_RAW`.
-    pub(super) async fn start(path: &Path, listener: BorrowedFd<'_>) -> Result<Self, String> {
-        let failed = |error: io::Error| {
-            let remedy = match error.kind() {
-                io::ErrorKind::PermissionDenied => {
-                    ": only root and the file's group may run it. Add the agent's user to the group, with \
-                     `usermod -aG isthmus USER` as root, and start the agent in a new session"
-                }
-                _ => "",
-            };
-            format!("cannot start {}: {error}{remedy}", path.display())
-        };
+    pub(super) async fn start(path: &Path, listener: BorrowedFd<'_>) -> Result<Self, HelperError> {
+        let failed = |source: io::Error| HelperError::Start { path: path.to_owned(), source };
         let flags = SockFlag::SOCK_CLOEXEC;
         let (own, its) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)
             .map_err(|error| failed(error.into()))?;
@@ -95,23 +83,26 @@ impl Running {
     ///
     /// # Errors
     /// The helper's reason, or why there is no reply.
-    pub(super) async fn ask(&self, request: &Request, descriptor: Option<BorrowedFd<'_>>) -> Reply {
+    pub(super) async fn ask(
+        &self,
+        request: &Request,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<Vec<u8>, HelperError> {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let (reply_tx, reply_rx) = oneshot::channel();
         match &mut *lock(&self.waiting) {
             Some(waiting) => drop(waiting.insert(id, reply_tx)),
-            None => return Err(ended()),
+            None => return Err(HelperError::Ended),
         }
         let forget = Forget(&self.waiting, id);
         let bytes = request.encode(id);
         let asked = async {
             let sent =
                 self.socket.async_io(Interest::WRITABLE, |socket| send(socket, &bytes, descriptor)).await;
-            sent.map_err(|_| ended())?;
-            reply_rx.await.map_err(|_| ended())?
+            sent.map_err(|_| HelperError::Ended)?;
+            reply_rx.await.map_err(|_| HelperError::Ended)?.map_err(HelperError::Failed)
         };
-        let late = || Err(format!("{HELPER} did not answer within {DEADLINE:?}"));
-        let reply = tokio::time::timeout(DEADLINE, asked).await.unwrap_or_else(|_| late());
+        let reply = tokio::time::timeout(DEADLINE, asked).await.unwrap_or(Err(HelperError::Late));
         drop(forget);
         reply
     }

@@ -1,0 +1,77 @@
+//! Addresses that other parties name, and which of them are dialed.
+
+use std::net::{IpAddr, SocketAddr};
+
+use isthmus_net::callback::{self, NotAnAgent};
+use isthmus_net::dial::{DialError, resolve};
+use isthmus_net::relay_places::NotARelay;
+use isthmus_service::{Deadline, Late};
+
+use crate::dialer::Dialer;
+
+/// Why an address isn't dialed that another party has named.
+#[derive(Debug, thiserror::Error)]
+pub enum NotDialed {
+    /// It can't be resolved.
+    #[error(transparent)]
+    Unresolved(#[from] DialError),
+    /// It is not resolved in time.
+    #[error("the address of {address}: {late}")]
+    Late {
+        /// The address, `HOST:PORT`.
+        address: String,
+        /// The time that there was.
+        late: Late,
+    },
+    /// No other party of the grid can be there.
+    #[error(transparent)]
+    NotAnAgent(#[from] NotAnAgent),
+    /// No relay may be there.
+    #[error(transparent)]
+    NotARelay(#[from] NotARelay),
+    /// A gateway that another site's gateway orders to dial must not dial into its own site.
+    #[error("{0} is in this site, and gateways dial only outside their site")]
+    OwnSite(IpAddr),
+}
+
+/// Resolves the address of another site's service. The other site chose it, so the address must not
+/// be this host's, nor have a port of system services.
+///
+/// # Errors
+/// If the service has no address, or [`callback::check_service`] refuses it.
+pub async fn service_address(address: &str) -> Result<SocketAddr, NotDialed> {
+    let address = resolve(address).await?;
+    callback::check_service(address)?;
+    Ok(address)
+}
+
+impl Dialer {
+    /// The address of a relay that the broker named.
+    ///
+    /// # Errors
+    /// If the relay's address can't be resolved in time, or if no relay may be there.
+    pub(crate) async fn relay_address(
+        &self,
+        address: &str,
+        deadline: Deadline,
+    ) -> Result<SocketAddr, NotDialed> {
+        let places = self.control.relay_places();
+        let late = |late| NotDialed::Late { address: address.to_owned(), late };
+        Ok(deadline.bound(places.resolve(address)).await.map_err(late)??)
+    }
+
+    /// The address of another site's gateway, which that site has named.
+    ///
+    /// # Errors
+    /// If the address can't be resolved in time, or if no gateway of another site may be there.
+    pub(crate) async fn gateway_address(
+        &self,
+        address: &str,
+        deadline: Deadline,
+    ) -> Result<SocketAddr, NotDialed> {
+        let late = |late| NotDialed::Late { address: address.to_owned(), late };
+        let at = deadline.bound(service_address(address)).await.map_err(late)??;
+        self.control.check_address(at.ip())?;
+        Ok(at)
+    }
+}
