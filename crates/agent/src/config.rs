@@ -90,8 +90,11 @@ impl AgentConfig {
     /// # Errors
     /// If a configured address is invalid.
     pub fn gateways(&self, joined: &str) -> Result<Vec<String>, String> {
-        let heard = || known::first_of(joined, known::read(self.heard.as_deref()));
-        self.gateway.as_ref().map_or_else(|| Ok(heard()), Gateways::addresses)
+        known::addresses(self.known_gateways(), joined)
+    }
+
+    pub(crate) fn known_gateways(&self) -> known::Configuration<'_> {
+        (self.gateway.as_ref(), self.heard.as_deref())
     }
 
     /// Time between attempts to return to the gateway of first choice: `return_seconds`, or 20 s.

@@ -12,8 +12,14 @@
 //! | [`starting`] | starting processes, and the checks before |
 //! | `observing` | heartbeats, measurements, the account of connections |
 //! | [`runtime_directory`] | where the agent's socket and its jobs' directories are |
+//! | `requirements` | what the agent needs of its node |
 //! | `service` | all of it, as a service |
 //! | `upgrade` | another program takes this one's place between jobs |
+//!
+//! Imports go down through layers. These are, from below: what a job and a node have; the
+//! job and the node; what observes them, and connections of other nodes' programs; trunks, and
+//! calls over them; a job's start, heartbeats and end; the services for agents, users and programs;
+//! `service`.
 
 mod accepting;
 mod carrying;
@@ -21,6 +27,7 @@ pub mod config;
 pub mod jobs;
 mod observing;
 mod port_range;
+mod requirements;
 pub mod runtime_directory;
 mod service;
 pub mod starting;
@@ -29,5 +36,5 @@ mod upgrade;
 mod uplink;
 
 pub use config::AgentConfig;
+pub use requirements::check;
 pub use service::run;
-pub use upgrade::check;

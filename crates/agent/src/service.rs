@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +24,6 @@ use isthmus_rpc::connection::{self, Connection};
 use isthmus_rpc::grpc::Served;
 use isthmus_rpc::rendezvous::{Order, OrderWay, Peer};
 use isthmus_rpc::{grpc, packets};
-use isthmus_service::files::installed;
 use isthmus_service::kept::keep;
 use isthmus_service::listen;
 use isthmus_service::unidentified::Unidentified;
@@ -34,7 +32,7 @@ use isthmus_wire::patience;
 use isthmus_wire::proto;
 use isthmus_wire::proto::local_server::LocalServer;
 use isthmus_wire::proto::peer_server::PeerServer;
-use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Mutex, mpsc};
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
@@ -45,7 +43,7 @@ use crate::accepting::incoming::Reception;
 use crate::carrying::black_hole::BlackHole;
 use crate::config::{AgentConfig, DEFAULT_PORT, LAST_PORT};
 use crate::jobs::calls::ping_timeout;
-use crate::jobs::job_directory::{self, SHIM};
+use crate::jobs::job_directory;
 use crate::jobs::local::{self, LocalService};
 use crate::jobs::node::ClientTls;
 use crate::jobs::node::{Carrying, Facilities, Node, interface_of};
@@ -55,12 +53,13 @@ use crate::jobs::verify;
 use crate::observing::heartbeat::beat::Heartbeats;
 use crate::observing::leftovers;
 use crate::observing::measure;
+use crate::requirements::{check_kernel, find_shim, towards};
 use crate::runtime_directory::{self, LOCAL_SOCKET};
 use crate::starting::limits;
 use crate::trunks::{TRUNK_PROTOCOL, anew};
 use crate::upgrade;
-use crate::uplink::attachment::AttachError;
 use crate::uplink::known::Known;
+use crate::uplink::opener::AttachError;
 use crate::uplink::upstream::{self, Upstream};
 
 /// How many connections, orders to dial or orders to measure may wait in one queue.
@@ -74,8 +73,6 @@ const UNIDENTIFIED: usize = 4096;
 const RENDEZVOUS_TIMEOUT: Duration = Duration::from_secs(20);
 /// Most threads that carry bytes. A trunk stays on one thread.
 const WORKERS: NonZeroUsize = NonZeroUsize::new(4).unwrap();
-/// Limit for a test connection to a gateway at the start.
-const GATEWAY_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Serves the calls of other agents and of the node's own users. Once `stopped`, answers the calls
 /// in progress, and ends.
@@ -126,7 +123,7 @@ pub async fn run(
         warn!(%error, "cannot raise the number of open files: many connections may fail");
     }
     config.check()?;
-    let gateways = Known::new(&config, credentials.upstream(), name.node.as_str());
+    let gateways = Known::new(config.known_gateways(), credentials.upstream(), name.node.as_str());
     let gateways = gateways.map_err(anyhow::Error::msg)?;
     let own_ip = towards(&gateways.all()).await?;
     let (listener, listen) = bind(&config, own_ip)?;
@@ -213,13 +210,6 @@ fn local_sockets() -> anyhow::Result<(Sources, PairMaker, BlackHole)> {
     let pairs = PairMaker::bind(loopback.clone()).context("cannot listen on loopback")?;
     let black_hole = BlackHole::new().context("cannot make the black-hole listener")?;
     Ok((loopback, pairs, black_hole))
-}
-
-/// Warns if the kernel doesn't tell this user who owns a socket.
-fn check_kernel() {
-    if let Err(error) = isthmus_net::sock_diag::check() {
-        warn!(%error, "the kernel does not name the owners of sockets: other users of this node can connect to programs' listeners over loopback");
-    }
 }
 
 /// Starts the data plane. The receiver gets the failure of a worker.
@@ -352,31 +342,6 @@ async fn dial_out(mut dials_rx: mpsc::Receiver<Order>, reception: Reception) {
             }
         }));
     }
-}
-
-/// The address from which this node reaches the first gateway that answers.
-pub(crate) async fn towards(gateways: &[String]) -> anyhow::Result<std::net::IpAddr> {
-    let mut failures = Vec::new();
-    for gateway in gateways {
-        match tokio::time::timeout(GATEWAY_DEADLINE, TcpStream::connect(gateway)).await {
-            Ok(Ok(stream)) => return Ok(stream.local_addr()?.ip()),
-            Ok(Err(error)) => failures.push(format!("{gateway}: {error}")),
-            Err(_) => failures.push(format!("{gateway}: no answer within {GATEWAY_DEADLINE:?}")),
-        }
-    }
-    bail!("cannot reach the gateway at {}; is `isthmus gateway` running there?", failures.join(", nor at "))
-}
-
-/// Finds the library that is preloaded into programs.
-pub(crate) fn find_shim(config: &AgentConfig, isthmus: &std::path::Path) -> anyhow::Result<PathBuf> {
-    let candidates: Vec<PathBuf> = match &config.shim {
-        Some(shim) => vec![shim.clone()],
-        None => installed(isthmus, SHIM),
-    };
-    candidates.iter().find(|candidate| candidate.is_file()).cloned().with_context(|| {
-        let looked: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();
-        format!("cannot find the preloaded library: looked for {}; set [agent] shim", looked.join(" and "))
-    })
 }
 
 #[cfg(test)]

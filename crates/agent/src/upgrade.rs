@@ -6,8 +6,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
-use isthmus_identity::Credentials;
 use isthmus_service::upgrade::{Hangups, Upgrades, replace};
 use isthmus_wire::upgrade::State;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -16,9 +14,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
 use tracing::{error, info, warn};
 
-use crate::config::AgentConfig;
 use crate::jobs::node::Node;
-use crate::service::{find_shim, towards};
 
 /// Time between two looks whether a job runs.
 const LOOK: Duration = Duration::from_millis(200);
@@ -26,17 +22,6 @@ const LOOK: Duration = Duration::from_millis(200);
 const QUIET: Duration = Duration::from_secs(2);
 /// How long children of the former program may take to end, and the time between two looks at them.
 const CHILDREN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_millis(10));
-
-/// Checks whether an agent could run with this configuration on this node.
-///
-/// # Errors The error that such an agent would end with.
-pub async fn check(config: &AgentConfig, credentials: &Credentials) -> anyhow::Result<()> {
-    let isthmus = std::env::current_exe().context("cannot find the isthmus binary")?;
-    find_shim(config, &isthmus)?;
-    config.check()?;
-    let gateways = config.gateways(credentials.upstream()).map_err(anyhow::Error::msg)?;
-    towards(&gateways).await.map(drop)
-}
 
 /// The signal SIGHUP, if it asks this process for an upgrade; `None` if it ends the agent. To be
 /// awaited before the agent starts anything: a child of the former program may still have the

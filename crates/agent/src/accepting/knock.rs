@@ -26,7 +26,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
-use super::past::{Found, Look, Watched};
+use super::watched::{Found, Look, Watched};
 
 /// How long a listener's queue may stay full.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);

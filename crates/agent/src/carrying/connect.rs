@@ -26,7 +26,7 @@ use crate::jobs::job::Job;
 use crate::jobs::node::Node;
 use crate::jobs::progress;
 use crate::observing::account::Joint;
-use crate::observing::heartbeat;
+use crate::observing::heartbeat::beat;
 
 /// The reply to a shim, and the socket to hand over. This copy of the socket is dropped
 /// with the reply; otherwise the peer would never see the end of the connection.
@@ -68,7 +68,7 @@ pub(crate) async fn connect(
         return Connected::failed(libc::EHOSTUNREACH);
     };
     // No program can listen at this port; between agents it stands for heartbeats.
-    if destination.port == heartbeat::PORT {
+    if destination.port == beat::PORT {
         return Connected::failed(libc::ECONNREFUSED);
     }
     let source_port = match request.source_port {

@@ -103,7 +103,7 @@ pub(crate) fn begin(
     let serving = shim_socket::serve(node.clone(), job.clone(), listener);
     part::spawn(node, &job, "the job's socket", serving);
     tokio::spawn(links::follow(node.clone(), job.clone()));
-    tokio::spawn(ranks::follow(job.clone()));
+    tokio::spawn(ranks::look::follow(job.clone()));
     tokio::spawn(past::follow(node.clone(), job.clone()));
     info!(job = %job.id, nodes = job.members.nodes.len(), "job begins");
     Ok((job, news_rx))

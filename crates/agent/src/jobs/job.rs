@@ -2,14 +2,20 @@
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use isthmus_service::mac::Secret;
 use isthmus_trunk::TrunkId;
 use isthmus_wire::settings::{ConnectLimits, Host};
 use isthmus_wire::topology::Topology;
 use isthmus_wire::{GridName, JobId};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use procfs::process::Process;
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 
 use crate::jobs::holding::Holding;
 use crate::jobs::job_directory::JobDirectory;
@@ -17,12 +23,21 @@ use crate::jobs::members::Members;
 use crate::jobs::news::{News, NewsReceiver};
 use crate::jobs::sockets::Sockets;
 use crate::observing::account::Account;
-use crate::observing::leftovers::{self, Leftovers};
-use crate::observing::links;
+use crate::observing::leftovers::Leftovers;
+use crate::observing::preloaded;
 use crate::observing::ranks::Ranks;
 use crate::observing::raw::Raw;
 use crate::observing::starters::Starters;
 use crate::starting::processes::Processes;
+
+/// How long the processes of an ended job may take to end by themselves: the supervisor of
+/// `isthmus run` is not this agent's child, and has its own grace period.
+const ALONE: Duration = Duration::from_secs(3);
+/// How long the processes of an ended job may take to end in all. Processes that are left after
+/// [`ALONE`] are killed.
+const GONE: Duration = Duration::from_secs(6);
+/// Pause between two looks for processes.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// What a job's head decides for all its nodes.
 #[derive(Debug)]
@@ -118,7 +133,7 @@ impl Job {
             processes: Processes::default(),
             holding: Holding::default(),
             leftovers: Leftovers::default(),
-            began: links::ticks_since_boot(),
+            began: preloaded::ticks_since_boot(),
             news,
             ended,
             cleared: CancellationToken::new(),
@@ -130,12 +145,66 @@ impl Job {
     /// processes that had to be killed.
     pub(crate) async fn end_processes(self: &Arc<Self>, node: &str) -> u32 {
         if !self.processes.is_closed() {
-            leftovers::look(self).await;
+            self.note_leftovers().await;
         }
         let (killed, by_others) = self.processes.end_all().await;
         for killed in by_others {
             self.news.killed(node, killed);
         }
         killed
+    }
+    /// The job's processes on this node.
+    fn own_processes(&self) -> Vec<Process> {
+        preloaded::processes_of(self.directory.path(), self.began)
+    }
+
+    /// Notes which files of MPIs the job's processes use. To be called before they are ended.
+    async fn note_leftovers(self: &Arc<Self>) {
+        let job = Arc::clone(self);
+        // Hundreds of small reads, which would delay other tasks. A process that is stuck in the
+        // kernel may hold up its own.
+        let look = spawn_blocking(move || job.leftovers.note(&job.own_processes(), job.directory.path()));
+        let _ = timeout(ALONE, look).await;
+    }
+
+    /// Waits until the job has no process here, and kills those that don't end: a supervisor
+    /// that was killed has left its command's descendants. Then removes what the MPI has left.
+    /// Returns the number of processes that had to be killed.
+    pub(crate) async fn clear(self: &Arc<Self>) -> u32 {
+        let started = Instant::now();
+        let mut killed = HashSet::new();
+        loop {
+            let job = Arc::clone(self);
+            let look = spawn_blocking(move || job.own_processes());
+            let Ok(Ok(left)) = timeout(GONE, look).await else { break };
+            if left.is_empty() {
+                break;
+            }
+            if started.elapsed() >= GONE {
+                let left: Vec<i32> = left.iter().map(|process| process.pid).collect();
+                warn!(job = %self.id, ?left, "processes of the job are left");
+                break;
+            }
+            if started.elapsed() >= ALONE {
+                for process in &left {
+                    // If the process has ended, another one may have its number.
+                    if process.is_alive() && kill(Pid::from_raw(process.pid), Signal::SIGKILL).is_ok() {
+                        killed.insert(process.pid);
+                    }
+                }
+            }
+            sleep(PAUSE).await;
+        }
+        if !killed.is_empty() {
+            warn!(job = %self.id, killed = killed.len(), "killed processes that the job had left");
+        }
+        let _ = timeout(ALONE, self.are_leftovers_in_use()).await;
+        u32::try_from(killed.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Removes the files that the MPI has left and that nobody uses. Returns whether some are used.
+    pub(crate) async fn are_leftovers_in_use(self: &Arc<Self>) -> bool {
+        let job = Arc::clone(self);
+        spawn_blocking(move || job.leftovers.remove()).await.unwrap_or(true)
     }
 }

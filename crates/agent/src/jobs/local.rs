@@ -26,9 +26,10 @@ use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::jobs::begin::begin;
-use crate::jobs::hold::{self, Held, NewsSender};
+use crate::jobs::end;
+use crate::jobs::hold::{self, Held};
 use crate::jobs::job::{Job, Terms};
-use crate::jobs::news::NewsReceiver;
+use crate::jobs::news::{NewsReceiver, NewsSender};
 use crate::jobs::node::Node;
 use crate::jobs::part;
 use crate::jobs::peers::{self, Answers, NEWS_QUEUE, parse_job, parse_nodes, parse_topology};
@@ -148,7 +149,7 @@ impl Local for LocalService {
     async fn end(&self, request: Request<proto::EndRequest>) -> Result<Response<proto::EndReply>, Status> {
         authorise(&request)?;
         let job = self.job(&request.into_inner().job)?;
-        Ok(Response::new(hold::end_all(&self.node, &job).await))
+        Ok(Response::new(end::end_all(&self.node, &job).await))
     }
 
     async fn list(&self, request: Request<proto::ListRequest>) -> Result<Response<proto::ListReply>, Status> {
@@ -315,7 +316,7 @@ impl Head {
         }
         if !self.job.ended.is_cancelled() {
             tracing::warn!(job = %self.job.id, "`isthmus run` is gone: the job ends");
-            hold::end_all(&self.node, &self.job).await;
+            end::end_all(&self.node, &self.job).await;
         }
     }
 

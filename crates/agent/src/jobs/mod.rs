@@ -9,6 +9,7 @@
 //! | [`job_directory`] | a job's files |
 //! | `tree` | which node of a job holds which |
 //! | `hold` | holding them |
+//! | `end` | ending a job here and at the nodes below |
 //! | `given_up` | why jobs have ended at this node alone |
 //! | `told` | the head is told of the loss of a node by those that it held |
 //! | `own_site` | whether the head's own site is cut off |
@@ -23,6 +24,7 @@
 
 pub(crate) mod begin;
 pub(crate) mod calls;
+pub(crate) mod end;
 pub(crate) mod given_up;
 pub(crate) mod hold;
 pub(crate) mod holding;

@@ -5,9 +5,11 @@ use std::sync::Mutex;
 
 use isthmus_service::exhausted::Exhausted;
 use isthmus_service::lock;
+use isthmus_wire::GridName;
 use isthmus_wire::proto::job_news::Kind;
-use isthmus_wire::proto::{CommandKilled, JobNews, NodeShort, RankEnded, UncarriedProgram};
+use isthmus_wire::proto::{CommandKilled, JobNews, NodeLost, NodeShort, RankEnded, UncarriedProgram};
 use tokio::sync::mpsc;
+use tonic::Status;
 
 /// Most news that wait to be sent to the head. Further news are dropped.
 const NEWS_QUEUE: usize = 1024;
@@ -26,6 +28,10 @@ pub(crate) struct News {
 
 /// The receiving end of [`News`], for the task that sends the news to the head.
 pub(crate) type NewsReceiver = mpsc::Receiver<Kind>;
+
+/// The sending end for a job's news on the way to its head: this node's, and those of the nodes
+/// that it holds.
+pub(crate) type NewsSender = mpsc::Sender<Result<JobNews, Status>>;
 
 impl News {
     pub(crate) fn channel() -> (Self, NewsReceiver) {
@@ -87,6 +93,15 @@ impl News {
     }
 }
 
+/// A node's word that it leaves the job: why, and for how long it heard nothing. `None` for other
+/// news.
+pub(crate) fn own_loss<'a>(news: &'a JobNews, from: &GridName) -> Option<&'a NodeLost> {
+    match &news.kind {
+        Some(Kind::NodeLost(lost)) if lost.node == from.to_string() => Some(lost),
+        _ => None,
+    }
+}
+
 /// Whether a job may end because of what these news tell.
 fn explains_an_end(news: &Kind) -> bool {
     match news {
@@ -120,5 +135,27 @@ mod tests {
             sent += 1;
         }
         assert_eq!(sent, count + (count + more) + 2);
+    }
+
+    #[test]
+    fn only_the_node_itself_gives_its_reason() {
+        const REASON: &str = "its agent was stopped";
+        let lost = |node: &str| {
+            let (node, reason) = (node.to_owned(), REASON.to_owned());
+            Some(Kind::NodeLost(NodeLost { node, reason, ago_ms: 0 }))
+        };
+        let back = Kind::SiteBack(isthmus_wire::proto::SiteBack {
+            node: "n1.beta".to_owned(),
+            silent_ms: 1,
+            from: String::new(),
+        });
+        let from: GridName = "n1.beta".parse().unwrap();
+        for (kind, want) in
+            [(lost("n1.beta"), Some(REASON)), (lost("n2.beta"), None), (Some(back), None), (None, None)]
+        {
+            let news = JobNews { kind };
+            let reason = own_loss(&news, &from).map(|lost| lost.reason.as_str());
+            assert_eq!(reason, want, "{news:?}");
+        }
     }
 }

@@ -24,7 +24,6 @@ use crate::carrying::ports::PortCounter;
 use crate::jobs::given_up::GivenUp;
 use crate::jobs::job::Job;
 use crate::observing::heartbeat::beat::Heartbeats;
-use crate::observing::leftovers;
 use crate::observing::measure::serving::Measuring;
 use crate::starting::programs;
 use crate::trunks::registry::Registry;
@@ -315,7 +314,7 @@ impl Node {
         let killed = job.end_processes(&self.name().to_string()).await;
         job.ended.cancel();
         job.sockets.end();
-        let killed = killed + leftovers::clear(job).await;
+        let killed = killed + job.clear().await;
         // Tasks that still have the job may outlive the agent's own end.
         job.directory.remove();
         if lock(&self.jobs).remove(&job.id).is_some() {

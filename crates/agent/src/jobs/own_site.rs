@@ -8,8 +8,8 @@ use isthmus_wire::GridName;
 use isthmus_wire::proto::{JobNews, NodeCutOff, job_news};
 use tracing::warn;
 
-use crate::jobs::hold::NewsSender;
 use crate::jobs::job::Job;
+use crate::jobs::news::NewsSender;
 use crate::jobs::node::Node;
 use crate::jobs::tree;
 

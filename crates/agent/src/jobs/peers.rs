@@ -21,9 +21,10 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::jobs::begin::begin;
 use crate::jobs::calls;
-use crate::jobs::hold::{self, NewsSender};
+use crate::jobs::end;
+use crate::jobs::hold;
 use crate::jobs::job::{Job, Terms};
-use crate::jobs::news::NewsReceiver;
+use crate::jobs::news::{NewsReceiver, NewsSender};
 use crate::jobs::node::Node;
 use crate::jobs::part;
 use crate::jobs::told;
@@ -152,9 +153,9 @@ impl Peer for PeerService {
                     if !job.ended.is_cancelled() {
                         // The node that held this one is gone, or lost.
                         if !job.holding.ending.is_cancelled() {
-                            told::head(&node, &job, hold::ENDED.to_owned(), Duration::ZERO).await;
+                            told::head(&node, &job, end::ENDED.to_owned(), Duration::ZERO).await;
                         }
-                        hold::end_all(&node, &job).await;
+                        end::end_all(&node, &job).await;
                     }
                 }
                 Err(status) => {
@@ -184,7 +185,7 @@ impl Peer for PeerService {
         let caller = self.authorise(&request)?;
         let job = self.job(&request.into_inner().job)?;
         check_node(&job.members.nodes, &caller)?;
-        Ok(Response::new(hold::end_all(&self.node, &job).await))
+        Ok(Response::new(end::end_all(&self.node, &job).await))
     }
 
     async fn tell(&self, request: Request<proto::TellRequest>) -> Result<Response<proto::TellReply>, Status> {

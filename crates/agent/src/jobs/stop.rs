@@ -3,17 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use isthmus_wire::GridName;
-use isthmus_wire::proto::{self, JobNews, job_news};
+use isthmus_wire::proto::{self, job_news};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::jobs::hold;
+use crate::jobs::end;
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
-use crate::observing::leftovers;
 
 /// The reason that the user reads for the loss of a node whose agent was stopped.
 const STOPPED: &str = "its agent was stopped";
@@ -57,7 +55,7 @@ pub(crate) async fn end_jobs(node: &Arc<Node>) {
         warn!("jobs did not end within {JOBS:?}");
     }
     for job in jobs {
-        if job.cleared.is_cancelled() || !timeout(LAST, leftovers::are_in_use(&job)).await.unwrap_or(true) {
+        if job.cleared.is_cancelled() || !timeout(LAST, job.are_leftovers_in_use()).await.unwrap_or(true) {
             job.directory.remove();
         } else {
             job.directory.leave();
@@ -72,43 +70,8 @@ async fn end(node: Arc<Node>, job: Arc<Job>) {
     // The node that holds the job here, or `isthmus run`, ends it then. A launcher must not notice
     // first.
     if timeout(TOLD, job.ended.cancelled()).await.is_err() && !job.holding.ending.is_cancelled() {
-        hold::end_all(&node, &job).await;
+        end::end_all(&node, &job).await;
     }
     // Whoever has begun to end the job goes on with that.
     job.cleared.cancelled().await;
-}
-
-/// A node's word that it leaves the job: why, and for how long it heard nothing. `None` for other
-/// news.
-pub(crate) fn own_loss<'a>(news: &'a JobNews, from: &GridName) -> Option<&'a proto::NodeLost> {
-    match &news.kind {
-        Some(job_news::Kind::NodeLost(lost)) if lost.node == from.to_string() => Some(lost),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_node_itself_gives_its_reason() {
-        let lost = |node: &str| {
-            let (node, reason) = (node.to_owned(), STOPPED.to_owned());
-            Some(job_news::Kind::NodeLost(proto::NodeLost { node, reason, ago_ms: 0 }))
-        };
-        let back = job_news::Kind::SiteBack(proto::SiteBack {
-            node: "n1.beta".to_owned(),
-            silent_ms: 1,
-            from: String::new(),
-        });
-        let from: GridName = "n1.beta".parse().unwrap();
-        for (kind, want) in
-            [(lost("n1.beta"), Some(STOPPED)), (lost("n2.beta"), None), (Some(back), None), (None, None)]
-        {
-            let news = JobNews { kind };
-            let reason = own_loss(&news, &from).map(|lost| lost.reason.as_str());
-            assert_eq!(reason, want, "{news:?}");
-        }
-    }
 }

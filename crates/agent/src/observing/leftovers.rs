@@ -15,28 +15,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use isthmus_service::lock;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use kept::{Identity, NOTED_MAX};
 use procfs::process::{FDTarget, MMapPath, Process};
 use tracing::{info, warn};
 
-use super::links;
-use crate::jobs::job::Job;
-
-/// How long the processes of an ended job may take to end by themselves: the supervisor of
-/// `isthmus run` is not this agent's child, and has its own grace period.
-const ALONE: Duration = Duration::from_secs(3);
-/// How long the processes of an ended job may take to end in all. Processes that are left after
-/// [`ALONE`] are killed.
-const GONE: Duration = Duration::from_secs(6);
-/// Pause between two looks for processes.
-const PAUSE: Duration = Duration::from_millis(100);
 /// How long the processes of a former agent's jobs are waited for.
 const FORMER: Duration = Duration::from_secs(30);
 /// Pause between two looks for what processes of a former agent's jobs use.
 const PAUSE_FORMER: Duration = Duration::from_secs(1);
-/// Most files and directories that are noted for one job.
-const NOTED_MAX: usize = 1 << 14;
 
 /// How the names of files in /dev/shm begin that MPIs make: Open MPI 4 and 5, MPICH 5 and 4, UCX.
 const SHARED: [&str; 5] = ["vader_segment.", "sm_segment.", "mpich_shm_", "mpich_shar_tmp", "ucx_shm_posix_"];
@@ -46,13 +32,6 @@ const SHARED: [&str; 5] = ["vader_segment.", "sm_segment.", "mpich_shm_", "mpich
 const SESSIONS: [&str; 4] = ["ompi.", "prted.", "prterun.", "prte."];
 /// How the name of a launcher's or daemon's part of a session directory begins.
 const PARTS: [&str; 2] = ["pid.", "jf."];
-
-/// What identifies a file or directory, whatever its name is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Identity {
-    device: u64,
-    inode: u64,
-}
 
 /// The files and directories of MPIs that a job's processes had mapped or open, to be removed after
 /// the job's end.
@@ -90,7 +69,7 @@ impl Leftovers {
 
     /// Removes the noted files that are still there and that nobody uses. Keeps the note of those
     /// that are used; returns whether there are any.
-    fn remove(&self) -> bool {
+    pub(crate) fn remove(&self) -> bool {
         let mut noted = lock(&self.0);
         noted.retain(|path, identity| own(path) == Some(*identity));
         if noted.is_empty() {
@@ -199,59 +178,6 @@ fn remove(path: &Path) -> io::Result<()> {
         let _ = fs::remove_dir(above);
     }
     Ok(())
-}
-
-/// Notes which files of MPIs the job's processes use. To be called before they are ended.
-pub(crate) async fn look(job: &Arc<Job>) {
-    let looking = Arc::clone(job);
-    // Hundreds of small reads, which would delay other tasks. A process that is stuck in the
-    // kernel may hold up its own.
-    let look = move || {
-        looking.leftovers.note(&links::processes_of(&looking, looking.began), looking.directory.path())
-    };
-    let look = tokio::task::spawn_blocking(look);
-    let _ = tokio::time::timeout(ALONE, look).await;
-}
-
-/// Waits until the job has no process here, and kills those that don't end: a supervisor
-/// that was killed has left its command's descendants. Then removes what the MPI has left.
-/// Returns the number of processes that had to be killed.
-pub(crate) async fn clear(job: &Arc<Job>) -> u32 {
-    let started = Instant::now();
-    let mut killed = HashSet::new();
-    loop {
-        let looking = Arc::clone(job);
-        let look = tokio::task::spawn_blocking(move || links::processes_of(&looking, looking.began));
-        let Ok(Ok(left)) = tokio::time::timeout(GONE, look).await else { break };
-        if left.is_empty() {
-            break;
-        }
-        if started.elapsed() >= GONE {
-            let left: Vec<i32> = left.iter().map(|process| process.pid).collect();
-            warn!(job = %job.id, ?left, "processes of the job are left");
-            break;
-        }
-        if started.elapsed() >= ALONE {
-            for process in &left {
-                // If the process has ended, another one may have its number.
-                if process.is_alive() && kill(Pid::from_raw(process.pid), Signal::SIGKILL).is_ok() {
-                    killed.insert(process.pid);
-                }
-            }
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
-    if !killed.is_empty() {
-        warn!(job = %job.id, killed = killed.len(), "killed processes that the job had left");
-    }
-    let _ = tokio::time::timeout(ALONE, are_in_use(job)).await;
-    u32::try_from(killed.len()).unwrap_or(u32::MAX)
-}
-
-/// Removes the files that the MPI has left and that nobody uses. Returns whether some are used.
-pub(crate) async fn are_in_use(job: &Arc<Job>) -> bool {
-    let removing = Arc::clone(job);
-    tokio::task::spawn_blocking(move || removing.leftovers.remove()).await.unwrap_or(true)
 }
 
 #[cfg(test)]

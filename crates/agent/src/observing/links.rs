@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use isthmus_wire::VirtualAddress;
 use isthmus_wire::proto::{self, Hindrance, job_news};
-use procfs::Current as _;
 use procfs::net::{TcpNetEntry, TcpState};
-use procfs::process::{FDTarget, MMPermissions, MMapPath, Process};
+use procfs::process::{FDTarget, MMPermissions, MMapPath};
 
+use super::preloaded::{processes_of, ticks_since_boot};
 use crate::accepting::past;
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
@@ -98,7 +98,7 @@ impl Seen {
 /// it lets no connect go to a virtual address.
 fn look(job: &Job, began: u64, seen: &mut Seen) -> BTreeSet<u32> {
     let mut strays = BTreeSet::new();
-    let processes = processes_of(job, began);
+    let processes = processes_of(job.directory.path(), began);
     if processes.is_empty() {
         return strays;
     }
@@ -143,44 +143,6 @@ fn look(job: &Job, began: u64, seen: &mut Seen) -> BTreeSet<u32> {
         }
     }
     strays
-}
-
-/// The job's processes on this node: those that were started with its library since
-/// the job began, and their descendants.
-pub(crate) fn processes_of(job: &Job, began: u64) -> Vec<Process> {
-    let own = nix::unistd::geteuid().as_raw();
-    let young: Vec<(Process, i32)> = procfs::process::all_processes()
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter(|process| process.uid().is_ok_and(|uid| uid == own))
-        .filter_map(|process| {
-            let stat = process.stat().ok().filter(|stat| stat.starttime >= began)?;
-            Some((process, stat.ppid))
-        })
-        .collect();
-    let directory = job.directory.path().to_string_lossy().into_owned();
-    let preloaded = |process: &Process| {
-        process.environ().is_ok_and(|environment| {
-            let preload = environment.get(std::ffi::OsStr::new("LD_PRELOAD"));
-            preload.is_some_and(|preload| preload.to_string_lossy().contains(&directory))
-        })
-    };
-    let mut members: HashSet<i32> =
-        young.iter().filter(|(process, _)| preloaded(process)).map(|(process, _)| process.pid).collect();
-    let parents: Vec<(i32, i32)> = young.iter().map(|(process, parent)| (process.pid, *parent)).collect();
-    let descendants: Vec<i32> = members
-        .iter()
-        .flat_map(|root| crate::starting::supervise::tree::descendants(*root, &parents))
-        .collect();
-    members.extend(descendants);
-    young.into_iter().map(|(process, _)| process).filter(|process| members.contains(&process.pid)).collect()
-}
-
-/// The time since boot, in the unit of `/proc/PID/stat`.
-pub(crate) fn ticks_since_boot() -> u64 {
-    let uptime = procfs::Uptime::current().map(|uptime| uptime.uptime_duration()).unwrap_or_default();
-    u64::try_from(uptime.as_millis()).unwrap_or_default() * procfs::ticks_per_second() / 1000
 }
 
 /// The node's TCP sockets.

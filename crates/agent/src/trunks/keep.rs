@@ -15,7 +15,7 @@ use isthmus_wire::{GridName, way};
 
 use super::registry::Standing;
 use super::{TRUNK_PROTOCOL, anew, calls};
-use crate::accepting::incoming::{Programs, preamble};
+use crate::accepting::programs::{Programs, preamble};
 use crate::carrying::agent_connection::{AgentConnection, Messages as _, TrunkStream};
 use crate::jobs::node::Node;
 
@@ -118,7 +118,7 @@ async fn take(node: Arc<Node>, standing: Arc<Standing>, stream: TrunkStream) {
             AgentConnection::Stream(stream) if isthmus_wire::calls::is(&bytes) => {
                 calls::serve(&node, standing.kept.id, stream).await
             }
-            connection => Programs { node, ordered: None }.take(connection, &bytes, None).await,
+            connection => Programs { node, ordered: None }.take(connection, &bytes, None).await.map(drop),
         }
     };
     if let Err(error) = Box::pin(taken).await {

@@ -14,7 +14,7 @@ use tokio::time::{Instant, interval, sleep};
 use tracing::{info, warn};
 
 use crate::uplink::attached::Attached;
-use crate::uplink::opener::{Change, Opener, Session, broken};
+use crate::uplink::opener::{AttachError, Change, Opener, Session, broken};
 
 /// First and longest pause between attempts to attach, once all gateways have
 /// been tried.
@@ -23,17 +23,6 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::fro
 const LOOK: Duration = Duration::from_secs(30);
 /// Shortest time between two announcements of the node for which its gateway asks.
 const AGAIN: Duration = Duration::from_secs(1);
-
-/// Why an attachment ended.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum AttachError {
-    /// The gateway refuses this agent; a retry is useless.
-    #[error("the gateway refuses this agent: {0}")]
-    Refused(String),
-    /// The gateway can't be reached, or the connection broke.
-    #[error("{0}")]
-    Broken(String),
-}
 
 /// The task that keeps the agent attached: see [`Attachment::run`].
 #[derive(Debug)]

@@ -8,8 +8,19 @@ use isthmus_service::{files, lock};
 use isthmus_wire::bounds::{GATEWAYS_PER_SITE, TEXT};
 use tracing::{info, warn};
 
-use crate::config::AgentConfig;
-use crate::uplink::gateways::{in_order, is_address};
+use crate::uplink::gateways::{Gateways, in_order, is_address};
+
+/// The gateways that are configured, and the file of those that the agent has heard of.
+pub(crate) type Configuration<'a> = (Option<&'a Gateways>, Option<&'a Path>);
+
+/// The addresses of the site's gateways, before any is preferred. `joined` is the one at which the
+/// agent joined.
+///
+/// # Errors
+/// If a configured address is invalid.
+pub(crate) fn addresses((configured, heard): Configuration<'_>, joined: &str) -> Result<Vec<String>, String> {
+    configured.map_or_else(|| Ok(first_of(joined, read(heard))), Gateways::addresses)
+}
 
 /// The addresses of the gateways, in the order of the agent's preference. All clones share one
 /// list.
@@ -25,21 +36,25 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// The gateways of the configuration. Without these, the gateway at which the agent of this
+    /// The gateways of the [`Configuration`]. Without these, the gateway at which the agent of this
     /// `node` `joined`, then those that it has heard of.
     ///
     /// # Errors
     /// If a configured address is invalid.
-    pub(crate) fn new(config: &AgentConfig, joined: &str, node: &str) -> Result<Self, String> {
-        let list = match &config.gateway {
+    pub(crate) fn new(
+        (configured, heard): Configuration<'_>,
+        joined: &str,
+        node: &str,
+    ) -> Result<Self, String> {
+        let list = match configured {
             Some(gateways) => in_order(gateways.addresses()?, node),
-            None => first_of(joined, in_order(read(config.heard.as_deref()), node)),
+            None => first_of(joined, in_order(read(heard), node)),
         };
         let list = list.iter().map(|gateway| Arc::from(gateway.as_str())).collect();
         Ok(Self {
             list: Arc::new(Mutex::new(list)),
-            is_configured: config.gateway.is_some(),
-            file: config.heard.clone(),
+            is_configured: configured.is_some(),
+            file: heard.map(Path::to_owned),
         })
     }
 
@@ -95,7 +110,7 @@ fn add(list: &mut Vec<Arc<str>>, gateway: &str, told: &[String]) -> Option<Arc<s
 }
 
 /// The gateways that the agent had heard of before; none if the file can't be read.
-pub(crate) fn read(file: Option<&Path>) -> Vec<String> {
+fn read(file: Option<&Path>) -> Vec<String> {
     let Some(opened) = file.and_then(|file| std::fs::File::open(file).ok()) else { return Vec::new() };
     let limit = u64::try_from(GATEWAYS_PER_SITE * (TEXT + 1)).unwrap_or(u64::MAX);
     let mut text = String::new();
@@ -106,7 +121,7 @@ pub(crate) fn read(file: Option<&Path>) -> Vec<String> {
 }
 
 /// The gateway at which the agent joined, then the others.
-pub(crate) fn first_of(joined: &str, heard: Vec<String>) -> Vec<String> {
+fn first_of(joined: &str, heard: Vec<String>) -> Vec<String> {
     let others = heard.into_iter().filter(|gateway| gateway != joined);
     std::iter::once(joined.to_owned()).chain(others).collect()
 }
@@ -120,7 +135,6 @@ fn sound<'a>(addresses: impl Iterator<Item = &'a str>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::uplink::gateways::Gateways;
 
     fn told(addresses: &[&str]) -> Vec<String> {
         addresses.iter().map(ToString::to_string).collect()
@@ -129,25 +143,26 @@ mod tests {
     #[test]
     fn gateways_that_were_heard_of_outlive_the_agent_and_come_last() {
         let directory = tempfile::tempdir().unwrap();
-        let config = AgentConfig { heard: Some(directory.path().join("gateways")), ..AgentConfig::default() };
-        let known = Known::new(&config, "a:1", "n1").unwrap();
+        let file = directory.path().join("gateways");
+        let configuration = (None, Some(file.as_path()));
+        let known = Known::new(configuration, "a:1", "n1").unwrap();
         assert_eq!(known.all(), ["a:1"]);
         known.heard(&told(&["b:1", "a:1", "no address", "c:0"]));
         known.heard(&told(&["a:1", "b:1"]));
         assert_eq!(known.clone().all(), ["a:1", "b:1"]);
         // The gateway at which the agent had joined comes after the new one.
-        let again = Known::new(&config, "b:1", "n1").unwrap();
+        let again = Known::new(configuration, "b:1", "n1").unwrap();
         assert_eq!(again.all(), ["b:1", "a:1"]);
-        assert_eq!(config.gateways("b:1").unwrap(), ["b:1", "a:1"]);
+        assert_eq!(addresses(configuration, "b:1").unwrap(), ["b:1", "a:1"]);
         // An address keeps its place, even when the site has other gateways now.
         again.heard(&told(&["c:1", "b:1"]));
         assert_eq!(again.all(), ["b:1", "a:1", "c:1"]);
-        assert_eq!(config.gateways("b:1").unwrap(), ["b:1", "c:1"]);
+        assert_eq!(addresses(configuration, "b:1").unwrap(), ["b:1", "c:1"]);
     }
 
     #[test]
     fn a_gateway_tells_of_no_more_than_a_site_has() {
-        let known = Known::new(&AgentConfig::default(), "a:1", "n1").unwrap();
+        let known = Known::new((None, None), "a:1", "n1").unwrap();
         for turn in 0..3 {
             let many: Vec<_> = (0..99).map(|number| format!("g{turn}-{number}:1")).collect();
             known.heard(&many);
@@ -159,21 +174,21 @@ mod tests {
     #[test]
     fn a_gateway_that_tells_nonsense_leaves_room_for_the_others() {
         let directory = tempfile::tempdir().unwrap();
-        let config = AgentConfig { heard: Some(directory.path().join("gateways")), ..AgentConfig::default() };
+        let file = directory.path().join("gateways");
+        let configuration = (None, Some(file.as_path()));
         let nonsense: Vec<_> = (0..GATEWAYS_PER_SITE).map(|number| format!("x{number}:1")).collect();
-        Known::new(&config, "a:1", "n1").unwrap().heard(&nonsense);
+        Known::new(configuration, "a:1", "n1").unwrap().heard(&nonsense);
         // Also after a restart, with those that are on disk.
-        let known = Known::new(&config, "a:1", "n1").unwrap();
+        let known = Known::new(configuration, "a:1", "n1").unwrap();
         known.heard(&told(&["a:1", "b:1"]));
         assert!(known.all().starts_with(&told(&["a:1"])) && known.all().contains(&"b:1".to_owned()));
-        assert_eq!(Known::new(&config, "a:1", "n1").unwrap().all(), ["a:1", "b:1"]);
+        assert_eq!(Known::new(configuration, "a:1", "n1").unwrap().all(), ["a:1", "b:1"]);
     }
 
     #[test]
     fn the_configuration_s_gateways_stay() {
         let gateways = Gateways::Several(told(&["a:1", "b:1"]));
-        let config = AgentConfig { gateway: Some(gateways), ..AgentConfig::default() };
-        let known = Known::new(&config, "c:1", "n1").unwrap();
+        let known = Known::new((Some(&gateways), None), "c:1", "n1").unwrap();
         known.heard(&told(&["a:1", "d:1"]));
         assert_eq!(known.all(), ["b:1", "a:1"]);
     }

@@ -14,5 +14,5 @@ mod attached;
 pub(crate) mod attachment;
 pub(crate) mod gateways;
 pub(crate) mod known;
-mod opener;
+pub(crate) mod opener;
 pub(crate) mod upstream;

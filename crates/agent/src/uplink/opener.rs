@@ -23,7 +23,6 @@ use tracing::{debug, warn};
 
 use crate::uplink::announcement;
 use crate::uplink::attached::Contacts;
-use crate::uplink::attachment::AttachError;
 use crate::uplink::known::Known;
 
 /// How long a gateway may take to answer an attachment.
@@ -37,6 +36,17 @@ const CHECK_DEADLINE: Duration = Duration::from_secs(15);
 const LINGER: Duration = Duration::from_secs(2);
 /// Most messages that wait to be sent to the gateway.
 const QUEUE: usize = 64;
+
+/// Why an attachment ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AttachError {
+    /// The gateway refuses this agent; a retry is useless.
+    #[error("the gateway refuses this agent: {0}")]
+    Refused(String),
+    /// The gateway can't be reached, or the connection broke.
+    #[error("{0}")]
+    Broken(String),
+}
 
 #[derive(Debug, Clone)]
 pub(crate) struct Opener {

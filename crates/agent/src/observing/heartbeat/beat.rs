@@ -13,6 +13,8 @@ use tokio::sync::oneshot;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
+/// The port in a heartbeat connection's preamble; no program can listen there.
+pub(crate) const PORT: u16 = 0;
 /// Length of a heartbeat in bytes.
 const HEARTBEAT_LEN: usize = 4;
 

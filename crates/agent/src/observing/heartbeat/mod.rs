@@ -23,7 +23,7 @@ pub(crate) mod cut;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use beat::Ended;
+use beat::{Ended, PORT};
 use isthmus_rpc::connection;
 use isthmus_service::silence::Silence;
 
@@ -44,8 +44,6 @@ use crate::jobs::job::Job;
 use crate::jobs::node::Node;
 use crate::jobs::{told, tree};
 
-/// The port in a heartbeat connection's preamble; no program can listen there.
-pub(crate) const PORT: u16 = 0;
 /// Pause before a heartbeat connection that broke is made again.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How long an attempt to make another connection beside a silent one may take. After a cut, a new

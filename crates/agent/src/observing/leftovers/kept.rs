@@ -7,12 +7,19 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::{Identity, NOTED_MAX};
-
+/// Most files and directories that are noted for one job.
+pub(super) const NOTED_MAX: usize = 1 << 14;
 /// Name of the file within the job's directory.
 const NAME: &str = "leftovers";
 /// Most bytes that are read of the file.
 const BYTES_MAX: u64 = 4 << 20;
+
+/// What identifies a file or directory, whatever its name is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub device: u64,
+    pub inode: u64,
+}
 
 /// Writes what is noted for a job, in lines `DEVICE INODE PATH`.
 pub(super) fn write(directory: &Path, noted: &BTreeMap<PathBuf, Identity>) -> io::Result<()> {
