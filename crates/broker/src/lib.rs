@@ -11,8 +11,9 @@
 //! | `members` | joins, renewals and revocations |
 //! | `announced` | what a gateway says of a node, against what the node's agent has signed |
 //! | `fold` | feeds the registry with the records |
-//! | `broker` | the process: shared state, server, periodic tasks |
+//! | `broker` | the state that the services share |
 //! | `enrolment`, `administration`, `attach`, `service` | the gRPC services, thin shells |
+//! | `run` | the process: server, periodic tasks |
 #![forbid(unsafe_code)]
 
 mod administration;
@@ -25,12 +26,13 @@ mod fold;
 mod members;
 mod probes;
 mod rendezvous;
+mod run;
 mod service;
 mod sessions;
 pub mod state;
 mod store;
 mod waiting;
 
-pub use broker::{BrokerError, run};
 pub use config::{BrokerConfig, PairConfig};
 pub use members::enrol_without_tokens;
+pub use run::{BrokerError, run};

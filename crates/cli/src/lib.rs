@@ -19,6 +19,7 @@ mod path;
 mod plan;
 mod promptly;
 mod relay;
+mod service;
 mod services;
 mod standing;
 mod status;
@@ -37,7 +38,7 @@ use isthmus_run::{self as run, exec, launch};
 use tokio::runtime::{Builder, Runtime};
 
 use promptly::Children;
-use services::Service;
+use service::Service;
 
 #[doc(hidden)]
 pub use status::status_texts;
@@ -62,13 +63,13 @@ enum Command {
     Down(up::DownArgs),
     Join(join::JoinArgs),
     /// Run the grid's broker: certificates, registry, plans.
-    Broker(services::BrokerArgs),
+    Broker(service::BrokerArgs),
     /// Run a relay: splices outgoing connections of two sites.
-    Relay(services::ServiceArgs),
+    Relay(service::ServiceArgs),
     /// Run a site's gateway, on its front-end.
-    Gateway(services::ServiceArgs),
+    Gateway(service::ServiceArgs),
     /// Run a node's agent.
-    Agent(services::ServiceArgs),
+    Agent(service::ServiceArgs),
     Status(status::StatusArgs),
     Plan(plan::PlanArgs),
     #[command(subcommand)]
@@ -156,7 +157,7 @@ fn completion(shell: clap_complete::Shell) -> anyhow::Result<()> {
     Ok(std::io::Write::write_all(&mut std::io::stdout(), &script)?)
 }
 
-fn serve(service: Service, args: services::ServiceArgs, with_relay: bool) -> ExitCode {
+fn serve(service: Service, args: service::ServiceArgs, with_relay: bool) -> ExitCode {
     if let Some(held) = &args.check_upgrade {
         return finish(service.name(), block_on(upgrade::check(service, &args, &held.0)));
     }

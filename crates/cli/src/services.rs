@@ -1,22 +1,19 @@
-//! `isthmus broker`, `gateway`, `agent` and `relay`: the services.
+//! `isthmus broker`, `gateway`, `agent` and `relay`: runs a service.
 
 use std::cell::Cell;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
-use anyhow::{Context as _, bail};
-use clap::Args;
+use anyhow::Context as _;
 use isthmus_broker::state::State;
 use isthmus_front::output;
-use isthmus_front::state::StateArgs;
 use isthmus_identity::attachment;
-use isthmus_identity::{Credentials, Role, audit};
+use isthmus_identity::audit;
 use isthmus_relay::Listens;
 use isthmus_rpc::port::{Port, Share};
 use isthmus_rpc::renewal;
-use isthmus_service::upgrade::{CHECK_OPTION, Upgrades};
+use isthmus_service::upgrade::Upgrades;
 use isthmus_service::{counters, log};
 use sd_notify::NotifyState;
 use tokio::net::TcpListener;
@@ -30,121 +27,12 @@ use crate::config::Config;
 use crate::few_lines;
 use crate::memory;
 use crate::relay;
+use crate::service::{Prepared, Service, ServiceArgs};
 use crate::standing::Writer;
-use crate::upgrade::{self, Addresses, Before};
+use crate::upgrade::{self, Before};
 
 /// Environment variable with the log filter.
 const LOG_VARIABLE: &str = "ISTHMUS_LOG";
-
-/// The arguments of every service.
-#[derive(Debug, Args)]
-pub(crate) struct ServiceArgs {
-    #[command(flatten)]
-    state: StateArgs,
-    /// Configuration file; by default isthmus.toml in the state directory, if
-    /// there is one.
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Say whether this program can take the place of the running service, which listens
-    /// at these addresses.
-    #[arg(long = CHECK_OPTION, hide = true, value_name = "ADDRESSES", value_parser = upgrade::addresses)]
-    pub(crate) check_upgrade: Option<Addresses>,
-}
-
-/// The arguments of a broker.
-#[derive(Debug, Args)]
-pub(crate) struct BrokerArgs {
-    #[command(flatten)]
-    pub(crate) service: ServiceArgs,
-    /// Run a relay as well, by section [relay]. Unless that has an `address`, nodes
-    /// reach it at the broker's host. With the same `listen` as in section [broker] it
-    /// shares the broker's port.
-    #[arg(long)]
-    pub(crate) with_relay: bool,
-}
-
-/// What a service has read before it begins to serve.
-pub(crate) struct Prepared {
-    pub(crate) directory: PathBuf,
-    pub(crate) config: Config,
-    /// The service's identity; `None` for a broker, whose state has it.
-    pub(crate) credentials: Option<Credentials>,
-}
-
-impl Prepared {
-    /// Reads the configuration and the identity.
-    ///
-    /// # Errors
-    /// The message for the user.
-    pub(crate) fn load(service: Service, args: &ServiceArgs) -> anyhow::Result<Self> {
-        let directory = args.state.directory();
-        let mut config = Config::load(args.config.as_deref(), &directory)?;
-        if service == Service::Broker {
-            return Ok(Self { directory, config, credentials: None });
-        }
-        let credentials = Credentials::load(&directory)?;
-        credentials.check(SystemTime::now())?;
-        let identity = credentials.identity();
-        if identity.role() != service.role() {
-            bail!(
-                "{} holds the identity of {identity}, not of {} {}; give another directory with --state",
-                directory.display(),
-                if service == Service::Agent { "an" } else { "a" },
-                service.name()
-            );
-        }
-        config.agent.heard = identity.site().map(|site| directory.join(format!("gateways-of-{site}")));
-        Ok(Self { directory, config, credentials: Some(credentials) })
-    }
-}
-
-/// The services that this program can run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Service {
-    /// The grid's central service.
-    Broker,
-    /// The service on a site's front-end.
-    Gateway,
-    /// The service on a node.
-    Agent,
-    /// The service that splices connections of two sites.
-    Relay,
-}
-
-impl Service {
-    /// Name of the service's command and of its section in the configuration.
-    pub(crate) fn name(self) -> &'static str {
-        self.role().as_str()
-    }
-
-    /// The service that serves for members of a role; `None` for an administrator.
-    pub(crate) fn of(role: Role) -> Option<Self> {
-        match role {
-            Role::Broker => Some(Self::Broker),
-            Role::Gateway => Some(Self::Gateway),
-            Role::Agent => Some(Self::Agent),
-            Role::Relay => Some(Self::Relay),
-            Role::Admin => None,
-        }
-    }
-
-    /// The options with which `isthmus up` starts the service.
-    pub(crate) fn options(self) -> &'static [&'static str] {
-        match self {
-            Self::Broker => &["--with-relay"],
-            Self::Gateway | Self::Agent | Self::Relay => &[],
-        }
-    }
-
-    fn role(self) -> Role {
-        match self {
-            Self::Broker => Role::Broker,
-            Self::Gateway => Role::Gateway,
-            Self::Agent => Role::Agent,
-            Self::Relay => Role::Relay,
-        }
-    }
-}
 
 /// Runs a service until SIGTERM or SIGINT.
 ///

@@ -1,7 +1,7 @@
 //! Upgrades in place, as the services of this command take part in them.
 
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
-use std::net::{AddrParseError, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
@@ -9,16 +9,7 @@ use isthmus_service::upgrade::{Hangups, Inherited, Program, Upgrades, choose};
 use isthmus_wire::upgrade;
 
 use crate::config::Config;
-use crate::services::{Prepared, Service, ServiceArgs};
-
-/// Addresses with commas between them, as on the command line.
-#[derive(Debug, Clone)]
-pub(crate) struct Addresses(pub(crate) Vec<SocketAddr>);
-
-/// Reads addresses with commas between them.
-pub(crate) fn addresses(text: &str) -> Result<Addresses, AddrParseError> {
-    text.split(',').filter(|word| !word.is_empty()).map(str::parse).collect::<Result<_, _>>().map(Addresses)
-}
+use crate::service::{Prepared, Service, ServiceArgs};
 
 /// What a service that can be replaced knows before it begins to serve: its program, and what a
 /// former program has left to it.

@@ -13,7 +13,7 @@
 //! | two-gateway | reverse | acceptor's gateway → initiator's gateway |
 //! | all three | relay | both to a relay: gateways for those that can't |
 
-use crate::plan::{Candidate, Judged, attached, lets_in, port_range, some_relay};
+use crate::judged::{Candidate, Judged, attached, leaves, lets_in, port_range, some_relay};
 use crate::{Dial, EndFacts, PairFacts, Reason, Route, WayOut};
 
 /// The ways over gateways without a relay, in the order of the plan.
@@ -59,14 +59,6 @@ pub(crate) fn by_relay(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFac
 /// Whether policy lets the nodes dial each other.
 fn nodes_may(pair: &PairFacts) -> bool {
     !pair.forbidden.routes.contains(Route::EndToEnd)
-}
-
-/// Whether a node may dial out itself; an error is the reason why not.
-pub(crate) fn leaves(end: &EndFacts) -> Result<(), Reason> {
-    match end.way_out {
-        WayOut::Yes | WayOut::Unknown => Ok(()),
-        WayOut::No => Err(Reason::NoWayOut { site: end.site.clone() }),
-    }
 }
 
 /// Whether a node's gateway is to dial out for the node.

@@ -10,6 +10,7 @@
 //! | `better` | which steps are better than those in use |
 //! | `dial` | the dials and their names |
 //! | [`mod@plan`] | the decision |
+//! | `judged` | which dials work from one party to another |
 //! | [`parts`] | who dials whom on a way, with which ticket |
 //! | `gateways` | which ways lead over gateways |
 //! | [`egress`] | to which ports a site lets its nodes out |
@@ -34,6 +35,7 @@ pub mod egress;
 pub mod failures;
 pub mod filtering;
 mod gateways;
+mod judged;
 pub mod limits;
 pub mod mapping;
 pub mod measuring;

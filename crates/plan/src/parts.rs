@@ -4,7 +4,7 @@
 //! The broker chooses gateways and a relay, seals tickets and fills in addresses.
 //! This module decides everything else about a connection.
 
-use crate::plan::{lets_in, some_relay};
+use crate::judged::{lets_in, some_relay};
 use crate::{Dial, EndFacts, PairFacts, Reason, Route, plan};
 
 /// An end of a connection.

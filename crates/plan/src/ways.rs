@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::plan::Judged;
+use crate::judged::Judged;
 use crate::{Encryption, PairFacts, Reason};
 
 /// What carries a connection between two nodes.

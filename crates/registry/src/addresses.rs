@@ -10,11 +10,7 @@ use std::net::Ipv4Addr;
 use isthmus_wire::bounds::NODES_PER_SITE;
 use isthmus_wire::{GridName, Label, VirtualAddress, VirtualRange};
 
-use crate::records::Revision;
-
-/// Number of a /24 block within the virtual range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Block(pub u16);
+use crate::records::{Block, Revision};
 
 /// A free address for a node that has none yet.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -79,7 +79,7 @@ use isthmus_wire::bounds::NotAllowed;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{GridName, Label};
 
-pub use addresses::{Assignment, Block, Exhausted};
+pub use addresses::{Assignment, Exhausted};
 pub use answers::{LookupError, RendezvousError};
 pub use job::JobChange;
 pub use party::Party;
@@ -88,6 +88,7 @@ pub use policy::{
     ForbiddenPairs, Measure, PairConfig, Policy, PolicyError, RelayChoice, TrunkPins, TrunkUse, TrustedPairs,
 };
 pub use probing::{ProbeError, Request as ProbeRequest};
+pub use records::Block;
 pub use view::View;
 
 use addresses::AddressBook;

@@ -20,8 +20,6 @@ use std::fmt;
 use isthmus_wire::{GridName, JobId, Label, VirtualAddress, proto};
 use prost::Message;
 
-use crate::addresses::Block;
-
 const ADDRESSES: &str = "addresses/";
 const BLOCKS: &str = "blocks/";
 /// What the keys of used join tokens begin with.
@@ -37,6 +35,10 @@ const JOBS: &str = "jobs/";
 
 /// Counts the transactions of a store that changed something, from 1.
 pub type Revision = u64;
+
+/// Number of a /24 block within the virtual range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Block(pub u16);
 
 /// The right of some records to exist; never granted twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

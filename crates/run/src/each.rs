@@ -12,8 +12,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
+use crate::launch;
 use crate::remote::{self, Hand, Remote, Stream};
-use crate::{exec, launch};
 
 /// Longest line, in bytes, that is held back to be written whole.
 const LINE_MAX: usize = 64 * 1024;
@@ -51,7 +51,7 @@ impl Each {
         let mut hands = Vec::new();
         let mut running = JoinSet::new();
         for (rank, node) in nodes.iter().enumerate() {
-            let mut environment = exec::variables(wanted.job, wanted.environment);
+            let mut environment = remote::variables(wanted.job, wanted.environment);
             environment.extend(variables(&nodes, rank));
             let remote = Remote::new(Command {
                 job: wanted.job.to_owned(),
@@ -151,7 +151,7 @@ fn variables(nodes: &[&str], rank: usize) -> Vec<isthmus_wire::proto::Variable> 
         ("ISTHMUS_NODE_LIST", nodes.join(",")),
     ]
     .into_iter()
-    .map(|(name, value)| exec::variable(name, &value))
+    .map(|(name, value)| remote::variable(name, &value))
     .collect()
 }
 

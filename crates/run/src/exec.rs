@@ -45,7 +45,7 @@ pub fn main(args: ExecArgs) -> ExitCode {
     launch::block_on(launch::run(
         args.socket.unwrap_or_else(local::socket),
         isthmus_wire::proto::Command {
-            environment: variables(&job, &args.env),
+            environment: remote::variables(&job, &args.env),
             job,
             node: args.node,
             shell_command: remote::shell_command(&args.command),
@@ -54,26 +54,6 @@ pub fn main(args: ExecArgs) -> ExitCode {
         },
         false,
     ))
-}
-
-/// A variable that the user sets for all ranks of a job. Agents pass no variables of isthmus on,
-/// and some launchers pass none at all.
-const OF_ALL_RANKS: &str = "ISTHMUS_COLL";
-
-/// The variables for a command on another node: the job's id, [`OF_ALL_RANKS`], and the wanted
-/// ones. A wanted one is `NAME=VALUE`, or a name whose value here is taken.
-pub(crate) fn variables(job: &str, wanted: &[String]) -> Vec<isthmus_wire::proto::Variable> {
-    let own = ("ISTHMUS_JOB".to_owned(), job.to_owned());
-    let of_all = OF_ALL_RANKS.to_owned();
-    let given = std::iter::once(&of_all).chain(wanted).filter_map(|text| match text.split_once('=') {
-        Some((name, value)) => Some((name.to_owned(), value.to_owned())),
-        None => std::env::var(text).ok().map(|value| (text.clone(), value)),
-    });
-    std::iter::once(own).chain(given).map(|(name, value)| variable(&name, &value)).collect()
-}
-
-pub(crate) fn variable(name: &str, value: &str) -> isthmus_wire::proto::Variable {
-    isthmus_wire::proto::Variable { name: name.into(), value: value.into() }
 }
 
 #[cfg(test)]

@@ -13,8 +13,7 @@ use isthmus_wire::proto::Command;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::exec;
-use crate::remote::{Hand, Remote, Stream};
+use crate::remote::{self, Hand, Remote, Stream};
 
 /// Exit status of ssh where the connection failed (ssh(1)).
 pub(crate) const CONNECTION_FAILED: u8 = 255;
@@ -41,7 +40,7 @@ pub fn main(args: LaunchArgs) -> ExitCode {
     block_on(async {
         let call = parse(&args.words).context("expected HOST COMMAND...")?;
         let command = Command {
-            environment: exec::variables(&args.job, &[]),
+            environment: remote::variables(&args.job, &[]),
             job: args.job,
             node: call.host,
             shell_command: call.command,

@@ -5,7 +5,7 @@ use isthmus_rpc::grpc;
 use isthmus_wire::proto::exec_down::Kind as Down;
 use isthmus_wire::proto::exec_up::Kind as Up;
 use isthmus_wire::proto::local_client::LocalClient;
-use isthmus_wire::proto::{Command, ExecUp};
+use isthmus_wire::proto::{Command, ExecUp, Variable};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
@@ -120,6 +120,26 @@ impl Hand {
 pub(crate) fn shell_command(words: &[String]) -> String {
     let quoted = words.iter().map(|word| format!(" '{}'", word.replace('\'', r"'\''")));
     std::iter::once("exec".to_owned()).chain(quoted).collect()
+}
+
+/// A variable that the user sets for all ranks of a job. Agents pass no variables of isthmus on,
+/// and some launchers pass none at all.
+const OF_ALL_RANKS: &str = "ISTHMUS_COLL";
+
+/// The variables for a command on another node: the job's id, [`OF_ALL_RANKS`], and the wanted
+/// ones. A wanted one is `NAME=VALUE`, or a name whose value here is taken.
+pub(crate) fn variables(job: &str, wanted: &[String]) -> Vec<Variable> {
+    let own = ("ISTHMUS_JOB".to_owned(), job.to_owned());
+    let of_all = OF_ALL_RANKS.to_owned();
+    let given = std::iter::once(&of_all).chain(wanted).filter_map(|text| match text.split_once('=') {
+        Some((name, value)) => Some((name.to_owned(), value.to_owned())),
+        None => std::env::var(text).ok().map(|value| (text.clone(), value)),
+    });
+    std::iter::once(own).chain(given).map(|(name, value)| variable(&name, &value)).collect()
+}
+
+pub(crate) fn variable(name: &str, value: &str) -> Variable {
+    Variable { name: name.into(), value: value.into() }
 }
 
 #[cfg(test)]

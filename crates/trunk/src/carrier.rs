@@ -8,7 +8,7 @@ use crate::frame::{DATA_HEAD, Frame};
 use crate::input::Input;
 use crate::priming::Priming;
 use crate::rails::Path;
-use crate::rtt::{Rtt, UNKNOWN};
+use crate::rtt::{ACK_DELAY, Rtt, UNKNOWN};
 use crate::sending::Piece;
 use crate::{Purpose, StreamId};
 
@@ -26,8 +26,6 @@ pub const SILENCE: Duration = Duration::from_secs(1);
 pub const ONE_WAY: Duration = Duration::from_secs(15);
 /// A carrier that leaves waits this long for acknowledgements.
 pub const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Counted frames are acknowledged at the latest after this time.
-pub const ACK_DELAY: Duration = Duration::from_millis(20);
 /// Counted frames are acknowledged once so many have come.
 pub const ACK_FRAMES: u64 = 32;
 /// Counted frames are acknowledged once they have so many bytes.

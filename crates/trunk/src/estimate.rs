@@ -4,9 +4,8 @@
 use std::time::{Duration, Instant};
 
 use crate::Purpose;
-use crate::carrier::ACK_DELAY;
 use crate::rails::Path;
-use crate::rtt::{Rtt, UNKNOWN};
+use crate::rtt::{ACK_DELAY, Rtt, UNKNOWN};
 
 /// How many bytes a carrier of unknown rate is taken to deliver in each round trip. It is what TCP
 /// sends in its first: ten segments (RFC 6928).

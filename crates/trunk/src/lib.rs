@@ -54,8 +54,8 @@ mod trunk;
 
 pub use addresses::{Addresses, MAX_RAILS};
 pub use carrier::{
-    ACK_BYTES, ACK_DELAY, ACK_FRAMES, CarrierId, CarrierState, HELLO_TIMEOUT, LARGE, LEAVE_TIMEOUT, ONE_WAY,
-    PING_BUSY, PING_IDLE, SILENCE,
+    ACK_BYTES, ACK_FRAMES, CarrierId, CarrierState, HELLO_TIMEOUT, LARGE, LEAVE_TIMEOUT, ONE_WAY, PING_BUSY,
+    PING_IDLE, SILENCE,
 };
 pub use config::{Config, Role};
 pub use estimate::Measured;
@@ -65,4 +65,5 @@ pub use hello::{Hello, Incarnation, Purpose, TrunkId, VERSIONS};
 pub use need::{Congestion, Wanted};
 pub use priming::MAX_PRIMING;
 pub use reason::{ProtocolError, Reason, Scope};
+pub use rtt::ACK_DELAY;
 pub use trunk::{CarrierStatus, Direction, JoinError, MAX_UNDER_WAY, Moved, Status, Trunk};

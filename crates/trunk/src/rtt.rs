@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 /// The round trip before the first measurement: long enough for any path on earth.
 pub(crate) const UNKNOWN: Duration = Duration::from_millis(500);
 
+/// Counted frames are acknowledged at the latest after this time.
+pub const ACK_DELAY: Duration = Duration::from_millis(20);
 /// After this time the shortest round trip is forgotten: the path may have changed. Mostly at least
 /// one PING within it finds the carrier without a queue.
 const LEAST_AGE: Duration = Duration::from_secs(60);

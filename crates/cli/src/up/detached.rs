@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use isthmus_service::upgrade::{Program, VARIABLE};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
-use crate::services::Service;
+use crate::service::Service;
 
 /// Variables by which systemd tells a service of itself. The new service isn't meant
 /// (systemd.exec(5), "Environment Variables Set or Propagated by the Service Manager").

@@ -11,7 +11,7 @@ use isthmus_identity::{Credentials, Identity, Role};
 
 use crate::config::{CONFIG_FILE, Config, with_port};
 use crate::join::{self, JoinOptions};
-use crate::services::Service;
+use crate::service::Service;
 
 use super::start;
 

@@ -27,7 +27,7 @@ use crate::config::Config;
 use crate::join::{self, JoinOptions};
 use crate::own_address;
 use crate::relay;
-use crate::services::Service;
+use crate::service::Service;
 use crate::standing::ServiceReport;
 use member::Member;
 use running::Stopped;

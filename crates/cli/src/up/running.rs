@@ -16,7 +16,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 use super::systemd::{self, Manager};
-use crate::services::Service;
+use crate::service::Service;
 use crate::standing::own_file;
 
 /// How long a service may take to end: an agent ends its part of running jobs.

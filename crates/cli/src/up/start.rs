@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use super::systemd::{self, Manager};
 use super::unit::Unit;
 use super::{detached, running};
-use crate::services::Service;
+use crate::service::Service;
 use crate::standing::{self, ServiceReport};
 
 /// Name of the log of a service that was started here, in its state directory.

@@ -12,7 +12,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::unit;
-use crate::services::Service;
+use crate::service::Service;
 use crate::standing::own_file;
 
 /// How long systemctl may take to answer; starting and stopping a service take longer.

@@ -7,7 +7,7 @@ use isthmus_broker::state::ADMIN_DIRECTORY;
 use isthmus_service::clock::humane;
 
 use crate::relay::AGAIN;
-use crate::services::Service;
+use crate::service::Service;
 use crate::standing::ServiceReport;
 
 /// How a broker's relay is: words for the line that says that the broker runs, and a further line

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, ensure};
 use isthmus_front::state::{default_state, host_directory};
 
-use crate::services::Service;
+use crate::service::Service;
 
 /// First line of a unit that is this program's to replace and to remove.
 pub(super) const MARK: &str = "# Written by `isthmus up --user-unit`; `isthmus down` removes it.";
