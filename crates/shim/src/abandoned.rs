@@ -11,8 +11,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::agent::{Asked, Exchange, Kept};
-use crate::blocking;
+use crate::agent::{Asked, Exchange};
+use crate::kept::Kept;
 use crate::lock::Lock;
 use crate::numbers::NO_CONNECT;
 use crate::pending;
@@ -106,7 +106,6 @@ pub(crate) fn end() {
     {
         drop(Exchange::from_asked(wait.asked));
         pending::end_waiting(wait.id, Some(wait.fd));
-        blocking::has_ended();
     }
 }
 

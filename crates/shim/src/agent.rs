@@ -3,9 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use isthmus_wire::shim::{REPLY_LEN, Reply, Request};
+use isthmus_wire::shim::{Handover, REPLY_LEN, Reply, Request};
 
 use crate::job::Job;
+use crate::kept::Kept;
 use crate::lock;
 use crate::standing;
 use crate::sys::{self, Errno, Fd, Identity, OwnedFd, Result};
@@ -193,6 +194,20 @@ pub(crate) fn tell(job: &Job, request: &Request) -> Result<()> {
     uninterrupted(|| Exchange::begin(job, request)?.wait_until(sys::now() + TELL_DEADLINE).map(|_| ()))
 }
 
+/// The socket that a reply to a connect brings, with the reply.
+///
+/// # Errors
+/// The error that the program's connect is to report.
+pub(crate) fn connected(reply: Reply, socket: Option<OwnedFd>) -> Result<(Reply, OwnedFd)> {
+    match (reply.errno, reply.handover, socket) {
+        (0, Handover::Socket, Some(socket)) => Ok((reply, socket)),
+        // The kernel drops a socket for which it finds no free descriptor.
+        (0, Handover::Socket, None) => Err(Errno(libc::ENOBUFS)),
+        (0, _, _) => Err(Errno(libc::EPROTO)),
+        (errno, _, _) => Err(Errno(errno)),
+    }
+}
+
 /// Calls `action` with signals blocked: a handler that leaves by siglongjmp(3) would leave
 /// descriptors of `action` open.
 fn uninterrupted<R>(action: impl FnOnce() -> R) -> R {
@@ -200,75 +215,6 @@ fn uninterrupted<R>(action: impl FnOnce() -> R) -> R {
     let result = action();
     lock::restore_signals(mask);
     result
-}
-
-/// A descriptor of the shim that outlives a call of the program. The
-/// program may close whatever number it likes (`close_range`), so it is looked
-/// at before it is used or closed.
-#[derive(Debug)]
-pub(crate) struct Kept {
-    fd: Option<OwnedFd>,
-    identity: Identity,
-}
-
-impl Kept {
-    /// Keeps a descriptor.
-    ///
-    /// # Errors
-    /// If the descriptor isn't open.
-    pub(crate) fn new(fd: OwnedFd) -> Result<Self> {
-        match sys::identity(fd.raw()) {
-            Ok(identity) => Ok(Self { fd: Some(fd), identity }),
-            Err(errno) => {
-                // The number isn't open. By now another thread may have got it.
-                std::mem::forget(fd);
-                Err(errno)
-            }
-        }
-    }
-
-    /// Whether the number still stands for the same file, which the program may have closed.
-    pub(crate) fn intact(&self) -> bool {
-        sys::identity(self.raw()) == Ok(self.identity)
-    }
-
-    pub(crate) fn raw(&self) -> Fd {
-        self.fd.as_ref().map_or(-1, OwnedFd::raw)
-    }
-
-    pub(crate) fn inode(&self) -> u64 {
-        self.identity.inode
-    }
-
-    /// Moves the file to a number out of the program's way, and returns it.
-    pub(crate) fn raised(mut self) -> Self {
-        self.fd = self.fd.take().map(OwnedFd::raised);
-        self
-    }
-
-    /// Moves the file to another number, beyond the program's limit if no other is free.
-    pub(crate) fn relocate(&mut self) {
-        if let Ok(copy) = OwnedFd::copy_of(self.raw()) {
-            self.fd = Some(copy);
-        }
-    }
-
-    /// Moves the file from a number below `first` to one that isn't. Returns whether it has.
-    pub(crate) fn move_beyond(&mut self, first: Fd) -> bool {
-        if self.raw() >= first || !self.intact() {
-            return false;
-        }
-        let moved = sys::fcntl(self.raw(), libc::F_DUPFD_CLOEXEC, i64::from(first));
-        moved.map(|new| self.fd = Some(OwnedFd::from_raw(new))).is_ok()
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        if !self.intact() {
-            std::mem::forget(self.fd.take());
-        }
-    }
 }
 
 fn set_timeout(fd: Fd, option: i32, timeout: Duration) {

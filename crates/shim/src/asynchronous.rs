@@ -3,24 +3,11 @@
 //! library gets the other ones. It passes over empty entries, and notifies the program once
 //! all are done.
 
-use std::ffi::{c_char, c_int, c_void};
-
-use libc::addrinfo;
+use std::ffi::{c_int, c_void};
 
 use crate::job::Job;
-use crate::next;
+use crate::next::{self, Request};
 use crate::resolve;
-
-/// `struct gaicb` of netdb.h: one name that a program has resolved.
-#[repr(C)]
-pub(crate) struct Request {
-    name: *const c_char,
-    service: *const c_char,
-    hints: *const addrinfo,
-    found: *mut addrinfo,
-    /// The result, as gai_error(3) returns it.
-    status: c_int,
-}
 
 /// The mode of netdb.h by which getaddrinfo_a(3) waits.
 const GAI_WAIT: c_int = 0;

@@ -4,23 +4,23 @@
 //! for the first, as in the kernel: both get the outcome.
 
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use isthmus_wire::shim::Request;
 
 use crate::abandoned;
 use crate::agent::{self, Asked, Exchange};
-use crate::connect::bind_to_twin;
 use crate::ends::{self, Ends};
 use crate::handover;
-use crate::helper;
 use crate::job::Job;
 use crate::lock;
 use crate::next;
 use crate::numbers;
+use crate::own_address::bind_to_twin;
 use crate::patience;
-use crate::pending::{self, Start};
+use crate::pending;
+use crate::placeholder::{self, Start};
 use crate::sockaddr::Inet;
 use crate::sys::{self, Errno, Fd, Result};
 
@@ -58,21 +58,6 @@ pub(crate) struct BlockingConnect {
 /// wakes the thread, it looks up anew what stands under the number that the thread has named.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How many waits have ended.
-static ENDED: AtomicU32 = AtomicU32::new(0);
-
-/// Ends a wait. If `left` is given, the socket under this number is as it was.
-fn end(id: u64, left: Option<Fd>) {
-    pending::end_waiting(id, left);
-    has_ended();
-}
-
-/// Has threads that wait for another thread look again.
-pub(crate) fn has_ended() {
-    ENDED.fetch_add(1, Ordering::AcqRel);
-    sys::futex_wake(&ENDED);
-}
-
 impl BlockingConnect {
     /// Asks the agent for the connection. `None` if another thread has done so for this socket.
     ///
@@ -82,7 +67,8 @@ impl BlockingConnect {
         let limit = limit(call.fd);
         let patience = patience::of(job, call.fd);
         let Some(id) = pending::begin_waiting(call.fd)? else { return Ok(None) };
-        let asked = pending::ask(job, id, call.fd, request).inspect_err(|_| end(id, Some(call.fd)))?;
+        let asked = pending::ask(job, id, call.fd, request)
+            .inspect_err(|_| pending::end_waiting(id, Some(call.fd)))?;
         Ok(Some(Self {
             call,
             id,
@@ -141,7 +127,7 @@ impl BlockingConnect {
     /// The error that the program's connect is to report.
     pub(crate) fn end(self, job: &Job, outcome: Result<()>) -> Result<()> {
         let result = self.conclude(job, outcome);
-        end(self.id, result.is_err().then_some(self.call.fd));
+        pending::end_waiting(self.id, result.is_err().then_some(self.call.fd));
         result
     }
 
@@ -160,7 +146,7 @@ impl BlockingConnect {
         {
             bind_to_twin(job.virtual_address, number, inet);
             // Without a placeholder the connect is given up.
-            let _ = pending::start(job, number, inet, source_port, Start::Asked(exchange));
+            let _ = placeholder::start(job, number, inet, source_port, Start::Asked(exchange));
         }
         Err(Errno(errno))
     }
@@ -170,7 +156,7 @@ impl BlockingConnect {
         // With the lock held, no other thread closes the socket before it is in its place.
         pending::with(|list| {
             let (reply, socket) = self.take().collect()?;
-            let (reply, socket) = helper::connected(reply, socket)?;
+            let (reply, socket) = agent::connected(reply, socket)?;
             let ends = Ends { peer: reply.peer, local: reply.local, family: self.call.inet.family };
             ends::remember(sys::cookie(socket.raw()), ends, false);
             let number = self.number().and_then(|number| {
@@ -245,7 +231,7 @@ unsafe extern "C" fn given_up_by_cancel(blocking: *mut c_void) {
     // SAFETY: `BlockingConnect::wait` passed itself, and its frame is still there.
     let blocking = unsafe { blocking.cast::<BlockingConnect>().read() };
     drop(blocking.take());
-    end(blocking.id, Some(blocking.call.fd));
+    pending::end_waiting(blocking.id, Some(blocking.call.fd));
     lock::restore_signals(blocking.mask);
 }
 
@@ -257,7 +243,7 @@ pub(crate) fn for_other(job: &Job, fd: Fd) -> Result<()> {
     let limit = limit(fd);
     let deadline = sys::now() + limit.unwrap_or(patience::longest(job));
     loop {
-        let seen = ENDED.load(Ordering::Acquire);
+        let seen = pending::ENDED.load(Ordering::Acquire);
         if !pending::is_awaited(fd) {
             return Ok(());
         }
@@ -265,7 +251,7 @@ pub(crate) fn for_other(job: &Job, fd: Fd) -> Result<()> {
         if left.is_zero() {
             return Err(Errno(libc::EALREADY));
         }
-        match sys::futex_wait(&ENDED, seen, left) {
+        match sys::futex_wait(&pending::ENDED, seen, left) {
             Err(Errno(libc::EINTR)) if limit.is_some() || !agent::all_handlers_restart() => {
                 return Err(Errno(libc::EINTR));
             }

@@ -1,7 +1,6 @@
 //! connect(2): to this node through its twin, to another node through the agent.
 
 use std::ffi::c_int;
-use std::net::Ipv4Addr;
 
 use isthmus_wire::VirtualAddress;
 use isthmus_wire::shim::Request;
@@ -13,15 +12,15 @@ use crate::dual;
 use crate::ends;
 use crate::failed;
 use crate::gate;
-use crate::helper;
 use crate::job::Job;
 use crate::lock;
 use crate::next;
 use crate::options;
-use crate::own_address;
+use crate::own_address::{self, bind_to_twin};
 use crate::patience;
 use crate::peer;
-use crate::pending::{self, Start, Started};
+use crate::pending;
+use crate::placeholder::{self, Start, Started};
 use crate::sockaddr::{Family, Inet, Storage};
 use crate::sys::{self, Errno, Fd, Result};
 
@@ -132,7 +131,7 @@ fn unblocked<R>(mask: u64, action: impl FnOnce() -> R) -> R {
 /// Waits, as a blocking connect does, on a socket whose connect was begun before.
 fn end_of_wait(job: &Job, fd: Fd) -> Result<Native> {
     if sys::tcp_state(fd)? == sys::SYN_SENT {
-        helper::wait_for(fd, blocking::limit(fd).unwrap_or(patience::longest(job)))?;
+        pending::wait_for(fd, blocking::limit(fd).unwrap_or(patience::longest(job)))?;
     }
     outcome_of_wait(fd).map(|()| Native::Done)
 }
@@ -158,18 +157,6 @@ fn destination(own: VirtualAddress, address: &Storage) -> Destination {
     }
 }
 
-/// Binds an unbound socket to its node's twin, so that the other end
-/// sees the node's virtual address; the port is chosen at connect, when the
-/// kernel knows which are free for this destination. Returns whether that was done.
-pub(crate) fn bind_to_twin(own: VirtualAddress, fd: Fd, inet: Inet) -> bool {
-    let unbound = |name: Inet| name.ip == Ipv4Addr::UNSPECIFIED && name.port == 0;
-    if !sys::local_name(fd).ok().and_then(|name| Inet::parse(name.bytes())).is_some_and(unbound) {
-        return false;
-    }
-    let _ = sys::set_int(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
-    sys::bind(fd, &Inet { port: 0, ..inet.with_ip(own.twin()) }.encode()).is_ok()
-}
-
 fn remote(job: &Job, fd: Fd, inet: Inet, mask: u64) -> Result<Native> {
     let flags = sys::fcntl(fd, libc::F_GETFL, 0)?;
     let blocking = flags & libc::O_NONBLOCK == 0;
@@ -185,7 +172,7 @@ fn remote(job: &Job, fd: Fd, inet: Inet, mask: u64) -> Result<Native> {
     }
     if state != sys::CLOSED {
         // The socket listens, is connected, or is connecting and doesn't block.
-        let errno = sys::connect_at_once(fd, &pending::black_hole(job, inet.family)).err();
+        let errno = sys::connect_at_once(fd, &placeholder::black_hole(job, inet.family)).err();
         return kernels_answer(fd, errno.unwrap_or(Errno(libc::EISCONN))).map(|()| Native::Done);
     }
     let source_port =
@@ -207,7 +194,7 @@ fn remote(job: &Job, fd: Fd, inet: Inet, mask: u64) -> Result<Native> {
         }
     } else {
         bind_to_twin(job.virtual_address, fd, inet);
-        match pending::start(job, fd, inet, source_port, Start::Ask(request))? {
+        match placeholder::start(job, fd, inet, source_port, Start::Ask(request))? {
             Started::Pending => Err(Errno(libc::EINPROGRESS)),
             Started::Kernel(errno) => kernels_answer(fd, errno).map(|()| Native::Done),
             Started::Refused => wait(job, call, &request, mask),

@@ -17,7 +17,7 @@ use isthmus_wire::shim::Request;
 
 use crate::agent;
 use crate::children;
-use crate::executable::{self, Executable, Judgement};
+use crate::executable::{self, Executable, Judgement, Named};
 use crate::job::{Job, job};
 use crate::sys;
 
@@ -50,45 +50,6 @@ pub(crate) fn own_variables() -> impl Iterator<Item = &'static [u8]> {
 pub(crate) fn own_environment() -> List {
     // SAFETY: as the C library's own exec functions read it.
     unsafe { environ }
-}
-
-/// How an exec call names the program.
-#[derive(Clone, Copy)]
-pub(crate) enum Named<'a> {
-    Path(&'a CStr),
-    /// The program is named by a name that is looked for in `PATH`.
-    Name(&'a CStr),
-    /// The program is named by the descriptor of an open file.
-    File(sys::Fd),
-    /// The program is named by a null pointer: execve(2) fails.
-    Not,
-}
-
-impl<'a> Named<'a> {
-    /// Names a program by its path.
-    ///
-    /// # Safety
-    /// `path` is null or a C string.
-    pub(crate) unsafe fn path(path: *const c_char) -> Self {
-        // SAFETY: the caller's promise.
-        if path.is_null() { Self::Not } else { Self::Path(unsafe { CStr::from_ptr(path) }) }
-    }
-
-    /// The program's name without its directory; `None` if it is named by a descriptor or not at
-    /// all.
-    fn base(self) -> Option<&'a [u8]> {
-        let (Self::Path(name) | Self::Name(name)) = self else { return None };
-        name.to_bytes().rsplit(|byte| *byte == b'/').next()
-    }
-
-    /// Names a program by a name that is looked for in `PATH`.
-    ///
-    /// # Safety
-    /// `name` is null or a C string.
-    pub(crate) unsafe fn name(name: *const c_char) -> Self {
-        // SAFETY: the caller's promise.
-        if name.is_null() { Self::Not } else { Self::Name(unsafe { CStr::from_ptr(name) }) }
-    }
 }
 
 /// Starts a program in place of this one, as [`with_environment`] does. Tells the agent if it

@@ -2,9 +2,8 @@
 //! that can be preloaded; the agent inspects the others. It allocates no memory
 //! beyond the stack.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_char};
 
-use crate::exec::Named;
 use crate::sys::{self, Fd, OwnedFd};
 
 /// How many bytes of a program are read. Its headers, the name of its loader and its notes are in
@@ -23,6 +22,45 @@ const MACHINE: u16 = 183;
 const MACHINE: u16 = 21;
 #[cfg(target_arch = "riscv64")]
 const MACHINE: u16 = 243;
+
+/// How an exec call names the program.
+#[derive(Clone, Copy)]
+pub(crate) enum Named<'a> {
+    Path(&'a CStr),
+    /// The program is named by a name that is looked for in `PATH`.
+    Name(&'a CStr),
+    /// The program is named by the descriptor of an open file.
+    File(Fd),
+    /// The program is named by a null pointer: execve(2) fails.
+    Not,
+}
+
+impl<'a> Named<'a> {
+    /// Names a program by its path.
+    ///
+    /// # Safety
+    /// `path` is null or a C string.
+    pub(crate) unsafe fn path(path: *const c_char) -> Self {
+        // SAFETY: the caller's promise.
+        if path.is_null() { Self::Not } else { Self::Path(unsafe { CStr::from_ptr(path) }) }
+    }
+
+    /// The program's name without its directory; `None` if it is named by a descriptor or not at
+    /// all.
+    pub(crate) fn base(self) -> Option<&'a [u8]> {
+        let (Self::Path(name) | Self::Name(name)) = self else { return None };
+        name.to_bytes().rsplit(|byte| *byte == b'/').next()
+    }
+
+    /// Names a program by a name that is looked for in `PATH`.
+    ///
+    /// # Safety
+    /// `name` is null or a C string.
+    pub(crate) unsafe fn name(name: *const c_char) -> Self {
+        // SAFETY: the caller's promise.
+        if name.is_null() { Self::Not } else { Self::Name(unsafe { CStr::from_ptr(name) }) }
+    }
+}
 
 pub(crate) enum Executable {
     Own(OwnedFd),

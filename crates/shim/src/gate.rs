@@ -10,9 +10,9 @@ use std::ffi::{c_int, c_long, c_uint, c_ulong};
 use libc::msghdr;
 
 use crate::abandoned;
-use crate::agent::Kept;
 use crate::descriptors;
 use crate::job::job;
+use crate::kept::Kept;
 use crate::numbers::{self, State};
 use crate::owner;
 use crate::pending::{self, List};

@@ -1,22 +1,24 @@
 //! The thread that exchanges placeholders for connections. The thread is there only while something
 //! is pending, and a tenth of a second more. It takes no signals and has a small stack.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::time::{Duration, Instant};
 
 use isthmus_wire::address::REFUSED;
-use isthmus_wire::shim::{Handover, Reply};
+use isthmus_wire::shim::Reply;
 
-use crate::agent::{Exchange, Kept};
-use crate::dual;
+use crate::agent::Exchange;
 use crate::ends::{self, Ends};
 use crate::failed;
+use crate::families;
 use crate::handover;
 use crate::job::{Job, job};
+use crate::kept::Kept;
 use crate::limit;
 use crate::lock;
 use crate::numbers::{self, NO_CONNECT};
 use crate::owner;
+use crate::pending::old::{AGAIN, Old};
 use crate::pending::{self, Ask, List, Pending};
 use crate::sockaddr::{Family, Inet, Storage};
 use crate::sys::{self, Errno, Fd, OwnedFd, Result};
@@ -66,13 +68,6 @@ fn renew_wakers(list: &mut List) -> Result<Vec<(u64, Errno)>> {
     Ok(ids.into_iter().filter_map(|id| list.await_reply(id).err().map(|errno| (id, errno))).collect())
 }
 
-/// Has the helper look at the list again.
-pub(crate) fn wake(list: &List) {
-    if let Some(wakers) = &list.wakers {
-        wakers.wake();
-    }
-}
-
 fn start_thread(stack: Option<usize>) -> Result<()> {
     let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
     // SAFETY: `attributes` is writable.
@@ -110,36 +105,9 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     std::ptr::null_mut()
 }
 
-/// How long after an exchange the sleepers on the old socket are woken again. A thread that enters
-/// poll or select in that very moment may have looked up the old socket. It may then go to sleep on
-/// that socket after its sleepers were woken.
-const AGAIN: [Duration; 3] =
-    [Duration::from_millis(1), Duration::from_millis(10), Duration::from_millis(100)];
 /// Most old sockets that are kept to wake their sleepers again. A thread that sleeps on a still
 /// older socket sleeps on others, too, or has been woken.
 const MOST_OLD: usize = 16;
-
-/// A socket that has been exchanged, kept to wake the threads that sleep on it.
-pub(crate) struct Old {
-    socket: Kept,
-    exchanged: Instant,
-    /// How often its sleepers have been woken again.
-    woken: usize,
-    /// How often its sleepers are to be woken again.
-    times: usize,
-}
-
-impl Old {
-    /// The descriptor of the old socket, to be moved.
-    pub(crate) fn kept_mut(&mut self) -> &mut Kept {
-        &mut self.socket
-    }
-
-    /// When the sleepers are woken next; `None` if they need no more of that.
-    fn next(&self) -> Option<Instant> {
-        AGAIN.get(self.woken).filter(|_| self.woken < self.times).map(|after| self.exchanged + *after)
-    }
-}
 
 /// What the helper does between two looks at the list.
 #[derive(Default)]
@@ -303,20 +271,6 @@ fn collect(id: u64) {
     }
 }
 
-/// The socket that a reply to a connect brings, with the reply.
-///
-/// # Errors
-/// The error that the program's connect is to report.
-pub(crate) fn connected(reply: Reply, socket: Option<OwnedFd>) -> Result<(Reply, OwnedFd)> {
-    match (reply.errno, reply.handover, socket) {
-        (0, Handover::Socket, Some(socket)) => Ok((reply, socket)),
-        // The kernel drops a socket for which it finds no free descriptor.
-        (0, Handover::Socket, None) => Err(Errno(libc::ENOBUFS)),
-        (0, _, _) => Err(Errno(libc::EPROTO)),
-        (errno, _, _) => Err(Errno(errno)),
-    }
-}
-
 /// Exchanges the placeholder of a pending connect for the socket that the list holds. If the
 /// connect has failed, that is a socket whose connect was refused.
 fn finish(id: u64, outcome: Result<Reply>) {
@@ -463,21 +417,10 @@ fn refuse(id: u64) {
 fn refused_socket(family: Family) -> Result<OwnedFd> {
     /// Any port will do: nothing listens on a port of that address.
     const PORT: u16 = 1;
-    let socket = dual::socket(family, libc::SOCK_NONBLOCK)?;
+    let socket = families::socket(family, libc::SOCK_NONBLOCK)?;
     let nowhere = Inet { family, ip: REFUSED, port: PORT }.encode();
     match sys::connect(socket.raw(), &nowhere) {
         Ok(_) | Err(Errno(libc::EINPROGRESS)) => Ok(socket),
         Err(errno) => Err(errno),
     }
-}
-
-/// Waits until a pending socket is connected or has failed, as a blocking
-/// connect on it would.
-///
-/// # Errors
-/// `EINTR` after a signal, `EALREADY` if the limit passed.
-pub(crate) fn wait_for(fd: Fd, limit: Duration) -> Result<()> {
-    let mut fds = [libc::pollfd { fd, events: libc::POLLOUT, revents: 0 }];
-    let ready: c_int = sys::poll(&mut fds, Some(limit))?;
-    if ready == 0 { Err(Errno(libc::EALREADY)) } else { Ok(()) }
 }

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::net::Ipv4Addr;
 
-use isthmus_wire::settings;
+use isthmus_wire::{GridName, settings};
 
-use crate::job::host_name;
+/// Bytes of the longest host name that Linux knows (`HOST_NAME_MAX`).
+const HOST_NAME_MAX: usize = 64;
 
 pub(crate) struct Host {
     pub(crate) name: CString,
@@ -73,6 +74,14 @@ impl Hosts {
     }
 }
 
+/// The host name that programs see for a grid name.
+pub(crate) fn host_name(name: &GridName) -> CString {
+    let mut text = name.to_string();
+    // Names are ASCII, so any length is at a character's end.
+    text.truncate(HOST_NAME_MAX);
+    CString::new(text).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,5 +141,12 @@ mod tests {
         ] {
             assert_eq!(beside(own, name), want, "{name} at {own}");
         }
+    }
+
+    #[test]
+    fn long_names_are_cut_to_what_linux_allows() {
+        let long: GridName = format!("{}.{}", "n".repeat(60), "s".repeat(60)).parse().unwrap();
+        assert_eq!(host_name(&long).as_bytes().len(), 64);
+        assert_eq!(host_name(&"n1.alpha".parse().unwrap()).as_c_str(), c"n1.alpha");
     }
 }

@@ -3,17 +3,15 @@
 use std::ffi::{CStr, CString, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use isthmus_wire::VirtualAddress;
 use isthmus_wire::settings::{CONNECTS_NAME, ConnectLimits, FILE_NAME, SOCKET_NAME, Settings};
 use isthmus_wire::topology;
-use isthmus_wire::{GridName, VirtualAddress};
 
-use crate::hosts::Hosts;
-use crate::peer::Connects;
+use crate::connects::Connects;
+use crate::hosts::{Hosts, host_name};
 use crate::sockaddr::Storage;
 use crate::sys;
 
-/// Bytes of the longest host name that Linux knows (`HOST_NAME_MAX`).
-const HOST_NAME_MAX: usize = 64;
 /// Most bytes of a settings file; 100,000 nodes fit.
 const TEXT_MAX: usize = 16 << 20;
 
@@ -111,14 +109,6 @@ impl Job {
     }
 }
 
-/// The host name that programs see for a grid name.
-pub(crate) fn host_name(name: &GridName) -> CString {
-    let mut text = name.to_string();
-    // Names are ASCII, so any length is at a character's end.
-    text.truncate(HOST_NAME_MAX);
-    CString::new(text).unwrap_or_default()
-}
-
 fn load() -> Option<Job> {
     let library = library()?;
     let directory = directory(library)?;
@@ -210,12 +200,5 @@ mod tests {
     #[test]
     fn a_process_without_settings_has_no_job() {
         assert!(job().is_none());
-    }
-
-    #[test]
-    fn long_names_are_cut_to_what_linux_allows() {
-        let long: GridName = format!("{}.{}", "n".repeat(60), "s".repeat(60)).parse().unwrap();
-        assert_eq!(host_name(&long).as_bytes().len(), 64);
-        assert_eq!(host_name(&"n1.alpha".parse().unwrap()).as_c_str(), c"n1.alpha");
     }
 }

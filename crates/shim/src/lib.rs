@@ -9,7 +9,7 @@
 //! | what the program does | what happens |
 //! |---|---|
 //! | connects to another node | `connect`, `blocking`: its agent connects, the socket takes the place of the program's |
-//! | connects without waiting | `pending`, `helper`: its own socket stands in until then |
+//! | connects without waiting | `placeholder`, `pending`, `helper`: its own socket stands in until then |
 //! | makes, copies, watches, closes a socket | `numbers`, `gate`: what must be exchanged is known, and whole |
 //! | listens, accepts | `listen`: on loopback only; an agent's knock is exchanged for the connection |
 //! | | `peer`: other users of the node are refused |
@@ -52,14 +52,17 @@ mod blocking;
 mod bpf;
 mod children;
 mod connect;
+mod connects;
 mod datagrams;
 mod descriptors;
 mod device;
 mod dual;
 mod ends;
+mod errno;
 mod exec;
 mod executable;
 mod failed;
+mod families;
 mod gate;
 mod handover;
 mod helper;
@@ -68,6 +71,7 @@ mod hosts;
 mod interfaces;
 mod job;
 mod keepalive;
+mod kept;
 mod limit;
 mod listen;
 mod lock;
@@ -83,6 +87,7 @@ mod owner;
 mod patience;
 mod peer;
 mod pending;
+mod placeholder;
 mod proc_net;
 mod raw;
 mod resolve;
@@ -134,7 +139,9 @@ mod tests {
 mod load {
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use crate::{abandoned, ends, exec, failed, job, keepalive, limit, next, pending, table, unfinished};
+    use crate::{
+        abandoned, ends, exec, failed, helper, job, keepalive, limit, next, pending, table, unfinished,
+    };
 
     /// The function that the loader calls before the program starts.
     #[used]
@@ -195,6 +202,6 @@ mod load {
         failed::after_fork();
         ends::after_fork();
         abandoned::after_fork_in_child();
-        pending::after_fork_in_child();
+        pending::after_fork_in_child(helper::ensure);
     }
 }

@@ -7,9 +7,9 @@
 
 use std::ffi::{c_int, c_void};
 
+use crate::errno::{Errno, Fd, Result};
 use crate::lock::{self, Lock};
 use crate::raw;
-use crate::sys::{Errno, Fd, Result};
 
 /// Descriptors by which the soft limit is raised, apart from those for requests.
 const HEADROOM: u64 = 64;

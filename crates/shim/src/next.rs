@@ -10,8 +10,18 @@ use libc::{
     addrinfo, epoll_event, hostent, ifaddrs, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, utsname,
 };
 
-use crate::asynchronous::Request;
 use crate::sys;
+
+/// `struct gaicb` of netdb.h: one name that a program has resolved.
+#[repr(C)]
+pub(crate) struct Request {
+    pub(crate) name: *const c_char,
+    pub(crate) service: *const c_char,
+    pub(crate) hints: *const addrinfo,
+    pub(crate) found: *mut addrinfo,
+    /// The result, as gai_error(3) returns it.
+    pub(crate) status: c_int,
+}
 
 macro_rules! next {
     ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty, else $missing:expr;)*) => {

@@ -3,7 +3,7 @@
 
 use std::ffi::c_int;
 
-use crate::dual;
+use crate::families;
 use crate::keepalive;
 use crate::nodelay;
 use crate::owner;
@@ -96,7 +96,7 @@ pub(crate) fn carry(from: Fd, to: Fd) {
             let _ = sys::set_option(to, level, name, wanted.get(..len).unwrap_or_default());
         }
     }
-    dual::carry(from, to);
+    families::carry(from, to);
     nodelay::carry(from, to);
     keepalive::carry(from, to);
     // Never unset: without the first option, a restarted agent could not bind its

@@ -113,3 +113,15 @@ fn exchange(fd: Fd, local: Inet, kind: c_int) -> Result<()> {
         Ok(())
     })
 }
+
+/// Binds an unbound socket to its node's twin, so that the other end
+/// sees the node's virtual address; the port is chosen at connect, when the
+/// kernel knows which are free for this destination. Returns whether that was done.
+pub(crate) fn bind_to_twin(own: VirtualAddress, fd: Fd, inet: Inet) -> bool {
+    let unbound = |name: Inet| name.ip == Ipv4Addr::UNSPECIFIED && name.port == 0;
+    if !sys::local_name(fd).ok().and_then(|name| Inet::parse(name.bytes())).is_some_and(unbound) {
+        return false;
+    }
+    let _ = sys::set_int(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
+    sys::bind(fd, &Inet { port: 0, ..inet.with_ip(own.twin()) }.encode()).is_ok()
+}

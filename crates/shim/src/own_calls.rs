@@ -7,15 +7,16 @@ use std::ffi::{c_int, c_long, c_ulong};
 
 use libc::socklen_t;
 
-use crate::exec::{self, Named};
+use crate::exec;
+use crate::executable::Named;
 use crate::gate;
 use crate::hooks;
 use crate::job::job;
 use crate::numbers;
+use crate::pending;
 use crate::proc_net;
 use crate::raw;
 use crate::sandbox::Sandboxed;
-use crate::standing;
 use crate::sys;
 use crate::unfinished;
 use crate::uring;
@@ -120,7 +121,7 @@ unsafe fn processes(number: c_long, arguments: [c_long; 6]) -> Option<c_long> {
             libc::SYS_chroot => hooks::chroot(a as *const _).into(),
             // These calls change the calling thread alone, unlike the C library's functions.
             libc::SYS_pivot_root | libc::SYS_setuid | libc::SYS_setreuid | libc::SYS_setresuid => {
-                job().into_iter().for_each(standing::open);
+                job().into_iter().for_each(pending::stand);
                 as_it_is()
             }
             libc::SYS_prctl => {

@@ -8,47 +8,18 @@
 //! a closed socket, but not its cookie. The job's processes leave the cookies of their connects in
 //! a file of the job's directory.
 
-use std::ffi::CStr;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use isthmus_wire::settings::CONNECTS;
 use isthmus_wire::sock_diag::{Found, REPLY_MAX, REQUEST_LEN, reply, request, request_unconfined};
 
 use crate::job::Job;
 use crate::sockaddr::{Inet, Storage};
 use crate::sys::{self, Errno, Fd, Result};
 
-/// Cookies of the job's latest connects over loopback on this node. The place of a cookie is the
-/// cookie modulo the number of places. All processes of the job share them.
-#[derive(Clone, Copy)]
-pub(crate) struct Connects(&'static [AtomicU64]);
-
-impl Connects {
-    /// Maps the file; `None` if it isn't there or too short.
-    pub(crate) fn open(path: &CStr) -> Option<Self> {
-        let pages = sys::map_shared(path, CONNECTS * size_of::<u64>()).ok()?;
-        // SAFETY: page-aligned, of this length, mapped until the process ends; all bits
-        // are valid, and other processes change them by atomic stores alone.
-        Some(Self(unsafe { std::slice::from_raw_parts(pages.cast::<AtomicU64>(), CONNECTS) }))
-    }
-
-    fn place(self, cookie: u64) -> Option<&'static AtomicU64> {
-        self.0.get(usize::try_from(cookie % CONNECTS as u64).ok()?)
-    }
-
-    fn contains(self, cookie: u64) -> bool {
-        cookie != 0 && self.place(cookie).is_some_and(|place| place.load(Ordering::Relaxed) == cookie)
-    }
-}
-
 /// Records that this process connects a socket over loopback.
 pub(crate) fn record(job: &Job, fd: Fd) {
     if let Some(connects) = job.connects {
-        let cookie = sys::cookie(fd);
-        if let Some(place) = connects.place(cookie) {
-            place.store(cookie, Ordering::Relaxed);
-        }
+        connects.note(sys::cookie(fd));
     }
 }
 
@@ -119,26 +90,5 @@ fn look_up(request: &[u8; REQUEST_LEN]) -> Result<Found> {
     match reply(bytes.get(..len).unwrap_or_default()) {
         Some(answer) => answer.map_err(Errno),
         None => Err(Errno(libc::EAGAIN)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cookies_of_connects_are_kept_until_another_takes_the_place() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let path = std::ffi::CString::new(file.path().to_str().unwrap()).unwrap();
-        assert!(Connects::open(&path).is_none(), "too short");
-        file.as_file().set_len((CONNECTS * 8) as u64).unwrap();
-        let [ours, theirs] = [(); 2].map(|()| Connects::open(&path).unwrap());
-        assert!(!ours.contains(0));
-        ours.place(5).unwrap().store(5, Ordering::Relaxed);
-        assert!(theirs.contains(5));
-        let later = 5 + CONNECTS as u64;
-        assert!(!theirs.contains(later));
-        theirs.place(later).unwrap().store(later, Ordering::Relaxed);
-        assert!(ours.contains(later) && !ours.contains(5));
     }
 }

@@ -9,23 +9,25 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicI32, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
-use isthmus_wire::address::BLACK_HOLE;
 use isthmus_wire::shim::Request;
 
-use crate::agent::{Asked, Exchange, Kept};
-use crate::helper::{self, Old};
+use crate::agent::{Asked, Exchange};
 use crate::job::Job;
+use crate::kept::Kept;
 use crate::lock::Lock;
 use crate::numbers::{self, NO_CONNECT, Numbers, State};
-use crate::patience;
-use crate::sockaddr::{Family, Inet, Storage};
+use crate::sockaddr::Family;
+use crate::standing;
 use crate::sys::{self, Errno, Fd, Result};
 use crate::wakers::Wakers;
 
 mod list;
+pub(crate) mod old;
+
+use old::Old;
 
 /// One non-blocking connect under way.
 pub(crate) struct Pending {
@@ -121,106 +123,15 @@ pub(crate) fn with<R>(action: impl FnOnce(&mut List) -> R) -> R {
     LIST.with(action)
 }
 
-pub(crate) enum Start {
-    Ask(Request),
-    /// The request for this connect has been sent already.
-    Asked(Exchange),
-}
-
-/// Result of connecting the placeholder.
-pub(crate) enum Started {
-    /// The connect is under way. The program's call reports `EINPROGRESS`.
-    Pending,
-    /// The kernel answered the program's call by itself. The socket is or was connected, is
-    /// connecting, or has an error to report.
-    Kernel(Errno),
-    /// There is no placeholder: the call must block until the connection is made.
-    Refused,
-}
-
-/// Connects the program's own socket to the black hole and lists it as pending.
+/// Waits until a pending socket is connected or has failed, as a blocking
+/// connect on it would.
 ///
 /// # Errors
-/// If there is no agent; the socket is as it was.
-pub(crate) fn start(job: &Job, fd: Fd, inet: Inet, source_port: u16, start: Start) -> Result<Started> {
-    if elsewhere() {
-        return Ok(Started::Refused);
-    }
-    let cookie = sys::cookie(fd);
-    let black_hole = black_hole(job, inet.family);
-    let patience = patience::of(job, fd);
-    // The agent tells why it gives up. The kernel must not be first.
-    let syn_counts = (patience == patience::longest(job))
-        .then(|| {
-            let raised = patience::syn_count(patience);
-            let before = sys::get_int(fd, libc::IPPROTO_TCP, libc::TCP_SYNCNT).ok()?;
-            sys::set_int(fd, libc::IPPROTO_TCP, libc::TCP_SYNCNT, raised).ok().map(|_| [raised, before])
-        })
-        .flatten();
-    // The kernel would put off the SYN until the first write.
-    let _ = sys::set_int(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, 0);
-    with(|list| {
-        list.find(fd)?;
-        if matches!(start, Start::Ask(_)) && list.is_awaited(fd) {
-            return Ok(Started::Kernel(Errno(libc::EALREADY)));
-        }
-        match sys::connect_at_once(fd, &black_hole) {
-            Err(Errno(libc::EINPROGRESS | libc::EINTR)) => {}
-            Err(
-                errno @ Errno(
-                    libc::EALREADY
-                    | libc::EISCONN
-                    | libc::ECONNREFUSED
-                    | libc::ECONNABORTED
-                    | libc::ETIMEDOUT,
-                ),
-            ) => return Ok(Started::Kernel(errno)),
-            Ok(_) | Err(_) => return Ok(Started::Refused),
-        }
-        if sys::tcp_state(fd) != Ok(sys::SYN_SENT) || helper::ensure(list).is_err() {
-            dissolve(fd);
-            return Ok(Started::Refused);
-        }
-        let ask = match start {
-            Start::Asked(exchange) => Ask::Sent(exchange.without_waiting().raised()),
-            Start::Ask(request) if !list.has_room() => Ask::Later(request),
-            Start::Ask(request) => match Exchange::begin_without_waiting(job, &request) {
-                Ok(exchange) => Ask::Sent(exchange.raised()),
-                Err(Errno(libc::EAGAIN)) => Ask::Later(request),
-                Err(errno) => {
-                    dissolve(fd);
-                    return Err(errno);
-                }
-            },
-        };
-        let pending = Pending {
-            number: fd,
-            cookie,
-            given_up: false,
-            family: inet.family,
-            source_port,
-            ask,
-            deadline: sys::now() + patience,
-            syn_counts,
-            child_channels: Vec::new(),
-            fork_channel: None,
-        };
-        list.add(pending).inspect_err(|_| dissolve(fd))?;
-        helper::wake(list);
-        Ok(Started::Pending)
-    })
-}
-
-/// The agent's black hole as a socket of this family reaches it.
-pub(crate) fn black_hole(job: &Job, family: Family) -> Storage {
-    Inet { family, ip: BLACK_HOLE, port: job.black_hole_port }.encode()
-}
-
-/// Undoes the connect of a socket that is in SYN_SENT.
-pub(crate) fn dissolve(fd: Fd) {
-    let _ = sys::connect(fd, &Storage::unspecified());
-    // Leaving SYN_SENT counts as a reset connection.
-    let _ = sys::get_int(fd, libc::SOL_SOCKET, libc::SO_ERROR);
+/// `EINTR` after a signal, `EALREADY` if the limit passed.
+pub(crate) fn wait_for(fd: Fd, limit: Duration) -> Result<()> {
+    let mut fds = [libc::pollfd { fd, events: libc::POLLOUT, revents: 0 }];
+    let ready: c_int = sys::poll(&mut fds, Some(limit))?;
+    if ready == 0 { Err(Errno(libc::EALREADY)) } else { Ok(()) }
 }
 
 /// Notes that the calling thread begins to wait in connect. From here on, calls that change what
@@ -267,8 +178,11 @@ pub(crate) fn ask(job: &Job, id: u64, fd: Fd, request: &Request) -> Result<Asked
     }
 }
 
-/// Notes that the thread with the wait `id` has stopped waiting. If `left` is given, the socket
-/// that it waited for under this number is as it was.
+/// How many waits have ended.
+pub(crate) static ENDED: AtomicU32 = AtomicU32::new(0);
+
+/// Notes that the thread with the wait `id` has stopped waiting, and has threads that wait for it
+/// look again. If `left` is given, the socket that it waited for under this number is as it was.
 pub(crate) fn end_waiting(id: u64, left: Option<Fd>) {
     if id != NO_CONNECT && !elsewhere() {
         with(|list| {
@@ -278,11 +192,27 @@ pub(crate) fn end_waiting(id: u64, left: Option<Fd>) {
             }
         });
     }
+    ENDED.fetch_add(1, Ordering::AcqRel);
+    sys::futex_wake(&ENDED);
 }
 
 /// Whether another thread waits in connect for this socket.
 pub(crate) fn is_awaited(fd: Fd) -> bool {
     numbers::state(fd) == State::Busy && !elsewhere() && with(|list| list.is_awaited(fd))
+}
+
+/// Makes the connection to the agent that stays, unless it is there.
+pub(crate) fn stand(job: &Job) {
+    if elsewhere() || standing::is_there() {
+        return;
+    }
+    let before = sys::errno();
+    // Without an agent there is nothing to keep.
+    if let Ok(exchange) = Exchange::begin(job, &Request::Stand) {
+        let kept = exchange.raised().into_kept();
+        with(|list| list.stand(Some(kept)));
+    }
+    sys::set_errno(before);
 }
 
 /// Drops a connect that the program gave up. Closing the request cancels it at
@@ -320,9 +250,9 @@ pub(crate) fn after_fork_in_parent() {
     });
 }
 
-/// Releases the lock on the list in the child after a fork. The child has no helper, and its parent
-/// is to pass on the connections that it gets.
-pub(crate) fn after_fork_in_child() {
+/// Releases the lock on the list in the child after a fork. The child has no helper until
+/// `start_helper` starts one, and its parent is to pass on the connections that it gets.
+pub(crate) fn after_fork_in_child(start_helper: impl FnOnce(&mut List) -> Result<()>) {
     settle();
     LIST.after_fork(|list| {
         // This is done also where nothing is pending: the parent's helper may not have looked yet.
@@ -354,7 +284,7 @@ pub(crate) fn after_fork_in_child() {
             }
             pending.ask = Ask::Parent(Exchange::by_proxy(childs), Box::new(own));
         }
-        if helper::ensure(list).is_err() {
+        if start_helper(list).is_err() {
             list.items.clear();
             list.end_lost();
         }

@@ -3,7 +3,7 @@
 
 use std::ffi::{c_int, c_long, c_uint};
 
-use crate::sys;
+use crate::errno;
 
 /// A system call's argument.
 pub(crate) trait Word {
@@ -58,7 +58,7 @@ pub(crate) unsafe fn make(number: c_long, arguments: [c_long; 6]) -> c_long {
     // SAFETY: the caller's promise.
     let result = unsafe { enter(number, arguments) };
     if ERRORS.contains(&result) {
-        sys::set_errno(c_int::try_from(-result).unwrap_or(libc::EINVAL));
+        errno::set_errno(c_int::try_from(-result).unwrap_or(libc::EINVAL));
         return -1;
     }
     result
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(unsafe { call!(libc::SYS_getpid) }, c_long::from(std::process::id()));
         // SAFETY: no pointer is passed.
         assert_eq!(unsafe { call!(libc::SYS_close, -1) }, -1);
-        assert_eq!(sys::errno(), libc::EBADF);
+        assert_eq!(errno::errno(), libc::EBADF);
         let bytes = [1_u8, 2, 3];
         let name = c"raw";
         // SAFETY: the name is a C string.

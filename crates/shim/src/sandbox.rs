@@ -18,7 +18,6 @@ use crate::next;
 use crate::owner;
 use crate::pending;
 use crate::sockaddr::Inet;
-use crate::standing;
 use crate::sys::{self, Fd};
 
 /// System calls by which the shim accepts and connects, once the process has a way to the agent
@@ -150,7 +149,7 @@ impl Sandboxed {
             Ok(_) | Err(_) => return None,
         };
         let before = sys::errno();
-        standing::open(job);
+        pending::stand(job);
         if left == Left::All {
             if !has_files {
                 sys::do_without_files();

@@ -8,11 +8,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-use isthmus_wire::shim::Request;
-
-use crate::agent::{Exchange, Kept};
-use crate::job::Job;
-use crate::pending;
+use crate::kept::Kept;
 use crate::sys::{self, Errno, Fd, OwnedFd, Result};
 
 /// The descriptor number of the connection, with its inode in `INODE`; -1 if there is none. The
@@ -20,24 +16,15 @@ use crate::sys::{self, Errno, Fd, OwnedFd, Result};
 static NUMBER: AtomicI32 = AtomicI32::new(-1);
 static INODE: AtomicU64 = AtomicU64::new(0);
 
-/// Makes the connection that stays, unless it is there.
-pub(crate) fn open(job: &Job) {
-    if pending::elsewhere() || number().is_some() {
-        return;
-    }
-    let before = sys::errno();
-    // Without an agent there is nothing to keep.
-    if let Ok(exchange) = Exchange::begin(job, &Request::Stand) {
-        let kept = exchange.raised().into_kept();
-        pending::with(|list| list.stand(Some(kept)));
-    }
-    sys::set_errno(before);
-}
-
 /// Notes the descriptor of the connection that stays; `None` if there is none.
 pub(crate) fn note(kept: Option<&Kept>) {
     INODE.store(kept.map_or(0, Kept::inode), Ordering::Relaxed);
     NUMBER.store(kept.map_or(-1, Kept::raw), Ordering::Release);
+}
+
+/// Whether there is a connection that stays.
+pub(crate) fn is_there() -> bool {
+    number().is_some()
 }
 
 /// The number of the connection that stays; `None` if it doesn't stand for that any more.

@@ -6,46 +6,11 @@
 use std::ffi::{CStr, c_int, c_long, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use crate::errno::check;
+pub(crate) use crate::errno::{Errno, Fd, Result, errno, plain, set_errno};
 use crate::limit;
 use crate::raw;
 use crate::sockaddr::Storage;
-
-/// A borrowed descriptor, usually the program's.
-pub(crate) type Fd = c_int;
-
-/// The `errno` with which a call failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Errno(pub(crate) c_int);
-
-/// Result of a system call that the shim makes.
-pub(crate) type Result<T> = std::result::Result<T, Errno>;
-
-/// The calling thread's `errno`.
-pub(crate) fn errno() -> c_int {
-    // SAFETY: the C library guarantees a valid pointer for the calling thread.
-    unsafe { *libc::__errno_location() }
-}
-
-/// Sets the calling thread's `errno`.
-pub(crate) fn set_errno(value: c_int) {
-    // SAFETY: the C library guarantees a valid pointer for the calling thread.
-    unsafe { *libc::__errno_location() = value }
-}
-
-fn check(value: c_long) -> Result<c_int> {
-    if value < 0 { Err(Errno(errno())) } else { Ok(c_int::try_from(value).unwrap_or(c_int::MAX)) }
-}
-
-/// Gives a result as C functions do: the value, or -1 with `errno` set.
-pub(crate) fn plain(result: Result<c_int>) -> c_int {
-    match result {
-        Ok(value) => value,
-        Err(Errno(errno)) => {
-            set_errno(errno);
-            -1
-        }
-    }
-}
 
 /// A descriptor of the shim's own, which is closed on drop.
 #[derive(Debug)]

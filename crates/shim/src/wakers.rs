@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use crate::agent::Kept;
+use crate::kept::Kept;
 use crate::numbers::NO_CONNECT;
 use crate::sys::{self, Fd, OwnedFd, Result};
 

@@ -4,10 +4,11 @@ use std::ffi::{c_char, c_int, c_long, c_void};
 
 use libc::{addrinfo, hostent, ifaddrs, size_t, sockaddr, socklen_t, utsname};
 
-use crate::asynchronous::{self, Request};
+use crate::asynchronous;
 use crate::job::job;
+use crate::next::{self, Request};
 use crate::resolve::Room;
-use crate::{interfaces, next, resolve};
+use crate::{interfaces, resolve};
 
 hooks! {
     /// getifaddrs(3): lists loopback, and the interface that appears to hold the virtual address.

@@ -4,41 +4,42 @@ use std::ffi::{c_char, c_int, c_long, c_ulong, c_void};
 
 use libc::{pid_t, uid_t};
 
-use crate::exec::{self, List, Named};
+use crate::exec::{self, List};
+use crate::executable::Named;
 use crate::job::job;
 use crate::sandbox::Sandboxed;
-use crate::{children, next, own_calls, signalled, standing, unfinished};
+use crate::{children, next, own_calls, pending, signalled, unfinished};
 
 hooks! {
     /// chroot(2): makes a connection to the agent first that stays, since the way by the socket's
     /// path is lost.
     fn chroot(path: *const c_char) -> c_int {
-        job().into_iter().for_each(standing::open);
+        job().into_iter().for_each(pending::stand);
         next::chroot(path)
     }
 
     /// setuid(2): makes a connection to the agent first that stays, since the agent's socket is for
     /// its own user.
     fn setuid(user: uid_t) -> c_int {
-        job().into_iter().for_each(standing::open);
+        job().into_iter().for_each(pending::stand);
         next::setuid(user)
     }
 
     /// seteuid(3): makes a connection to the agent first, as [`setuid`].
     fn seteuid(user: uid_t) -> c_int {
-        job().into_iter().for_each(standing::open);
+        job().into_iter().for_each(pending::stand);
         next::seteuid(user)
     }
 
     /// setreuid(2): makes a connection to the agent first, as [`setuid`].
     fn setreuid(real: uid_t, effective: uid_t) -> c_int {
-        job().into_iter().for_each(standing::open);
+        job().into_iter().for_each(pending::stand);
         next::setreuid(real, effective)
     }
 
     /// setresuid(2): makes a connection to the agent first, as [`setuid`].
     fn setresuid(real: uid_t, effective: uid_t, saved: uid_t) -> c_int {
-        job().into_iter().for_each(standing::open);
+        job().into_iter().for_each(pending::stand);
         next::setresuid(real, effective, saved)
     }
 

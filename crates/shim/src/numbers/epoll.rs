@@ -5,8 +5,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::agent::Kept;
 use crate::descriptors;
+use crate::kept::Kept;
 use crate::sys::{self, Fd, OwnedFd};
 use crate::watches::{Head, Watch};
 

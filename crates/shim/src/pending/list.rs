@@ -7,19 +7,27 @@ use std::time::Duration;
 use isthmus_wire::shim::Reply;
 
 use crate::abandoned;
-use crate::agent::{Asked, Exchange, Kept};
-use crate::helper::{self, Old};
+use crate::agent::{self, Asked, Exchange};
+use crate::kept::Kept;
 use crate::limit;
 use crate::numbers::{self, Left, NO_CONNECT, State};
 use crate::standing;
 use crate::sys::{Errno, Fd, OwnedFd, Result};
 
-use super::{Ask, List, Pending};
+use super::old::Old;
+use super::{Ask, List, Pending, wait_for};
 
 /// A number that stands for nothing.
 const NO_NUMBER: Fd = -1;
 
 impl List {
+    /// Has the helper look at the list again.
+    pub(crate) fn wake(&self) {
+        if let Some(wakers) = &self.wakers {
+            wakers.wake();
+        }
+    }
+
     /// Whether one more request may be sent, which takes a descriptor.
     pub(crate) fn has_room(&self) -> bool {
         (self.items.len().saturating_sub(self.later.len()) as u64) < limit::share()
@@ -74,12 +82,12 @@ impl List {
     }
 
     /// Whether a thread waits in connect for this socket.
-    pub(super) fn is_awaited(&self, fd: Fd) -> bool {
+    pub(crate) fn is_awaited(&self, fd: Fd) -> bool {
         let id = numbers::connect_of(fd);
         id != NO_CONNECT && !self.items.contains_key(&id)
     }
 
-    pub(super) fn add(&mut self, pending: Pending) -> Result<()> {
+    pub(crate) fn add(&mut self, pending: Pending) -> Result<()> {
         let (number, deadline) = (pending.number, pending.deadline);
         self.last_id += 1;
         let id = self.last_id;
@@ -124,7 +132,7 @@ impl List {
         pending.ask = match (reply, ask) {
             (Ok((reply, socket)), ask) => {
                 drop(ask);
-                let (reply, socket) = match helper::connected(reply, socket) {
+                let (reply, socket) = match agent::connected(reply, socket) {
                     Ok(connected) => connected,
                     Err(errno) => return Some(Err(errno)),
                 };
@@ -171,7 +179,7 @@ impl List {
         let Some(Ask::Answered(Some(socket))) = self.items.get(&id).map(|pending| &pending.ask) else {
             return true;
         };
-        helper::wait_for(socket.raw(), Duration::ZERO).is_ok()
+        wait_for(socket.raw(), Duration::ZERO).is_ok()
     }
 
     /// Keeps the connection to the agent that stays; with `None`, closes the one that was kept.
@@ -229,7 +237,7 @@ impl List {
             self.numbers.own(moved);
         }
         standing::note(self.standing.as_ref());
-        helper::wake(self);
+        self.wake();
     }
 
     /// Notes that a number no longer stands for its socket. With its last number a connect is given
@@ -259,7 +267,7 @@ impl List {
         self.items.clear();
         self.later.clear();
         self.old.clear();
-        helper::wake(self);
+        self.wake();
         for (fd, _) in numbers::known(0, c_uint::MAX) {
             self.numbers.leave(fd);
         }
@@ -271,7 +279,7 @@ impl List {
         if let Some(pending) = self.items.get_mut(&id) {
             pending.given_up = true;
             self.has_given_up = true;
-            helper::wake(self);
+            self.wake();
         }
     }
 }
