@@ -19,7 +19,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::entrance;
 use crate::faults::{FaultError, LineEnd};
 use crate::lab::{Running, find_machine};
-use socket::{LARGEST_PACKET, PacketSocket};
+use file::LARGEST_PACKET;
+use socket::PacketSocket;
 
 /// Why packets can't be captured.
 #[derive(Debug, thiserror::Error)]

@@ -11,14 +11,13 @@ mod lines;
 mod nat;
 mod outage;
 mod processes;
+pub(crate) mod record;
 mod shape;
 
-use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
-use serde::{Deserialize, Serialize};
 
 use crate::emulator::control::ControlError;
 use crate::grid::Role;
@@ -28,19 +27,10 @@ use crate::state::StateError;
 
 pub use crate::grid::ChangeError;
 pub use flap::{Flap, Flapping};
-pub use lines::{Line, LineEnd};
 pub use nat::Nat;
+pub use record::{FaultRecord, Line, LineEnd};
 
 pub(crate) use lines::{find, lines};
-
-/// The faults in force in a lab.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FaultRecord {
-    /// Names of lines that carry nothing.
-    pub cut: BTreeSet<String>,
-    /// Names of machines whose processes are stopped.
-    pub frozen: BTreeSet<String>,
-}
 
 /// Why a fault can't be caused or mended.
 #[derive(Debug, thiserror::Error)]

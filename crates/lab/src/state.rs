@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
-use crate::faults::{FaultRecord, Line};
+use crate::faults::record::{FaultRecord, Line};
 use crate::grid::Grid;
 use crate::process::ProcessId;
 use crate::services::ServiceRecord;

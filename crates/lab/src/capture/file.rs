@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use super::socket::LARGEST_PACKET;
-
 const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
 const VERSION: [u16; 2] = [2, 4];
+
+/// Largest packet that is written whole, as tcpdump has it.
+pub(crate) const LARGEST_PACKET: usize = 262_144;
 
 /// The header that each packet begins with. The values are those of pcap's LINKTYPE_….
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

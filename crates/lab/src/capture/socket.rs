@@ -14,9 +14,6 @@ use nix::sys::time::TimeSpec;
 use super::file::DataLink;
 use crate::{interface, packet_socket};
 
-/// Largest packet that is written whole, as tcpdump has it.
-pub(crate) const LARGEST_PACKET: usize = 262_144;
-
 /// A socket that gets a copy of every packet at one interface.
 #[derive(Debug)]
 pub(super) struct PacketSocket {
