@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::policy::Choice;
+use crate::set::Choice;
 
 /// How one socket between two parties is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -19,11 +19,13 @@
 //! | [`limits`] | time limits that grow with the round trip |
 //! | [`mapping`] | which ports a NAT maps to |
 //! | [`measuring`] | which pairs of sites are to be measured |
+//! | `path` | what was measured between two sites |
 //! | [`policy`] | which ways two sites may not use |
 //! | `reachability` | whether an agent is reached from outside |
 //! | [`remedy`] | which reasons a person can mend |
 //! | [`relays`] | which relay is to splice the connections of two nodes |
 //! | `round_trips` | which detour is shorter |
+//! | `set` | sets of dials or routes |
 //! | [`site_trunk`] | whether the gateways of two sites carry their nodes' connections |
 //! | [`ways`] | what carries connections: a trunk of gateways, a trunk of agents, sockets |
 #![forbid(unsafe_code)]
@@ -40,6 +42,7 @@ pub mod limits;
 pub mod mapping;
 pub mod measuring;
 pub mod parts;
+mod path;
 pub mod plan;
 pub mod policy;
 pub(crate) mod reachability;
@@ -47,6 +50,7 @@ mod reason;
 pub mod relays;
 mod remedy;
 mod round_trips;
+mod set;
 pub mod site_trunk;
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::ways::Path;
+use crate::path::Path;
 use crate::{Reach, Told};
 
 /// Why a way may work, or why it can't, each with its text for plans and

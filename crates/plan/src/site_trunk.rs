@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::judged::{Judged, add, attached, end_to_end};
-use crate::policy::Set;
+use crate::set::Set;
 use crate::{
     Dial, EndFacts, Filtering, Forbidden, Inbound, LeftOut, PairFacts, Plan, Ports, Reach, Reason, Route,
     Step, WayOut,
