@@ -218,7 +218,7 @@ impl Dialer {
 }
 
 impl Embedding for Dialer {
-    type Way = ();
+    type CarrierWay = ();
 
     fn peer(&self) -> String {
         self.peer.to_string()
@@ -305,7 +305,7 @@ impl Acceptor {
 }
 
 impl Embedding for Acceptor {
-    type Way = ();
+    type CarrierWay = ();
 
     fn peer(&self) -> String {
         NAMES[0].to_owned()

@@ -42,7 +42,7 @@ pub fn ago(unix_ms: u64) -> String {
     format!("{} ago", humane(SystemTime::now().duration_since(then).unwrap_or_default()))
 }
 
-/// Microseconds as milliseconds.
+/// A time in milliseconds, as users read it, of one in microseconds, as messages have it.
 pub fn milliseconds(micros: u64) -> f64 {
     micros as f64 / 1000.0
 }

@@ -23,7 +23,7 @@ use tracing::{debug, info};
 
 use crate::service::Service;
 use crate::standing::{Last, Standing};
-use crate::way::{CarrierWay, Way};
+use crate::way::{CarrierWay, DialedWay};
 
 /// How long the first HELLO of the other end may take.
 const ESTABLISHED: Duration = Duration::from_secs(10);
@@ -47,7 +47,7 @@ pub async fn dial<S: Service>(
     name: &GridName,
     peer: Peer,
     by: By,
-) -> Result<(Dialed<Way>, Vec<String>), ReachError> {
+) -> Result<(Dialed<DialedWay>, Vec<String>), ReachError> {
     let expected = service.expected(name);
     let mut reached = service.dialer().reach(peer, purpose(&**service, name, &expected, by)).await?;
     let failures = std::mem::take(&mut reached.failures);
@@ -62,7 +62,7 @@ pub async fn make<S: Service>(
     service: &Arc<S>,
     name: &GridName,
     peer: Peer,
-    Dialed { tls, way, segment }: Dialed<Way>,
+    Dialed { tls, way, segment }: Dialed<DialedWay>,
 ) -> Result<Arc<Standing<S::Own>>, ReachError> {
     let (service, to) = (service.clone(), name.clone());
     // A task of its own: the caller may give up, and the trunk is kept all the same.
@@ -119,7 +119,7 @@ async fn start<S: Service>(
     name: &GridName,
     id: TrunkId,
     (tls, first): (Secured, Vec<u8>),
-    dialed: Option<(Peer, Way, Option<u16>)>,
+    dialed: Option<(Peer, DialedWay, Option<u16>)>,
 ) -> Result<Arc<Standing<S::Own>>, String> {
     let role = if dialed.is_some() { Role::Initiator } else { Role::Acceptor };
     let identity = tls.identity().cloned().ok_or("its carrier has no certificate")?;
@@ -164,7 +164,7 @@ fn options(by: By) -> SocketOptions {
 }
 
 /// Takes a connection that was dialed along the plan as a carrier.
-fn dialed<S: Service>(reached: Reached) -> Result<Dialed<Way>, ReachError> {
+fn dialed<S: Service>(reached: Reached) -> Result<Dialed<DialedWay>, ReachError> {
     let (how, segment, name) = (CarrierWay::of(&reached), reached.segment, reached.node);
     let carrier = reached.carrier.encrypted().and_then(|tls| carrier::<S>(tls, &name, (how, segment)));
     carrier.map_err(|error| no_way(&name, error))
@@ -176,11 +176,11 @@ fn carrier<S: Service>(
     tls: Secured,
     name: &GridName,
     (how, segment): (CarrierWay, Option<u16>),
-) -> io::Result<Dialed<Way>> {
+) -> io::Result<Dialed<DialedWay>> {
     if tls.get_ref().1.alpn_protocol() != Some(S::PROTOCOL) {
         return Err(io::Error::other(format!("{} has no trunks", S::called(name))));
     }
-    let way = Way { how, ends: ends(tls.get_ref().0).into() };
+    let way = DialedWay { how, ends: ends(tls.get_ref().0).into() };
     Ok(Dialed { tls, way, segment })
 }
 
@@ -191,7 +191,7 @@ fn no_way(name: &GridName, reason: impl Display) -> ReachError {
 impl<S: Service> Link<S> {
     /// Dials a carrier: at the address that the other end has told for the rail, or else along the
     /// whole plan.
-    async fn dial_once(&self, by: By) -> Result<Dialed<Way>, Undialed> {
+    async fn dial_once(&self, by: By) -> Result<Dialed<DialedWay>, Undialed> {
         let Self { service, standing } = self;
         let name = &standing.name;
         let Some(address) = by.rail.address else {
@@ -207,9 +207,9 @@ impl<S: Service> Link<S> {
     /// none, or it has failed of late.
     async fn dial_by_better_step(
         &self,
-        than: &[Way],
+        than: &[DialedWay],
         segment: Option<u16>,
-    ) -> Result<Option<Better<Way>>, ReachError> {
+    ) -> Result<Option<Better<DialedWay>>, ReachError> {
         let Self { service, standing } = self;
         let ways: Option<Vec<_>> = than.iter().map(|way| way.how.planned()).collect();
         let (Some(ways), Some(peer)) = (ways, standing.peer()) else { return Ok(None) };
@@ -227,7 +227,7 @@ impl<S: Service> Link<S> {
 }
 
 impl<S: Service> Embedding for Link<S> {
-    type Way = Way;
+    type CarrierWay = DialedWay;
 
     fn peer(&self) -> String {
         S::called(&self.standing.name)
@@ -241,7 +241,7 @@ impl<S: Service> Embedding for Link<S> {
         self.service.rails()
     }
 
-    async fn dial(self: Arc<Self>, by: By) -> Result<Dialed<Way>, Undialed> {
+    async fn dial(self: Arc<Self>, by: By) -> Result<Dialed<DialedWay>, Undialed> {
         tokio::select! {
             dialed = self.dial_once(by) => dialed,
             reason = S::gone(&self) => Err(Undialed::Never(reason)),
@@ -252,18 +252,18 @@ impl<S: Service> Embedding for Link<S> {
     /// failed of late. Steps that have failed are tried again in the background.
     async fn dial_better(
         self: Arc<Self>,
-        than: Vec<Way>,
+        than: Vec<DialedWay>,
         segment: Option<u16>,
-    ) -> Option<Result<Better<Way>, Undialed>> {
+    ) -> Option<Result<Better<DialedWay>, Undialed>> {
         let better = self.dial_by_better_step(&than, segment).await;
         better.map_err(Undialed::from).transpose()
     }
 
-    fn joins(&self, way: &Way) {
+    fn joins(&self, way: &DialedWay) {
         self.standing.joins(way);
     }
 
-    fn joined(&self, id: CarrierId, way: &Way) {
+    fn joined(&self, id: CarrierId, way: &DialedWay) {
         self.standing.joined(id, way);
     }
 
@@ -271,7 +271,7 @@ impl<S: Service> Embedding for Link<S> {
         self.standing.forget(id);
     }
 
-    fn works(&self, id: CarrierId, way: Option<&Way>) {
+    fn works(&self, id: CarrierId, way: Option<&DialedWay>) {
         S::works(self, id, way.map(|way| &way.how));
     }
 

@@ -20,4 +20,4 @@ pub use carriers::{Link, accept, dial, established, make};
 pub use peers::Peers;
 pub use service::Service;
 pub use standing::{Last, Own, Standing};
-pub use way::{CarrierWay, Way};
+pub use way::{CarrierWay, DialedWay};

@@ -9,7 +9,7 @@ use isthmus_service::lock;
 use isthmus_trunk::CarrierId;
 use isthmus_wire::GridName;
 
-use crate::way::{CarrierWay, Way};
+use crate::way::{CarrierWay, DialedWay};
 use crate::ways::Ways;
 
 /// What services of one kind alone know of a trunk.
@@ -70,12 +70,12 @@ impl<O: Own> Standing<O> {
     }
 
     /// Notes that a carrier that this end has dialed in this way is about to join.
-    pub fn joins(&self, way: &Way) {
+    pub fn joins(&self, way: &DialedWay) {
         lock(&self.ways).joins(way.how.clone());
     }
 
     /// Notes that a carrier that this end has dialed has joined.
-    pub fn joined(&self, carrier: CarrierId, Way { how, ends }: &Way) {
+    pub fn joined(&self, carrier: CarrierId, DialedWay { how, ends }: &DialedWay) {
         lock(&self.ways).joined(carrier, Some(how.clone()));
         *lock(&self.last) = Last { way: Some(how.clone()), ends: ends.clone() };
     }

@@ -22,7 +22,7 @@ pub struct CarrierWay {
 
 /// A carrier that this end has dialed.
 #[derive(Debug, Clone)]
-pub struct Way {
+pub struct DialedWay {
     /// How it was dialed.
     pub how: CarrierWay,
     /// Its addresses, for messages.

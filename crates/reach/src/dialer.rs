@@ -38,7 +38,7 @@ const CONNECT: Duration = Duration::from_secs(4);
 pub struct Reached {
     /// The connection itself, raw or encrypted.
     pub carrier: Carrier,
-    /// Which parties dialed.
+    /// Which parties dialed: the two themselves, or gateways in place of one or both.
     pub route: proto::Route,
     /// How the connection was opened.
     pub dial: proto::Dial,

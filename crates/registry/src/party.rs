@@ -7,7 +7,7 @@ use isthmus_wire::Label;
 /// A service that attaches to a broker.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Party {
-    /// A gateway.
+    /// A gateway, by its site and name.
     Gateway {
         /// The site that the gateway serves.
         site: Label,

@@ -15,7 +15,7 @@ use isthmus_wire::proto::{JobNode, ProgramCheck, UncarriedProgram};
 use isthmus_wire::sanitizer;
 
 use super::mpi::{self, Launcher};
-use super::programs::Wanted;
+use super::programs::NamedProgram;
 
 /// Which MPI's launcher the command is; `None` for any other command.
 ///
@@ -68,7 +68,7 @@ pub(super) fn start(
 }
 
 /// The programs that the nodes check.
-pub(crate) fn program_check(wanted: &[Wanted]) -> ProgramCheck {
+pub(crate) fn program_check(wanted: &[NamedProgram]) -> ProgramCheck {
     ProgramCheck {
         programs: wanted.iter().map(|wanted| wanted.program.clone()).collect(),
         working_directory: std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned(),

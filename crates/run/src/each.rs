@@ -29,8 +29,9 @@ pub(super) struct Each {
     tasks: Option<tokio::task::JoinHandle<()>>,
 }
 
+/// The command that runs once on every node with slots.
 #[derive(Debug)]
-pub(super) struct Wanted<'a> {
+pub(super) struct EachCommand<'a> {
     /// The id of the job.
     pub job: &'a str,
     /// The job's nodes; those without slots run nothing.
@@ -45,7 +46,7 @@ pub(super) struct Wanted<'a> {
 
 impl Each {
     /// Starts the command on every node with slots.
-    pub(super) fn start(agent: &LocalClient<Channel>, wanted: &Wanted<'_>) -> Self {
+    pub(super) fn start(agent: &LocalClient<Channel>, wanted: &EachCommand<'_>) -> Self {
         let nodes: Vec<&str> =
             wanted.nodes.iter().filter(|node| node.slots > 0).map(|node| node.name.as_str()).collect();
         let mut hands = Vec::new();

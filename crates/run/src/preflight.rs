@@ -7,7 +7,7 @@ use isthmus_front::format::{bytes, site};
 use isthmus_front::output::one_line;
 use isthmus_wire::proto::{JobNode, MissingProgram, NodeReport, Remedy};
 
-use super::programs::{self, Lacking, Wanted};
+use super::programs::{self, Lacking, NamedProgram};
 
 /// Clocks further apart than this are a fault: certificates are valid from the
 /// minute of their issue, and logs of two nodes can't be read side by side.
@@ -23,7 +23,7 @@ pub(crate) struct Needs<'a> {
     /// The launcher, as on the command line; `None` for any other command.
     pub launcher: Option<&'a str>,
     /// The programs that the nodes must have.
-    pub wanted: &'a [Wanted],
+    pub wanted: &'a [NamedProgram],
     /// The job's nodes, the head first.
     pub nodes: &'a [JobNode],
     /// Bytes of free memory that each node must have, if the user asks for that.
@@ -228,7 +228,7 @@ mod tests {
     fn check(cases: Vec<Case>) {
         let node = |name: &str, slots| JobNode { name: name.to_owned(), virtual_address: 0, slots };
         let nodes = [node("n1.a", 2), node("n1.b", 2), node("fe.c", 0)];
-        let wanted = [Wanted { program: "./app".to_owned(), nodes: None, is_certain: true }];
+        let wanted = [NamedProgram { program: "./app".to_owned(), nodes: None, is_certain: true }];
         for Case { name, missing, report: there, memory_bytes, want } in cases {
             let needs = Needs { launcher: Some("mpirun"), wanted: &wanted, nodes: &nodes, memory_bytes };
             // A node without ranks may lack anything.

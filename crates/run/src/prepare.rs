@@ -21,7 +21,7 @@ use super::candidates::Candidates;
 use super::mpi::Launcher;
 use super::preflight::Finding;
 use super::profile::Profile;
-use super::programs::Wanted;
+use super::programs::NamedProgram;
 use super::progress::Progress;
 use super::signals::{Interrupted, Signals};
 use super::tries::{NotStarted, Tries};
@@ -56,7 +56,7 @@ pub(super) struct Prepared<'a> {
     /// The MPI whose launcher the command is; `None` for any other command.
     launcher: Option<Launcher>,
     /// The programs that each node must have.
-    wanted: Vec<Wanted>,
+    wanted: Vec<NamedProgram>,
     /// What the MPI library is told; `None` for a job without it.
     topology: Option<Topology>,
 }
@@ -262,7 +262,7 @@ impl<'a> Prepared<'a> {
                 command::start(&self.args.command, (&self.job, &self.socket), directory, &self.nodes);
             return Ok(Work::Here(started?));
         }
-        let wanted = each::Wanted {
+        let wanted = each::EachCommand {
             job: &self.job,
             nodes: &self.nodes,
             command: &self.args.command,

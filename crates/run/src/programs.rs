@@ -109,7 +109,7 @@ const HOST_FILES: &[&str] = &["hostfile", "machinefile", "f"];
 
 /// A program, and the nodes that it runs on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct NamedProgram {
     /// The program, as the command line names it.
     pub program: String,
     /// The names of the nodes, if the command line has them; `None` for all nodes.
@@ -131,7 +131,7 @@ pub(super) struct Lacking<'a> {
 
 /// The programs of a launcher's command line, one per context (`-n 2 a : -n 4 b`). Ends before a
 /// context whose ranks are placed by a file.
-pub(super) fn wanted(arguments: &[String]) -> Vec<Wanted> {
+pub(super) fn wanted(arguments: &[String]) -> Vec<NamedProgram> {
     arguments.split(|word| word == ":").map_while(context).collect()
 }
 
@@ -141,8 +141,8 @@ pub(super) fn is_placed(arguments: &[String]) -> bool {
 }
 
 /// The program of a command that every node runs.
-pub(super) fn everywhere(command: &[String]) -> Vec<Wanted> {
-    let wanted = |program: &String| Wanted { program: program.clone(), nodes: None, is_certain: true };
+pub(super) fn everywhere(command: &[String]) -> Vec<NamedProgram> {
+    let wanted = |program: &String| NamedProgram { program: program.clone(), nodes: None, is_certain: true };
     command.first().map(wanted).into_iter().collect()
 }
 
@@ -224,7 +224,7 @@ fn read(words: &[String]) -> (Vec<Given<'_>>, Option<&String>) {
     (given, None)
 }
 
-fn context(words: &[String]) -> Option<Wanted> {
+fn context(words: &[String]) -> Option<NamedProgram> {
     let (given, program) = read(words);
     if given.iter().any(|option| PLACED.contains(&option.name)) {
         return None;
@@ -235,18 +235,18 @@ fn context(words: &[String]) -> Option<Wanted> {
     let is_known = |last: &Given<'_>| last.has_values() || FLAGS.contains(&last.name);
     let is_elsewhere = given.iter().any(|option| ELSEWHERE.contains(&option.name));
     let is_certain = given.last().is_none_or(is_known) && !is_elsewhere;
-    Some(Wanted { program: program?.clone(), nodes, is_certain })
+    Some(NamedProgram { program: program?.clone(), nodes, is_certain })
 }
 
 /// Programs that all or some of their nodes lack. A word that isn't certain to be a program, and is
 /// one on no node, is left out. If it is one, the launcher reports that.
 pub(super) fn lacking<'a>(
-    wanted: &'a [Wanted],
+    wanted: &'a [NamedProgram],
     nodes: &[JobNode],
     missing: &'a [MissingProgram],
 ) -> Vec<Lacking<'a>> {
     let mut all = Vec::new();
-    for Wanted { program, nodes: named, is_certain } in wanted {
+    for NamedProgram { program, nodes: named, is_certain } in wanted {
         let meant: Vec<&str> = nodes
             .iter()
             .filter(|node| node.slots > 0)
@@ -283,10 +283,11 @@ mod tests {
             ("-n", ""),
             ("--version", ""),
         ] {
-            let got = wanted(&words(line)).into_iter().map(|Wanted { program, nodes, .. }| match nodes {
-                Some(nodes) => format!("{program}@{}", nodes.join(",")),
-                None => program,
-            });
+            let got =
+                wanted(&words(line)).into_iter().map(|NamedProgram { program, nodes, .. }| match nodes {
+                    Some(nodes) => format!("{program}@{}", nodes.join(",")),
+                    None => program,
+                });
             assert_eq!(got.collect::<Vec<_>>().join(" "), want, "{line}");
         }
     }

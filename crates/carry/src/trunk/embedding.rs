@@ -67,7 +67,7 @@ pub struct First<W> {
 /// The service whose trunk is kept.
 pub trait Embedding: Send + Sync + 'static {
     /// The way by which a carrier was dialed.
-    type Way: Clone + Send + Sync + 'static;
+    type CarrierWay: Clone + Send + Sync + 'static;
 
     /// The name of the other end, for messages.
     fn peer(&self) -> String;
@@ -82,30 +82,33 @@ pub trait Embedding: Send + Sync + 'static {
 
     /// Dials a carrier once on a rail, along all ways that take the rail. It verifies the other
     /// end. Several dials may go on at once.
-    fn dial(self: Arc<Self>, by: By) -> impl Future<Output = Result<Dialed<Self::Way>, Undialed>> + Send;
+    fn dial(
+        self: Arc<Self>,
+        by: By,
+    ) -> impl Future<Output = Result<Dialed<Self::CarrierWay>, Undialed>> + Send;
 
     /// Dials a carrier on the first rail by a way that is better than at least one of these.
     /// Returns `None` if there is no such way, or it is known to fail now. By default no way is
     /// better than another.
     fn dial_better(
         self: Arc<Self>,
-        _than: Vec<Self::Way>,
+        _than: Vec<Self::CarrierWay>,
         _segment: Option<u16>,
-    ) -> impl Future<Output = Option<Result<Better<Self::Way>, Undialed>>> + Send {
+    ) -> impl Future<Output = Option<Result<Better<Self::CarrierWay>, Undialed>>> + Send {
         std::future::ready(None)
     }
 
     /// Called when a carrier that was dialed by this way is about to join.
-    fn joins(&self, _way: &Self::Way) {}
+    fn joins(&self, _way: &Self::CarrierWay) {}
 
     /// Called when a carrier that was dialed by this way has joined, under this number.
-    fn joined(&self, _id: CarrierId, _way: &Self::Way) {}
+    fn joined(&self, _id: CarrierId, _way: &Self::CarrierWay) {}
 
     /// Called when a carrier has ended.
     fn carrier_ended(&self, _id: CarrierId) {}
 
     /// Called when a carrier works. It has the carrier's way, if this end has dialed it.
-    fn works(&self, _id: CarrierId, _way: Option<&Self::Way>) {}
+    fn works(&self, _id: CarrierId, _way: Option<&Self::CarrierWay>) {}
 
     /// Called when the trunk works again, after a cut.
     fn healed(&self) {}

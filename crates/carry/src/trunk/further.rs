@@ -50,7 +50,7 @@ type Done<W> = ((Purpose, usize), Result<Dialed<W>, Undialed>);
 /// Dials further carriers while the trunk works.
 pub(super) struct Further<E: Embedding> {
     wanted: Wanted,
-    dials: JoinSet<Done<E::Way>>,
+    dials: JoinSet<Done<E::CarrierWay>>,
     /// The carriers that are being dialed: their purposes and rails.
     dialing: Vec<(Purpose, usize)>,
     /// The pause of each rail after failed dials.
@@ -113,7 +113,7 @@ impl<E: Embedding> Further<E> {
 
     /// Waits for the next carrier that is dialed; returns it with its purpose and rail. Waits for
     /// ever if none is being dialed. May be cancelled.
-    pub(super) async fn dialed(&mut self) -> ((Purpose, usize), Dialed<E::Way>) {
+    pub(super) async fn dialed(&mut self) -> ((Purpose, usize), Dialed<E::CarrierWay>) {
         loop {
             let Some(done) = self.dials.join_next().await else { std::future::pending().await };
             let (at, failed) = match done {

@@ -47,7 +47,7 @@ const LOOK: Duration = Duration::from_secs(5);
 struct Keeper<E: Embedding> {
     embedding: Arc<E>,
     kept: Arc<Kept>,
-    carriers: HashMap<CarrierId, Joined<E::Way>>,
+    carriers: HashMap<CarrierId, Joined<E::CarrierWay>>,
     further: Further<E>,
     betters: Betters<E>,
     lengths: Lengths,
@@ -59,7 +59,7 @@ struct Keeper<E: Embedding> {
     vain: bool,
     /// Since when the trunk has no streams; `None` while it has some.
     unused: Option<Instant>,
-    redialing: Option<Redialing<E::Way>>,
+    redialing: Option<Redialing<E::CarrierWay>>,
     /// When the trunk was last dialed after a cut.
     dialed: Option<Instant>,
     /// When a carrier that had ended was last replaced.
@@ -90,7 +90,7 @@ pub async fn keep<E: Embedding>(
     embedding: Arc<E>,
     kept: Arc<Kept>,
     mut notices: Notices,
-    (first, certificate): (First<E::Way>, Option<peers::WatchedCertificate>),
+    (first, certificate): (First<E::CarrierWay>, Option<peers::WatchedCertificate>),
 ) {
     let peer = embedding.peer();
     let _guard = KeeperGuard(embedding.clone(), kept.clone());
@@ -306,7 +306,7 @@ impl<E: Embedding> Keeper<E> {
     /// Lets carriers leave that others outdo, unless further ones are being dialed in their place.
     /// So the trunk never has fewer than it needs.
     fn let_outdone_leave(&mut self) {
-        let is_replaced = |carrier: &Joined<E::Way>| carrier.is_live() && !carrier.outdone;
+        let is_replaced = |carrier: &Joined<E::CarrierWay>| carrier.is_live() && !carrier.outdone;
         if self.further.is_dialing() || !self.carriers.values().any(is_replaced) {
             return;
         }
@@ -346,7 +346,7 @@ impl<E: Embedding> Keeper<E> {
         }
     }
 
-    async fn on_redialed(&mut self, redialed: Redialed<E::Way>) {
+    async fn on_redialed(&mut self, redialed: Redialed<E::CarrierWay>) {
         match redialed {
             Ok((rail, dialed)) => {
                 self.join(dialed, (Purpose::Bulk, rail)).await;
@@ -361,7 +361,7 @@ impl<E: Embedding> Keeper<E> {
     /// Joins a carrier; returns its number, or `None` if it can't join.
     async fn join(
         &mut self,
-        Dialed { tls, way, segment }: Dialed<E::Way>,
+        Dialed { tls, way, segment }: Dialed<E::CarrierWay>,
         (purpose, rail): (Purpose, usize),
     ) -> Option<CarrierId> {
         self.embedding.joins(&way);
@@ -405,7 +405,8 @@ impl<E: Embedding> Keeper<E> {
         if self.cut.is_some() || !self.embedding.dials() {
             return;
         }
-        let is_meant = |carrier: &Joined<E::Way>| carrier.rail == 0 && carrier.is_live() && !carrier.outdone;
+        let is_meant =
+            |carrier: &Joined<E::CarrierWay>| carrier.rail == 0 && carrier.is_live() && !carrier.outdone;
         let carriers = self.carriers.iter().filter(|(_, carrier)| is_meant(carrier));
         let carriers = carriers.filter_map(|(id, carrier)| Some((*id, carrier.dialed.as_ref()?.0.clone())));
         let segment = self.lengths.next(0, Instant::now());

@@ -45,7 +45,7 @@ impl Near {
 }
 
 impl Embedding for Near {
-    type Way = u32;
+    type CarrierWay = u32;
 
     fn peer(&self) -> String {
         "n2.alpha".to_owned()

@@ -61,7 +61,7 @@ impl Near {
 }
 
 impl Embedding for Near {
-    type Way = ();
+    type CarrierWay = ();
 
     fn peer(&self) -> String {
         "n2.alpha".to_owned()

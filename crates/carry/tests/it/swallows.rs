@@ -109,7 +109,7 @@ async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, swallows: Option<
 }
 
 impl Embedding for Near {
-    type Way = ();
+    type CarrierWay = ();
 
     fn peer(&self) -> String {
         "n2.alpha".to_owned()

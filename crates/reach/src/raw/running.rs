@@ -31,7 +31,7 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(super) struct Running {
     socket: Arc<AsyncFd<OwnedFd>>,
-    waiting: Arc<Mutex<Waiting>>,
+    waiting: Arc<Mutex<PendingReplies>>,
     /// Cancelled once the process has ended.
     ended: CancellationToken,
     last_id: AtomicU64,
@@ -40,7 +40,7 @@ pub(super) struct Running {
 }
 
 /// Requests without a reply so far; `None` once the helper has ended.
-type Waiting = Option<HashMap<u64, oneshot::Sender<Reply>>>;
+type PendingReplies = Option<HashMap<u64, oneshot::Sender<Reply>>>;
 
 impl Running {
     /// Starts a helper that injects SYNs for this listener only.
@@ -109,7 +109,7 @@ impl Running {
 }
 
 /// Removes a request from the map when its caller no longer waits.
-struct Forget<'a>(&'a Mutex<Waiting>, u64);
+struct Forget<'a>(&'a Mutex<PendingReplies>, u64);
 
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
@@ -129,7 +129,7 @@ fn send(socket: &OwnedFd, message: &[u8], descriptor: Option<BorrowedFd<'_>>) ->
 }
 
 /// Passes replies on until the helper ends.
-async fn listen(socket: Arc<AsyncFd<OwnedFd>>, waiting: Arc<Mutex<Waiting>>, over: CancellationToken) {
+async fn listen(socket: Arc<AsyncFd<OwnedFd>>, waiting: Arc<Mutex<PendingReplies>>, over: CancellationToken) {
     // Whatever ends this task.
     let _over = over.drop_guard();
     let mut bytes = [0; MAX_LEN];

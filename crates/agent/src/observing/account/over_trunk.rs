@@ -75,7 +75,7 @@ mod tests {
     use isthmus_carry::plane::Plane;
     use isthmus_carry::trunk::{Kept, config};
     use isthmus_identity::{Identity, Role as Party};
-    use isthmus_link::{Last, Way};
+    use isthmus_link::{DialedWay, Last};
     use isthmus_plan::Encryption;
     use isthmus_trunk::{Role, TrunkId};
     use isthmus_wire::proto;
@@ -87,8 +87,8 @@ mod tests {
         CarrierWay { route: proto::Route::EndToEnd, dial, relay: relay.to_owned() }
     }
 
-    fn dialed(how: CarrierWay) -> Way {
-        Way { how, ends: "here – there".into() }
+    fn dialed(how: CarrierWay) -> DialedWay {
+        DialedWay { how, ends: "here – there".into() }
     }
 
     #[test]

@@ -16,7 +16,7 @@ type Looking<W> = Pin<Box<dyn Future<Output = Option<Result<Better<W>, Undialed>
 /// Looks for better ways while the trunk works.
 pub(super) struct Betters<E: Embedding> {
     /// The search that goes on, with the carriers that are to be outdone.
-    looking: Option<(Looking<E::Way>, Vec<CarrierId>)>,
+    looking: Option<(Looking<E::CarrierWay>, Vec<CarrierId>)>,
     backoff: Backoff,
     /// Carriers by better ways that don't work yet, each with those that it outdoes.
     joined: HashMap<CarrierId, Vec<CarrierId>>,
@@ -32,7 +32,7 @@ impl<E: Embedding> Betters<E> {
     pub(super) fn look(
         &mut self,
         embedding: &Arc<E>,
-        carriers: Vec<(CarrierId, E::Way)>,
+        carriers: Vec<(CarrierId, E::CarrierWay)>,
         segment: Option<u16>,
     ) {
         let is_busy = self.looking.is_some() || !self.joined.is_empty();
@@ -46,7 +46,7 @@ impl<E: Embedding> Betters<E> {
 
     /// Waits for the next carrier that was dialed by a better way; returns it with those that it
     /// outdoes. May be cancelled.
-    pub(super) async fn found(&mut self) -> (Dialed<E::Way>, Vec<CarrierId>) {
+    pub(super) async fn found(&mut self) -> (Dialed<E::CarrierWay>, Vec<CarrierId>) {
         loop {
             let Some((looking, than)) = &mut self.looking else { std::future::pending().await };
             let found = looking.await;

@@ -35,7 +35,7 @@ pub(super) async fn redial<E: Embedding>(
     embedding: Arc<E>,
     ways: Vec<By>,
     begin: Instant,
-) -> Redialed<E::Way> {
+) -> Redialed<E::CarrierWay> {
     let mut turns = (0..ways.len()).cycle();
     let mut attempts = JoinSet::new();
     // The rails of the attempts that are under way.
@@ -78,7 +78,11 @@ fn turn(turns: &mut impl Iterator<Item = usize>, first: usize, further: usize) -
     }
 }
 
-async fn dial<E: Embedding>(embedding: Arc<E>, rail: usize, by: By) -> Result<Dialed<E::Way>, Undialed> {
+async fn dial<E: Embedding>(
+    embedding: Arc<E>,
+    rail: usize,
+    by: By,
+) -> Result<Dialed<E::CarrierWay>, Undialed> {
     if rail == 0 {
         return embedding.dial(by).await;
     }
