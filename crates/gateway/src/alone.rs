@@ -2,7 +2,8 @@
 //! what it knows, of other sites what the broker told it last. Such an answer says so, and
 //! only a caller that asks for it gets one.
 
-mod ways;
+mod rendezvous;
+pub(crate) mod ways;
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -21,8 +22,7 @@ use tonic::{Code, Status};
 use crate::gateway::Gateway;
 use crate::lookup::own_contact;
 
-use ways::AWAY;
-pub(crate) use ways::without_broker;
+use ways::{AWAY, without_broker};
 
 /// The broker's answer, or for how long the broker has been away.
 pub(crate) enum Answer<T> {

@@ -162,16 +162,22 @@ impl Attachment {
         if let Err(error) = seen.check() {
             return self.warn("this node's findings", &error.to_string());
         }
-        let judged = way_out::judge(&self.gateway, seen.clone()).await;
+        let judged = self.judge(seen.clone()).await;
         let is_doubted = seen.way_out() == proto::WayOut::No && judged.way_out() == proto::WayOut::Unknown;
         self.doubted = is_doubted.then_some(seen);
         self.take(judged);
     }
 
+    /// The findings of the agent, with its way out judged.
+    async fn judge(&self, seen: proto::Seen) -> proto::Seen {
+        let Gateway { nodes_dial_out, answered, directory, site, .. } = &*self.gateway;
+        way_out::judge(*nodes_dial_out, seen, answered.is_true(directory, site)).await
+    }
+
     /// Asks anew whether relays or gateways outside answer this gateway.
     async fn judge_again(&mut self) {
         let Some(seen) = self.doubted.clone() else { return };
-        let judged = way_out::judge(&self.gateway, seen).await;
+        let judged = self.judge(seen).await;
         if judged.way_out() == proto::WayOut::No {
             self.doubted = None;
             self.take(judged);

@@ -8,7 +8,7 @@ use isthmus_net::relay_places::Network;
 use isthmus_wire::proto;
 use serde::Deserialize;
 
-use crate::GatewayError;
+use crate::error::GatewayError;
 
 /// Port of gateways by default.
 pub const DEFAULT_PORT: u16 = 7710;

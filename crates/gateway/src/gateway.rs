@@ -14,8 +14,8 @@ use tonic::{Request, Status};
 
 use crate::config::{GatewayConfig, Measure};
 use crate::directory::Directory;
-use crate::lookup::Lookups;
-use crate::outside::OutsidePort;
+use crate::lookups::Lookups;
+use crate::outside::port::OutsidePort;
 use crate::roster::{Effect, Roster, SessionId};
 use crate::site_trunks::SiteTrunks;
 use crate::streams::Streams;

@@ -9,7 +9,7 @@
 //! | `run` | the process: its listeners and tasks |
 //! | `gateway` | what the services share |
 //! | `registry`, `enrolment` | the services that agents call |
-//! | `lookup`, `cache` | lookups of nodes; contacts of other sites (pure) |
+//! | `lookup`, `lookups`, `cache` | lookups of nodes, those under way; contacts of other sites (pure) |
 //! | `alone`, `told` | answers without the broker; what it told of other sites (pure) |
 //! | `attach` | attachments of agents |
 //! | `heads` | whether agents at the heads of jobs are frozen (pure) |
@@ -30,12 +30,14 @@ mod cache;
 mod config;
 mod directory;
 mod enrolment;
+mod error;
 mod expected;
 mod far_agents;
 mod gateway;
 mod heads;
 mod inside;
 mod lookup;
+mod lookups;
 mod outside;
 mod own;
 mod registry;
@@ -48,4 +50,5 @@ mod upstream;
 mod way_out;
 
 pub use config::{DEFAULT_PORT, GatewayConfig, Inbound, Measure};
-pub use run::{GatewayError, run};
+pub use error::GatewayError;
+pub use run::run;

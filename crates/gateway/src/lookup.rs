@@ -1,8 +1,6 @@
 //! Lookups of nodes, answered from the roster, the cache or the broker.
 
-use std::collections::HashMap;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use isthmus_identity::Identity;
@@ -12,50 +10,11 @@ use isthmus_rpc::contact::{known, plan_from_facts};
 use isthmus_rpc::grpc::Repeat;
 use isthmus_service::lock;
 use isthmus_wire::proto::{self, registry_client::RegistryClient};
-use isthmus_wire::{GridName, Label, VirtualAddress};
-use tokio::sync::OnceCell;
+use isthmus_wire::{GridName, Label};
 use tonic::Status;
 
-use crate::cache::Cache;
 use crate::gateway::Gateway;
 use crate::upstream::WAIT;
-
-/// The broker's answer to a lookup, for which several agents may wait.
-type Pending = Arc<OnceCell<Result<proto::LookupReply, Status>>>;
-/// The virtual address and the name in a lookup's request.
-type Key = (u32, String);
-type PendingLookups = HashMap<Key, Pending>;
-
-/// Contacts of other sites, and lookups at the broker.
-#[derive(Default)]
-pub(crate) struct Lookups {
-    cache: Mutex<Cache>,
-    /// Lookups that have no answer so far. When a job starts, its agents look each node up many
-    /// times at once.
-    pending: Mutex<PendingLookups>,
-}
-
-impl Lookups {
-    /// Drops a contact that has changed. Returns whether agents may hold it.
-    pub(crate) fn changed(&self, address: VirtualAddress) -> bool {
-        lock(&self.cache).changed(address)
-    }
-
-    /// Drops nothing, as plans alone may have changed. Returns whether agents may hold a contact.
-    pub(crate) fn plans_changed(&self) -> bool {
-        lock(&self.cache).plans_changed()
-    }
-
-    /// What is known of a node of another site without asking the broker.
-    pub(crate) fn known(&self, request: &proto::LookupRequest) -> Option<proto::LookupReply> {
-        lock(&self.cache).find(request).cloned()
-    }
-
-    /// Drops all contacts of other sites. Returns whether agents may hold any of them.
-    pub(crate) fn all_changed(&self) -> bool {
-        lock(&self.cache).all_changed()
-    }
-}
 
 impl Gateway {
     /// The contact of a node, with the plan for this caller.
@@ -116,33 +75,25 @@ impl Gateway {
         let own = self.roster().find(request);
         if let Some(node) = own {
             let reply = own_contact(node);
-            lock(&self.lookups.cache).sent_own(&reply);
+            self.lookups.cache().sent_own(&reply);
             return Ok(reply);
         }
         let reply = match self.lookups.known(request) {
             Some(reply) => reply,
-            None => self.ask_together(request).await?,
+            None => self.lookups.together(request, self.ask(request)).await?,
         };
-        lock(&self.lookups.cache).sent(&reply);
+        self.lookups.cache().sent(&reply);
         Ok(reply)
     }
 
-    /// Asks the broker once for all agents that look up the same node meanwhile.
-    async fn ask_together(&self, request: &proto::LookupRequest) -> Result<proto::LookupReply, Status> {
-        let key = (request.virtual_address, request.name.clone());
-        let pending = lock(&self.lookups.pending).entry(key.clone()).or_default().clone();
-        let waiting = Waiting { all: &self.lookups.pending, key, pending };
-        waiting.pending.get_or_init(|| self.ask(request)).await.clone()
-    }
-
     async fn ask(&self, request: &proto::LookupRequest) -> Result<proto::LookupReply, Status> {
-        let mut asked = lock(&self.lookups.cache).asking();
+        let mut asked = self.lookups.cache().asking();
         let mut reply = self.ask_once(request).await?;
-        if !lock(&self.lookups.cache).insert(asked, &reply) {
+        if !self.lookups.cache().insert(asked, &reply) {
             // A contact changed before the answer arrived.
-            asked = lock(&self.lookups.cache).asking();
+            asked = self.lookups.cache().asking();
             reply = self.ask_once(request).await?;
-            lock(&self.lookups.cache).insert(asked, &reply);
+            self.lookups.cache().insert(asked, &reply);
         }
         if let Some(node) = &reply.node {
             lock(&self.told).take_node(node, Instant::now());
@@ -179,21 +130,4 @@ pub(crate) fn own_contact(node: proto::Node) -> proto::LookupReply {
     let end = proto::End { node: node.name.clone(), ..proto::End::default() };
     let facts = proto::Facts { acceptor: Some(end.clone()), ..proto::Facts::default() };
     proto::LookupReply { node: Some(node), plan: Some(plan_from_facts(&end, &facts)), facts: None }
-}
-
-/// A call that waits for a pending lookup. The first of these calls that ends removes the lookup
-/// from the map, with an answer or because its agent cancelled the call.
-struct Waiting<'a> {
-    all: &'a Mutex<PendingLookups>,
-    key: Key,
-    pending: Pending,
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        let mut all = lock(self.all);
-        if all.get(&self.key).is_some_and(|current| Arc::ptr_eq(current, &self.pending)) {
-            all.remove(&self.key);
-        }
-    }
 }

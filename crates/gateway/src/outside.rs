@@ -1,16 +1,16 @@
 //! Whether other sites reach the gateway's port outside. Relays dial it and send an
 //! id that only this gateway has, so that no other host's answer counts.
 
-use std::sync::{Arc, Mutex};
+pub(crate) mod port;
+
+use std::sync::Arc;
 use std::time::Duration;
 
 use isthmus_plan::{Reach, Reachability};
 use isthmus_rpc::connection;
 use isthmus_rpc::grpc::Repeat;
 use isthmus_rpc::probe::{ProbeTarget, Task};
-use isthmus_rpc::seen;
-use isthmus_service::{Deadline, lock, mac};
-use isthmus_splice::ReachTests;
+use isthmus_service::{Deadline, mac};
 use isthmus_splice::admission::Encrypted;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{self, ProbeRequest, attach_up};
@@ -26,26 +26,6 @@ const AGAIN: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// How many relays must fail before the port counts as not reached.
 const RELAYS: usize = 2;
-
-/// The last result of testing the port outside, and the reach tests that are expected.
-#[derive(Debug, Default)]
-pub(crate) struct OutsidePort {
-    pub(crate) reach_tests: std::sync::Arc<ReachTests>,
-    reach: Mutex<Option<proto::Reach>>,
-}
-
-impl OutsidePort {
-    /// The last result of a test; `None` before the first.
-    pub(crate) fn reach(&self) -> Option<proto::Reach> {
-        lock(&self.reach).clone()
-    }
-
-    fn set(&self, reach: &Reach) -> proto::Reach {
-        let reach = seen::reach_to_wire(reach);
-        *lock(&self.reach) = Some(reach.clone());
-        reach
-    }
-}
 
 /// Takes TLS connections to the port: carriers of trunks with other sites' gateways.
 pub(crate) fn encrypted(gateway: &Arc<Gateway>) -> Encrypted {

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use isthmus_carry::trunk::Kept;
 use isthmus_carry::trunk::figures::keep_counted;
-use isthmus_identity::credentials::{ALPN_H2, CredentialsError};
+use isthmus_identity::credentials::ALPN_H2;
 use isthmus_identity::{Credentials, Role};
 use isthmus_rpc::calls::{At, guarded};
 use isthmus_rpc::{grpc, packets};
 use isthmus_service::kept::keep;
 use isthmus_service::upgrade::Upgrades;
-use isthmus_splice::address::{self, NoAddress};
+use isthmus_splice::address;
 use isthmus_splice::admission::{self, Intake, Limits, Outside, Pairs};
 use isthmus_splice::succession;
 use isthmus_wire::bounds::{ENROLMENT_BYTES, MESSAGE_BYTES};
@@ -26,6 +26,7 @@ use tracing::info;
 
 use crate::config::GatewayConfig;
 use crate::enrolment::EnrolmentService;
+use crate::error::GatewayError;
 use crate::far_agents::FarAgents;
 use crate::gateway::Gateway;
 use crate::inside;
@@ -41,46 +42,6 @@ use crate::upstream::{self, Outbox, Upstream};
 const SEEN_INTERVAL: Duration = Duration::from_secs(60);
 /// Most connections that stand and aren't served yet.
 const INCOMING: usize = 64;
-
-/// Why a gateway can't run.
-#[derive(Debug, thiserror::Error)]
-pub enum GatewayError {
-    /// The state directory is that of another role.
-    #[error("this identity is that of {0}, not of a gateway; give the state directory of a gateway")]
-    NotAGateway(String),
-    /// The gateway's credentials can't be used.
-    #[error(transparent)]
-    Credentials(#[from] CredentialsError),
-    /// The server of the site's agents failed.
-    #[error("the gateway's server failed: {0}")]
-    Server(#[from] tonic::transport::Error),
-    /// The outside port is taken, or the address isn't this machine's.
-    #[error("cannot listen on {address}: {cause}; set another `outside` in section [gateway]")]
-    Outside {
-        /// The address that was to be listened on.
-        address: SocketAddr,
-        /// The operating system's error.
-        cause: std::io::Error,
-    },
-    /// The configuration has an outside address without a port to listen on.
-    #[error(
-        "[gateway] outside_address is set, and outside is not: set `outside`, or remove `outside_address`"
-    )]
-    NothingOutside,
-    /// The rails of the configuration can't be used.
-    #[error("[[gateway.rails]]: {0}")]
-    Rails(String),
-    /// Other sites can't reach any address that the gateway could announce for its outside port.
-    #[error(
-        "listening on {} doesn't show where other sites reach this gateway, and it reaches the broker from {}, \
-         where they can't: set `outside_address = \"HOST:PORT\"` in section [gateway]",
-        .0.listen, .0.towards_broker
-    )]
-    NoAddress(NoAddress),
-    /// The data plane couldn't be started, or failed later.
-    #[error("the gateway's data plane failed: {0}")]
-    Plane(std::io::Error),
-}
 
 /// Runs a gateway on a listener until `shutdown`. It calls `ready` once agents can connect. While
 /// the broker is away, the agents' calls wait for the broker. The gateway takes over the sockets

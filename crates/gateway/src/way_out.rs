@@ -5,11 +5,11 @@
 use std::time::Duration;
 
 use isthmus_net::dial::{self, PunchPort};
-use isthmus_wire::proto;
+use isthmus_wire::{Label, proto};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::gateway::Gateway;
+use crate::directory::Directory;
 
 /// How long a relay or gateway outside may take to answer.
 const ANSWER: Duration = Duration::from_secs(3);
@@ -27,13 +27,55 @@ pub(crate) const AGAIN: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub(crate) struct Answered(Mutex<Option<(Instant, bool)>>);
 
-/// An agent's findings, with its way out judged by whether this gateway is answered.
-pub(crate) async fn judge(gateway: &Gateway, seen: proto::Seen) -> proto::Seen {
-    let answered = match (gateway.nodes_dial_out, seen.way_out()) {
-        (None, proto::WayOut::No) => answered(gateway).await,
+impl Answered {
+    /// Whether a relay or gateway of the directory answers this gateway, which is of `site`.
+    pub(crate) async fn is_true(&self, directory: &Directory, site: &Label) -> bool {
+        let mut known = self.0.lock().await;
+        if let Some((at, answered)) = *known
+            && at.elapsed() < if answered { GOOD_FOR } else { UNANSWERED_FOR }
+        {
+            return answered;
+        }
+        let mut asked = tokio::task::JoinSet::new();
+        let relays = directory.relays().into_iter().map(|entry| (entry.address, true));
+        let gateways = directory.gateways(site).into_iter().map(|address| (address, false));
+        for (address, is_relay) in relays.chain(gateways).take(ASKED) {
+            let places = directory.relay_places();
+            asked.spawn(async move {
+                let answering = async {
+                    let at = match is_relay {
+                        true => places.resolve(&address).await.ok()?,
+                        false => dial::resolve(&address).await.ok()?,
+                    };
+                    PunchPort::open(at, ANSWER).await.ok()
+                };
+                tokio::time::timeout(ANSWER, answering).await.is_ok_and(|answer| answer.is_some())
+            });
+        }
+        let mut answered = false;
+        while let Some(one) = asked.join_next().await {
+            answered = answered || one.unwrap_or(false);
+            if answered {
+                break;
+            }
+        }
+        *known = Some((Instant::now(), answered));
+        answered
+    }
+}
+
+/// An agent's findings, with its way out judged by the configured value and by whether this gateway
+/// is `answered`, which is found out only if it matters.
+pub(crate) async fn judge(
+    nodes_dial_out: Option<bool>,
+    seen: proto::Seen,
+    answered: impl Future<Output = bool>,
+) -> proto::Seen {
+    let answered = match (nodes_dial_out, seen.way_out()) {
+        (None, proto::WayOut::No) => answered.await,
         _ => false,
     };
-    declared(gateway.nodes_dial_out, seen, answered)
+    declared(nodes_dial_out, seen, answered)
 }
 
 /// An agent's findings, with its way out judged by the configured value and by whether the gateway
@@ -46,40 +88,6 @@ pub(crate) fn declared(nodes_dial_out: Option<bool>, seen: proto::Seen, answered
         (None, reported) => reported,
     };
     proto::Seen { way_out: way_out.into(), ..seen }
-}
-
-async fn answered(gateway: &Gateway) -> bool {
-    let mut known = gateway.answered.0.lock().await;
-    if let Some((at, answered)) = *known
-        && at.elapsed() < if answered { GOOD_FOR } else { UNANSWERED_FOR }
-    {
-        return answered;
-    }
-    let mut asked = tokio::task::JoinSet::new();
-    let relays = gateway.directory.relays().into_iter().map(|entry| (entry.address, true));
-    let gateways = gateway.directory.gateways(&gateway.site).into_iter().map(|address| (address, false));
-    for (address, is_relay) in relays.chain(gateways).take(ASKED) {
-        let places = gateway.directory.relay_places();
-        asked.spawn(async move {
-            let answering = async {
-                let at = match is_relay {
-                    true => places.resolve(&address).await.ok()?,
-                    false => dial::resolve(&address).await.ok()?,
-                };
-                PunchPort::open(at, ANSWER).await.ok()
-            };
-            tokio::time::timeout(ANSWER, answering).await.is_ok_and(|answer| answer.is_some())
-        });
-    }
-    let mut answered = false;
-    while let Some(one) = asked.join_next().await {
-        answered = answered || one.unwrap_or(false);
-        if answered {
-            break;
-        }
-    }
-    *known = Some((Instant::now(), answered));
-    answered
 }
 
 #[cfg(test)]

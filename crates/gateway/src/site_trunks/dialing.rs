@@ -27,7 +27,7 @@ use tonic::Status;
 use tracing::{info, warn};
 
 use super::{SiteTrunks, carriers};
-use crate::alone::without_broker;
+use crate::alone::ways::without_broker;
 use crate::gateway::Gateway;
 use crate::streams::is_this_machine;
 
