@@ -7,7 +7,7 @@
 
 mod cut;
 mod flap;
-mod lines;
+pub(crate) mod lines;
 mod nat;
 mod outage;
 mod processes;
@@ -23,14 +23,12 @@ use crate::emulator::control::ControlError;
 use crate::grid::Role;
 use crate::lab::LabError;
 use crate::network::NetworkError;
-use crate::state::StateError;
+use crate::state::{Record, StateError};
 
 pub use crate::grid::ChangeError;
 pub use flap::{Flap, Flapping};
 pub use nat::Nat;
 pub use record::{FaultRecord, Line, LineEnd};
-
-pub(crate) use lines::{find, lines};
 
 /// Why a fault can't be caused or mended.
 #[derive(Debug, thiserror::Error)]
@@ -159,4 +157,27 @@ impl From<StateError> for FaultError {
     fn from(error: StateError) -> Self {
         Self::Lab(error.into())
     }
+}
+
+/// The lines that a name stands for. A link's name stands for its line, a machine's name for all
+/// lines that end at the machine.
+pub(crate) fn find<'a>(record: &'a Record, name: &str) -> Result<Vec<&'a Line>, FaultError> {
+    let same = |other: &str| other.eq_ignore_ascii_case(name);
+    let named: Vec<&Line> = record.lines.iter().filter(|line| same(&line.name)).collect();
+    if !named.is_empty() {
+        return Ok(named);
+    }
+    let ending: Vec<&Line> =
+        record.lines.iter().filter(|line| same(&line.near.machine) || same(&line.far.machine)).collect();
+    if !ending.is_empty() {
+        return Ok(ending);
+    }
+    let mut known: Vec<String> = Vec::new();
+    let machines = record.machines.iter().map(|machine| machine.name.clone());
+    for name in record.lines.iter().map(|line| line.name.clone()).chain(machines) {
+        if !known.contains(&name) {
+            known.push(name);
+        }
+    }
+    Err(FaultError::UnknownTarget { lab: record.grid.name.clone(), name: name.to_owned(), known })
 }

@@ -1,8 +1,6 @@
 //! The lines that can be cut: every line between two machines, by its name.
 
-use super::FaultError;
 use super::record::{Line, LineEnd};
-use crate::state::Record;
 use crate::topology::{Machine, MachineKind, Port, Topology, WAN};
 
 /// All lines of a lab with this topology.
@@ -45,29 +43,6 @@ fn wire_name(near: &Machine, interface: &str, to_wan: bool, only: bool) -> Strin
         (MachineKind::Node, ..) if only => near.name.clone(),
         _ => format!("{}/{interface}", near.name),
     }
-}
-
-/// The lines that a name stands for. A link's name stands for its line, a machine's name for all
-/// lines that end at the machine.
-pub(crate) fn find<'a>(record: &'a Record, name: &str) -> Result<Vec<&'a Line>, FaultError> {
-    let same = |other: &str| other.eq_ignore_ascii_case(name);
-    let named: Vec<&Line> = record.lines.iter().filter(|line| same(&line.name)).collect();
-    if !named.is_empty() {
-        return Ok(named);
-    }
-    let ending: Vec<&Line> =
-        record.lines.iter().filter(|line| same(&line.near.machine) || same(&line.far.machine)).collect();
-    if !ending.is_empty() {
-        return Ok(ending);
-    }
-    let mut known: Vec<String> = Vec::new();
-    let machines = record.machines.iter().map(|machine| machine.name.clone());
-    for name in record.lines.iter().map(|line| line.name.clone()).chain(machines) {
-        if !known.contains(&name) {
-            known.push(name);
-        }
-    }
-    Err(FaultError::UnknownTarget { lab: record.grid.name.clone(), name: name.to_owned(), known })
 }
 
 #[cfg(test)]
