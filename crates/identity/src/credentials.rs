@@ -10,11 +10,11 @@
 //! | `ca.pem` | 0644 | the authority's certificate |
 //! | `identity.toml` | 0644 | the identity in readable form, and the address to attach to |
 
-mod material;
+pub(crate) mod material;
 #[cfg(test)]
 mod tests;
 mod tls;
-mod unrevoked;
+pub(crate) mod unrevoked;
 
 use std::fmt;
 use std::path::Path;
@@ -34,11 +34,9 @@ use crate::authority::CERTIFICATE_FILE as AUTHORITY_FILE;
 use crate::identity::{Identity, IdentityError};
 use crate::peers::{Peers, REVOKED_HERE};
 
-pub(crate) use material::Current;
-use material::Material;
+use material::{Current, Material};
 pub use tls::anonymous_client_config;
-pub(crate) use tls::{provider, roots};
-pub(crate) use unrevoked::with_refusal;
+pub(crate) use tls::roots;
 
 /// ALPN name (RFC 7301) of HTTP/2, which gRPC uses.
 pub const ALPN_H2: &[u8] = b"h2";

@@ -17,6 +17,7 @@ pub mod attachment;
 pub mod audit;
 pub mod authority;
 pub mod credentials;
+mod cryptography;
 pub mod identity;
 pub mod peers;
 pub mod secured;

@@ -15,7 +15,8 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, Re
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::credentials::{Current, with_refusal};
+use crate::credentials::material::Current;
+use crate::credentials::unrevoked::with_refusal;
 use crate::peers::{Certified, Peers, REVOKED_HERE, Refusal, WatchedCertificate};
 use crate::tls::resumption::Sessions;
 use crate::tls::{self, Parts, Stream};

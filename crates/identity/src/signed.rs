@@ -25,7 +25,8 @@ use rustls::sign::CertifiedKey;
 
 use crate::Credentials;
 use crate::authority::public_key;
-use crate::credentials::{CredentialsError, authority_of, invalid, provider, roots};
+use crate::credentials::{CredentialsError, authority_of, invalid, roots};
+use crate::cryptography::provider;
 use crate::peers::{Certified, Peers};
 
 /// Why the certificates of a signer are refused.

@@ -21,21 +21,12 @@ use isthmus_wire::GridName;
 use tokio::time::timeout;
 use tracing::{debug, info};
 
-use crate::service::Service;
+use crate::service::{Link, Service};
 use crate::standing::{Last, Standing};
 use crate::way::{CarrierWay, DialedWay};
 
 /// How long the first HELLO of the other end may take.
 const ESTABLISHED: Duration = Duration::from_secs(10);
-
-/// A trunk of a service, as its carriers are kept.
-#[derive(Debug)]
-pub struct Link<S: Service> {
-    /// The service.
-    pub service: Arc<S>,
-    /// The trunk.
-    pub standing: Arc<Standing<S::Own>>,
-}
 
 /// Dials a carrier along the whole plan. Also returns the ways that have failed before, each with
 /// its reason.

@@ -16,8 +16,8 @@ mod standing;
 mod way;
 mod ways;
 
-pub use carriers::{Link, accept, dial, established, make};
+pub use carriers::{accept, dial, established, make};
 pub use peers::Peers;
-pub use service::Service;
+pub use service::{Link, Service};
 pub use standing::{Last, Own, Standing};
 pub use way::{CarrierWay, DialedWay};

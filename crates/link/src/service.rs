@@ -11,9 +11,8 @@ use isthmus_reach::{Dialer, Expected};
 use isthmus_trunk::{CarrierId, Config, Role, TrunkId};
 use isthmus_wire::GridName;
 
-use crate::carriers::Link;
 use crate::peers::Peers;
-use crate::standing::Own;
+use crate::standing::{Own, Standing};
 use crate::way::CarrierWay;
 
 /// A service that keeps trunks with parties of its own kind.
@@ -94,4 +93,13 @@ pub trait Service: Send + Sync + Sized + 'static {
 
     /// Called when the other end has opened a stream.
     fn opened(link: &Link<Self>, stream: Stream);
+}
+
+/// A trunk of a service, as its carriers are kept.
+#[derive(Debug)]
+pub struct Link<S: Service> {
+    /// The service.
+    pub service: Arc<S>,
+    /// The trunk.
+    pub standing: Arc<Standing<S::Own>>,
 }

@@ -1,38 +1,13 @@
 //! Addresses that other parties name, and which of them are dialed.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
-use isthmus_net::callback::{self, NotAnAgent};
-use isthmus_net::dial::{DialError, resolve};
-use isthmus_net::relay_places::NotARelay;
-use isthmus_service::{Deadline, Late};
+use isthmus_net::callback;
+use isthmus_net::dial::resolve;
+use isthmus_service::Deadline;
 
 use crate::dialer::Dialer;
-
-/// Why an address isn't dialed that another party has named.
-#[derive(Debug, thiserror::Error)]
-pub enum NotDialed {
-    /// It can't be resolved.
-    #[error(transparent)]
-    Unresolved(#[from] DialError),
-    /// It is not resolved in time.
-    #[error("the address of {address}: {late}")]
-    Late {
-        /// The address, `HOST:PORT`.
-        address: String,
-        /// The time that there was.
-        late: Late,
-    },
-    /// No other party of the grid can be there.
-    #[error(transparent)]
-    NotAnAgent(#[from] NotAnAgent),
-    /// No relay may be there.
-    #[error(transparent)]
-    NotARelay(#[from] NotARelay),
-    /// A gateway that another site's gateway orders to dial must not dial into its own site.
-    #[error("{0} is in this site, and gateways dial only outside their site")]
-    OwnSite(IpAddr),
-}
+use crate::failed::NotDialed;
 
 /// Resolves the address of another site's service. The other site chose it, so the address must not
 /// be this host's, nor have a port of system services.

@@ -16,10 +16,10 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::address::{NotDialed, service_address};
+use crate::address::service_address;
 use crate::carrier::{Carrier, reset_if_dropped};
 use crate::dialer::{Dialer, Found};
-use crate::dials::DialFailed;
+use crate::failed::{DialFailed, NotDialed};
 use crate::far_end::{Expected, Unverified, secure};
 use crate::purpose::{Purpose, Security, Unaccepted};
 

@@ -10,7 +10,7 @@ use isthmus_service::Deadline;
 use isthmus_wire::proto::{self, attach_up};
 use tonic::Status;
 
-use crate::address::NotDialed;
+use crate::failed::NotDialed;
 
 /// A dialing party's access to the broker: an agent's over its gateway, a gateway's over its own
 /// connection.

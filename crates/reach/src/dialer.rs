@@ -1,13 +1,13 @@
 //! What a party needs to dial: the control plane, and what it found out.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use isthmus_identity::Owner;
 use isthmus_identity::secured::{ClientTls, Secured};
-use isthmus_identity::signed::contact::Stated;
+use isthmus_identity::signed::contact::{Incarnation, Stated};
+use isthmus_identity::{Identity, Owner};
 use isthmus_net::callback;
 use isthmus_net::dial::{DialError, SocketOptions, direct};
 use isthmus_plan::{Dial, Failures, Plan, Remedy, Route, Told, Transport, site_trunk};
@@ -19,9 +19,9 @@ use isthmus_service::lock;
 use isthmus_wire::preamble::Status;
 use isthmus_wire::{GridName, proto};
 
-use crate::address::NotDialed;
 use crate::carrier::Carrier;
 use crate::control_plane::ControlPlane;
+use crate::failed::NotDialed;
 use crate::far_end::{Expected, Unverified, secure};
 use crate::outside::Outside;
 use crate::raw::RawHelper;
@@ -189,6 +189,13 @@ impl Dialer {
         let deadline = Deadline::within(CONNECT);
         let tcp = direct(&at.to_string(), options, deadline).await?;
         Ok(secure(tcp, expected, tls, deadline).await?)
+    }
+
+    /// When the agent of the node with this address was started, by what that agent has signed;
+    /// `None` if that isn't known.
+    pub async fn started(&self, address: Ipv4Addr, agent: &Identity) -> Option<Incarnation> {
+        let stated = self.find((address, None), LOOKUP).await.ok()?.stated?;
+        (stated.agent == *agent).then_some(stated.incarnation)
     }
 
     /// Looks a party up, and how it is reached. If the caller knows its name, it must be the same.

@@ -10,10 +10,12 @@
 //! | `dialer` | what a party needs to dial |
 //! | `reach` | the steps of a plan, one after another, until one works |
 //! | `address` | addresses that other parties name, and which of them are dialed |
+//! | `failed` | why a dial gives no connection |
 //! | `attempt` | one step: a dial, TLS, the introduction |
 //! | `dials` | each dial, the initiator's part and the acceptor's |
 //! | `purpose` | what a connection is for |
-//! | `signatures` | which addresses are their agents' own words, so that data may go there raw |
+//! | `signatures` | what this party signs, and what agents have signed of themselves |
+//! | `vouched` | which addresses are their agents' own words, so that data may go there raw |
 //! | `far_end`, [`carrier`] | the party at the other end; an opened connection |
 //! | `rendezvous` | connections that this party waits for |
 //! | [`retry`] | tries dials again that failed |
@@ -30,6 +32,7 @@ pub mod carrier;
 mod control_plane;
 mod dialer;
 mod dials;
+mod failed;
 mod far_end;
 mod outside;
 pub mod probing;
@@ -41,12 +44,13 @@ mod reachability;
 mod rendezvous;
 pub mod retry;
 mod signatures;
+mod vouched;
 mod words;
 
-pub use address::{NotDialed, service_address};
+pub use address::service_address;
 pub use control_plane::{ControlPlane, Relays};
 pub use dialer::{Dialer, Found, NotThere, ReachError, Reached};
-pub use dials::{DialFailed, NotInjected};
+pub use failed::{DialFailed, NotDialed, NotInjected};
 pub use far_end::{Expected, Unverified, secure};
 pub use outside::Outside;
 pub use purpose::{Introduction, Purpose, Security, Unaccepted};

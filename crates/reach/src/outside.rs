@@ -15,7 +15,7 @@ use isthmus_wire::proto;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::dials::DialFailed;
+use crate::failed::DialFailed;
 
 /// How long a relay may take to answer.
 pub(crate) const REFLECTION_DEADLINE: Duration = Duration::from_secs(3);

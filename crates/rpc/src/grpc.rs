@@ -15,9 +15,11 @@ mod framing;
 mod in_connection;
 mod members;
 mod misdirected;
+mod peer;
 mod remedy;
 mod served;
 mod server;
+mod settings;
 mod share;
 mod versions;
 
@@ -32,9 +34,10 @@ pub use client::{
     ConnectError, Stage, channel_over, channel_over_for, channel_within, connect, connect_identified,
     connect_unidentified,
 };
+pub use peer::{Peer, caller, peer};
 pub use remedy::{told, with_remedy};
 pub use served::{Carried, Served};
-pub use server::{Peer, accept, caller, peer, serve, serve_streams, serve_streams_for};
+pub use server::{accept, serve, serve_streams, serve_streams_for};
 pub use versions::{check_caller, check_server, with_versions};
 
 /// Longest wait for name resolution and TCP connect together.
@@ -59,8 +62,14 @@ pub fn reasons(status: &Status) -> String {
     text::lines(&whole(status))
 }
 
+/// Whether a connection broke below a call: here, or at a service that has passed the failure on.
+/// The libraries give such a failure no type that is passed on, so their messages decide.
+pub fn connection_broke(status: &Status) -> bool {
+    whole(status).starts_with(BROKE)
+}
+
 /// What a user reads of a connection that broke below a call.
-pub const BROKE: &str = "the connection broke";
+const BROKE: &str = "the connection broke";
 /// How messages of the libraries about broken connections begin. These messages name parts of the
 /// libraries, which tell a user nothing.
 const OF_LIBRARIES: [&str; 15] = [

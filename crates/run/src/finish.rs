@@ -168,11 +168,10 @@ async fn end_job(watch: &mut Watch) -> (EndReply, Option<String>) {
     let text = match tokio::time::timeout(limit, watch.end()).await {
         Ok(Ok(Ok(reply))) => return (reply, None),
         Ok(Ok(Err(status))) => {
-            let reason = grpc::reason(&status);
-            if reason.starts_with(grpc::BROKE) {
+            if grpc::connection_broke(&status) {
                 watch.agent_gone();
             }
-            format!("the job's end was not confirmed: {reason}")
+            format!("the job's end was not confirmed: {}", grpc::reason(&status))
         }
         Ok(Err(_)) | Err(_) => {
             format!("the job did not end everywhere within {} s", END_DEADLINE.as_secs())

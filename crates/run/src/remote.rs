@@ -71,9 +71,7 @@ impl Remote {
             let message = match down.message().await {
                 Ok(Some(message)) => message,
                 // A node or an agent is lost: `isthmus run` says which, and why.
-                Err(status) if grpc::reason(&status).starts_with(grpc::BROKE) => {
-                    return Ok(None);
-                }
+                Err(status) if grpc::connection_broke(&status) => return Ok(None),
                 Err(status) => return Err(failed(status)),
                 Ok(None) => anyhow::bail!("the connection to {node} ended before the command did"),
             };

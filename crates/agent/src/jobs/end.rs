@@ -42,8 +42,7 @@ pub(super) fn deadline(job: &Job, node: &Node, head: Duration) -> Duration {
 
 /// The reason for the loss of a node with which a call has failed with this status.
 pub(super) fn loss(status: &Status) -> String {
-    let reason = grpc::reason(status);
-    if reason.starts_with(grpc::BROKE) { ENDED.to_owned() } else { reason }
+    if grpc::connection_broke(status) { ENDED.to_owned() } else { grpc::reason(status) }
 }
 
 /// Asks the gateway what it has carried for a job that ends. If several gateways have carried

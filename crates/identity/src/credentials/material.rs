@@ -13,9 +13,9 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::tls::provider;
 use super::{CredentialsError, invalid};
 use crate::Identity;
+use crate::cryptography::provider;
 
 /// The certificate in use. TLS configurations read it at every handshake, so that a renewed
 /// certificate needs no new configuration.

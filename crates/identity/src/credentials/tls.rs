@@ -1,18 +1,14 @@
-//! The TLS configurations made of credentials: TLS 1.3 only (RFC 8446), AES-128-GCM
-//! first (the cheapest with hardware AES).
+//! The TLS configurations made of credentials: TLS 1.3 only (RFC 8446).
 
 use std::sync::Arc;
 
-use rustls::crypto::ring::cipher_suite::{
-    TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256,
-};
-use rustls::crypto::{CryptoProvider, ring as ring_provider};
 use rustls::pki_types::CertificateDer;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, ServerConfig, WantsVerifier};
 
 use super::unrevoked::{Sessions, Unrevoked};
 use super::{Credentials, CredentialsError, invalid};
+use crate::cryptography::provider;
 use crate::peers::Peers;
 use crate::secured::{ClientTls, ServerTls};
 
@@ -90,15 +86,4 @@ fn client_builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, Creden
 
 fn names(alpn: &[&[u8]]) -> Vec<Vec<u8>> {
     alpn.iter().map(|name| name.to_vec()).collect()
-}
-
-pub(crate) fn provider() -> Arc<CryptoProvider> {
-    Arc::new(CryptoProvider {
-        cipher_suites: vec![
-            TLS13_AES_128_GCM_SHA256,
-            TLS13_AES_256_GCM_SHA384,
-            TLS13_CHACHA20_POLY1305_SHA256,
-        ],
-        ..ring_provider::default_provider()
-    })
 }

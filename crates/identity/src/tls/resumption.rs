@@ -9,7 +9,7 @@ use rustls::client::{ClientSessionMemoryCache, ClientSessionStore};
 use rustls::client::{Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::pki_types::ServerName;
 
-use crate::credentials::Current;
+use crate::credentials::material::Current;
 
 /// Most servers whose sessions a client keeps.
 const SERVERS: usize = 256;

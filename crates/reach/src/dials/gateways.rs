@@ -10,11 +10,11 @@ use isthmus_rpc::rendezvous::{RequestWay, Stop, StopKind};
 use isthmus_service::Deadline;
 use tokio::net::TcpStream;
 
-use super::DialFailed;
 use super::direct::CONNECT;
 use crate::address::service_address;
 use crate::attempt::{Attempt, Opened};
 use crate::dialer::Dialer;
+use crate::failed::DialFailed;
 
 /// Limit from the rendezvous call until the other site's gateway has connected to this node.
 const ARRIVAL: Duration = Duration::from_secs(8);

@@ -13,33 +13,15 @@ mod traverse;
 
 use std::time::Duration;
 
-use isthmus_net::dial::{DialError, SocketOptions};
+use isthmus_net::dial::SocketOptions;
 use isthmus_plan::{Dial, Route, Step};
 use isthmus_rpc::rendezvous::{Order, OrderWay};
 use isthmus_service::Deadline;
 use tokio::net::TcpStream;
 
-pub use self::traverse::NotInjected;
-use crate::address::NotDialed;
 use crate::attempt::{Attempt, Opened, unexpected};
 use crate::dialer::Dialer;
-
-/// Why a dial gives no connection.
-#[derive(Debug, thiserror::Error)]
-pub enum DialFailed {
-    /// The initiator's address, or that of the relay or gateway, may not be dialed.
-    #[error(transparent)]
-    NotDialed(#[from] NotDialed),
-    /// The other end, or a relay that is asked, gives no answer.
-    #[error(transparent)]
-    Unanswered(#[from] DialError),
-    /// Neither predictions nor relays tell the outside address of a port.
-    #[error("no relay can be asked how this node is seen")]
-    NoRelay,
-    /// The initiator's SYN is not taken in.
-    #[error(transparent)]
-    NotInjected(#[from] NotInjected),
-}
+use crate::failed::DialFailed;
 
 /// How long a dial on the broker's request may take.
 const ACCEPTOR_DEADLINE: Duration = Duration::from_secs(10);

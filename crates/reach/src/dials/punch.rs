@@ -13,10 +13,9 @@ use isthmus_wire::ConnectionId;
 use isthmus_wire::proto::attach_up;
 use tokio::net::TcpStream;
 
-use super::DialFailed;
-use crate::address::NotDialed;
 use crate::attempt::{Attempt, StepError, unexpected};
 use crate::dialer::Dialer;
+use crate::failed::{DialFailed, NotDialed};
 
 /// How long `punch` may take until both sides are connected.
 const CONNECT: Duration = Duration::from_secs(6);

@@ -10,10 +10,9 @@ use isthmus_service::Deadline;
 use isthmus_wire::{ConnectionId, hello};
 use tokio::net::TcpStream;
 
-use super::DialFailed;
-use crate::address::NotDialed;
 use crate::attempt::{Attempt, StepError};
 use crate::dialer::Dialer;
+use crate::failed::{DialFailed, NotDialed};
 
 /// Limit from the rendezvous call until the acceptor has connected.
 const ARRIVAL: Duration = Duration::from_secs(6);

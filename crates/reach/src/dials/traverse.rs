@@ -3,11 +3,11 @@
 //! agent, which injects it into its host's IP stack. The kernel's answer leaves
 //! through the firewall, and the connection arrives at the agent's listener.
 
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use isthmus_net::callback::{self, NotAnAgent};
-use isthmus_net::dial::{DialError, SocketOptions, TraverseSocket, resolve};
+use isthmus_net::callback::{self};
+use isthmus_net::dial::{SocketOptions, TraverseSocket, resolve};
 use isthmus_plan::Mapping;
 use isthmus_raw::Syn;
 use isthmus_rpc::connection;
@@ -19,36 +19,10 @@ use isthmus_wire::proto::attach_up;
 use tokio::net::TcpStream;
 use tracing::debug;
 
-use super::DialFailed;
 use crate::attempt::{Attempt, StepError};
 use crate::dialer::Dialer;
+use crate::failed::{DialFailed, NotInjected};
 use crate::outside::REFLECTION_DEADLINE;
-use crate::raw::HelperError;
-
-/// Why a SYN is not injected.
-#[derive(Debug, thiserror::Error)]
-pub enum NotInjected {
-    /// The helper doesn't run.
-    #[error("the agent has no right to raw packets")]
-    NoRight,
-    /// This agent's own address can't be resolved.
-    #[error(transparent)]
-    Unresolved(#[from] DialError),
-    /// The SYN is for another party.
-    #[error("the SYN is for {to}, and this agent is at {own}")]
-    Elsewhere {
-        /// Where the SYN leads.
-        to: SocketAddrV4,
-        /// This agent's address.
-        own: SocketAddr,
-    },
-    /// No other node can be where the SYN comes from.
-    #[error(transparent)]
-    NotAnAgent(#[from] NotAnAgent),
-    /// The helper has failed.
-    #[error(transparent)]
-    Helper(#[from] HelperError),
-}
 
 /// How long the connect may take. It survives two lost SYNs in that time.
 const CONNECT: Duration = Duration::from_secs(4);

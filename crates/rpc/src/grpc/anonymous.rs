@@ -9,7 +9,8 @@ use tonic::codegen::http::{Request, Response};
 use tonic::transport::Server;
 use tower::Service;
 
-use super::server;
+use super::peer::no_certificate;
+use super::settings;
 
 /// Most connections without a certificate at once. A connection takes up to 160 KiB: its TLS
 /// session, and what the bounds below allow.
@@ -33,7 +34,7 @@ const PATHS: [&str; 1] = ["/isthmus.v1.Enrolment/Join"];
 
 /// The server for connections without a certificate.
 pub(super) fn server() -> Server {
-    server::server()
+    settings::server()
         .max_concurrent_streams(CALLS)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .initial_stream_window_size(CALL_WINDOW)
@@ -62,6 +63,6 @@ where
         if PATHS.contains(&request.uri().path()) {
             return Box::pin(self.0.call(request));
         }
-        Box::pin(async { Ok(server::no_certificate().into_http()) })
+        Box::pin(async { Ok(no_certificate().into_http()) })
     }
 }

@@ -17,7 +17,7 @@ use tracing::warn;
 
 use super::framing::Framing;
 use super::members::{Call, Calls};
-use super::server::Peer;
+use super::peer::Peer;
 
 /// How long a call's first message may take. A call with a single message has as long for its whole
 /// request. The largest message, of 256 KiB, takes that long over 70 kbit/s.

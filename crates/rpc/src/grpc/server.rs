@@ -2,13 +2,11 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use isthmus_identity::Identity;
 use isthmus_identity::secured::{Secured, ServerTls};
 use isthmus_net::keepalive;
 use isthmus_service::unidentified::{Unidentified, UnidentifiedEntry};
@@ -23,16 +21,17 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic::transport::server::Connected;
-use tonic::{Request, Status};
 use tracing::{debug, warn};
 
 use super::anonymous::{self, OnlyEnrolment};
 use super::bounded::Bounded;
 use super::in_connection::InConnection;
 use super::members::{Calls, Members, Slot};
+use super::peer::Peer;
 use super::served::Served;
+use super::settings::{server, without_pings};
 use super::share::{FEW, MANY};
-use super::{HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, PING_TIMEOUT};
+use super::{HANDSHAKE_TIMEOUT, PING_TIMEOUT};
 use crate::calls::At;
 use crate::packets;
 use crate::port::Port;
@@ -46,39 +45,6 @@ pub(crate) const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 const HANDSHAKES: usize = 4096;
 /// Most connections that wait to be served after their handshake.
 const INCOMING_BOUND: usize = 64;
-/// Most bytes of all headers of a call: some 300 are used.
-const HEADER_BYTES: u32 = 8 * 1024;
-
-/// The other end of a served connection.
-#[derive(Debug, Clone)]
-pub struct Peer {
-    /// The identity in the peer's certificate; `None` if it showed none.
-    pub identity: Option<Arc<Identity>>,
-    /// The peer's address as this end sees it.
-    pub address: SocketAddr,
-    /// The address that the peer connected to.
-    pub local: SocketAddr,
-    /// The id of the trunk that carries the connection; `None` if no trunk does.
-    pub trunk: Option<[u8; 16]>,
-    pub(super) calls: Calls,
-}
-
-/// The identity of a request's caller, by its certificate.
-///
-/// # Errors
-/// `UNAUTHENTICATED` if the caller showed no certificate.
-pub fn caller<T>(request: &Request<T>) -> Result<Arc<Identity>, Status> {
-    peer(request).and_then(|peer| peer.identity.clone()).ok_or_else(no_certificate)
-}
-
-pub(super) fn no_certificate() -> Status {
-    Status::unauthenticated("this call needs a certificate of the grid; run `isthmus join` first")
-}
-
-/// The other end of a request's connection; `None` if the connection doesn't use TLS.
-pub fn peer<T>(request: &Request<T>) -> Option<&Peer> {
-    request.extensions().get::<Peer>()
-}
 
 /// Does the server's part of a TLS handshake, within `HANDSHAKE_TIMEOUT`.
 ///
@@ -190,18 +156,6 @@ async fn identified(
         .add_routes(routes)
         .serve_with_incoming_shutdown(incoming(connections_rx), stop.cancelled_owned())
         .await
-}
-
-/// The server's settings that hold for all connections.
-pub(super) fn server() -> Server {
-    without_pings()
-        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
-        .http2_keepalive_timeout(Some(PING_TIMEOUT))
-}
-
-/// The server's settings for connections that may pause, without pings.
-fn without_pings() -> Server {
-    Server::builder().http2_max_header_list_size(HEADER_BYTES)
 }
 
 fn incoming(connections_rx: mpsc::Receiver<Io>) -> impl Stream<Item = io::Result<Io>> {

@@ -5,7 +5,8 @@ use rustls::{SupportedCipherSuite, Tls13CipherSuite};
 
 use super::super::{MAX_RECORD, sealed_len};
 use super::*;
-use crate::credentials::{provider, roots};
+use crate::credentials::roots;
+use crate::cryptography::provider;
 
 /// What `open` appends for the peer, the plaintext, and whether the peer has ended.
 type Got = Result<(Vec<u8>, Vec<u8>, bool), Error>;
