@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use isthmus_e2e::{Job, Mpi, Shared, World, isthmus, root};
-use isthmus_service::mac::{self, Secret};
+use isthmus_rpc::connection;
+use isthmus_service::mac::Secret;
 use isthmus_wire::preamble::{ANSWER_LEN, Answer, Preamble, Status};
 
 static GRID: Shared = Shared::new("four-sites");
