@@ -87,7 +87,16 @@ const BENCHMARKS: [(&str, &[&[&str]]); 13] = [
     (
         "trunk",
         &[
-            &["crates/carry", "crates/common", "crates/lab", "crates/net", "crates/trunk", "Cargo.lock"],
+            &[
+                "crates/carry",
+                "crates/common",
+                "crates/identity",
+                "crates/lab",
+                "crates/net",
+                "crates/service",
+                "crates/trunk",
+                "Cargo.lock",
+            ],
             &["bench/src/trunk.rs", "bench/src/trunk/"],
         ],
     ),

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `config` | the `[gateway]` section |
 //! | `run` | the process: its listeners and tasks |
-//! | `gateway` | what the services share |
+//! | `gateway`, `error` | what the services share; why the gateway ends |
 //! | `registry`, `enrolment` | the services that agents call |
 //! | `lookup`, `lookups`, `cache` | lookups of nodes, those under way; contacts of other sites (pure) |
 //! | `alone`, `told` | answers without the broker; what it told of other sites (pure) |

@@ -45,6 +45,7 @@ impl Lookups {
     pub(crate) fn all_changed(&self) -> bool {
         lock(&self.cache).all_changed()
     }
+
     /// The contacts that are held.
     pub(crate) fn cache(&self) -> MutexGuard<'_, Cache> {
         lock(&self.cache)

@@ -2,7 +2,6 @@
 //! alike. When each of that happens is decided in `isthmus_carry::trunk::keep`, by way of
 //! [`Embedding`].
 
-use std::fmt::Display;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,19 +60,23 @@ pub async fn make<S: Service>(
         start(&service, &to, TrunkId(random()), (tls, Vec::new()), Some((peer, way, segment))).await
     });
     let made = making.await.unwrap_or_else(|error| Err(error.to_string()));
-    made.map_err(|reason| no_way(name, reason))
+    made.map_err(ReachError::no_way)
 }
 
 /// What comes once a trunk that was made just now works. If its other end says no HELLO in time,
 /// the trunk ends.
 ///
 /// # Errors
-/// If it says none.
+/// If the other end says none, or ends the trunk.
 pub async fn established<T>(kept: &Kept, works: impl Future<Output = T>) -> Result<T, String> {
-    timeout(ESTABLISHED, works).await.map_err(|_| {
+    let late = |_| {
         kept.trunk.close(Reason::Silent);
         format!("no HELLO within {ESTABLISHED:?}")
-    })
+    };
+    tokio::select! {
+        works = timeout(ESTABLISHED, works) => works.map_err(late),
+        () = kept.ended.cancelled() => Err("the trunk has ended before it worked".to_owned()),
+    }
 }
 
 /// Joins a carrier that the other end has dialed to its trunk, or makes the trunk.
@@ -97,6 +100,9 @@ pub async fn accept<S: Service>(service: &Arc<S>, mut tls: Secured) -> io::Resul
         return refuse(tls, Reason::Trunk, reason).await;
     }
     if let Err(reason) = service.takes(&name).await {
+        return refuse(tls, Reason::Done, reason).await;
+    }
+    if let Err(reason) = service.peers().room_for(&name) {
         return refuse(tls, Reason::Done, reason).await;
     }
     start(service, &name, hello.trunk, (tls, first), None).await.map(drop).map_err(io::Error::other)
@@ -126,6 +132,7 @@ async fn start<S: Service>(
         Ok(joined) => joined,
         Err(error) => {
             service.peers().remove(&standing);
+            service.ended();
             return Err(error);
         }
     };
@@ -158,7 +165,7 @@ fn options(by: By) -> SocketOptions {
 fn dialed<S: Service>(reached: Reached) -> Result<Dialed<DialedWay>, ReachError> {
     let (how, segment, name) = (CarrierWay::of(&reached), reached.segment, reached.node);
     let carrier = reached.carrier.encrypted().and_then(|tls| carrier::<S>(tls, &name, (how, segment)));
-    carrier.map_err(|error| no_way(&name, error))
+    carrier.map_err(|error| ReachError::no_way(error.to_string()))
 }
 
 /// Takes a connection as a carrier, if the party at the other end keeps trunks, which the protocol
@@ -173,10 +180,6 @@ fn carrier<S: Service>(
     }
     let way = DialedWay { how, ends: ends(tls.get_ref().0).into() };
     Ok(Dialed { tls, way, segment })
-}
-
-fn no_way(name: &GridName, reason: impl Display) -> ReachError {
-    ReachError::no_way(format!("a trunk to {name}: {reason}"))
 }
 
 impl<S: Service> Link<S> {

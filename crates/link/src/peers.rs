@@ -74,21 +74,34 @@ impl<O: Own, E: Clone> Peers<O, E> {
         lock(&self.0).get(name).is_some_and(|peer| peer.standing.len() >= PER_PEER)
     }
 
+    /// Whether a trunk with a party can be added.
+    ///
+    /// # Errors
+    /// If there are too many, and none [makes room](Own::makes_room).
+    pub(crate) fn room_for(&self, name: &GridName) -> Result<(), String> {
+        let all = self.with(name);
+        let has_room = all.len() < PER_PEER || all.iter().any(|one| one.own.makes_room(&one.kept));
+        has_room.then_some(()).ok_or_else(|| too_many(name))
+    }
+
     /// Adds a trunk. If there are too many with the party, one that [makes
     /// room](Own::makes_room) ends.
     ///
     /// # Errors
-    /// If there are too many, and none makes room.
+    /// If there are too many, and none makes room, or if there is one with this id.
     pub(crate) fn add(&self, standing: Arc<Standing<O>>) -> Result<(), String> {
         let (mut peers, name) = (lock(&self.0), &standing.name);
         let all = &mut peers.entry(name.clone()).or_default().standing;
+        if all.iter().any(|one| one.kept.id == standing.kept.id) {
+            return Err(format!("a trunk with {name} has this id already"));
+        }
         if all.len() >= PER_PEER
             && let Some(place) = all.iter().position(|standing| standing.own.makes_room(&standing.kept))
         {
             all.remove(place).kept.trunk.close(Reason::Carriers);
         }
         if all.len() >= PER_PEER {
-            return Err(format!("there are {PER_PEER} trunks with {name} already"));
+            return Err(too_many(name));
         }
         all.push(standing);
         Ok(())
@@ -132,6 +145,10 @@ impl<O: Own, E: Clone> Peers<O, E> {
         }
         dialed
     }
+}
+
+fn too_many(name: &GridName) -> String {
+    format!("there are {PER_PEER} trunks with {name} already")
 }
 
 #[cfg(test)]

@@ -87,7 +87,9 @@ fn cause<'a>(causes: &'a mut Vec<Cause>, reason: &Told) -> &'a mut Cause {
 fn common(one: &Told, other: &Told) -> Option<Told> {
     let (short, long) = if one.text.len() <= other.text.len() { (one, other) } else { (other, one) };
     // What follows from that differs from way to way.
-    if [short, long].iter().all(|told| told.remedy == Some(Remedy::StartRelay)) {
+    let of_relay = [short, long].iter().all(|told| told.remedy == Some(Remedy::StartRelay));
+    let same = short.text.split_once(", so ").map_or(&*short.text, |(same, _)| same);
+    if of_relay && long.text.contains(same) {
         return Some(short.clone());
     }
     let rest = long.text.strip_prefix(&short.text)?;

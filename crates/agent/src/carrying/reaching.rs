@@ -107,7 +107,7 @@ pub(super) async fn reach(
     };
     match (connecting.by_ways(found).await, unknown) {
         (Err(ReachError::NoWay(mut reasons)), Some(unknown)) => {
-            reasons.insert(0, unknown.to_string().into());
+            reasons.insert(0, Told { text: unknown.to_string(), remedy: unknown.remedy() });
             Err(ReachError::NoWay(reasons))
         }
         (reached, _) => reached,

@@ -153,6 +153,7 @@ impl Job {
         }
         killed
     }
+
     /// The job's processes on this node.
     fn own_processes(&self) -> Vec<Process> {
         preloaded::processes_of(self.directory.path(), self.began)

@@ -9,6 +9,7 @@ use isthmus_identity::Identity;
 use isthmus_plan::parts::{End, Part, Parts, Shown, Target, needs_broker, parts};
 use isthmus_rpc::connection;
 use isthmus_rpc::contact::known;
+use isthmus_rpc::grpc;
 use isthmus_rpc::rendezvous::{First, Leg, Request};
 use isthmus_service::clock::unix_seconds;
 use isthmus_wire::proto::{self, rendezvous_reply};
@@ -44,7 +45,10 @@ impl Gateway {
         let (near, far, pair) = known(&initiator, &facts);
         // The step must be in the plan, as the broker would have it.
         let parts = parts((route, dial), &near, &far, &pair);
-        let parts = parts.map_err(|reason| Status::unavailable(format!("not in the plan: {reason}")))?;
+        let parts = parts.map_err(|reason| {
+            let remedy = reason.remedy();
+            grpc::with_remedy(Status::unavailable(format!("not in the plan: {reason}")), remedy)
+        })?;
         let address = own_dial(&parts, &node).ok_or_else(absent)?.to_owned();
         let agent = node.name.parse().map_err(|_| absent())?;
         let (connection, now) = (connection::new_id(), unix_seconds(SystemTime::now()));

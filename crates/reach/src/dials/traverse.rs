@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use isthmus_net::callback::{self};
+use isthmus_net::callback;
 use isthmus_net::dial::{SocketOptions, TraverseSocket, resolve};
 use isthmus_plan::Mapping;
 use isthmus_raw::Syn;

@@ -13,6 +13,7 @@ pub(super) fn server() -> Server {
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(PING_TIMEOUT))
 }
+
 /// The server's settings for connections that may pause, without pings.
 pub(super) fn without_pings() -> Server {
     Server::builder().http2_max_header_list_size(HEADER_BYTES)
