@@ -24,6 +24,7 @@ use nix::sys::signal::{SigSet, Signal};
 
 use crate::emulator::control;
 use crate::enter::{self, Job};
+use crate::grid::Slow;
 use crate::keeper;
 use crate::lab::{self, Options, find_machine};
 use crate::mounts::MACHINE_DIRECTORY;
@@ -51,6 +52,9 @@ pub enum LabCommand {
         /// Leave out isthmus's own services, also where machines have roles.
         #[arg(long)]
         no_services: bool,
+        /// Slow motion: the network does the same in this many times the time.
+        #[arg(long, value_name = "FACTOR", default_value_t = Slow::NONE)]
+        slow: Slow,
         /// Stay until ctrl-C, and end the lab then.
         #[arg(long)]
         foreground: bool,
@@ -187,8 +191,8 @@ fn assignment(text: &str) -> Result<(String, String), String> {
 /// Carries out a lab command. The caller must have one thread only, as the lab forks.
 pub fn run(command: LabCommand) -> anyhow::Result<ExitCode> {
     match command {
-        LabCommand::Up { source, name, no_services, foreground } => {
-            up(&source, name.as_ref(), !no_services, foreground)
+        LabCommand::Up { source, name, no_services, slow, foreground } => {
+            up((&source, slow), name.as_ref(), !no_services, foreground)
         }
         LabCommand::Status { which, json } => status::status(which.lab.as_deref(), json),
         LabCommand::Exec { which, environment, privileged, directory, machine, command } => {
@@ -213,10 +217,15 @@ pub fn run(command: LabCommand) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn up(source: &Source, name: Option<&Label>, services: bool, foreground: bool) -> anyhow::Result<ExitCode> {
+fn up(
+    (source, slow): (&Source, Slow),
+    name: Option<&Label>,
+    services: bool,
+    foreground: bool,
+) -> anyhow::Result<ExitCode> {
     let missing =
         "no grid: give a grid file, or --preset NAME; isthmus lab presets lists those that there are";
-    let grid = source.grid(name)?.ok_or_else(|| anyhow!(missing))?;
+    let grid = source.grid(name)?.ok_or_else(|| anyhow!(missing))?.slowed(slow)?;
     let options = Options { services, ..Options::default() };
     let (keeper, mut tether) = lab::start(&grid, &options)?;
     let machines = grid.machines().count();

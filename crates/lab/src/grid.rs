@@ -21,6 +21,7 @@ mod file;
 mod links;
 mod model;
 mod ports;
+mod slow;
 
 use std::path::Path;
 
@@ -36,6 +37,8 @@ pub use model::{
     Forward, Grid, Host, Link, LinkShape, Loss, Node, Rail, Role, Site, SiteKind, Unsolicited, Uplink, Wan,
 };
 pub use ports::{PortRange, PortRangeError};
+pub(crate) use slow::KERNEL_TIMES;
+pub use slow::{Slow, SlowError};
 
 use error::Fault;
 

@@ -10,6 +10,7 @@ use nix::sys::wait::waitpid;
 use nix::unistd::{getegid, geteuid, sethostname};
 
 use crate::child::{self, ChildError, Starting};
+use crate::grid::{KERNEL_TIMES, Slow};
 use crate::mounts::{self, MountError, Names};
 use crate::topology::Machine;
 
@@ -49,11 +50,23 @@ fn set_up(machine: &Machine, share: &[PathBuf]) -> Result<(), SetUpError> {
         let written = std::fs::write(Path::new("/proc/sys").join(setting), value);
         written.map_err(|error| SetUpError::Setting(setting, error))?;
     }
+    slow_down(machine.slow).map_err(|(setting, error)| SetUpError::Setting(setting, error))?;
     switches().map_err(|(setting, error)| SetUpError::Setting(setting, error))?;
     if !geteuid().is_root() {
         ordinary_settings().map_err(|(setting, error)| SetUpError::Setting(setting, error))?;
     }
     std::env::set_current_dir("/").map_err(|error| SetUpError::Setting("the current directory", error))
+}
+
+/// Makes the kernel's times longer, those that this kernel has as settings of a machine.
+fn slow_down(slow: Slow) -> Result<(), (&'static str, std::io::Error)> {
+    for time in KERNEL_TIMES.into_iter().filter(|_| !slow.is_none()) {
+        let path = Path::new("/proc/sys").join(time.setting);
+        if let Some(longer) = std::fs::read_to_string(&path).ok().and_then(|text| time.slowed(&text, slow)) {
+            std::fs::write(path, longer).map_err(|error| (time.setting, error))?;
+        }
+    }
+    Ok(())
 }
 
 /// Makes the machine's bridges plain switches: what nodes of a network send each other doesn't pass

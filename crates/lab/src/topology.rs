@@ -23,7 +23,7 @@ use std::net::Ipv4Addr;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::wan::WAN;
-use crate::grid::{Grid, Link};
+use crate::grid::{Grid, Link, Slow};
 
 /// The machines of a grid and what joins them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +65,8 @@ pub struct Machine {
     pub address: Ipv4Addr,
     /// The machine's kernel settings, with paths relative to `/proc/sys`.
     pub settings: Vec<(&'static str, &'static str)>,
+    /// How many times longer than usual the kernel's times are.
+    pub slow: Slow,
     /// Lines for `ip -batch`, run in the machine once its interfaces exist.
     pub ip_commands: Vec<String>,
     /// Lines for `tc -batch`, run in the machine after `ip_commands`.
@@ -131,7 +133,7 @@ struct Builder<'a> {
 
 impl Builder<'_> {
     fn add(&mut self, machine: Machine) -> usize {
-        self.topology.machines.push(machine);
+        self.topology.machines.push(Machine { slow: self.grid.slow, ..machine });
         self.topology.machines.len() - 1
     }
 
@@ -148,7 +150,8 @@ impl Machine {
         };
         let ip_commands = vec!["link set lo up".into()];
         let host_name = host_name.to_owned();
-        Self { name, kind, host_name, address, settings, ip_commands, tc_commands: Vec::new(), rules: None }
+        let (slow, tc_commands, rules) = (Slow::NONE, Vec::new(), None);
+        Self { name, kind, host_name, address, settings, slow, ip_commands, tc_commands, rules }
     }
 }
 

@@ -7,14 +7,16 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::grid::Slow;
+
 /// The emulator's loop wakes at least this often, so that it notices when it had no processor.
 pub(crate) const HEARTBEAT: Duration = Duration::from_millis(10);
 
-/// The loop may wake this much later than asked for. So an emulator that had no processor for
+/// The loop may wake this much later than asked for, without slow motion. So an emulator that had no processor for
 /// longer than this and [`HEARTBEAT`] is always found out.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_millis(40);
 
-/// Lateness that every link may have: over [`WINDOW`], 99 of 100 frames must not leave later. A
+/// Lateness that every link may have without slow motion: over [`WINDOW`], 99 of 100 frames must not leave later. A
 /// link with a long delay may have more, see [`LATEST_OF_DELAY`].
 pub(crate) const LATEST: Duration = Duration::from_millis(1);
 
@@ -130,9 +132,9 @@ impl fmt::Display for Lapse {
     }
 }
 
-/// The lateness that frames of a link with this delay may have.
-pub fn latest(delay: Duration) -> Duration {
-    LATEST.max(delay.mul_f64(LATEST_OF_DELAY))
+/// The lateness that frames of a link with this delay may have, in a network that is `slow`.
+pub fn latest(delay: Duration, slow: Slow) -> Duration {
+    slow.time(LATEST).max(delay.mul_f64(LATEST_OF_DELAY))
 }
 
 /// Records lapses, and decides which of them the log gets.
@@ -204,8 +206,10 @@ mod tests {
 
     #[test]
     fn long_links_may_be_later() {
-        assert_eq!(latest(Duration::ZERO), Duration::from_millis(1));
-        assert_eq!(latest(Duration::from_millis(100)), Duration::from_millis(3));
+        assert_eq!(latest(Duration::ZERO, Slow::NONE), Duration::from_millis(1));
+        assert_eq!(latest(Duration::from_millis(100), Slow::NONE), Duration::from_millis(3));
+        let slow = Slow::try_from(10).unwrap();
+        assert_eq!(latest(Duration::from_millis(100), slow), Duration::from_millis(10));
     }
 
     #[test]

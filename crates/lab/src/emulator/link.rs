@@ -26,15 +26,15 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 
 use super::packet::{self, Shape};
-use crate::grid::{BitRate, LinkShape};
+use crate::grid::{BitRate, LinkShape, Slow};
 use bottleneck::{Bottleneck, Passage};
 use loss::Losses;
 
-/// Rate of the network card before the bottleneck. Without it, a 64 KiB burst would arrive at the
+/// Rate of the network card before the bottleneck, without slow motion. Without it, a 64 KiB burst would arrive at the
 /// queue at once. Small queues would then drop more than those of a real access link.
 pub(crate) const ACCESS_RATE: BitRate = BitRate(10_000_000_000);
 
-/// How long a group of segments may take at the bottleneck. Segments that travel together arrive
+/// How long a group of segments may take at the bottleneck, without slow motion. Segments that travel together arrive
 /// together, so the first of a group arrives up to this much late.
 pub(crate) const QUANTUM: Duration = Duration::from_micros(250);
 
@@ -49,6 +49,8 @@ pub struct Direction {
     delay: Duration,
     jitter: Duration,
     bottleneck: Bottleneck,
+    /// How long a group of segments may take at the bottleneck.
+    quantum: Duration,
     losses: Losses,
     random: Rng,
     in_flight: VecDeque<Transmit>,
@@ -82,15 +84,16 @@ pub struct Counters {
 }
 
 impl Direction {
-    /// Makes a direction of this shape, with nothing under way. The same seed and the same packets
-    /// give the same losses and delays.
-    pub fn new(shape: &LinkShape, seed: u64) -> Self {
+    /// Makes a direction of this shape, with nothing under way, in a network that is `slow`. The
+    /// same seed and the same packets give the same losses and delays.
+    pub fn new(shape: &LinkShape, slow: Slow, seed: u64) -> Self {
         let mut random = Rng::with_seed(seed);
         Self {
             shape: *shape,
             delay: shape.delay.duration(),
             jitter: shape.jitter.duration(),
-            bottleneck: Bottleneck::new(shape.rate, shape.queue),
+            bottleneck: Bottleneck::new(slow.rate(ACCESS_RATE), shape.rate, shape.queue),
+            quantum: slow.time(QUANTUM),
             losses: Losses::new(shape.loss, &mut random),
             random,
             in_flight: VecDeque::new(),
@@ -172,7 +175,7 @@ impl Direction {
         for segment in 0..found.count() {
             let Some(departure) = self.admit(found.wire_length(segment), now) else { continue };
             match groups.last_mut() {
-                Some(group) if group.segments.end == segment && departure - group.first <= QUANTUM => {
+                Some(group) if group.segments.end == segment && departure - group.first <= self.quantum => {
                     group.segments.end = segment + 1;
                     group.last = departure;
                 }

@@ -19,7 +19,7 @@ use super::gaps::Gaps;
 use super::link::Direction;
 use super::punctual::Punctual;
 use super::statistics::{DirectionReport, Lateness, LinkReport, Report};
-use crate::grid::{Link, LinkShape};
+use crate::grid::{Link, LinkShape, Slow};
 
 /// How many packets are read from one device at a time. Then the other devices have their turn, and
 /// packets that are due leave.
@@ -46,6 +46,7 @@ pub struct Emulator {
     gaps: Gaps,
     started: Instant,
     devices: DeviceKind,
+    slow: Slow,
     seed: u64,
     /// Source of each direction's own seed.
     seeds: Rng,
@@ -81,9 +82,10 @@ struct LinkEnd {
 }
 
 impl Emulator {
-    /// Makes an emulator without links that answers at `control`. Its links will end at `devices`.
-    /// Their random losses and delays follow from `seed` and the order in which they are added.
-    pub fn new(control: Listener, devices: DeviceKind, seed: u64) -> Self {
+    /// Makes an emulator without links that answers at `control`. Its links will end at `devices`,
+    /// in a network that is `slow`. Their random losses and delays follow from `seed` and the order
+    /// in which they are added.
+    pub fn new(control: Listener, devices: DeviceKind, slow: Slow, seed: u64) -> Self {
         let started = Instant::now();
         let punctual = Punctual::new(started);
         let (links, conversations) = (Vec::new(), Vec::new());
@@ -95,6 +97,7 @@ impl Emulator {
             gaps: Gaps::default(),
             started,
             devices,
+            slow,
             seed,
             seeds: Rng::with_seed(seed),
             lapses: Lapses::default(),
@@ -115,7 +118,7 @@ impl Emulator {
         let mut end = |device, shape: &LinkShape| -> Result<LinkEnd, EmulatorError> {
             Ok(LinkEnd {
                 device,
-                direction: Direction::new(shape, self.seeds.u64(..)),
+                direction: Direction::new(shape, self.slow, self.seeds.u64(..)),
                 lateness: Lateness::new()?,
                 window: Lateness::new()?,
                 write_errors: 0,
@@ -193,7 +196,7 @@ impl Emulator {
     }
 
     fn note_pause(&mut self, pause: Duration) {
-        if pause > LONGEST_PAUSE {
+        if pause > self.slow.time(LONGEST_PAUSE) {
             self.note(What::Paused { pause_ms: pause.as_secs_f64() * 1e3 });
         }
     }
@@ -232,7 +235,7 @@ impl Emulator {
         let mut found = Vec::new();
         for link in &mut self.links {
             for (end, direction) in link.ends.iter_mut().zip([LinkDirection::Up, LinkDirection::Down]) {
-                end.look_for_lapses(&link.name, direction, &mut found);
+                end.look_for_lapses((&link.name, direction), self.slow, &mut found);
             }
         }
         for what in found {
@@ -301,10 +304,15 @@ impl LinkEnd {
         }
     }
 
-    fn look_for_lapses(&mut self, name: &str, direction: LinkDirection, found: &mut Vec<What>) {
+    fn look_for_lapses(
+        &mut self,
+        (name, direction): (&str, LinkDirection),
+        slow: Slow,
+        found: &mut Vec<What>,
+    ) {
         let link = || name.to_owned();
         if self.window.frames() >= FEWEST_FRAMES {
-            let (p99, bound) = (self.window.p99(), latest(self.direction.shape().delay.duration()));
+            let (p99, bound) = (self.window.p99(), latest(self.direction.shape().delay.duration(), slow));
             if p99 > bound {
                 let [p99_us, bound_us] = [p99, bound].map(|time| time.as_secs_f64() * 1e6);
                 found.push(What::Late { link: link(), direction, p99_us, bound_us });

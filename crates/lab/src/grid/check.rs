@@ -16,6 +16,7 @@ use super::error::{Fault, fault};
 use super::file::{GridFile, HostTable, PairTable};
 use super::links::link;
 use super::model::{Grid, Host, Pair, Role, Wan};
+use super::slow::Slow;
 
 /// Names that hosts, sites and nodes can't have, as they mean something in the lab or the grid.
 const RESERVED: [&str; 7] = ["router", "carrier", "wan", "relay", "gateway", "broker", "admin"];
@@ -64,7 +65,19 @@ pub(super) fn check(file: GridFile, default_name: &str) -> Result<Grid, Fault> {
     let share = file.share.into_iter().map(Spanned::into_inner).collect();
     let (seed, measure, return_seconds) = (file.seed, file.measure, file.return_seconds);
     let wan = wan_table;
-    Ok(Grid { name, seed, wan, hosts, sites, share, trusted, pairs, measure, return_seconds })
+    Ok(Grid {
+        name,
+        seed,
+        wan,
+        hosts,
+        sites,
+        share,
+        trusted,
+        pairs,
+        measure,
+        return_seconds,
+        slow: Slow::NONE,
+    })
 }
 
 fn label(name: &Spanned<String>, what: &str) -> Result<String, Fault> {

@@ -22,7 +22,7 @@ const LEAST_QUEUE: ByteSize = ByteSize(1500);
 const LEAST_PACKET: u32 = 576;
 
 /// Smallest rate of a link. At a smaller rate, a packet would take more than a second.
-const LEAST_RATE: BitRate = BitRate(8_000);
+pub(super) const LEAST_RATE: BitRate = BitRate(8_000);
 
 /// The link that a link table describes.
 pub(super) fn link(table: &LinkTable) -> Result<Link, Fault> {

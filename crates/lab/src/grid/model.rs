@@ -10,6 +10,7 @@ use isthmus_common::quantity::{BitRate, ByteSize, Delay, Share};
 use serde::{Deserialize, Serialize};
 
 use super::ports::PortRange;
+use super::slow::Slow;
 
 /// An emulated grid that has been checked. Names are unique, addresses don't overlap where they
 /// mustn't, and every service that another needs is there.
@@ -38,6 +39,10 @@ pub struct Grid {
     /// Seconds between an agent's attempts to return to its first gateway. `None`: the agent's
     /// default.
     pub return_seconds: Option<NonZeroU16>,
+    /// How many times slower than described the network is. Everything else is as it is with this
+    /// factor.
+    #[serde(default)]
+    pub slow: Slow,
 }
 
 /// By which ways isthmus may join two sites. The broker checks the names of the ways.

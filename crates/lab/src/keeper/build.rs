@@ -15,6 +15,7 @@ use crate::emulator::control::Listener;
 use crate::emulator::{Device, DeviceKind, Emulator};
 use crate::faults::lines::lines;
 use crate::faults::record::FaultRecord;
+use crate::grid::Slow;
 use crate::process::ProcessId;
 use crate::rootless;
 use crate::state::{LabDirectory, MachineRecord, Record};
@@ -63,13 +64,14 @@ pub(super) fn build(
     if devices == DeviceKind::PacketSocket {
         network::wire_emulator(&topology, &pids)?;
     }
-    let emulator = match start_emulator(grid.seed, devices, &topology, &namespaces, directory, lock)? {
-        Some(started) => {
-            children.extend(ProcessId::of(Pid::from_raw(started.pid())));
-            Some(started.wait()?)
-        }
-        None => None,
-    };
+    let emulator =
+        match start_emulator((grid.seed, grid.slow), devices, &topology, &namespaces, directory, lock)? {
+            Some(started) => {
+                children.extend(ProcessId::of(Pid::from_raw(started.pid())));
+                Some(started.wait()?)
+            }
+            None => None,
+        };
     network::wire(&topology, &pids)?;
     network::configure(&topology, &namespaces)?;
 
@@ -104,7 +106,7 @@ fn allow_descriptors(needed: u64) -> anyhow::Result<()> {
 }
 
 fn start_emulator(
-    seed: Option<u64>,
+    (seed, slow): (Option<u64>, Slow),
     devices: DeviceKind,
     topology: &Topology,
     namespaces: &[OwnedFd],
@@ -116,7 +118,7 @@ fn start_emulator(
     }
     let keep: Vec<RawFd> = namespaces.iter().map(AsRawFd::as_raw_fd).chain([lock.as_raw_fd()]).collect();
     let seed = seed.unwrap_or_else(|| fastrand::u64(..));
-    let set_up = || emulator(seed, devices, &topology.links, namespaces, directory);
+    let set_up = || emulator((seed, slow), devices, &topology.links, namespaces, directory);
     let live = |emulator: Emulator| complain(emulator.run());
     Ok(Some(child::start("emulator", CloneFlags::empty(), &keep, set_up, live)?))
 }
@@ -124,7 +126,7 @@ fn start_emulator(
 /// Makes the emulator with its devices, and prepares its process to be on time. Runs in the
 /// emulator's process.
 fn emulator(
-    seed: u64,
+    (seed, slow): (u64, Slow),
     devices: DeviceKind,
     links: &[EmulatedLink],
     namespaces: &[OwnedFd],
@@ -133,7 +135,7 @@ fn emulator(
     // Timers fire when they are due, not up to 50 µs later to save power.
     nix::sys::prctl::set_timerslack(1)?;
     be_first_in_line();
-    let mut emulator = Emulator::new(Listener::bind(&directory.emulator_socket())?, devices, seed);
+    let mut emulator = Emulator::new(Listener::bind(&directory.emulator_socket())?, devices, slow, seed);
     for (number, link) in links.iter().enumerate() {
         let [near, far] = [(&link.near, 0), (&link.far, 1)].map(|(port, side)| match devices {
             DeviceKind::Tun => Device::tun(namespaces[port.machine].as_fd(), &port.interface),

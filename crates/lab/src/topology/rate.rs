@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::grid::BitRate;
+use crate::grid::{BitRate, Slow};
 
 /// How much a node may send at once after a pause, as time at its rate. A timer of the kernel may
 /// be late by as much.
@@ -17,9 +17,9 @@ const QUEUE: Duration = Duration::from_millis(5);
 
 const LEAST_QUEUE: u64 = 256 * 1024;
 
-/// The line for `tc -batch` that limits what an interface sends.
-pub(super) fn limit(interface: &str, rate: BitRate) -> String {
-    let burst = rate.bytes_in(BURST).max(LEAST_BURST);
-    let queue = rate.bytes_in(QUEUE).max(LEAST_QUEUE);
+/// The line for `tc -batch` that limits what an interface sends, in a network that is `slow`.
+pub(super) fn limit(interface: &str, rate: BitRate, slow: Slow) -> String {
+    let burst = rate.bytes_in(slow.time(BURST)).max(LEAST_BURST);
+    let queue = rate.bytes_in(slow.time(QUEUE)).max(LEAST_QUEUE);
     format!("qdisc add dev {interface} root tbf rate {}bit burst {burst} limit {queue}", rate.0)
 }

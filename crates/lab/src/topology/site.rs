@@ -82,8 +82,9 @@ impl Builder<'_> {
             let address = network.rail.map_or(node.address, |rail| site.address_on(rail, node));
             self.configure_interface(index, network.interface, address, network.prefix);
             if let Some(rate) = network.rate {
-                self.topology.machines[router].tc_commands.push(rate::limit(&port, rate));
-                self.topology.machines[index].tc_commands.push(rate::limit(network.interface, rate));
+                let slow = self.grid.slow;
+                self.topology.machines[router].tc_commands.push(rate::limit(&port, rate, slow));
+                self.topology.machines[index].tc_commands.push(rate::limit(network.interface, rate, slow));
             }
             self.topology.wires.push([
                 Port { machine: router, interface: port },

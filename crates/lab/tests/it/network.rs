@@ -3,7 +3,10 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
-use crate::common::{self, connect, exchange, lab, labs_run_here, listen, privileged_shell};
+use isthmus_lab::grid::Slow;
+use isthmus_lab::{Grid, Lab};
+
+use crate::common::{self, connect, exchange, lab, labs_run_here, listen, privileged_shell, shell};
 
 const GRID: &str = r#"
     [[host]]
@@ -159,4 +162,27 @@ fn a_nat_keeps_connections_apart() {
         privileged_shell(lab.machine("router.alpha").unwrap(), "nft list ruleset").contains("masquerade")
     );
     lab.down().unwrap();
+}
+
+#[test]
+fn slow_motion_stretches_ways_and_the_kernel_s_times() {
+    if !labs_run_here() {
+        return;
+    }
+    const FACTOR: u32 = 20;
+    let time_of = |lab: &Lab| -> u64 {
+        shell(lab.machine("n1.gamma").unwrap(), "cat /proc/sys/net/ipv4/tcp_keepalive_time")
+            .trim()
+            .parse()
+            .unwrap()
+    };
+    let described = time_of(&lab(GRID));
+    let grid = Grid::parse(GRID, "test", &common::unique_name()).unwrap();
+    let grid = grid.slowed(Slow::try_from(FACTOR).unwrap()).unwrap();
+    let lab = Lab::up_with(&grid, &common::options()).unwrap();
+    assert_eq!(time_of(&lab), described * u64::from(FACTOR));
+    // The one link between them has a delay of 1 ms as described. No packet is ever early.
+    let (near, far) = (lab.machine("n1.gamma").unwrap(), lab.machine("hub").unwrap());
+    let least = common::round_trips(near, far, 5).into_iter().min().unwrap();
+    assert!(least >= Duration::from_millis(2) * FACTOR, "{least:?}");
 }

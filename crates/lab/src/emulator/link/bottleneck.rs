@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::ACCESS_RATE;
 use crate::grid::{BitRate, ByteSize};
 
 /// A bottleneck, its queue, and the network card that feeds it.
 #[derive(Debug)]
 pub(super) struct Bottleneck {
+    /// Rate of the network card.
+    access: BitRate,
     rate: Option<BitRate>,
     queue: ByteSize,
     /// When the network card has sent all that it got. `None` before the first packet.
@@ -35,9 +36,10 @@ pub(super) enum Passage {
 }
 
 impl Bottleneck {
-    /// Makes an idle bottleneck. Without a rate, no packet waits.
-    pub(super) fn new(rate: Option<BitRate>, queue: ByteSize) -> Self {
-        Self { rate, queue, card_free: None, busy: VecDeque::new() }
+    /// Makes an idle bottleneck behind a network card with the rate `access`. Without a rate, no
+    /// packet waits.
+    pub(super) fn new(access: BitRate, rate: Option<BitRate>, queue: ByteSize) -> Self {
+        Self { access, rate, queue, card_free: None, busy: VecDeque::new() }
     }
 
     /// Changes rate and queue. Packets that wait already leave when they would have.
@@ -51,7 +53,7 @@ impl Bottleneck {
             let departure = self.busy.back().map_or(now, |last| last.until.max(now));
             return Passage::Through { departure, waiting: 0 };
         };
-        let arrival = self.card_free.map_or(now, |free| free.max(now)) + ACCESS_RATE.time_for(length);
+        let arrival = self.card_free.map_or(now, |free| free.max(now)) + self.access.time_for(length);
         self.card_free = Some(arrival);
         let (mut start, mut waiting) = (arrival, length);
         while self.busy.front().is_some_and(|first| first.until <= arrival) {

@@ -16,6 +16,7 @@ fn direction(delay: &str, rate: Option<&str>, queue: u64) -> Direction {
             loss: Loss::NONE,
             black_hole: None,
         },
+        Slow::NONE,
         1,
     )
 }
@@ -59,7 +60,7 @@ fn delay_alone_moves_packets_in_time() {
 #[test]
 fn a_black_hole_swallows_what_is_longer() {
     let start = Instant::now();
-    let mut link = Direction::new(&shape("delay = '1 ms', black-hole = 1300"), 1);
+    let mut link = Direction::new(&shape("delay = '1 ms', black-hole = 1300"), Slow::NONE, 1);
     for (mark, length) in [(1, 1300), (2, 1301), (3, 60), (4, 1500)] {
         link.handle_frame(&frame(length, mark), start);
     }
@@ -141,7 +142,7 @@ proptest! {
         let start = Instant::now();
         let rate = BitRate(kilobits * 1000);
         let shape = LinkShape { delay: Delay(3_000_000), jitter: Delay(0), rate: Some(rate), queue: ByteSize(queue), loss: Loss::NONE, black_hole: None };
-        let mut link = Direction::new(&shape, 1);
+        let mut link = Direction::new(&shape, Slow::NONE, 1);
         let mut now = start;
         let mut sent = Vec::new();
         for (mark, (gap, length)) in packets.iter().enumerate() {
@@ -171,7 +172,7 @@ proptest! {
 #[test]
 fn losses_take_place_and_time_and_are_told_from_drops() {
     let start = Instant::now();
-    let mut link = Direction::new(&shape("rate = '8 Mbit/s', queue = '5 kB', loss = '100 %'"), 1);
+    let mut link = Direction::new(&shape("rate = '8 Mbit/s', queue = '5 kB', loss = '100 %'"), Slow::NONE, 1);
     for n in 0..10 {
         link.handle_frame(&frame(1000, n), start);
     }
@@ -182,7 +183,7 @@ fn losses_take_place_and_time_and_are_told_from_drops() {
 #[test]
 fn segments_of_a_super_packet_are_lost_one_by_one() {
     let start = Instant::now();
-    let mut link = Direction::new(&shape("delay = '1 ms', loss = '20 %'"), 7);
+    let mut link = Direction::new(&shape("delay = '1 ms', loss = '20 %'"), Slow::NONE, 7);
     for n in 0..100 {
         link.handle_frame(&sample(false, 14_480, 1448, n, 7).frame, start);
     }
@@ -200,7 +201,7 @@ fn segments_of_a_super_packet_are_lost_one_by_one() {
 fn jitter_is_uniform_about_the_delay() {
     const PACKETS: u32 = 20_000;
     let start = Instant::now();
-    let mut link = Direction::new(&shape("delay = '10 ms', jitter = '2 ms'"), 3);
+    let mut link = Direction::new(&shape("delay = '10 ms', jitter = '2 ms'"), Slow::NONE, 3);
     let mut found = Vec::new();
     for n in 0..PACKETS {
         // The packets are too far apart to catch up with one another.
@@ -224,8 +225,11 @@ fn jitter_is_uniform_about_the_delay() {
 fn the_same_seed_repeats_a_run() {
     let run = |seed| {
         let start = Instant::now();
-        let mut link =
-            Direction::new(&shape("delay = '5 ms', jitter = '2 ms', loss = '10 %', burst = 3"), seed);
+        let mut link = Direction::new(
+            &shape("delay = '5 ms', jitter = '2 ms', loss = '10 %', burst = 3"),
+            Slow::NONE,
+            seed,
+        );
         for n in 0..500 {
             link.handle_frame(&frame(100, n), start + Duration::from_millis(n.into()));
         }
@@ -239,7 +243,8 @@ fn the_same_seed_repeats_a_run() {
 fn a_change_keeps_what_is_under_way() {
     let start = Instant::now();
     // A packet of 1000 bytes takes a millisecond, then two, then none.
-    let mut link = Direction::new(&shape("delay = '50 ms', rate = '8 Mbit/s', queue = '5 kB'"), 1);
+    let mut link =
+        Direction::new(&shape("delay = '50 ms', rate = '8 Mbit/s', queue = '5 kB'"), Slow::NONE, 1);
     for n in 0..4 {
         link.handle_frame(&frame(1000, n), start);
     }
@@ -274,7 +279,7 @@ proptest! {
             shape("delay = '1 ms', loss = '50 %'"),
         ];
         let start = Instant::now();
-        let mut link = Direction::new(&shapes[0], seed);
+        let mut link = Direction::new(&shapes[0], Slow::NONE, seed);
         let mut now = start;
         let mut out = Vec::new();
         for (mark, (gap, length, change)) in steps.iter().enumerate() {
