@@ -14,7 +14,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 # A failed test ends with its reason. `make RUST_BACKTRACE=1 test` adds backtraces.
 export RUST_BACKTRACE := 0
-BENCHES := coll connect direct lab nas patterns rails relay shim simulate site-trunk start trunk
+BENCHES := coll connect direct lab nas patterns rails relay shim simulate site-trunk slow start trunk
 
 # The end-to-end tests and the benchmarks make network namespaces; the demo does
 # so without root where the system lets ordinary users.
@@ -132,8 +132,15 @@ soak: test-build ## break things under streams and MPI jobs, SOAK each (10m; nee
 		$(RUNNER) $(E2E) -- --nocapture --include-ignored --test-threads 1 \
 		soak::streams_survive_whatever_breaks soak::jobs:: soak::wide::
 
+# BENCH_TIME is for all benchmarks that are asked for together, 45 minutes for each by default.
+# They go on where they ended last time. BENCH_ARGS are further options, such as
+# "--slow 10 --only undecided".
+BENCH_TIME ?=
+BENCH_ARGS ?=
+BENCH_GOALS = $(if $(filter bench,$(MAKECMDGOALS)),$(filter-out lab,$(BENCHES)),$(patsubst bench-%,%,$(filter bench-%,$(MAKECMDGOALS))))
+BENCH_BUDGET = $(if $(BENCH_TIME),--budget "$(BENCH_TIME)" --share $(words $(BENCH_GOALS) $(ALSO)))
 .PHONY: bench
-bench: $(patsubst %,bench-%,$(filter-out patterns,$(BENCHES))) ## run all benchmarks; results in bench/results
+bench: $(patsubst %,bench-%,$(filter-out patterns,$(BENCHES))) ## run all benchmarks, for BENCH_TIME (such as 2h); results in bench/results
 	-$(TARGET)/release/isthmus-bench check
 
 .PHONY: bench-check
@@ -150,7 +157,7 @@ $(BENCHES:%=bench-%): bench-%: setup-bench
 	$(if $(filter simulate,$*),$(MAKE) -C mpi smpi OUT="$(abspath $(TARGET))/mpi")
 	$(CARGO) build --locked --release --package isthmus-bench
 	status=0; for bench in $* $(ALSO); do \
-		$(AS_ROOT) $(TARGET)/release/isthmus-bench $$bench || status=$$?; \
+		$(AS_ROOT) $(TARGET)/release/isthmus-bench $$bench $(if $(filter lab,$*),,$(BENCH_BUDGET) $(BENCH_ARGS)) || status=$$?; \
 	done; exit $$status
 
 .PHONY: lint

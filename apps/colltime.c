@@ -2,7 +2,7 @@
  * colltime: how long one collective takes, by the library that isthmus preloads and by the
  * MPI itself, in turns.
  *
- *   mpirun -n N colltime (OPERATION[,...] BYTES[,...])... REPETITIONS [clock]
+ *   mpirun -n N colltime (OPERATION[,...] BYTES[,...])... REPETITIONS [clock[=SECONDS]]
  *
  * OPERATION is barrier, bcast, reduce, allreduce, gather, scatter, allgather or alltoall.
  * BYTES is what one rank contributes, in whole ints; the root is rank 0. A time is that of
@@ -12,7 +12,9 @@
  * the library both are the MPI's own.
  *
  * `clock` is for ranks that are all on one machine, as in the lab: all begin at the same
- * moment of its clock. A barrier lets them go at different moments.
+ * moment of its clock. A barrier lets them go at different moments. The moment is SECONDS
+ * (0.05) after rank 0 has chosen it, which must be longer than the longest way: a rank that
+ * hears of it later begins too late, and the time is too short. Such a call is an error.
  *
  * The same source is compiled for SimGrid's MPI (make -C ../mpi smpi), in which time is
  * simulated. There all ranks begin at the same moment.
@@ -42,6 +44,8 @@ static const struct calls program = {
 };
 static struct calls own;
 static int *send, *receive, count, by_clock;
+/* Seconds, longer than it takes to tell all when to begin. */
+static double head_start = 0.05;
 
 #ifdef SMPI_SHARED_MALLOC
 /* All is linked into one object there, and the library counts the calls that reach it. */
@@ -102,9 +106,6 @@ static int is_interposed(void)
     return own.Barrier != program.Barrier;
 }
 
-/* Longer than it takes to tell all when to begin. */
-#define HEAD_START_NS 50000000L
-
 static void start_together(void)
 {
     struct timespec when;
@@ -113,10 +114,17 @@ static void start_together(void)
         return;
     }
     clock_gettime(CLOCK_MONOTONIC, &when);
-    when.tv_nsec += HEAD_START_NS;
+    when.tv_sec += (time_t)head_start;
+    when.tv_nsec += (long)((head_start - (double)(time_t)head_start) * 1e9);
     when.tv_sec += when.tv_nsec / 1000000000;
     when.tv_nsec %= 1000000000;
     own.Bcast(&when, sizeof when, MPI_BYTE, 0, MPI_COMM_WORLD);
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (now.tv_sec > when.tv_sec || (now.tv_sec == when.tv_sec && now.tv_nsec > when.tv_nsec)) {
+        fprintf(stderr, "colltime: a rank heard too late when to begin: take more than clock=%g\n", head_start);
+        MPI_Abort(MPI_COMM_WORLD, 3);
+    }
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &when, NULL) == EINTR)
         ;
 }
@@ -235,13 +243,25 @@ static void measure_all(char *operations, const char *sizes, int repetitions)
     }
 }
 
+/* Whether the argument has ranks begin by the clock; takes the time from it. */
+static int is_clock(const char *argument)
+{
+    if (!strcmp(argument, "clock"))
+        return 1;
+    if (strncmp(argument, "clock=", 6) != 0)
+        return 0;
+    char *end;
+    head_start = strtod(argument + 6, &end);
+    return head_start > 0 && head_start < 3600 && *end == '\0';
+}
+
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
-    by_clock = argc > 1 && !strcmp(argv[argc - 1], "clock");
+    by_clock = argc > 1 && is_clock(argv[argc - 1]);
     int last = argc - 1 - by_clock, repetitions = last > 0 ? atoi(argv[last]) : 0;
     if (repetitions < 1 || last < 3 || last % 2 == 0) {
-        fprintf(stderr, "usage: colltime (OPERATION[,...] BYTES[,...])... REPETITIONS [clock]\n");
+        fprintf(stderr, "usage: colltime (OPERATION[,...] BYTES[,...])... REPETITIONS [clock[=SECONDS]]\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     find_own();

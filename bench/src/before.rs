@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum};
+use isthmus_lab::grid::Slow;
 
 use crate::connect::{self, GRIDS, MeasuredWay, WAYS, until_known};
 use crate::grid::{Bench, target};
@@ -63,7 +64,12 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let binary = binary.with_context(|| format!("cannot find {}", options.binary.display()))?;
     let row = |what: String, unit: &str| Comparison::new(what, unit, "before").bar(Bar::AtMost(options.bar));
     let (grid, place) = GRIDS[usize::from(options.far)];
-    let (grid, name, cases) = match options.what {
+    let slow = options.rounds.slow;
+    ensure!(
+        slow.is_none() || (options.what == What::Connect && options.far),
+        "--slow needs emulated links: those of connect --far"
+    );
+    let (grid, name, cases): (_, _, Vec<_>) = match options.what {
         What::Connect => {
             let rows = |way: MeasuredWay| {
                 ["first", "next"].map(|which| row(format!("{}, {which} connection, {place}", way.0), "ms"))
@@ -82,14 +88,16 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     };
     let tools: Vec<_> = options.mpis.iter().map(|mpi| (mpi.launcher(), "--version")).collect();
     let mut run = Run::begin(name, &options.rounds, &tools)?;
-    run.part(1, cases, || Both::up(grid, &binary))?;
+    let cases = Vec::from_iter(cases.into_iter().map(|case| case.slowed(slow)));
+    run.part(1, cases, || Both::up(grid, slow, &binary))?;
     run.finish()
 }
 
 impl Both {
-    fn up(grid: &str, binary: &Path) -> anyhow::Result<Self> {
-        let both =
-            [Bench::with(grid, target().join("release/isthmus"))?, Bench::with(grid, binary.to_owned())?];
+    fn up(grid: &str, slow: Slow, binary: &Path) -> anyhow::Result<Self> {
+        let both = [target().join("release/isthmus"), binary.to_owned()];
+        let [ours, before] = both.map(|isthmus| Bench::with(grid, slow, isthmus));
+        let both = [ours?, before?];
         if grid == GRIDS[0].0 || grid == GRIDS[1].0 {
             for bench in &both {
                 for (way, ends) in WAYS {
@@ -103,6 +111,10 @@ impl Both {
 
 impl Experiment for Both {
     type Case = Figure;
+
+    fn polling(&self) -> &'static [&'static str] {
+        &["init"]
+    }
 
     fn measure(&mut self, figure: &Figure, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
         let [ours, before] = in_turns(round, |side| match figure {

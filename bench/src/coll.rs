@@ -2,9 +2,11 @@
 //! in the same process, in turns (paper 2, section 4.2).
 
 use std::fmt;
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
+use isthmus_lab::grid::Slow;
 
 use crate::grid::{Bench, json, words};
 use crate::mpi::Mpi;
@@ -28,6 +30,9 @@ const OPERATIONS: [&str; 7] = ["barrier", "bcast", "reduce", "allreduce", "gathe
 /// Sizes in bytes of what each rank contributes, with the number of calls in a round. A call of the
 /// large ones takes a second or more.
 const SIZES: [(&[u64], u32); 2] = [(&[8, 4 << 10, 32 << 10, 256 << 10], 7), (&[1 << 20, 4 << 20], 3)];
+/// Number of calls in a round of slow motion, in which calls of all sizes take long and differ
+/// little.
+const SLOW_REPETITIONS: u32 = 3;
 const RANKS: u32 = 8;
 
 /// How ranks are placed on the sites.
@@ -63,6 +68,9 @@ impl Layout {
 pub(crate) struct Options {
     #[command(flatten)]
     rounds: rounds::RoundOptions,
+    /// The MPIs whose collectives are measured.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Mpi::Openmpi, Mpi::Mpich])]
+    mpis: Vec<Mpi>,
 }
 
 /// The calls that a run of the program measures.
@@ -102,21 +110,23 @@ impl fmt::Display for Calls {
 /// # Errors
 /// The results can't be written.
 pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
-    let mpis = [Mpi::Openmpi, Mpi::Mpich];
-    let tools = mpis.map(|mpi| (mpi.launcher(), "--version"));
+    let slow = options.rounds.slow;
+    let tools: Vec<_> = options.mpis.iter().map(|mpi| (mpi.launcher(), "--version")).collect();
     let mut run = Run::begin("coll", &options.rounds, &tools)?;
     let mut cases = Vec::new();
-    for (mpi, layout) in mpis.into_iter().flat_map(|mpi| Layout::ALL.map(|layout| (mpi, layout))) {
+    for (mpi, layout) in options.mpis.iter().flat_map(|mpi| Layout::ALL.map(|layout| (*mpi, layout))) {
         for operation in OPERATIONS {
             let groups = if operation == "barrier" { &SIZES[..1] } else { &SIZES[..] };
             for (sizes, repetitions) in groups {
                 let sizes = if operation == "barrier" { &sizes[..1] } else { sizes };
-                let calls = Calls { operation, sizes, repetitions: *repetitions, mpi, layout };
-                cases.push(Case::new(calls, sizes.iter().map(|bytes| calls.row(*bytes)).collect()));
+                let repetitions = if slow.is_none() { *repetitions } else { SLOW_REPETITIONS };
+                let calls = Calls { operation, sizes, repetitions, mpi, layout };
+                let rows = sizes.iter().map(|bytes| calls.row(*bytes)).collect();
+                cases.push(Case::new(calls, rows).slowed(slow));
             }
         }
     }
-    run.part(1, cases, || Ok(Sites { bench: Bench::without_sshd("coll")? }))?;
+    run.part(1, cases, || Ok(Sites { bench: Bench::without_sshd("coll", slow)? }))?;
     let holds = run.finish()?;
     papers::refresh(&options.rounds.results)?;
     Ok(holds)
@@ -131,24 +141,55 @@ impl Experiment for Sites {
     type Case = Calls;
 
     fn measure(&mut self, calls: &Calls, _round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
-        let nodes = self.bench.nodes();
         let Calls { operation, sizes, repetitions, mpi, layout } = calls;
-        let program = mpi.program("colltime")?;
         let sizes: Vec<_> = sizes.iter().map(u64::to_string).collect();
-        let (options, sizes) = (layout.options(*mpi).join(" "), sizes.join(","));
-        let words = words(&format!("-n {RANKS} {options} {program} {operation} {sizes} {repetitions} clock"));
-        let output = self.bench.output(&nodes[0].name, &self.bench.ours(*mpi, &[], nodes, &words))?;
-        let lines = output.lines().filter(|line| line.starts_with('{'));
-        let measured: Vec<_> = lines.map(figures).collect::<anyhow::Result<_>>()?;
-        ensure!(measured.len() == calls.sizes.len(), "not a line for each size:\n{output}");
+        let options = format!("-n {RANKS} {} {}", layout.options(*mpi).join(" "), mpi.yielding().join(" "));
+        let measured = milliseconds(
+            &self.bench,
+            *mpi,
+            &options,
+            &format!("{operation} {} {repetitions}", sizes.join(",")),
+        )?;
+        ensure!(measured.len() == calls.sizes.len(), "not a line for each size");
         Ok(measured)
+    }
+
+    fn polling(&self) -> &'static [&'static str] {
+        PROGRAM
     }
 }
 
+/// The name of the program that times calls.
+pub(crate) const PROGRAM: &[&str] = &["colltime"];
+
+/// Milliseconds of a call by the library and by the MPI's own, for each size in `calls`, as they
+/// would be without slow motion. `options` are the launcher's, and `calls` are arguments of the
+/// program.
+pub(crate) fn milliseconds(
+    bench: &Bench,
+    mpi: Mpi,
+    options: &str,
+    calls: &str,
+) -> anyhow::Result<Vec<[f64; 2]>> {
+    let (nodes, slow) = (bench.nodes(), bench.slow());
+    let program = mpi.program("colltime")?;
+    let words = words(&format!("{options} {program} {calls} {}", by_clock(slow)));
+    let output = bench.output(&nodes[0].name, &bench.ours(mpi, &[], nodes, &words))?;
+    output.lines().filter(|line| line.starts_with('{')).map(|line| figures(line, slow)).collect()
+}
+
+/// How long the program takes to tell all ranks when to begin: longer than the longest way.
+const HEAD_START: Duration = Duration::from_millis(50);
+
+/// The program's last argument, by which all ranks begin at the same moment.
+pub(crate) fn by_clock(slow: Slow) -> String {
+    format!("clock={}", slow.time(HEAD_START).as_secs_f64())
+}
+
 /// Milliseconds of a call by the library and by the MPI's own, from a line of the program.
-fn figures(line: &str) -> anyhow::Result<[f64; 2]> {
+fn figures(line: &str, slow: Slow) -> anyhow::Result<[f64; 2]> {
     let found = json(line)?;
     ensure!(found["interposed"] == true, "the library isn't in the program: {found}");
     let milliseconds = |name: &str| found[name].as_f64().with_context(|| format!("no {name}: {found}"));
-    Ok([milliseconds("ours_us")? / 1e3, milliseconds("native_us")? / 1e3])
+    Ok([milliseconds("ours_us")?, milliseconds("native_us")?].map(|us| slow.as_described(us) / 1e3))
 }

@@ -57,6 +57,11 @@ impl Conditions {
         conditions
     }
 
+    /// Whether these are of a machine alike, so that rounds on both add up.
+    pub(crate) fn is_same_machine(&self, other: &Self) -> bool {
+        (self.cores, &self.cpu) == (other.cores, &other.cpu)
+    }
+
     /// Sets date and load to those of this moment.
     pub(crate) fn stamp(&mut self) {
         self.date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();

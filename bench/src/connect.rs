@@ -9,6 +9,7 @@ use std::thread;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
+use isthmus_lab::grid::Slow;
 use serde_json::Value;
 
 use crate::grid::{Bench, Node, json, root, words};
@@ -53,7 +54,7 @@ const BROKER: [&str; 2] = ["198.51.100.10", "7700"];
 /// Sizes of messages in bytes.
 const SIZES: [&str; 2] = ["1", "10000000"];
 /// How often nodes are asked, ten times a second, until they know what their sites let in.
-const KNOWN_TRIES: usize = 300;
+const KNOWN_TRIES: u32 = 300;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -79,15 +80,18 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let mut run = Run::begin("connect", &options.rounds, &tools)?;
     for (parts_left, (grid, place)) in [2, 1].into_iter().zip(GRIDS) {
         let far = grid == GRIDS[1].0;
+        // Without a delay no link is emulated.
+        let slow = if far { options.rounds.slow } else { Slow::NONE };
         let make = || {
-            let bench = Bench::up(grid)?;
+            let bench = Bench::up(grid, slow)?;
             let unknown = WAYS
                 .into_iter()
                 .filter_map(|way| until_known(&bench, way.0, way.1).err().map(|error| (way, error)));
             let unknown = unknown.map(|(way, error)| (way, error.to_string())).collect();
             Ok(RunningGrid { bench, far, seconds: options.seconds, unknown })
         };
-        run.part(parts_left, cases(options, place, far), make)?;
+        let cases = cases(options, place, far).into_iter().map(|case| case.slowed(slow));
+        run.part(parts_left, cases.collect(), make)?;
     }
     let holds = run.finish()?;
     papers::refresh(&options.rounds.results)?;
@@ -133,7 +137,7 @@ fn allowed(way: &str, far: bool) -> [(&'static str, Option<&'static str>); 2] {
 pub(crate) fn until_known(bench: &Bench, way: &str, [from, to]: [&str; 2]) -> anyhow::Result<()> {
     let isthmus = bench.isthmus().display().to_string();
     let (route, dial) = way.split_once(' ').unwrap_or(("end-to-end", way));
-    for _ in 0..KNOWN_TRIES {
+    for _ in 0..KNOWN_TRIES * bench.slow().factor() {
         let plan = bench.output(from, &[isthmus.as_str(), "plan", from, to, "--json"].map(str::to_owned))?;
         let plan: Value = serde_json::from_str(&plan)?;
         let first = &plan["steps"][0];
@@ -162,6 +166,10 @@ struct RunningGrid {
 impl Experiment for RunningGrid {
     type Case = Figure;
 
+    fn polling(&self) -> &'static [&'static str] {
+        &["pingpong"]
+    }
+
     fn measure(&mut self, figure: &Figure, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
         let (Figure::PingPong { way, .. } | Figure::SetUp { way }) = figure;
         if let Some((_, reason)) = self.unknown.iter().find(|(unknown, _)| unknown == way) {
@@ -189,13 +197,14 @@ impl RunningGrid {
         let arguments = |turn: usize| {
             let mut arguments = words("-n 2");
             arguments.extend(mpi.on_shared_cores());
-            let seconds = self.seconds;
+            let seconds = self.seconds * f64::from(self.bench.slow().factor());
             arguments.extend(words(&format!("{program} --seconds {seconds} --turn {turn}/2 {size}")));
             arguments
         };
         let half_rtt = |node: &str, command: &[String]| -> anyhow::Result<f64> {
             let found = json(&self.bench.output(node, command)?)?;
-            found["median_half_rtt_us"].as_f64().context("no latency")
+            let found = found["median_half_rtt_us"].as_f64().context("no latency")?;
+            Ok(self.bench.slow().as_described(found))
         };
         let turns = [round % 2, (round + 1) % 2].map(arguments);
         let command = self.bench.ours(mpi, &["--report", &account], &nodes(&self.bench, ends)?, &turns[0]);
@@ -239,23 +248,25 @@ impl RunningGrid {
 
     /// Milliseconds of a TCP connect between nodes of the reference, without a job.
     fn plain_tcp(&self, [host, port]: [&str; 2]) -> anyhow::Result<f64> {
-        let plain = words(&format!("python3 {} {host} {port}", program()));
+        let plain = words(&format!("{} {host} {port}", program(&self.bench)));
         let found = json(&self.bench.output(PLAIN[0], &plain)?)?;
-        found["plain_ms"].as_f64().context("no plain_ms")
+        let found = found["plain_ms"].as_f64().context("no plain_ms")?;
+        Ok(self.bench.slow().as_described(found))
     }
 }
 
-fn program() -> String {
-    root().join("bench/programs/connect.py").display().to_string()
+/// The words of the program that connects.
+fn program(bench: &Bench) -> String {
+    format!("python3 {} --slow {}", root().join("bench/programs/connect.py").display(), bench.slow())
 }
 
 /// Milliseconds of a job's first connection between two nodes, and of the next connections.
 pub(crate) fn connect(bench: &Bench, ends: [&str; 2]) -> anyhow::Result<[f64; 2]> {
     let options = format!("--quiet --nodes {} --each --no-prefix", ends.join(","));
-    let job = words(&format!("{} run {options} -- python3 {}", bench.isthmus().display(), program()));
+    let job = words(&format!("{} run {options} -- {}", bench.isthmus().display(), program(bench)));
     let found = json(&bench.output(ends[0], &job)?)?;
     let of = |name: &str| found[name].as_f64().with_context(|| format!("no {name}"));
-    Ok([of("first_ms")?, of("next_ms")?])
+    Ok([of("first_ms")?, of("next_ms")?].map(|ms| bench.slow().as_described(ms)))
 }
 
 #[cfg(test)]

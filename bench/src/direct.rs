@@ -3,6 +3,7 @@
 
 use anyhow::Context as _;
 use clap::Args;
+use isthmus_lab::grid::Slow;
 
 use crate::grid::{Bench, json, words};
 use crate::mpi::Mpi;
@@ -34,7 +35,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
         let what = format!("ping-pong {size} B, half round trip");
         Case::new(size, vec![Comparison::new(what, "µs", "plain Open MPI").bar(BAR)])
     });
-    run.part(1, cases.into(), || Ok(Lan { bench: Bench::up("lan")?, seconds: options.seconds }))?;
+    run.part(1, cases.into(), || Ok(Lan { bench: Bench::up("lan", Slow::NONE)?, seconds: options.seconds }))?;
     run.finish()
 }
 

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use isthmus_lab::grid::Slow;
 use serde::Deserialize;
 
 use crate::confine::Running;
@@ -52,7 +53,7 @@ impl Encrypted {
     /// # Errors
     /// Something can't be started.
     pub(crate) fn up() -> anyhow::Result<Self> {
-        let bench = Bench::up("two-near")?;
+        let bench = Bench::up("two-near", Slow::NONE)?;
         let [near, far] = bench.nodes() else { anyhow::bail!("two-near must have two nodes") };
         let server = tunnel::server(&bench, far)?;
         let account = bench.scratch().join("account.json");

@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use isthmus_lab::grid::Role;
+use isthmus_lab::grid::{Role, Slow};
 use isthmus_lab::lab::Options;
 use isthmus_lab::{Grid, Lab};
 use nix::sys::signal::{Signal, kill};
@@ -23,7 +23,8 @@ use crate::account;
 use crate::confine::wait_for;
 use crate::mpi::Mpi;
 
-/// Longest time of a command in a node, after which it is ended.
+/// Longest time of a command in a node, after which it is ended. Here and below, slow motion makes it
+/// longer.
 const DEADLINE: Duration = Duration::from_secs(180);
 /// How long a program may take to end after it has printed its figure.
 const END: Duration = Duration::from_secs(20);
@@ -31,6 +32,7 @@ const END: Duration = Duration::from_secs(20);
 /// A running grid. Unless it was made without, each node has an sshd.
 pub(crate) struct Bench {
     lab: Lab,
+    slow: Slow,
     isthmus: PathBuf,
     nodes: Vec<Node>,
     files: tempfile::TempDir,
@@ -57,25 +59,25 @@ pub(crate) fn target() -> PathBuf {
 }
 
 impl Bench {
-    /// Brings up the grid of this name in bench/grids.
-    pub(crate) fn up(name: &str) -> anyhow::Result<Self> {
-        let mut bench = Self::without_sshd(name)?;
+    /// Brings up the grid of this name in bench/grids, in slow motion.
+    pub(crate) fn up(name: &str, slow: Slow) -> anyhow::Result<Self> {
+        let mut bench = Self::without_sshd(name, slow)?;
         bench.start_sshd()?;
         Ok(bench)
     }
 
-    /// Brings up the grid of this name in bench/grids, for measurements that need no launcher, and
-    /// so no sshd.
-    pub(crate) fn without_sshd(name: &str) -> anyhow::Result<Self> {
-        Self::with(name, target().join("release/isthmus"))
+    /// Brings up the grid of this name in bench/grids, in slow motion, for measurements that need no
+    /// launcher, and so no sshd.
+    pub(crate) fn without_sshd(name: &str, slow: Slow) -> anyhow::Result<Self> {
+        Self::with(name, slow, target().join("release/isthmus"))
     }
 
-    /// Brings up the grid of this name in bench/grids with the isthmus command `isthmus`, and
-    /// without sshd.
-    pub(crate) fn with(name: &str, isthmus: PathBuf) -> anyhow::Result<Self> {
+    /// Brings up the grid of this name in bench/grids, in slow motion, with the isthmus command
+    /// `isthmus`, and without sshd.
+    pub(crate) fn with(name: &str, slow: Slow, isthmus: PathBuf) -> anyhow::Result<Self> {
         static LABS: AtomicUsize = AtomicUsize::new(0);
         ensure!(isthmus.is_file(), "{} is not there: run `make build`", isthmus.display());
-        let mut grid = Grid::load(&root().join(format!("bench/grids/{name}.toml")))?;
+        let mut grid = Grid::load(&root().join(format!("bench/grids/{name}.toml")))?.slowed(slow)?;
         let lab = LABS.fetch_add(1, Ordering::Relaxed);
         grid.name = format!("bench-{name}-{}-{lab}", std::process::id());
         // Wherever the repository lies, nodes must see what is in it.
@@ -95,7 +97,12 @@ impl Bench {
         let files = tempfile::Builder::new().prefix("bench-").tempdir_in(scratch)?;
         let options = Options { program: isthmus.clone(), ..Options::default() };
         let lab = Lab::up_with(&grid, &options)?;
-        Ok(Self { lab, isthmus, nodes, files, daemons: Vec::new() })
+        Ok(Self { lab, slow, isthmus, nodes, files, daemons: Vec::new() })
+    }
+
+    /// How slow the network is.
+    pub(crate) fn slow(&self) -> Slow {
+        self.slow
     }
 
     /// All nodes of the grid's sites.
@@ -197,7 +204,7 @@ impl Bench {
     /// A command in a node that ends after some minutes at the latest. Its environment suits MPIs
     /// whose many ranks share few cores.
     pub(crate) fn command(&self, node: &str, words: &[String]) -> anyhow::Result<Command> {
-        self.limited(node, words, DEADLINE)
+        self.limited(node, words, self.slow.time(DEADLINE))
     }
 
     fn limited(&self, node: &str, words: &[String], deadline: Duration) -> anyhow::Result<Command> {
@@ -228,7 +235,7 @@ impl Bench {
             stderr.read_to_end(&mut read).map(|_| read)
         });
         let written = line_rx.recv();
-        if written.is_ok() && line_rx.recv_timeout(END) == Err(RecvTimeoutError::Timeout) {
+        if written.is_ok() && line_rx.recv_timeout(self.slow.time(END)) == Err(RecvTimeoutError::Timeout) {
             kill(Pid::from_raw(i32::try_from(child.id())?), Signal::SIGTERM)?;
         }
         let status = child.wait()?;

@@ -1,72 +1,116 @@
-//! How much of the machine others use while something is measured: processor time of
-//! processes that are not the benchmark's, and time that the hypervisor took.
+//! How much of the machine is used while something is measured: by processes that are not the
+//! benchmark's, together with time that the hypervisor took, and by all but ranks that poll while
+//! they wait.
+
+mod polled;
+mod shares;
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use isthmus_lab::grid::Slow;
 use procfs::process::{Stat, StatFlags};
-use procfs::{CurrentSI as _, KernelStats};
+use procfs::{CpuTime, CurrentSI as _, KernelStats};
 
 use crate::conditions::cores;
 use crate::confine;
+use polled::Polled;
+
+pub(crate) use shares::{Shares, Used};
 
 /// How long the load is watched before a round.
 const LOOK: Duration = Duration::from_millis(300);
 /// Longest wait for a quiet machine before a round.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// The share of all cores that other processes may use during a measurement.
+/// Watches what is used of the machine.
 #[derive(Debug, Clone)]
-pub(crate) struct Limit {
-    share: f64,
+pub(crate) struct Watch {
+    shares: Shares,
     proc: PathBuf,
     own: i32,
 }
 
-/// What other processes used.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Others {
-    /// Share of all cores, from 0 to 1.
-    pub share: f64,
-}
-
-impl Limit {
-    /// A limit of `share`. The benchmark's own processes are its first process outside of its
-    /// namespaces, and all descendants of that.
-    pub(crate) fn new(share: f64) -> Self {
+impl Watch {
+    /// The benchmark's own processes are its first process outside of its namespaces, and all
+    /// descendants of that.
+    pub(crate) fn new(shares: Shares) -> Self {
         let (proc, own) = confine::outside();
-        Self { share, proc, own }
+        Self { shares, proc, own }
     }
 
-    /// Waits until the machine is quiet. Returns what others use if that takes too long, otherwise
+    /// Waits until the machine is quiet enough. Returns why not if that takes too long, otherwise
     /// `None`.
     ///
     /// # Errors
     /// /proc can't be read.
-    pub(crate) fn quiet(&self) -> anyhow::Result<Option<Others>> {
+    pub(crate) fn quiet(&self, slow: Slow) -> anyhow::Result<Option<String>> {
         let start = Instant::now();
         loop {
-            let (_, busy) = self.during(|| std::thread::sleep(LOOK))?;
-            if busy.is_none() || start.elapsed() > WAIT {
-                return Ok(busy);
+            let (_, objection) = self.during(slow, &[], || std::thread::sleep(LOOK))?;
+            if objection.is_none() || start.elapsed() > WAIT {
+                return Ok(objection);
             }
             std::thread::sleep(LOOK);
         }
     }
 
-    /// Calls `what`. Also returns what others used meanwhile if it was above the limit, otherwise
-    /// `None`.
+    /// Calls `what`. Also returns why that doesn't count as a measurement, `None` if it does. What
+    /// programs named `polling` use counts for nothing.
     ///
     /// # Errors
     /// /proc can't be read.
-    pub(crate) fn during<T>(&self, what: impl FnOnce() -> T) -> anyhow::Result<(T, Option<Others>)> {
+    pub(crate) fn during<T>(
+        &self,
+        slow: Slow,
+        polling: &[&str],
+        what: impl FnOnce() -> T,
+    ) -> anyhow::Result<(T, Option<String>)> {
         let (before, start) = (Snapshot::take(&self.proc)?, Instant::now());
-        let value = what();
+        let (value, polled) =
+            if slow.is_none() || polling.is_empty() { (what(), 0) } else { self.polled(polling, what) };
         let (seconds, after) = (start.elapsed().as_secs_f64(), Snapshot::take(&self.proc)?);
-        let ticks = others(&before, &after, self.own) as f64;
-        let share = (ticks / procfs::ticks_per_second() as f64 / seconds / cores() as f64).min(1.0);
-        Ok((value, (share > self.share).then_some(Others { share })))
+        let share = |ticks: u64| {
+            (ticks as f64 / procfs::ticks_per_second() as f64 / seconds / cores() as f64).min(1.0)
+        };
+        let others = share(others(&before, &after, self.own));
+        let used = Used {
+            others,
+            all: share(after.busy.saturating_sub(before.busy).saturating_sub(polled)).max(others),
+        };
+        Ok((value, self.shares.objection(slow, used)))
+    }
+}
+
+impl Watch {
+    /// Calls `what`. Also returns the processor time in ticks that programs of these names used
+    /// meanwhile. They may begin and end meanwhile, so they are looked for all the time.
+    fn polled<T>(&self, names: &[&str], what: impl FnOnce() -> T) -> (T, u64) {
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let watching = scope.spawn(|| {
+                let mut polled = Polled::default();
+                loop {
+                    let was_done = done.load(Ordering::Relaxed);
+                    polled.see(self.stats().filter(|stat| names.contains(&stat.comm.as_str())));
+                    if was_done {
+                        return polled.ticks();
+                    }
+                    std::thread::sleep(LOOK);
+                }
+            });
+            let value = what();
+            done.store(true, Ordering::Relaxed);
+            // Without a figure, all that polled counts as use.
+            (value, watching.join().unwrap_or(0))
+        })
+    }
+
+    fn stats(&self) -> impl Iterator<Item = Stat> {
+        let all = procfs::process::all_processes_with_root(&self.proc).into_iter().flatten().flatten();
+        all.filter_map(|process| process.stat().ok())
     }
 }
 
@@ -89,6 +133,8 @@ struct Snapshot {
     processes: HashMap<i32, Process>,
     /// Processor time in ticks that the hypervisor gave to other machines.
     stolen: u64,
+    /// Processor time in ticks in which processors weren't idle, what was stolen included.
+    busy: u64,
 }
 
 impl Snapshot {
@@ -96,9 +142,11 @@ impl Snapshot {
         let all = procfs::process::all_processes_with_root(proc)?;
         let stats = all.flatten().filter_map(|process| process.stat().ok());
         let users = stats.filter(|stat| stat.flags & StatFlags::PF_KTHREAD.bits() == 0);
+        let total = KernelStats::current()?.total;
         Ok(Self {
             processes: users.map(|stat| (stat.pid, Process::from(&stat))).collect(),
-            stolen: KernelStats::current()?.total.steal.unwrap_or(0),
+            stolen: total.steal.unwrap_or(0),
+            busy: busy(&total),
         })
     }
 
@@ -124,6 +172,13 @@ impl From<&Stat> for Process {
         let children = if stat.pid == 1 { 0 } else { u64::try_from(stat.cutime + stat.cstime).unwrap_or(0) };
         Self { parent: stat.ppid, start: stat.starttime, ticks: stat.utime + stat.stime + children }
     }
+}
+
+/// Ticks in which processors worked or were stolen.
+fn busy(total: &CpuTime) -> u64 {
+    let CpuTime { user, nice, system, irq, softirq, steal, .. } = total;
+    let interrupts = [irq, softirq, steal].into_iter().flatten().sum::<u64>();
+    user + nice + system + interrupts
 }
 
 /// Ticks between two snapshots that processes outside the family of `own` used or the hypervisor
@@ -168,7 +223,7 @@ mod tests {
         let processes = processes
             .iter()
             .map(|(pid, parent, ticks)| (*pid, Process { parent: *parent, start: 7, ticks: *ticks }));
-        Snapshot { processes: processes.collect(), stolen }
+        Snapshot { processes: processes.collect(), stolen, busy: 0 }
     }
 
     #[test]
@@ -192,12 +247,13 @@ mod tests {
 
     #[test]
     fn this_process_is_not_another() {
-        let limit = Limit::new(f64::INFINITY);
-        let (value, busy) = limit.during(|| 5).unwrap();
-        assert_eq!((value, busy), (5, None));
-        let snapshot = Snapshot::take(&limit.proc).unwrap();
-        assert!(snapshot.family(limit.own).contains(&limit.own));
-        let (_, busy) = Limit { share: -1.0, ..limit }.during(|| ()).unwrap();
-        assert!(busy.is_some_and(|others| others.share >= 0.0));
+        let watch = Watch::new(Shares { others: f64::INFINITY, busy: f64::INFINITY });
+        let (value, objection) = watch.during(Slow::NONE, &[], || 5).unwrap();
+        assert_eq!((value, objection), (5, None));
+        let snapshot = Snapshot::take(&watch.proc).unwrap();
+        assert!(snapshot.family(watch.own).contains(&watch.own));
+        let strict = Watch { shares: Shares { others: -1.0, busy: -1.0 }, ..watch };
+        let (_, objection) = strict.during(Slow::NONE, &[], || ()).unwrap();
+        assert!(objection.is_some_and(|why| why.starts_with("others use")));
     }
 }

@@ -12,6 +12,7 @@ mod connect;
 mod contest;
 mod direct;
 mod encrypted;
+mod files;
 mod grid;
 mod lab;
 mod line_client;
@@ -27,6 +28,7 @@ mod rounds;
 mod shim;
 mod simulate;
 mod site_trunk;
+mod slow;
 mod sources;
 mod start;
 mod tcp;
@@ -82,6 +84,8 @@ enum Bench {
     Simulate(simulate::Options),
     /// The messages of NAS BT, SP and LU over three sites, against plain MPI.
     Nas(nas::Options),
+    /// Slow motion itself: what a network decides at several factors.
+    Slow(slow::Options),
     /// A site with two links: a trunk over both against each alone.
     Rails(rails::Options),
     /// The emulated links themselves: what was asked for against what programs at
@@ -115,6 +119,7 @@ fn main() -> ExitCode {
         Bench::Coll(options) => coll::run(&options).map(held),
         Bench::Simulate(options) => simulate::run(&options).map(held),
         Bench::Nas(options) => nas::run(&options).map(held),
+        Bench::Slow(options) => slow::run(&options).map(held),
         Bench::Rails(options) => rails::run(&options).map(held),
         Bench::SiteTrunk(options) => site_trunk::run(&options).map(held),
         Bench::Trunk(options) => trunk::run(&options).map(held),

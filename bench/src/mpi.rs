@@ -80,6 +80,24 @@ impl Mpi {
         })
     }
 
+    /// Whether ranks that wait can let others run. Those of other MPIs poll, and slow each other by
+    /// chance where there are more of them than cores.
+    pub(crate) fn can_yield(self) -> bool {
+        self != Self::Mpich4
+    }
+
+    /// Further options of the launcher with and without isthmus, for more ranks than cores: ranks
+    /// that wait let others run. Open MPI's do already. Those of MPICH 5 sleep now and then.
+    pub(crate) fn yielding(self) -> Vec<String> {
+        words(match self {
+            Self::Openmpi | Self::Openmpi5 | Self::Mpich4 => "",
+            Self::Mpich => {
+                "-genv MPIR_CVAR_CH4_PROGRESS_THROTTLE 1 \
+                 -genv MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT 16"
+            }
+        })
+    }
+
     /// Further options of the launcher without isthmus: the nodes, ssh, and the transports that
     /// isthmus would set.
     pub(crate) fn over_ssh(self, ssh: &Path, nodes: &[Node], slots: u32) -> Vec<String> {

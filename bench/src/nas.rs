@@ -23,6 +23,7 @@ const PATTERNS: [&str; 3] = ["bt", "sp", "lu"];
 const WITH_COLLECTIVES: Bar = Bar::AtMost(1.05);
 const COLLECTIVE_PATTERNS: [&str; 3] = ["cg", "ft", "is"];
 const LAMMPS: &str = "lammps";
+const LAMMPS_PROGRAM: &str = "lmp";
 const LOSSES: [&str; 2] = ["0.1 %", "0 %"];
 const SITES: [&str; 3] = ["alpha", "beta", "gamma"];
 const RANKS: usize = 4;
@@ -64,6 +65,7 @@ impl fmt::Display for Pattern {
 pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let tools = [(Mpi::Openmpi.launcher(), "--version")];
     let mut run = Run::begin("nas", &options.rounds, &tools)?;
+    let slow = options.rounds.slow;
     let against = Against::Plain;
     let plain = LOSSES.iter().flat_map(|loss| PATTERNS.map(|name| Pattern { name, loss, against }));
     let against = Against::NoCollectives;
@@ -75,9 +77,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
             Against::Plain => row("plain Open MPI", BAR),
             Against::NoCollectives => row("without the library for collectives", WITH_COLLECTIVES),
         };
-        Case::new(pattern, vec![row])
+        Case::new(pattern, vec![row]).slowed(slow)
     });
-    run.part(1, cases.collect(), || Ok(Sites { bench: Bench::up("nas")?, steps: options.steps }))?;
+    run.part(1, cases.collect(), || Ok(Sites { bench: Bench::up("nas", slow)?, steps: options.steps }))?;
     run.finish()
 }
 
@@ -90,6 +92,10 @@ struct Sites {
 impl Experiment for Sites {
     type Case = Pattern;
 
+    fn polling(&self) -> &'static [&'static str] {
+        &["nas", LAMMPS_PROGRAM]
+    }
+
     fn measure(&mut self, pattern: &Pattern, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
         for site in SITES {
             self.bench.lab().set_link(site, &[format!("loss={}", pattern.loss)])?;
@@ -100,7 +106,7 @@ impl Experiment for Sites {
         let program = match pattern.name {
             LAMMPS => {
                 let input = root().join("bench/programs/salt.in");
-                format!("lmp -log none -in {} -var steps {}", input.display(), self.steps)
+                format!("{LAMMPS_PROGRAM} -log none -in {} -var steps {}", input.display(), self.steps)
             }
             name => format!("{} {name} {}", Mpi::Openmpi.program("nas")?, self.steps),
         };
@@ -118,7 +124,8 @@ impl Experiment for Sites {
                 LAMMPS => loop_seconds(&output),
                 _ => json(&output)?["seconds"].as_f64(),
             };
-            Ok(seconds.context("no time")? * 1e3 / f64::from(self.steps))
+            let seconds = self.bench.slow().as_described(seconds.context("no time")?);
+            Ok(seconds * 1e3 / f64::from(self.steps))
         })?;
         Ok(vec![pair])
     }

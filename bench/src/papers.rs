@@ -11,9 +11,10 @@ use std::path::Path;
 use anyhow::Context as _;
 use clap::Args;
 
+use crate::files::read_json;
 use crate::grid::root;
 use crate::patterns::Traffic;
-use crate::report::{Report, read_json};
+use crate::report::Report;
 use crate::sources::is_same_directory;
 
 /// Path of the page in the repository.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
+use isthmus_lab::grid::{BitRate, Slow};
 
 use crate::grid::Bench;
 use crate::line_client::LineClient;
@@ -53,14 +54,16 @@ impl fmt::Display for Ratio {
 /// # Errors
 /// The results can't be written.
 pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
+    let slow = options.rounds.slow;
     let mut run = Run::begin("rails", &options.rounds, &[])?;
     let cases = RATIOS.map(|(ratio, share)| {
         let row = |against: &str, bar: f64| {
             Comparison::new(Ratio(ratio).to_string(), "Mb/s", against).bar(Bar::AtLeast(bar))
         };
-        Case::new(Ratio(ratio), vec![row("sum of each alone", share), row("better one alone", 1.0)])
+        let rows = vec![row("sum of each alone", share), row("better one alone", 1.0)];
+        Case::new(Ratio(ratio), rows).slowed(slow)
     });
-    run.part(1, cases.into(), || Links::up(*options.duration))?;
+    run.part(1, cases.into(), || Links::up(*options.duration, slow))?;
     run.finish()
 }
 
@@ -73,19 +76,20 @@ struct Links {
 }
 
 impl Links {
-    fn up(duration: Duration) -> anyhow::Result<Self> {
-        let bench = Bench::up("rails")?;
+    fn up(duration: Duration, slow: Slow) -> anyhow::Result<Self> {
+        let bench = Bench::up("rails", slow)?;
         let [near, far] = bench.nodes() else { anyhow::bail!("rails must have two nodes") };
         let target = Tunnel::isthmus(&bench, near, far)?.target;
         let client = tunnel::job(&bench, near, far, "")?;
         Ok(Self { client, target, duration, bench })
     }
 
-    /// Megabits per second of streams that last for `duration`.
+    /// Megabits per second of streams that last for `duration`, or in slow motion for longer.
     fn streams(&mut self, duration: Duration) -> anyhow::Result<f64> {
+        let slow = self.bench.slow();
         let line = format!("stream {} --streams {STREAMS}", self.target);
-        let Throughput { bytes, seconds } = self.client.ask(&line, duration)?;
-        Ok(bytes as f64 * 8e-6 / seconds)
+        let Throughput { bytes, seconds } = self.client.ask(&line, slow.time(duration))?;
+        Ok(bytes as f64 * 8e-6 / slow.as_described(seconds))
     }
 
     /// Bytes that have left the site by each link so far.
@@ -114,7 +118,7 @@ impl Links {
     }
 
     fn settled(&mut self, cut: Option<usize>) -> anyhow::Result<()> {
-        let deadline = Instant::now() + SETTLED;
+        let deadline = Instant::now() + self.bench.slow().time(SETTLED);
         loop {
             let before = self.carried()?;
             self.streams(LOOK)?;
@@ -133,7 +137,8 @@ impl Experiment for Links {
 
     fn measure(&mut self, Ratio(ratio): &Ratio, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
         for (link, rate) in LINKS.iter().zip([MEGABITS_PER_SECOND, MEGABITS_PER_SECOND / ratio]) {
-            self.bench.lab().set_link(link, &[format!("rate={rate} Mbit/s")])?;
+            let rate = self.bench.slow().rate(BitRate(u64::from(rate) * 1_000_000));
+            self.bench.lab().set_link(link, &[format!("rate={} bit/s", rate.0)])?;
         }
         // Without which link; no way always goes first.
         const WAYS: [Option<usize>; 3] = [None, Some(1), Some(0)];

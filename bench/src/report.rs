@@ -2,23 +2,24 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
-use std::path::Path;
 
-use anyhow::Context as _;
 use comfy_table::{Cell, CellAlignment, Table, presets};
-use serde::de::DeserializeOwned;
+use isthmus_lab::grid::Slow;
 use serde::{Deserialize, Serialize};
 
 use crate::conditions::Conditions;
 use crate::sources::Sources;
 use crate::verdict::{Bar, Verdict, interval, judge, median};
 
-/// Version of the results' format. Results of earlier versions have neither intervals nor verdicts.
-pub(crate) const SCHEMA: u32 = 2;
+/// Version of the results' format. Results of version 2 lack the rounds, so a run can't go on from
+/// them. Results of version 1 also lack intervals and verdicts.
+pub(crate) const SCHEMA: u32 = 3;
+
+/// Figures of a round, isthmus's and the reference's, measured closely after each other.
+pub(crate) type Pair = [f64; 2];
 
 /// What a row compares.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Comparison {
     /// Name of what was measured.
     pub what: String,
@@ -27,18 +28,30 @@ pub(crate) struct Comparison {
     /// Name of the reference.
     pub against: String,
     /// Limit of the ratio. `None` in a row that only informs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bar: Option<Bar>,
+    /// How many times slower than described the network was. The figures are those of the network
+    /// as described.
+    #[serde(default, skip_serializing_if = "Slow::is_none")]
+    pub slow: Slow,
 }
 
 impl Comparison {
     /// A comparison without a bar.
     pub(crate) fn new(what: impl Into<String>, unit: &str, against: &str) -> Self {
-        Self { what: what.into(), unit: unit.to_owned(), against: against.to_owned(), bar: None }
+        let (what, unit, against) = (what.into(), unit.to_owned(), against.to_owned());
+        Self { what, unit, against, bar: None, slow: Slow::NONE }
     }
 
     /// The comparison with this bar.
     pub(crate) fn bar(self, bar: impl Into<Option<Bar>>) -> Self {
         Self { bar: bar.into(), ..self }
+    }
+
+    /// Whether two comparisons are of the same figures, whatever the bar and the slow motion.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let key = |one: &Self| (one.what.clone(), one.unit.clone(), one.against.clone());
+        key(self) == key(other)
     }
 }
 
@@ -52,14 +65,14 @@ pub(crate) struct Figures {
     /// Median of the rounds' ratios, ours to reference. A slow phase of the machine slows both
     /// figures of a round.
     pub ratio: f64,
-    /// The 95 % interval of `ratio`. `None` in results of schema 1.
+    /// The interval of `ratio`: each end is right with a probability of 95 %, however often one
+    /// looks. `None` if there are too few rounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<(f64, f64)>,
-    /// Lowest and highest ratio of all rounds.
-    pub spread: (f64, f64),
 }
 
 /// A comparison with the result of its rounds.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Row {
     /// What the row compares.
     #[serde(flatten)]
@@ -68,39 +81,47 @@ pub(crate) struct Row {
     #[serde(flatten)]
     pub figures: Option<Figures>,
     /// Whether the row's bar holds. `None` in a row without a bar that was measured.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
     /// Why there is no decision, or why rounds failed. `None` if there is nothing to explain.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// How many rounds count.
     pub runs: usize,
-    /// How many rounds were void because other processes used the machine.
-    #[serde(default)]
+    /// How many rounds were void because the machine was busy.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub void: usize,
     /// How many rounds could not be measured.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub failed: usize,
+    /// The commit that the row was measured at, if other sources were measured then than the
+    /// report's. No run goes on from such a row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub older: Option<String>,
+    /// The rounds that count, with five significant digits: with them a later run goes on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rounds: Vec<Pair>,
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 impl Row {
-    /// Judges the rounds of a comparison. Each is `[ours, reference]`, measured closely after each
-    /// other.
-    pub(crate) fn new(comparison: Comparison, rounds: &[[f64; 2]]) -> Self {
+    /// Judges the rounds of a comparison.
+    pub(crate) fn new(comparison: Comparison, rounds: &[Pair]) -> Self {
         let ratios: Vec<f64> = rounds.iter().map(|[ours, reference]| ours / reference).collect();
         let of = |side: usize| median(&rounds.iter().map(|round| round[side]).collect::<Vec<_>>());
         let figures = (!rounds.is_empty()).then(|| Figures {
-            ours: of(0),
-            reference: of(1),
-            ratio: median(&ratios),
-            interval: Some(interval(&ratios)),
-            spread: (
-                ratios.iter().copied().fold(f64::INFINITY, f64::min),
-                ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-            ),
+            ours: kept(of(0)),
+            reference: kept(of(1)),
+            ratio: kept(median(&ratios)),
+            interval: interval(&ratios).map(|(low, high)| (kept(low), kept(high))),
         });
         let verdict = judge(comparison.bar, &ratios);
-        Self { comparison, figures, verdict, reason: None, runs: rounds.len(), void: 0, failed: 0 }
+        let (runs, rounds) = (rounds.len(), rounds.to_vec());
+        let (reason, void, failed, older) = (None, 0, 0, None);
+        Self { comparison, figures, verdict, reason, runs, void, failed, older, rounds }
     }
 
     /// Whether the row was measured, and its bar holds if it has one.
@@ -127,8 +148,16 @@ impl Row {
                 text += &format!(", {count} {why}");
             }
         }
+        if let Some(commit) = &self.older {
+            text += &format!(", at {commit}");
+        }
         text
     }
+}
+
+/// A figure with five significant digits, as results keep it.
+pub(crate) fn kept(figure: f64) -> f64 {
+    format!("{figure:.4e}").parse().unwrap_or(figure)
 }
 
 /// The results of a benchmark.
@@ -163,7 +192,18 @@ impl fmt::Display for Report {
         writeln!(f, "{}: {cores} cores, {cpu}, Linux {kernel}, {date}", self.name)?;
         let mut table = Table::new();
         table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
-        table.set_header(["what", "unit", "ours", "reference", "against", "ratio", "rounds", "bar", "holds"]);
+        table.set_header([
+            "what",
+            "unit",
+            "ours",
+            "reference",
+            "against",
+            "ratio",
+            "slow",
+            "rounds",
+            "bar",
+            "holds",
+        ]);
         for row in &self.rows {
             let number = |value: Option<f64>| {
                 Cell::new(value.map_or_else(String::new, figures)).set_alignment(CellAlignment::Right)
@@ -175,6 +215,7 @@ impl fmt::Display for Report {
                 number(row.figures.as_ref().map(|found| found.reference)),
                 Cell::new(&row.comparison.against),
                 Cell::new(row.ratio()),
+                Cell::new(row.comparison.slow),
                 Cell::new(row.rounds()),
                 Cell::new(row.comparison.bar.map_or_else(String::new, |bar| bar.to_string())),
                 Cell::new(row.verdict.map_or_else(String::new, |verdict| verdict.to_string())),
@@ -197,29 +238,6 @@ impl fmt::Display for Report {
     }
 }
 
-/// Writes a result as a whole. A reader sees the old result or the new one.
-///
-/// # Errors
-/// The file can't be written.
-pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
-    let unfinished = path.with_extension("json.new");
-    let write = || -> anyhow::Result<()> {
-        fs::create_dir_all(path.parent().unwrap_or(path))?;
-        fs::write(&unfinished, serde_json::to_string_pretty(value)? + "\n")?;
-        Ok(fs::rename(&unfinished, path)?)
-    };
-    write().with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// Reads a result from a file.
-///
-/// # Errors
-/// The file isn't there or has another format.
-pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    serde_json::from_str(&text).with_context(|| format!("cannot read {}", path.display()))
-}
-
 /// A value as text with three significant figures.
 pub(crate) fn figures(value: f64) -> String {
     match value.abs() {
@@ -238,7 +256,7 @@ mod tests {
     fn ratios_are_taken_round_by_round() {
         let row = Row::new(Comparison::new("x", "s", "r"), &[[1.0, 2.0], [20.0, 10.0], [3.0, 3.0]]);
         let found = row.figures.clone().unwrap();
-        assert_eq!((found.ratio, found.spread, row.runs), (1.0, (0.5, 2.0), 3));
+        assert_eq!((found.ratio, found.interval, row.runs), (1.0, None, 3));
         assert!(row.holds());
     }
 
@@ -250,6 +268,16 @@ mod tests {
             let text = serde_json::to_string(&row).unwrap();
             let again: Row = serde_json::from_str(&text).unwrap();
             assert_eq!((again.figures, again.verdict), (None, row.verdict), "{text}");
+        }
+    }
+
+    #[test]
+    fn figures_are_kept_with_five_digits() {
+        for (figure, want) in
+            [(0.123_456_7, 0.12346), (1234.567, 1234.6), (0.0, 0.0), (98.765_432e9, 98.765e9), (-2.0, -2.0)]
+        {
+            assert!((kept(figure) - want).abs() <= want.abs() * 1e-12, "{figure}: {}", kept(figure));
+            assert_eq!(kept(kept(figure)), kept(figure), "{figure}");
         }
     }
 

@@ -2,114 +2,93 @@
 //!
 //! A benchmark consists of parts (an emulated grid each), a part of cases. A case is
 //! measured once in a round and gives one pair of figures for each of its rows. A case
-//! that fails, or that was measured while others used the machine, does not end the
-//! run; the rest of the round goes on.
+//! that fails, or that was measured while the machine was busy, does not end the run; the
+//! rest of the round goes on. Rounds add up: a run goes on from those that earlier runs of
+//! the same sources wrote, and begins with the cases that have the fewest.
 
 mod case;
+mod experiment;
+mod known;
+mod wanted;
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
+use isthmus_lab::grid::Slow;
 
 use crate::conditions::Conditions;
 use crate::confine;
-use crate::load::Limit;
-use crate::report::{Report, Row, SCHEMA, write_json};
+use crate::files::{read_json, write_json};
+use crate::load::{Shares, Watch};
+use crate::report::{Comparison, Report, Row, SCHEMA};
 use crate::sources::Sources;
 
 pub(crate) use case::Case;
+pub(crate) use experiment::{Experiment, Void, in_turns, pair_up};
+use known::Known;
+use wanted::{Wanted, is_wanted};
+
+/// How deep values of results begin lines of their own: a row is a line.
+const ROW_DEPTH: usize = 2;
 
 /// How long to measure, and where results go.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RoundOptions {
-    /// Most rounds that count. Rounds end sooner if all rows are decided.
+    /// Most rounds of this run that count. Rounds end sooner if all rows are decided.
     #[arg(long, default_value_t = 30)]
     rounds: usize,
     /// Time after which no measurement begins.
     #[arg(long, default_value = "45m")]
     budget: humantime::Duration,
-    /// Share of all cores that other processes may use; more of it voids a
-    /// measurement.
-    #[arg(long, default_value_t = 0.1)]
-    others: f64,
-    /// Measure only rows with this in their name; the results are not complete then.
+    /// The budget is for so many benchmarks, of which this is one.
+    #[arg(long, default_value_t = 1)]
+    share: u32,
+    /// Slow motion: delays and the kernel's times are so many times longer, and rates so
+    /// many times smaller, where links are emulated. The figures are those of the network
+    /// as described.
+    #[arg(long, default_value_t = Slow::NONE)]
+    pub slow: Slow,
+    #[command(flatten)]
+    shares: Shares,
+    /// Measure only rows with this in their name, or those that are `undecided` (also: not
+    /// measured with these sources) or `missed`. All that are given must apply.
     #[arg(long)]
-    only: Option<String>,
+    only: Vec<Wanted>,
+    /// Begin anew, and drop the rows that this benchmark no longer has.
+    #[arg(long)]
+    anew: bool,
     /// Directory of the results.
     #[arg(long, default_value = "bench/results")]
     pub results: PathBuf,
 }
 
-/// The error of a measurement that doesn't count although it didn't fail. The place where it was
-/// made wasn't what it should be.
-#[derive(Debug)]
-pub(crate) struct Void(pub String);
-
-impl fmt::Display for Void {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Void {}
-
-/// What measures the cases of a benchmark's part.
-pub(crate) trait Experiment {
-    /// The description of a measurement.
-    type Case;
-
-    /// Measures a case. Returns isthmus's figure and the reference's for each of its rows.
-    ///
-    /// # Errors
-    /// The case can't be measured, and the row gets the reason. [`Void`] if the measurement doesn't
-    /// count.
-    fn measure(&mut self, case: &Self::Case, round: usize) -> anyhow::Result<Vec<[f64; 2]>>;
-
-    /// Whether other programs that use the machine make a measurement void. A simulation gives the
-    /// same figures all the same.
-    fn needs_quiet(&self) -> bool {
-        true
-    }
-
-    /// Whether the experiment can go on after a failed measurement. If not, it is made anew.
-    fn survives_failure(&self) -> bool {
-        true
-    }
-
-    /// Ends the experiment, and checks that it did what was to be measured.
-    ///
-    /// # Errors
-    /// It didn't. Then no round counts.
-    fn finish(self) -> anyhow::Result<()>
-    where
-        Self: Sized,
-    {
-        Ok(())
-    }
-}
-
 /// A run of a benchmark.
 pub(crate) struct Run {
     options: RoundOptions,
-    limit: Limit,
+    watch: Watch,
     started: Instant,
     report: Report,
+    known: Known,
+    /// What the parts so far were to measure, and the rows that they have.
+    planned: Vec<Comparison>,
+    measured: Vec<Row>,
 }
 
 impl Run {
     /// Begins a run in namespaces of its own. `tools` are asked for their versions.
     ///
     /// # Errors
-    /// The user isn't root, or `--rounds` is 0.
+    /// The user isn't root, `--rounds` or `--share` is 0, or the results of earlier runs can't be
+    /// read.
     pub(crate) fn begin(
         name: &str,
         options: &RoundOptions,
         tools: &[(String, &str)],
     ) -> anyhow::Result<Self> {
         ensure!(options.rounds > 0, "--rounds must be at least 1");
+        ensure!(options.share > 0, "--share must be at least 1");
         confine::enter()?;
         let sources =
             Sources::here(name).inspect_err(|error| eprintln!("the results name no commit: {error:#}"));
@@ -121,12 +100,32 @@ impl Run {
             rows: Vec::new(),
             conditions: Conditions::here(tools),
         };
+        Self::of(options, report)
+    }
+
+    /// A run whose results go to `report`.
+    fn of(options: &RoundOptions, report: Report) -> anyhow::Result<Self> {
+        let path = options.results.join(format!("{}.json", report.name));
+        let known = if options.anew || !path.exists() {
+            Known::default()
+        } else {
+            let earlier = read_json(&path).context("--anew begins without it")?;
+            Known::new(earlier, report.sources.as_ref(), &report.conditions)
+        };
         Ok(Self {
             options: options.clone(),
-            limit: Limit::new(options.others),
+            watch: Watch::new(options.shares),
             started: Instant::now(),
             report,
+            known,
+            planned: Vec::new(),
+            measured: Vec::new(),
         })
+    }
+
+    /// Whether this run goes on from earlier ones.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.known.adds_up()
     }
 
     /// Adds a remark to the conditions of the results.
@@ -136,7 +135,22 @@ impl Run {
 
     /// The rows of the parts that have been measured.
     pub(crate) fn rows(&self) -> &[Row] {
-        &self.report.rows
+        &self.measured
+    }
+
+    /// The cases that are measured, each with the rounds of earlier runs.
+    fn wanted<C>(&self, cases: Vec<Case<C>>) -> Vec<Case<C>> {
+        let only = &self.options.only;
+        let before = |row: Comparison| self.known.row(&row).cloned().unwrap_or_else(|| Row::new(row, &[]));
+        let wanted = cases.into_iter().filter(|case| {
+            let rows: Vec<Row> = case.comparisons().into_iter().map(before).collect();
+            is_wanted(only, &rows)
+        });
+        let going_on = |case: Case<C>| {
+            let earlier = self.known.rounds(&case.comparisons());
+            case.going_on(earlier, only.contains(&Wanted::Missed))
+        };
+        wanted.map(going_on).collect()
     }
 
     /// Measures a part of the benchmark. `parts_left` counts this part as well, which gets its
@@ -147,35 +161,34 @@ impl Run {
     pub(crate) fn part<E: Experiment>(
         &mut self,
         parts_left: u32,
-        mut cases: Vec<Case<E::Case>>,
+        cases: Vec<Case<E::Case>>,
         mut make: impl FnMut() -> anyhow::Result<E>,
     ) -> anyhow::Result<()> {
-        if let Some(only) = &self.options.only {
-            cases.retain(|case| case.rows.iter().any(|(row, _)| row.what.contains(only.as_str())));
-        }
-        let left = self.options.budget.saturating_sub(self.started.elapsed());
+        self.planned.extend(cases.iter().flat_map(Case::comparisons));
+        let mut cases = self.wanted(cases);
+        let budget = *self.options.budget / self.options.share;
+        let left = budget.saturating_sub(self.started.elapsed());
         let deadline = Instant::now() + left / parts_left;
         let mut experiment = None;
         for round in 0.. {
-            let open: Vec<usize> =
+            let mut open: Vec<usize> =
                 (0..cases.len()).filter(|index| !cases[*index].is_done(self.options.rounds)).collect();
             if open.is_empty() {
                 break;
             }
+            // Where the budget ended last time, some cases have fewer rounds than others.
+            open.sort_by_key(|index| cases[*index].counted());
             eprintln!("round {}: {} of {} measurements go on", round + 1, open.len(), cases.len());
             for index in open {
-                self.measure(&mut cases[index], &mut experiment, &mut make, round, deadline)?;
+                self.measure(&mut cases[index], &mut experiment, &mut make, deadline)?;
+                self.write(&cases)?;
             }
-            self.write(&cases)?;
         }
         if let Some(Err(error)) = experiment.map(E::finish) {
-            for case in &mut cases {
-                case.rows.iter_mut().for_each(|(_, rounds)| rounds.clear());
-                case.reason = Some(format!("{error:#}"));
-            }
+            cases.iter_mut().for_each(|case| case.spoil(&format!("{error:#}")));
         }
         self.write(&cases)?;
-        self.report.rows.extend(cases.iter().flat_map(Case::rows));
+        self.measured.extend(cases.iter().flat_map(Case::rows));
         Ok(())
     }
 
@@ -185,11 +198,10 @@ impl Run {
         case: &mut Case<E::Case>,
         experiment: &mut Option<E>,
         make: &mut impl FnMut() -> anyhow::Result<E>,
-        round: usize,
         deadline: Instant,
     ) -> anyhow::Result<()> {
         if Instant::now() > deadline {
-            case.reason = Some(format!("the budget ended after {} rounds", case.tally.counted));
+            case.reason = Some(format!("the budget ended after {} rounds", case.counted()));
             return Ok(());
         }
         if experiment.is_none() {
@@ -202,15 +214,16 @@ impl Run {
             }
         }
         let standing = experiment.as_mut().context("nothing to measure with")?;
-        let needs_quiet = standing.needs_quiet();
-        if let Some(others) = if needs_quiet { self.limit.quiet()? } else { None } {
-            eprintln!("  void: others use {:.0} % of the machine: {}", others.share * 100.0, case.what());
+        let (needs_quiet, slow) = (standing.needs_quiet(), case.slow());
+        if let Some(why) = if needs_quiet { self.watch.quiet(slow)? } else { None } {
+            eprintln!("  void: {why}: {}", case.what());
             case.tally.void += 1;
             return Ok(());
         }
-        let (found, busy) = self.limit.during(|| standing.measure(&case.case, round))?;
-        if let (Ok(_), Some(others)) = (&found, busy.filter(|_| needs_quiet)) {
-            eprintln!("  void: others used {:.0} % of the machine: {}", others.share * 100.0, case.what());
+        let (round, polling) = (case.next_round(), standing.polling());
+        let (found, objection) = self.watch.during(slow, polling, || standing.measure(&case.case, round))?;
+        if let (Ok(_), Some(why)) = (&found, objection.filter(|_| needs_quiet)) {
+            eprintln!("  void: {why}: {}", case.what());
             case.tally.void += 1;
         } else if let Some(why) = found.as_ref().err().and_then(anyhow::Error::downcast_ref::<Void>) {
             eprintln!("  void: {why}: {}", case.what());
@@ -227,16 +240,15 @@ impl Run {
 
     /// Writes the results so far, so that a killed run keeps them.
     fn write<C>(&mut self, cases: &[Case<C>]) -> anyhow::Result<()> {
-        let finished = self.report.rows.len();
-        self.report.rows.extend(cases.iter().flat_map(Case::rows));
-        let written = self.publish();
-        self.report.rows.truncate(finished);
-        written
+        let rows = self.measured.iter().cloned().chain(cases.iter().flat_map(Case::rows));
+        self.report.rows = self.known.with(rows);
+        self.publish()
     }
 
     fn publish(&mut self) -> anyhow::Result<()> {
         self.report.conditions.stamp();
-        write_json(&self.options.results.join(format!("{}.json", self.report.name)), &self.report)
+        let path = self.options.results.join(format!("{}.json", self.report.name));
+        write_json(&path, ROW_DEPTH, &self.report)
     }
 
     /// Writes and prints the results. Returns whether every bar holds.
@@ -244,29 +256,18 @@ impl Run {
     /// # Errors
     /// The results can't be written.
     pub(crate) fn finish(mut self) -> anyhow::Result<bool> {
-        self.report.complete = self.options.only.is_none();
+        self.report.complete = is_complete(&self.planned, &self.report.rows);
         self.publish()?;
         println!("{}", self.report);
         Ok(self.report.holds())
     }
 }
 
-/// Measures both sides, and in every second round the reference (1) before isthmus (0).
-///
-/// # Errors
-/// A side can't be measured.
-pub(crate) fn in_turns<T>(
-    round: usize,
-    mut one: impl FnMut(usize) -> anyhow::Result<T>,
-) -> anyhow::Result<[T; 2]> {
-    let first = round % 2;
-    let (found, other) = (one(first)?, one(1 - first)?);
-    Ok(if first == 0 { [found, other] } else { [other, found] })
-}
-
-/// Pairs the figures of isthmus with those of the reference.
-pub(crate) fn pair_up(ours: &[f64], reference: &[f64]) -> Vec<[f64; 2]> {
-    ours.iter().zip(reference).map(|(ours, reference)| [*ours, *reference]).collect()
+/// Whether all that a benchmark measures has been measured with its present sources.
+fn is_complete(planned: &[Comparison], rows: &[Row]) -> bool {
+    let is_fresh = |row: &Row| row.older.is_none() && row.figures.is_some();
+    let is_there = |one: &Comparison| rows.iter().any(|row| row.comparison.is_same(one));
+    rows.iter().all(is_fresh) && planned.iter().all(is_there)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
+use isthmus_lab::grid::Slow;
 use serde_json::Value;
 
 use crate::grid::{Bench, json, root};
@@ -160,7 +161,7 @@ fn number(found: &Value, path: &str) -> anyhow::Result<f64> {
 
 impl Measurement {
     fn up() -> anyhow::Result<Self> {
-        let bench = Bench::up("two-far")?;
+        let bench = Bench::up("two-far", Slow::NONE)?;
         let program = bench.scratch().join("shim");
         let compiled = Command::new("cc")
             .args(["-O2", "-o"])

@@ -77,7 +77,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let [openmpi, mpich] = launchers;
     let mut run = Run::begin("simulate", &options.rounds, &[openmpi, mpich, ("smpirun".into(), "-version")])?;
     let repetitions = options.repetitions;
-    run.part(2, lab::cases(), || lab::Sites::up(repetitions))?;
+    let slow = options.rounds.slow;
+    run.part(2, lab::cases(slow), || lab::Sites::up(repetitions, slow))?;
     let platforms = platforms::all();
     let first = platforms.first().context("no platform")?;
     run.remark(format!("smpirun {}; smpi/bw-factor 0.96533 for the lab", smpi::settings(first).join(" ")));

@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
-use serde::Serialize;
+use isthmus_lab::grid::Slow;
+use serde::{Deserialize, Serialize};
 
 use crate::account::network_cpu_time;
 use crate::confine::Running;
+use crate::files::{read_json, write_json};
 use crate::grid::{Bench, Node};
 use crate::line_client::LineClient;
-use crate::report::{Comparison, write_json};
+use crate::report::Comparison;
 use crate::rounds::{self, Case, Experiment, Run, in_turns};
 use crate::tcp::Tcp;
 use crate::traffic::{Latency, Throughput};
@@ -82,12 +84,18 @@ impl What {
 /// The results can't be written.
 pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let mut run = Run::begin("site-trunk", &options.rounds, &[])?;
+    let goes_on = run.goes_on();
     let counts = options.rounds.results.join("site-trunk-counts.json");
     let near = [What::Message, What::Near(1), What::Near(8)];
     let grids = [("site-trunk", &near[..]), ("site-trunk-far", &[What::Long])];
     for (left, (grid, cases)) in (1..=2).rev().zip(grids) {
-        let cases = cases.iter().map(|what| Case::new(*what, what.comparisons()));
-        run.part(left, cases.collect(), || Sites::up(grid, *options.duration, counts.clone()))?;
+        // Only the long link is emulated.
+        let slow = if cases == [What::Long] { options.rounds.slow } else { Slow::NONE };
+        let cases = cases.iter().map(|what| Case::new(*what, what.comparisons()).slowed(slow));
+        run.part(left, cases.collect(), || {
+            let bench = Bench::up(grid, slow)?;
+            Sites::up(bench, *options.duration, Counts::new(counts.clone(), goes_on))
+        })?;
     }
     run.finish()
 }
@@ -103,8 +111,7 @@ struct Sites {
 }
 
 impl Sites {
-    fn up(grid: &str, duration: Duration, counts: PathBuf) -> anyhow::Result<Self> {
-        let bench = Bench::up(grid)?;
+    fn up(bench: Bench, duration: Duration, counts: Counts) -> anyhow::Result<Self> {
         let [near, far] = nodes(&bench, "n1")?;
         let mut serving = bench.lab().machine(&far.name)?.command(tunnel::itself()?);
         serving.args(["traffic", "serve", "--listen", &format!("0.0.0.0:{PLAIN_PORT}")]);
@@ -115,7 +122,7 @@ impl Sites {
         let targets = [format!("{}:{JOB_PORT}", far.name), format!("{}:{PLAIN_PORT}", far.address)];
         let [to_ours, to_plain] = targets;
         let clients = [(ours, to_ours), (plain, to_plain)];
-        Ok(Self { clients, duration, counts: Counts::new(counts), _server: server, bench })
+        Ok(Self { clients, duration, counts, _server: server, bench })
     }
 
     fn half_round_trip_seconds(&mut self, side: usize) -> anyhow::Result<f64> {
@@ -126,7 +133,9 @@ impl Sites {
 
     fn stream(&mut self, side: usize, streams: usize) -> anyhow::Result<Throughput> {
         let (client, target) = &mut self.clients[side];
-        client.ask(&format!("stream {target} --streams {streams}"), self.duration)
+        let duration = self.bench.slow().time(self.duration);
+        let found: Throughput = client.ask(&format!("stream {target} --streams {streams}"), duration)?;
+        Ok(Throughput { seconds: self.bench.slow().as_described(found.seconds), ..found })
     }
 
     /// Rate of a side's streams in Gb/s, and processor seconds of both nodes per GB.
@@ -209,7 +218,7 @@ struct Counts {
     sums: BTreeMap<String, Sum>,
 }
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Sum {
     /// Bytes of programs in all rounds.
     bytes: u64,
@@ -217,8 +226,10 @@ struct Sum {
 }
 
 impl Counts {
-    fn new(path: PathBuf) -> Self {
-        Self { path, sums: BTreeMap::new() }
+    /// The counts in the file. With `goes_on` they add to those of earlier runs.
+    fn new(path: PathBuf, goes_on: bool) -> Self {
+        let earlier = if goes_on { read_json(&path).ok() } else { None };
+        Self { path, sums: earlier.unwrap_or_default() }
     }
 
     fn add(&mut self, (way, machines): (&str, &str), bytes: u64, tcp: Tcp) {
@@ -228,6 +239,6 @@ impl Counts {
     }
 
     fn write(&self) -> anyhow::Result<()> {
-        write_json(&self.path, &self.sums)
+        write_json(&self.path, 2, &self.sums)
     }
 }

@@ -1,15 +1,18 @@
 //! Which sources a result was measured with, and whether they have changed since.
 
+mod check;
+
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 
 use anyhow::{Context as _, ensure};
-use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use crate::grid::root;
-use crate::report::{SCHEMA, read_json};
+
+pub(crate) use check::{Options, check};
 
 /// Paths of all sources that run in a job.
 const JOB: [&str; 4] = ["crates/", "Cargo.lock", "bench/src/grid.rs", "bench/src/mpi.rs"];
@@ -19,7 +22,7 @@ const TRAFFIC: [&str; 4] =
 
 /// Each benchmark with the paths that it depends on, in groups. A path that ends with a slash
 /// stands for each entry of the directory.
-const BENCHMARKS: [(&str, &[&[&str]]); 13] = [
+const BENCHMARKS: [(&str, &[&[&str]]); 14] = [
     ("coll", &[&JOB, &["mpi/back/", "bench/src/coll.rs", "bench/grids/coll.toml", "apps/colltime.c"]]),
     ("connect", &[&JOB, &["bench/src/connect.rs", "bench/programs/connect.py", "apps"], &CONNECT_GRIDS]),
     ("direct", &[&JOB, &["bench/src/direct.rs", "bench/grids/lan.toml", "apps"]]),
@@ -83,6 +86,23 @@ const BENCHMARKS: [(&str, &[&[&str]]); 13] = [
             ],
         ],
     ),
+    (
+        "slow",
+        &[
+            &JOB,
+            &TRAFFIC,
+            &[
+                "mpi/back/",
+                "bench/src/slow.rs",
+                "bench/src/coll.rs",
+                "bench/src/connect.rs",
+                "bench/src/tunnel.rs",
+                "bench/programs/connect.py",
+                "bench/grids/slow.toml",
+                "apps/colltime.c",
+            ],
+        ],
+    ),
     ("shim", &[&JOB, &["bench/src/shim.rs", "bench/programs/shim.c", "bench/grids/two-far.toml"]]),
     (
         "trunk",
@@ -111,6 +131,9 @@ pub(crate) struct Sources {
     pub commit: String,
     /// Whether the sources had changes that no commit has.
     pub dirty: bool,
+    /// Git's object id of what the changes are. `None` without changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes: Option<String>,
     /// Git's object id of each path at the commit. It stays the same when the commit is rebased.
     pub objects: BTreeMap<String, String>,
 }
@@ -127,12 +150,28 @@ impl Sources {
             let (entry, path) = line.split_once('\t')?;
             Some((path.to_owned(), entry.split(' ').nth(2)?.to_owned()))
         });
+        let changes = git(&["diff", "HEAD", "--no-ext-diff", "--"], &paths)?;
+        let changes = if changes.is_empty() { None } else { Some(object_id(&changes)?) };
         Ok(Self {
             commit: git(&["rev-parse", "--short=12", "HEAD"], &[])?.trim().to_owned(),
-            dirty: !git(&["status", "--porcelain", "--untracked-files=no", "--"], &paths)?.is_empty(),
+            dirty: changes.is_some(),
+            changes,
             objects: objects.collect(),
         })
     }
+
+    /// Whether these are the same sources, at whatever commit, so that their rounds add up.
+    pub(crate) fn are_same(&self, other: &Self) -> bool {
+        let known = |one: &Self| one.dirty == one.changes.is_some();
+        known(self) && known(other) && self.changes == other.changes && self.objects == other.objects
+    }
+}
+
+/// Git's object id of a text, which is not stored.
+fn object_id(text: &str) -> anyhow::Result<String> {
+    let mut file = tempfile::NamedTempFile::new()?;
+    file.write_all(text.as_bytes())?;
+    Ok(git(&["hash-object", "--no-filters", &file.path().display().to_string()], &[])?.trim().to_owned())
 }
 
 fn paths(benchmark: &str) -> anyhow::Result<Vec<&'static str>> {
@@ -158,66 +197,6 @@ fn git(words: &[&str], paths: &[&str]) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Options of `isthmus-bench check`.
-#[derive(Debug, Args)]
-pub(crate) struct Options {
-    /// Where the results are.
-    #[arg(long, default_value = "bench/results")]
-    results: std::path::PathBuf,
-}
-
-/// The part of a result that all benchmarks have.
-#[derive(Debug, Deserialize)]
-struct Header {
-    #[serde(default)]
-    schema: u32,
-    #[serde(default)]
-    complete: bool,
-    sources: Option<Sources>,
-}
-
-/// Lists results that are missing or stale. The exit status is 1 if there are any.
-///
-/// # Errors
-/// This is no git repository.
-pub(crate) fn check(options: &Options) -> anyhow::Result<ExitCode> {
-    let mut stale = false;
-    for (name, _) in BENCHMARKS {
-        let found = read_json::<Header>(&options.results.join(format!("{name}.json")));
-        if let Some(problem) = problem(found.as_ref().ok(), &Sources::here(name)?) {
-            stale = true;
-            println!("{name}: {problem}; measure again with `make bench-{name}`");
-        }
-    }
-    Ok(if stale { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-}
-
-/// Why a result doesn't stand for the sources `now`. `None` if it does.
-fn problem(result: Option<&Header>, now: &Sources) -> Option<String> {
-    let Some(Header { schema, complete, sources }) = result else { return Some("no result".into()) };
-    if *schema != SCHEMA {
-        return Some(format!("the result has schema {schema}, this program writes {SCHEMA}"));
-    }
-    let Some(then) = sources else { return Some("the result names no commit".into()) };
-    if !complete {
-        return Some("the run was ended before its end".into());
-    }
-    if then.dirty {
-        return Some(format!("measured at {} with uncommitted changes", then.commit));
-    }
-    let changed: Vec<&str> = then
-        .objects
-        .keys()
-        .chain(now.objects.keys().filter(|path| !then.objects.contains_key(*path)))
-        .filter(|path| then.objects.get(*path) != now.objects.get(*path))
-        .map(String::as_str)
-        .collect();
-    if !changed.is_empty() {
-        return Some(format!("changed since {}: {}", then.commit, changed.join(", ")));
-    }
-    now.dirty.then(|| "there are uncommitted changes in what it measures".into())
-}
-
 /// Whether two paths name the same directory.
 pub(crate) fn is_same_directory(one: &Path, other: &Path) -> bool {
     std::fs::canonicalize(one).is_ok_and(|one| std::fs::canonicalize(other).is_ok_and(|other| one == other))
@@ -227,53 +206,28 @@ pub(crate) fn is_same_directory(one: &Path, other: &Path) -> bool {
 mod tests {
     use super::*;
 
-    fn sources(dirty: bool, objects: &[(&str, &str)]) -> Sources {
+    pub(super) fn sources(dirty: bool, objects: &[(&str, &str)]) -> Sources {
         let objects = objects.iter().map(|(path, id)| ((*path).to_owned(), (*id).to_owned())).collect();
-        Sources { commit: "c0ffee".into(), dirty, objects }
+        Sources { commit: "c0ffee".into(), dirty, changes: dirty.then(|| "d1ff".into()), objects }
     }
 
     #[test]
-    fn staleness() {
-        let then = [("crates/agent", "1"), ("crates/plan", "2")];
-        let result =
-            |schema, complete, dirty| Some(Header { schema, complete, sources: Some(sources(dirty, &then)) });
-        let same = sources(false, &then);
-        for (name, result, now, want) in [
-            ("fresh", result(SCHEMA, true, false), same.clone(), None),
-            ("missing", None, same.clone(), Some("no result")),
-            ("old schema", result(1, true, false), same.clone(), Some("schema 1")),
-            ("unfinished", result(SCHEMA, false, false), same.clone(), Some("ended before its end")),
-            ("dirty then", result(SCHEMA, true, true), same.clone(), Some("with uncommitted changes")),
-            ("dirty now", result(SCHEMA, true, false), sources(true, &then), Some("uncommitted changes in")),
-            (
-                "changed",
-                result(SCHEMA, true, false),
-                sources(false, &[("crates/agent", "3"), then[1]]),
-                Some("changed since c0ffee: crates/agent"),
-            ),
-            (
-                "added",
-                result(SCHEMA, true, false),
-                sources(false, &[then[0], then[1], ("crates/dial", "4")]),
-                Some("changed since c0ffee: crates/dial"),
-            ),
-            (
-                "removed",
-                result(SCHEMA, true, false),
-                sources(false, &then[..1]),
-                Some("changed since c0ffee: crates/plan"),
-            ),
+    fn the_same_sources() {
+        let clean = sources(false, &[("crates/agent", "1")]);
+        let changed = sources(true, &[("crates/agent", "1")]);
+        for (name, other, want) in [
+            ("the same", clean.clone(), true),
+            ("rebased", Sources { commit: "5eed".into(), ..clean.clone() }, true),
+            ("changed", changed.clone(), false),
+            ("another commit", sources(false, &[("crates/agent", "2")]), false),
+            ("more", sources(false, &[("crates/agent", "1"), ("crates/plan", "1")]), false),
         ] {
-            let found = problem(result.as_ref(), &now);
-            match want {
-                None => assert_eq!(found, None, "{name}"),
-                Some(part) => {
-                    assert!(found.as_ref().is_some_and(|text| text.contains(part)), "{name}: {found:?}")
-                }
-            }
+            assert_eq!(clean.are_same(&other), want, "{name}");
         }
-        let nameless = Header { schema: SCHEMA, complete: true, sources: None };
-        assert_eq!(problem(Some(&nameless), &same).as_deref(), Some("the result names no commit"));
+        assert!(changed.are_same(&changed));
+        // What had changed was not written down once.
+        let unknown = Sources { changes: None, ..changed };
+        assert!(!unknown.are_same(&unknown));
     }
 
     #[test]

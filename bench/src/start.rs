@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, anyhow};
 use clap::Args;
+use isthmus_lab::grid::Slow;
 use serde_json::Value;
 
 use crate::conditions::cores;
@@ -38,6 +39,8 @@ const DEADLINE: (Duration, Duration) = (Duration::from_secs(20), Duration::from_
 /// Most ranks per core of a row with a bar. With more, ranks that poll slow each other by chance,
 /// with isthmus and without, and means of two runs differ by factors.
 const MOST_PER_CORE: usize = 8;
+/// Most ranks per core of an MPI whose waiting ranks poll.
+const MOST_POLLING_PER_CORE: usize = 32;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -46,8 +49,8 @@ pub(crate) struct Options {
     /// The MPIs whose jobs are started.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Mpi::Openmpi, Mpi::Openmpi5, Mpi::Mpich4, Mpi::Mpich])]
     mpis: Vec<Mpi>,
-    /// Numbers of ranks. Rows with more than 8 per core have no bar; one round of
-    /// them suffices.
+    /// Numbers of ranks. Rows with more than 8 per core, or 1 where ranks that wait poll,
+    /// have no bar; one round of them suffices.
     #[arg(long, value_delimiter = ',', default_values_t = [4, 16, 64, 128])]
     ranks: Vec<usize>,
 }
@@ -60,28 +63,39 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let mut tools = vec![("ssh".to_owned(), "-V")];
     tools.extend(options.mpis.iter().map(|mpi| (mpi.launcher(), "--version")));
     let mut run = Run::begin("start", &options.rounds, &tools)?;
-    let phases = RefCell::new(Phases::new(&options.rounds.results));
+    let phases = RefCell::new(Phases::new(&options.rounds.results, run.goes_on()));
     for (parts_left, (grid, place, rtt_seconds)) in [2, 1].into_iter().zip(GRIDS) {
+        // Within a site no link is emulated.
+        let slow = if rtt_seconds > 0.0 { options.rounds.slow } else { Slow::NONE };
         let allowance = ROUND_TRIPS * rtt_seconds;
         let less = if allowance > 0.0 { format!(", less {ROUND_TRIPS} round trips") } else { String::new() };
         let mut cases = Vec::new();
         for ranks in options.ranks.iter().copied() {
-            for mpi in options.mpis.iter().copied() {
+            for mpi in options.mpis.iter().copied().filter(|mpi| may_have(*mpi, ranks, cores())) {
                 let name = format!("{}, {ranks} ranks, {place}", mpi.title());
-                let row = Comparison::new(format!("{name}{less}"), "s", "over ssh").bar(bar(ranks, cores()));
-                cases.push(Case::new(Start { mpi, ranks, name }, vec![row]).enough(1));
+                let row =
+                    Comparison::new(format!("{name}{less}"), "s", "over ssh").bar(bar(mpi, ranks, cores()));
+                let case = Case::new(Start { mpi, ranks, name }, vec![row]);
+                cases.push(case.enough(1).slowed(slow));
             }
         }
         run.part(parts_left, cases, || {
-            Ok(RunningGrid { bench: Bench::up(grid)?, allowance, phases: &phases })
+            Ok(RunningGrid { bench: Bench::up(grid, slow)?, allowance, phases: &phases })
         })?;
     }
     phases.borrow().print();
     run.finish()
 }
 
-fn bar(ranks: usize, cores: usize) -> Option<Bar> {
-    (ranks <= MOST_PER_CORE * cores).then_some(BAR)
+/// The bar of a start. Of ranks that poll, a core takes one.
+fn bar(mpi: Mpi, ranks: usize, cores: usize) -> Option<Bar> {
+    let most = if mpi.can_yield() { MOST_PER_CORE } else { 1 };
+    (ranks <= most * cores).then_some(BAR)
+}
+
+/// Whether an MPI's start has a row at all. So many ranks that poll take minutes to begin.
+fn may_have(mpi: Mpi, ranks: usize, cores: usize) -> bool {
+    mpi.can_yield() || ranks <= MOST_POLLING_PER_CORE * cores
 }
 
 /// A job that is started, with its name in the results.
@@ -101,6 +115,10 @@ struct RunningGrid<'a> {
 
 impl Experiment for RunningGrid<'_> {
     type Case = Start;
+
+    fn polling(&self) -> &'static [&'static str] {
+        &["init"]
+    }
 
     fn measure(&mut self, case: &Start, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
         let account = self.bench.scratch().join("account.json");
@@ -127,6 +145,7 @@ impl Experiment for RunningGrid<'_> {
         // A ratio needs both.
         let ours = ours.map_err(|errors| anyhow!("no figure with isthmus: {errors}"))?;
         let plain = plain.map_err(|errors| anyhow!("no figure over ssh: {errors}"))?;
+        let [ours, plain] = [ours, plain].map(|seconds| self.bench.slow().as_described(seconds));
         Ok(vec![[ours - self.allowance, plain]])
     }
 }
@@ -148,9 +167,10 @@ pub(crate) fn start(
     ranks: usize,
     command: impl FnOnce(&[String]) -> Vec<String>,
 ) -> anyhow::Result<Started> {
-    let deadline = DEADLINE.0 + DEADLINE.1 * u32::try_from(ranks)?;
+    let deadline = bench.slow().time(DEADLINE.0 + DEADLINE.1 * u32::try_from(ranks)?);
     let mut arguments = words(&format!("-n {ranks}"));
     arguments.extend(mpi.on_shared_cores());
+    arguments.extend(mpi.yielding());
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
     arguments.extend([mpi.program("init")?, format!("{now:.6}")]);
     let output = bench.attempt(&bench.nodes()[0].name, &command(&arguments), deadline)?;
@@ -171,11 +191,22 @@ mod tests {
 
     #[test]
     fn bars_by_ranks_per_core() {
-        // ranks, cores, whether there is a bar
-        for (ranks, cores, want) in
-            [(4, 2, true), (16, 2, true), (17, 2, false), (64, 4, false), (64, 8, true)]
-        {
-            assert_eq!(bar(ranks, cores).is_some(), want, "{ranks} ranks on {cores} cores");
+        let (yields, polls) = (Mpi::Openmpi, Mpi::Mpich4);
+        for (mpi, ranks, cores, has_bar, has_row) in [
+            (yields, 4, 2, true, true),
+            (yields, 16, 2, true, true),
+            (yields, 17, 2, false, true),
+            (yields, 64, 4, false, true),
+            (yields, 64, 8, true, true),
+            (yields, 128, 2, false, true),
+            (polls, 2, 2, true, true),
+            (polls, 4, 2, false, true),
+            (polls, 64, 2, false, true),
+            (polls, 128, 2, false, false),
+            (polls, 128, 4, false, true),
+        ] {
+            let found = (bar(mpi, ranks, cores).is_some(), may_have(mpi, ranks, cores));
+            assert_eq!(found, (has_bar, has_row), "{mpi:?}, {ranks} ranks on {cores} cores");
         }
     }
 }

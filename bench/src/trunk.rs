@@ -66,8 +66,8 @@ pub(crate) struct Options {
     /// with a queue of the bandwidth-delay product.
     #[arg(long)]
     every: bool,
-    /// How late the emulator may be, in milliseconds: 1 % of the packets of a second may
-    /// be later. Where it was later, the turn is repeated, at most five times.
+    /// How late the emulator may be, in milliseconds and in slow motion more: 1 % of the
+    /// packets of a second may be later. Where it was later, the turn is repeated, at most five times.
     #[arg(long, default_value_t = 1.0)]
     late_ms: f64,
 }
@@ -225,16 +225,17 @@ impl Gather {
 pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let mut run = Run::begin("trunk", &options.rounds, &[])?;
     run.remark(format!(
-        "a turn of a way is repeated if 1 % of the packets of a second left the emulator more than {} ms late",
+        "a turn of a way is repeated if 1 % of the packets of a second left the emulator more than {} ms late, in slow motion as many times more",
         options.late_ms
     ));
-    let counts = RefCell::new(Counts::new(&options.rounds.results));
+    let slow = options.rounds.slow;
+    let counts = RefCell::new(Counts::new(&options.rounds.results, run.goes_on()));
     let parts = parts(options.every);
     for (index, part) in parts.iter().enumerate() {
-        let cases = part.iter().map(|gather| Case::new(*gather, gather.comparisons())).collect();
+        let cases = part.iter().map(|gather| Case::new(*gather, gather.comparisons()).slowed(slow)).collect();
         let left = (parts.len() - index) as u32;
         run.part(left, cases, || {
-            let bed = Bed::up(options.late_ms)?;
+            let bed = Bed::up(options.late_ms, slow)?;
             Ok(Gathers { bed, counts: &counts, duration: *options.duration })
         })?;
     }

@@ -1,18 +1,25 @@
-//! Whether a ratio meets its bar: median, bootstrap interval, verdict. Pure.
+//! Whether a ratio meets its bar: median, interval, verdict. Pure.
+//!
+//! Rounds add up over many runs, and one looks after each round whether to go on. An interval for
+//! a fixed number of rounds would then be wrong more often than it says. These intervals are
+//! right at all times at once: a sequence of confidence intervals for the median (Howard and
+//! Ramdas, *Sequential estimation of quantiles*, Bernoulli 28, 2022). The test is one by betting.
+//! A round is as likely above the median as below it. Who bets on one of the two keeps 20 times
+//! the stake, ever, with a probability of at most 5 % (Ville's inequality).
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How many rounds a row with a bar needs at least. The interval of fewer rounds is little more
-/// than their lowest and highest ratio.
+/// How many rounds a row with a bar needs at least. Fewer rounds bound nothing: no bet on them wins
+/// enough.
 pub(crate) const LEAST_ROUNDS: usize = 5;
-/// How many samples the bootstrap draws.
-const RESAMPLES: usize = 4000;
-/// Share of the bootstrap's medians that the interval covers.
-const CONFIDENCE: f64 = 0.95;
-/// Seed of the bootstrap, so that the same rounds give the same interval.
-const SEED: u64 = 0x6973_7468_6d75_7321;
+/// Probability that an end of the interval is ever on the wrong side of the true median. A bar has
+/// a single wrong side, so it is also the probability of a wrong verdict.
+const WRONG: f64 = 0.05;
+/// The bets: on which share of rounds on one side, and how much of the stake. The first wins enough
+/// when [`LEAST_ROUNDS`] rounds agree. The others win where some rounds differ.
+const BETS: [(f64, f64); 5] = [(1.0, 0.63), (0.92, 0.08), (0.82, 0.11), (0.73, 0.10), (0.64, 0.08)];
 
 /// Limit of a ratio of isthmus's figure to the reference's.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -22,6 +29,8 @@ pub(crate) enum Bar {
     AtMost(f64),
     /// The ratio mustn't be below this, as with rates.
     AtLeast(f64),
+    /// The ratio mustn't differ from 1 by more than this, as with two ways to measure the same.
+    Near(f64),
 }
 
 impl Bar {
@@ -30,6 +39,16 @@ impl Bar {
         match self {
             Self::AtMost(most) => ratio <= most,
             Self::AtLeast(least) => ratio >= least,
+            Self::Near(most) => (ratio - 1.0).abs() <= most,
+        }
+    }
+
+    /// Whether all ratios from `low` to `high` miss the bar.
+    fn is_missed(self, low: f64, high: f64) -> bool {
+        match self {
+            Self::AtMost(most) => low > most,
+            Self::AtLeast(least) => high < least,
+            Self::Near(most) => low > 1.0 + most || high < 1.0 - most,
         }
     }
 }
@@ -39,6 +58,7 @@ impl fmt::Display for Bar {
         match self {
             Self::AtMost(most) => write!(f, "≤ {most}"),
             Self::AtLeast(least) => write!(f, "≥ {least}"),
+            Self::Near(most) => write!(f, "1 ± {most}"),
         }
     }
 }
@@ -74,31 +94,33 @@ pub(crate) fn judge(bar: Option<Bar>, ratios: &[f64]) -> Option<Verdict> {
         return Some(Verdict::NotMeasured);
     }
     let bar = bar?;
-    let (low, high) = interval(ratios);
-    Some(match (bar.holds(low), bar.holds(high)) {
-        _ if ratios.len() < LEAST_ROUNDS => Verdict::Undecided,
-        (true, true) => Verdict::Yes,
-        (false, false) => Verdict::No,
+    Some(match interval(ratios) {
+        Some((low, high)) if bar.holds(low) && bar.holds(high) => Verdict::Yes,
+        Some((low, high)) if bar.is_missed(low, high) => Verdict::No,
         _ => Verdict::Undecided,
     })
 }
 
-/// The 95 % interval of the median by the percentile bootstrap (Efron and
-/// Tibshirani, *An Introduction to the Bootstrap*, chapter 13).
-pub(crate) fn interval(values: &[f64]) -> (f64, f64) {
-    if values.is_empty() {
-        return (f64::NAN, f64::NAN);
-    }
-    let mut random = fastrand::Rng::with_seed(SEED);
-    let mut medians: Vec<f64> = (0..RESAMPLES)
-        .map(|_| {
-            let sample: Vec<f64> = values.iter().map(|_| values[random.usize(..values.len())]).collect();
-            median(&sample)
-        })
-        .collect();
-    medians.sort_by(f64::total_cmp);
-    let cut = (RESAMPLES as f64 * (1.0 - CONFIDENCE) / 2.0) as usize;
-    (medians[cut], medians[RESAMPLES - 1 - cut])
+/// The interval of the median: from a lower to an upper bound, each of which is right at all times
+/// with a probability of 95 %. `None` with fewer than [`LEAST_ROUNDS`] values.
+pub(crate) fn interval(values: &[f64]) -> Option<(f64, f64)> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let count = sorted.len();
+    // The bound leaves as many values on its one side as are needed to refute what is beyond it.
+    let needed = (0..=count).find(|agreeing| winnings(count, *agreeing) >= 1.0 / WRONG)?;
+    Some((*sorted.get(count - needed)?, *sorted.get(needed.checked_sub(1)?)?))
+}
+
+/// What the bets bring, as a multiple of the stake, when `agreeing` of `count` rounds are on the
+/// side that was bet on.
+fn winnings(count: usize, agreeing: usize) -> f64 {
+    let [agreeing, differing] =
+        [agreeing, count - agreeing].map(|rounds| i32::try_from(rounds).unwrap_or(i32::MAX));
+    let of = |(share, stake): &(f64, f64)| {
+        stake * (2.0 * share).powi(agreeing) * (2.0 - 2.0 * share).powi(differing)
+    };
+    BETS.iter().map(of).sum()
 }
 
 /// The middle value, or the mean of the two values in the middle. Not a number if there are none.
@@ -115,6 +137,8 @@ pub(crate) fn median(values: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -127,18 +151,57 @@ mod tests {
 
     #[test]
     fn intervals() {
-        let wide: Vec<f64> = (0..40).map(f64::from).collect();
-        for (name, values, low, high) in [
-            ("equal values", &[2.0; 5][..], (2.0, 2.0), (2.0, 2.0)),
-            ("few values: their range", &[1.0, 2.0, 3.0], (1.0, 1.0), (3.0, 3.0)),
-            // The normal approximation gives ranks 14 and 27 of 40.
-            ("many values", &wide, (11.0, 16.0), (23.0, 28.0)),
-            ("an outlier has no weight", &[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 90.0], (1.0, 1.0), (1.0, 1.0)),
+        let many = |count: u32| (1..=count).map(f64::from).collect::<Vec<_>>();
+        for (name, values, want) in [
+            ("none", vec![], None),
+            ("too few", vec![1.0; LEAST_ROUNDS - 1], None),
+            ("equal values", vec![2.0; LEAST_ROUNDS], Some((2.0, 2.0))),
+            ("few values: their range", many(11), Some((1.0, 11.0))),
+            ("one may differ", many(12), Some((2.0, 11.0))),
+            // An interval for exactly 30 or 60 values, of the same ends: 11 to 20, 24 to 37.
+            ("more values", many(30), Some((7.0, 24.0))),
+            ("many values", many(60), Some((19.0, 42.0))),
+            ("their order has no weight", vec![3.0, 1.0, 2.0, 5.0, 4.0], Some((1.0, 5.0))),
         ] {
-            let found = interval(values);
-            assert!(found.0 >= low.0 && found.0 <= low.1, "{name}: {found:?}");
-            assert!(found.1 >= high.0 && found.1 <= high.1, "{name}: {found:?}");
-            assert_eq!(found, interval(values), "{name}: not reproducible");
+            assert_eq!(interval(&values), want, "{name}");
+        }
+        assert!((BETS.iter().map(|(_, stake)| stake).sum::<f64>() - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn who_looks_after_each_round_is_seldom_wrong() {
+        // Rounds whose true median is 1, with a bar there: a verdict is wrong for one of two bars.
+        const RUNS: u32 = 4000;
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut wrong = 0;
+        for _ in 0..RUNS {
+            let (mut above, mut is_wrong) = (0, false);
+            for count in 1..=200 {
+                above += usize::from(random.bool());
+                is_wrong |= winnings(count, above) >= 1.0 / WRONG;
+            }
+            wrong += u32::from(is_wrong);
+        }
+        let share = f64::from(wrong) / f64::from(RUNS);
+        assert!((0.02..=WRONG).contains(&share), "{share}");
+    }
+
+    proptest! {
+        #[test]
+        fn the_interval_holds_the_median_and_is_of_the_values(values in prop::collection::vec(0.01f64..100.0, 0..80)) {
+            match interval(&values) {
+                None => prop_assert!(values.len() < LEAST_ROUNDS),
+                Some((low, high)) => {
+                    prop_assert!(values.contains(&low) && values.contains(&high));
+                    prop_assert!(low <= median(&values) && median(&values) <= high);
+                }
+            }
+        }
+
+        #[test]
+        fn a_verdict_is_the_same_for_the_inverse(values in prop::collection::vec(0.5f64..2.0, 1..40)) {
+            let inverse: Vec<f64> = values.iter().map(|value| 1.0 / value).collect();
+            prop_assert_eq!(judge(Some(Bar::AtMost(1.0)), &values), judge(Some(Bar::AtLeast(1.0)), &inverse));
         }
     }
 
@@ -146,6 +209,7 @@ mod tests {
     fn verdicts() {
         let most = Some(Bar::AtMost(1.0));
         let least = Some(Bar::AtLeast(1.2));
+        let near = Some(Bar::Near(0.05));
         for (name, bar, ratios, want) in [
             ("nothing measured", most, &[][..], Some(Verdict::NotMeasured)),
             ("nothing measured, no bar", None, &[], Some(Verdict::NotMeasured)),
@@ -157,6 +221,10 @@ mod tests {
             ("too few rounds", most, &[0.1; LEAST_ROUNDS - 1], Some(Verdict::Undecided)),
             ("a rate reached", least, &[1.3; 5], Some(Verdict::Yes)),
             ("a rate missed", least, &[1.1; 5], Some(Verdict::No)),
+            ("near", near, &[0.98, 1.02, 1.01, 1.0, 0.99], Some(Verdict::Yes)),
+            ("too far above", near, &[1.06, 1.07, 1.06, 1.08, 1.06], Some(Verdict::No)),
+            ("too far below", near, &[0.9; 5], Some(Verdict::No)),
+            ("near or not", near, &[0.9, 1.1, 1.0, 1.0, 1.0], Some(Verdict::Undecided)),
             ("a rate around", least, &[1.1, 1.3, 1.1, 1.3, 1.2], Some(Verdict::Undecided)),
         ] {
             assert_eq!(judge(bar, ratios), want, "{name}");

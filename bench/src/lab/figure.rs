@@ -10,7 +10,8 @@ use serde::Serialize;
 use super::Outcome;
 use super::drawing;
 use crate::conditions::Conditions;
-use crate::report::{SCHEMA, figures, write_json};
+use crate::files::write_json;
+use crate::report::{SCHEMA, figures};
 use crate::sources::Sources;
 use crate::verdict::Verdict;
 
@@ -158,7 +159,7 @@ impl Results {
     /// Writes `lab.json` and `lab.svg` into a directory.
     pub(super) fn write(&mut self, directory: &Path) -> anyhow::Result<()> {
         self.conditions.stamp();
-        write_json(&directory.join("lab.json"), self)?;
+        write_json(&directory.join("lab.json"), 2, self)?;
         let path = directory.join("lab.svg");
         fs::write(&path, drawing::draw(&self.rows)?)
             .with_context(|| format!("cannot write {}", path.display()))

@@ -9,6 +9,8 @@ use anyhow::{Context as _, ensure};
 use serde::Deserialize;
 
 use super::references;
+use isthmus_lab::grid::Slow;
+
 use crate::confine::Running;
 use crate::connect::until_known;
 use crate::grid::{Bench, Node, root};
@@ -116,7 +118,7 @@ pub(super) struct Clusters {
 impl Clusters {
     /// Brings the clusters up, and waits until every way works.
     pub(super) fn up() -> anyhow::Result<Self> {
-        let bench = Bench::without_sshd("patterns")?;
+        let bench = Bench::without_sshd("patterns", Slow::NONE)?;
         for site in ["from", "sealed"] {
             for node in 1..=NODES {
                 let ends = [format!("n{node}.{site}"), format!("n{node}.into")];

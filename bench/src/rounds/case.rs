@@ -1,15 +1,15 @@
 //! One case of a benchmark: its rows, its rounds so far, and whether it needs more.
 
 use anyhow::ensure;
+use isthmus_lab::grid::Slow;
 
-use crate::report::{Comparison, Row};
+use super::known::EarlierRounds;
+use crate::report::{Comparison, Pair, Row, kept};
 use crate::verdict::{LEAST_ROUNDS, Verdict};
 
 /// How many rounds a row without a bar needs.
 const ENOUGH_ROUNDS: usize = 3;
-/// Most void rounds of a case, after which it is given up.
-pub(super) const MOST_VOID: usize = 10;
-/// Most failed rounds of a case, after which it is given up unless more rounds count.
+/// Most failed rounds of a case in a run, after which the run gives it up unless more rounds count.
 const MOST_FAILED: usize = 3;
 
 /// A measurement with its rows and its rounds so far.
@@ -17,7 +17,12 @@ pub(crate) struct Case<C> {
     pub(super) case: C,
     /// Rounds that must count before the case can be decided.
     least: usize,
-    pub(super) rows: Vec<(Comparison, Vec<[f64; 2]>)>,
+    /// Whether rounds go on though all rows are decided.
+    insists: bool,
+    pub(super) rows: Vec<(Comparison, Vec<Pair>)>,
+    /// The rounds of earlier runs.
+    earlier: Tally,
+    /// The rounds of this run.
     pub(super) tally: Tally,
     pub(super) reason: Option<String>,
 }
@@ -29,7 +34,9 @@ impl<C> Case<C> {
         Self {
             case,
             least: if judged { LEAST_ROUNDS } else { ENOUGH_ROUNDS },
+            insists: false,
             rows: rows.into_iter().map(|row| (row, Vec::new())).collect(),
+            earlier: Tally::default(),
             tally: Tally::default(),
             reason: None,
         }
@@ -41,19 +48,58 @@ impl<C> Case<C> {
         Self { least: if judged { self.least } else { rounds }, ..self }
     }
 
+    /// The case, measured in slow motion.
+    pub(crate) fn slowed(self, slow: Slow) -> Self {
+        let rows = self.rows.into_iter().map(|(row, rounds)| (Comparison { slow, ..row }, rounds));
+        Self { rows: rows.collect(), ..self }
+    }
+
+    /// The slow motion in which the case is measured.
+    pub(super) fn slow(&self) -> Slow {
+        self.rows.first().map_or(Slow::NONE, |(row, _)| row.slow)
+    }
+
+    /// What the case's rows compare.
+    pub(super) fn comparisons(&self) -> Vec<Comparison> {
+        self.rows.iter().map(|(comparison, _)| comparison.clone()).collect()
+    }
+
+    /// The case, which goes on from these rounds. With `insists` it does so though all rows are
+    /// decided.
+    pub(super) fn going_on(mut self, from: EarlierRounds, insists: bool) -> Self {
+        let counted = from.rounds.first().map_or(0, Vec::len);
+        self.earlier = Tally { counted, void: from.void, failed: from.failed, last_failure: None };
+        for ((_, rounds), earlier) in self.rows.iter_mut().zip(from.rounds) {
+            *rounds = earlier;
+        }
+        Self { insists, ..self }
+    }
+
     pub(super) fn rows(&self) -> impl Iterator<Item = Row> {
         self.rows.iter().map(|(comparison, rounds)| {
             let row = Row::new(comparison.clone(), rounds);
             let undecided = matches!(row.verdict, Some(Verdict::Undecided | Verdict::NotMeasured));
             let reason = if undecided { self.reason.clone() } else { None };
             let reason = reason.or_else(|| self.tally.last_failure.clone());
-            Row { reason, void: self.tally.void, failed: self.tally.failed, ..row }
+            let void = self.earlier.void + self.tally.void;
+            Row { reason, void, failed: self.earlier.failed + self.tally.failed, ..row }
         })
     }
 
+    /// How many rounds count, those of earlier runs included.
+    pub(super) fn counted(&self) -> usize {
+        self.earlier.counted + self.tally.counted
+    }
+
+    /// The number of the next round. No side goes first in every run.
+    pub(super) fn next_round(&self) -> usize {
+        self.counted() + self.tally.void + self.tally.failed
+    }
+
     /// Counts a round that gave these figures.
-    pub(super) fn take(&mut self, figures: Vec<[f64; 2]>) -> anyhow::Result<()> {
+    pub(super) fn take(&mut self, figures: Vec<Pair>) -> anyhow::Result<()> {
         ensure!(figures.len() == self.rows.len(), "{} figures for {} rows", figures.len(), self.rows.len());
+        let figures: Vec<Pair> = figures.into_iter().map(|pair| pair.map(kept)).collect();
         for ([ours, reference], (row, _)) in figures.iter().zip(&self.rows) {
             ensure!((ours / reference).is_finite(), "{}: {ours} to {reference} is no ratio", row.what);
         }
@@ -68,15 +114,22 @@ impl<C> Case<C> {
         self.tally.last_failure = Some(shortened(&format!("{error:#}")));
     }
 
+    /// Takes back the rounds of this run, which measured something else than was to be measured.
+    pub(super) fn spoil(&mut self, why: &str) {
+        self.rows.iter_mut().for_each(|(_, rounds)| rounds.truncate(self.earlier.counted));
+        self.tally.counted = 0;
+        self.reason = Some(why.to_owned());
+    }
+
     /// Name of what the case's first row measures.
     pub(super) fn what(&self) -> &str {
         self.rows.first().map_or("", |(row, _)| row.what.as_str())
     }
 
-    /// Whether the case needs no further round. `most` limits the rounds that count.
+    /// Whether the case needs no further round. `most` limits the rounds of this run that count.
     pub(super) fn is_done(&mut self, most: usize) -> bool {
-        let undecided = || self.rows().any(|row| row.verdict == Some(Verdict::Undecided));
-        let next = self.tally.next(self.least, most, undecided);
+        let undecided = || self.insists || self.rows().any(|row| row.verdict == Some(Verdict::Undecided));
+        let next = self.tally.next(self.earlier.counted, self.least, most, undecided);
         if let Next::Stop(reason) = &next {
             self.reason.get_or_insert_with(|| reason.clone());
         }
@@ -84,7 +137,7 @@ impl<C> Case<C> {
     }
 }
 
-/// Counts of a case's rounds so far.
+/// Counts of a case's rounds.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tally {
     pub(super) counted: usize,
@@ -102,16 +155,20 @@ pub(super) enum Next {
 }
 
 impl Tally {
-    pub(super) fn next(&self, least: usize, most: usize, undecided: impl Fn() -> bool) -> Next {
-        if self.counted >= least && !undecided() {
+    /// What follows after these rounds of a run and `earlier` rounds of earlier runs that count. The
+    /// case needs `least` rounds, and this run measures `most` at most.
+    pub(super) fn next(
+        &self,
+        earlier: usize,
+        least: usize,
+        most: usize,
+        undecided: impl Fn() -> bool,
+    ) -> Next {
+        let counted = earlier + self.counted;
+        if counted >= least && !undecided() {
             Next::Decided
         } else if self.counted >= most {
-            Next::Stop(format!("not decided after {} rounds", self.counted))
-        } else if self.void >= MOST_VOID && self.void > self.counted {
-            Next::Stop(format!(
-                "{} rounds were void: others used the machine, or the emulated link was late",
-                self.void
-            ))
+            Next::Stop(format!("not decided after {counted} rounds"))
         } else if self.failed >= MOST_FAILED && self.failed > self.counted {
             Next::Stop(self.last_failure.clone().unwrap_or_default())
         } else {

@@ -1,10 +1,8 @@
 use std::time::Duration;
 
-const VOID: &str = "10 rounds were void: others used the machine, or the emulated link was late";
-
 use anyhow::bail;
 
-use super::case::{MOST_VOID, Next, Tally};
+use super::case::{Next, Tally};
 use super::*;
 use crate::report::Comparison;
 use crate::verdict::{Bar, Verdict};
@@ -13,22 +11,25 @@ use crate::verdict::{Bar, Verdict};
 fn what_becomes_of_a_case() {
     let tally =
         |counted, void, failed| Tally { counted, void, failed, last_failure: Some("no route".into()) };
-    // Five rounds at least, 30 at most.
-    for (name, tally, undecided, want) in [
-        ("none yet", tally(0, 0, 0), true, Next::Round),
-        ("too few to decide", tally(4, 0, 0), false, Next::Round),
-        ("decided", tally(5, 0, 0), false, Next::Decided),
-        ("decided though rounds failed", tally(5, 20, 20), false, Next::Decided),
-        ("not decided", tally(29, 0, 0), true, Next::Round),
-        ("never decided", tally(30, 0, 0), true, Next::Stop("not decided after 30 rounds".into())),
-        ("some void", tally(0, 9, 0), true, Next::Round),
-        ("too many void", tally(2, 10, 0), true, Next::Stop(VOID.into())),
-        ("many void, more count", tally(12, 10, 0), true, Next::Round),
-        ("some failed", tally(0, 0, 2), true, Next::Round),
-        ("too many failed", tally(1, 0, 3), true, Next::Stop("no route".into())),
-        ("many failed, more count", tally(4, 0, 3), true, Next::Round),
+    // Five rounds at least, 30 at most in a run.
+    for (name, earlier, tally, undecided, want) in [
+        ("none yet", 0, tally(0, 0, 0), true, Next::Round),
+        ("too few to decide", 0, tally(4, 0, 0), false, Next::Round),
+        ("decided", 0, tally(5, 0, 0), false, Next::Decided),
+        ("decided though rounds failed", 0, tally(5, 20, 20), false, Next::Decided),
+        ("decided by two runs", 3, tally(2, 0, 0), false, Next::Decided),
+        ("decided before", 5, tally(0, 0, 0), false, Next::Decided),
+        ("not decided", 0, tally(29, 0, 0), true, Next::Round),
+        ("not decided by a run", 0, tally(30, 0, 0), true, Next::Stop("not decided after 30 rounds".into())),
+        ("not decided by an earlier one", 30, tally(0, 0, 0), true, Next::Round),
+        ("nor by both", 30, tally(30, 0, 0), true, Next::Stop("not decided after 60 rounds".into())),
+        ("many void", 0, tally(2, 100, 0), true, Next::Round),
+        ("some failed", 0, tally(0, 0, 2), true, Next::Round),
+        ("too many failed", 0, tally(1, 0, 3), true, Next::Stop("no route".into())),
+        ("too many failed in this run", 9, tally(1, 0, 3), true, Next::Stop("no route".into())),
+        ("many failed, more count", 0, tally(4, 0, 3), true, Next::Round),
     ] {
-        assert_eq!(tally.next(5, 30, || undecided), want, "{name}");
+        assert_eq!(tally.next(earlier, 5, 30, || undecided), want, "{name}");
     }
 }
 
@@ -50,24 +51,37 @@ impl Experiment for Script {
     }
 }
 
-fn run(directory: &std::path::Path) -> Run {
+const QUIET: Shares = Shares { others: f64::INFINITY, busy: f64::INFINITY };
+
+/// A run of a benchmark that has these sources.
+fn run_of(directory: &std::path::Path, sources: &str, only: &[&str]) -> Run {
     let options = RoundOptions {
         rounds: 8,
         budget: Duration::from_secs(600).into(),
-        others: f64::INFINITY,
-        only: None,
+        share: 1,
+        slow: Slow::NONE,
+        shares: QUIET,
+        only: only.iter().map(|text| text.parse().unwrap()).collect(),
+        anew: false,
         results: directory.to_owned(),
     };
-    let conditions = Conditions::here(&[]);
     let report = Report {
         schema: SCHEMA,
         name: "test".into(),
         complete: false,
-        sources: None,
+        sources: Some(Sources {
+            commit: sources.into(),
+            objects: [("x".into(), sources.into())].into(),
+            ..Sources::default()
+        }),
         rows: Vec::new(),
-        conditions,
+        conditions: Conditions::here(&[]),
     };
-    Run { limit: Limit::new(options.others), options, started: Instant::now(), report }
+    Run::of(&options, report).unwrap()
+}
+
+fn run(directory: &std::path::Path) -> Run {
+    run_of(directory, "one", &[])
 }
 
 fn case(case: usize) -> Case<usize> {
@@ -85,7 +99,7 @@ fn a_failing_case_does_not_end_the_others() {
     let figures = vec![good(), Vec::new(), straddling, once];
     let mut script = Some(Script(figures));
     run.part(1, (0..4).map(case).collect(), || script.take().context("made twice")).unwrap();
-    let rows = &run.report.rows;
+    let rows = run.rows();
     let found: Vec<_> =
         rows.iter().map(|row| (row.verdict, row.runs, row.failed, row.reason.as_deref())).collect();
     assert_eq!(
@@ -97,7 +111,7 @@ fn a_failing_case_does_not_end_the_others() {
             (Some(Verdict::Yes), 5, 1, Some("connected from the other side")),
         ]
     );
-    let written: Report = crate::report::read_json(&directory.path().join("test.json")).unwrap();
+    let written: Report = crate::files::read_json(&directory.path().join("test.json")).unwrap();
     assert_eq!((written.rows.len(), written.complete), (4, false));
     assert!(!run.finish().unwrap());
 }
@@ -110,7 +124,7 @@ fn what_cannot_be_brought_up_has_rows() {
     // What turns out to be another thing than what was to be measured has none that count.
     let spoiled = || Ok(Spoiled(Script(vec![(0..8).map(|_| Ok(0.5)).collect()])));
     run.part(1, vec![case(0)], spoiled).unwrap();
-    let reasons: Vec<_> = run.report.rows.iter().map(|row| (row.verdict, row.reason.as_deref())).collect();
+    let reasons: Vec<_> = run.rows().iter().map(|row| (row.verdict, row.reason.as_deref())).collect();
     assert_eq!(
         reasons,
         [
@@ -140,21 +154,82 @@ fn the_budget_ends_a_part() {
     let mut run = run(directory.path());
     run.options.budget = Duration::ZERO.into();
     run.part(1, vec![case(0)], || Ok(Script(vec![Vec::new()]))).unwrap();
-    assert_eq!(run.report.rows[0].reason.as_deref(), Some("the budget ended after 0 rounds"));
+    assert_eq!(run.rows()[0].reason.as_deref(), Some("the budget ended after 0 rounds"));
 }
 
 #[test]
 fn a_busy_machine_voids_rounds() {
     let directory = tempfile::tempdir().unwrap();
     let mut run = run(directory.path());
-    // Any use at all is above it.
-    run.limit = Limit::new(-1.0);
-    let mut busy = case(0);
-    busy.tally.void = MOST_VOID - 1;
-    run.part(1, vec![busy], || Ok(Script(vec![Vec::new()]))).unwrap();
-    let row = &run.report.rows[0];
-    assert_eq!((row.verdict, row.void), (Some(Verdict::NotMeasured), MOST_VOID));
-    assert_eq!(row.reason.as_deref(), Some(VOID));
+    // Any use at all is above it, as long as the budget lasts.
+    run.watch = Watch::new(Shares { others: -1.0, busy: -1.0 });
+    run.options.budget = Duration::from_millis(500).into();
+    run.part(1, vec![case(0)], || Ok(Script(vec![Vec::new()]))).unwrap();
+    let row = &run.rows()[0];
+    assert_eq!((row.verdict, row.void), (Some(Verdict::NotMeasured), 1));
+    assert_eq!(row.reason.as_deref(), Some("the budget ended after 0 rounds"));
+}
+
+/// The rounds of each case, as they stand in the results.
+fn written(directory: &std::path::Path) -> Vec<(String, usize, Option<Verdict>, bool)> {
+    let report: Report = read_json(&directory.join("test.json")).unwrap();
+    let row = |row: Row| (row.comparison.what, row.runs, row.verdict, row.older.is_some());
+    report.rows.into_iter().map(row).collect()
+}
+
+fn steady(ours: f64) -> Vec<anyhow::Result<f64>> {
+    (0..20).map(|_| Ok(ours)).collect()
+}
+
+#[test]
+fn rounds_add_up_over_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let measure = |sources: &str, only: &[&str], budget: Duration, most: usize| {
+        let mut run = run_of(directory.path(), sources, only);
+        run.options.budget = budget.into();
+        run.options.rounds = most;
+        let figures = || Ok(Script(vec![steady(0.5), steady(1.5)]));
+        run.part(1, vec![case(0), case(1)], figures).unwrap();
+        run.finish().unwrap();
+        written(directory.path())
+    };
+    let long = Duration::from_secs(60);
+    let rows = |rounds: [usize; 2], verdicts: [Verdict; 2], older: [bool; 2]| {
+        [0, 1].map(|at| (format!("case {at}"), rounds[at], Some(verdicts[at]), older[at])).to_vec()
+    };
+    let open = [Verdict::Undecided; 2];
+    assert_eq!(measure("one", &[], long, 3), rows([3, 3], open, [false; 2]));
+    // What a run leaves out stays.
+    assert_eq!(measure("one", &["case 1"], long, 1), rows([3, 4], open, [false; 2]));
+    let decided = [Verdict::Yes, Verdict::No];
+    assert_eq!(measure("one", &["undecided"], long, 30), rows([5, 5], decided, [false; 2]));
+    assert_eq!(measure("one", &[], long, 30), rows([5, 5], decided, [false; 2]));
+    assert_eq!(measure("one", &["missed"], long, 2), rows([5, 7], decided, [false; 2]));
+    // A run without time takes nothing away, other sources or not.
+    assert_eq!(measure("two", &[], Duration::ZERO, 30), rows([5, 7], decided, [true; 2]));
+    let mixed = [Verdict::Yes, Verdict::Undecided];
+    assert_eq!(measure("two", &["case 1"], long, 1), rows([5, 1], mixed, [true, false]));
+    assert_eq!(measure("two", &["undecided"], long, 30), rows([5, 5], decided, [false; 2]));
+}
+
+#[test]
+fn all_must_be_measured_for_complete_results() {
+    let one = Comparison::new("a", "s", "one");
+    let row = Row::new(one.clone(), &[[1.0, 1.0]]);
+    let older = Row { older: Some("c0ffee".into()), ..row.clone() };
+    for (name, rows, want) in [
+        ("all", vec![row.clone()], true),
+        ("none", vec![], false),
+        ("not measured", vec![Row::new(one.clone(), &[])], false),
+        ("older", vec![older], false),
+        (
+            "another as well",
+            vec![row.clone(), Row::new(Comparison::new("b", "s", "one"), &[[1.0, 1.0]])],
+            true,
+        ),
+    ] {
+        assert_eq!(is_complete(std::slice::from_ref(&one), &rows), want, "{name}");
+    }
 }
 
 #[test]

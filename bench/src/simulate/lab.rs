@@ -6,10 +6,12 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, ensure};
 use isthmus_lab::Grid;
+use isthmus_lab::grid::Slow;
 
 use super::platform::Platform;
 use super::smpi::{Selection, Times, read_times, simulate, words};
 use super::{OPERATIONS, sizes};
+use crate::coll::{PROGRAM, by_clock};
 use crate::grid::{Bench, root};
 use crate::report::{Comparison, Row};
 use crate::rounds::{Case, Experiment};
@@ -20,9 +22,6 @@ const RANKS: [usize; 2] = [16, 32];
 const TOLERANCE: f64 = 0.15;
 const SIDES: [&str; 2] = ["the library", "the MPI's own"];
 const GRID: &str = "coll";
-/// Options with which MPICH's waiting ranks sleep now and then, since many share a core.
-const MPICH: &str = "-genv MPIR_CVAR_CH4_PROGRESS_THROTTLE 1 \
-                     -genv MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT 16";
 
 /// A job that measures all sizes of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,7 +39,7 @@ impl Job {
 }
 
 /// The cases in which the simulation is compared with the lab.
-pub(super) fn cases() -> Vec<Case<Job>> {
+pub(super) fn cases(slow: Slow) -> Vec<Case<Job>> {
     let mut cases = Vec::new();
     for selection in Selection::ALL {
         for ranks in RANKS {
@@ -49,7 +48,7 @@ pub(super) fn cases() -> Vec<Case<Job>> {
                 let rows = sizes(operation).iter().flat_map(|bytes| {
                     SIDES.map(|side| Comparison::new(job.what(*bytes, side), "ms", "the lab"))
                 });
-                cases.push(Case::new(job, rows.collect()));
+                cases.push(Case::new(job, rows.collect()).slowed(slow));
             }
         }
     }
@@ -66,9 +65,9 @@ pub(super) struct Sites {
 }
 
 impl Sites {
-    pub(super) fn up(repetitions: u32) -> anyhow::Result<Self> {
+    pub(super) fn up(repetitions: u32, slow: Slow) -> anyhow::Result<Self> {
         Ok(Self {
-            bench: Bench::without_sshd(GRID)?,
+            bench: Bench::without_sshd(GRID, slow)?,
             grid: Grid::load(&root().join(format!("bench/grids/{GRID}.toml")))?,
             scratch: tempfile::tempdir()?,
             repetitions,
@@ -89,18 +88,26 @@ impl Sites {
     fn measured(&self, job: Job) -> anyhow::Result<Vec<Times>> {
         let (mpi, nodes) = (job.selection.mpi(), self.bench.nodes());
         let (program, options) = (mpi.program("colltime")?, mpi.on_shared_cores().join(" "));
-        let further = if job.selection == Selection::Mpich { MPICH } else { "" };
+        let further = mpi.yielding().join(" ");
         let cases = [(job.operation, sizes(job.operation))];
         let words = words(&cases, self.repetitions).join(" ");
-        let arguments =
-            crate::grid::words(&format!("-n {} {options} {further} {program} {words} clock", job.ranks));
+        let arguments = crate::grid::words(&format!(
+            "-n {} {options} {further} {program} {words} {}",
+            job.ranks,
+            by_clock(self.bench.slow())
+        ));
         let output = self.bench.output(&nodes[0].name, &self.bench.ours(mpi, &[], nodes, &arguments))?;
-        read_times(&output, &cases)
+        let slow = self.bench.slow();
+        Ok(read_times(&output, &cases)?.into_iter().map(|times| times.described(slow)).collect())
     }
 }
 
 impl Experiment for Sites {
     type Case = Job;
+
+    fn polling(&self) -> &'static [&'static str] {
+        PROGRAM
+    }
 
     fn measure(&mut self, job: &Job, _round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
         let measured = self.measured(*job)?;

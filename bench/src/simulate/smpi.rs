@@ -9,6 +9,8 @@ use anyhow::{Context as _, bail, ensure};
 use serde::Deserialize;
 
 use super::platform::Platform;
+use isthmus_lab::grid::Slow;
+
 use crate::grid::target;
 use crate::mpi::Mpi;
 
@@ -86,6 +88,13 @@ pub(super) struct Times {
 }
 
 impl Times {
+    /// The times as they would be without slow motion.
+    pub(super) fn described(self, slow: Slow) -> Self {
+        let [ours_least_us, native_least_us] =
+            [self.ours_least_us, self.native_least_us].map(|us| slow.as_described(us));
+        Self { ours_least_us, native_least_us, ..self }
+    }
+
     /// The least times of the library and of the MPI's own, in milliseconds.
     pub(super) fn milliseconds(&self) -> [f64; 2] {
         [self.ours_least_us / 1e3, self.native_least_us / 1e3]

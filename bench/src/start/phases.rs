@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::report::{figures, write_json};
+use crate::files::{read_json, write_json};
+use crate::report::figures;
 use crate::verdict::median;
 
 /// Names of the phases in a job's report that belong to its start. Those of the program and of the
@@ -14,7 +15,7 @@ use crate::verdict::median;
 const PHASES: [&str; 5] = ["look", "nodes", "launcher", "commands", "connections"];
 
 /// What was seen of an MPI with a number of ranks.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Case {
     what: String,
     /// Seconds to the last return from `MPI_Init`, with isthmus and over ssh.
@@ -49,9 +50,12 @@ pub(super) struct Phases {
 }
 
 impl Phases {
-    /// Makes an empty record, which will be written to `start-phases.json` in the directory.
-    pub(super) fn new(directory: &Path) -> Self {
-        Self { path: directory.join("start-phases.json"), cases: Vec::new() }
+    /// The record in `start-phases.json` of the directory. With `goes_on` it begins with what earlier
+    /// runs saw.
+    pub(super) fn new(directory: &Path, goes_on: bool) -> Self {
+        let path = directory.join("start-phases.json");
+        let cases = if goes_on { read_json(&path).ok() } else { None };
+        Self { path, cases: cases.unwrap_or_default() }
     }
 
     /// The case of this name, which is added if it is missing.
@@ -65,7 +69,7 @@ impl Phases {
 
     /// Writes all cases to the file.
     pub(super) fn write(&self) -> anyhow::Result<()> {
-        write_json(&self.path, &self.cases)
+        write_json(&self.path, 1, &self.cases)
     }
 
     /// Prints the medians of all cases as a table.

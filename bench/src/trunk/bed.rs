@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use isthmus_lab::emulator::fidelity::{Lapse, WINDOW, What};
 use isthmus_lab::emulator::statistics::Report;
+use isthmus_lab::grid::Slow;
 use isthmus_lab::lab::Options as LabOptions;
 use isthmus_lab::{Grid, Lab, Machine};
 
@@ -25,6 +26,7 @@ use crate::tunnel::{itself, start};
 /// The lab with the link and all programs at its ends.
 pub(super) struct Bed {
     lab: Lab,
+    slow: Slow,
     listener: TcpListener,
     /// The link's present shape, and both ends of the trunks that were made over it.
     shaped: Option<(MeasuredLink, [Running; 2])>,
@@ -35,15 +37,15 @@ pub(super) struct Bed {
 }
 
 impl Bed {
-    /// Brings the lab up, without ends of trunks.
-    pub(super) fn up(late_ms: f64) -> anyhow::Result<Self> {
+    /// Brings the lab up, in slow motion, without ends of trunks.
+    pub(super) fn up(late_ms: f64, slow: Slow) -> anyhow::Result<Self> {
         let delay = RTT.as_micros() / 2;
         let text = format!(
             "[[host]]\nname = 'near'\nlink = {{ delay = '{delay} us', rate = '{BITS_PER_SECOND} bit/s' }}\n\
              [[host]]\nname = 'far'\n"
         );
-        let mut grid =
-            Grid::parse(&text, "the benchmark's grid", &format!("bench-trunk-{}", std::process::id()))?;
+        let name = format!("bench-trunk-{}", std::process::id());
+        let mut grid = Grid::parse(&text, "the benchmark's grid", &name)?.slowed(slow)?;
         grid.share.extend([root(), target()]);
         let scratch = target().join("tmp");
         fs::create_dir_all(&scratch)?;
@@ -53,7 +55,7 @@ impl Bed {
         let options = LabOptions { services: false, program, devices: None };
         let lab = Lab::up_with(&grid, &options)?;
         let listener = gather::listen(lab.machine(NAMES[1])?)?;
-        Ok(Self { listener, shaped: None, states, late_ms, _files: files, lab })
+        Ok(Self { listener, shaped: None, slow, states, late_ms, _files: files, lab })
     }
 
     /// Starts the near end and the far end of the trunks.
@@ -104,14 +106,14 @@ impl Bed {
         let after = self.emulation()?;
         let count = usize::try_from(after.lapses - before.lapses)?;
         let mut recent = after.recent_lapses.iter().rev().take(count);
-        match recent.find(|lapse| !is_allowed(lapse, self.late_ms)) {
+        match recent.find(|lapse| !is_allowed(lapse, self.late_ms * f64::from(self.slow.factor()))) {
             None if count <= after.recent_lapses.len() => Ok(()),
             None => Err(Void(format!("{count} lapses of the emulator")).into()),
             Some(lapse) => Err(Void(format!("{count} lapses of the emulator: {lapse}")).into()),
         }
     }
 
-    /// Measures a way for `duration`.
+    /// Measures a way for `duration`, in slow motion for longer.
     pub(super) fn turn(&self, way: GatherWay, gather: &Gather, duration: Duration) -> anyhow::Result<Turn> {
         let [near, far] = self.machines()?;
         let carried = |carrying: Carrying| (Ipv4Addr::LOCALHOST, carrying.port(), None);
@@ -128,18 +130,20 @@ impl Bed {
         let turn = || -> anyhow::Result<Turn> {
             if gather.pings {
                 let what = (options, senders, gather.size);
-                let mut took = gather::pings(near, &self.listener, what, duration)?;
+                let mut took = gather::pings(near, &self.listener, what, duration, self.slow)?;
                 took.sort_unstable();
                 let at = (took.len() * 99).div_ceil(100).saturating_sub(1);
                 let seconds = took.get(at).context("no pings")?.as_secs_f64();
+                let seconds = self.slow.as_described(seconds);
                 return Ok(Turn { seconds, ..Turn::default() });
             }
             let connected = Connected::new(near, &self.listener, options, senders)?;
-            let (took, before) = connected.gathers(gather.size, duration, || self.counters())?;
+            let (took, before) = connected.gathers(gather.size, duration, self.slow, || self.counters())?;
             let after = self.counters()?;
             let ends = |at: usize| (after.1[at].saturating_sub(before.1[at])).as_secs_f64();
+            let seconds = took.iter().sum::<Duration>().as_secs_f64() / took.len() as f64;
             Ok(Turn {
-                seconds: took.iter().sum::<Duration>().as_secs_f64() / took.len() as f64,
+                seconds: self.slow.as_described(seconds),
                 gathers: took.len() as u64,
                 tcp: [after.0[0].since(before.0[0]), after.0[1].since(before.0[1])],
                 ends_seconds: [ends(0), ends(1)],

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::report::write_json;
+use crate::files::{read_json, write_json};
 use crate::tcp::Tcp;
 
 /// What a way took and counted in a round.
@@ -20,12 +20,12 @@ pub(super) struct Turn {
 }
 
 /// All rounds of a way in a case.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Sum {
     what: String,
     way: String,
-    /// Mean time of a gather in each round, in seconds.
-    seconds: Vec<f64>,
+    /// Time of all gathers together, in seconds.
+    seconds: f64,
     /// How many gathers all rounds had. The counters belong to them.
     gathers: u64,
     bytes: u64,
@@ -43,8 +43,12 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    pub(super) fn new(directory: &Path) -> Self {
-        Self { path: directory.join("trunk-counts.json"), sums: Vec::new() }
+    /// The counts in `trunk-counts.json` of the directory. With `goes_on` they add to those of earlier
+    /// runs.
+    pub(super) fn new(directory: &Path, goes_on: bool) -> Self {
+        let path = directory.join("trunk-counts.json");
+        let earlier = if goes_on { read_json(&path).ok() } else { None };
+        Self { path, sums: earlier.unwrap_or_default() }
     }
 
     /// Adds a way's turn to the counts of a case.
@@ -54,7 +58,7 @@ impl Counts {
             self.sums.push(Sum {
                 what: what.to_owned(),
                 way: way.to_owned(),
-                seconds: Vec::new(),
+                seconds: 0.0,
                 gathers: 0,
                 bytes: 0,
                 senders: Tcp::default(),
@@ -64,7 +68,7 @@ impl Counts {
             self.sums.len() - 1
         });
         let sum = &mut self.sums[at];
-        sum.seconds.push(turn.seconds);
+        sum.seconds += turn.seconds * turn.gathers as f64;
         sum.gathers += turn.gathers;
         sum.bytes += turn.gathers * bytes_each;
         sum.senders.add(turn.tcp[0]);
@@ -74,6 +78,6 @@ impl Counts {
     }
 
     pub(super) fn write(&self) -> anyhow::Result<()> {
-        write_json(&self.path, &self.sums)
+        write_json(&self.path, 1, &self.sums)
     }
 }

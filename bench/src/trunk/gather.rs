@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use isthmus_lab::Machine;
+use isthmus_lab::grid::Slow;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{Domain, Socket, Type};
 
@@ -98,8 +99,8 @@ impl Connected {
         Ok(start.elapsed())
     }
 
-    /// Gathers for `duration`. Returns how long each gather that counts took. `begin` is called
-    /// between those that don't count and those that do.
+    /// Gathers for `duration`, as it is without slow motion. Returns how long each gather that counts
+    /// took. `begin` is called between those that don't count and those that do.
     ///
     /// # Errors
     /// A connection breaks, or nothing moves.
@@ -107,19 +108,22 @@ impl Connected {
         &self,
         size: u64,
         duration: Duration,
+        slow: Slow,
         begin: impl FnOnce() -> anyhow::Result<T>,
     ) -> anyhow::Result<(Vec<Duration>, T)> {
         let mut buffer = vec![0; 256 << 10];
         let start = Instant::now();
         let mut warm = 0;
-        while warm < WARM_UP_GATHERS || start.elapsed() < WARM_UP {
+        while warm < WARM_UP_GATHERS || start.elapsed() < slow.time(WARM_UP) {
             self.gather(size, &mut buffer)?;
             warm += 1;
         }
         let begun = begin()?;
         let start = Instant::now();
         let mut took = Vec::new();
-        while took.len() < LEAST_GATHERS || (took.len() < MOST_GATHERS && start.elapsed() < duration) {
+        while took.len() < LEAST_GATHERS
+            || (took.len() < MOST_GATHERS && start.elapsed() < slow.time(duration))
+        {
             took.push(self.gather(size, &mut buffer)?);
         }
         Ok((took, begun))
@@ -180,8 +184,8 @@ fn send(mut socket: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Round trips of small messages beside gathers, for at least `duration`. They take connections of
-/// the same kind.
+/// Round trips of small messages beside gathers, for at least `duration`, as it is without slow
+/// motion. They take connections of the same kind.
 ///
 /// # Errors
 /// A connection breaks, nothing moves, or there are too few round trips.
@@ -190,7 +194,10 @@ pub(super) fn pings(
     listener: &TcpListener,
     (options, senders, size): (SenderOptions, usize, u64),
     duration: Duration,
+    slow: Slow,
 ) -> anyhow::Result<Vec<Duration>> {
+    let [duration, warm_up, longest, between] =
+        [duration, WARM_UP, LONGEST_PINGS, BETWEEN_PINGS].map(|time| slow.time(time));
     let bulk = Connected::new(near, listener, options, senders)?;
     let [mut asking, mut answering] = pair(near, listener, options)?;
     let answers = thread::spawn(move || -> io::Result<()> {
@@ -217,14 +224,14 @@ pub(super) fn pings(
                 let sent = Instant::now();
                 asking.write_all(&message)?;
                 asking.read_exact(&mut message)?;
-                if start.elapsed() > WARM_UP {
+                if start.elapsed() > warm_up {
                     took.push(sent.elapsed());
                 }
-                let enough = took.len() >= ENOUGH_PINGS && start.elapsed() > WARM_UP + duration;
-                if enough || start.elapsed() > LONGEST_PINGS {
+                let enough = took.len() >= ENOUGH_PINGS && start.elapsed() > warm_up + duration;
+                if enough || start.elapsed() > longest {
                     break;
                 }
-                thread::sleep(BETWEEN_PINGS);
+                thread::sleep(between);
             }
             Ok(took)
         };
