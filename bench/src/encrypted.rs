@@ -14,7 +14,7 @@ use isthmus_lab::grid::Slow;
 use serde::Deserialize;
 
 use crate::confine::Running;
-use crate::contest::{Contest, Streaming};
+use crate::contest::{Contest, Messaging, Streaming};
 use crate::grid::Bench;
 use crate::line_client::LineClient;
 use crate::traffic::{Latency, Throughput};
@@ -79,10 +79,13 @@ impl Contest for Encrypted {
     const NAMES: &'static [&'static str] =
         &["isthmus", "ssh -L", "HAProxy pair", "stunnel pair", "wireguard-go"];
 
-    fn latency(&mut self, tool: usize, duration: Duration) -> anyhow::Result<f64> {
+    fn latency(&mut self, tool: usize, duration: Duration) -> anyhow::Result<Messaging> {
         let line = format!("ping {}", self.tunnels[tool].target);
+        let before = self.tunnels[tool].cpu_time()?;
         let found: Latency = self.client(tool).ask(&line, duration)?;
-        Ok(found.half_rtt_seconds)
+        let spent = self.tunnels[tool].cpu_time()?.saturating_sub(before).as_secs_f64();
+        ensure!(spent > 0.0, "messages cost no processor time at all: the wrong processes are measured");
+        Ok(Messaging::new(found, spent))
     }
 
     fn streaming(&mut self, tool: usize, streams: usize, duration: Duration) -> anyhow::Result<Streaming> {

@@ -23,7 +23,7 @@ use tokio::sync::watch;
 
 use crate::account::cpu_time;
 use crate::confine::{Host, Running};
-use crate::contest::{self, Contest, InTurns, Options, Streaming};
+use crate::contest::{self, Contest, InTurns, Messaging, Options, Streaming};
 use crate::encrypted::Encrypted;
 use crate::line_client::milliseconds;
 use crate::rounds::Run;
@@ -169,6 +169,12 @@ impl Setup {
         Ok(Self { client, key, server_stdin, tools, _server: serving, _hosts: [middle, server] })
     }
 
+    /// Process id of a tool.
+    fn pid(&self, tool: Tool) -> anyhow::Result<u32> {
+        let found = self.tools.iter().find(|(candidate, _)| *candidate == tool);
+        found.map(|(_, running)| running.0.id()).context("no such tool")
+    }
+
     /// Runs the client against a tool. If the tool is the relay, also has the server dial its end
     /// of each connection.
     fn client<T: DeserializeOwned>(
@@ -205,19 +211,18 @@ impl Setup {
 impl Contest for Setup {
     const NAMES: &'static [&'static str] = &[Tool::Ours.name(), Tool::HaProxy.name(), Tool::Socat.name()];
 
-    fn latency(&mut self, tool: usize, duration: Duration) -> anyhow::Result<f64> {
-        let latency: Latency = self.client("ping", Tool::ALL[tool], 1, duration, &[])?;
-        Ok(latency.half_rtt_seconds)
+    fn latency(&mut self, tool: usize, duration: Duration) -> anyhow::Result<Messaging> {
+        let tool = Tool::ALL[tool];
+        let before = cpu_time(self.pid(tool)?)?;
+        let found: Latency = self.client("ping", tool, 1, duration, &[])?;
+        let spent = cpu_time(self.pid(tool)?)?.saturating_sub(before).as_secs_f64();
+        ensure!(spent > 0.0, "{} carried messages in no processor time at all", tool.name());
+        Ok(Messaging::new(found, spent))
     }
 
     fn streaming(&mut self, tool: usize, streams: usize, duration: Duration) -> anyhow::Result<Streaming> {
         let tool = Tool::ALL[tool];
-        let pid = self
-            .tools
-            .iter()
-            .find(|(candidate, _)| *candidate == tool)
-            .map(|(_, running)| running.0.id())
-            .context("no such tool")?;
+        let pid = self.pid(tool)?;
         let before = cpu_time(pid)?;
         let number = streams.to_string();
         let Throughput { bytes, seconds } =

@@ -124,6 +124,8 @@ pub(crate) struct Latency {
     pub half_rtt_seconds: f64,
     /// How many round trips were measured.
     pub round_trips: usize,
+    /// How many messages were sent in both directions, before the measurement as well.
+    pub messages: u64,
 }
 
 /// The result of [`Command::Stream`].
@@ -209,12 +211,13 @@ fn ping(mut stream: &TcpStream, size: u32, duration: Duration) -> anyhow::Result
     let mut round_trips = Vec::new();
     let began = Instant::now();
     let mut start = began;
-    let mut warm_up = WARM_UP;
+    let (mut warm_up, mut messages) = (WARM_UP, 0);
     // At least one round trip counts, however late this thread comes to run.
     while round_trips.is_empty() || start.elapsed() < duration {
         let sent = Instant::now();
         stream.write_all(&message)?;
         stream.read_exact(&mut message)?;
+        messages += 2;
         if warm_up > 0 {
             // Large messages warm up sooner.
             warm_up = if began.elapsed() > duration / 4 { 0 } else { warm_up - 1 };
@@ -226,6 +229,7 @@ fn ping(mut stream: &TcpStream, size: u32, duration: Duration) -> anyhow::Result
     Ok(Latency {
         half_rtt_seconds: crate::verdict::median(&round_trips) / 2.0,
         round_trips: round_trips.len(),
+        messages,
     })
 }
 
