@@ -21,7 +21,7 @@ parser.add_argument("--slow", type=int, default=1)
 parser.add_argument("address", nargs="*")
 arguments = parser.parse_args()
 
-PORT = 7000
+PORT = 7001
 NEXT = 5
 DEADLINE_SECONDS = 30 * arguments.slow
 # Until the other side has started.

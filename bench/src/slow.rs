@@ -37,8 +37,9 @@ pub(crate) struct Options {
     /// The factors that are compared with none.
     #[arg(long, value_delimiter = ',', default_values_t = [4, 10])]
     factors: Vec<u32>,
-    /// How long streams last, as described.
-    #[arg(long, default_value = "2s")]
+    /// How long streams last, as described. BBR pauses after 10 s at any
+    /// factor.
+    #[arg(long, default_value = "500ms")]
     duration: humantime::Duration,
 }
 
@@ -142,7 +143,7 @@ struct Sites {
 
 impl Sites {
     fn up(slow: Slow) -> anyhow::Result<Self> {
-        let bench = Bench::up(GRID, slow)?;
+        let bench = Bench::without_sshd(GRID, slow)?;
         let [near, far] = bench.nodes() else { anyhow::bail!("{GRID} must have two nodes") };
         let mut serving = bench.lab().machine(&far.name)?.command(tunnel::itself()?);
         serving.args(["traffic", "serve", "--listen", &format!("0.0.0.0:{PLAIN_PORT}")]);
