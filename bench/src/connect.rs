@@ -4,6 +4,8 @@
 //! The sites trust each other, so that nothing is encrypted: then a way is the
 //! kernel's own socket, or the relay's two.
 
+mod cost;
+
 use std::panic::resume_unwind;
 use std::thread;
 
@@ -78,7 +80,7 @@ enum Figure {
 pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let tools: Vec<_> = options.mpis.iter().map(|mpi| (mpi.launcher(), "--version")).collect();
     let mut run = Run::begin("connect", &options.rounds, &tools)?;
-    for (parts_left, (grid, place)) in [2, 1].into_iter().zip(GRIDS) {
+    for (parts_left, (grid, place)) in [3, 2].into_iter().zip(GRIDS) {
         let far = grid == GRIDS[1].0;
         // Without a delay no link is emulated.
         let slow = if far { options.rounds.slow } else { Slow::NONE };
@@ -93,6 +95,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
         let cases = cases(options, place, far).into_iter().map(|case| case.slowed(slow));
         run.part(parts_left, cases.collect(), make)?;
     }
+    let (grid, place) = GRIDS[0];
+    run.part(1, cost::cases(place), || Ok(cost::Costs::up(Bench::without_sshd(grid, Slow::NONE)?)))?;
     let holds = run.finish()?;
     papers::refresh(&options.rounds.results)?;
     Ok(holds)

@@ -142,6 +142,13 @@ impl Bench {
             .with_context(|| format!("the agent in {node} has ended"))
     }
 
+    /// Processor time so far of isthmus's services in the machines that `is_meant`, by their names.
+    /// Programs that agents have started are included.
+    pub(crate) fn services_cpu_time(&self, is_meant: impl Fn(&str) -> bool) -> anyhow::Result<Duration> {
+        let services = self.lab.record().services.iter().filter(|service| is_meant(&service.machine));
+        services.map(|service| account::cpu_time(u32::try_from(service.process.pid)?)).sum()
+    }
+
     /// The lab that the grid runs in.
     pub(crate) fn lab(&self) -> &Lab {
         &self.lab

@@ -24,7 +24,7 @@ const TRAFFIC: [&str; 4] =
 /// stands for each entry of the directory.
 const BENCHMARKS: [(&str, &[&[&str]]); 14] = [
     ("coll", &[&JOB, &["mpi/back/", "bench/src/coll.rs", "bench/grids/coll.toml", "apps/colltime.c"]]),
-    ("connect", &[&JOB, &["bench/src/connect.rs", "bench/programs/connect.py", "apps"], &CONNECT_GRIDS]),
+    ("connect", &[&JOB, &TRAFFIC, &CONNECT, &CONNECT_GRIDS]),
     ("direct", &[&JOB, &["bench/src/direct.rs", "bench/grids/lan.toml", "apps"]]),
     ("lab", &[&["crates/common", "crates/lab", "bench/src/lab.rs", "bench/src/lab/"]]),
     (
@@ -121,6 +121,13 @@ const BENCHMARKS: [(&str, &[&[&str]]); 14] = [
         ],
     ),
     ("start", &[&JOB, &["bench/src/start.rs", "bench/grids/lan.toml", "bench/grids/two-open.toml", "apps"]]),
+];
+const CONNECT: [&str; 5] = [
+    "bench/src/connect.rs",
+    "bench/src/connect/",
+    "bench/src/tunnel.rs",
+    "bench/programs/connect.py",
+    "apps",
 ];
 const CONNECT_GRIDS: [&str; 2] = ["bench/grids/connect-near.toml", "bench/grids/connect-far.toml"];
 

@@ -68,6 +68,14 @@ pub(crate) enum Command {
         #[command(flatten)]
         begin: Begin,
     },
+    /// Make connections, one after the other; prints a `Connecting` as JSON.
+    Connect {
+        #[command(flatten)]
+        peer: PeerArgs,
+        /// Number of connections.
+        #[arg(long, default_value_t = 1)]
+        count: u32,
+    },
     /// End the program that answers.
     Stop {
         #[command(flatten)]
@@ -128,6 +136,13 @@ pub(crate) struct Latency {
     pub messages: u64,
 }
 
+/// The result of [`Command::Connect`].
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Connecting {
+    /// How many connections were made.
+    pub connections: u32,
+}
+
 /// The result of [`Command::Stream`].
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Throughput {
@@ -156,6 +171,14 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
             let streams: Vec<_> = (0..streams).map(|_| connect(&peer)).collect::<Result<_, _>>()?;
             begin.now()?;
             println!("{}", serde_json::to_string(&stream(streams, message, *peer.duration)?)?);
+            Ok(())
+        }
+        Command::Connect { peer, count } => {
+            for _ in 0..count {
+                // The peer waits for messages until the connection ends.
+                connect(&peer)?.write_all(&header(PING_PONG, 1))?;
+            }
+            println!("{}", serde_json::to_string(&Connecting { connections: count })?);
             Ok(())
         }
         Command::Stop { peer } => Ok(connect(&peer)?.write_all(&header(STOP, 0))?),
