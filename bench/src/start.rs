@@ -39,6 +39,9 @@ const DEADLINE: (Duration, Duration) = (Duration::from_secs(20), Duration::from_
 /// Most ranks per core of a row with a bar. With more, ranks that poll slow each other by chance,
 /// with isthmus and without, and means of two runs differ by factors.
 const MOST_PER_CORE: usize = 8;
+/// What has so many ranks run after all else, with isthmus and over ssh. Otherwise they take the cores
+/// from what starts them, for longer than agents wait for a sign of life.
+const LAST: &str = "nice -n 19";
 /// Most ranks per core of an MPI whose waiting ranks poll.
 const MOST_POLLING_PER_CORE: usize = 32;
 
@@ -91,6 +94,11 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
 fn bar(mpi: Mpi, ranks: usize, cores: usize) -> Option<Bar> {
     let most = if mpi.can_yield() { MOST_PER_CORE } else { 1 };
     (ranks <= most * cores).then_some(BAR)
+}
+
+/// Whether ranks take the cores from what starts them.
+fn crowds(ranks: usize, cores: usize) -> bool {
+    ranks > MOST_PER_CORE * cores
 }
 
 /// Whether an MPI's start has a row at all. So many ranks that poll take minutes to begin.
@@ -172,6 +180,9 @@ pub(crate) fn start(
     arguments.extend(mpi.on_shared_cores());
     arguments.extend(mpi.yielding());
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
+    if crowds(ranks, cores()) {
+        arguments.extend(words(LAST));
+    }
     arguments.extend([mpi.program("init")?, format!("{now:.6}")]);
     let output = bench.attempt(&bench.nodes()[0].name, &command(&arguments), deadline)?;
     let printed = String::from_utf8_lossy(&output.stdout);
@@ -196,6 +207,7 @@ mod tests {
             (yields, 4, 2, true, true),
             (yields, 16, 2, true, true),
             (yields, 17, 2, false, true),
+            (polls, 17, 2, false, true),
             (yields, 64, 4, false, true),
             (yields, 64, 8, true, true),
             (yields, 128, 2, false, true),
@@ -207,6 +219,7 @@ mod tests {
         ] {
             let found = (bar(mpi, ranks, cores).is_some(), may_have(mpi, ranks, cores));
             assert_eq!(found, (has_bar, has_row), "{mpi:?}, {ranks} ranks on {cores} cores");
+            assert!(!has_bar || !crowds(ranks, cores), "{ranks} ranks on {cores} cores");
         }
     }
 }

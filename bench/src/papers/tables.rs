@@ -247,9 +247,13 @@ pub(super) fn conditions<'a>(reports: impl Iterator<Item = &'a Report>) -> Strin
             Some(sources) => format!("at {}", sources.commit),
             None => "**before results had intervals and verdicts**".into(),
         };
+        let older = match report.rows.iter().filter(|row| row.older.is_some()).count() {
+            0 => String::new(),
+            rows => format!(", {rows} rows with older sources"),
+        };
         let _ = writeln!(
             text,
-            "- `make bench-{}`, {}, {commit}: {rounds} rounds on {} cores ({}), Linux {}; {}.",
+            "- `make bench-{}`, {}, {commit}{older}: {rounds} rounds on {} cores ({}), Linux {}; {}.",
             report.name,
             found.date,
             found.cores,
