@@ -217,6 +217,8 @@ fn others(before: &Snapshot, after: &Snapshot, own: i32) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Command, Stdio};
+
     use super::*;
 
     fn snapshot(stolen: u64, processes: &[(i32, i32, u64)]) -> Snapshot {
@@ -255,5 +257,25 @@ mod tests {
         let strict = Watch { shares: Shares { others: -1.0, busy: -1.0 }, ..watch };
         let (_, objection) = strict.during(Slow::NONE, &[], || ()).unwrap();
         assert!(objection.is_some_and(|why| why.starts_with("others use")));
+    }
+
+    #[test]
+    fn what_polls_is_told_from_what_works() {
+        const NAME: &str = "yes";
+        const TICKS: u64 = 20;
+        let watch = Watch::new(Shares { others: f64::INFINITY, busy: f64::INFINITY });
+        let (mut polling, ticks) = watch.polled(&[NAME], || {
+            let child = Command::new(NAME).stdout(Stdio::null()).spawn().unwrap();
+            let process = procfs::process::Process::new(child.id().cast_signed()).unwrap();
+            let used = || process.stat().map(|stat| stat.utime + stat.stime).unwrap();
+            confine::wait_for("some processor time", || used() >= TICKS).unwrap();
+            child
+        });
+        polling.kill().unwrap();
+        polling.wait().unwrap();
+        // It may have begun before it was first looked for.
+        assert!(ticks >= TICKS / 2, "{ticks}");
+        let (_, none) = watch.polled(&["no program has this name"], || ());
+        assert_eq!(none, 0);
     }
 }
