@@ -31,7 +31,7 @@ const RAW: &[Kind] = &[Kind::Raw];
 const ENCRYPTED: &[Kind] = &[Kind::Encrypted];
 
 /// Lines in which isthmus differs from the kernel: the kinds of paths, the behaviour with its part,
-/// the native line, and isthmus's line. docs/design.md has the reasons.
+/// the native line, and isthmus's line. docs/shim.md has the reasons.
 const KNOWN: &[(&[Kind], &str, &str, &str)] = &[
     (BOTH, "unreachable.left", "by recv: EHOSTUNREACH", "by recv: ECONNREFUSED"),
     (BOTH, "exec_pending.left", "events OUT", "events none"),
