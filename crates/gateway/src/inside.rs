@@ -65,7 +65,7 @@ async fn receive(
         let mut ticket = [0; TICKET_LEN];
         timeout(FIRST_DEADLINE, tcp.read_exact(&mut ticket)).await.map_err(late)??;
         let tcp = match &gateway.site_trunks {
-            Some(trunks) => site_trunks::arrived(trunks, &ticket, tcp, peer),
+            Some(trunks) => site_trunks::streams::arrived(trunks, &ticket, tcp, peer),
             None => Some(tcp),
         };
         if let Some(tcp) = tcp {

@@ -32,7 +32,7 @@ pub(crate) fn encrypted(gateway: &Arc<Gateway>) -> Encrypted {
     let gateway = gateway.clone();
     Encrypted::new(move |tcp| {
         let gateway = gateway.clone();
-        async move { site_trunks::arrived_outside(gateway, tcp).await }
+        async move { site_trunks::carriers::arrived(gateway, tcp).await }
     })
 }
 

@@ -152,7 +152,7 @@ impl Registry for RegistryService {
         let destination = checked.to.node().ok_or_else(gateways_alone)?;
         let asked = (&checked, destination);
         if checked.way.way() == (Route::TwoGateway, Dial::Trunk) {
-            return site_trunks::open(&self.0, (&caller, from), asked).await.map(Response::new);
+            return site_trunks::streams::open(&self.0, (&caller, from), asked).await.map(Response::new);
         }
         if self.0.upstream.reached().await.is_err() {
             return self.0.rendezvous_alone((&caller, from), asked).await.map(Response::new);

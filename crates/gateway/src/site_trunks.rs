@@ -6,9 +6,10 @@
 //! |---|---|
 //! | this one | which trunks stand |
 //! | `carried` | bytes of the connections of this site's nodes, by job |
-//! | `carriers` | the port outside, at which other gateways dial carriers |
+//! | `carriers` | carriers that other gateways dial, or that the broker orders |
 //! | `choose` | which trunk a new stream goes over |
 //! | `dialing` | the gateway as a party that dials, and is seen from outside |
+//! | `known`, `failed` | what was found out to dial; why there is no trunk (plain data) |
 //! | `gone` | ends the trunks of a gateway that has started anew |
 //! | `keep` | what a trunk does here: who may be at its other end, streams that the other opens |
 //! | `seen` | what users see of them |
@@ -19,19 +20,23 @@
 //! Their carriers are dialed and accepted by `isthmus-link`, as those of agents are.
 
 mod carried;
-mod carriers;
+pub(crate) mod carriers;
 mod choose;
-mod dialing;
+pub(crate) mod dialing;
+mod failed;
 mod gone;
 mod keep;
+mod known;
 mod seen;
 mod shares;
-mod streams;
+pub(crate) mod streams;
 mod waiting;
 
 use std::sync::{Arc, Mutex};
 
+use isthmus_carry::Traffic;
 use isthmus_carry::plane::Plane;
+use isthmus_carry::trunk::Stream;
 use isthmus_identity::credentials::CredentialsError;
 use isthmus_identity::secured::{ClientTls, ServerTls};
 use isthmus_identity::{Credentials, Identity, Role};
@@ -44,10 +49,7 @@ use isthmus_wire::{GridName, Label, proto};
 use tokio::sync::watch;
 
 use crate::config::GatewayConfig;
-pub(crate) use carriers::arrived as arrived_outside;
-pub(crate) use dialing::{ordered, retry, watch};
-use shares::Shares;
-pub(crate) use streams::{arrived, open};
+use shares::{Share, Shares};
 use waiting::AwaitedNodes;
 
 /// Protocol name (ALPN, RFC 7301) of a carrier between gateways.
@@ -70,7 +72,7 @@ type Standing = isthmus_link::Standing<gone::Former>;
 /// All trunks of this gateway with other sites' gateways.
 pub(crate) struct SiteTrunks {
     plane: Arc<Plane>,
-    dialing: dialing::Dialing,
+    dialing: known::Dialing,
     /// Names this start of the gateway. By it other gateways learn that this gateway has started
     /// anew, and has none of its former trunks.
     incarnation: Incarnation,
@@ -79,12 +81,12 @@ pub(crate) struct SiteTrunks {
     rails: Vec<Rail>,
     client: ClientTls,
     server: ServerTls,
-    peers: Peers<gone::Former, choose::NoStream>,
+    peers: Peers<gone::Former, failed::NoStream>,
     /// Sent whenever a trunk works, or has ended.
     changes: watch::Sender<()>,
     /// The key that signs the gateway's own tickets.
     key: Secret,
-    waiting: Mutex<AwaitedNodes<streams::Opening>>,
+    waiting: Mutex<AwaitedNodes<Opening>>,
     pub(crate) carried: carried::Carried,
     seen: seen::Last,
     /// Streams that are being opened towards other sites, by site; `taking` counts those opened by
@@ -98,6 +100,14 @@ pub(crate) struct SiteTrunks {
     orders: Arc<Shares<Label>>,
 }
 
+/// A stream that is being opened.
+struct Opening {
+    stream: Stream,
+    /// The stream's place among those that are being opened.
+    _share: Share<Label>,
+    traffic: Arc<dyn Traffic>,
+}
+
 impl SiteTrunks {
     pub(crate) fn new(
         credentials: &Credentials,
@@ -107,7 +117,7 @@ impl SiteTrunks {
         rails::warn_of_absent(&config.rails);
         Ok(Self {
             plane,
-            dialing: dialing::Dialing::new(credentials)?,
+            dialing: known::Dialing::new(credentials)?,
             incarnation: Incarnation(random()),
             streams_per_trunk: config.streams_per_trunk,
             rails: config.rails.clone(),

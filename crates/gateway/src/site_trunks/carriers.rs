@@ -1,4 +1,5 @@
-//! The port outside: carriers that other gateways dial, and connections for which this gateway waits.
+//! Carriers that other gateways dial at the port outside, connections for which this gateway waits,
+//! and carriers that it dials on the broker's order.
 
 use std::io;
 use std::sync::Arc;
@@ -6,14 +7,15 @@ use std::time::Duration;
 
 use isthmus_reach::carrier::keep_alive;
 use isthmus_rpc::grpc;
+use isthmus_rpc::rendezvous::{Order, Peer};
 use isthmus_service::listen;
-use isthmus_wire::hello;
+use isthmus_wire::{hello, proto};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
-use super::dialing::Party;
+use super::dialing::{Party, dialer};
 use super::{PROTOCOL, other_gateway};
 use crate::gateway::Gateway;
 
@@ -71,4 +73,33 @@ pub(crate) async fn accept(gateway: Arc<Gateway>, tcp: TcpStream) -> io::Result<
         drop(joining);
     });
     Ok(())
+}
+
+/// Carries out the broker's order to dial another site's gateway, which waits for that.
+pub(crate) fn ordered(gateway: &Arc<Gateway>, order: proto::DialRequest) {
+    let Some(trunks) = gateway.site_trunks.clone() else { return };
+    let order = match Order::read(order, "") {
+        Ok(order) => order,
+        Err(error) => return warn!(%error, "the broker's order to dial is ignored"),
+    };
+    let Peer::Gateway(name) = order.initiator.clone() else {
+        return warn!(initiator = %order.initiator, "the broker's order to dial a node is ignored");
+    };
+    let Some(place) = trunks.orders.take(&name.site) else {
+        return info!(peer = %name, "too many orders for trunks with that site at once, one is dropped");
+    };
+    let gateway = gateway.clone();
+    tokio::spawn(async move {
+        let dialed = async {
+            match dialer(&gateway, &trunks).accept(&order).await.map_err(io::Error::other)? {
+                Some(tcp) => accept(gateway, tcp).await,
+                None => Ok(()),
+            }
+        };
+        if let Err(error) = dialed.await {
+            let reason = error.to_string();
+            info!(peer = %name, way = %order.way, reason, "no carrier to another site's gateway");
+        }
+        drop(place);
+    });
 }

@@ -1,32 +1,28 @@
 //! The gateway as a party that dials other sites' gateways, by the dialer that agents have: its
-//! access to the broker, the broker's orders to dial, and how it is seen from outside.
+//! access to the broker, and how it is seen from outside.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
-use isthmus_identity::Credentials;
-use isthmus_identity::credentials::CredentialsError;
 use isthmus_net::relay_places::RelayPlaces;
-use isthmus_plan::Failures;
 use isthmus_reach::probing::look_outside;
 use isthmus_reach::retry;
-use isthmus_reach::{ControlPlane, Dialer, NotDialed, Outside, PendingRendezvous, Signatures};
+use isthmus_reach::{ControlPlane, Dialer, NotDialed};
 use isthmus_rpc::contact::carriers_from_facts;
 use isthmus_rpc::grpc::{self, Repeat};
-use isthmus_rpc::rendezvous::{Order, Peer, Reply, Request, RequestWay};
-use isthmus_service::{Deadline, lock};
+use isthmus_rpc::rendezvous::{Peer, Reply, Request, RequestWay};
+use isthmus_service::Deadline;
 use isthmus_wire::GridName;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{self, attach_up};
 use tokio::time::sleep;
 use tonic::Status;
-use tracing::{info, warn};
+use tracing::info;
 
-use super::{SiteTrunks, carriers};
+use super::SiteTrunks;
+use super::known::{Dialing, Known};
 use crate::alone::ways::without_broker;
 use crate::gateway::Gateway;
 use crate::streams::is_this_machine;
@@ -43,64 +39,6 @@ const FRESH: Duration = Duration::from_secs(300);
 const BESIDE_KNOWN: Duration = Duration::from_secs(1);
 /// For how long an answer holds for a gateway that makes trunks again and again.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Most gateways of other sites of which the last lookup is kept.
-const KNOWN: usize = 4096;
-
-/// What the gateway needs to dial, and to be dialed.
-pub(super) struct Dialing {
-    /// The connections for which this gateway waits.
-    pub(super) rendezvous: Arc<PendingRendezvous>,
-    outside: Arc<Outside>,
-    failures: Arc<Mutex<Failures<Peer>>>,
-    signatures: Arc<Signatures>,
-    known: Mutex<HashMap<GridName, Known>>,
-    /// How this gateway is seen from outside, as the broker was told last.
-    seen: Mutex<Option<proto::Seen>>,
-}
-
-/// The last lookup of a gateway, which also serves while the broker is away.
-#[derive(Clone)]
-struct Known {
-    reply: Arc<proto::LookupReply>,
-    asked: Instant,
-    /// Whether a dial by it has failed since, or plans have changed: the broker is to be asked again.
-    doubted: bool,
-}
-
-impl Dialing {
-    pub(super) fn new(credentials: &Credentials) -> Result<Self, CredentialsError> {
-        Ok(Self {
-            rendezvous: Arc::default(),
-            outside: Arc::default(),
-            failures: Arc::default(),
-            signatures: Arc::new(Signatures::new(credentials)?),
-            known: Mutex::default(),
-            seen: Mutex::default(),
-        })
-    }
-
-    /// Takes in that plans to other sites' gateways may have changed.
-    pub(super) fn plans_changed(&self) {
-        lock(&self.known).values_mut().for_each(|known| known.doubted = true);
-    }
-
-    /// How this gateway is seen from outside; `None` as long as that isn't known.
-    pub(super) fn seen(&self) -> Option<proto::Seen> {
-        lock(&self.seen).clone()
-    }
-
-    fn known(&self, name: &GridName) -> Option<Known> {
-        lock(&self.known).get(name).cloned()
-    }
-
-    fn keep(&self, name: &GridName, reply: Arc<proto::LookupReply>) {
-        let mut known = lock(&self.known);
-        if known.len() >= KNOWN && !known.contains_key(name) {
-            known.clear();
-        }
-        known.insert(name.clone(), Known { reply, asked: Instant::now(), doubted: false });
-    }
-}
 
 /// What the broker says of another site's gateway now, with the plan to it; or what it said last.
 ///
@@ -131,35 +69,6 @@ pub(super) fn dialer(gateway: &Arc<Gateway>, trunks: &Arc<SiteTrunks>) -> Dialer
         failures: dialing.failures.clone(),
         signatures: dialing.signatures.clone(),
     }
-}
-
-/// Carries out the broker's order to dial another site's gateway, which waits for that.
-pub(crate) fn ordered(gateway: &Arc<Gateway>, order: proto::DialRequest) {
-    let Some(trunks) = gateway.site_trunks.clone() else { return };
-    let order = match Order::read(order, "") {
-        Ok(order) => order,
-        Err(error) => return warn!(%error, "the broker's order to dial is ignored"),
-    };
-    let Peer::Gateway(name) = order.initiator.clone() else {
-        return warn!(initiator = %order.initiator, "the broker's order to dial a node is ignored");
-    };
-    let Some(place) = trunks.orders.take(&name.site) else {
-        return info!(peer = %name, "too many orders for trunks with that site at once, one is dropped");
-    };
-    let gateway = gateway.clone();
-    tokio::spawn(async move {
-        let dialed = async {
-            match dialer(&gateway, &trunks).accept(&order).await.map_err(io::Error::other)? {
-                Some(tcp) => carriers::accept(gateway, tcp).await,
-                None => Ok(()),
-            }
-        };
-        if let Err(error) = dialed.await {
-            let reason = error.to_string();
-            info!(peer = %name, way = %order.way, reason, "no carrier to another site's gateway");
-        }
-        drop(place);
-    });
 }
 
 /// Tries dials again that have failed, so that no trunk waits for them; never returns.
@@ -193,8 +102,7 @@ async fn look(gateway: &Gateway, dialing: &Dialing) -> bool {
     if is_known {
         // No plan depends on anything else.
         let told = proto::Seen { mapping: seen.mapping, ..proto::Seen::default() };
-        let before = lock(&dialing.seen).replace(told.clone());
-        if before.as_ref() != Some(&told) {
+        if dialing.sees(&told) {
             info!(mapping = ?told.mapping(), address = seen.address, "how this gateway is seen from outside");
             gateway.upstream.send(attach_up::Kind::Seen(told));
         }
@@ -287,10 +195,8 @@ impl ControlPlane for Party {
     }
 
     fn forget(&self, peer: &Peer) {
-        if let Peer::Gateway(name) = peer
-            && let Some(known) = lock(&self.trunks.dialing.known).get_mut(name)
-        {
-            known.doubted = true;
+        if let Peer::Gateway(name) = peer {
+            self.trunks.dialing.doubt(name);
         }
     }
 

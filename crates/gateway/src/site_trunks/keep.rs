@@ -17,8 +17,8 @@ use isthmus_trunk::{CarrierId, Config, Role, TrunkId};
 use isthmus_wire::{GridName, proto};
 use tracing::info;
 
-use super::choose::NoStream;
 use super::dialing::{Party, asked, dialer};
+use super::failed::NoStream;
 use super::{PROTOCOL, gone, other_gateway, streams};
 
 /// How long it may take to find whether another gateway may make a trunk.

@@ -21,24 +21,15 @@ use tokio::time::{sleep, timeout};
 use tonic::Status;
 use tracing::{debug, warn};
 
-use super::SiteTrunks;
 use super::choose::stream_to;
-use super::shares::Share;
 use super::waiting::Shown;
+use super::{Opening, SiteTrunks};
 use crate::gateway::Gateway;
 
 /// How long a node may take to connect with its ticket: as long as a side waits at a relay.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long the first message of a stream may take, and the lookup of its initiator.
 const INTRODUCTION: Duration = Duration::from_secs(10);
-
-/// A stream that is being opened.
-pub(super) struct Opening {
-    stream: Stream,
-    /// The stream's place among those that are being opened.
-    _share: Share<Label>,
-    traffic: Arc<dyn Traffic>,
-}
 
 /// Opens a stream for a node of this site, whose agent connects with the ticket in the reply.
 /// Doesn't ask the broker, unless there is no trunk yet or the plan isn't known.

@@ -27,7 +27,9 @@ pub(super) fn handle(gateway: &Arc<Gateway>, kind: attach_down::Kind) {
             let effects = gateway.roster().welcome(&welcome.node, address);
             gateway.carry_out(effects);
         }
-        attach_down::Kind::Dial(order) if order.node.is_empty() => site_trunks::ordered(gateway, order),
+        attach_down::Kind::Dial(order) if order.node.is_empty() => {
+            site_trunks::carriers::ordered(gateway, order)
+        }
         attach_down::Kind::Dial(request) => ask_to_dial(gateway, request),
         attach_down::Kind::Measure(order) => {
             let effect = gateway.roster().measure(order);
