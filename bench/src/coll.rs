@@ -1,68 +1,49 @@
-//! Collectives over four sites: those that cross between sites once, against the MPI's own
-//! in the same process, in turns (paper 2, section 4.2).
+//! Collectives over sites: those that cross between sites once, against the MPI's own
+//! in the same process, in turns (paper 2, section 4.2), and against what the links allow.
+
+mod bound;
+mod platform;
 
 use std::fmt;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
+use isthmus_lab::Grid;
 use isthmus_lab::grid::Slow;
 
-use crate::grid::{Bench, json, words};
+use crate::grid::{Bench, Node, json, words};
 use crate::mpi::Mpi;
 use crate::papers;
 use crate::report::Comparison;
 use crate::rounds::{self, Case, Experiment, Run};
 use crate::verdict::Bar;
+use bound::{Bound, Operation, Sites};
+use platform::{Layout, PLATFORMS, Platform};
 
-/// Bar of all other calls: the library must not be slower than the MPI's own.
+/// References of the two rows of each call.
+pub(crate) const OWN: &str = "the MPI's own";
+pub(crate) const BOUND: &str = "the bound";
+
+/// Bar of all calls against the MPI's own: the library must not be slower.
 const NEVER_SLOWER: Bar = Bar::AtMost(1.05);
-/// Bar of broadcasts, reductions and gathers of small messages, in which one rank has something for
-/// all or gets something from all.
-const ROOTED: Bar = Bar::AtMost(0.5);
-/// Bar of barriers, and of calls with small messages in which all ranks have something for all
-/// others.
-const ALL: Bar = Bar::AtMost(0.25);
+/// Bar of small messages against the bound, in which crossings count for nearly all.
+const SMALL_AT_BOUND: Bar = Bar::AtMost(1.05);
+/// Bar of all other messages against the bound, in which headers alone take up to 3.6 %.
+const AT_BOUND: Bar = Bar::AtMost(1.15);
 /// Largest size in bytes of small messages.
 const SMALL_BYTES: u64 = 4096;
+/// Share of the least time that a measured call must take. Less is no measurement.
+const CREDIBLE: f64 = 0.98;
 
-const OPERATIONS: [&str; 7] = ["barrier", "bcast", "reduce", "allreduce", "gather", "scatter", "allgather"];
 /// Sizes in bytes of what each rank contributes, with the number of calls in a round. A call of the
 /// large ones takes a second or more.
 const SIZES: [(&[u64], u32); 2] = [(&[8, 4 << 10, 32 << 10, 256 << 10], 7), (&[1 << 20, 4 << 20], 3)];
 /// Number of calls in a round of slow motion, in which calls of all sizes take long and differ
 /// little.
 const SLOW_REPETITIONS: u32 = 3;
-const RANKS: u32 = 8;
-
-/// How ranks are placed on the sites.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Layout {
-    /// The ranks of a site follow each other, as launchers place them.
-    Blocks,
-    /// Each rank is at the next site, in turns.
-    Turns,
-}
-
-impl fmt::Display for Layout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Blocks => "",
-            Self::Turns => ", sites in turns",
-        })
-    }
-}
-
-impl Layout {
-    const ALL: [Self; 2] = [Self::Blocks, Self::Turns];
-
-    fn options(self, mpi: Mpi) -> Vec<String> {
-        match self {
-            Self::Blocks => mpi.in_blocks(),
-            Self::Turns => mpi.on_shared_cores(),
-        }
-    }
-}
+/// Index of the site of rank 0, which is the root.
+const ROOT_SITE: usize = 0;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -76,33 +57,48 @@ pub(crate) struct Options {
 /// The calls that a run of the program measures.
 #[derive(Debug, Clone, Copy)]
 struct Calls {
-    operation: &'static str,
+    operation: Operation,
     sizes: &'static [u64],
     repetitions: u32,
     mpi: Mpi,
+    platform: Platform,
     layout: Layout,
 }
 
 impl Calls {
-    fn bar(self, bytes: u64) -> Bar {
-        match self.operation {
-            _ if bytes > SMALL_BYTES => NEVER_SLOWER,
-            "barrier" | "allgather" | "allreduce" => ALL,
-            "bcast" | "reduce" | "gather" => ROOTED,
-            _ => NEVER_SLOWER,
-        }
-    }
-
-    fn row(self, bytes: u64) -> Comparison {
-        let size = if self.operation == "barrier" { String::new() } else { format!(", {bytes} B") };
-        Comparison::new(format!("{self}{size}{}", self.layout), "ms", "the MPI's own").bar(self.bar(bytes))
+    /// The rows of a size: against the MPI's own, and against the bound.
+    fn rows(self, bytes: u64) -> [Comparison; 2] {
+        let size = if self.operation == Operation::Barrier { String::new() } else { format!(", {bytes} B") };
+        let what = format!("{self}{size}{}{}", self.platform.name, self.layout);
+        let at_bound = if bytes <= SMALL_BYTES { SMALL_AT_BOUND } else { AT_BOUND };
+        [(OWN, NEVER_SLOWER), (BOUND, at_bound)]
+            .map(|(against, bar)| Comparison::new(what.clone(), "ms", against).bar(bar))
     }
 }
 
 impl fmt::Display for Calls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {}", self.mpi.title(), self.operation)
+        write!(f, "{}, {}", self.mpi.title(), self.operation.name())
     }
+}
+
+/// The cases of a platform.
+fn cases(mpis: &[Mpi], platform: Platform, slow: Slow) -> Vec<Case<Calls>> {
+    let mut cases = Vec::new();
+    for (mpi, layout) in mpis.iter().flat_map(|mpi| Layout::ALL.map(|layout| (*mpi, layout))) {
+        for operation in Operation::ALL {
+            let is_barrier = operation == Operation::Barrier;
+            let groups = if is_barrier { &SIZES[..1] } else { &SIZES[..] };
+            for (sizes, repetitions) in groups {
+                let sizes = if is_barrier { &sizes[..1] } else { sizes };
+                let repetitions = if slow.is_none() { *repetitions } else { SLOW_REPETITIONS };
+                let calls = Calls { operation, sizes, repetitions, mpi, platform, layout };
+                let rows = sizes.iter().flat_map(|bytes| calls.rows(*bytes)).collect();
+                cases.push(Case::new(calls, rows).slowed(slow));
+            }
+        }
+    }
+    cases
 }
 
 /// Measures, writes the results, and returns whether every bar holds.
@@ -113,45 +109,43 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let slow = options.rounds.slow;
     let tools: Vec<_> = options.mpis.iter().map(|mpi| (mpi.launcher(), "--version")).collect();
     let mut run = Run::begin("coll", &options.rounds, &tools)?;
-    let mut cases = Vec::new();
-    for (mpi, layout) in options.mpis.iter().flat_map(|mpi| Layout::ALL.map(|layout| (*mpi, layout))) {
-        for operation in OPERATIONS {
-            let groups = if operation == "barrier" { &SIZES[..1] } else { &SIZES[..] };
-            for (sizes, repetitions) in groups {
-                let sizes = if operation == "barrier" { &sizes[..1] } else { sizes };
-                let repetitions = if slow.is_none() { *repetitions } else { SLOW_REPETITIONS };
-                let calls = Calls { operation, sizes, repetitions, mpi, layout };
-                let rows = sizes.iter().map(|bytes| calls.row(*bytes)).collect();
-                cases.push(Case::new(calls, rows).slowed(slow));
-            }
-        }
+    for (parts_left, platforms) in (1..=PLATFORMS.len()).rev().zip(PLATFORMS) {
+        let Some(first) = platforms.first() else { continue };
+        let cases = platforms.iter().flat_map(|platform| cases(&options.mpis, *platform, slow)).collect();
+        run.part(u32::try_from(parts_left)?, cases, || {
+            Ok(Jobs { bench: Bench::without_sshd(first.grid, slow)?, described: first.described()? })
+        })?;
     }
-    run.part(1, cases, || Ok(Sites { bench: Bench::without_sshd("coll", slow)? }))?;
     let holds = run.finish()?;
     papers::refresh(&options.rounds.results)?;
     Ok(holds)
 }
 
-/// A grid of four sites with a node each.
-struct Sites {
+/// A grid in which jobs measure.
+struct Jobs {
     bench: Bench,
+    /// The grid without slow motion.
+    described: Grid,
 }
 
-impl Experiment for Sites {
+impl Experiment for Jobs {
     type Case = Calls;
 
     fn measure(&mut self, calls: &Calls, _round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
-        let Calls { operation, sizes, repetitions, mpi, layout } = calls;
-        let sizes: Vec<_> = sizes.iter().map(u64::to_string).collect();
-        let options = format!("-n {RANKS} {} {}", layout.options(*mpi).join(" "), mpi.yielding().join(" "));
-        let measured = milliseconds(
-            &self.bench,
-            *mpi,
-            &options,
-            &format!("{operation} {} {repetitions}", sizes.join(",")),
-        )?;
-        ensure!(measured.len() == calls.sizes.len(), "not a line for each size");
-        Ok(measured)
+        let Calls { operation, sizes, repetitions, mpi, platform, layout } = *calls;
+        let nodes = platform.nodes(&self.described, self.bench.nodes(), layout);
+        let texts: Vec<_> = sizes.iter().map(u64::to_string).collect();
+        let ranks = platform.ranks();
+        let options = format!("-n {ranks} {} {}", layout.options(mpi).join(" "), mpi.yielding().join(" "));
+        let arguments = format!("{} {} {repetitions}", operation.name(), texts.join(","));
+        let measured = milliseconds(&self.bench, &nodes, mpi, &options, &arguments)?;
+        ensure!(measured.len() == sizes.len(), "not a line for each size");
+        let links = Sites::of(&self.described, platform.sites, platform.ranks_per_site)?;
+        let mut figures = Vec::new();
+        for (bytes, pair) in sizes.iter().zip(measured) {
+            figures.extend(compared(pair, links.bound(operation, ROOT_SITE, *bytes))?);
+        }
+        Ok(figures)
     }
 
     fn polling(&self) -> &'static [&'static str] {
@@ -159,22 +153,39 @@ impl Experiment for Sites {
     }
 }
 
+/// The figures of both rows of a size, from milliseconds by the library and by the MPI's own.
+///
+/// # Errors
+/// A time is less than what links allow.
+fn compared([ours, own]: [f64; 2], bound: Bound) -> anyhow::Result<[[f64; 2]; 2]> {
+    let [needed, least] = [bound.needed, bound.least].map(|time| time.as_secs_f64() * 1e3);
+    for (whose, took) in [("library", ours), ("MPI", own)] {
+        ensure!(
+            took >= least * CREDIBLE,
+            "the {whose} took {took} ms, less than the {least} ms of the links"
+        );
+    }
+    Ok([[ours, own], [ours, needed]])
+}
+
 /// The name of the program that times calls.
 pub(crate) const PROGRAM: &[&str] = &["colltime"];
 
 /// Milliseconds of a call by the library and by the MPI's own, for each size in `calls`, as they
-/// would be without slow motion. `options` are the launcher's, and `calls` are arguments of the
-/// program.
+/// would be without slow motion. `options` are the launcher's, which takes `nodes` in their order.
+/// `calls` are arguments of the program.
 pub(crate) fn milliseconds(
     bench: &Bench,
+    nodes: &[Node],
     mpi: Mpi,
     options: &str,
     calls: &str,
 ) -> anyhow::Result<Vec<[f64; 2]>> {
-    let (nodes, slow) = (bench.nodes(), bench.slow());
+    let slow = bench.slow();
     let program = mpi.program("colltime")?;
     let words = words(&format!("{options} {program} {calls} {}", by_clock(slow)));
-    let output = bench.output(&nodes[0].name, &bench.ours(mpi, &[], nodes, &words))?;
+    let first = nodes.first().context("no node")?;
+    let output = bench.output(&first.name, &bench.ours(mpi, &[], nodes, &words))?;
     output.lines().filter(|line| line.starts_with('{')).map(|line| figures(line, slow)).collect()
 }
 
@@ -192,4 +203,51 @@ fn figures(line: &str, slow: Slow) -> anyhow::Result<[f64; 2]> {
     ensure!(found["interposed"] == true, "the library isn't in the program: {found}");
     let milliseconds = |name: &str| found[name].as_f64().with_context(|| format!("no {name}: {found}"));
     Ok([milliseconds("ours_us")?, milliseconds("native_us")?].map(|us| slow.as_described(us) / 1e3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_of_rows() {
+        let [platforms, _] = PLATFORMS;
+        let calls = |operation, platform, layout| Calls {
+            operation,
+            sizes: SIZES[0].0,
+            repetitions: 1,
+            mpi: Mpi::Openmpi,
+            platform,
+            layout,
+        };
+        for (calls, bytes, what, bar) in [
+            (calls(Operation::Barrier, platforms[0], Layout::Blocks), 8, "barrier", 1.05),
+            (
+                calls(Operation::Bcast, platforms[0], Layout::Turns),
+                4096,
+                "bcast, 4096 B, sites in turns",
+                1.05,
+            ),
+            (
+                calls(Operation::Bcast, platforms[2], Layout::Blocks),
+                32 << 10,
+                "bcast, 32768 B, two sites",
+                1.15,
+            ),
+        ] {
+            let what = format!("Open MPI 4, {what}");
+            let row = |against, bar| Comparison::new(what.clone(), "ms", against).bar(Bar::AtMost(bar));
+            assert_eq!(calls.rows(bytes), [row(OWN, 1.05), row(BOUND, bar)]);
+        }
+    }
+
+    #[test]
+    fn less_than_links_allow_is_no_measurement() {
+        let milliseconds = Duration::from_millis;
+        let bound = Bound { needed: milliseconds(20), least: milliseconds(10) };
+        assert_eq!(compared([15.0, 30.0], bound).unwrap(), [[15.0, 30.0], [15.0, 20.0]]);
+        assert_eq!(compared([9.9, 30.0], bound).unwrap()[1], [9.9, 20.0]);
+        assert!(compared([9.0, 30.0], bound).is_err());
+        assert!(compared([15.0, 9.0], bound).is_err());
+    }
 }

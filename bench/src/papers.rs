@@ -11,6 +11,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use clap::Args;
 
+use crate::coll;
 use crate::files::read_json;
 use crate::grid::root;
 use crate::patterns::Traffic;
@@ -96,7 +97,8 @@ fn page(old: &str, results: &Results) -> anyhow::Result<String> {
         ("answered", tables::rates(patterns, Traffic::Answered)?),
         ("gathers", maps::gathers(trunk)),
         ("applications", tables::applications(nas)),
-        ("collectives", maps::collectives(coll.as_ref())),
+        ("collectives", maps::collectives(coll.as_ref(), coll::OWN)),
+        ("bounds", maps::collectives(coll.as_ref(), coll::BOUND)),
         (
             "conditions",
             tables::conditions([connect, patterns, trunk, nas].into_iter().chain(coll).chain(simulate)),

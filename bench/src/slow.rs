@@ -159,7 +159,13 @@ impl Sites {
             What::Connections => connect::connect(&self.bench, NODES),
             What::Calls(operation, bytes) => {
                 let calls = format!("{operation} {bytes} {REPETITIONS}");
-                let found = coll::milliseconds(&self.bench, Mpi::Openmpi, "-n 2 --map-by node", &calls)?;
+                let found = coll::milliseconds(
+                    &self.bench,
+                    self.bench.nodes(),
+                    Mpi::Openmpi,
+                    "-n 2 --map-by node",
+                    &calls,
+                )?;
                 found.first().copied().context("no figures")
             }
             What::Streams => {

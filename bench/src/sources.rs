@@ -23,7 +23,20 @@ const TRAFFIC: [&str; 4] =
 /// Each benchmark with the paths that it depends on, in groups. A path that ends with a slash
 /// stands for each entry of the directory.
 const BENCHMARKS: [(&str, &[&[&str]]); 14] = [
-    ("coll", &[&JOB, &["mpi/back/", "bench/src/coll.rs", "bench/grids/coll.toml", "apps/colltime.c"]]),
+    (
+        "coll",
+        &[
+            &JOB,
+            &[
+                "mpi/back/",
+                "bench/src/coll.rs",
+                "bench/src/coll/",
+                "bench/grids/coll.toml",
+                "bench/grids/coll-clusters.toml",
+                "apps/colltime.c",
+            ],
+        ],
+    ),
     ("connect", &[&JOB, &TRAFFIC, &CONNECT, &CONNECT_GRIDS]),
     ("direct", &[&JOB, &["bench/src/direct.rs", "bench/grids/lan.toml", "apps"]]),
     ("lab", &[&["crates/common", "crates/lab", "bench/src/lab.rs", "bench/src/lab/"]]),

@@ -8,12 +8,20 @@ use crate::verdict::Verdict;
 type Name<'a> = (&'a str, &'a str, &'a str);
 
 fn name(what: &str) -> Option<Name<'_>> {
-    let mut parts = what.splitn(4, ", ");
-    let (mpi, operation) = (parts.next()?, parts.next()?);
-    let before = what.get(..mpi.len() + 2 + operation.len())?;
-    match (parts.next(), parts.next()) {
-        (Some(size), place) if size.ends_with(" B") => Some((before, size, place.unwrap_or_default())),
-        (place, _) => Some((before, "", place.unwrap_or_default())),
+    let (mpi, rest) = what.split_once(", ")?;
+    let operation = rest.split(", ").next()?;
+    let (before, after) = what.split_at(mpi.len() + 2 + operation.len());
+    let after = after.strip_prefix(", ").unwrap_or_default();
+    let (first, place) = after.split_once(", ").unwrap_or((after, ""));
+    Some(if first.ends_with(" B") { (before, first, place) } else { (before, "", after) })
+}
+
+/// A place in words that also say how ranks are placed.
+fn in_words(place: &str) -> String {
+    match place {
+        "" => "in blocks".to_owned(),
+        turns if turns.ends_with("sites in turns") => turns.to_owned(),
+        platform => format!("{platform}, in blocks"),
     }
 }
 
@@ -30,12 +38,17 @@ fn cell(row: Option<&Row>) -> String {
     }
 }
 
-/// The table of `make bench-coll`: a line for each operation, MPI and layout, and a column for each
-/// size.
-pub(super) fn collectives(report: Option<&Report>) -> String {
-    let Some(report) = report else { return NOTHING.to_owned() };
-    let rows: Vec<_> =
-        report.rows.iter().filter_map(|row| Some((name(&row.comparison.what)?, row))).collect();
+/// The table of `make bench-coll` against a reference: a line for each operation, MPI, platform and
+/// layout, and a column for each size.
+pub(super) fn collectives(report: Option<&Report>, against: &str) -> String {
+    let all = report.into_iter().flat_map(|report| &report.rows);
+    let rows: Vec<_> = all
+        .filter(|row| row.comparison.against == against)
+        .filter_map(|row| Some((name(&row.comparison.what)?, row)))
+        .collect();
+    if rows.is_empty() {
+        return NOTHING.to_owned();
+    }
     let mut sizes: Vec<&str> = Vec::new();
     let mut lines: Vec<(&str, &str)> = Vec::new();
     for ((before, size, place), _) in &rows {
@@ -53,8 +66,7 @@ pub(super) fn collectives(report: Option<&Report>) -> String {
             let found = rows.iter().find(|((b, s, p), _)| (*b, *s, *p) == (before, size, place));
             found.map(|(_, row)| *row)
         };
-        let mut cells =
-            vec![before.to_owned(), if place.is_empty() { "in blocks" } else { place }.to_owned()];
+        let mut cells = vec![before.to_owned(), in_words(place)];
         // A barrier has no size.
         let alone = at("");
         cells.extend(sizes.iter().enumerate().map(|(index, size)| match alone {
@@ -147,10 +159,39 @@ mod tests {
             ("MPICH 5, gather, 1024 B, sites in turns", ("MPICH 5, gather", "1024 B", "sites in turns")),
             ("MPICH 5, barrier", ("MPICH 5, barrier", "", "")),
             ("MPICH 5, barrier, sites in turns", ("MPICH 5, barrier", "", "sites in turns")),
+            ("MPICH 5, bcast, 8 B, two sites", ("MPICH 5, bcast", "8 B", "two sites")),
+            (
+                "MPICH 5, bcast, 8 B, two sites, sites in turns",
+                ("MPICH 5, bcast", "8 B", "two sites, sites in turns"),
+            ),
+            (
+                "MPICH 5, barrier, two sites, sites in turns",
+                ("MPICH 5, barrier", "", "two sites, sites in turns"),
+            ),
         ] {
             assert_eq!(name(what), Some(want), "{what}");
         }
         assert_eq!(name("nothing"), None);
+    }
+
+    #[test]
+    fn one_table_for_each_reference() {
+        let mut report = crate::papers::results("connect").unwrap();
+        let row = |what: &str, against: &str, ours: f64| {
+            let bar = crate::verdict::Bar::AtMost(1.05);
+            Row::new(crate::report::Comparison::new(what, "ms", against).bar(bar), &[[ours, 1.0]; 5])
+        };
+        report.rows = vec![
+            row("Open MPI 4, barrier", "own", 0.5),
+            row("Open MPI 4, bcast, 8 B, two sites", "own", 1.5),
+        ];
+        let want = "| MPI, operation | ranks | 8 B |\n|---|---|---|\n\
+            | Open MPI 4, barrier | in blocks | 0.50 |\n\
+            | Open MPI 4, bcast | two sites, in blocks | **1.50** |\n";
+        assert_eq!(collectives(Some(&report), "own"), want);
+        // Results from before there were such rows.
+        assert_eq!(collectives(Some(&report), "bound"), NOTHING);
+        assert_eq!(collectives(None, "own"), NOTHING);
     }
 
     #[test]
