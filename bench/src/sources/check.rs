@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Deserialize;
 
-use super::{BENCHMARKS, Sources};
+use super::{BENCHMARKS, Benchmark, Sources};
 use crate::files::read_json;
 use crate::report::SCHEMA;
 
@@ -33,7 +33,7 @@ struct Header {
 /// This is no git repository.
 pub(crate) fn check(options: &Options) -> anyhow::Result<ExitCode> {
     let mut stale = false;
-    for (name, _) in BENCHMARKS {
+    for Benchmark { name, .. } in BENCHMARKS {
         let found = read_json::<Header>(&options.results.join(format!("{name}.json")));
         if let Some(problem) = problem(found.as_ref().ok(), &Sources::here(name)?) {
             stale = true;
@@ -53,9 +53,6 @@ fn problem(result: Option<&Header>, now: &Sources) -> Option<String> {
     if !complete {
         return Some("not all rows were measured with its sources".into());
     }
-    if then.dirty {
-        return Some(format!("measured at {} with uncommitted changes", then.commit));
-    }
     let changed: Vec<&str> = then
         .objects
         .keys()
@@ -66,7 +63,7 @@ fn problem(result: Option<&Header>, now: &Sources) -> Option<String> {
     if !changed.is_empty() {
         return Some(format!("changed since {}: {}", then.commit, changed.join(", ")));
     }
-    now.dirty.then(|| "there are uncommitted changes in what it measures".into())
+    None
 }
 
 #[cfg(test)]
@@ -77,34 +74,26 @@ mod tests {
     #[test]
     fn staleness() {
         let then = [("crates/agent", "1"), ("crates/plan", "2")];
-        let result =
-            |schema, complete, dirty| Some(Header { schema, complete, sources: Some(sources(dirty, &then)) });
-        let same = sources(false, &then);
+        let result = |schema, complete| Some(Header { schema, complete, sources: Some(sources(&then)) });
+        let same = sources(&then);
         for (name, result, now, want) in [
-            ("fresh", result(SCHEMA, true, false), same.clone(), None),
+            ("fresh", result(SCHEMA, true), same.clone(), None),
             ("missing", None, same.clone(), Some("no result")),
-            ("old schema", result(1, true, false), same.clone(), Some("schema 1")),
-            ("unfinished", result(SCHEMA, false, false), same.clone(), Some("not all rows")),
-            ("dirty then", result(SCHEMA, true, true), same.clone(), Some("with uncommitted changes")),
-            ("dirty now", result(SCHEMA, true, false), sources(true, &then), Some("uncommitted changes in")),
+            ("old schema", result(1, true), same.clone(), Some("schema 1")),
+            ("unfinished", result(SCHEMA, false), same.clone(), Some("not all rows")),
             (
                 "changed",
-                result(SCHEMA, true, false),
-                sources(false, &[("crates/agent", "3"), then[1]]),
+                result(SCHEMA, true),
+                sources(&[("crates/agent", "3"), then[1]]),
                 Some("changed since c0ffee: crates/agent"),
             ),
             (
                 "added",
-                result(SCHEMA, true, false),
-                sources(false, &[then[0], then[1], ("crates/dial", "4")]),
+                result(SCHEMA, true),
+                sources(&[then[0], then[1], ("crates/dial", "4")]),
                 Some("changed since c0ffee: crates/dial"),
             ),
-            (
-                "removed",
-                result(SCHEMA, true, false),
-                sources(false, &then[..1]),
-                Some("changed since c0ffee: crates/plan"),
-            ),
+            ("removed", result(SCHEMA, true), sources(&then[..1]), Some("changed since c0ffee: crates/plan")),
         ] {
             let found = problem(result.as_ref(), &now);
             match want {
