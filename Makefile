@@ -148,6 +148,11 @@ bench-check: setup-build ## list benchmark results that are missing or stale
 	$(CARGO) build --quiet --locked --release --package isthmus-bench
 	$(TARGET)/release/isthmus-bench check
 
+.PHONY: bench-plan
+bench-plan: setup-bench ## tell how long each benchmark takes until its rows are decided; BENCH_ARGS as for bench
+	$(CARGO) build --quiet --locked --release --package isthmus-bench
+	for bench in $(filter-out lab,$(BENCHES)); do $(TARGET)/release/isthmus-bench $$bench --plan $(BENCH_ARGS) || exit; done
+
 bench-connect: ALSO := patterns
 
 .PHONY: $(BENCHES:%=bench-%)

@@ -14,7 +14,6 @@ use isthmus_lab::grid::Slow;
 
 use crate::grid::{Bench, Node, json, words};
 use crate::mpi::Mpi;
-use crate::papers;
 use crate::report::Comparison;
 use crate::rounds::{self, Case, Experiment, Run};
 use crate::verdict::Bar;
@@ -33,15 +32,19 @@ const SMALL_AT_BOUND: Bar = Bar::AtMost(1.05);
 const AT_BOUND: Bar = Bar::AtMost(1.15);
 /// Largest size in bytes of small messages.
 const SMALL_BYTES: u64 = 4096;
+/// Least size in bytes of large messages.
+const LARGE_BYTES: u64 = 1 << 20;
 /// Share of the least time that a measured call must take. Less is no measurement.
 const CREDIBLE: f64 = 0.98;
 
 /// Sizes in bytes of what each rank contributes, with the number of calls in a round. A call of the
 /// large ones takes a second or more.
 const SIZES: [(&[u64], u32); 2] = [(&[8, 4 << 10, 32 << 10, 256 << 10], 7), (&[1 << 20, 4 << 20], 3)];
-/// Number of calls in a round of slow motion, in which calls of all sizes take long and differ
-/// little.
-const SLOW_REPETITIONS: u32 = 3;
+/// Number of calls in a round of slow motion, in which calls differ little. So a start is a round.
+const SLOW_REPETITIONS: u32 = 1;
+/// How many times less slow motion is for the large sizes, which the links' rates decide: they take
+/// much longer than what processors do beside them.
+const LARGE_FASTER: u32 = 4;
 /// Index of the site of rank 0, which is the root.
 const ROOT_SITE: usize = 0;
 
@@ -94,11 +97,17 @@ fn cases(mpis: &[Mpi], platform: Platform, slow: Slow) -> Vec<Case<Calls>> {
                 let repetitions = if slow.is_none() { *repetitions } else { SLOW_REPETITIONS };
                 let calls = Calls { operation, sizes, repetitions, mpi, platform, layout };
                 let rows = sizes.iter().flat_map(|bytes| calls.rows(*bytes)).collect();
-                cases.push(Case::new(calls, rows).slowed(slow));
+                let is_large = sizes.iter().all(|bytes| *bytes >= LARGE_BYTES);
+                cases.push(Case::new(calls, rows).slowed(if is_large { less(slow) } else { slow }));
             }
         }
     }
     cases
+}
+
+/// The slow motion of large sizes.
+fn less(slow: Slow) -> Slow {
+    Slow::try_from(slow.factor().div_ceil(LARGE_FASTER)).unwrap_or(slow)
 }
 
 /// Measures, writes the results, and returns whether every bar holds.
@@ -112,12 +121,12 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     for (parts_left, platforms) in (1..=PLATFORMS.len()).rev().zip(PLATFORMS) {
         let Some(first) = platforms.first() else { continue };
         let cases = platforms.iter().flat_map(|platform| cases(&options.mpis, *platform, slow)).collect();
-        run.part(u32::try_from(parts_left)?, cases, || {
+        run.part_in_slow_motion(u32::try_from(parts_left)?, cases, |slow| {
             Ok(Jobs { bench: Bench::without_sshd(first.grid, slow)?, described: first.described()? })
         })?;
     }
     let holds = run.finish()?;
-    papers::refresh(&options.rounds.results)?;
+    options.rounds.refresh_papers()?;
     Ok(holds)
 }
 
@@ -189,12 +198,15 @@ pub(crate) fn milliseconds(
     output.lines().filter(|line| line.starts_with('{')).map(|line| figures(line, slow)).collect()
 }
 
-/// How long the program takes to tell all ranks when to begin: longer than the longest way.
-const HEAD_START: Duration = Duration::from_millis(50);
+/// How long the program takes to tell all ranks when to begin: longer than the longest way, on which
+/// a broadcast crosses several times, and than what processors take for it. Slow motion makes only
+/// the way longer.
+const HEAD_START: (Duration, Duration) = (Duration::from_millis(25), Duration::from_millis(50));
 
 /// The program's last argument, by which all ranks begin at the same moment.
 pub(crate) fn by_clock(slow: Slow) -> String {
-    format!("clock={}", slow.time(HEAD_START).as_secs_f64())
+    let (way, processors) = HEAD_START;
+    format!("clock={}", (slow.time(way) + processors).as_secs_f64())
 }
 
 /// Milliseconds of a call by the library and by the MPI's own, from a line of the program.

@@ -18,7 +18,7 @@ use crate::conditions::cores;
 use crate::confine;
 use polled::Polled;
 
-pub(crate) use shares::{Shares, Used};
+pub(crate) use shares::{Objection, Shares, Used};
 
 /// How long the load is watched before a round.
 const LOOK: Duration = Duration::from_millis(300);
@@ -42,14 +42,14 @@ impl Watch {
     }
 
     /// Waits until the machine is quiet enough. Returns why not if that takes too long, otherwise
-    /// `None`.
+    /// `None`. What programs named `polling` use counts for nothing: other grids may have some.
     ///
     /// # Errors
     /// /proc can't be read.
-    pub(crate) fn quiet(&self, slow: Slow) -> anyhow::Result<Option<String>> {
+    pub(crate) fn quiet(&self, slow: Slow, polling: &[&str]) -> anyhow::Result<Option<Objection>> {
         let start = Instant::now();
         loop {
-            let (_, objection) = self.during(slow, &[], || std::thread::sleep(LOOK))?;
+            let (_, objection) = self.during(slow, polling, || std::thread::sleep(LOOK))?;
             if objection.is_none() || start.elapsed() > WAIT {
                 return Ok(objection);
             }
@@ -67,7 +67,7 @@ impl Watch {
         slow: Slow,
         polling: &[&str],
         what: impl FnOnce() -> T,
-    ) -> anyhow::Result<(T, Option<String>)> {
+    ) -> anyhow::Result<(T, Option<Objection>)> {
         let (before, start) = (Snapshot::take(&self.proc)?, Instant::now());
         let (value, polled) =
             if slow.is_none() || polling.is_empty() { (what(), 0) } else { self.polled(polling, what) };
@@ -256,7 +256,7 @@ mod tests {
         assert!(snapshot.family(watch.own).contains(&watch.own));
         let strict = Watch { shares: Shares { others: -1.0, busy: -1.0 }, ..watch };
         let (_, objection) = strict.during(Slow::NONE, &[], || ()).unwrap();
-        assert!(objection.is_some_and(|why| why.starts_with("others use")));
+        assert!(objection.is_some_and(|why| why.why.starts_with("others use")));
     }
 
     #[test]

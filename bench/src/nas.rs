@@ -79,7 +79,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
         };
         Case::new(pattern, vec![row]).slowed(slow)
     });
-    run.part(1, cases.collect(), || Ok(Sites { bench: Bench::up("nas", slow)?, steps: options.steps }))?;
+    run.part_in_slow_motion(1, cases.collect(), |slow| {
+        Ok(Sites { bench: Bench::up("nas", slow)?, steps: options.steps })
+    })?;
     run.finish()
 }
 

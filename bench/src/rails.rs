@@ -63,7 +63,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
         let rows = vec![row("sum of each alone", share), row("better one alone", 1.0)];
         Case::new(Ratio(ratio), rows).slowed(slow)
     });
-    run.part(1, cases.into(), || Links::up(*options.duration, slow))?;
+    run.part_in_slow_motion(1, cases.into(), |slow| Links::up(*options.duration, slow))?;
     run.finish()
 }
 

@@ -94,6 +94,9 @@ pub(crate) struct Row {
     /// How many rounds could not be measured.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub failed: usize,
+    /// How long the last round of the row's case took, in seconds. All rows of a case share it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
     /// The commit that the row was measured at, if other sources were measured then than the
     /// report's. No run goes on from such a row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -120,13 +123,18 @@ impl Row {
         });
         let verdict = judge(comparison.bar, &ratios);
         let (runs, rounds) = (rounds.len(), rounds.to_vec());
-        let (reason, void, failed, older) = (None, 0, 0, None);
-        Self { comparison, figures, verdict, reason, runs, void, failed, older, rounds }
+        let (reason, void, failed, seconds, older) = (None, 0, 0, None, None);
+        Self { comparison, figures, verdict, reason, runs, void, failed, seconds, older, rounds }
     }
 
     /// Whether the row was measured, and its bar holds if it has one.
     pub(crate) fn holds(&self) -> bool {
         self.verdict.is_none_or(|verdict| verdict == Verdict::Yes)
+    }
+
+    /// Whether the row's bar is known to hold, or not to.
+    pub(crate) fn is_decided(&self) -> bool {
+        matches!(self.verdict, Some(Verdict::Yes | Verdict::No))
     }
 
     /// The ratio and its interval as text.

@@ -9,6 +9,8 @@
 mod case;
 mod experiment;
 mod known;
+mod part;
+mod plan;
 mod wanted;
 
 use std::path::PathBuf;
@@ -22,12 +24,14 @@ use crate::conditions::Conditions;
 use crate::confine;
 use crate::files::{read_json, write_json};
 use crate::load::{Shares, Watch};
+use crate::papers;
 use crate::report::{Comparison, Report, Row, SCHEMA};
 use crate::sources::Sources;
 
 pub(crate) use case::Case;
 pub(crate) use experiment::{Experiment, Void, in_turns, pair_up};
 use known::Known;
+use plan::Plan;
 use wanted::{Wanted, is_wanted};
 
 /// How deep values of results begin lines of their own: a row is a line.
@@ -50,6 +54,17 @@ pub(crate) struct RoundOptions {
     /// as described.
     #[arg(long, default_value_t = Slow::NONE)]
     pub slow: Slow,
+    /// Where the machine is too busy for that, slow motion gets slower by itself, up to this.
+    /// The default is three times as slow.
+    #[arg(long)]
+    slowest: Option<Slow>,
+    /// Emulated grids that measure side by side, in slow motion. The machine's share that may be
+    /// used stays the same.
+    #[arg(long, default_value_t = 1)]
+    labs: usize,
+    /// Measure nothing. Tell how long it takes until all rows are decided.
+    #[arg(long)]
+    plan: bool,
     #[command(flatten)]
     shares: Shares,
     /// Measure only rows with this in their name, or those that are `undecided` (also: not
@@ -64,6 +79,21 @@ pub(crate) struct RoundOptions {
     pub results: PathBuf,
 }
 
+impl RoundOptions {
+    fn slowest(&self) -> Slow {
+        let default = || Slow::try_from(self.slow.factor().saturating_mul(3)).unwrap_or(self.slow);
+        self.slowest.unwrap_or_else(default).max(self.slow)
+    }
+
+    /// Writes the papers' page anew, if something was measured.
+    ///
+    /// # Errors
+    /// It can't be written.
+    pub(crate) fn refresh_papers(&self) -> anyhow::Result<()> {
+        if self.plan { Ok(()) } else { papers::refresh(&self.results) }
+    }
+}
+
 /// A run of a benchmark.
 pub(crate) struct Run {
     options: RoundOptions,
@@ -74,6 +104,7 @@ pub(crate) struct Run {
     /// What the parts so far were to measure, and the rows that they have.
     planned: Vec<Comparison>,
     measured: Vec<Row>,
+    plan: Plan,
 }
 
 impl Run {
@@ -89,7 +120,14 @@ impl Run {
     ) -> anyhow::Result<Self> {
         ensure!(options.rounds > 0, "--rounds must be at least 1");
         ensure!(options.share > 0, "--share must be at least 1");
-        confine::enter()?;
+        ensure!(options.labs > 0, "--labs must be at least 1");
+        ensure!(
+            options.labs == 1 || !options.slow.is_none(),
+            "--labs needs --slow: grids side by side share processors"
+        );
+        if !options.plan {
+            confine::enter()?;
+        }
         let sources =
             Sources::here(name).inspect_err(|error| eprintln!("the results name no commit: {error:#}"));
         let report = Report {
@@ -120,6 +158,7 @@ impl Run {
             known,
             planned: Vec::new(),
             measured: Vec::new(),
+            plan: Plan::new(options.labs),
         })
     }
 
@@ -153,89 +192,12 @@ impl Run {
         wanted.map(going_on).collect()
     }
 
-    /// Measures a part of the benchmark. `parts_left` counts this part as well, which gets its
-    /// share of the budget that is left. `make` brings up what measures.
-    ///
-    /// # Errors
-    /// The results can't be written.
-    pub(crate) fn part<E: Experiment>(
-        &mut self,
-        parts_left: u32,
-        cases: Vec<Case<E::Case>>,
-        mut make: impl FnMut() -> anyhow::Result<E>,
-    ) -> anyhow::Result<()> {
-        self.planned.extend(cases.iter().flat_map(Case::comparisons));
-        let mut cases = self.wanted(cases);
-        let budget = *self.options.budget / self.options.share;
-        let left = budget.saturating_sub(self.started.elapsed());
-        let deadline = Instant::now() + left / parts_left;
-        let mut experiment = None;
-        for round in 0.. {
-            let mut open: Vec<usize> =
-                (0..cases.len()).filter(|index| !cases[*index].is_done(self.options.rounds)).collect();
-            if open.is_empty() {
-                break;
-            }
-            // Where the budget ended last time, some cases have fewer rounds than others.
-            open.sort_by_key(|index| cases[*index].counted());
-            eprintln!("round {}: {} of {} measurements go on", round + 1, open.len(), cases.len());
-            for index in open {
-                self.measure(&mut cases[index], &mut experiment, &mut make, deadline)?;
-                self.write(&cases)?;
-            }
+    /// Whether nothing is measured. Then the plan has the cases.
+    fn plans<C>(&mut self, cases: &mut [Case<C>]) -> bool {
+        if self.options.plan {
+            self.plan.add(cases, self.options.rounds);
         }
-        if let Some(Err(error)) = experiment.map(E::finish) {
-            cases.iter_mut().for_each(|case| case.spoil(&format!("{error:#}")));
-        }
-        self.write(&cases)?;
-        self.measured.extend(cases.iter().flat_map(Case::rows));
-        Ok(())
-    }
-
-    /// Measures a case once. If that isn't possible, the case gets the reason.
-    fn measure<E: Experiment>(
-        &self,
-        case: &mut Case<E::Case>,
-        experiment: &mut Option<E>,
-        make: &mut impl FnMut() -> anyhow::Result<E>,
-        deadline: Instant,
-    ) -> anyhow::Result<()> {
-        if Instant::now() > deadline {
-            case.reason = Some(format!("the budget ended after {} rounds", case.counted()));
-            return Ok(());
-        }
-        if experiment.is_none() {
-            match make() {
-                Ok(made) => *experiment = Some(made),
-                Err(error) => {
-                    case.reason = Some(format!("cannot bring it up: {error:#}"));
-                    return Ok(());
-                }
-            }
-        }
-        let standing = experiment.as_mut().context("nothing to measure with")?;
-        let (needs_quiet, slow) = (standing.needs_quiet(), case.slow());
-        if let Some(why) = if needs_quiet { self.watch.quiet(slow)? } else { None } {
-            eprintln!("  void: {why}: {}", case.what());
-            case.tally.void += 1;
-            return Ok(());
-        }
-        let (round, polling) = (case.next_round(), standing.polling());
-        let (found, objection) = self.watch.during(slow, polling, || standing.measure(&case.case, round))?;
-        if let (Ok(_), Some(why)) = (&found, objection.filter(|_| needs_quiet)) {
-            eprintln!("  void: {why}: {}", case.what());
-            case.tally.void += 1;
-        } else if let Some(why) = found.as_ref().err().and_then(anyhow::Error::downcast_ref::<Void>) {
-            eprintln!("  void: {why}: {}", case.what());
-            case.tally.void += 1;
-        } else if let Err(error) = found.and_then(|figures| case.take(figures)) {
-            eprintln!("  failed: {}: {error:#}", case.what());
-            case.fail(&error);
-            if !standing.survives_failure() {
-                *experiment = None;
-            }
-        }
-        Ok(())
+        self.options.plan
     }
 
     /// Writes the results so far, so that a killed run keeps them.
@@ -256,6 +218,10 @@ impl Run {
     /// # Errors
     /// The results can't be written.
     pub(crate) fn finish(mut self) -> anyhow::Result<bool> {
+        if self.options.plan {
+            println!("{}: {}", self.report.name, self.plan);
+            return Ok(true);
+        }
         self.report.complete = is_complete(&self.planned, &self.report.rows);
         self.publish()?;
         println!("{}", self.report);

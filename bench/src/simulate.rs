@@ -78,7 +78,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let mut run = Run::begin("simulate", &options.rounds, &[openmpi, mpich, ("smpirun".into(), "-version")])?;
     let repetitions = options.repetitions;
     let slow = options.rounds.slow;
-    run.part(2, lab::cases(slow), || lab::Sites::up(repetitions, slow))?;
+    run.part_in_slow_motion(2, lab::cases(slow), |slow| lab::Sites::up(repetitions, slow))?;
     let platforms = platforms::all();
     let first = platforms.first().context("no platform")?;
     run.remark(format!("smpirun {}; smpi/bw-factor 0.96533 for the lab", smpi::settings(first).join(" ")));

@@ -8,13 +8,12 @@ mod counts;
 mod ends;
 mod gather;
 
-use std::cell::RefCell;
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::Args;
 
-use crate::papers;
 use crate::report::Comparison;
 use crate::rounds::{self, Case, Experiment, Run, Void};
 use crate::verdict::Bar;
@@ -229,25 +228,25 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
         options.late_ms
     ));
     let slow = options.rounds.slow;
-    let counts = RefCell::new(Counts::new(&options.rounds.results, run.goes_on()));
+    let counts = Mutex::new(Counts::new(&options.rounds.results, run.goes_on()));
     let parts = parts(options.every);
     for (index, part) in parts.iter().enumerate() {
         let cases = part.iter().map(|gather| Case::new(*gather, gather.comparisons()).slowed(slow)).collect();
         let left = (parts.len() - index) as u32;
-        run.part(left, cases, || {
+        run.part_in_slow_motion(left, cases, |slow| {
             let bed = Bed::up(options.late_ms, slow)?;
             Ok(Gathers { bed, counts: &counts, duration: *options.duration })
         })?;
     }
     let holds = run.finish()?;
-    papers::refresh(&options.rounds.results)?;
+    options.rounds.refresh_papers()?;
     Ok(holds)
 }
 
 /// The link and its programs, which are measured in rounds.
 struct Gathers<'a> {
     bed: Bed,
-    counts: &'a RefCell<Counts>,
+    counts: &'a Mutex<Counts>,
     duration: Duration,
 }
 
@@ -277,7 +276,7 @@ impl Experiment for Gathers<'_> {
             let at = (round + turn) % GatherWay::ALL.len();
             turns[at] = self.faithful_turn(GatherWay::ALL[at], gather)?;
         }
-        let mut counts = self.counts.borrow_mut();
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         for (way, turn) in GatherWay::ALL.iter().zip(&turns) {
             counts.add(&gather.to_string(), way.name(), gather.bytes(), turn);
         }

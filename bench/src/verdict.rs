@@ -112,6 +112,24 @@ pub(crate) fn interval(values: &[f64]) -> Option<(f64, f64)> {
     Some((*sorted.get(count - needed)?, *sorted.get(needed.checked_sub(1)?)?))
 }
 
+/// Most rounds that are foreseen. A row that needs more is too near to its bar.
+const MOST_FORESEEN: usize = 100;
+
+/// How many rounds a row needs in all until it is decided, if further rounds meet the bar as often
+/// as those so far. `None` if they are too many.
+pub(crate) fn rounds_needed(bar: Bar, ratios: &[f64]) -> Option<usize> {
+    let count = ratios.len();
+    if !matches!(judge(Some(bar), ratios), Some(Verdict::Undecided | Verdict::NotMeasured)) {
+        return Some(count);
+    }
+    let holding = ratios.iter().filter(|ratio| bar.holds(**ratio)).count();
+    let agreeing = holding.max(count - holding);
+    // Before there are many rounds, one that differs may be a chance.
+    let share = (agreeing as f64 + 1.0) / (count as f64 + 1.0);
+    (LEAST_ROUNDS.max(count + 1)..=MOST_FORESEEN)
+        .find(|all| winnings(*all, agreeing + ((all - count) as f64 * share).round() as usize) >= 1.0 / WRONG)
+}
+
 /// What the bets bring, as a multiple of the stake, when `agreeing` of `count` rounds are on the
 /// side that was bet on.
 fn winnings(count: usize, agreeing: usize) -> f64 {
@@ -203,6 +221,24 @@ mod tests {
             let inverse: Vec<f64> = values.iter().map(|value| 1.0 / value).collect();
             prop_assert_eq!(judge(Some(Bar::AtMost(1.0)), &values), judge(Some(Bar::AtLeast(1.0)), &inverse));
         }
+    }
+
+    #[test]
+    fn rounds_that_are_foreseen() {
+        let bar = Bar::AtMost(1.0);
+        let of = |holding: usize, missing: usize| [vec![0.9; holding], vec![1.1; missing]].concat();
+        for (name, ratios, want) in [
+            ("none yet", vec![], Some(5)),
+            ("some that agree", of(2, 0), Some(5)),
+            ("decided", of(5, 0), Some(5)),
+            ("decided with more", of(9, 0), Some(9)),
+            ("decided against", of(0, 6), Some(6)),
+            ("too near the bar", of(30, 30), None),
+        ] {
+            assert_eq!(rounds_needed(bar, &ratios), want, "{name}");
+        }
+        let one_differs = rounds_needed(bar, &of(4, 1)).unwrap();
+        assert!((10..=30).contains(&one_differs), "{one_differs}");
     }
 
     #[test]

@@ -25,21 +25,32 @@ pub(crate) struct Used {
     pub all: f64,
 }
 
+/// Why a measurement doesn't count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Objection {
+    pub why: String,
+    /// The factor of slow motion at which it would. `None` if none would.
+    pub enough: Option<u32>,
+}
+
 impl Shares {
     /// Why a measurement during which so much was used doesn't count. `None` if it does.
-    pub(crate) fn objection(self, slow: Slow, used: Used) -> Option<String> {
+    pub(crate) fn objection(self, slow: Slow, used: Used) -> Option<Objection> {
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
         if slow.is_none() {
             let others = percent(used.others);
-            return (used.others > self.others).then(|| format!("others use {others} of the machine"));
+            let why = || format!("others use {others} of the machine");
+            return (used.others > self.others).then(|| Objection { why: why(), enough: None });
         }
         (used.all > self.busy).then(|| {
             let (all, others) = (percent(used.all), percent(used.others));
-            let remedy = match self.enough(slow, used) {
+            let enough = self.enough(slow, used);
+            let remedy = match enough {
                 Some(factor) => format!("--slow {factor} would do"),
                 None => "no factor would do".to_owned(),
             };
-            format!("the machine is busy for {all}, with others for {others}: {remedy}")
+            let why = format!("the machine is busy for {all}, with others for {others}: {remedy}");
+            Objection { why, enough }
         })
     }
 
@@ -70,7 +81,9 @@ mod tests {
             let found = shares.objection(slow, Used { others, all });
             match want {
                 None => assert_eq!(found, None),
-                Some(part) => assert!(found.as_ref().is_some_and(|found| found.contains(part)), "{found:?}"),
+                Some(part) => {
+                    assert!(found.as_ref().is_some_and(|found| found.why.contains(part)), "{found:?}");
+                }
             }
         }
     }

@@ -1,11 +1,13 @@
 //! One case of a benchmark: its rows, its rounds so far, and whether it needs more.
 
+use std::sync::Arc;
+
 use anyhow::ensure;
 use isthmus_lab::grid::Slow;
 
 use super::known::EarlierRounds;
 use crate::report::{Comparison, Pair, Row, kept};
-use crate::verdict::{LEAST_ROUNDS, Verdict};
+use crate::verdict::{LEAST_ROUNDS, Verdict, rounds_needed};
 
 /// How many rounds a row without a bar needs.
 const ENOUGH_ROUNDS: usize = 3;
@@ -14,7 +16,7 @@ const MOST_FAILED: usize = 3;
 
 /// A measurement with its rows and its rounds so far.
 pub(crate) struct Case<C> {
-    pub(super) case: C,
+    pub(super) case: Arc<C>,
     /// Rounds that must count before the case can be decided.
     least: usize,
     /// Whether rounds go on though all rows are decided.
@@ -25,6 +27,8 @@ pub(crate) struct Case<C> {
     /// The rounds of this run.
     pub(super) tally: Tally,
     pub(super) reason: Option<String>,
+    /// How long the last round that counts took, in seconds.
+    pub(super) seconds: Option<f64>,
 }
 
 impl<C> Case<C> {
@@ -32,13 +36,14 @@ impl<C> Case<C> {
     pub(crate) fn new(case: C, rows: Vec<Comparison>) -> Self {
         let judged = rows.iter().any(|row| row.bar.is_some());
         Self {
-            case,
+            case: Arc::new(case),
             least: if judged { LEAST_ROUNDS } else { ENOUGH_ROUNDS },
             insists: false,
             rows: rows.into_iter().map(|row| (row, Vec::new())).collect(),
             earlier: Tally::default(),
             tally: Tally::default(),
             reason: None,
+            seconds: None,
         }
     }
 
@@ -52,6 +57,11 @@ impl<C> Case<C> {
     pub(crate) fn slowed(self, slow: Slow) -> Self {
         let rows = self.rows.into_iter().map(|(row, rounds)| (Comparison { slow, ..row }, rounds));
         Self { rows: rows.collect(), ..self }
+    }
+
+    /// Measures the case in slower motion from now on. It has no rounds yet.
+    pub(super) fn slow_down(&mut self, slow: Slow) {
+        self.rows.iter_mut().for_each(|(row, _)| row.slow = slow);
     }
 
     /// The slow motion in which the case is measured.
@@ -69,6 +79,7 @@ impl<C> Case<C> {
     pub(super) fn going_on(mut self, from: EarlierRounds, insists: bool) -> Self {
         let counted = from.rounds.first().map_or(0, Vec::len);
         self.earlier = Tally { counted, void: from.void, failed: from.failed, last_failure: None };
+        self.seconds = from.seconds;
         for ((_, rounds), earlier) in self.rows.iter_mut().zip(from.rounds) {
             *rounds = earlier;
         }
@@ -82,13 +93,31 @@ impl<C> Case<C> {
             let reason = if undecided { self.reason.clone() } else { None };
             let reason = reason.or_else(|| self.tally.last_failure.clone());
             let void = self.earlier.void + self.tally.void;
-            Row { reason, void, failed: self.earlier.failed + self.tally.failed, ..row }
+            let seconds = self.seconds.map(kept);
+            Row { reason, void, failed: self.earlier.failed + self.tally.failed, seconds, ..row }
         })
     }
 
     /// How many rounds count, those of earlier runs included.
     pub(super) fn counted(&self) -> usize {
         self.earlier.counted + self.tally.counted
+    }
+
+    /// How many rounds count, and how many this run tried in vain: so no case that is void again and
+    /// again keeps others waiting.
+    pub(super) fn counted_or_tried(&self) -> usize {
+        self.counted() + self.tally.void + self.tally.failed
+    }
+
+    /// Rounds that the case needs until it is decided, by what they show so far. `None` if that can't
+    /// be told.
+    pub(super) fn rounds_left(&self) -> Option<usize> {
+        let needed = self.rows.iter().map(|(row, rounds)| {
+            let ratios: Vec<f64> = rounds.iter().map(|[ours, reference]| ours / reference).collect();
+            row.bar.map_or(Some(0), |bar| rounds_needed(bar, &ratios))
+        });
+        let most = needed.collect::<Option<Vec<_>>>()?.into_iter().max().unwrap_or(0);
+        Some(most.max(self.least).saturating_sub(self.counted()))
     }
 
     /// The number of the next round. No side goes first in every run.

@@ -5,6 +5,8 @@
 //! were measured at, until they are measured anew. So no run takes anything from the results that
 //! it doesn't replace.
 
+use isthmus_lab::grid::Slow;
+
 use crate::conditions::Conditions;
 use crate::report::{Comparison, Pair, Report, Row};
 use crate::sources::Sources;
@@ -24,6 +26,8 @@ pub(super) struct EarlierRounds {
     pub rounds: Vec<Vec<Pair>>,
     pub void: usize,
     pub failed: usize,
+    /// How long a round took, in seconds.
+    pub seconds: Option<f64>,
 }
 
 impl Known {
@@ -56,6 +60,13 @@ impl Known {
         self.rows.iter().find(|row| row.comparison.is_same(comparison))
     }
 
+    /// The slow motion of the rounds that a case with these rows has already. It may have become
+    /// slower than was asked for. `None` without rounds.
+    pub(super) fn slow(&self, comparisons: &[Comparison]) -> Option<Slow> {
+        let rows = comparisons.iter().filter_map(|one| self.row(one));
+        rows.filter(|row| !row.rounds.is_empty()).map(|row| row.comparison.slow).max()
+    }
+
     /// The rounds that a case with these rows goes on from. None if a row has none, as all rows of a
     /// case are measured together.
     pub(super) fn rounds(&self, comparisons: &[Comparison]) -> EarlierRounds {
@@ -74,6 +85,7 @@ impl Known {
         EarlierRounds {
             void: rows.first().map_or(0, |row| row.void),
             failed: rows.first().map_or(0, |row| row.failed),
+            seconds: rows.first().and_then(|row| row.seconds),
             rounds: rows.iter().map(|row| row.rounds.clone()).collect(),
         }
     }

@@ -1,8 +1,10 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::bail;
 
 use super::case::{Next, Tally};
+use super::part::{Outcome, Part};
 use super::*;
 use crate::report::Comparison;
 use crate::verdict::{Bar, Verdict};
@@ -60,6 +62,9 @@ fn run_of(directory: &std::path::Path, sources: &str, only: &[&str]) -> Run {
         budget: Duration::from_secs(600).into(),
         share: 1,
         slow: Slow::NONE,
+        slowest: None,
+        labs: 1,
+        plan: false,
         shares: QUIET,
         only: only.iter().map(|text| text.parse().unwrap()).collect(),
         anew: false,
@@ -146,6 +151,102 @@ impl Experiment for Spoiled {
     fn finish(self) -> anyhow::Result<()> {
         Script(Vec::new()).finish()
     }
+}
+
+/// An experiment that gives the same figures again and again, and counts how many of it measure.
+struct Steady<'a>(&'a AtomicUsize);
+
+impl Experiment for Steady<'_> {
+    type Case = usize;
+
+    fn measure(&mut self, _case: &usize, _round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
+        Ok(vec![[0.5, 1.0]])
+    }
+
+    fn finish(self) -> anyhow::Result<()> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+fn factor(factor: u32) -> Slow {
+    Slow::try_from(factor).unwrap()
+}
+
+#[test]
+fn grids_measure_side_by_side() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut run = run(directory.path());
+    run.options.labs = 3;
+    let ended = AtomicUsize::new(0);
+    let (slow, slower) = (factor(10), factor(40));
+    let cases = (0..8).map(|index| case(index).slowed(if index < 6 { slow } else { slower })).collect();
+    run.part_in_slow_motion(1, cases, |_| Ok(Steady(&ended))).unwrap();
+    // Three for the first factor, and not more than cases for the other.
+    assert_eq!(ended.into_inner(), 5);
+    let found: Vec<_> = run.rows().iter().map(|row| (row.verdict, row.runs, row.comparison.slow)).collect();
+    let of = |slow| (Some(Verdict::Yes), 5, slow);
+    assert_eq!(found, [vec![of(slow); 6], vec![of(slower); 2]].concat());
+    assert!(run.rows().iter().all(|row| row.seconds.is_some()));
+
+    let mut run = run_of(directory.path(), "two", &[]);
+    let none = |_| -> anyhow::Result<Steady<'_>> { bail!("no lab") };
+    run.part_in_slow_motion(1, vec![case(9).slowed(slow)], none).unwrap();
+    assert_eq!(run.rows()[0].reason.as_deref(), Some("cannot bring it up: no lab"));
+}
+
+#[test]
+fn a_busy_machine_makes_slow_motion_slower() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut run = run(directory.path());
+    run.options.slow = factor(10);
+    let cases = (0..2).map(|index| case(index).slowed(factor(10))).collect();
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    let mut part = Part::new(&mut run, cases, deadline, Some(factor(10)));
+    let void = |enough| Outcome::Void("busy".into(), enough);
+    let figures = || Outcome::Figures(vec![[0.5, 1.0]], Duration::from_secs(1));
+    // What comes after the last round that counted, and factors that would do.
+    for outcome in [void(Some(16)), void(Some(16)), figures(), void(Some(16)), void(None), void(Some(16))] {
+        let index = part.next().unwrap().index;
+        part.took(index, outcome);
+        assert_eq!(part.slower(), None);
+    }
+    let index = part.next().unwrap().index;
+    part.took(index, void(Some(18)));
+    assert_eq!(part.slower(), Some(factor(18)));
+    assert!(part.next().is_none());
+}
+
+#[test]
+fn slow_motion_stays_what_it_became() {
+    let directory = tempfile::tempdir().unwrap();
+    let measure = |slow: u32, rounds: usize| {
+        let mut run = run(directory.path());
+        run.options.rounds = rounds;
+        let ended = AtomicUsize::new(0);
+        run.part_in_slow_motion(1, vec![case(0).slowed(factor(slow))], |_| Ok(Steady(&ended))).unwrap();
+        run.finish().unwrap();
+        let report: Report = read_json(&directory.path().join("test.json")).unwrap();
+        (report.rows[0].runs, report.rows[0].comparison.slow.factor())
+    };
+    assert_eq!(measure(16, 2), (2, 16));
+    // Rounds of another factor aren't added: those at 16 go on.
+    assert_eq!(measure(10, 2), (4, 16));
+    // Who asks for more begins anew.
+    assert_eq!(measure(20, 1), (1, 20));
+}
+
+#[test]
+fn a_plan_measures_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut run = run(directory.path());
+    run.options.plan = true;
+    run.part::<Script>(1, vec![case(0)], || bail!("measured")).unwrap();
+    run.part_in_slow_motion::<Steady>(1, vec![case(1)], |_| bail!("measured")).unwrap();
+    let plan = run.plan.to_string();
+    assert!(plan.starts_with("2 rows, 2 with a bar, 0 of them decided; 2 cases open, 10 rounds"), "{plan}");
+    assert!(run.finish().unwrap());
+    assert!(!directory.path().join("test.json").exists());
 }
 
 #[test]
