@@ -1,6 +1,7 @@
 //! What processes cost: processor time from /proc.
 
 use std::collections::HashMap;
+use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -21,6 +22,33 @@ pub(crate) fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
         }
     }
     Ok(duration(total))
+}
+
+/// Processor time of a process and its descendants, to the nanosecond as the scheduler counts it. It
+/// doesn't include processes and threads that have ended.
+///
+/// # Errors
+/// The process has ended, or the kernel doesn't count (proc(5), /proc/pid/schedstat).
+pub(crate) fn exact_cpu_time(pid: u32) -> anyhow::Result<Duration> {
+    descendants(pid)?.into_iter().map(exact_own_cpu_time).sum()
+}
+
+/// Processor time of a process without its descendants, to the nanosecond. It doesn't include
+/// threads that have ended.
+///
+/// # Errors
+/// The kernel doesn't count.
+pub(crate) fn exact_own_cpu_time(pid: u32) -> anyhow::Result<Duration> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Ok(Duration::ZERO) };
+    // A thread that ends meanwhile isn't counted.
+    let texts = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("schedstat")).ok());
+    Ok(Duration::from_nanos(texts.map(|text| on_processor(&text)).sum::<anyhow::Result<u64>>()?))
+}
+
+/// Nanoseconds on a processor, the first number of a schedstat.
+fn on_processor(schedstat: &str) -> anyhow::Result<u64> {
+    let first = schedstat.split_whitespace().next().and_then(|word| word.parse().ok());
+    first.with_context(|| format!("no time in {schedstat:?}"))
 }
 
 /// Ids of a process and of its descendants.
@@ -95,5 +123,11 @@ mod tests {
         assert!(cpu_time(pid).unwrap() > before + Duration::from_millis(20));
         assert!(own_cpu_time(pid).unwrap() <= cpu_time(pid).unwrap() - Duration::from_millis(20));
         assert!(cpu_time(0x7fff_fff0).is_err());
+        let (exact, own) = (exact_cpu_time(pid).unwrap(), own_cpu_time(pid).unwrap());
+        // Without children that have ended; threads of other tests may have begun or ended.
+        assert!(exact > Duration::ZERO && exact <= own + Duration::from_millis(500), "{exact:?} {own:?}");
+        assert!(exact_cpu_time(0x7fff_fff0).is_err());
+        assert_eq!(on_processor("12345 6 7\n").unwrap(), 12345);
+        assert!(on_processor("").is_err());
     }
 }

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use super::references;
 use isthmus_lab::grid::Slow;
 
+use crate::account::exact_cpu_time;
 use crate::confine::Running;
 use crate::connect::until_known;
 use crate::grid::{Bench, Node, root};
@@ -111,7 +112,8 @@ pub(super) struct Clusters {
     plain: Ipv4Addr,
     proxies: Ipv4Addr,
     job: Running,
-    _others: Vec<Running>,
+    haproxies: Vec<Running>,
+    _receivers: Vec<Running>,
     bench: Bench,
 }
 
@@ -131,8 +133,8 @@ impl Clusters {
             site.map(|site| site.outside).with_context(|| format!("no site {name}"))
         };
         let (plain, beyond) = (outside("plain-b")?, outside("into")?);
-        let mut others = references::receivers(&bench)?;
-        others.extend(references::proxies(&bench, beyond)?);
+        let receivers = references::receivers(&bench)?;
+        let haproxies = references::proxies(&bench, beyond)?;
         let mut senders = Vec::new();
         let mut pipes = Vec::new();
         for forwarding in Forwarding::ALL {
@@ -158,23 +160,41 @@ impl Clusters {
         }
         let job = job(&bench, &pipes)?;
         let proxies = node(&bench, FRONTS[0])?.address;
-        Ok(Self { senders, plain, proxies, job, _others: others, bench })
+        Ok(Self { senders, plain, proxies, job, haproxies, _receivers: receivers, bench })
     }
 
-    /// Half a round trip between the first nodes of both sites, in seconds.
+    /// Processor time so far of what forwards messages on a way, to the nanosecond: of both sites'
+    /// gateways, or of both HAProxy. `None` where the kernel alone does, or where agents take part.
+    fn spent(&self, forwarding: Forwarding) -> anyhow::Result<Option<Duration>> {
+        let pids = match forwarding {
+            Forwarding::Plain | Forwarding::Sealed => return Ok(None),
+            Forwarding::TwoProxies => self.haproxies.iter().map(|one| one.0.id()).collect(),
+            Forwarding::Gateway => self.bench.services_in(|machine| FRONTS.contains(&machine))?,
+        };
+        pids.into_iter().map(exact_cpu_time).sum::<anyhow::Result<Duration>>().map(Some)
+    }
+
+    /// Half a round trip between the first nodes of both sites in seconds, and the processor seconds
+    /// that forwarding a message takes.
     pub(super) fn half_rtt(
         &mut self,
         forwarding: Forwarding,
         size: u32,
         duration: Duration,
-    ) -> anyhow::Result<f64> {
+    ) -> anyhow::Result<Measured> {
         let line = format!("ping {} --size {size}", self.target(forwarding, 0));
+        let before = self.spent(forwarding)?;
         let (_, senders) = &mut self.senders[forwarding as usize];
         let found: Latency = senders[0].ask(&line, duration).with_context(|| forwarding.name())?;
-        Ok(found.half_rtt_seconds)
+        let spent = spent_since(before, self.spent(forwarding)?);
+        Ok(Measured {
+            figure: found.half_rtt_seconds,
+            cost: spent.map(|spent| spent / found.messages as f64),
+        })
     }
 
-    /// The rate of all senders of a pattern, which begin at once. Streams count the time from the
+    /// The rate of all senders of a pattern, which begin at once, and the processor seconds that
+    /// forwarding a byte takes. Streams count the time from the
     /// first byte sent to the last byte arrived. Answered messages count half the median round
     /// trip, as MPI benchmarks do.
     pub(super) fn bytes_per_second(
@@ -184,7 +204,22 @@ impl Clusters {
         (senders, receivers): (usize, usize),
         message: usize,
         duration: Duration,
-    ) -> anyhow::Result<f64> {
+    ) -> anyhow::Result<Measured> {
+        let before = self.spent(forwarding)?;
+        let (figure, bytes) = self.rate(forwarding, traffic, (senders, receivers), message, duration)?;
+        let spent = spent_since(before, self.spent(forwarding)?);
+        Ok(Measured { figure, cost: spent.map(|spent| spent / bytes) })
+    }
+
+    /// Bytes per second, and the bytes in all.
+    fn rate(
+        &mut self,
+        forwarding: Forwarding,
+        traffic: Traffic,
+        (senders, receivers): (usize, usize),
+        message: usize,
+        duration: Duration,
+    ) -> anyhow::Result<(f64, f64)> {
         let targets: Vec<_> =
             (0..senders).map(|sender| self.target(forwarding, sender % receivers)).collect();
         let (_, clients) = &mut self.senders[forwarding as usize];
@@ -211,15 +246,16 @@ impl Clusters {
                     let one: Throughput = client.receive(duration).with_context(|| forwarding.name())?;
                     all = Throughput { bytes: all.bytes + one.bytes, seconds: all.seconds.max(one.seconds) };
                 }
-                Ok(all.bytes as f64 / all.seconds)
+                Ok((all.bytes as f64 / all.seconds, all.bytes as f64))
             }
             Traffic::Answered => {
-                let mut all = 0.0;
+                let (mut rate, mut bytes) = (0.0, 0.0);
                 for client in clients {
                     let one: Latency = client.receive(duration).with_context(|| forwarding.name())?;
-                    all += message as f64 / one.half_rtt_seconds;
+                    rate += message as f64 / one.half_rtt_seconds;
+                    bytes += message as f64 * one.messages as f64;
                 }
-                Ok(all)
+                Ok((rate, bytes))
             }
         }
     }
@@ -265,6 +301,19 @@ impl Clusters {
             Forwarding::Gateway | Forwarding::Sealed => format!("n{number}.into:{JOB_PORT}"),
         }
     }
+}
+
+/// What was measured on a way.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Measured {
+    /// A time in seconds, or a rate in bytes per second.
+    pub figure: f64,
+    /// Processor seconds of what forwards, per message or byte. `None` where nothing does alone.
+    pub cost: Option<f64>,
+}
+
+fn spent_since(before: Option<Duration>, after: Option<Duration>) -> Option<f64> {
+    Some(after?.saturating_sub(before?).as_secs_f64())
 }
 
 /// Name of the job's report among the benchmark's files.
