@@ -26,11 +26,13 @@ const HELD_UP_MS: f64 = 1.0;
 /// few cores.
 const ROUND_TRIPS: f64 = 9.0;
 
+/// The node at the other site.
+const FAR: &str = "n1.beta";
 /// Places of connections: their name, the node connected to, and how many connections a round has.
 const PLACES: [(&str, &str, &str); 3] = [
     ("within a node", "n1.alpha", "200"),
     ("within a site", "n2.alpha", "200"),
-    ("between sites, 100 ms", "n1.beta", "5"),
+    ("between sites, 100 ms", FAR, "5"),
 ];
 /// The calls that bench/programs/shim.c measures.
 const CALLS: [&str; 13] = [
@@ -76,14 +78,17 @@ struct Measurement {
 /// Measures, writes the results, and returns whether every bar holds.
 pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let mut run = Run::begin("shim", &options.rounds, &[("cc".to_owned(), "--version")])?;
-    let mut cases = vec![Case::new(Figure::Storm, storm_rows())];
+    let slow = options.rounds.slow;
+    let mut cases = vec![Case::new(Figure::Storm, storm_rows()).slowed(slow)];
     cases.extend(PLACES.map(|(place, node, count)| {
         let row = Comparison::new(format!("a connection {place}"), "µs", "plain TCP");
-        Case::new(Figure::Connections([node, count]), vec![row])
+        // Only between the sites a link is emulated.
+        let slow = if node == FAR { slow } else { Slow::NONE };
+        Case::new(Figure::Connections([node, count]), vec![row]).slowed(slow)
     }));
     cases.push(Case::new(Figure::Calls, CALLS.map(|name| Comparison::new(name, "ns", WITHOUT)).into()));
     cases.push(Case::new(Figure::Starts, vec![Comparison::new("start and end of /bin/true", "µs", WITHOUT)]));
-    run.part(1, cases, Measurement::up)?;
+    run.part_in_slow_motion(1, cases, Measurement::up)?;
     run.finish()
 }
 
@@ -115,12 +120,12 @@ impl Experiment for Measurement {
             Figure::Storm => {
                 let count = CONNECTS;
                 let found =
-                    in_turns(round, |side| self.beside("n1.beta", count, with_library(side), "storm", &[]))?;
-                storm(&found)
+                    in_turns(round, |side| self.beside(FAR, count, with_library(side), "storm", &[]))?;
+                storm(&found, self.bench.slow())
             }
             Figure::Connections([node, count]) => Ok(vec![in_turns(round, |side| {
                 let found = self.beside(node, 1, with_library(side), "connects", &[count])?;
-                number(&found, "/connect/median_us")
+                Ok(self.bench.slow().as_described(number(&found, "/connect/median_us")?))
             })?]),
             Figure::Calls => {
                 let found = in_turns(round, |side| self.here(with_library(side), &["calls"]))?;
@@ -134,12 +139,13 @@ impl Experiment for Measurement {
     }
 }
 
-/// The figures of [`storm_rows`], from what the program printed with the library and without it.
-fn storm(found: &[Value; 2]) -> anyhow::Result<Vec<[f64; 2]>> {
+/// The figures of [`storm_rows`], from what the program printed with the library and without it. In
+/// slow motion connections take longer, and calls don't.
+fn storm(found: &[Value; 2], slow: Slow) -> anyhow::Result<Vec<[f64; 2]>> {
     let both = |path: &str| Ok::<_, anyhow::Error>([number(&found[0], path)?, number(&found[1], path)?]);
     let scaled = |pair: [f64; 2], factor: f64| pair.map(|value| value * factor);
     let longest = scaled(both("/calls/max_us")?, 1e-3);
-    let up = scaled(both("/all_s")?, 1.0 / RTT_SECONDS);
+    let up = scaled(both("/all_s")?, slow.as_described(1.0 / RTT_SECONDS));
     Ok(vec![
         [number(&found[0], "/own/max_us")? * 1e-3, HELD_UP_MS],
         [longest[0], HELD_UP_MS],
@@ -147,8 +153,8 @@ fn storm(found: &[Value; 2]) -> anyhow::Result<Vec<[f64; 2]>> {
         longest,
         both("/calls/p99_us")?,
         both("/calls/median_us")?,
-        both("/connect/median_us")?,
-        both("/connect/p99_us")?,
+        scaled(both("/connect/median_us")?, slow.as_described(1.0)),
+        scaled(both("/connect/p99_us")?, slow.as_described(1.0)),
         scaled(both("/issued_s")?, 1e3),
         [up[0], ROUND_TRIPS],
         up,
@@ -160,8 +166,8 @@ fn number(found: &Value, path: &str) -> anyhow::Result<f64> {
 }
 
 impl Measurement {
-    fn up() -> anyhow::Result<Self> {
-        let bench = Bench::up("two-far", Slow::NONE)?;
+    fn up(slow: Slow) -> anyhow::Result<Self> {
+        let bench = Bench::up("two-far", slow)?;
         let program = bench.scratch().join("shim");
         let compiled = Command::new("cc")
             .args(["-O2", "-o"])

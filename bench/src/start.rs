@@ -3,7 +3,7 @@
 
 mod phases;
 
-use std::cell::RefCell;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, anyhow};
@@ -36,15 +36,13 @@ const GRIDS: [(&str, &str, f64); 2] =
 /// while later.
 const DEADLINE: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(1));
 
-/// Most ranks per core of a row with a bar. With more, ranks that poll slow each other by chance,
-/// with isthmus and without, and means of two runs differ by factors.
+/// Most ranks per core of a row with a bar. With more, ranks slow each other by chance, with isthmus
+/// and without, and means of two runs differ by factors. Of ranks that poll while they wait, a core
+/// takes one.
 const MOST_PER_CORE: usize = 8;
 /// What has so many ranks run after all else, with isthmus and over ssh. Otherwise they take the cores
 /// from what starts them, for longer than agents wait for a sign of life.
 const LAST: &str = "nice -n 19";
-/// Most ranks per core of an MPI whose waiting ranks poll.
-const MOST_POLLING_PER_CORE: usize = 32;
-
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -52,8 +50,8 @@ pub(crate) struct Options {
     /// The MPIs whose jobs are started.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Mpi::Openmpi, Mpi::Openmpi5, Mpi::Mpich4, Mpi::Mpich])]
     mpis: Vec<Mpi>,
-    /// Numbers of ranks. Rows with more than 8 per core, or 1 where ranks that wait poll,
-    /// have no bar; one round of them suffices.
+    /// Numbers of ranks. Rows with more than 8 per core have no bar; one round of them
+    /// suffices. An MPI whose ranks can't but poll while they wait has one for each core.
     #[arg(long, value_delimiter = ',', default_values_t = [4, 16, 64, 128])]
     ranks: Vec<usize>,
 }
@@ -66,44 +64,48 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let mut tools = vec![("ssh".to_owned(), "-V")];
     tools.extend(options.mpis.iter().map(|mpi| (mpi.launcher(), "--version")));
     let mut run = Run::begin("start", &options.rounds, &tools)?;
-    let phases = RefCell::new(Phases::new(&options.rounds.results, run.goes_on()));
+    let phases = Mutex::new(Phases::new(&options.rounds.results, run.goes_on()));
     for (parts_left, (grid, place, rtt_seconds)) in [2, 1].into_iter().zip(GRIDS) {
         // Within a site no link is emulated.
         let slow = if rtt_seconds > 0.0 { options.rounds.slow } else { Slow::NONE };
         let allowance = ROUND_TRIPS * rtt_seconds;
         let less = if allowance > 0.0 { format!(", less {ROUND_TRIPS} round trips") } else { String::new() };
         let mut cases = Vec::new();
-        for ranks in options.ranks.iter().copied() {
-            for mpi in options.mpis.iter().copied().filter(|mpi| may_have(*mpi, ranks, cores())) {
+        for mpi in options.mpis.iter().copied() {
+            for ranks in numbers_of_ranks(mpi, &options.ranks, cores()) {
                 let name = format!("{}, {ranks} ranks, {place}", mpi.title());
-                let row =
-                    Comparison::new(format!("{name}{less}"), "s", "over ssh").bar(bar(mpi, ranks, cores()));
+                let row = Comparison::new(format!("{name}{less}"), "s", "over ssh").bar(bar(ranks, cores()));
                 let case = Case::new(Start { mpi, ranks, name }, vec![row]);
                 cases.push(case.enough(1).slowed(slow));
             }
         }
-        run.part(parts_left, cases, || {
+        run.part_in_slow_motion(parts_left, cases, |slow| {
             Ok(RunningGrid { bench: Bench::up(grid, slow)?, allowance, phases: &phases })
         })?;
     }
-    phases.borrow().print();
+    phases.lock().unwrap_or_else(PoisonError::into_inner).print();
     run.finish()
 }
 
-/// The bar of a start. Of ranks that poll, a core takes one.
-fn bar(mpi: Mpi, ranks: usize, cores: usize) -> Option<Bar> {
-    let most = if mpi.can_yield() { MOST_PER_CORE } else { 1 };
-    (ranks <= most * cores).then_some(BAR)
+/// The bar of a start.
+fn bar(ranks: usize, cores: usize) -> Option<Bar> {
+    (ranks <= MOST_PER_CORE * cores).then_some(BAR)
+}
+
+/// The numbers of ranks with which an MPI is started, of those that are asked for. Ranks that can't
+/// but poll share no core.
+fn numbers_of_ranks(mpi: Mpi, asked: &[usize], cores: usize) -> Vec<usize> {
+    if mpi.can_yield() {
+        return asked.to_vec();
+    }
+    let mut fitting: Vec<usize> = asked.iter().map(|ranks| (*ranks).min(cores)).collect();
+    fitting.dedup();
+    fitting
 }
 
 /// Whether ranks take the cores from what starts them.
 fn crowds(ranks: usize, cores: usize) -> bool {
     ranks > MOST_PER_CORE * cores
-}
-
-/// Whether an MPI's start has a row at all. So many ranks that poll take minutes to begin.
-fn may_have(mpi: Mpi, ranks: usize, cores: usize) -> bool {
-    mpi.can_yield() || ranks <= MOST_POLLING_PER_CORE * cores
 }
 
 /// A job that is started, with its name in the results.
@@ -118,7 +120,7 @@ struct RunningGrid<'a> {
     bench: Bench,
     /// Seconds that a start with isthmus may take on top.
     allowance: f64,
-    phases: &'a RefCell<Phases>,
+    phases: &'a Mutex<Phases>,
 }
 
 impl Experiment for RunningGrid<'_> {
@@ -137,7 +139,7 @@ impl Experiment for RunningGrid<'_> {
                 0 => self.bench.ours(case.mpi, &["--report", &report], nodes, arguments),
                 _ => self.bench.plain(case.mpi, nodes, 16, arguments),
             })?;
-            let mut phases = self.phases.borrow_mut();
+            let mut phases = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
             let seen = phases.of(&case.name);
             seen.seconds[side].extend(started.seconds);
             if started.hung {
@@ -202,24 +204,24 @@ mod tests {
 
     #[test]
     fn bars_by_ranks_per_core() {
-        let (yields, polls) = (Mpi::Openmpi, Mpi::Mpich4);
-        for (mpi, ranks, cores, has_bar, has_row) in [
-            (yields, 4, 2, true, true),
-            (yields, 16, 2, true, true),
-            (yields, 17, 2, false, true),
-            (polls, 17, 2, false, true),
-            (yields, 64, 4, false, true),
-            (yields, 64, 8, true, true),
-            (yields, 128, 2, false, true),
-            (polls, 2, 2, true, true),
-            (polls, 4, 2, false, true),
-            (polls, 64, 2, false, true),
-            (polls, 128, 2, false, false),
-            (polls, 128, 4, false, true),
-        ] {
-            let found = (bar(mpi, ranks, cores).is_some(), may_have(mpi, ranks, cores));
-            assert_eq!(found, (has_bar, has_row), "{mpi:?}, {ranks} ranks on {cores} cores");
+        for (ranks, cores, has_bar) in
+            [(4, 2, true), (16, 2, true), (17, 2, false), (64, 4, false), (64, 8, true)]
+        {
+            assert_eq!(bar(ranks, cores).is_some(), has_bar, "{ranks} ranks on {cores} cores");
             assert!(!has_bar || !crowds(ranks, cores), "{ranks} ranks on {cores} cores");
+        }
+    }
+
+    #[test]
+    fn ranks_that_poll_share_no_core() {
+        let asked = [4, 16, 64, 128];
+        for (mpi, cores, want) in [
+            (Mpi::Openmpi, 2, &asked[..]),
+            (Mpi::Mpich4, 2, &[2]),
+            (Mpi::Mpich4, 16, &[4, 16]),
+            (Mpi::Mpich4, 256, &asked),
+        ] {
+            assert_eq!(numbers_of_ranks(mpi, &asked, cores), want, "{mpi:?} on {cores} cores");
         }
     }
 }
