@@ -44,7 +44,7 @@ const SIZES: [(&[u64], u32); 2] = [(&[8, 4 << 10, 32 << 10, 256 << 10], 7), (&[1
 const SLOW_REPETITIONS: u32 = 1;
 /// How many times less slow motion is for the large sizes, which the links' rates decide: they take
 /// much longer than what processors do beside them.
-const LARGE_FASTER: u32 = 4;
+const LARGE_FASTER: u32 = 2;
 /// Index of the site of rank 0, which is the root.
 const ROOT_SITE: usize = 0;
 

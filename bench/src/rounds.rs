@@ -64,7 +64,7 @@ pub(crate) struct RoundOptions {
     labs: usize,
     /// Measure nothing. Tell how long it takes until all rows are decided.
     #[arg(long)]
-    plan: bool,
+    pub plan: bool,
     #[command(flatten)]
     shares: Shares,
     /// Measure only rows with this in their name, or those that are `undecided` (also: not

@@ -83,7 +83,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
             Ok(RunningGrid { bench: Bench::up(grid, slow)?, allowance, phases: &phases })
         })?;
     }
-    phases.lock().unwrap_or_else(PoisonError::into_inner).print();
+    if !options.rounds.plan {
+        phases.lock().unwrap_or_else(PoisonError::into_inner).print();
+    }
     run.finish()
 }
 

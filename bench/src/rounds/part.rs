@@ -68,10 +68,14 @@ impl Run {
         });
         let mut cases = self.wanted(cases.collect());
         if !self.plans(&mut cases) {
-            let deadline = self.deadline(parts_left);
-            let most = self.options.rounds;
-            while let Some(slow) = cases.iter_mut().filter_map(|case| open_at(case, most)).min() {
-                cases = self.at(slow, cases, deadline, &make)?;
+            let (end, most) = (self.deadline(parts_left), self.options.rounds);
+            loop {
+                let open: BTreeSet<Slow> = cases.iter_mut().filter_map(|case| open_at(case, most)).collect();
+                let Some(slow) = open.first() else { break };
+                // Each factor gets its share of the time that is left.
+                let left = end.saturating_duration_since(Instant::now());
+                let deadline = Instant::now() + left / u32::try_from(open.len())?;
+                cases = self.at(*slow, cases, deadline, &make)?;
             }
         }
         self.measured.extend(cases.iter().flat_map(Case::rows));
