@@ -38,7 +38,7 @@ pub(crate) fn exact_cpu_time(pid: u32) -> anyhow::Result<Duration> {
 ///
 /// # Errors
 /// The kernel doesn't count.
-pub(crate) fn exact_own_cpu_time(pid: u32) -> anyhow::Result<Duration> {
+fn exact_own_cpu_time(pid: u32) -> anyhow::Result<Duration> {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Ok(Duration::ZERO) };
     // A thread that ends meanwhile isn't counted.
     let texts = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("schedstat")).ok());

@@ -4,7 +4,7 @@
 //! The sites trust each other, so that nothing is encrypted: then a way is the
 //! kernel's own socket, or the relay's two.
 
-pub(crate) mod cost;
+mod cost;
 
 use std::panic::resume_unwind;
 use std::thread;
@@ -20,9 +20,7 @@ use crate::report::Comparison;
 use crate::rounds::{self, Case, Experiment, Run, in_turns};
 use crate::verdict::Bar;
 
-/// Bar of the ways on which both ends hold a kernel socket of their own, as without isthmus. Over a
-/// long way the network decides what a ping-pong takes, so the bar is for times. Where there is no
-/// delay processors do, so it is for processor time, with isthmus's services and without.
+/// Bar of the ways on which both ends hold a kernel socket of their own, as without isthmus.
 const BAR: Bar = Bar::AtMost(1.02);
 
 /// Names of the grids, and what rows call them.
@@ -115,7 +113,7 @@ fn cases(options: &Options, place: &str, far: bool) -> Vec<Case<Figure>> {
         for size in SIZES {
             cases.extend(WAYS.map(|way| {
                 let what = format!("{}, {}, ping-pong {size} B, {place}", way.0, mpi.title());
-                let bar = (far && is_kernels_own(way.0)).then_some(BAR);
+                let bar = is_kernels_own(way.0).then_some(BAR);
                 let row = Comparison::new(what, "µs", "plain").bar(bar);
                 Case::new(Figure::PingPong { way, mpi, size }, vec![row])
             }));

@@ -29,9 +29,6 @@ const DEADLINE: Duration = Duration::from_secs(180);
 /// How long a program may take to end after it has printed its figure.
 const END: Duration = Duration::from_secs(20);
 
-/// The commands of isthmus that are services.
-const SERVICES: [&str; 4] = ["agent", "broker", "gateway", "relay"];
-
 /// A running grid. Unless it was made without, each node has an sshd.
 pub(crate) struct Bench {
     lab: Lab,
@@ -156,29 +153,6 @@ impl Bench {
     /// Programs that agents have started are included.
     pub(crate) fn services_cpu_time(&self, is_meant: impl Fn(&str) -> bool) -> anyhow::Result<Duration> {
         self.services_in(is_meant)?.into_iter().map(account::cpu_time).sum()
-    }
-
-    /// Processor time so far of isthmus's services in the machines that `is_meant`, without programs
-    /// that agents have started: first of the services alone, then with all of the programs. Both are
-    /// to the nanosecond, of processes that run.
-    pub(crate) fn services_alone(&self, is_meant: impl Fn(&str) -> bool) -> anyhow::Result<[Duration; 2]> {
-        let mut found = [Duration::ZERO; 2];
-        for pid in self.services_in(is_meant)? {
-            for one in account::descendants(pid)? {
-                let words = fs::read(format!("/proc/{one}/cmdline")).unwrap_or_default();
-                let mut words = words.split(|byte| *byte == 0);
-                let program = words.next().and_then(|word| word.rsplit(|byte| *byte == b'/').next());
-                let is_service = program == Some(b"isthmus")
-                    && words
-                        .next()
-                        .is_some_and(|role| SERVICES.iter().any(|service| service.as_bytes() == role));
-                // A process that ends meanwhile isn't counted.
-                let spent = account::exact_own_cpu_time(one).unwrap_or_default();
-                found[1] += spent;
-                found[0] += if is_service { spent } else { Duration::ZERO };
-            }
-        }
-        Ok(found)
     }
 
     /// The lab that the grid runs in.

@@ -130,7 +130,7 @@ pub(super) const BENCHMARKS: [Benchmark; 14] = [
         name: "direct",
         programs: JOB,
         without: STANDING,
-        files: &[IN_JOBS, TRAFFIC, CONNECT, PING_PONG, &["bench/src/direct.rs", "bench/grids/lan.toml"]],
+        files: &[IN_JOBS, PING_PONG, &["bench/src/direct.rs", "bench/grids/lan.toml"]],
     },
     Benchmark {
         name: "lab",
