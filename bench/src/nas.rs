@@ -3,6 +3,10 @@
 //! BT, SP and LU: a job of isthmus, over encrypted trunks, against plain MPI on the same
 //! nodes, whose connections are its own and aren't encrypted. CG, FT, IS and LAMMPS with
 //! long-range forces: a job with the library for collectives against one without.
+//!
+//! CG and BT once more, by the way between sites (ways.rs).
+
+pub(crate) mod ways;
 
 use std::fmt;
 
@@ -11,6 +15,7 @@ use clap::Args;
 
 use crate::grid::{Bench, json, root, words};
 use crate::mpi::Mpi;
+use crate::papers;
 use crate::report::Comparison;
 use crate::rounds::{self, Case, Experiment, Run, in_turns};
 use crate::verdict::Bar;
@@ -35,6 +40,9 @@ pub(crate) struct Options {
     /// Steps of each pattern and round.
     #[arg(long, default_value_t = 20)]
     steps: u32,
+    /// Steps of each program and round by the way between sites.
+    #[arg(long, default_value_t = 2)]
+    ways_steps: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -79,10 +87,13 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
         };
         Case::new(pattern, vec![row]).slowed(slow)
     });
-    run.part_in_slow_motion(1, cases.collect(), |slow| {
+    run.part_in_slow_motion(2, cases.collect(), |slow| {
         Ok(Sites { bench: Bench::up("nas", slow)?, steps: options.steps })
     })?;
-    run.finish()
+    run.part_in_slow_motion(1, ways::cases(slow), |slow| ways::Sites::up(slow, options.ways_steps))?;
+    let holds = run.finish()?;
+    papers::refresh(&options.rounds.results)?;
+    Ok(holds)
 }
 
 /// A grid of three sites with four nodes.

@@ -1,9 +1,12 @@
 //! The papers' figures beside ours: tables in docs/papers.md, made of the
 //! committed results.
 
+mod counters;
+mod curves;
 mod maps;
 mod simulated;
 mod tables;
+mod times;
 
 use std::fs;
 use std::path::Path;
@@ -17,11 +20,14 @@ use crate::grid::root;
 use crate::patterns::Traffic;
 use crate::report::Report;
 use crate::sources::is_same_directory;
+use counters::{Count, Counted};
 
 /// Path of the page in the repository.
 const PAGE: &str = "docs/papers.md";
 /// Path of the committed results in the repository.
 const RESULTS: &str = "bench/results";
+/// Path of the page's pictures in the repository.
+const PICTURES: &str = "bench/results";
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -37,10 +43,15 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let path = root().join(PAGE);
     let old = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let new = page(&old, &Results::committed()?)?;
+    let results = Results::committed()?;
+    let new = page(&old, &results)?;
     if options.print {
         print!("{new}");
         return Ok(());
+    }
+    for (name, svg) in pictures(&results)? {
+        let path = root().join(PICTURES).join(name);
+        fs::write(&path, svg).with_context(|| format!("cannot write {}", path.display()))?;
     }
     fs::write(&path, new).with_context(|| format!("cannot write {}", path.display()))
 }
@@ -69,6 +80,8 @@ struct Results {
     nas: Report,
     coll: Option<Report>,
     simulate: Option<Report>,
+    start: Option<Report>,
+    counts: Option<Vec<Counted>>,
 }
 
 impl Results {
@@ -80,13 +93,16 @@ impl Results {
             nas: results("nas")?,
             coll: results("coll").ok(),
             simulate: results("simulate").ok(),
+            start: results("start").ok(),
+            counts: read_json(&root().join(RESULTS).join("trunk-counts.json")).ok(),
         })
     }
 }
 
 /// The page `old` with its tables made anew.
 fn page(old: &str, results: &Results) -> anyhow::Result<String> {
-    let Results { connect, patterns, trunk, nas, coll, simulate } = results;
+    let Results { connect, patterns, trunk, nas, coll, simulate, start, counts } = results;
+    let counts = counts.as_deref();
     let mut page = old.to_owned();
     for (name, table) in [
         ("latency", tables::latency(connect)?),
@@ -97,14 +113,24 @@ fn page(old: &str, results: &Results) -> anyhow::Result<String> {
         ("answered", tables::rates(patterns, Traffic::Answered)?),
         ("gathers", maps::gathers(trunk)),
         ("applications", tables::applications(nas)),
+        ("by-way", tables::by_way(nas)),
         ("collectives", maps::collectives(coll.as_ref(), coll::OWN)),
         ("bounds", maps::collectives(coll.as_ref(), coll::BOUND)),
         (
             "conditions",
-            tables::conditions([connect, patterns, trunk, nas].into_iter().chain(coll).chain(simulate)),
+            tables::conditions(
+                [connect, patterns, trunk, nas].into_iter().chain(coll).chain(simulate).chain(start),
+            ),
         ),
         ("checked", simulated::checked(simulate.as_ref())),
-        ("simulated", simulated::platforms(simulate.as_ref())),
+        ("figures-2", simulated::figures_2(simulate.as_ref())),
+        ("map", simulated::map(simulate.as_ref())),
+        ("slower", simulated::slower(simulate.as_ref())),
+        ("starts", times::starting(start.as_ref())),
+        ("gather-times", times::gathers(trunk)),
+        ("fast-retransmits", counters::counts(counts, Count::FastRetransmits)),
+        ("timeouts", counters::counts(counts, Count::Timeouts)),
+        ("processors", counters::processors(counts)),
     ] {
         let begin = format!("<!-- {name} -->\n");
         let at = page.find(&begin).with_context(|| format!("{PAGE} has no {begin:?}"))? + begin.len();
@@ -113,6 +139,16 @@ fn page(old: &str, results: &Results) -> anyhow::Result<String> {
         page.replace_range(at..at + length, &table);
     }
     Ok(page)
+}
+
+/// The page's pictures: names of files, and what is in them.
+fn pictures(results: &Results) -> anyhow::Result<[(&'static str, String); 3]> {
+    let Results { trunk, simulate, start, .. } = results;
+    Ok([
+        ("papers-2.svg", curves::draw(&simulated::charts(simulate.as_ref()))?),
+        ("papers-3.svg", curves::draw(&[times::starting_chart(start.as_ref())])?),
+        ("papers-9-10.svg", curves::draw(&[times::gathers_chart(trunk)])?),
+    ])
 }
 
 #[cfg(test)]

@@ -26,32 +26,36 @@ const MOST_BYTES: u64 = 8 << 30;
 /// Most bytes of the root's result alone. The library leaves calls with more than an `int` counts
 /// to the MPI.
 const MOST_AT_ROOT: u64 = 1 << 30;
+/// From so many ranks on, calls of all kinds have at most `MOST_OF_MANY` bytes, and those whose results
+/// grow with the number of ranks fewer.
+const MANY_RANKS: u64 = 1000;
+const MOST_OF_MANY: u64 = 256 << 10;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
     rounds: rounds::RoundOptions,
     /// Calls of each kind in a job of the lab. Simulations are all alike.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 1)]
     repetitions: u32,
 }
 
-/// The sizes with which an operation is measured. In the lab, 32 ranks that each send 1 MiB to all
-/// others take minutes.
+/// The sizes with which an operation is measured.
 pub(crate) fn sizes(operation: &str) -> &'static [u64] {
     match operation {
         "barrier" => &SIZES[..1],
-        "gather" | "scatter" | "allgather" => &SIZES[..4],
         _ => &SIZES,
     }
 }
 
+/// Whether a call is simulated. Of very many ranks only some are, so that all end within an hour.
 fn is_affordable(operation: &str, ranks: usize, bytes: u64) -> bool {
     let ranks = ranks as u64;
+    let most = if ranks > MANY_RANKS { MOST_OF_MANY } else { u64::MAX };
     match operation {
-        "gather" | "scatter" => ranks * bytes <= MOST_AT_ROOT,
-        "allgather" => ranks * ranks * bytes <= MOST_BYTES,
-        _ => true,
+        "gather" | "scatter" => ranks * bytes <= MOST_AT_ROOT && bytes <= most / 16,
+        "allgather" => ranks * ranks * bytes <= MOST_BYTES && bytes <= most / 256,
+        _ => bytes <= most,
     }
 }
 
@@ -81,7 +85,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     run.part_in_slow_motion(2, lab::cases(slow), |slow| lab::Sites::up(repetitions, slow))?;
     let platforms = platforms::all();
     let first = platforms.first().context("no platform")?;
-    run.remark(format!("smpirun {}; smpi/bw-factor 0.96533 for the lab", smpi::settings(first).join(" ")));
+    for selection in Selection::ALL {
+        let settings = smpi::settings(first, selection).join(" ");
+        run.remark(format!("{}: smpirun {settings}; smpi/bw-factor 0.96533 for the lab", selection.title()));
+    }
     for objection in objections(run.rows()) {
         run.remark(format!("not published: {objection}"));
     }
@@ -102,37 +109,28 @@ fn objections(rows: &[Row]) -> Vec<String> {
     Selection::ALL.into_iter().flat_map(of).collect()
 }
 
-/// A run of the simulator. It measures all operations and sizes, as what precedes the first
-/// collective takes the longest.
+/// A run of the simulator, with all sizes of an operation.
 struct Simulation {
     platform: Platform,
     selection: Selection,
-    sizes: Vec<(&'static str, Vec<u64>)>,
+    operation: &'static str,
+    sizes: Vec<u64>,
 }
 
 /// The cases to simulate on a platform. `checked` are the rows that compare the simulation with the
 /// lab.
 fn simulations(platform: &Platform, checked: &[Row]) -> Vec<Case<Simulation>> {
-    let published = |selection| {
-        OPERATIONS.map(|operation| {
-            let affordable =
-                sizes(operation).iter().filter(|bytes| is_affordable(operation, platform.ranks(), **bytes));
-            let near =
-                affordable.filter(|bytes| lab::objection(checked, selection, operation, **bytes).is_none());
-            (operation, near.copied().collect::<Vec<_>>())
-        })
-    };
-    let case = |selection| {
-        let sizes: Vec<_> = published(selection).into_iter().filter(|(_, sizes)| !sizes.is_empty()).collect();
-        let name = |(operation, sizes): &(&'static str, Vec<u64>)| {
-            let what = |bytes: &u64| what(&platform.name, selection, operation, *bytes);
-            sizes.iter().map(|bytes| Comparison::new(what(bytes), "ms", AGAINST)).collect::<Vec<_>>()
-        };
-        let rows: Vec<_> = sizes.iter().flat_map(name).collect();
-        let simulation = Simulation { platform: platform.clone(), selection, sizes };
+    let case = |selection, operation| {
+        let affordable = sizes(operation).iter().filter(|bytes| is_affordable(operation, platform.ranks(), **bytes));
+        let near = affordable.filter(|bytes| lab::objection(checked, selection, operation, **bytes).is_none());
+        let sizes: Vec<u64> = near.copied().collect();
+        let name = |bytes: &u64| what(&platform.name, selection, operation, *bytes);
+        let rows: Vec<_> = sizes.iter().map(|bytes| Comparison::new(name(bytes), "ms", AGAINST)).collect();
+        let simulation = Simulation { platform: platform.clone(), selection, operation, sizes };
         (!rows.is_empty()).then(|| Case::new(simulation, rows).enough(1))
     };
-    Selection::ALL.into_iter().filter_map(case).collect()
+    let all = Selection::ALL.into_iter().flat_map(|selection| OPERATIONS.map(|operation| (selection, operation)));
+    all.filter_map(|(selection, operation)| case(selection, operation)).collect()
 }
 
 /// The simulator, as it measures cases.
@@ -144,8 +142,8 @@ impl Experiment for Simulated {
     type Case = Simulation;
 
     fn measure(&mut self, case: &Simulation, _round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
-        let Simulation { platform, selection, sizes } = case;
-        let cases: Vec<_> = sizes.iter().map(|(operation, sizes)| (*operation, sizes.as_slice())).collect();
+        let Simulation { platform, selection, operation, sizes } = case;
+        let cases = [(*operation, sizes.as_slice())];
         let times = smpi::simulate(platform, *selection, &cases, self.scratch.path())?;
         Ok(times.iter().map(smpi::Times::milliseconds).collect())
     }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "own.h"
 #include "simulated.h"
 
 struct real real;
@@ -81,8 +82,26 @@ static int allgather(const void *send, int send_count, MPI_Datatype send_type, v
                      MPI_Datatype receive_type, MPI_Comm comm)
 {
     if (send_type != MPI_BYTE)
-        return PMPI_Allgather(send, send_count, send_type, receive, receive_count, receive_type, comm);
+        return own_Allgather(send, send_count, send_type, receive, receive_count, receive_type, comm);
     return gather_to_all(send, send_count, receive, comm);
+}
+
+static long length_of(int count, MPI_Datatype type)
+{
+    int size;
+    PMPI_Type_size(type, &size);
+    return (long)count * size;
+}
+
+/* Ranks know how long the messages are that they receive here. */
+static int isend(const void *bytes, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request *request)
+{
+    return PMPI_Isend(bytes, count, type, to, tag_of(tag, length_of(count, type)), comm, request);
+}
+
+static int irecv(void *bytes, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request *request)
+{
+    return PMPI_Irecv(bytes, count, type, from, tag_of(tag, length_of(count, type)), comm, request);
 }
 
 static int test(MPI_Request *request, int *done, MPI_Status *status)
@@ -125,8 +144,16 @@ void real_fill(void)
 #define X(name) real.name = PMPI_##name;
     REAL_CALLS(X)
 #undef X
+    real.Barrier = own_Barrier;
+    real.Bcast = own_Bcast;
+    real.Reduce = own_Reduce;
+    real.Allreduce = own_Allreduce;
+    real.Gather = own_Gather;
+    real.Scatter = own_Scatter;
     real.Iallgather = iallgather;
     real.Allgather = allgather;
+    real.Isend = isend;
+    real.Irecv = irecv;
     real.Comm_split = comm_split;
     real.Test = test;
     real.Comm_test_inter = test_inter;
@@ -135,11 +162,10 @@ void real_fill(void)
     real.Type_get_envelope = type_get_envelope;
 }
 
-/* The rules that SimGrid has of Open MPI are older than those that the estimate knows. */
 enum family simulated_family(void)
 {
     const char *mpi = getenv("ISTHMUS_SIMULATED");
-    return mpi && strcmp(mpi, "mpich") == 0 ? FAMILY_MPICH : FAMILY_ANY;
+    return mpi && strcmp(mpi, "mpich") == 0 ? FAMILY_MPICH : FAMILY_OPENMPI;
 }
 
 int refuse_call(MPI_Comm comm, int error)

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use anyhow::{Context as _, ensure};
 
 use crate::connect::PLAIN_TCP;
+use crate::nas::ways;
 use crate::patterns::{PATTERNS, Traffic};
 use crate::report::{Comparison, Figures, Report, Row, figures};
 use crate::verdict::{Bar, Verdict};
@@ -60,7 +61,7 @@ fn with_ratio(value: f64, unit: &str, ratio: f64) -> String {
 
 /// The figure that `value` makes of a row's figures, with its unit. If the row has none, the
 /// verdict.
-fn figure(row: &Row, unit: &str, value: impl Fn(&Figures) -> f64) -> String {
+pub(super) fn figure(row: &Row, unit: &str, value: impl Fn(&Figures) -> f64) -> String {
     match &row.figures {
         Some(found) => format!("{} {unit}", figures(value(found))),
         None => Verdict::NotMeasured.to_string(),
@@ -207,7 +208,7 @@ fn of_rates(row: &Row) -> Row {
 }
 
 /// A row's ratio with its interval, and the verdict if the row has a bar.
-fn judged(row: &Row) -> String {
+pub(super) fn judged(row: &Row) -> String {
     let verdict = match (row.verdict, row.comparison.bar) {
         // A result of schema 1, which has no verdict.
         (None, Some(bar)) if row.figures.as_ref().is_some_and(|found| !bar.holds(found.ratio)) => {
@@ -224,11 +225,29 @@ fn judged(row: &Row) -> String {
 /// The table of applications' steps: isthmus, what it is compared with, and the ratio.
 pub(super) fn applications(nas: &Report) -> String {
     let mut table = heading(&["", "isthmus", "against", "", "ratio"]);
-    for row in &nas.rows {
+    for row in nas.rows.iter().filter(|row| row.comparison.against != ways::AGAINST) {
         let Comparison { what, unit, against, .. } = &row.comparison;
         let ours = figure(row, unit, |found| found.ours);
         let reference = figure(row, unit, |found| found.reference);
         line(&mut table, &[what.clone(), ours, against.clone(), reference, judged(row)]);
+    }
+    table
+}
+
+/// Steps of programs by the way between sites (figures 4 and 5 of Coti et al.).
+pub(super) fn by_way(nas: &Report) -> String {
+    let mut table = heading(&["", "way", "paper's technique", "isthmus", "plain Open MPI", "ratio"]);
+    for (program, figure_of_paper) in ways::PROGRAMS {
+        for (way, _, technique) in ways::WAYS {
+            let what = ways::what(program, way);
+            let first = [format!("{figure_of_paper}: {}", program.to_uppercase()), way.to_owned(), technique.to_owned()];
+            let found = row(nas, &what, ways::AGAINST).ok().filter(|row| row.figures.is_some());
+            let rest = found.map_or_else(
+                || [Verdict::NotMeasured.to_string(), String::new(), String::new()],
+                |row| [figure(row, "ms", |found| found.ours), figure(row, "ms", |found| found.reference), judged(row)],
+            );
+            line(&mut table, &[first, rest].concat());
+        }
     }
     table
 }

@@ -1,6 +1,8 @@
 //! What simulations are compared with: the same program with as many real ranks, as a job of
-//! isthmus over the lab's four sites. The least time of several calls counts, since whatever
-//! else the machine does only ever adds to it. All ranks begin at the same moment.
+//! isthmus over the lab's four sites. The links are in slow motion, in the lab and in the
+//! simulation, so that processors, which nobody simulates, decide little. The least time of
+//! several calls counts, since whatever else the machine does only ever adds to it. All ranks
+//! begin at the same moment.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +10,7 @@ use anyhow::{Context as _, ensure};
 use isthmus_lab::Grid;
 use isthmus_lab::grid::Slow;
 
-use super::platform::Platform;
+use super::platform::{Order, Platform};
 use super::smpi::{Selection, Times, read_times, simulate, words};
 use super::{OPERATIONS, sizes};
 use crate::coll::{PROGRAM, by_clock};
@@ -16,8 +18,10 @@ use crate::grid::{Bench, root};
 use crate::report::{Comparison, Row};
 use crate::rounds::{Case, Experiment};
 
-/// Numbers of all ranks, on four nodes.
-const RANKS: [usize; 2] = [16, 32];
+/// All ranks, two on each of four nodes: few enough for a machine of two cores.
+const RANKS: usize = 8;
+/// How ranks are placed. Both must agree with the lab.
+const ORDERS: [Order; 2] = [Order::BySite, Order::InTurns];
 /// How far the simulation may be from the lab, as a share of the lab's time.
 const TOLERANCE: f64 = 0.15;
 const SIDES: [&str; 2] = ["the library", "the MPI's own"];
@@ -27,14 +31,23 @@ const GRID: &str = "coll";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Job {
     selection: Selection,
-    ranks: usize,
+    order: Order,
     operation: &'static str,
 }
 
 impl Job {
     fn what(self, bytes: u64, side: &str) -> String {
-        let Self { selection, ranks, operation } = self;
-        format!("check, {}, {ranks} ranks, {operation}, {bytes} B, {side}", selection.title())
+        let Self { selection, order, operation } = self;
+        format!("check, {}, {RANKS} ranks{order}, {operation}, {bytes} B, {side}", selection.title())
+    }
+
+    /// Options of the launcher that place the ranks.
+    fn placing(self) -> Vec<String> {
+        let mpi = self.selection.mpi();
+        match self.order {
+            Order::BySite => mpi.in_blocks(),
+            Order::InTurns => mpi.on_shared_cores(),
+        }
     }
 }
 
@@ -42,13 +55,13 @@ impl Job {
 pub(super) fn cases(slow: Slow) -> Vec<Case<Job>> {
     let mut cases = Vec::new();
     for selection in Selection::ALL {
-        for ranks in RANKS {
+        for order in ORDERS {
             for operation in OPERATIONS {
-                let job = Job { selection, ranks, operation };
+                let job = Job { selection, order, operation };
                 let rows = sizes(operation).iter().flat_map(|bytes| {
                     SIDES.map(|side| Comparison::new(job.what(*bytes, side), "ms", "the lab"))
                 });
-                cases.push(Case::new(job, rows.collect()).slowed(slow));
+                cases.push(Case::new(job, rows.collect()).slowed(slow).enough(1));
             }
         }
     }
@@ -68,7 +81,7 @@ impl Sites {
     pub(super) fn up(repetitions: u32, slow: Slow) -> anyhow::Result<Self> {
         Ok(Self {
             bench: Bench::without_sshd(GRID, slow)?,
-            grid: Grid::load(&root().join(format!("bench/grids/{GRID}.toml")))?,
+            grid: Grid::load(&root().join(format!("bench/grids/{GRID}.toml")))?.slowed(slow)?,
             scratch: tempfile::tempdir()?,
             repetitions,
             simulated: BTreeMap::new(),
@@ -77,23 +90,23 @@ impl Sites {
 
     fn simulated(&mut self, job: Job) -> anyhow::Result<&[Times]> {
         if !self.simulated.contains_key(&job) {
-            let platform = Platform::of_lab(&self.grid, job.ranks)?;
+            let platform = Platform::of_lab(&self.grid, RANKS, job.order)?;
             let cases = [(job.operation, sizes(job.operation))];
             let times = simulate(&platform, job.selection, &cases, self.scratch.path())?;
-            self.simulated.insert(job, times);
+            let slow = self.bench.slow();
+            self.simulated.insert(job, times.into_iter().map(|times| times.described(slow)).collect());
         }
         self.simulated.get(&job).map(Vec::as_slice).context("it was not simulated")
     }
 
     fn measured(&self, job: Job) -> anyhow::Result<Vec<Times>> {
         let (mpi, nodes) = (job.selection.mpi(), self.bench.nodes());
-        let (program, options) = (mpi.program("colltime")?, mpi.on_shared_cores().join(" "));
+        let (program, options) = (mpi.program("colltime")?, job.placing().join(" "));
         let further = mpi.yielding().join(" ");
         let cases = [(job.operation, sizes(job.operation))];
         let words = words(&cases, self.repetitions).join(" ");
         let arguments = crate::grid::words(&format!(
-            "-n {} {options} {further} {program} {words} {}",
-            job.ranks,
+            "-n {RANKS} {options} {further} {program} {words} {}",
             by_clock(self.bench.slow())
         ));
         let output = self.bench.output(&nodes[0].name, &self.bench.ours(mpi, &[], nodes, &arguments))?;
@@ -124,7 +137,7 @@ impl Experiment for Sites {
     }
 }
 
-/// The ratio of simulation to lab that is farthest from 1 among all numbers of ranks, for the
+/// The ratio of simulation to lab that is farthest from 1 however ranks are placed, for the
 /// library and for the MPI's own. `None` if a ratio wasn't measured.
 pub(crate) fn farthest(
     rows: &[Row],
@@ -133,8 +146,8 @@ pub(crate) fn farthest(
     bytes: u64,
 ) -> [Option<f64>; 2] {
     SIDES.map(|side| {
-        let ratios = RANKS.map(|ranks| {
-            let what = Job { selection, ranks, operation }.what(bytes, side);
+        let ratios = ORDERS.map(|order| {
+            let what = Job { selection, order, operation }.what(bytes, side);
             let row = rows.iter().find(|row| row.comparison.what == what)?;
             row.figures.as_ref().map(|figures| figures.ratio)
         });
@@ -168,7 +181,7 @@ mod tests {
     #[test]
     fn all_must_be_near_the_lab() {
         let rows = |figures: &[[f64; 2]]| -> Vec<Row> {
-            let jobs = RANKS.map(|ranks| Job { selection: Selection::Mpich, ranks, operation: "bcast" });
+            let jobs = ORDERS.map(|order| Job { selection: Selection::Mpich, order, operation: "bcast" });
             let whats = jobs.iter().flat_map(|job| SIDES.map(|side| job.what(4, side)));
             whats
                 .zip(figures)

@@ -1,6 +1,6 @@
 //! Platforms, as SimGrid, its launcher and the library for MPI read them. Pure.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -22,12 +22,21 @@ pub(super) struct PlatformLink {
 }
 
 /// How ranks are placed on the nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Order {
     /// Ranks fill one node after another.
     BySite,
     /// Each rank is at another site than the rank before.
     InTurns,
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::BySite => "",
+            Self::InTurns => ", in turns",
+        })
+    }
 }
 
 /// Sites that are alike, each with a link to all others. A message between sites crosses four
@@ -53,11 +62,11 @@ pub(super) struct Platform {
 }
 
 impl Platform {
-    /// The platform of a lab's grid with so many ranks, which are placed on its nodes in turns.
+    /// The platform of a lab's grid with so many ranks.
     ///
     /// # Errors
     /// The grid's sites aren't alike or have several nodes, or the ranks don't fill them evenly.
-    pub(super) fn of_lab(grid: &Grid, ranks: usize) -> anyhow::Result<Self> {
+    pub(super) fn of_lab(grid: &Grid, ranks: usize, order: Order) -> anyhow::Result<Self> {
         let first = grid.sites.first().context("the grid has no site")?;
         let alike = |site: &isthmus_lab::grid::Site| {
             site.link == first.link && site.link.up == site.link.down && site.nodes.len() == 1
@@ -70,7 +79,7 @@ impl Platform {
             sites: grid.sites.len(),
             nodes: 1,
             slots: ranks / grid.sites.len(),
-            order: Order::InTurns,
+            order,
             access: PlatformLink {
                 delay: first.link.up.delay.duration(),
                 bytes_per_second: rate.bits_per_second() as f64 / 8.0,
@@ -237,13 +246,13 @@ mod tests {
     #[test]
     fn the_lab_is_what_its_grid_says() {
         let grid = Grid::load(&root().join("bench/grids/coll.toml")).unwrap();
-        let platform = Platform::of_lab(&grid, 16).unwrap();
+        let platform = Platform::of_lab(&grid, 16, Order::InTurns).unwrap();
         assert_eq!((platform.ranks(), platform.sites, platform.slots), (16, 4, 4));
         assert_eq!(
             platform.access,
             PlatformLink { delay: Duration::from_micros(2650), bytes_per_second: 25e6 }
         );
         assert!(platform.topology().contains("path s0 s1 10600.000 24133333\n"), "{}", platform.topology());
-        assert!(Platform::of_lab(&grid, 18).is_err());
+        assert!(Platform::of_lab(&grid, 18, Order::InTurns).is_err());
     }
 }

@@ -22,9 +22,8 @@ const NOTHING: PlatformLink = link(0, 1e6);
 
 /// A platform of Grid'5000 clusters. Rates are those that programs had, not those of wires.
 fn grid5000(sites: usize, nodes: usize, slots: usize, order: Order) -> Platform {
-    let turns = if order == Order::InTurns { ", in turns" } else { "" };
     Platform {
-        name: format!("{} ranks on {sites} sites{turns}", sites * nodes * slots),
+        name: format!("{} ranks on {sites} sites{order}", sites * nodes * slots),
         sites,
         nodes,
         slots,

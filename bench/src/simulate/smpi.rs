@@ -17,7 +17,7 @@ use crate::mpi::Mpi;
 /// Longest time of a simulation, after which it is ended.
 const DEADLINE: Duration = Duration::from_secs(900);
 
-/// The MPI whose choice of algorithms the simulated MPI makes, under the library.
+/// The MPI whose algorithms the simulated MPI has, under the library (mpi/smpi/own.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Selection {
     Openmpi,
@@ -51,25 +51,28 @@ impl Selection {
         }
     }
 
-    fn selector(self) -> &'static str {
+    /// By how much the latency of a message counts, by its size: three times where it waits for a
+    /// round trip. Open MPI's messages do above its limit over TCP, 64 KiB.
+    fn latencies(self) -> &'static str {
         match self {
-            Self::Openmpi => "ompi",
-            Self::Mpich => "mpich",
+            Self::Openmpi => "0:1;65537:3",
+            Self::Mpich => "0:1;65537:3",
         }
     }
 }
 
-/// SimGrid's settings except the selection. Without the first setting, no message is sent before
+/// SimGrid's settings. Without the first setting, no message is sent before
 /// its receiver asks, and the MPI's own collectives look wrongly bad. SimGrid's default factors
-/// would multiply latencies, also of the wide area. Messages above 64 KiB wait for a round trip, as
-/// those of both MPIs do: three latencies, not one.
-pub(super) fn settings(platform: &Platform) -> Vec<String> {
+/// would multiply latencies, also of the wide area. The selection of SimGrid's own algorithms is only for
+/// what precedes the measured calls.
+pub(super) fn settings(platform: &Platform, selection: Selection) -> Vec<String> {
     [
         "smpi/async-small-thresh:65536",
-        "smpi/lat-factor:0:1;65537:3",
+        &format!("smpi/lat-factor:{}", selection.latencies()),
         &format!("smpi/bw-factor:0:{:.5}", platform.share),
         "smpi/simulate-computation:no",
         "smpi/auto-shared-malloc-thresh:262144",
+        "smpi/coll-selector:ompi",
         "network/crosstraffic:0",
     ]
     .map(str::to_owned)
@@ -153,8 +156,7 @@ pub(super) fn simulate(
     };
     let (xml, hosts) = (file("platform.xml", platform.xml())?, file("hosts", platform.hostfile())?);
     let topology = file("topology", platform.topology())?;
-    let mut settings = settings(platform);
-    settings.push(format!("smpi/coll-selector:{}", selection.selector()));
+    let settings = settings(platform, selection);
     // smpirun leaves what it starts behind if it is ended itself.
     let wrapper = format!("timeout --kill-after=5 {}", DEADLINE.as_secs());
     let output = Command::new("smpirun")

@@ -147,7 +147,9 @@ pub(super) const BENCHMARKS: [Benchmark; 14] = [
             MPI,
             &[
                 "bench/src/nas.rs",
+                "bench/src/nas/",
                 "bench/grids/nas.toml",
+                "bench/grids/nas-ways.toml",
                 "bench/programs/salt.in",
                 "apps/Makefile",
                 "apps/nas.c",
