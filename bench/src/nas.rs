@@ -15,7 +15,6 @@ use clap::Args;
 
 use crate::grid::{Bench, json, root, words};
 use crate::mpi::Mpi;
-use crate::papers;
 use crate::report::Comparison;
 use crate::rounds::{self, Case, Experiment, Run, in_turns};
 use crate::verdict::Bar;
@@ -91,9 +90,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
         Ok(Sites { bench: Bench::up("nas", slow)?, steps: options.steps })
     })?;
     run.part_in_slow_motion(1, ways::cases(slow), |slow| ways::Sites::up(slow, options.ways_steps))?;
-    let holds = run.finish()?;
-    papers::refresh(&options.rounds.results)?;
-    Ok(holds)
+    run.finish()
 }
 
 /// A grid of three sites with four nodes.

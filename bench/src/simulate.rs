@@ -7,11 +7,15 @@ mod platform;
 mod platforms;
 mod smpi;
 
+use std::path::Path;
+
 use anyhow::Context as _;
 use clap::Args;
+use isthmus_lab::grid::Slow;
 
+use crate::files::read_json;
 use crate::mpi::Mpi;
-use crate::report::{Comparison, Row};
+use crate::report::{Comparison, Report, Row};
 use crate::rounds::{self, Case, Experiment, Run};
 pub(crate) use lab::farthest;
 use platform::Platform;
@@ -19,6 +23,8 @@ pub(crate) use smpi::Selection;
 
 pub(crate) const OPERATIONS: [&str; 7] =
     ["barrier", "bcast", "reduce", "allreduce", "gather", "scatter", "allgather"];
+/// How many times slower than described the network of the check is, unless something else is asked for.
+const CHECK_FACTOR: u32 = 10;
 /// Bytes that each rank contributes. The first size is that of an integer.
 pub(crate) const SIZES: [u64; 5] = [4, 1 << 10, 16 << 10, 256 << 10, 1 << 20];
 /// Most bytes of all ranks' results together, as a single process copies them.
@@ -81,7 +87,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let [openmpi, mpich] = launchers;
     let mut run = Run::begin("simulate", &options.rounds, &[openmpi, mpich, ("smpirun".into(), "-version")])?;
     let repetitions = options.repetitions;
-    let slow = options.rounds.slow;
+    let asked = options.rounds.slow;
+    let slow = if asked.is_none() { Slow::try_from(CHECK_FACTOR)? } else { asked };
     run.part_in_slow_motion(2, lab::cases(slow), |slow| lab::Sites::up(repetitions, slow))?;
     let platforms = platforms::all();
     let first = platforms.first().context("no platform")?;
@@ -89,12 +96,19 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
         let settings = smpi::settings(first, selection).join(" ");
         run.remark(format!("{}: smpirun {settings}; smpi/bw-factor 0.96533 for the lab", selection.title()));
     }
-    for objection in objections(run.rows()) {
+    let checked = checked(&options.rounds.results)?;
+    for objection in objections(&checked) {
         run.remark(format!("not published: {objection}"));
     }
-    let cases = platforms.iter().flat_map(|platform| simulations(platform, run.rows())).collect();
+    let cases = platforms.iter().flat_map(|platform| simulations(platform, &checked)).collect();
     run.part(1, cases, || Ok(Simulated { scratch: tempfile::tempdir()? }))?;
     run.finish()
+}
+
+/// The rows of the check that were measured with the present sources, in this run or an earlier one.
+fn checked(results: &Path) -> anyhow::Result<Vec<Row>> {
+    let report: Report = read_json(&results.join("simulate.json"))?;
+    Ok(report.rows.into_iter().filter(|row| row.older.is_none()).collect())
 }
 
 /// Reasons why operations and sizes aren't published, for each of them.
@@ -109,28 +123,41 @@ fn objections(rows: &[Row]) -> Vec<String> {
     Selection::ALL.into_iter().flat_map(of).collect()
 }
 
-/// A run of the simulator, with all sizes of an operation.
+/// A run of the simulator.
 struct Simulation {
     platform: Platform,
     selection: Selection,
-    operation: &'static str,
-    sizes: Vec<u64>,
+    sizes: Vec<(&'static str, Vec<u64>)>,
 }
 
 /// The cases to simulate on a platform. `checked` are the rows that compare the simulation with the
 /// lab.
 fn simulations(platform: &Platform, checked: &[Row]) -> Vec<Case<Simulation>> {
-    let case = |selection, operation| {
-        let affordable = sizes(operation).iter().filter(|bytes| is_affordable(operation, platform.ranks(), **bytes));
-        let near = affordable.filter(|bytes| lab::objection(checked, selection, operation, **bytes).is_none());
-        let sizes: Vec<u64> = near.copied().collect();
-        let name = |bytes: &u64| what(&platform.name, selection, operation, *bytes);
-        let rows: Vec<_> = sizes.iter().map(|bytes| Comparison::new(name(bytes), "ms", AGAINST)).collect();
-        let simulation = Simulation { platform: platform.clone(), selection, operation, sizes };
+    let published = |selection, operation| {
+        let affordable =
+            sizes(operation).iter().filter(|bytes| is_affordable(operation, platform.ranks(), **bytes));
+        let near =
+            affordable.filter(|bytes| lab::objection(checked, selection, operation, **bytes).is_none());
+        (operation, near.copied().collect::<Vec<_>>())
+    };
+    let case = |selection, operations: &[&'static str]| {
+        let all = operations.iter().map(|operation| published(selection, operation));
+        let sizes: Vec<_> = all.filter(|(_, sizes)| !sizes.is_empty()).collect();
+        let name = |(operation, sizes): &(&'static str, Vec<u64>)| {
+            let what = |bytes: &u64| what(&platform.name, selection, operation, *bytes);
+            sizes.iter().map(|bytes| Comparison::new(what(bytes), "ms", AGAINST)).collect::<Vec<_>>()
+        };
+        let rows: Vec<_> = sizes.iter().flat_map(name).collect();
+        let simulation = Simulation { platform: platform.clone(), selection, sizes };
         (!rows.is_empty()).then(|| Case::new(simulation, rows).enough(1))
     };
-    let all = Selection::ALL.into_iter().flat_map(|selection| OPERATIONS.map(|operation| (selection, operation)));
-    all.filter_map(|(selection, operation)| case(selection, operation)).collect()
+    // Of many ranks, what precedes the first collective takes the longest.
+    let together = if platform.ranks() as u64 > MANY_RANKS { OPERATIONS.len() } else { 1 };
+    let runs = || OPERATIONS.chunks(together);
+    Selection::ALL
+        .into_iter()
+        .flat_map(|selection| runs().filter_map(|run| case(selection, run)).collect::<Vec<_>>())
+        .collect()
 }
 
 /// The simulator, as it measures cases.
@@ -142,8 +169,8 @@ impl Experiment for Simulated {
     type Case = Simulation;
 
     fn measure(&mut self, case: &Simulation, _round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
-        let Simulation { platform, selection, operation, sizes } = case;
-        let cases = [(*operation, sizes.as_slice())];
+        let Simulation { platform, selection, sizes } = case;
+        let cases: Vec<_> = sizes.iter().map(|(operation, sizes)| (*operation, sizes.as_slice())).collect();
         let times = smpi::simulate(platform, *selection, &cases, self.scratch.path())?;
         Ok(times.iter().map(smpi::Times::milliseconds).collect())
     }
@@ -156,6 +183,24 @@ impl Experiment for Simulated {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_simulated_of_very_many_ranks() {
+        for (operation, ranks, bytes, want) in [
+            ("bcast", 504, 1 << 20, true),
+            ("bcast", 2000, 256 << 10, true),
+            ("bcast", 2000, 1 << 20, false),
+            ("gather", 504, 1 << 20, true),
+            ("gather", 2000, 16 << 10, true),
+            ("gather", 2000, 256 << 10, false),
+            ("allgather", 180, 256 << 10, true),
+            ("allgather", 504, 256 << 10, false),
+            ("allgather", 2000, 1 << 10, true),
+            ("allgather", 2000, 16 << 10, false),
+        ] {
+            assert_eq!(is_affordable(operation, ranks, bytes), want, "{operation} of {ranks}, {bytes} B");
+        }
+    }
 
     #[test]
     fn nothing_is_published_that_was_not_compared() {

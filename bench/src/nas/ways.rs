@@ -37,7 +37,9 @@ pub(crate) fn what(program: &str, way: &str) -> String {
 }
 
 pub(super) fn cases(slow: Slow) -> Vec<Case<Ways>> {
-    let all = PROGRAMS.into_iter().flat_map(|(program, _)| WAYS.map(|(way, sites, _)| Ways { program, way, sites }));
+    let all = PROGRAMS
+        .into_iter()
+        .flat_map(|(program, _)| WAYS.map(|(way, sites, _)| Ways { program, way, sites }));
     let case = |ways: Ways| {
         let row = Comparison::new(what(ways.program, ways.way), "ms", AGAINST);
         Case::new(ways, vec![row]).slowed(slow)
@@ -64,7 +66,8 @@ impl Sites {
 
     /// The nodes of a way, the first site's first.
     fn nodes(&self, sites: &str) -> Vec<Node> {
-        let is_meant = |node: &&Node| node.name.split_once('.').is_some_and(|(_, site)| site.starts_with(sites));
+        let is_meant =
+            |node: &&Node| node.name.split_once('.').is_some_and(|(_, site)| site.starts_with(sites));
         self.bench.nodes().iter().filter(is_meant).cloned().collect()
     }
 }

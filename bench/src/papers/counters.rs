@@ -85,7 +85,8 @@ pub(super) fn counts(counted: Option<&[Counted]>, count: Count) -> String {
                     format!("{:.0}", number * GATHERS / one.gathers)
                 }
             };
-            let theirs = PAPER.iter().find(|(name, _)| *name == nearest).map(|(_, pairs)| pairs[count as usize]);
+            let theirs =
+                PAPER.iter().find(|(name, _)| *name == nearest).map(|(_, pairs)| pairs[count as usize]);
             let theirs = theirs.map(|pair| pair.map(|number| format!("{number} ({nearest})")));
             let first = [gather.to_owned(), link.to_owned()];
             let ours = WAYS.map(cell);
@@ -134,9 +135,17 @@ mod tests {
         let table = counts(Some(&both), Count::FastRetransmits);
         let want = "| 10 × 1 MB | queue BDP, loss 0 % | 80 | not measured | not measured | 80 | 75 (10 × 1 MB) | 2 (10 × 1 MB) |";
         assert!(table.contains(want), "{table}");
-        assert!(counts(Some(&both), Count::Timeouts).contains("| 4 | not measured | not measured | 4 | 0 (10 × 1 MB) | 0"));
+        assert!(
+            counts(Some(&both), Count::Timeouts)
+                .contains("| 4 | not measured | not measured | 4 | 0 (10 × 1 MB) | 0")
+        );
         let table = processors(Some(&both));
-        assert!(table.contains("| 10 | beside the receiver | not measured | not measured | not measured | 4.00 s |"), "{table}");
+        assert!(
+            table.contains(
+                "| 10 | beside the receiver | not measured | not measured | not measured | 4.00 s |"
+            ),
+            "{table}"
+        );
         assert_eq!(processors(None), NOTHING);
     }
 }

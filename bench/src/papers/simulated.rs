@@ -49,7 +49,13 @@ pub(super) fn checked(report: Option<&Report>) -> String {
 
 /// A selection's time by the MPI's own and by the library, in milliseconds. `None` if the call wasn't
 /// simulated or isn't published.
-fn times(report: &Report, platform: &str, selection: Selection, operation: &str, bytes: u64) -> Option<[f64; 2]> {
+fn times(
+    report: &Report,
+    platform: &str,
+    selection: Selection,
+    operation: &str,
+    bytes: u64,
+) -> Option<[f64; 2]> {
     let what = what(platform, selection, operation, bytes);
     let is_meant = |row: &&Row| row.comparison.what == what && row.comparison.against == AGAINST;
     let found = report.rows.iter().find(is_meant)?.figures.as_ref()?;
@@ -70,7 +76,8 @@ pub(super) fn map(report: Option<&Report>) -> String {
             return String::new();
         }
         let ratio = |selection| times(report, platform, selection, operation, bytes).map(ratio);
-        let [openmpi, mpich] = Selection::ALL.map(|selection| ratio(selection).unwrap_or_else(|| NONE.into()));
+        let [openmpi, mpich] =
+            Selection::ALL.map(|selection| ratio(selection).unwrap_or_else(|| NONE.into()));
         format!("{openmpi} · {mpich}")
     };
     let names = platform_names();
@@ -133,7 +140,8 @@ pub(super) fn charts(report: Option<&Report>) -> Vec<Chart> {
     let chart = |(name, operation, platform): &(&str, &str, &str)| {
         let curves = Selection::ALL.into_iter().flat_map(|selection| {
             [("own", 0), ("with the library", 1)].map(|(whose, side)| {
-                let point = |bytes| Some((bytes as f64, times(report, platform, selection, operation, bytes)?[side]));
+                let point =
+                    |bytes| Some((bytes as f64, times(report, platform, selection, operation, bytes)?[side]));
                 let points = SIZES.into_iter().filter_map(point).collect();
                 Curve { name: format!("{}, {whose}", selection.title()), points }
             })

@@ -29,6 +29,13 @@ const WAYS: [(&str, Option<Technique>); 8] = [
     ("one-gateway direct", None),
     ("two-gateway direct", None),
 ];
+/// What the paper measures besides, or what stands for it: a relay at one site, whose far pair pays for
+/// the detour, and what people use in place of MPICH-G2. Their rows may be missing.
+const BESIDES: [(&str, &str, f64, f64); 3] = [
+    ("relay at one site", "proxy at Orsay, Bordeaux–Rennes", 0.0287, 0.0080),
+    ("plain MPI over nebula", "MPICH-G2", 0.0104, PAPER_PLAIN_LATENCY_SECONDS),
+    ("plain MPI over wireguard-go", "MPICH-G2", 0.0104, PAPER_PLAIN_LATENCY_SECONDS),
+];
 const DIRECT: Technique = Technique { name: "direct", latency_seconds: 0.0103, megabits_per_second: 136.08 };
 
 /// A technique of Coti et al., CCGRID 2008.
@@ -82,6 +89,18 @@ pub(super) fn latency(connect: &Report) -> anyhow::Result<String> {
             cells.push(format!("{} · {}", figure(row, "ms", |found| found.ours * 1e-3), judged(row)));
         }
         line(&mut table, &cells);
+    }
+    for (way, technique, seconds, plain_seconds) in BESIDES {
+        let paper = with_ratio(seconds * 1e3, "ms", seconds / plain_seconds);
+        let ours = MPIS.map(|mpi| {
+            let found =
+                row(connect, &format!("{way}, {mpi}, ping-pong 1 B, sites 10 ms apart"), "plain").ok();
+            found.filter(|row| row.figures.is_some()).map_or_else(
+                || Verdict::NotMeasured.to_string(),
+                |row| format!("{} · {}", figure(row, "ms", |found| found.ours * 1e-3), judged(row)),
+            )
+        });
+        line(&mut table, &[&[way.to_owned(), technique.to_owned(), paper][..], &ours].concat());
     }
     Ok(table)
 }
@@ -143,6 +162,12 @@ pub(super) fn relays(patterns: &Report) -> anyhow::Result<String> {
         }
         line(&mut table, &cells);
     }
+    let cost = [128, 1].map(|size| {
+        let what = format!("message of {size} B, one-gateway, processor time");
+        row(patterns, &what, "two HAProxy").map_or_else(|_| Verdict::NotMeasured.to_string(), judged)
+    });
+    let name = "processor time of a message: one-gateway ÷ two HAProxy".to_owned();
+    line(&mut table, &[&[name, "–".to_owned()][..], &cost].concat());
     for way in ["one-gateway", "one-gateway encrypted"] {
         let mut cells = vec![format!("added to plain routing: {way} ÷ two HAProxy"), "–".to_owned()];
         for size in [128, 1] {
@@ -163,6 +188,7 @@ pub(super) fn rates(patterns: &Report, traffic: Traffic) -> anyhow::Result<Strin
         "÷ two HAProxy",
         "one-gateway encrypted",
         "÷ two HAProxy",
+        "processor time of a byte, one-gateway ÷ two HAProxy",
     ]);
     let mut any = false;
     for (senders, receivers) in PATTERNS {
@@ -176,6 +202,7 @@ pub(super) fn rates(patterns: &Report, traffic: Traffic) -> anyhow::Result<Strin
             any = true;
             let sealed = row(patterns, &format!("{what}, one-gateway encrypted"), "two HAProxy")?;
             let plain = row(patterns, &format!("{what}{end}"), "plain routing")?;
+            let cost = row(patterns, &format!("{what}{end}, processor time"), "two HAProxy");
             line(
                 &mut table,
                 &[
@@ -186,6 +213,7 @@ pub(super) fn rates(patterns: &Report, traffic: Traffic) -> anyhow::Result<Strin
                     judged(ours),
                     figure(sealed, "MB/s", |found| found.ours),
                     judged(sealed),
+                    cost.map_or_else(|_| Verdict::NotMeasured.to_string(), judged),
                 ],
             );
         }
@@ -240,11 +268,21 @@ pub(super) fn by_way(nas: &Report) -> String {
     for (program, figure_of_paper) in ways::PROGRAMS {
         for (way, _, technique) in ways::WAYS {
             let what = ways::what(program, way);
-            let first = [format!("{figure_of_paper}: {}", program.to_uppercase()), way.to_owned(), technique.to_owned()];
+            let first = [
+                format!("{figure_of_paper}: {}", program.to_uppercase()),
+                way.to_owned(),
+                technique.to_owned(),
+            ];
             let found = row(nas, &what, ways::AGAINST).ok().filter(|row| row.figures.is_some());
             let rest = found.map_or_else(
                 || [Verdict::NotMeasured.to_string(), String::new(), String::new()],
-                |row| [figure(row, "ms", |found| found.ours), figure(row, "ms", |found| found.reference), judged(row)],
+                |row| {
+                    [
+                        figure(row, "ms", |found| found.ours),
+                        figure(row, "ms", |found| found.reference),
+                        judged(row),
+                    ]
+                },
             );
             line(&mut table, &[first, rest].concat());
         }

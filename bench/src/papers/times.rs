@@ -72,7 +72,8 @@ pub(super) fn starting_chart(report: Option<&Report>) -> Chart {
 }
 
 /// Sizes of a gather's messages.
-const SIZES: [(&str, f64); 5] = [("1 KB", 1e3), ("10 KB", 1e4), ("100 KB", 1e5), ("1 MB", 1e6), ("10 MB", 1e7)];
+const SIZES: [(&str, f64); 5] =
+    [("1 KB", 1e3), ("10 KB", 1e4), ("100 KB", 1e5), ("1 MB", 1e6), ("10 MB", 1e7)];
 const SENDERS: [u32; 3] = [2, 10, 19];
 const LINK: &str = "queue BDP, loss 0 %";
 
@@ -112,7 +113,11 @@ pub(super) fn gathers_chart(report: &Report) -> Chart {
         })
     });
     let curves = curves.collect();
-    Chart { title: "9 and 10: a gather, 10.6 ms and 1 Gb/s".into(), axes: ["bytes of a sender", "ms"], curves }
+    Chart {
+        title: "9 and 10: a gather, 10.6 ms and 1 Gb/s".into(),
+        axes: ["bytes of a sender", "ms"],
+        curves,
+    }
 }
 
 #[cfg(test)]
@@ -131,7 +136,10 @@ mod tests {
         };
         report.rows = vec![row(128, 4.0), row(16, 1.0)];
         let table = starting(Some(&report));
-        assert!(table.contains("| one site | MPICH 5 | not measured | 1.00 s, over ssh 2.00 s: 0.50"), "{table}");
+        assert!(
+            table.contains("| one site | MPICH 5 | not measured | 1.00 s, over ssh 2.00 s: 0.50"),
+            "{table}"
+        );
         let chart = starting_chart(Some(&report));
         assert_eq!(chart.curves[0].points, [(16.0, 1.0), (128.0, 4.0)]);
         assert!(starting_chart(None).curves.is_empty());

@@ -6,6 +6,8 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use isthmus_lab::Grid;
 
+use crate::conditions::cores;
+
 /// The share of a link's rate that TCP leaves for data: 1,448 of a packet's 1,500 bytes.
 const TCP_SHARE: f64 = 1448.0 / 1500.0;
 /// The link between ranks of a lab's node, which share its memory.
@@ -59,6 +61,9 @@ pub(super) struct Platform {
     pub memory: PlatformLink,
     /// The share of links' rates that programs get.
     pub share: f64,
+    /// How many processors all ranks share, which the library's choice depends on. `None` if each
+    /// rank has one.
+    pub processors: Option<usize>,
 }
 
 impl Platform {
@@ -87,6 +92,7 @@ impl Platform {
             lan: NOTHING,
             memory: MEMORY,
             share: TCP_SHARE,
+            processors: Some(cores()),
         })
     }
 
@@ -210,6 +216,7 @@ mod tests {
             lan: link(50, 125e6),
             memory: link(1, 1e9),
             share: 0.5,
+            processors: None,
         }
     }
 

@@ -32,6 +32,7 @@ fn grid5000(sites: usize, nodes: usize, slots: usize, order: Order) -> Platform 
         lan: ETHERNET,
         memory: MEMORY,
         share: 1.0,
+        processors: None,
     }
 }
 
@@ -47,6 +48,7 @@ fn qcg() -> Platform {
         lan: NOTHING,
         memory: MEMORY,
         share: 1.0,
+        processors: None,
     }
 }
 

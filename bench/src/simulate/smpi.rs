@@ -15,7 +15,7 @@ use crate::grid::target;
 use crate::mpi::Mpi;
 
 /// Longest time of a simulation, after which it is ended.
-const DEADLINE: Duration = Duration::from_secs(900);
+const DEADLINE: Duration = Duration::from_secs(3600);
 
 /// The MPI whose algorithms the simulated MPI has, under the library (mpi/smpi/own.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -159,6 +159,7 @@ pub(super) fn simulate(
     let settings = settings(platform, selection);
     // smpirun leaves what it starts behind if it is ended itself.
     let wrapper = format!("timeout --kill-after=5 {}", DEADLINE.as_secs());
+    let processors = platform.processors.map(|count| ("ISTHMUS_SIMULATED_PROCESSORS", count.to_string()));
     let output = Command::new("smpirun")
         .args(["-wrapper", &wrapper, "-np", &platform.ranks().to_string(), "-platform"])
         .arg(xml)
@@ -174,6 +175,8 @@ pub(super) fn simulate(
         .env("MALLOC_MMAP_THRESHOLD_", "1048576")
         .env("ISTHMUS_TOPOLOGY", topology)
         .env("ISTHMUS_SIMULATED", selection.family())
+        .env_remove("ISTHMUS_SIMULATED_PROCESSORS")
+        .envs(processors)
         .env_remove("ISTHMUS_COLL")
         .env_remove("ISTHMUS_MPI_REPORT")
         .stdin(Stdio::null())
