@@ -92,10 +92,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     run.part_in_slow_motion(2, lab::cases(slow), |slow| lab::Sites::up(repetitions, slow))?;
     let platforms = platforms::all();
     let first = platforms.first().context("no platform")?;
-    for selection in Selection::ALL {
-        let settings = smpi::settings(first, selection).join(" ");
-        run.remark(format!("{}: smpirun {settings}; smpi/bw-factor 0.96533 for the lab", selection.title()));
-    }
+    run.remark(format!("smpirun {}; smpi/bw-factor 0.96533 for the lab", smpi::settings(first).join(" ")));
     let checked = checked(&options.rounds.results)?;
     for objection in objections(&checked) {
         run.remark(format!("not published: {objection}"));

@@ -78,11 +78,20 @@ where
     let mut drawn = ChartBuilder::on(place)
         .caption(&chart.title, ("sans-serif", 15))
         .margin(10)
+        .margin_right(30)
         .x_label_area_size(35)
         .y_label_area_size(60)
         .build_cartesian_2d(x, y)?;
     let [x, y] = chart.axes;
-    drawn.configure_mesh().light_line_style(WHITE).x_desc(x).y_desc(y).draw()?;
+    let label = |value: &f64| value.to_string();
+    drawn
+        .configure_mesh()
+        .light_line_style(WHITE)
+        .x_desc(x)
+        .y_desc(y)
+        .x_label_formatter(&label)
+        .y_label_formatter(&label)
+        .draw()?;
     for (curve, color) in chart.curves.iter().zip(COLORS.iter().cycle()) {
         let line = PathElement::new(curve.points.clone(), color.stroke_width(2));
         let legend = |(x, y): (i32, i32)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2));

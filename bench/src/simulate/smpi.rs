@@ -50,25 +50,17 @@ impl Selection {
             Self::Mpich => "mpich",
         }
     }
-
-    /// By how much the latency of a message counts, by its size: three times where it waits for a
-    /// round trip. Open MPI's messages do above its limit over TCP, 64 KiB.
-    fn latencies(self) -> &'static str {
-        match self {
-            Self::Openmpi => "0:1;65537:3",
-            Self::Mpich => "0:1;65537:3",
-        }
-    }
 }
 
 /// SimGrid's settings. Without the first setting, no message is sent before
 /// its receiver asks, and the MPI's own collectives look wrongly bad. SimGrid's default factors
-/// would multiply latencies, also of the wide area. The selection of SimGrid's own algorithms is only for
+/// would multiply latencies, also of the wide area. Messages above 64 KiB wait for a round trip, as
+/// those of both MPIs do: three latencies, not one. The selection of SimGrid's own algorithms is only for
 /// what precedes the measured calls.
-pub(super) fn settings(platform: &Platform, selection: Selection) -> Vec<String> {
+pub(super) fn settings(platform: &Platform) -> Vec<String> {
     [
         "smpi/async-small-thresh:65536",
-        &format!("smpi/lat-factor:{}", selection.latencies()),
+        "smpi/lat-factor:0:1;65537:3",
         &format!("smpi/bw-factor:0:{:.5}", platform.share),
         "smpi/simulate-computation:no",
         "smpi/auto-shared-malloc-thresh:262144",
@@ -156,7 +148,7 @@ pub(super) fn simulate(
     };
     let (xml, hosts) = (file("platform.xml", platform.xml())?, file("hosts", platform.hostfile())?);
     let topology = file("topology", platform.topology())?;
-    let settings = settings(platform, selection);
+    let settings = settings(platform);
     // smpirun leaves what it starts behind if it is ended itself.
     let wrapper = format!("timeout --kill-after=5 {}", DEADLINE.as_secs());
     let processors = platform.processors.map(|count| ("ISTHMUS_SIMULATED_PROCESSORS", count.to_string()));
