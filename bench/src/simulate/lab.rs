@@ -1,10 +1,12 @@
 //! What simulations are compared with: the same program with as many real ranks, as a job of
 //! isthmus over the lab's four sites. The links are in slow motion, in the lab and in the
-//! simulation, so that processors, which nobody simulates, decide little. The least time of
+//! simulation, so that processors, which nobody simulates, decide little. The library chooses by the
+//! same paths in both. The least time of
 //! several calls counts, since whatever else the machine does only ever adds to it. All ranks
 //! begin at the same moment.
 
 use std::collections::BTreeMap;
+use std::fs;
 
 use anyhow::{Context as _, ensure};
 use isthmus_lab::Grid;
@@ -107,8 +109,12 @@ impl Sites {
         let descending: Vec<u64> = sizes(job.operation).iter().rev().copied().collect();
         let cases = [(job.operation, descending.as_slice())];
         let words = words(&cases, self.repetitions).join(" ");
+        // Otherwise the library would choose by what agents have measured of the sites' paths so far.
+        let topology = self.bench.scratch().join("topology");
+        fs::write(&topology, Platform::of_lab(&self.grid, RANKS, job.order)?.topology())?;
         let arguments = crate::grid::words(&format!(
-            "-n {RANKS} {options} {further} {program} {words} {}",
+            "-n {RANKS} {options} {further} env ISTHMUS_TOPOLOGY={} {program} {words} {}",
+            topology.display(),
             by_clock(self.bench.slow())
         ));
         let output = self.bench.output(&nodes[0].name, &self.bench.ours(mpi, &[], nodes, &arguments))?;
