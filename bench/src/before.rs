@@ -1,5 +1,7 @@
 //! Another isthmus command, such as one of before a change, against the one of this
-//! tree: connections and starts, each in a grid of its own, in turns.
+//! tree: connections, starts and data, each in a grid of its own, in turns.
+
+mod data;
 
 use std::path::{Path, PathBuf};
 
@@ -14,6 +16,7 @@ use crate::report::Comparison;
 use crate::rounds::{self, Case, Experiment, Run, in_turns};
 use crate::start;
 use crate::verdict::Bar;
+use data::Data;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -34,6 +37,9 @@ pub(crate) struct Options {
     /// Numbers of ranks of starts.
     #[arg(long, value_delimiter = ',', default_values_t = [4, 16])]
     ranks: Vec<usize>,
+    /// How long data is measured per figure and round.
+    #[arg(long, default_value = "2s")]
+    duration: humantime::Duration,
     #[command(flatten)]
     rounds: rounds::RoundOptions,
 }
@@ -44,6 +50,8 @@ enum What {
     Connect,
     /// Starts of a job on one site.
     Start,
+    /// Messages and streams through two agents that encrypt them.
+    Data,
 }
 
 /// A figure that both commands' grids give.
@@ -70,6 +78,12 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
         "--slow needs emulated links: those of connect --far"
     );
     let (grid, name, cases): (_, _, Vec<_>) = match options.what {
+        What::Data => {
+            // Its sources are those of the relay benchmark, which has encrypted connections, too.
+            let mut run = Run::begin("before-relay", &options.rounds, &[])?;
+            run.part(1, Data::cases(options.bar), || data::Both::up(&binary, *options.duration))?;
+            return run.finish();
+        }
         What::Connect => {
             let rows = |way: MeasuredWay| {
                 ["first", "next"].map(|which| row(format!("{}, {which} connection, {place}", way.0), "ms"))

@@ -99,7 +99,7 @@ enum Bench {
     Papers(papers::Options),
     /// List results that are missing, or older than what they measure.
     Check(sources::Options),
-    /// Another isthmus command against the one of this tree: connections and starts.
+    /// Another isthmus command against the one of this tree: connections, starts and data.
     Before(before::Options),
     #[command(hide = true, subcommand)]
     Traffic(traffic::Command),
