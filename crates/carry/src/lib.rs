@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`plane`] | the worker threads, what is handed to them, and their counters |
 //! | `worker`, `item` | one thread: waits for events, gives what it carries turns |
+//! | `alarm` | ends a thread's wait at a time |
 //! | `mailbox` | messages to a worker |
 //! | `socket` | a socket with its readiness: when to read again, and what an end is |
 //! | `released` | giving spliced pairs to a program that takes this one's place, and taking them |
@@ -17,6 +18,7 @@
 
 #![deny(unsafe_code)]
 
+mod alarm;
 mod item;
 mod mailbox;
 pub mod plane;

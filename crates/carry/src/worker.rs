@@ -10,6 +10,7 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use slab::Slab;
 
+use crate::alarm::Alarm;
 use crate::item::{Item, Round};
 use crate::mailbox::{Mail, Mailbox};
 use crate::released::Collection;
@@ -19,6 +20,8 @@ use crate::turn::Turn;
 
 /// The epoll data of the worker's mailbox, which no socket has.
 const MAILBOX: u64 = u64::MAX;
+/// The epoll data of the worker's alarm, which no socket has.
+const ALARM: u64 = u64::MAX - 1;
 /// Most events that are taken from the kernel at once.
 const BATCH: usize = 256;
 
@@ -27,7 +30,8 @@ struct Carried {
     item: Item,
     /// Whether the item stands in the queue of those that are due.
     queued: bool,
-    /// When the item is queued without an event: its entry in the queue of timers.
+    /// The item's entry in the queue of timers. When the item wants a turn without an event, or
+    /// earlier.
     timer: Option<Instant>,
 }
 
@@ -39,6 +43,7 @@ pub(crate) struct Worker {
     carried: Slab<Carried>,
     due: VecDeque<usize>,
     timers: BTreeSet<(Instant, usize)>,
+    alarm: Alarm,
     tools: Tools,
 }
 
@@ -47,12 +52,15 @@ impl Worker {
         let mailbox = Arc::new(Mailbox::new()?);
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(&mailbox.wake, EpollEvent::new(EpollFlags::EPOLLIN, MAILBOX))?;
+        let alarm = Alarm::new()?;
+        epoll.add(&alarm, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, ALARM))?;
         let worker = Self {
             mailbox: Arc::clone(&mailbox),
             epoll,
             carried: Slab::new(),
             due: VecDeque::new(),
             timers: BTreeSet::new(),
+            alarm,
             tools: Tools::new(),
         };
         Ok((worker, mailbox))
@@ -62,7 +70,8 @@ impl Worker {
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = [EpollEvent::empty(); BATCH];
         loop {
-            let count = match self.epoll.wait(&mut events, self.timeout()) {
+            let timeout = self.timeout()?;
+            let count = match self.epoll.wait(&mut events, timeout) {
                 Ok(count) => count,
                 Err(Errno::EINTR) => continue,
                 Err(error) => return Err(error.into()),
@@ -72,6 +81,7 @@ impl Worker {
             for event in &events[..count] {
                 match event.data() {
                     MAILBOX => woken = true,
+                    ALARM => self.alarm.rang(),
                     token => self.on_event(token, event.events()),
                 }
             }
@@ -88,29 +98,34 @@ impl Worker {
         }
     }
 
-    fn timeout(&self) -> EpollTimeout {
+    /// How long to wait for events: not at all if an item is due. Otherwise the alarm ends the wait.
+    fn timeout(&mut self) -> io::Result<EpollTimeout> {
         if !self.due.is_empty() {
-            return EpollTimeout::ZERO;
+            return Ok(EpollTimeout::ZERO);
         }
-        let Some((next, _)) = self.timers.first() else { return EpollTimeout::NONE };
-        // The time is rounded up, lest the worker wake too early and find nothing due.
-        let milliseconds = next.saturating_duration_since(Instant::now()).as_micros().div_ceil(1000);
-        i32::try_from(milliseconds)
-            .ok()
-            .and_then(|number| number.try_into().ok())
-            .unwrap_or(EpollTimeout::MAX)
+        if let Some((next, _)) = self.timers.first() {
+            self.alarm.ring_by(*next)?;
+        }
+        Ok(EpollTimeout::NONE)
     }
 
     /// Queues each item whose deadline has come.
     fn queue_timers(&mut self, now: Instant) {
-        while let Some(&(deadline, key)) = self.timers.first()
-            && deadline <= now
+        while let Some(&(timer, key)) = self.timers.first()
+            && timer <= now
         {
             self.timers.pop_first();
-            if let Some(carried) = self.carried.get_mut(key) {
-                carried.timer = None;
+            let Some(carried) = self.carried.get_mut(key) else { continue };
+            carried.timer = None;
+            match carried.item.deadline() {
+                Some(deadline) if deadline <= now => self.queue(key),
+                // The deadline has moved since.
+                Some(deadline) => {
+                    carried.timer = Some(deadline);
+                    self.timers.insert((deadline, key));
+                }
+                None => {}
             }
-            self.queue(key);
         }
     }
 
@@ -200,12 +215,15 @@ impl Worker {
         let mut bytes = 0;
         let mut round = Round { tools: &mut self.tools, carried: &mut bytes, epoll: &self.epoll, key, now };
         let turn = carried.item.turn(&mut round);
-        let deadline = carried.item.deadline();
-        if carried.timer != deadline {
-            if let Some(former) = std::mem::replace(&mut carried.timer, deadline) {
+        // A deadline that has moved away is looked at when the earlier one comes: most of them move
+        // with each message.
+        if let Some(deadline) = carried.item.deadline()
+            && carried.timer.is_none_or(|timer| deadline < timer)
+        {
+            if let Some(former) = carried.timer.replace(deadline) {
                 self.timers.remove(&(former, key));
             }
-            self.timers.extend(deadline.map(|deadline| (deadline, key)));
+            self.timers.insert((deadline, key));
         }
         if bytes > 0 {
             self.mailbox.bytes.fetch_add(bytes, Relaxed);
