@@ -282,6 +282,12 @@ impl Carrier {
         self.peers_number.is_none() && self.state != CarrierState::Done && self.joined + HELLO_TIMEOUT <= now
     }
 
+    /// Whether the carrier is to end by now, or counts as silent.
+    pub(crate) fn is_overdue(&self, rtt: Option<Duration>, now: Instant) -> bool {
+        let at = [self.leaves, self.silent_at(rtt)];
+        self.hello_is_overdue(now) || at.into_iter().flatten().any(|at| at <= now)
+    }
+
     /// Notes a sign that both directions work. Returns whether that is news: the carrier was
     /// silent, or this is its first such sign.
     pub(crate) fn prove(&mut self, now: Instant) -> bool {

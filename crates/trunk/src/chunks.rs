@@ -46,6 +46,21 @@ impl Chunks {
         }
     }
 
+    /// Copies bytes to the end.
+    pub(crate) fn push_copy(&mut self, bytes: &[u8]) {
+        match self.pieces.back_mut() {
+            Some(back) if back.len() + bytes.len() < SMALL => {
+                self.length += bytes.len();
+                *back = join(std::mem::take(back), bytes);
+            }
+            _ if bytes.is_empty() => {}
+            _ => {
+                self.length += bytes.len();
+                self.pieces.push_back(Bytes::copy_from_slice(bytes));
+            }
+        }
+    }
+
     fn push_front(&mut self, piece: Bytes) {
         self.length += piece.len();
         match self.pieces.front_mut() {
@@ -144,6 +159,7 @@ mod tests {
                 let size = if number % 3 == 0 { size } else { size % 40 };
                 let piece = vec![number as u8; size];
                 match step {
+                    0 if size % 2 == 0 => { chunks.push_copy(&piece); plain.extend(piece); }
                     0 => { chunks.push_back(piece.clone().into()); plain.extend(piece); }
                     1 => {
                         let mut front = Chunks::default();
@@ -170,7 +186,11 @@ mod tests {
             let mut chunks = Chunks::default();
             for (size, front) in sizes {
                 let piece = Bytes::from(vec![1; size]);
-                if front { chunks.push_front(piece) } else { chunks.push_back(piece) }
+                match (front, size % 2) {
+                    (true, _) => chunks.push_front(piece),
+                    (false, 0) => chunks.push_back(piece),
+                    (false, _) => chunks.push_copy(&piece),
+                }
             }
             prop_assert!(neighbours_are_large(&chunks));
         }

@@ -11,6 +11,7 @@
 //! | [`frame`] | the frames and their layouts |
 //! | `hello` | the first frame: which trunk, versions, bounds |
 //! | `addresses` | where an end is reached on each of its rails |
+//! | `id_map` | maps by streams' ids |
 //! | `input` | from bytes in pieces to frames |
 //! | `reason` | why a carrier or trunk ends, and the rules that a peer can break |
 //! | `trunk` | [`Trunk`]: everything together |
@@ -37,6 +38,7 @@ mod estimate;
 mod event;
 pub mod frame;
 mod hello;
+mod id_map;
 mod input;
 mod need;
 mod priming;
@@ -62,6 +64,7 @@ pub use estimate::Measured;
 pub use event::{Ended, Event, OpenError, Read, StreamError};
 pub use frame::{Encoded, Frame, StreamId};
 pub use hello::{Hello, Incarnation, Purpose, TrunkId, VERSIONS};
+pub use id_map::{IdHasher, IdMap};
 pub use need::{Congestion, Wanted};
 pub use priming::MAX_PRIMING;
 pub use reason::{ProtocolError, Reason, Scope};

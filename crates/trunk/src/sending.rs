@@ -100,6 +100,14 @@ impl Sending {
         taken
     }
 
+    /// Takes a copy of up to `room` bytes off the front of `data`; returns their number.
+    pub(crate) fn accept_copy(&mut self, data: &[u8], room: usize) -> usize {
+        let taken = room.min(data.len());
+        self.queue.push_copy(&data[..taken]);
+        self.held += taken as u64;
+        taken
+    }
+
     /// Whether a piece waits to be sent.
     pub(crate) fn has_piece(&self) -> bool {
         !self.again.is_empty() || !self.queue.is_empty() || self.state == State::Finishing

@@ -1,8 +1,9 @@
 //! The streams of a trunk, and which ids are closed: below a watermark, but for those
 //! that are open or missing.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
+use crate::id_map::IdMap;
 use crate::stream::Stream;
 use crate::{ProtocolError, Role, StreamId};
 
@@ -20,7 +21,7 @@ pub(crate) enum Known {
 #[derive(Debug)]
 pub(crate) struct Table {
     role: Role,
-    open: HashMap<StreamId, Box<Stream>>,
+    open: IdMap<StreamId, Box<Stream>>,
     /// How many streams this end has opened since the beginning.
     own: u64,
     /// How many streams this end may open since the beginning.
@@ -41,7 +42,7 @@ impl Table {
     pub(crate) fn new(role: Role, max: u32) -> Self {
         Self {
             role,
-            open: HashMap::new(),
+            open: IdMap::default(),
             own: 0,
             own_limit: 0,
             peers: 0,
@@ -143,7 +144,7 @@ impl Table {
 
     /// Forgets all streams of a trunk that has ended.
     pub(crate) fn clear(&mut self) {
-        self.open = HashMap::new();
+        self.open = IdMap::default();
         self.missing.clear();
         self.own_limit = 0;
     }

@@ -60,9 +60,10 @@ struct Refused {
 /// [`on_deadline`](Self::on_deadline) the time, when [`next_deadline`](Self::next_deadline)
 /// is reached.
 ///
-/// **Commands** of the program: [`open`](Self::open), [`write`](Self::write),
-/// [`finish`](Self::finish), [`reset`](Self::reset), [`read`](Self::read) or
-/// [`peek`](Self::peek) with [`consume`](Self::consume), [`close`](Self::close).
+/// **Commands** of the program: [`open`](Self::open), [`write`](Self::write) or
+/// [`write_copy`](Self::write_copy), [`finish`](Self::finish), [`reset`](Self::reset),
+/// [`read`](Self::read) or [`peek`](Self::peek) with [`consume`](Self::consume),
+/// [`close`](Self::close).
 ///
 /// **Output**: after any of these, in any order, take [`poll_event`](Self::poll_event)
 /// until it gives nothing, and [`poll_transmit`](Self::poll_transmit) or

@@ -5,7 +5,6 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
 use isthmus_trunk::{Direction, Read, StreamError, StreamId, Trunk};
 
 use crate::program::{Program, Said};
@@ -213,7 +212,7 @@ impl Attached {
                         self.traffic.sent(count as u64);
                         *moved += count as u64;
                         // There is room for all of it.
-                        let _ = core.write(id, &mut Bytes::copy_from_slice(&buffer[..count]));
+                        let _ = core.write_copy(id, &buffer[..count]);
                     }
                 }
                 Said::End => {

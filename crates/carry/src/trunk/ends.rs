@@ -4,7 +4,7 @@ mod account;
 mod waits;
 mod wanted;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use isthmus_identity::tls::Parts;
 use isthmus_trunk::{
-    CarrierId, Config, Direction, Ended, Event, Read, Reason, Role, StreamId, Trunk, Wanted,
+    CarrierId, Config, Direction, Ended, Event, IdMap, Read, Reason, Role, StreamId, Trunk, Wanted,
 };
 use nix::sys::epoll::EpollFlags;
 use tokio::sync::{mpsc, oneshot};
@@ -69,14 +69,14 @@ pub(crate) struct Ends {
     inbox: Arc<Inbox>,
     notices: mpsc::UnboundedSender<Notice>,
     carriers: Vec<(Carrier, u32)>,
-    streams: HashMap<StreamId, Entry>,
+    streams: IdMap<StreamId, Entry>,
     /// Which carriers have carried what; `None` if nobody asks.
     accounts: Option<Accounts>,
     due: VecDeque<StreamId>,
     /// Streams that are to be reset behind what their programs wrote.
     failing: Vec<StreamId>,
     /// What each socket belongs to, by a number that is given only once.
-    sockets: HashMap<u32, Whose>,
+    sockets: IdMap<u32, Whose>,
     next_socket: u32,
     /// Waiting callers, each of whom gets a stream once it may be opened.
     opening: VecDeque<oneshot::Sender<Stream>>,
@@ -101,11 +101,11 @@ impl Ends {
             inbox,
             notices,
             carriers: Vec::new(),
-            streams: HashMap::new(),
+            streams: IdMap::default(),
             accounts,
             due: VecDeque::new(),
             failing: Vec::new(),
-            sockets: HashMap::new(),
+            sockets: IdMap::default(),
             next_socket: 0,
             opening: VecDeque::new(),
             waits: None,

@@ -96,10 +96,16 @@ impl Trunk {
             refused.again = refused.again.filter(|again| *again > now);
         }
         let rtt = self.measured_rtt();
-        let ids: Vec<CarrierId> = self.carriers.keys().copied().collect();
-        for id in ids {
-            let Some(carrier) = self.carriers.get_mut(&id) else { continue };
+        // Mostly there are none: this is called with each message.
+        let mut overdue = Vec::new();
+        for (id, carrier) in &mut self.carriers {
             carrier.mark_due(now);
+            if carrier.is_overdue(rtt, now) {
+                overdue.push(*id);
+            }
+        }
+        for id in overdue {
+            let Some(carrier) = self.carriers.get_mut(&id) else { continue };
             if carrier.hello_is_overdue(now) {
                 let reason = Reason::Silent;
                 self.finish_carrier(id, Some(Ended::Here(reason)), Some((reason, reason.to_string())));

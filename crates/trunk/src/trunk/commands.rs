@@ -80,15 +80,34 @@ impl Trunk {
     /// # Errors
     /// If the direction takes no data.
     pub fn write(&mut self, id: StreamId, data: &mut Bytes) -> Result<usize, StreamError> {
+        self.accept(id, data.len(), |sending, room, _| sending.accept(data, room))
+    }
+
+    /// Takes a copy of bytes off the front of `data`, as [`write`](Self::write) takes bytes.
+    ///
+    /// # Errors
+    /// If the direction takes no data.
+    pub fn write_copy(&mut self, id: StreamId, data: &[u8]) -> Result<usize, StreamError> {
+        self.accept(id, data.len(), |sending, room, taken| sending.accept_copy(&data[taken..], room))
+    }
+
+    /// Has a stream take `length` bytes by `take`, which gets the room and how many were taken
+    /// before.
+    fn accept(
+        &mut self,
+        id: StreamId,
+        length: usize,
+        mut take: impl FnMut(&mut sending::Sending, usize, usize) -> usize,
+    ) -> Result<usize, StreamError> {
         let mut taken = 0;
         // The last round finds no room if any data is left, so that an event follows.
         loop {
             let room = self.poll_room(id)?;
             let Some(stream) = self.streams.get(id).filter(|_| room > 0) else { break };
-            let accepted = stream.sending.accept(data, room);
+            let accepted = take(&mut stream.sending, room, taken);
             self.held += accepted as u64;
             taken += accepted;
-            if data.is_empty() {
+            if taken == length {
                 break;
             }
         }

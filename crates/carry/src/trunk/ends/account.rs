@@ -1,10 +1,9 @@
 //! Tells the [`Traffic`] of each stream which carriers have carried its program's bytes. What
 //! agents say to each other first on a stream isn't the program's.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use isthmus_trunk::{CarrierId, Moved, StreamId, Trunk};
+use isthmus_trunk::{CarrierId, IdMap, Moved, StreamId, Trunk};
 
 use crate::traffic::Traffic;
 
@@ -51,7 +50,7 @@ impl Counts {
 
 /// What the carriers have carried of all streams.
 #[derive(Debug, Default)]
-pub(super) struct Accounts(HashMap<StreamId, Counts>);
+pub(super) struct Accounts(IdMap<StreamId, Counts>);
 
 impl Accounts {
     /// Notes that the agent here has said so many bytes on a stream.
