@@ -7,6 +7,7 @@
 //! | `worker`, `item` | one thread: waits for events, gives what it carries turns |
 //! | `alarm` | ends a thread's wait at a time |
 //! | `mailbox` | messages to a worker |
+//! | `memory` | keeping memory that was freed |
 //! | `socket` | a socket with its readiness: when to read again, and what an end is |
 //! | `released` | giving spliced pairs to a program that takes this one's place, and taking them |
 //! | `program` | a program's socket, and the rules for its end |
@@ -21,6 +22,7 @@
 mod alarm;
 mod item;
 mod mailbox;
+mod memory;
 pub mod plane;
 mod program;
 mod released;

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::item::Item;
 use crate::mailbox::Mailbox;
+use crate::memory;
 use crate::socket::Socket;
 use crate::splice::Pair;
 use crate::trunk::{self, Notices, Trunk};
@@ -47,6 +48,7 @@ impl Plane {
     ///
     /// # Errors If descriptors or threads run out.
     pub fn start(workers: NonZeroUsize) -> io::Result<(Self, mpsc::Receiver<io::Error>)> {
+        memory::keep_freed();
         let (failure_tx, failure_rx) = mpsc::channel(workers.get());
         let mut plane = Self {
             mailboxes: Vec::new(),
