@@ -7,6 +7,7 @@ mod bed;
 mod counts;
 mod ends;
 mod gather;
+mod pace;
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -21,6 +22,7 @@ use bed::Bed;
 use counts::{Counts, Turn};
 
 pub(crate) use ends::{UnderTest, run as run_under_test};
+pub(crate) use pace::{Options as PaceOptions, run as pace};
 
 /// Round-trip time of the link, the paper's. `BITS_PER_SECOND` is its rate.
 const RTT: Duration = Duration::from_micros(10_600);

@@ -39,9 +39,19 @@ pub(super) struct Bed {
 impl Bed {
     /// Brings the lab up, in slow motion, without ends of trunks.
     pub(super) fn up(late_ms: f64, slow: Slow) -> anyhow::Result<Self> {
-        let delay = RTT.as_micros() / 2;
+        Self::up_over(late_ms, slow, RTT, BITS_PER_SECOND)
+    }
+
+    /// Brings the lab up with this link, without ends of trunks.
+    pub(super) fn up_over(
+        late_ms: f64,
+        slow: Slow,
+        rtt: Duration,
+        bits_per_second: u64,
+    ) -> anyhow::Result<Self> {
+        let delay = rtt.as_micros() / 2;
         let text = format!(
-            "[[host]]\nname = 'near'\nlink = {{ delay = '{delay} us', rate = '{BITS_PER_SECOND} bit/s' }}\n\
+            "[[host]]\nname = 'near'\nlink = {{ delay = '{delay} us', rate = '{bits_per_second} bit/s' }}\n\
              [[host]]\nname = 'far'\n"
         );
         let name = format!("bench-trunk-{}", std::process::id());
@@ -59,7 +69,7 @@ impl Bed {
     }
 
     /// Starts the near end and the far end of the trunks.
-    fn start_ends(&self) -> anyhow::Result<[Running; 2]> {
+    fn start_ends(&self, only: &[Carrying]) -> anyhow::Result<[Running; 2]> {
         let [near, far] = self.machines()?;
         let itself = itself()?;
         let mut far_end = far.command(&itself);
@@ -70,8 +80,11 @@ impl Bed {
         let mut near_end = near.command(&itself);
         near_end.args(["trunk-end", "near", "--peer", &far.address().to_string(), "--state"]);
         near_end.arg(&self.states[0]);
+        for carrying in only {
+            near_end.args(["--carry", carrying.name()]);
+        }
         let near_end = start(near_end)?;
-        for carrying in Carrying::ALL {
+        for carrying in only {
             wait_for_port(near, carrying.port())?;
         }
         Ok([near_end, far_end])
@@ -91,8 +104,56 @@ impl Bed {
         drop(self.shaped.take());
         let changes = [format!("queue={} B", link.queue.0), format!("loss={}", link.loss.0)];
         self.lab.set_link(NAMES[0], &changes)?;
-        self.shaped = Some((link, self.start_ends()?));
+        self.shaped = Some((link, self.start_ends(&Carrying::ALL)?));
         Ok(())
+    }
+
+    /// Ends the ends of trunks.
+    pub(super) fn forget(&mut self) -> anyhow::Result<()> {
+        drop(self.shaped.take());
+        let [near, far] = self.machines()?;
+        wait_for_end(far, ends::CARRIERS_PORT)?;
+        Carrying::ALL.into_iter().try_for_each(|carrying| wait_for_end(near, carrying.port()))
+    }
+
+    /// Gives the link this shape.
+    pub(super) fn link(&mut self, link: MeasuredLink) -> anyhow::Result<()> {
+        let changes = [format!("queue={} B", link.queue.0), format!("loss={}", link.loss.0)];
+        self.lab.set_link(NAMES[0], &changes)?;
+        Ok(())
+    }
+
+    /// Starts ends that carry in one way alone.
+    pub(super) fn start_only(&mut self, link: MeasuredLink, only: &str) -> anyhow::Result<()> {
+        let only: Vec<_> = Carrying::ALL.into_iter().filter(|one| one.name() == only).collect();
+        if !only.is_empty() {
+            self.shaped = Some((link, self.start_ends(&only)?));
+        }
+        Ok(())
+    }
+
+    /// TCP's counters at the senders' machine.
+    pub(super) fn tcp(&self) -> anyhow::Result<Tcp> {
+        Tcp::of(self.machines()?[0])
+    }
+
+    /// Connects senders to the root by a way.
+    pub(super) fn connect(&self, way: GatherWay, senders: usize) -> anyhow::Result<Connected> {
+        let [near, far] = self.machines()?;
+        Connected::new(near, &self.listener, Self::options(far, way), senders)
+    }
+
+    fn options(far: Machine<'_>, way: GatherWay) -> SenderOptions {
+        let carried = |carrying: Carrying| (Ipv4Addr::LOCALHOST, carrying.port(), None);
+        let (address, port, congestion) = match way {
+            GatherWay::Cubic => (far.address(), ROOT_PORT, Some("cubic")),
+            GatherWay::Reno => (far.address(), ROOT_PORT, Some("reno")),
+            GatherWay::Bbr => (far.address(), ROOT_PORT, Some("bbr")),
+            GatherWay::TrunkBbr => carried(Carrying::TrunkBbr),
+            GatherWay::TrunkPlain => carried(Carrying::TrunkPlain),
+            GatherWay::Sealed => carried(Carrying::Sealed),
+        };
+        SenderOptions { address: SocketAddr::from((address, port)), congestion }
     }
 
     pub(super) fn emulation(&self) -> anyhow::Result<Report> {
@@ -116,16 +177,7 @@ impl Bed {
     /// Measures a way for `duration`, in slow motion for longer.
     pub(super) fn turn(&self, way: GatherWay, gather: &Gather, duration: Duration) -> anyhow::Result<Turn> {
         let [near, far] = self.machines()?;
-        let carried = |carrying: Carrying| (Ipv4Addr::LOCALHOST, carrying.port(), None);
-        let (address, port, congestion) = match way {
-            GatherWay::Cubic => (far.address(), ROOT_PORT, Some("cubic")),
-            GatherWay::Reno => (far.address(), ROOT_PORT, Some("reno")),
-            GatherWay::Bbr => (far.address(), ROOT_PORT, Some("bbr")),
-            GatherWay::TrunkBbr => carried(Carrying::TrunkBbr),
-            GatherWay::TrunkPlain => carried(Carrying::TrunkPlain),
-            GatherWay::Sealed => carried(Carrying::Sealed),
-        };
-        let options = SenderOptions { address: SocketAddr::from((address, port)), congestion };
+        let options = Self::options(far, way);
         let senders = usize::try_from(gather.senders)?;
         let turn = || -> anyhow::Result<Turn> {
             if gather.pings {
@@ -176,6 +228,13 @@ fn is_allowed(lapse: &Lapse, late_ms: f64) -> bool {
 fn wait_for_port(machine: Machine<'_>, port: u16) -> anyhow::Result<()> {
     let what = format!("the end in {} to listen at port {port}", machine.name());
     let listens = || fs::read_to_string("/proc/thread-self/net/tcp").is_ok_and(|text| listens(&text, port));
+    machine.in_network(|| wait_for(&what, listens))?
+}
+
+/// Waits until no program listens at a port any more.
+fn wait_for_end(machine: Machine<'_>, port: u16) -> anyhow::Result<()> {
+    let what = format!("the end in {} to leave port {port}", machine.name());
+    let listens = || fs::read_to_string("/proc/thread-self/net/tcp").is_ok_and(|text| !listens(&text, port));
     machine.in_network(|| wait_for(&what, listens))?
 }
 

@@ -52,6 +52,15 @@ pub(super) enum Carrying {
 impl Carrying {
     pub(super) const ALL: [Self; 3] = [Self::TrunkBbr, Self::TrunkPlain, Self::Sealed];
 
+    /// The name for the near end's arguments.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::TrunkBbr => "trunk-bbr",
+            Self::TrunkPlain => "trunk-plain",
+            Self::Sealed => "sealed",
+        }
+    }
+
     /// The port at which the near end takes connections to be carried so.
     pub(super) fn port(self) -> u16 {
         match self {
@@ -78,6 +87,9 @@ pub(crate) struct Near {
     /// The address of the far end.
     #[arg(long)]
     peer: Ipv4Addr,
+    /// How connections are carried, by [`Carrying::name`].
+    #[arg(long)]
+    carry: Vec<String>,
 }
 
 #[derive(Debug, Args)]
@@ -136,7 +148,9 @@ async fn near(options: Near) -> anyhow::Result<()> {
     let dialer = Arc::new(Dialer { tls, peer: options.peer });
     let plane = plane()?;
     let mut ports = tokio::task::JoinSet::new();
-    for carrying in Carrying::ALL {
+    for carrying in
+        Carrying::ALL.into_iter().filter(|one| options.carry.iter().any(|name| name == one.name()))
+    {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, carrying.port())).await?;
         let trunk = match carrying {
             Carrying::TrunkBbr => Some(trunk(&dialer, &plane, Congestion::Bbr).await?),

@@ -7,7 +7,7 @@
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -75,7 +75,7 @@ impl Connected {
     }
 
     /// Gathers a message of `size` bytes from each sender. Returns how long that took.
-    fn gather(&self, size: u64, buffer: &mut [u8]) -> anyhow::Result<Duration> {
+    pub(super) fn gather(&self, size: u64, buffer: &mut [u8]) -> anyhow::Result<Duration> {
         let start = Instant::now();
         for mut socket in &self.root {
             socket.write_all(&size.to_be_bytes())?;
@@ -97,6 +97,21 @@ impl Connected {
             left.retain(|(_, bytes)| *bytes > 0);
         }
         Ok(start.elapsed())
+    }
+
+    /// Has the first sender send without a pause, and counts its bytes, until `stop`.
+    pub(super) fn stream(&self, bytes: &AtomicU64, stop: &AtomicBool) {
+        let Some(mut socket) = self.root.first() else { return };
+        if socket.write_all(&u64::MAX.to_be_bytes()).is_err() {
+            return;
+        }
+        let mut buffer = vec![0; 256 << 10];
+        while !stop.load(Ordering::Relaxed) {
+            match socket.read(&mut buffer) {
+                Ok(read) if read > 0 => bytes.fetch_add(read as u64, Ordering::Relaxed),
+                _ => return,
+            };
+        }
     }
 
     /// Gathers for `duration`, as it is without slow motion. Returns how long each gather that counts
