@@ -74,9 +74,6 @@ enum Bench {
     /// Gathers over a long link with loss and short queues: connections of their own
     /// against trunks (Alter and Glück, 2009).
     Trunk(trunk::Options),
-    /// What trunks send again in their first second, and once they stand, over a slow link.
-    /// Prints only.
-    TrunkPace(trunk::PaceOptions),
     /// The trunk of two gateways: what they and the nodes take for it, against plain
     /// connections of the nodes.
     SiteTrunk(site_trunk::Options),
@@ -126,7 +123,6 @@ fn main() -> ExitCode {
         Bench::Rails(options) => rails::run(&options).map(held),
         Bench::SiteTrunk(options) => site_trunk::run(&options).map(held),
         Bench::Trunk(options) => trunk::run(&options).map(held),
-        Bench::TrunkPace(options) => trunk::pace(&options).map(|()| ExitCode::SUCCESS),
         Bench::Shim(options) => shim::run(&options).map(held),
         Bench::Lab(options) => lab::run(options),
         Bench::Papers(options) => papers::run(&options).map(|()| ExitCode::SUCCESS),

@@ -22,7 +22,6 @@ use bed::Bed;
 use counts::{Counts, Turn};
 
 pub(crate) use ends::{UnderTest, run as run_under_test};
-pub(crate) use pace::{Options as PaceOptions, run as pace};
 
 /// Round-trip time of the link, the paper's. `BITS_PER_SECOND` is its rate.
 const RTT: Duration = Duration::from_micros(10_600);
@@ -234,12 +233,13 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let parts = parts(options.every);
     for (index, part) in parts.iter().enumerate() {
         let cases = part.iter().map(|gather| Case::new(*gather, gather.comparisons()).slowed(slow)).collect();
-        let left = (parts.len() - index) as u32;
+        let left = (parts.len() + 1 - index) as u32;
         run.part_in_slow_motion(left, cases, |slow| {
             let bed = Bed::up(options.late_ms, slow)?;
             Ok(Gathers { bed, counts: &counts, duration: *options.duration })
         })?;
     }
+    run.part_in_slow_motion(1, pace::cases(slow), |slow| pace::Paces::up(options.late_ms, slow))?;
     let holds = run.finish()?;
     options.rounds.refresh_papers()?;
     Ok(holds)

@@ -102,8 +102,7 @@ impl Bed {
             return Ok(());
         }
         drop(self.shaped.take());
-        let changes = [format!("queue={} B", link.queue.0), format!("loss={}", link.loss.0)];
-        self.lab.set_link(NAMES[0], &changes)?;
+        self.link(link)?;
         self.shaped = Some((link, self.start_ends(&Carrying::ALL)?));
         Ok(())
     }
@@ -124,11 +123,8 @@ impl Bed {
     }
 
     /// Starts ends that carry in one way alone.
-    pub(super) fn start_only(&mut self, link: MeasuredLink, only: &str) -> anyhow::Result<()> {
-        let only: Vec<_> = Carrying::ALL.into_iter().filter(|one| one.name() == only).collect();
-        if !only.is_empty() {
-            self.shaped = Some((link, self.start_ends(&only)?));
-        }
+    pub(super) fn start_only(&mut self, link: MeasuredLink, only: Carrying) -> anyhow::Result<()> {
+        self.shaped = Some((link, self.start_ends(&[only])?));
         Ok(())
     }
 

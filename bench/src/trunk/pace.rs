@@ -1,162 +1,247 @@
-//! What trunks send again in their first second, and once they stand, over a slow link with as many
-//! packets in its queue as a fast one. Prints a line for each turn, and writes no results.
-//!
-//! A slow link takes little processor time, so a busy machine can measure it.
+//! What a trunk sends again in its first second, and once it stands, and what it leaves to others,
+//! over a slow link with as many packets in its queue as a fast one. A slow link takes little
+//! processor time, so a busy machine can measure it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use clap::Args;
 use isthmus_lab::grid::Slow;
 
 use super::bed::Bed;
+use super::ends::Carrying;
 use super::gather::Connected;
-use super::{GatherWay, LOSSES, MeasuredLink, Queue};
-use crate::confine;
+use super::{GatherWay, Loss, MeasuredLink, Queue};
+use crate::report::Comparison;
+use crate::rounds::{Case, Experiment};
+use crate::verdict::Bar;
 
-#[derive(Debug, Args)]
-pub(crate) struct Options {
-    /// Rounds, in each of which each way has a turn.
-    #[arg(long, default_value_t = 3)]
-    rounds: usize,
-    /// Rate of the link in bits per second.
-    #[arg(long, default_value_t = 50_000_000)]
-    rate: u64,
-    /// Round-trip time of the link.
-    #[arg(long, default_value = "53ms")]
-    rtt: humantime::Duration,
-    /// Bytes that each sender sends in a gather.
-    #[arg(long, default_value_t = 250_000)]
-    size: u64,
-    /// How many senders there are.
-    #[arg(long, default_value_t = 10)]
-    senders: usize,
-    /// Queues in packets of 1500 bytes; 0 is the bandwidth-delay product.
-    #[arg(long, value_delimiter = ',', default_value = "0,64")]
-    queues: Vec<u64>,
-    /// Losses in percent.
-    #[arg(long, value_delimiter = ',', default_value = "0,0.1,1")]
-    losses: Vec<String>,
-    /// How long a trunk that stands is measured.
-    #[arg(long, default_value = "8s")]
-    duration: humantime::Duration,
-    /// Ways: cubic, trunk-bbr, trunk-plain, bbr.
-    #[arg(long, value_delimiter = ',', default_value = "cubic,trunk-bbr,trunk-plain")]
-    ways: Vec<String>,
-    /// Whether a stream of plain CUBIC runs beside.
-    #[arg(long)]
-    neighbour: bool,
+/// The link.
+const BITS_PER_SECOND: u64 = 50_000_000;
+const RTT: Duration = Duration::from_millis(53);
+const QUEUES: [Queue; 2] = [Queue(331_250, "BDP"), Queue(64 * 1500, "64 packets")];
+const LOSSES: [(Loss, f64); 3] = [(Loss::NONE, 0.0), (Loss("0.1 %"), 0.001), (Loss("1 %"), 0.01)];
+const SENDERS: usize = 10;
+/// Bytes that each sender sends in a gather.
+const SIZE: u64 = 250_000;
+/// Payload of a segment, about.
+const SEGMENT: f64 = 1448.0;
+/// For so long a trunk is new.
+const FIRST: Duration = Duration::from_secs(1);
+/// After so long it stands, and others beside it have found their share.
+const STANDS: Duration = Duration::from_secs(4);
+/// For so long it is measured then, alone and beside another stream.
+const MEASURED: Duration = Duration::from_secs(8);
+const WAYS: [GatherWay; 2] = [GatherWay::Cubic, GatherWay::TrunkBbr];
+
+/// A link that is measured.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Paced {
+    queue: Queue,
+    loss: (Loss, f64),
 }
 
-fn way(name: &str) -> anyhow::Result<GatherWay> {
-    Ok(match name {
-        "cubic" => GatherWay::Cubic,
-        "bbr" => GatherWay::Bbr,
-        "trunk-bbr" => GatherWay::TrunkBbr,
-        "trunk-plain" => GatherWay::TrunkPlain,
-        _ => anyhow::bail!("no way is named {name}"),
-    })
+impl fmt::Display for Paced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { queue, loss } = self;
+        write!(f, "50 Mb/s, 53 ms, queue {}, loss {}", queue.1, loss.0.0)
+    }
 }
 
-/// Measures and prints.
-///
-/// # Errors
-/// The lab can't be made, or a connection breaks.
-pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    confine::enter()?;
-    let mut bed = Bed::up_over(1000.0, Slow::default(), *options.rtt, options.rate)?;
-    let product = (options.rate as f64 / 8.0 * options.rtt.as_secs_f64()) as u64;
-    for queue in &options.queues {
-        for loss in &options.losses {
-            let bytes = if *queue == 0 { product } else { queue * 1500 };
-            let found = LOSSES.into_iter().find(|one| one.0 == format!("{loss} %"));
-            let loss = found.with_context(|| format!("no loss is {loss} %"))?;
-            let link = MeasuredLink { queue: Queue(bytes, ""), loss };
-            for round in 0..options.rounds {
-                for turn in 0..options.ways.len() {
-                    let name = &options.ways[(turn + round) % options.ways.len()];
-                    bed.forget()?;
-                    let line = measure(&mut bed, link, way(name)?, options)?;
-                    println!("queue {bytes} B, loss {}, round {round} {name:11} {line}", loss.0);
-                }
-            }
+/// What a way did.
+#[derive(Debug, Clone, Copy, Default)]
+struct Done {
+    /// Segments sent again in the first second.
+    first: f64,
+    /// The share of segments that was sent again later.
+    share: f64,
+    /// Seconds of a gather then.
+    seconds: f64,
+    /// Bytes per second of another stream beside the gathers.
+    beside: f64,
+}
+
+impl Paced {
+    fn is_lossy(self) -> bool {
+        self.loss.1 > 0.0
+    }
+
+    fn comparisons(self) -> Vec<Comparison> {
+        let row = |what: &str, unit: &str, against: &str| {
+            Comparison::new(format!("{self}, {what}, trunk with BBR"), unit, against)
+        };
+        let cubic = GatherWay::Cubic.name();
+        let mut rows = vec![row("gather of 10 × 250 KB once it stands", "ms", cubic).bar(Bar::AtMost(1.0))];
+        if self.is_lossy() {
+            rows.push(row("sent again once it stands", "per thousand", "loss").bar(Bar::AtMost(1.2)));
+            return rows;
         }
+        rows.extend([
+            row("sent again in the first second", "segments", cubic).bar(Bar::AtMost(1.0)),
+            row("sent again once it stands", "per thousand", cubic).bar(Bar::AtMost(0.1)),
+            row("CUBIC stream beside it", "Mb/s", "half the link").bar(Bar::AtLeast(0.8)),
+            Comparison::new(format!("{self}, CUBIC stream beside it, {cubic}"), "Mb/s", "half the link"),
+        ]);
+        rows
     }
-    Ok(())
-}
 
-fn measure(bed: &mut Bed, link: MeasuredLink, way: GatherWay, options: &Options) -> anyhow::Result<String> {
-    bed.link(link)?;
-    let before = bed.tcp()?;
-    let only = match way {
-        GatherWay::TrunkBbr => "trunk-bbr",
-        GatherWay::TrunkPlain => "trunk-plain",
-        _ => "none",
-    };
-    bed.start_only(link, only)?;
-    let begun = Instant::now();
-    let connected = bed.connect(way, options.senders)?;
-    let mut buffer = vec![0; 256 << 10];
-    let mut first = Vec::new();
-    while begun.elapsed() < Duration::from_secs(1) {
-        first.push(connected.gather(options.size, &mut buffer)?);
-    }
-    let took = begun.elapsed().as_secs_f64();
-    let early = bed.tcp()?;
-    while begun.elapsed() < Duration::from_secs(4) {
-        connected.gather(options.size, &mut buffer)?;
-    }
-    let beside = if options.neighbour { Some(Beside::start(bed)?) } else { None };
-    if options.neighbour {
-        let since = Instant::now();
-        while since.elapsed() < Duration::from_secs(3) {
-            connected.gather(options.size, &mut buffer)?;
+    /// The figures of [`comparisons`](Self::comparisons).
+    fn figures(self, [cubic, trunk]: [Done; 2]) -> Vec<[f64; 2]> {
+        let mut figures = vec![[trunk.seconds * 1e3, cubic.seconds * 1e3]];
+        if self.is_lossy() {
+            figures.push([trunk.share * 1e3, self.loss.1 * 1e3]);
+            return figures;
         }
+        let half = BITS_PER_SECOND as f64 / 2e6;
+        figures.extend([
+            [trunk.first, cubic.first],
+            [trunk.share * 1e3, cubic.share * 1e3],
+            [trunk.beside * 8e-6, half],
+            [cubic.beside * 8e-6, half],
+        ]);
+        figures
     }
-    let (stands, since) = (bed.tcp()?, Instant::now());
-    let carried = beside.as_ref().map_or(0, |beside| beside.bytes.load(Relaxed));
-    let mut times = Vec::new();
-    while since.elapsed() < *options.duration {
-        times.push(connected.gather(options.size, &mut buffer)?.as_secs_f64());
-    }
-    let seconds = since.elapsed().as_secs_f64();
-    let after = bed.tcp()?;
-    let each = options.senders as f64 * options.size as f64;
-    let mut line = format!(
-        "first: {:4} again, {} gathers in {took:.2} s; stands: {:5} again ({} timeouts) of {:.0}, {:.4} s each, {:.2} MB/s",
-        early.retransmitted - before.retransmitted,
-        first.len(),
-        after.retransmitted - stands.retransmitted,
-        after.timeouts - stands.timeouts,
-        times.len() as f64 * each / 1448.0,
-        times.iter().sum::<f64>() / times.len() as f64,
-        times.len() as f64 * each / seconds / 1e6,
-    );
-    if let Some(beside) = beside {
-        let rate = (beside.bytes.load(Relaxed) - carried) as f64 / seconds;
-        line += &format!(", neighbour {:.2} MB/s", rate / 1e6);
-        beside.stop.store(true, Relaxed);
-    }
-    drop(connected);
-    Ok(line)
 }
 
-/// A stream of plain CUBIC.
+/// The cases, measured in slow motion.
+pub(super) fn cases(slow: Slow) -> Vec<Case<Paced>> {
+    let all = LOSSES.into_iter().flat_map(|loss| QUEUES.map(|queue| Paced { queue, loss }));
+    all.map(|paced| Case::new(paced, paced.comparisons()).slowed(slow)).collect()
+}
+
+/// The lab with the slow link.
+pub(super) struct Paces {
+    bed: Bed,
+    slow: Slow,
+}
+
+impl Paces {
+    pub(super) fn up(late_ms: f64, slow: Slow) -> anyhow::Result<Self> {
+        Ok(Self { bed: Bed::up_over(late_ms, slow, RTT, BITS_PER_SECOND)?, slow })
+    }
+
+    /// Gathers until `duration` after `since`, in slow motion for longer. Returns how many gathers
+    /// there were, and how long they took.
+    fn gather(
+        &self,
+        connected: &Connected,
+        since: Instant,
+        duration: Duration,
+    ) -> anyhow::Result<(f64, f64)> {
+        let mut buffer = vec![0; 256 << 10];
+        let begun = Instant::now();
+        let mut count = 0.0;
+        while count == 0.0 || since.elapsed() < self.slow.time(duration) {
+            connected.gather(SIZE, &mut buffer)?;
+            count += 1.0;
+        }
+        Ok((count, begun.elapsed().as_secs_f64()))
+    }
+
+    fn turn(&mut self, link: MeasuredLink, way: GatherWay, is_alone: bool) -> anyhow::Result<Done> {
+        // Each trunk is new, and so are the services at its ends: no rate is remembered.
+        self.bed.forget()?;
+        self.bed.link(link)?;
+        let lateness = self.bed.emulation()?;
+        let new = self.bed.tcp()?;
+        if way == GatherWay::TrunkBbr {
+            self.bed.start_only(link, Carrying::TrunkBbr)?;
+        }
+        let begun = Instant::now();
+        let connected = self.bed.connect(way, SENDERS)?;
+        self.gather(&connected, begun, FIRST)?;
+        let first = self.bed.tcp()?;
+        self.gather(&connected, begun, STANDS)?;
+        let stands = self.bed.tcp()?;
+        let (count, took) = self.gather(&connected, Instant::now(), MEASURED)?;
+        let segments = count * SENDERS as f64 * SIZE as f64 / SEGMENT;
+        let again = self.bed.tcp()?.since(stands).retransmitted as f64;
+        let beside = if is_alone { 0.0 } else { self.beside(&connected)? };
+        drop(connected);
+        self.bed.check_since(&lateness)?;
+        Ok(Done {
+            first: first.since(new).retransmitted as f64,
+            share: again / segments,
+            seconds: self.slow.as_described(took / count),
+            beside,
+        })
+    }
+
+    /// Bytes per second of a stream of plain CUBIC beside gathers, without slow motion.
+    fn beside(&self, connected: &Connected) -> anyhow::Result<f64> {
+        let stream = Beside::start(self.bed.connect(GatherWay::Cubic, 1)?)?;
+        self.gather(connected, Instant::now(), STANDS)?;
+        let (before, since) = (stream.bytes.load(Relaxed), Instant::now());
+        self.gather(connected, since, MEASURED)?;
+        let carried = stream.bytes.load(Relaxed) - before;
+        Ok(carried as f64 / self.slow.as_described(since.elapsed().as_secs_f64()))
+    }
+}
+
+impl Experiment for Paces {
+    type Case = Paced;
+
+    fn measure(&mut self, paced: &Paced, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
+        let link = MeasuredLink { queue: paced.queue, loss: paced.loss.0 };
+        let mut done = [Done::default(); WAYS.len()];
+        for turn in 0..WAYS.len() {
+            // No way always goes first.
+            let at = (round + turn) % WAYS.len();
+            done[at] = self.turn(link, WAYS[at], paced.is_lossy()).context(WAYS[at].name())?;
+        }
+        Ok(paced.figures(done))
+    }
+
+    /// Whether the link is used further after a failure. It isn't, as a trunk may have ended.
+    fn survives_failure(&self) -> bool {
+        false
+    }
+}
+
+/// A stream of plain CUBIC, until it is dropped.
 struct Beside {
     bytes: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Beside {
-    fn start(bed: &Bed) -> anyhow::Result<Self> {
-        let connected: Connected = bed.connect(GatherWay::Cubic, 1)?;
+    fn start(connected: Connected) -> anyhow::Result<Self> {
         let (bytes, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (counted, stopped) = (bytes.clone(), stop.clone());
-        std::thread::Builder::new()
-            .spawn(move || connected.stream(&counted, &stopped))
-            .context("no thread")?;
-        Ok(Self { bytes, stop })
+        let stream = move || connected.stream(&counted, &stopped);
+        let thread = std::thread::Builder::new().spawn(stream).context("no thread")?;
+        Ok(Self { bytes, stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_row_has_its_figures() {
+        for loss in LOSSES {
+            let paced = Paced { queue: QUEUES[0], loss };
+            let done = Done { first: 1.0, share: 0.01, seconds: 0.5, beside: 2.5e6 };
+            assert_eq!(paced.figures([done; 2]).len(), paced.comparisons().len(), "{paced}");
+        }
+        let paced = Paced { queue: QUEUES[0], loss: LOSSES[0] };
+        let cubic = Done { first: 100.0, share: 0.03, seconds: 0.7, beside: 1e6 };
+        let trunk = Done { first: 5.0, share: 0.0003, seconds: 0.5, beside: 2.5e6 };
+        let want = [[500.0, 700.0], [5.0, 100.0], [0.3, 30.0], [20.0, 25.0], [8.0, 25.0]];
+        for (found, want) in paced.figures([cubic, trunk]).iter().zip(want) {
+            assert!((found[0] - want[0]).abs() < 1e-9 && (found[1] - want[1]).abs() < 1e-9, "{found:?}");
+        }
     }
 }
