@@ -8,14 +8,14 @@ use std::time::Duration;
 use anyhow::Context as _;
 use isthmus_lab::emulator::fidelity::{Lapse, WINDOW, What};
 use isthmus_lab::emulator::statistics::Report;
-use isthmus_lab::grid::Slow;
+use isthmus_lab::grid::{BitRate, Slow};
 use isthmus_lab::lab::Options as LabOptions;
 use isthmus_lab::{Grid, Lab, Machine};
 
 use super::counts::Turn;
 use super::ends::{self, Carrying, NAMES};
 use super::gather::{self, Connected, ROOT_PORT, SenderOptions};
-use super::{BITS_PER_SECOND, Gather, GatherWay, MeasuredLink, RTT};
+use super::{Gather, GatherWay, MeasuredLink, NEAR};
 use crate::account::cpu_time;
 use crate::confine::{Running, wait_for};
 use crate::grid::{root, target};
@@ -39,20 +39,11 @@ pub(super) struct Bed {
 impl Bed {
     /// Brings the lab up, in slow motion, without ends of trunks.
     pub(super) fn up(late_ms: f64, slow: Slow) -> anyhow::Result<Self> {
-        Self::up_over(late_ms, slow, RTT, BITS_PER_SECOND)
-    }
-
-    /// Brings the lab up with this link, without ends of trunks.
-    pub(super) fn up_over(
-        late_ms: f64,
-        slow: Slow,
-        rtt: Duration,
-        bits_per_second: u64,
-    ) -> anyhow::Result<Self> {
-        let delay = rtt.as_micros() / 2;
         let text = format!(
-            "[[host]]\nname = 'near'\nlink = {{ delay = '{delay} us', rate = '{bits_per_second} bit/s' }}\n\
-             [[host]]\nname = 'far'\n"
+            "[[host]]\nname = 'near'\nlink = {{ delay = '{} us', rate = '{} bit/s' }}\n\
+             [[host]]\nname = 'far'\n",
+            NEAR.rtt.as_micros() / 2,
+            NEAR.bits_per_second,
         );
         let name = format!("bench-trunk-{}", std::process::id());
         let mut grid = Grid::parse(&text, "the benchmark's grid", &name)?.slowed(slow)?;
@@ -117,7 +108,15 @@ impl Bed {
 
     /// Gives the link this shape.
     pub(super) fn link(&mut self, link: MeasuredLink) -> anyhow::Result<()> {
-        let changes = [format!("queue={} B", link.queue.0), format!("loss={}", link.loss.0)];
+        // What the link shall really do, in slow motion as well.
+        let delay = self.slow.time(link.path.rtt / 2).as_micros();
+        let rate = self.slow.rate(BitRate(link.path.bits_per_second)).0;
+        let changes = [
+            format!("delay={delay} us"),
+            format!("rate={rate} bit/s"),
+            format!("queue={} B", link.queue.0),
+            format!("loss={}", link.loss.0),
+        ];
         self.lab.set_link(NAMES[0], &changes)?;
         Ok(())
     }

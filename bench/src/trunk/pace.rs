@@ -14,14 +14,13 @@ use isthmus_lab::grid::Slow;
 use super::bed::Bed;
 use super::ends::Carrying;
 use super::gather::Connected;
-use super::{GatherWay, Loss, MeasuredLink, Queue};
+use super::{GatherWay, Loss, MeasuredLink, Path, Queue};
 use crate::report::Comparison;
 use crate::rounds::{Case, Experiment};
 use crate::verdict::Bar;
 
 /// The link.
-const BITS_PER_SECOND: u64 = 50_000_000;
-const RTT: Duration = Duration::from_millis(53);
+const SLOW_PATH: Path = Path { rtt: Duration::from_millis(53), bits_per_second: 50_000_000 };
 const QUEUES: [Queue; 2] = [Queue(331_250, "BDP"), Queue(64 * 1500, "64 packets")];
 const LOSSES: [(Loss, f64); 3] = [(Loss::NONE, 0.0), (Loss("0.1 %"), 0.001), (Loss("1 %"), 0.01)];
 const SENDERS: usize = 10;
@@ -95,7 +94,7 @@ impl Paced {
             figures.push([trunk.share * 1e3, self.loss.1 * 1e3]);
             return figures;
         }
-        let half = BITS_PER_SECOND as f64 / 2e6;
+        let half = SLOW_PATH.bits_per_second as f64 / 2e6;
         figures.extend([
             [trunk.first, cubic.first],
             [trunk.share * 1e3, cubic.share * 1e3],
@@ -120,7 +119,7 @@ pub(super) struct Paces {
 
 impl Paces {
     pub(super) fn up(late_ms: f64, slow: Slow) -> anyhow::Result<Self> {
-        Ok(Self { bed: Bed::up_over(late_ms, slow, RTT, BITS_PER_SECOND)?, slow })
+        Ok(Self { bed: Bed::up(late_ms, slow)?, slow })
     }
 
     /// Gathers until `duration` after `since`, in slow motion for longer. Returns how many gathers
@@ -185,7 +184,7 @@ impl Experiment for Paces {
     type Case = Paced;
 
     fn measure(&mut self, paced: &Paced, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
-        let link = MeasuredLink { queue: paced.queue, loss: paced.loss.0 };
+        let link = MeasuredLink { path: SLOW_PATH, queue: paced.queue, loss: paced.loss.0 };
         let mut done = [Done::default(); WAYS.len()];
         for turn in 0..WAYS.len() {
             // No way always goes first.

@@ -22,6 +22,14 @@ pub struct TcpInfo {
     pub min_rtt: Duration,
     /// Bytes that may be under way at once.
     pub congestion_window_bytes: u64,
+    /// Whether the window has left slow start (RFC 5681 section 3.1), as it does after a loss. BBR
+    /// has no slow start.
+    pub is_past_slow_start: bool,
+    /// For how long there was something to send or to be acknowledged.
+    pub busy: Duration,
+    /// For how much of that time the receive window of the other end, or the send buffer of this
+    /// one, was what let no more out.
+    pub short_of_buffers: Duration,
     /// Bytes per second that arrived at the peer of late; 0 if that isn't known.
     pub bytes_per_second: u64,
     /// Whether there was no more to send when `bytes_per_second` was measured.
@@ -40,6 +48,10 @@ pub struct TcpInfo {
     /// How many retransmission timeouts there were; `None` before Linux 6.7.
     pub timeouts: Option<u64>,
 }
+
+/// The kernel's threshold of slow start, in segments, before a loss has set one
+/// (`TCP_INFINITE_SSTHRESH`).
+const UNKNOWN_THRESHOLD: u64 = 0x7fff_ffff;
 
 impl TcpInfo {
     /// Asks the kernel for a socket's figures.
@@ -83,6 +95,9 @@ impl TcpInfo {
                 .filter(|least| *least < Duration::from_micros(u32::MAX.into()))
                 .unwrap_or_default(),
             congestion_window_bytes: number(80) * number(16),
+            is_past_slow_start: (1..UNKNOWN_THRESHOLD).contains(&number(76)) && number(80) >= number(76),
+            busy: Duration::from_micros(long(168)),
+            short_of_buffers: Duration::from_micros(long(176) + long(184)),
             bytes_per_second: long(160),
             app_limited: info.get(7).is_some_and(|bits| bits & 1 != 0),
             acknowledged_bytes: long(120),
@@ -128,6 +143,7 @@ mod tests {
         put(8, 210_600);
         put(16, 1448);
         put(68, 10_600);
+        put(76, 7);
         put(80, 10);
         put(100, 3);
         put(120, 70_001);
@@ -136,6 +152,9 @@ mod tests {
         put(148, 10_000);
         put(156, 2000);
         put(160, 125_000_000);
+        put(168, 5_000_000);
+        put(176, 1_000_000);
+        put(184, 2_000_000);
         put(240, 2);
         bytes[7] = 1;
         let all = TcpInfo {
@@ -143,6 +162,9 @@ mod tests {
             rtt: Duration::from_micros(10_600),
             min_rtt: Duration::from_millis(10),
             congestion_window_bytes: 14_480,
+            is_past_slow_start: true,
+            busy: Duration::from_secs(5),
+            short_of_buffers: Duration::from_secs(3),
             bytes_per_second: 125_000_000,
             app_limited: true,
             acknowledged_bytes: 70_001,
@@ -158,6 +180,10 @@ mod tests {
         assert_eq!((all.loss_ppm(), TcpInfo::default().loss_ppm()), (Some(1500), None));
         bytes[148..152].fill(0xff);
         assert_eq!(TcpInfo::decode(&bytes), TcpInfo { min_rtt: Duration::ZERO, ..all });
+        for (threshold, is_past) in [(10, true), (11, false), (0x7fff_ffff, false)] {
+            bytes[76..80].copy_from_slice(&u32::to_ne_bytes(threshold));
+            assert_eq!(TcpInfo::decode(&bytes).is_past_slow_start, is_past, "{threshold}");
+        }
     }
 
     #[test]

@@ -35,6 +35,9 @@ pub struct Measured {
     pub app_limited: bool,
     /// Bytes in the socket that the network doesn't have yet (`tcpi_notsent_bytes`).
     pub unsent: Option<u64>,
+    /// Whether the sender's windows hold the carrier back: the congestion window grows slowly after
+    /// a loss, or buffers hold less than the path does.
+    pub held_back: bool,
 }
 
 /// The last rates, of which the best counts, as in BBR (Cardwell et al., "BBR: Congestion-Based
@@ -156,7 +159,8 @@ impl Estimate {
         self.rates.best()
     }
 
-    fn least(&self, rtt: &Rtt) -> Option<Duration> {
+    /// The round trip without queues, as far as it is known.
+    pub(crate) fn least(&self, rtt: &Rtt) -> Option<Duration> {
         self.rtt.map(|(_, least, _)| least).or(rtt.least())
     }
 

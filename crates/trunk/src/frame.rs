@@ -145,6 +145,8 @@ pub enum Frame {
         answer: bool,
         /// A number that question and answer share.
         nonce: u64,
+        /// In a question: how many carriers for bulk the sender could use; 0 if it doesn't know.
+        carriers: u8,
     },
     /// Ends the carrier or the trunk. It is the last frame on its carrier.
     Close {

@@ -59,7 +59,7 @@ mod tests {
         vec![
             Frame::Open { stream: StreamId(0) },
             Frame::Data { stream: StreamId(0), offset: 0, end: false, payload },
-            Frame::Ping { answer: true, nonce: 9 },
+            Frame::Ping { answer: true, nonce: 9, carriers: 0 },
             Frame::Data { stream: StreamId(0), offset: 300, end: true, payload: Bytes::new() },
         ]
     }

@@ -19,6 +19,7 @@
 //! | `estimate` | a carrier's rate, delay and queue |
 //! | `rails` | which carrier takes the next frame |
 //! | `need` | how many carriers a trunk needs |
+//! | `spare` | whether carriers leave a part of their path unused |
 //! | `priming` | padding by which a carrier's congestion window grows |
 //! | `table` | which streams are open, closed, or allowed |
 //! | `stream`, `sending`, `receiving` | one stream and its directions |
@@ -50,6 +51,7 @@ mod receiving;
 mod rtt;
 mod schedule;
 mod sending;
+mod spare;
 mod stream;
 mod table;
 mod trunk;

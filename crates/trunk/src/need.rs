@@ -46,11 +46,30 @@ impl Wanted {
     }
 }
 
+/// When each number of carriers was last of use: one more than the index.
+#[derive(Debug, Default)]
+pub(crate) struct Last([Option<Instant>; MOST_CARRIERS]);
+
+impl Last {
+    /// Notes that so many carriers are of use.
+    pub(crate) fn note(&mut self, carriers: usize, now: Instant) {
+        if let Some(index) = carriers.min(MOST_CARRIERS).checked_sub(1) {
+            self.0[index] = Some(now);
+        }
+    }
+
+    /// The most carriers that were of use within [`NEED_TIME`].
+    pub(crate) fn most(&self, now: Instant) -> usize {
+        let of_late = |last: &Option<Instant>| last.is_some_and(|last| now < last + NEED_TIME);
+        self.0.iter().rposition(of_late).map_or(0, |index| index + 1)
+    }
+}
+
 /// How many streams were busy at once, and when, from which follows what the trunk needs.
 #[derive(Debug, Default)]
 pub(crate) struct Need {
-    /// When so many streams were last busy at once: one more than the index.
-    last: [Option<Instant>; MOST_CARRIERS],
+    /// When so many streams were last busy at once.
+    last: Last,
     /// How many streams have had large frames in this interval, in either direction.
     at_once: usize,
     /// When this interval began; `None` before the first.
@@ -62,9 +81,7 @@ pub(crate) struct Need {
 impl Need {
     /// Notes that so many streams have more data than fits into a frame.
     pub(crate) fn observe(&mut self, busy: usize, now: Instant) {
-        if let Some(index) = busy.min(MOST_CARRIERS).checked_sub(1) {
-            self.last[index] = Some(now);
-        }
+        self.last.note(busy, now);
     }
 
     /// Notes that a large frame of a stream has come, or gone out. `counted` is the interval in
@@ -81,19 +98,14 @@ impl Need {
         }
     }
 
-    /// The most streams that were busy at once within [`NEED_TIME`].
-    fn most(&self, now: Instant) -> usize {
-        let of_late = |last: &Option<Instant>| last.is_some_and(|last| now < last + NEED_TIME);
-        self.last.iter().rposition(of_late).map_or(0, |index| index + 1)
-    }
-
-    /// The carriers that a trunk needs which has carried so many bytes.
-    pub(crate) fn wanted(&self, carried: u64, congestion: Congestion, now: Instant) -> Wanted {
-        let busy = if carried < YOUNG { 0 } else { self.most(now) };
+    /// The carriers that a trunk needs which has carried so many bytes. While it is busy, it needs
+    /// at least `of_use` for bulk.
+    pub(crate) fn wanted(&self, carried: u64, congestion: Congestion, of_use: usize, now: Instant) -> Wanted {
+        let busy = if carried < YOUNG { 0 } else { self.last.most(now) };
         let bulk = match (busy, congestion) {
             (0, _) => 1,
-            (_, Congestion::Bbr) => BBR_CARRIERS,
-            (busy, Congestion::Other) => busy,
+            (_, Congestion::Bbr) => BBR_CARRIERS.max(of_use),
+            (busy, Congestion::Other) => busy.max(of_use),
         };
         Wanted { bulk, small: busy > 0 }
     }
@@ -110,7 +122,7 @@ mod tests {
         for (ms, stream, busy) in [(0, 0, 1), (1, 0, 1), (2, 1, 2), (99, 2, 3), (100, 0, 3), (101, 1, 3)] {
             let now = begun + Duration::from_millis(ms);
             need.passed(&mut streams[stream], now);
-            assert_eq!(need.most(now), busy, "{ms}");
+            assert_eq!(need.last.most(now), busy, "{ms}");
         }
         assert_eq!(need.at_once, 2);
     }
@@ -129,28 +141,32 @@ mod tests {
     fn how_many_carriers_are_wanted() {
         use Congestion::{Bbr, Other};
         let day = 86_400;
-        // Seconds and busy streams; the time; bytes carried; carriers for bulk, one for
-        // small frames.
-        for (name, observed, second, carried, congestion, bulk, small) in [
-            ("idle", vec![], 0, 1 << 30, Other, 1, false),
-            ("none is busy", vec![(0, 0)], 0, 1 << 30, Bbr, 1, false),
-            ("young", vec![(0, 9)], 0, YOUNG - 1, Other, 1, false),
-            ("at once", vec![(0, 9)], 0, YOUNG, Other, 9, true),
-            ("one busy", vec![(5, 1)], 5, YOUNG, Other, 1, true),
-            ("one busy, BBR", vec![(5, 1)], 5, YOUNG, Bbr, 1, true),
-            ("a hundred busy", vec![(5, 100)], 5, YOUNG, Other, 16, true),
-            ("a hundred busy, BBR", vec![(5, 100)], 5, YOUNG, Bbr, 1, true),
-            ("less since", vec![(0, 9), (30, 2)], 59, YOUNG, Other, 9, true),
-            ("less for a minute", vec![(0, 9), (30, 2)], 60, YOUNG, Other, 2, true),
-            ("nothing for a minute", vec![(0, 9), (30, 2)], 90, YOUNG, Other, 1, false),
-            ("more again", vec![(0, 9), (70, 2), (80, 5)], 81, YOUNG, Other, 5, true),
-            ("the next day", vec![(0, 9)], day, YOUNG, Bbr, 1, false),
+        // Seconds and busy streams; the time; bytes carried; how many carriers would be of use;
+        // carriers for bulk, one for small frames.
+        for (name, observed, second, carried, congestion, of_use, bulk, small) in [
+            ("idle", vec![], 0, 1 << 30, Other, 0, 1, false),
+            ("none is busy", vec![(0, 0)], 0, 1 << 30, Bbr, 0, 1, false),
+            ("young", vec![(0, 9)], 0, YOUNG - 1, Other, 0, 1, false),
+            ("at once", vec![(0, 9)], 0, YOUNG, Other, 0, 9, true),
+            ("one busy", vec![(5, 1)], 5, YOUNG, Other, 0, 1, true),
+            ("one busy, BBR", vec![(5, 1)], 5, YOUNG, Bbr, 0, 1, true),
+            ("a hundred busy", vec![(5, 100)], 5, YOUNG, Other, 0, 16, true),
+            ("a hundred busy, BBR", vec![(5, 100)], 5, YOUNG, Bbr, 0, 1, true),
+            ("less since", vec![(0, 9), (30, 2)], 59, YOUNG, Other, 0, 9, true),
+            ("less for a minute", vec![(0, 9), (30, 2)], 60, YOUNG, Other, 0, 2, true),
+            ("nothing for a minute", vec![(0, 9), (30, 2)], 90, YOUNG, Other, 0, 1, false),
+            ("more again", vec![(0, 9), (70, 2), (80, 5)], 81, YOUNG, Other, 0, 5, true),
+            ("one busy, slower than its path", vec![(5, 1)], 5, YOUNG, Other, 6, 6, true),
+            ("one busy, BBR, slower than its path", vec![(5, 1)], 5, YOUNG, Bbr, 2, 2, true),
+            ("more busy than that", vec![(5, 9)], 5, YOUNG, Other, 6, 9, true),
+            ("none is busy, slower than its path", vec![(0, 0)], 0, 1 << 30, Other, 6, 1, false),
+            ("the next day", vec![(0, 9)], day, YOUNG, Bbr, 0, 1, false),
         ] {
             let (begun, mut need) = (Instant::now(), Need::default());
             for (second, busy) in observed {
                 need.observe(busy, begun + Duration::from_secs(second));
             }
-            let wanted = need.wanted(carried, congestion, begun + Duration::from_secs(second));
+            let wanted = need.wanted(carried, congestion, of_use, begun + Duration::from_secs(second));
             assert_eq!(wanted, Wanted { bulk, small }, "{name}");
         }
     }

@@ -17,6 +17,7 @@ use crate::need::Need;
 use crate::progress::Progress;
 use crate::rtt::UNKNOWN;
 use crate::schedule::Schedule;
+use crate::spare::Spare;
 use crate::stream::Stream;
 use crate::table::Table;
 use crate::{CarrierId, CarrierState, Config, Ended, Event, Hello, PING_BUSY, SILENCE, StreamId};
@@ -109,6 +110,7 @@ pub struct Trunk {
     /// How many bytes each stream may queue at least, so that all carriers are used.
     deep_queue: usize,
     need: Need,
+    spare: Spare,
     /// Bytes of streams that were acknowledged, or have come, in all.
     carried: u64,
     progress: Progress,
@@ -147,6 +149,7 @@ impl Trunk {
             refused: Default::default(),
             deep_queue: 0,
             need: Need::default(),
+            spare: Spare::default(),
             carried: 0,
             progress: Progress::default(),
             moved: Vec::new(),

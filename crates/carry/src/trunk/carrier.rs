@@ -26,6 +26,9 @@ const LEAST_INTERVAL: Duration = Duration::from_millis(5);
 /// Longest time between two measurements of a busy carrier.
 const MOST_INTERVAL: Duration = Duration::from_millis(50);
 
+/// What bounds a carrier's rate is looked at each time that it was busy for so long.
+const BUSY: Duration = Duration::from_millis(200);
+
 /// A carrier at this end of its trunk.
 #[derive(Debug)]
 pub(super) struct Carrier {
@@ -35,6 +38,10 @@ pub(super) struct Carrier {
     measure: Instant,
     /// Most bytes that the carrier's socket may queue unsent.
     unsent_bytes: u32,
+    /// For how long the carrier was busy, and short of buffers, when that was last looked at.
+    buffers: (Duration, Duration),
+    /// Whether the carrier was short of buffers most of the time of late.
+    is_short: bool,
     /// When the carrier is closed at the latest; `None` until the core gives it up. It is closed
     /// before that once the rest is sent, and the peer has closed it, too.
     closing: Option<Instant>,
@@ -55,7 +62,16 @@ impl Carrier {
         }
         // The end that accepts it has read the peer's HELLO, which tells the purpose.
         congestion::set(SockRef::from(&tls.socket), purpose(core, id), core.congestion());
-        Ok(Self { id, tls, measure: now, unsent_bytes: 0, closing: None, is_sealed: false })
+        Ok(Self {
+            id,
+            tls,
+            measure: now,
+            unsent_bytes: 0,
+            buffers: Default::default(),
+            is_short: false,
+            closing: None,
+            is_sealed: false,
+        })
     }
 
     pub(super) fn socket(&mut self) -> &mut Socket {
@@ -87,6 +103,7 @@ impl Carrier {
             bytes_per_second: Some(info.bytes_per_second).filter(|rate| *rate > 0),
             app_limited: info.app_limited,
             unsent: Some(info.unsent_bytes),
+            held_back: info.is_past_slow_start || self.is_short_of_buffers(&info),
         };
         core.carrier_measured(self.id, measured, now);
         let unsent_bytes = congestion::unsent_bytes(purpose(core, self.id), &info);
@@ -96,6 +113,18 @@ impl Carrier {
                 tracing::debug!(%error, "a carrier's options");
             }
         }
+    }
+
+    /// Whether buffers rather than the path bounded the carrier's rate for most of the last
+    /// [`BUSY`], and longer if it wasn't busy.
+    fn is_short_of_buffers(&mut self, info: &TcpInfo) -> bool {
+        let (busy, short) = self.buffers;
+        let busy = info.busy.saturating_sub(busy);
+        if busy >= BUSY {
+            self.is_short = info.short_of_buffers.saturating_sub(short) > busy / 2;
+            self.buffers = (info.busy, info.short_of_buffers);
+        }
+        self.is_short
     }
 
     /// Has the carrier be closed once the rest is sent, and the peer has closed it.

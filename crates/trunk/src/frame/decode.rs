@@ -79,7 +79,11 @@ impl Frame {
                 stop: flags & FLAG_STOP != 0,
             },
             ACK => Self::Ack { carrier: body.get_u32(), frames: body.get_u64() },
-            PING => Self::Ping { answer: flags & FLAG_ANSWER != 0, nonce: body.get_u64() },
+            PING => {
+                let nonce = body.get_u64();
+                let carriers = if body.is_empty() { 0 } else { body.get_u8() };
+                Self::Ping { answer: flags & FLAG_ANSWER != 0, nonce, carriers }
+            }
             _ => Self::Close {
                 scope: if flags & FLAG_TRUNK != 0 { Scope::Trunk } else { Scope::Carrier },
                 reason: Reason::from_code(body.get_u16()),

@@ -105,9 +105,11 @@ impl Frame {
                 .put(&carrier.to_be_bytes())
                 .put(&frames.to_be_bytes())
                 .finish(Bytes::new()),
-            Self::Ping { answer, nonce } => Encoded::begin(kind, flag(*answer, FLAG_ANSWER))
-                .put(&nonce.to_be_bytes())
-                .finish(Bytes::new()),
+            Self::Ping { answer, nonce, carriers } => {
+                let told: &[u8] = if *carriers > 0 { &[*carriers] } else { &[] };
+                let encoded = Encoded::begin(kind, flag(*answer, FLAG_ANSWER)).put(&nonce.to_be_bytes());
+                encoded.put(told).finish(Bytes::new())
+            }
             Self::Close { scope, reason, text } => {
                 Encoded::begin(CLOSE, flag(*scope == Scope::Trunk, FLAG_TRUNK))
                     .put(&reason.code().to_be_bytes())

@@ -93,8 +93,21 @@ fn layouts() {
             Frame::Reset { stream, stop: true, code: 0x20, offset: 0 },
         ),
         ("ack", "06 00 000c 00000007 0000000000000123".into(), Frame::Ack { carrier: 7, frames: 0x123 }),
-        ("ping", "07 00 0008 00000000000000ff".into(), Frame::Ping { answer: false, nonce: 0xff }),
-        ("answer", "07 01 0008 00000000000000ff".into(), Frame::Ping { answer: true, nonce: 0xff }),
+        (
+            "ping",
+            "07 00 0008 00000000000000ff".into(),
+            Frame::Ping { answer: false, nonce: 0xff, carriers: 0 },
+        ),
+        (
+            "ping that tells how many carriers are of use",
+            "07 00 0009 00000000000000ff 05".into(),
+            Frame::Ping { answer: false, nonce: 0xff, carriers: 5 },
+        ),
+        (
+            "answer",
+            "07 01 0008 00000000000000ff".into(),
+            Frame::Ping { answer: true, nonce: 0xff, carriers: 0 },
+        ),
         (
             "close",
             "08 00 0006 0003 6f6c6421".into(),
@@ -177,7 +190,7 @@ fn a_later_hello_may_be_longer() {
 #[test]
 fn a_ping_may_be_padded() {
     let mut wire = bytes("07 00 000b 0000000000000005 000000 07");
-    assert_eq!(Frame::decode(&mut wire), Ok(Some(Frame::Ping { answer: false, nonce: 5 })));
+    assert_eq!(Frame::decode(&mut wire), Ok(Some(Frame::Ping { answer: false, nonce: 5, carriers: 0 })));
     assert_eq!(wire, bytes("07"));
 }
 
@@ -242,7 +255,11 @@ fn any_frame() -> impl Strategy<Value = Frame> {
         (stream, any::<bool>(), any::<u32>(), any::<u64>())
             .prop_map(|(stream, stop, code, offset)| Frame::Reset { stream, stop, code, offset }),
         (any::<u32>(), any::<u64>()).prop_map(|(carrier, frames)| Frame::Ack { carrier, frames }),
-        (any::<bool>(), any::<u64>()).prop_map(|(answer, nonce)| Frame::Ping { answer, nonce }),
+        (any::<bool>(), any::<u64>(), any::<u8>()).prop_map(|(answer, nonce, carriers)| Frame::Ping {
+            answer,
+            nonce,
+            carriers
+        }),
         (scope, any::<u16>(), ".{0,40}").prop_map(|(scope, code, text)| Frame::Close {
             scope,
             reason: Reason::from_code(code),

@@ -3,10 +3,12 @@
 use std::time::{Duration, Instant};
 
 use super::{Refused, Trunk};
+use crate::carrier::Carrier;
 use crate::frame::MAX_FRAME;
 use crate::priming::Priming;
 use crate::rails::{self, Lane, Path, Verdict};
-use crate::{CarrierId, CarrierState, Congestion, Encoded, Frame, Measured, SILENCE, Wanted};
+use crate::spare::Report;
+use crate::{CarrierId, CarrierState, Congestion, Encoded, Frame, Measured, Purpose, SILENCE, Wanted};
 
 /// Shortest time after which a carrier that was refused a frame for its backlog is asked again.
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
@@ -23,9 +25,24 @@ impl Trunk {
     /// each round trip or each 50 ms. It changes which carrier gets the next frame.
     pub fn carrier_measured(&mut self, id: CarrierId, measured: Measured, now: Instant) {
         self.see(now);
-        if let Some(carrier) = self.carriers.get_mut(&id) {
-            carrier.estimate.report(measured, now);
+        let Some(carrier) = self.carriers.get_mut(&id) else { return };
+        carrier.estimate.report(measured, now);
+        let bulk =
+            |carrier: &&Carrier| carrier.purpose == Purpose::Bulk && carrier.state == CarrierState::Live;
+        let (waits, least) = (self.schedule.busy() > 0, self.least_of(bulk));
+        if let (Some(carrier), Some(rtt), Some(least)) = (self.carriers.get(&id), measured.rtt, least)
+            && bulk(&carrier)
+        {
+            let report = Report { waits, held_back: measured.held_back, rtt, least };
+            let carriers = self.carriers.values().filter(bulk).count();
+            self.spare.take(report, carriers, now);
         }
+    }
+
+    /// The shortest round trip of those carriers, if any was measured.
+    fn least_of(&self, which: impl Fn(&&Carrier) -> bool) -> Option<Duration> {
+        let carriers = self.carriers.values().filter(which);
+        carriers.filter_map(|carrier| carrier.estimate.least(&carrier.rtt)).min()
     }
 
     /// Lets the congestion window of a carrier grow, by padding of up to
@@ -49,7 +66,7 @@ impl Trunk {
         }
         self.nonce += 1;
         priming.sent(self.nonce, now);
-        Some(Frame::Ping { answer: false, nonce: self.nonce }.encode().padded())
+        Some(Frame::Ping { answer: false, nonce: self.nonce, carriers: 0 }.encode().padded())
     }
 
     /// How many carriers the end that dials should keep. More are wanted at once when streams
@@ -59,7 +76,7 @@ impl Trunk {
         let slowed = both.contains(&Some(Congestion::Other));
         let congestion = if slowed { Congestion::Other } else { Congestion::Bbr };
         let rails = 1 + self.config.further_rails.max(self.peers_addresses().iter().count());
-        let wanted = self.need.wanted(self.carried, congestion, now);
+        let wanted = self.need.wanted(self.carried, congestion, self.spare.carriers(now), now);
         let Wanted { bulk, small } = wanted.on_rails(rails);
         let most = self.config.max_carriers.saturating_sub(usize::from(small)).max(1);
         Wanted { bulk: bulk.min(most), small }

@@ -110,11 +110,12 @@ impl Trunk {
             Frame::Reset { stream, stop: false, code, offset } => self.on_reset(stream, code, offset)?,
             Frame::Reset { stream, stop: true, code, .. } => self.on_stop(stream, code)?,
             Frame::Ack { carrier, frames } => self.on_ack(CarrierId(carrier), frames, now)?,
-            Frame::Ping { answer: false, nonce } => {
+            Frame::Ping { answer: false, nonce, carriers } => {
                 carrier.answer = Some(nonce);
+                self.spare.told(carriers.into(), now);
                 carrier.arrived.now |= carrier.arrived.is_pending();
             }
-            Frame::Ping { answer: true, nonce } => {
+            Frame::Ping { answer: true, nonce, .. } => {
                 if nonce <= self.nonce && carrier.answered(nonce, now) {
                     self.on_proof(id, now);
                 }

@@ -73,14 +73,15 @@ impl Trunk {
             return Some(Frame::Ack { carrier: number, frames: carrier.arrived.acknowledge() });
         }
         if let Some(nonce) = carrier.answer.take() {
-            return Some(Frame::Ping { answer: true, nonce });
+            return Some(Frame::Ping { answer: true, nonce, carriers: 0 });
         }
         if let Some(asked) = carrier.asked.as_mut()
             && asked.sent.is_none()
         {
             self.nonce += 1;
             asked.sent = Some((self.nonce, now));
-            return Some(Frame::Ping { answer: false, nonce: self.nonce });
+            let carriers = self.spare.carriers(now) as u8;
+            return Some(Frame::Ping { answer: false, nonce: self.nonce, carriers });
         }
         if carrier.state == CarrierState::Live
             && let Some((carrier, frames)) = self.last_acks.pop_front()

@@ -115,9 +115,12 @@ fn a_stopped_stream_is_not_sent_again() {
 fn a_ping_is_answered_behind_the_count_of_what_came_before_it() {
     let mut played = Played::standing(small());
     played.send(data(0, 1));
-    played.send(Frame::Ping { answer: false, nonce: 77 });
+    played.send(Frame::Ping { answer: false, nonce: 77, carriers: 0 });
     let sent = played.sent();
-    assert_eq!(sent, [Frame::Ack { carrier: 5, frames: 1 }, Frame::Ping { answer: true, nonce: 77 }]);
+    assert_eq!(
+        sent,
+        [Frame::Ack { carrier: 5, frames: 1 }, Frame::Ping { answer: true, nonce: 77, carriers: 0 }]
+    );
 }
 
 #[test]
@@ -126,7 +129,7 @@ fn a_peer_that_talks_but_never_answers_is_silent() {
     let begin = played.now;
     while played.trunk.carrier(played.carrier).unwrap().state == CarrierState::Live {
         played.now += Duration::from_millis(100);
-        played.send(Frame::Ping { answer: false, nonce: 1 });
+        played.send(Frame::Ping { answer: false, nonce: 1, carriers: 0 });
         played.trunk.on_deadline(played.now);
         played.sent();
         assert!(played.now < begin + ONE_WAY + PING_IDLE, "never silent");
@@ -136,12 +139,12 @@ fn a_peer_that_talks_but_never_answers_is_silent() {
 
 #[test]
 fn a_silent_carrier_is_live_again_by_an_answer_or_an_acknowledgement_alone() {
-    let ping = Frame::Ping { answer: false, nonce: 5 };
+    let ping = Frame::Ping { answer: false, nonce: 5, carriers: 0 };
     let ack = Frame::Ack { carrier: 0, frames: 1 };
     for (name, frame, state) in [
         ("a PING", ping, CarrierState::Silent),
-        ("an old answer", Frame::Ping { answer: true, nonce: 99 }, CarrierState::Silent),
-        ("the answer", Frame::Ping { answer: true, nonce: 1 }, CarrierState::Live),
+        ("an old answer", Frame::Ping { answer: true, nonce: 99, carriers: 0 }, CarrierState::Silent),
+        ("the answer", Frame::Ping { answer: true, nonce: 1, carriers: 0 }, CarrierState::Live),
         ("an ACK", ack, CarrierState::Live),
     ] {
         let mut played = Played::standing(small());

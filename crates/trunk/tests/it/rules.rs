@@ -177,7 +177,8 @@ fn any_frame() -> impl Strategy<Value = Frame> {
         1 => (stream(), any::<bool>(), number())
             .prop_map(|(stream, stop, offset)| Frame::Reset { stream, stop, code: 1, offset }),
         2 => number().prop_map(|frames| Frame::Ack { carrier: 0, frames }),
-        2 => (any::<bool>(), number()).prop_map(|(answer, nonce)| Frame::Ping { answer, nonce }),
+        2 => (any::<bool>(), number(), any::<u8>())
+            .prop_map(|(answer, nonce, carriers)| Frame::Ping { answer, nonce, carriers }),
     ]
 }
 

@@ -229,6 +229,7 @@ impl Links {
                     bytes_per_second: (unsent > 0.0).then_some(rail.link.bytes_per_second as u64),
                     app_limited: false,
                     unsent: Some(unsent as u64),
+                    held_back: false,
                 };
                 if let Some(id) = rail.ids[side] {
                     self.ends[side].carrier_measured(id, measured, self.now);
