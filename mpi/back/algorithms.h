@@ -15,17 +15,15 @@
       "many ranks of each site cross at once, each with its share") \
     X(SCATTERED, scattered, BCAST | REDUCE | ALLREDUCE, FLAT, \
       "each rank has its piece: a link carries the data twice at most") \
-    X(CHAIN, chain, BCAST | REDUCE, FLAT | REORDERS | RELAYS, \
-      "pieces go from site to site: a link carries the data once in and once out")
+    X(RELAYED, relayed, BCAST | REDUCE, FLAT | REORDERS, \
+      "each site passes its share on: a link carries the data once in and once out")
 
 enum trait {
-    /* It isn't for sites that levels above part: what goes directly between all sites, or from each to the
-     * next, would cross between wider places more than once. */
+    /* It isn't for sites that levels above part: what goes directly between all sites would cross
+     * between wider places more than once. */
     FLAT = 1,
     /* It combines parts in another order than that of ranks: only for operations that are commutative. */
     REORDERS = 2,
-    /* Each of its many pieces waits for a rank of each site, one after the other, to hand it on. */
-    RELAYS = 4,
 };
 
 #endif

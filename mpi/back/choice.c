@@ -81,6 +81,19 @@ size_t segment_bytes(size_t bytes)
     return share > least ? share : least;
 }
 
+/* The last pieces cross once all others have, so they are a thirty-second of a share, but not so small that messages
+ * cost more than their bytes, nor so large that MPIs ask the receiver first, nor more than a rank can wait for. */
+int relayed_blocks(size_t bytes, int sites)
+{
+    enum { LEAST = 4 * 1024, BLOCKS = 64, PIECES = 4096 };
+    size_t others = (size_t)sites - 1, share = bytes / others, piece = share / 32;
+    size_t most = others > PIECES / BLOCKS ? PIECES / others : BLOCKS;
+    piece = piece < LEAST ? LEAST : piece > CUT_BYTES ? CUT_BYTES : piece;
+    size_t blocks = share / piece + (share % piece > 0);
+    blocks = blocks < most ? blocks : most;
+    return blocks < 1 ? 1 : (int)blocks;
+}
+
 double predicted_seconds(enum operation operation, enum algorithm algorithm, const struct shape *shape, size_t bytes)
 {
     return (unsigned)algorithm < ALGORITHMS ? table[algorithm].seconds(operation, shape, (double)bytes) : 0;
@@ -101,14 +114,6 @@ static int takes(enum operation operation, enum algorithm algorithm, const struc
 {
     return offers(operation, algorithm, shape) &&
            (!(table[algorithm].traits & REORDERS) || commutative || !is_reduction(operation));
-}
-
-/* A rank that has no processor can't hand a piece on. Ranks that poll while they wait keep theirs until the
- * scheduler takes it from them: a few ms for each piece at each site, which no estimate has. MPICH's ranks
- * always poll. Open MPI's yield where its launcher knows of more ranks than slots. */
-static int waits_for_turns(enum algorithm algorithm, const struct shape *shape)
-{
-    return (table[algorithm].traits & RELAYS) && shape->is_oversubscribed && shape->family != FAMILY_OPENMPI;
 }
 
 /* What an algorithm takes if the links are shared, and if they aren't. */
@@ -141,7 +146,7 @@ enum algorithm choose(enum operation operation, const struct shape *shape, size_
     enum algorithm best = NATIVE;
     struct times native = times_of(operation, NATIVE, shape, bytes), time = native;
     for (int a = LEADERS; a < ALGORITHMS; a++) {
-        if (!takes(operation, (enum algorithm)a, shape, commutative) || waits_for_turns((enum algorithm)a, shape))
+        if (!takes(operation, (enum algorithm)a, shape, commutative))
             continue;
         struct times other = times_of(operation, (enum algorithm)a, shape, bytes);
         if (other.shared < NOT_SLOWER * native.shared && other.apart < NOT_SLOWER * native.apart &&

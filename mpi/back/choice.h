@@ -27,8 +27,8 @@ enum algorithm {
 /* Most ranks of a site that cross at once in LANES. */
 #define LANES_MAX 16
 
-/* Parts in which a site gets what comes along the CHAIN. */
-#define CHAIN_PARTS 4
+/* Parts in which a site gets what is RELAYED. Each is something that all of its ranks wait for. */
+#define RELAYED_PARTS 4
 
 /* Whose algorithms the native ones are. */
 enum family { FAMILY_ANY, FAMILY_OPENMPI, FAMILY_MPICH };
@@ -118,6 +118,9 @@ int offers(enum operation operation, enum algorithm algorithm, const struct shap
 
 /* The size of the pieces into which SEGMENTS cuts a message. */
 size_t segment_bytes(size_t bytes);
+
+/* The number of blocks into which RELAYED cuts a message. Each has a piece for each site but the root's. */
+int relayed_blocks(size_t bytes, int sites);
 
 const char *operation_name(enum operation operation);
 const char *algorithm_name(enum algorithm algorithm);

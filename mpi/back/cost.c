@@ -1,13 +1,9 @@
 #include "cost.h"
 
-static double message_seconds(double rtt, double bytes_per_second, double bytes)
+/* `most`: bytes up to which the receiver isn't asked. */
+static double message_seconds(double rtt, double bytes_per_second, double bytes, double most)
 {
-    return MESSAGE_SECONDS + rtt / 2 + bytes / bytes_per_second + (bytes > EAGER_BYTES ? rtt : 0);
-}
-
-double wan_seconds(const struct shape *shape, double bytes)
-{
-    return message_seconds(shape->wan_rtt_seconds, shape->wan_bytes_per_second, bytes);
+    return MESSAGE_SECONDS + rtt / 2 + bytes / bytes_per_second + (bytes > most ? rtt : 0);
 }
 
 double rated_bytes(const struct shape *shape, double bytes, double link_bytes)
@@ -17,21 +13,26 @@ double rated_bytes(const struct shape *shape, double bytes, double link_bytes)
 
 /* A message among others over the same link. */
 static double shared_seconds(const struct shape *shape, double rtt, double bytes_per_second, double bytes,
-                             double link_bytes)
+                             double link_bytes, double most)
 {
-    return message_seconds(rtt, bytes_per_second, bytes) +
+    return message_seconds(rtt, bytes_per_second, bytes, most) +
            (rated_bytes(shape, bytes, link_bytes) - bytes) / bytes_per_second;
 }
 
 double crossing_seconds(const struct shape *shape, double bytes, double link_bytes)
 {
-    return shared_seconds(shape, shape->wan_rtt_seconds, shape->wan_bytes_per_second, bytes, link_bytes);
+    return shared_seconds(shape, shape->wan_rtt_seconds, shape->wan_bytes_per_second, bytes, link_bytes, EAGER_BYTES);
+}
+
+double own_crossing_seconds(const struct shape *shape, double bytes, double link_bytes)
+{
+    return shared_seconds(shape, shape->wan_rtt_seconds, shape->wan_bytes_per_second, bytes, link_bytes, CUT_MOST);
 }
 
 static double level_seconds(const struct shape *shape, const struct level *level, double bytes, int lanes)
 {
     return shared_seconds(shape, level->rtt_seconds, level->bytes_per_second, bytes / lanes,
-                          bytes * (level->subsets - 1));
+                          bytes * (level->subsets - 1), CUT_MOST);
 }
 
 double levels_seconds(const struct shape *shape, int first, double bytes, int lanes)
@@ -52,7 +53,7 @@ double gathered_seconds(const struct shape *shape, double bytes)
 
 double lan_seconds(const struct shape *shape, double bytes)
 {
-    return message_seconds(shape->lan_rtt_seconds, shape->lan_bytes_per_second, bytes);
+    return message_seconds(shape->lan_rtt_seconds, shape->lan_bytes_per_second, bytes, EAGER_BYTES);
 }
 
 int steps_of(int count)

@@ -7,14 +7,21 @@
 /* Beyond this many bytes, MPIs ask the receiver before they send. */
 #define EAGER_BYTES 65536.0
 
+/* The library cuts messages between sites into parts of so many bytes, so that the MPI needn't ask. Very long ones
+ * would gain too little. */
+#define CUT_BYTES (60 * 1024)
+#define CUT_MOST (32 * CUT_BYTES)
+
 /* What an MPI does for a message, whatever its size. */
 #define MESSAGE_SECONDS 1e-6
 
-double wan_seconds(const struct shape *shape, double bytes);
 double lan_seconds(const struct shape *shape, double bytes);
 
-/* Messages that cross at once: the bytes of one, and all that one site's link carries. */
+/* Messages of the MPI that cross at once: the bytes of one, and all that one site's link carries. */
 double crossing_seconds(const struct shape *shape, double bytes, double link_bytes);
+
+/* The same of the library's messages, here and below. */
+double own_crossing_seconds(const struct shape *shape, double bytes, double link_bytes);
 
 /* One message to each of the other subsets, of `bytes` each, at one level after the other: from the
  * level `first` inwards, or outwards up to it. Each is cut over `lanes` connections. */

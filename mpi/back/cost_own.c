@@ -4,14 +4,26 @@
 /* Two fits: what a Reduce of large messages takes beyond the estimate, since several senders fill the queue before
  * one site's link. They were fitted to rows of `make bench-coll`: Open MPI 4, 256 KiB to 4 MiB, eight ranks on four
  * emulated sites, 10.6 ms and 200 Mb/s apart. There a Reduce of 1 MiB by pieces for each rank took 1.26 to 1.30 of
- * the native one's time, where the estimates were even; from all sites into one, in whole, it took longer still.
- * Other rates, queues and numbers of senders weren't measured. */
-#define SCATTERED_INTO_ONE 1.1
+ * the native one's time; from all sites into one, in whole, it took longer still. Other rates, queues and numbers of
+ * senders weren't measured. */
+#define SCATTERED_INTO_ONE 1.4
 #define INTO_ONE 1.35
 
 static double smaller(double a, double b)
 {
     return a < b ? a : b;
+}
+
+/* How long a rank that polls keeps a processor that another one waits for. Those of the MPI's own algorithms wait as
+ * well, so that it is only a part of a slice of the scheduler. */
+#define TURN_SECONDS 0.002
+
+/* A rank that has no processor can't hand anything on. Ranks that poll while they wait keep theirs until the
+ * scheduler takes it from them. MPICH's ranks always poll. Open MPI's yield where its launcher knows of more ranks
+ * than slots. */
+static double turn_seconds(const struct shape *shape)
+{
+    return shape->is_oversubscribed && shape->family != FAMILY_OPENMPI ? TURN_SECONDS : 0;
 }
 
 /* From one rank of a site to all, or, as a reduction, from all to one. */
@@ -34,7 +46,7 @@ static double site_shares(const struct shape *shape, double bytes)
 /* One rank of each site sends so much directly to that of every other one, whatever the levels. */
 static double to_others(const struct shape *shape, double bytes)
 {
-    return crossing_seconds(shape, bytes, bytes * (shape->sites - 1));
+    return own_crossing_seconds(shape, bytes, bytes * (shape->sites - 1));
 }
 
 /* Up to those who stand for the subsets of the widest level, who swap; then down again. */
@@ -102,6 +114,13 @@ double segments_seconds(enum operation operation, const struct shape *shape, dou
     return into_one(operation, shape, bytes) * (levels_seconds(shape, 0, segment, 1) + (count - 1) * slower + within);
 }
 
+/* Each rank sends `bytes` to one of each other site. */
+static double together_seconds(const struct shape *shape, double bytes)
+{
+    return own_crossing_seconds(shape, bytes, bytes * shape->largest * (shape->sites - 1)) +
+           site_shares(shape, shape->size * bytes) + shape->size * MESSAGE_SECONDS;
+}
+
 double lanes_seconds(enum operation operation, const struct shape *shape, double bytes)
 {
     int lanes = shape->largest < LANES_MAX ? shape->largest : LANES_MAX;
@@ -114,11 +133,10 @@ double lanes_seconds(enum operation operation, const struct shape *shape, double
     case OP_ALLREDUCE:
         return 2 * site_shares(shape, bytes) + up_and_down(shape, bytes, lanes) + lanes * MESSAGE_SECONDS;
     case OP_ALLGATHER:
-        return crossing_seconds(shape, bytes, bytes * shape->largest * others) +
-               site_shares(shape, shape->size * bytes) + shape->size * MESSAGE_SECONDS;
+        return together_seconds(shape, bytes);
     case OP_REDUCE_SCATTER:
         return site_shares(shape, bytes) +
-               crossing_seconds(shape, bytes / shape->size, bytes * shape->largest * others / shape->size) +
+               own_crossing_seconds(shape, bytes / shape->size, bytes * shape->largest * others / shape->size) +
                shape->size * MESSAGE_SECONDS;
     case OP_BARRIER:
     case OP_GATHER:
@@ -134,22 +152,25 @@ double lanes_seconds(enum operation operation, const struct shape *shape, double
 double scattered_seconds(enum operation operation, const struct shape *shape, double bytes)
 {
     double piece = bytes / shape->size;
-    double together = lanes_seconds(OP_ALLGATHER, shape, piece), apart = lanes_seconds(OP_REDUCE_SCATTER, shape, bytes);
+    double together = together_seconds(shape, piece), apart = lanes_seconds(OP_REDUCE_SCATTER, shape, bytes);
     switch (operation) {
-    case OP_BCAST: return leaders_seconds(OP_SCATTER, shape, piece) + together;
-    case OP_REDUCE: return SCATTERED_INTO_ONE * (apart + leaders_seconds(OP_GATHER, shape, piece));
+    case OP_BCAST: return leaders_seconds(OP_SCATTER, shape, piece) + together + turn_seconds(shape);
+    case OP_REDUCE: return SCATTERED_INTO_ONE * (apart + leaders_seconds(OP_GATHER, shape, piece)) + turn_seconds(shape);
     default: return apart + together;
     }
 }
 
-/* The way of the first piece over all sites, and then all others after it. */
-double chain_seconds(enum operation operation, const struct shape *shape, double bytes)
+/* Two crossings, in which the root's link carries all bytes once, and the last pieces of all, which cross once
+ * more. Most of what a site gets spreads while more comes. */
+double relayed_seconds(enum operation operation, const struct shape *shape, double bytes)
 {
+    int others = shape->sites - 1, blocks = relayed_blocks((size_t)bytes, shape->sites);
+    double piece = bytes / blocks / others, rate = shape->wan_bytes_per_second;
+    double way = MESSAGE_SECONDS + shape->wan_rtt_seconds / 2;
+    double cross = way + rated_bytes(shape, bytes / others, bytes) / rate + blocks * others * MESSAGE_SECONDS;
+    if (others > 1)
+        cross += way + rated_bytes(shape, piece, piece * others) / rate;
+    double within = site_tree(shape, bytes / RELAYED_PARTS), more = (RELAYED_PARTS - 1) * within - way;
     (void)operation;
-    double piece = smaller(bytes, (double)segment_bytes((size_t)bytes));
-    double count = piece > 0 ? bytes / piece : 1;
-    double cross = MESSAGE_SECONDS + piece / shape->wan_bytes_per_second;
-    double within = site_tree(shape, bytes / CHAIN_PARTS);
-    double first = (shape->sites - 1) * (cross + shape->wan_rtt_seconds / 2), others = (count - 1) * cross;
-    return first + (others > CHAIN_PARTS * within ? others : CHAIN_PARTS * within) + within;
+    return cross + within + (more > 0 ? more : 0) + turn_seconds(shape);
 }

@@ -17,10 +17,9 @@ static void in_pieces(struct call *call, char *stream, size_t length, size_t pie
 {
     struct tree tree;
     struct kind kind = kind_of_bytes();
-    size_t spread = 0;
     int pieces = (int)((length + piece - 1) / piece);
     int *arrived = call_ints(call, pieces);
-    tree_of(call, &tree, call->layout, root);
+    tree_make(call, &tree, call->layout, NULL, 0, 0, root);
     for (int p = 0; p < pieces && call_ok(call); p++) {
         size_t start = (size_t)p * piece;
         arrived[p] = tree.parent < 0 ? -1
@@ -31,10 +30,7 @@ static void in_pieces(struct call *call, char *stream, size_t length, size_t pie
         call_wait(call, arrived[p]);
         for (int c = 0; c < tree.children; c++)
             call_send_bytes(call, stream + start, bytes, tree.child[c].rank);
-        if (!ends_part(call, p, pieces))
-            continue;
-        site_bcast(call, &kind, stream + spread, (int)(start + bytes - spread), tree.head);
-        spread = start + bytes;
+        site_bcast(call, &kind, stream + start, (int)bytes, tree.head);
     }
 }
 
@@ -103,6 +99,8 @@ int coll_Bcast(void *buffer, int count, MPI_Datatype datatype, int root, MPI_Com
     if (call_ok(&call)) {
         if (call.algorithm == SCATTERED)
             scattered_bcast(&call, stream, (int)length, root);
+        else if (call.algorithm == RELAYED)
+            relayed_bcast(&call, stream, (int)length, root);
         else if (call.algorithm == LANES)
             in_lanes(&call, stream, (int)length, root);
         else

@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
+#include "../cost.h"
 #include "../counters.h"
 #include "../real.h"
 #include "asked.h"
@@ -177,7 +178,7 @@ static struct started *new_requests(struct call *call, int count)
 
 /* How a message is cut, so that the MPI needn't ask the receiver before it sends: beyond
  * EAGER_BYTES that takes a round trip, and several at once share what is left of the time badly.
- * Very long ones gain too little. Only messages of which both ends say the same elements. */
+ * Only messages of which both ends say the same elements. */
 struct cut {
     int parts, elements;    /* of each part but the last */
     size_t bytes;           /* of an element */
@@ -186,7 +187,6 @@ struct cut {
 
 static struct cut cut_of(struct call *call, int count, MPI_Datatype type, int with, int tag)
 {
-    enum { BYTES = 60 * 1024, PARTS = 32 };
     int size = 0;
     MPI_Aint lb = 0;
     struct cut cut = { .parts = 1, .elements = count };
@@ -196,10 +196,10 @@ static struct cut cut_of(struct call *call, int count, MPI_Datatype type, int wi
     /* Direct messages have the types of the user, which may differ at the two ends. */
     int is_alike = tag == TAG_ACROSS || (tag != TAG_DIRECT && type == MPI_BYTE);
     int is_near = call->layout->site_of[with] == call->layout->site_of[call->layout->rank];
-    if (!is_alike || is_near || bytes <= BYTES || bytes > (size_t)BYTES * PARTS || cut.bytes > BYTES)
+    if (!is_alike || is_near || bytes <= CUT_BYTES || bytes > CUT_MOST || cut.bytes > CUT_BYTES)
         return cut;
     CALL_DO(call, real.Type_get_extent(type, &lb, &cut.extent));
-    cut.elements = (int)(BYTES / cut.bytes);
+    cut.elements = (int)(CUT_BYTES / cut.bytes);
     cut.parts = (count - 1) / cut.elements + 1;
     return cut;
 }

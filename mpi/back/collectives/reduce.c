@@ -58,7 +58,7 @@ static void in_pieces(struct call *call, const struct layout *layout, const stru
 {
     struct junction at;
     const struct kind *kind = &reduction->kind;
-    tree_of(call, &at.tree, layout, root);
+    tree_make(call, &at.tree, layout, NULL, 0, 0, root);
     if (!call_ok(call))
         return;
     junction_make(call, &at);
@@ -73,13 +73,10 @@ static void in_pieces(struct call *call, const struct layout *layout, const stru
                                                         smaller(piece, count - start), kind->type, at.ranks[from], TAG_ACROSS);
     }
     int passed = 0;
-    for (int p = 0, start = 0; p < pieces && call_ok(call); p++) {
-        if (!ends_part(call, p, pieces))
-            continue;
-        int end = p + 1 == pieces ? count : (p + 1) * piece;
+    for (int p = 0; p < pieces && call_ok(call); p++) {
+        int start = p * piece;
         char *to = at.tree.member ? element(kind, at.part[at.own], start) : NULL;
-        site_reduce(call, reduction, element(kind, send, start), to, end - start, at.tree.head);
-        start = end;
+        site_reduce(call, reduction, element(kind, send, start), to, smaller(piece, count - start), at.tree.head);
         /* The root has nobody to pass a piece on to, so that its site needn't wait for others. */
         int ready = at.tree.parent >= 0 ? p + 1 : at.tree.member && p + 1 == pieces ? pieces : 0;
         for (; passed < ready && call_ok(call); passed++)
@@ -150,6 +147,8 @@ int coll_Reduce(const void *send, void *recv, int count, MPI_Datatype datatype, 
     if (call_ok(&call)) {
         if (call.algorithm == SCATTERED)
             scattered_reduce(&call, &reduction, input, recv, count, root);
+        else if (call.algorithm == RELAYED)
+            relayed_reduce(&call, &reduction, input, recv, count, root);
         else if (call.algorithm == LANES)
             in_lanes(&call, &layout, &reduction, input, recv, count, root);
         else

@@ -48,44 +48,6 @@ void tree_make(struct call *call, struct tree *tree, const struct layout *layout
     tree->head = site_index(layout, source);
 }
 
-/* Who stands for the site so far from the root's. */
-static int stands_at(const struct layout *layout, int root, int distance)
-{
-    return distance == 0 ? root : layout->tier[0].leaders[(layout->site_of[root] + distance) % layout->sites];
-}
-
-/* A site's link carries each piece once in and once out, however many sites there are, and no two
- * senders meet at one. */
-static void make_chain(struct call *call, struct tree *tree, int root)
-{
-    const struct layout *layout = call->layout;
-    int distance = (layout->site_of[layout->rank] - layout->site_of[root] + layout->sites) % layout->sites;
-    int own = stands_at(layout, root, distance);
-    *tree = (struct tree){ .parent = -1, .parent_tier = -1, .member = own == layout->rank };
-    tree->head = site_index(layout, own);
-    tree->child = call_memory(call, sizeof *tree->child);
-    if (!call_ok(call) || !tree->member)
-        return;
-    if (distance > 0)
-        tree->parent = stands_at(layout, root, distance - 1);
-    if (distance + 1 < layout->sites)
-        tree->child[tree->children++] = (struct child){ .rank = stands_at(layout, root, distance + 1) };
-}
-
-void tree_of(struct call *call, struct tree *tree, const struct layout *layout, int root)
-{
-    if (call->algorithm == CHAIN)
-        make_chain(call, tree, root);
-    else
-        tree_make(call, tree, layout, NULL, 0, 0, root);
-}
-
-int ends_part(const struct call *call, int p, int pieces)
-{
-    int of_part = call->algorithm == CHAIN ? (pieces + CHAIN_PARTS - 1) / CHAIN_PARTS : 1;
-    return (p + 1) % of_part == 0 || p + 1 == pieces;
-}
-
 void layout_flat(struct call *call, struct layout *flat)
 {
     *flat = *call->layout;

@@ -53,17 +53,6 @@ struct tree {
 void tree_make(struct call *call, struct tree *tree, const struct layout *layout, const struct lanes *lanes, int lane,
                int first_tier, int root);
 
-/* The tree over all tiers or, with CHAIN, a branch from the root's site to the next, and so on. Then sites
- * are side by side.
- *
- * Source for the pieces: C. Coti, T. Herault, F. Cappello, "MPI Applications on Grids: A Topology Aware
- * Approach", Euro-Par 2009, section 4.2. */
-void tree_of(struct call *call, struct tree *tree, const struct layout *layout, int root);
-
-/* Whether a part for the site ends with piece `p`. Along a chain a site gets the whole in few parts, since
- * each is something that all of its ranks wait for; else each piece is one. */
-int ends_part(const struct call *call, int p, int pieces);
-
 /* Who stands for a subset in which the root isn't. */
 int tree_representative(const struct lanes *lanes, int lane, const struct tier *tier, int subset);
 

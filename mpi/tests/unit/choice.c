@@ -146,7 +146,7 @@ static void check_choice(void)
         { OP_ALLGATHER, THREE, 8, 1, LEADERS },
         { OP_REDUCE_SCATTER, THREE, 64, 1, LEADERS },
         /* Bytes. */
-        { OP_BCAST, THREE, 32 << 20, 1, NATIVE },
+        { OP_BCAST, THREE, 32 << 20, 1, RELAYED },
         { OP_BCAST, TWO, 32 << 20, 1, NATIVE },
         { OP_ALLREDUCE, THREE, 32 << 20, 1, SCATTERED },
         { OP_ALLGATHER, THREE, 1 << 20, 1, LANES },
@@ -180,7 +180,7 @@ static void check_open_mpi(void)
         { OP_GATHER, 4 << 20, NATIVE, NATIVE },
         { OP_SCATTER, 8, LEADERS, NATIVE },
         { OP_SCATTER, 16384, NATIVE, NATIVE },
-        { OP_BCAST, 16 << 20, CHAIN, NATIVE },
+        { OP_BCAST, 16 << 20, RELAYED, RELAYED },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct shape shape = shape_of("aabbccdd", 0.0106, 25e6);
@@ -204,9 +204,9 @@ static void check_oversubscribed(void)
         enum algorithm of_open_mpi[2], of_mpich[2], of_any[2];   /* with enough processors, and without */
     } cases[] = {
         { OP_BCAST, 8, 1, { LEADERS, LEADERS }, { LEADERS, LEADERS }, { LEADERS, LEADERS } },
-        { OP_BCAST, 1 << 20, 1, { CHAIN, CHAIN }, { CHAIN, NATIVE }, { CHAIN, NATIVE } },
+        { OP_BCAST, 1 << 20, 1, { RELAYED, RELAYED }, { RELAYED, RELAYED }, { RELAYED, RELAYED } },
         { OP_REDUCE, 8, 1, { LEADERS, LEADERS }, { LEADERS, LEADERS }, { LEADERS, LEADERS } },
-        { OP_REDUCE, 1 << 20, 1, { CHAIN, CHAIN }, { CHAIN, NATIVE }, { CHAIN, NATIVE } },
+        { OP_REDUCE, 1 << 20, 1, { RELAYED, RELAYED }, { RELAYED, RELAYED }, { RELAYED, RELAYED } },
         { OP_REDUCE, 1 << 20, 0, { SCATTERED, SCATTERED }, { NATIVE, NATIVE }, { NATIVE, NATIVE } },
         { OP_ALLREDUCE, 8, 1, { LEADERS, LEADERS }, { LEADERS, LEADERS }, { LEADERS, LEADERS } },
     };
@@ -228,7 +228,7 @@ static void check_oversubscribed(void)
             }
         }
     }
-    CHECK(choose_asked(OP_BCAST, &shape, 1 << 20, 1, CHAIN) == CHAIN, "who asks gets it");
+    CHECK(choose_asked(OP_BCAST, &shape, 1 << 20, 1, RELAYED) == RELAYED, "who asks gets it");
 }
 
 /* What is taken is predicted not to be slower than the native one, whether links are shared or not,
@@ -297,7 +297,7 @@ static void check_table(void)
         }
     }
     CHECK(has_algorithm(OP_ALLTOALL, LEADERS) && !has_algorithm(OP_ALLTOALL, LANES), "alltoall");
-    CHECK(has_algorithm(OP_BCAST, CHAIN) && !has_algorithm(OP_ALLREDUCE, CHAIN), "chain");
+    CHECK(has_algorithm(OP_BCAST, RELAYED) && !has_algorithm(OP_ALLREDUCE, RELAYED), "relayed");
 }
 
 /* Three sites of 4, 2 and 3 ranks. */
@@ -329,9 +329,43 @@ static void check_segments(void)
     }
 }
 
+/* Pieces of a few KiB at least and of what MPIs send at once at most, and few blocks. */
+static void check_blocks(void)
+{
+    static const size_t sizes[] = { 1, 4096, 65536, 1 << 20, 1 << 30, ((size_t)1 << 31) - 1 };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        for (int sites = 2; sites <= 1000; sites += sites < 5 ? 1 : 199) {
+            size_t blocks = (size_t)relayed_blocks(sizes[i], sites), share = sizes[i] / (size_t)(sites - 1);
+            size_t most = sites - 1 > 64 ? 4096 / (size_t)(sites - 1) : 64;
+            CHECK(blocks >= 1 && blocks <= most, "%zu: %zu", sizes[i], blocks);
+            CHECK(blocks == 1 || share / (blocks - 1) >= 4096, "%zu: %zu", sizes[i], blocks);
+            CHECK(blocks == most || share / blocks <= 60 * 1024, "%zu: %zu", sizes[i], blocks);
+        }
+    }
+}
+
+/* Ranks of two sites: Open MPI's first collects those of few ranks, and tells them. */
+static void check_barrier(void)
+{
+    static const struct {
+        const char *sites;
+        enum algorithm of_open_mpi, of_mpich;
+    } cases[] = { { "ab", NATIVE, NATIVE }, { "aabb", LEADERS, NATIVE }, { "abab", LEADERS, NATIVE },
+                  { "aaaabbbb", NATIVE, NATIVE }, { "aabbcc", LEADERS, LEADERS } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct shape shape = shape_of(cases[i].sites, 0.0106, 25e6);
+        shape.family = FAMILY_OPENMPI;
+        CHECK(choose(OP_BARRIER, &shape, 0, 1) == cases[i].of_open_mpi, "%s, Open MPI", cases[i].sites);
+        shape.family = FAMILY_MPICH;
+        CHECK(choose(OP_BARRIER, &shape, 0, 1) == cases[i].of_mpich, "%s, MPICH", cases[i].sites);
+    }
+}
+
 int main(void)
 {
     check_crossings();
+    check_blocks();
+    check_barrier();
     check_roots();
     check_levels();
     check_choice();

@@ -1,0 +1,230 @@
+/* RELAYED: the root sends each other site a share of the message, and each passes its share on to all others as it
+ * comes. A site's link carries each byte once in and once out, however many sites there are, and each byte crosses
+ * twice at most. MPI_Reduce is the same backwards: each site but the root's combines what all of them have for its
+ * share, and sends the root the sum.
+ *
+ * One rank of each site hands on. Blocks of the message follow one another. A block has a piece for each site.
+ *
+ * Source: the scatter and the allgather of M. Barnett et al., "Interprocessor Collective Communication Library",
+ * SHPCC 1994, section 5, the one along with the other, between sites. */
+#include "carried.h"
+
+#include "site.h"
+
+struct relay {
+    int others;         /* sites without the root's */
+    int *ranks;         /* [others] who stand for them, from the one after the root's on */
+    int mine;           /* which is the calling rank's site, or -1 at the root's */
+    int is_member;      /* the calling rank stands for its site */
+    int head;           /* index in the site of the one who does */
+    int count;          /* elements */
+    int blocks, piece;  /* elements of a piece, but for the last ones */
+    int parts;          /* in which the message spreads within the calling rank's site */
+};
+
+static void relay_make(struct call *call, struct relay *relay, int count, size_t element_bytes, int root)
+{
+    const struct layout *layout = call->layout;
+    int others = layout->sites - 1, root_site = layout->site_of[root], own = layout->site_of[layout->rank];
+    *relay = (struct relay){
+        .others = others,
+        .ranks = call_ints(call, others),
+        .mine = own == root_site ? -1 : (own - root_site - 1 + layout->sites) % layout->sites,
+        .count = count,
+        .blocks = relayed_blocks((size_t)count * element_bytes, layout->sites),
+    };
+    for (int i = 0; i < others && call_ok(call); i++)
+        relay->ranks[i] = layout->tier[0].leaders[(root_site + 1 + i) % layout->sites];
+    if (!call_ok(call))
+        return;
+    relay->piece = (int)(((long long)count - 1) / ((long long)relay->blocks * others) + 1);
+    /* The root has nothing to wait for. */
+    relay->parts = relay->mine < 0 ? 1 : relay->blocks < RELAYED_PARTS ? relay->blocks : RELAYED_PARTS;
+    int head = relay->mine < 0 ? root : relay->ranks[relay->mine];
+    relay->is_member = head == layout->rank;
+    relay->head = site_index(layout, head);
+}
+
+static int start_of(const struct relay *relay, int block, int site)
+{
+    long long start = ((long long)block * relay->others + site) * relay->piece;
+    return start < relay->count ? (int)start : relay->count;
+}
+
+static int count_of(const struct relay *relay, int block, int site)
+{
+    int start = start_of(relay, block, site);
+    return relay->count - start < relay->piece ? relay->count - start : relay->piece;
+}
+
+/* The first block of a part. */
+static int part_of(const struct relay *relay, int part)
+{
+    return (int)((long long)relay->blocks * part / relay->parts);
+}
+
+/* The site whose turn it is: each begins with the one after it, so that they don't all send to the same. */
+static int turn(const struct relay *relay, int number)
+{
+    return (relay->mine + 1 + number) % relay->others;
+}
+
+static void send_piece(struct call *call, const struct relay *relay, const char *stream, int block, int site, int to)
+{
+    int count = count_of(relay, block, site);
+    if (count > 0)
+        call_send_bytes(call, stream + start_of(relay, block, site), (size_t)count, relay->ranks[to]);
+}
+
+/* arrived[block * others + site] */
+static int *expect(struct call *call, const struct relay *relay, char *stream, int root)
+{
+    int *arrived = call_ints(call, relay->blocks * relay->others), *next = arrived;
+    for (int b = 0; b < relay->blocks; b++) {
+        for (int i = 0; i < relay->others && call_ok(call); i++, next++) {
+            int count = count_of(relay, b, i), from = i == relay->mine ? root : relay->ranks[i];
+            *next = count > 0 ? call_receive_bytes(call, stream + start_of(relay, b, i), (size_t)count, from) : -1;
+        }
+    }
+    return arrived;
+}
+
+static void pass_on(struct call *call, const struct relay *relay, const char *stream, const int *arrived)
+{
+    for (int b = 0; b < relay->blocks && call_ok(call); b++) {
+        call_wait(call, arrived[b * relay->others + relay->mine]);
+        for (int i = 0; i + 1 < relay->others; i++)
+            send_piece(call, relay, stream, b, relay->mine, turn(relay, i));
+    }
+}
+
+void relayed_bcast(struct call *call, char *stream, int length, int root)
+{
+    struct relay relay;
+    struct kind bytes = kind_of_bytes();
+    int *arrived = NULL;
+    relay_make(call, &relay, length, 1, root);
+    if (!call_ok(call))
+        return;
+    if (relay.is_member && relay.mine >= 0) {
+        arrived = expect(call, &relay, stream, root);
+        pass_on(call, &relay, stream, arrived);
+    }
+    for (int b = 0; b < relay.blocks && relay.is_member && relay.mine < 0; b++)
+        for (int i = 0; i < relay.others; i++)
+            send_piece(call, &relay, stream, b, i, i);
+    for (int p = 0; p < relay.parts && call_ok(call); p++) {
+        int start = start_of(&relay, part_of(&relay, p), 0), end = start_of(&relay, part_of(&relay, p + 1), 0);
+        for (int b = part_of(&relay, p); b < part_of(&relay, p + 1) && arrived != NULL; b++)
+            for (int i = 0; i < relay.others; i++)
+                call_wait(call, arrived[b * relay.others + i]);
+        if (call_ok(call) && end > start)
+            site_bcast(call, &bytes, stream + start, end - start, relay.head);
+    }
+}
+
+/* Room for the sums of all shares. arrived[block * others + site] as above. */
+static char *receive_sums(struct call *call, const struct reduction *reduction, const struct relay *relay, int *arrived)
+{
+    char *sums = elements_memory(call, &reduction->kind, relay->count);
+    for (int b = 0; b < relay->blocks; b++) {
+        for (int i = 0; i < relay->others && call_ok(call); i++, arrived++) {
+            char *to = element(&reduction->kind, sums, start_of(relay, b, i));
+            int count = count_of(relay, b, i);
+            *arrived = count > 0 ? call_receive(call, to, count, reduction->kind.type, relay->ranks[i], TAG_ACROSS) : -1;
+        }
+    }
+    return sums;
+}
+
+/* Combines the root's part with the sum of all others, in this order. */
+static void finish(struct call *call, const struct reduction *reduction, const struct relay *relay, const int *arrived,
+                   char *own, char *sums, void *recv)
+{
+    const struct kind *kind = &reduction->kind;
+    for (int b = 0; b < relay->blocks; b++) {
+        for (int i = 0; i < relay->others && call_ok(call); i++, arrived++) {
+            int start = start_of(relay, b, i), count = count_of(relay, b, i);
+            char *part[] = { element(kind, own, start), element(kind, sums, start) };
+            if (count > 0)
+                elements_copy(call, kind, fold(call, reduction, part, (int[]){ -1, *arrived }, 2, count),
+                              element(kind, recv, start), count);
+        }
+    }
+}
+
+/* Room for what each other site has for the own share, of which arrived[block * others + site] are the pieces. */
+static char **receive_parts(struct call *call, const struct reduction *reduction, const struct relay *relay, int *arrived)
+{
+    const struct kind *kind = &reduction->kind;
+    char **from = call_memory(call, (size_t)relay->others * sizeof *from);
+    for (int i = 0; i < relay->others && call_ok(call); i++)
+        from[i] = i == relay->mine ? NULL : elements_memory(call, kind, (long long)relay->blocks * relay->piece);
+    for (int b = 0; b < relay->blocks; b++) {
+        for (int i = 0; i < relay->others && call_ok(call); i++, arrived++) {
+            int count = i == relay->mine ? 0 : count_of(relay, b, relay->mine);
+            *arrived = count > 0 ? call_receive(call, element(kind, from[i], (long long)b * relay->piece), count,
+                                                kind->type, relay->ranks[i], TAG_ACROSS)
+                                 : -1;
+        }
+    }
+    return from;
+}
+
+static void send_parts(struct call *call, const struct reduction *reduction, const struct relay *relay, const char *own,
+                       int first_block, int end_block)
+{
+    for (int b = first_block; b < end_block; b++) {
+        for (int i = 0; i + 1 < relay->others; i++) {
+            int to = turn(relay, i), count = count_of(relay, b, to);
+            if (count > 0)
+                call_send(call, element(&reduction->kind, own, start_of(relay, b, to)), count, reduction->kind.type,
+                          relay->ranks[to], TAG_ACROSS);
+        }
+    }
+}
+
+/* Combines the own share in the order of sites. */
+static void send_sums(struct call *call, const struct reduction *reduction, const struct relay *relay, const int *arrived,
+                      char *own, char *const *from, int root)
+{
+    const struct kind *kind = &reduction->kind;
+    char **part = call_memory(call, (size_t)relay->others * sizeof *part);
+    for (int b = 0; b < relay->blocks && call_ok(call); b++) {
+        int count = count_of(relay, b, relay->mine);
+        if (count == 0)
+            continue;
+        for (int i = 0; i < relay->others; i++)
+            part[i] = i == relay->mine ? element(kind, own, start_of(relay, b, i))
+                                       : element(kind, from[i], (long long)b * relay->piece);
+        char *sum = fold(call, reduction, part, arrived + b * relay->others, relay->others, count);
+        call_send(call, sum, count, kind->type, root, TAG_ACROSS);
+    }
+}
+
+void relayed_reduce(struct call *call, const struct reduction *reduction, const void *send, void *recv, int count,
+                    int root)
+{
+    struct relay relay;
+    const struct kind *kind = &reduction->kind;
+    relay_make(call, &relay, count, kind->size, root);
+    if (!call_ok(call))
+        return;
+    int relays = relay.is_member && relay.mine >= 0, is_root = relay.is_member && !relays;
+    char *own = relay.is_member ? elements_memory(call, kind, count) : NULL;
+    int *arrived = relay.is_member ? call_ints(call, relay.blocks * relay.others) : NULL;
+    char *sums = is_root ? receive_sums(call, reduction, &relay, arrived) : NULL;
+    char **from = relays ? receive_parts(call, reduction, &relay, arrived) : NULL;
+    for (int p = 0; p < relay.parts && call_ok(call); p++) {
+        int start = start_of(&relay, part_of(&relay, p), 0), end = start_of(&relay, part_of(&relay, p + 1), 0);
+        if (end > start)
+            site_reduce(call, reduction, element(kind, send, start), relay.is_member ? element(kind, own, start) : NULL,
+                        end - start, relay.head);
+        if (relays)
+            send_parts(call, reduction, &relay, own, part_of(&relay, p), part_of(&relay, p + 1));
+    }
+    if (is_root)
+        finish(call, reduction, &relay, arrived, own, sums, recv);
+    if (relays)
+        send_sums(call, reduction, &relay, arrived, own, from, root);
+}
