@@ -172,6 +172,12 @@ impl Run {
         self.report.conditions.remarks.push(remark);
     }
 
+    /// The rows of the parts that have been measured.
+    #[cfg(test)]
+    fn rows(&self) -> &[Row] {
+        &self.measured
+    }
+
     /// The cases that are measured, each with the rounds of earlier runs.
     fn wanted<C>(&self, cases: Vec<Case<C>>) -> Vec<Case<C>> {
         let only = &self.options.only;

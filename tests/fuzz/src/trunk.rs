@@ -145,6 +145,7 @@ impl TrunkEnd {
                     bytes_per_second: Some(steps.number()),
                     app_limited: steps.flag(),
                     unsent: Some(steps.number()),
+                    held_back: steps.flag(),
                 };
                 self.trunk.carrier_measured(self.carrier(steps), measured, self.now);
             }
@@ -200,7 +201,7 @@ fn frame(steps: &mut Steps) -> Frame {
         7 => Frame::Streams { limit: stream.0 },
         8 => Frame::Reset { stream, stop: steps.flag(), code: 3, offset: steps.number() },
         9 => Frame::Ack { carrier: stream.0 as u32, frames: steps.number() },
-        10 => Frame::Ping { answer: steps.flag(), nonce: stream.0 },
+        10 => Frame::Ping { answer: steps.flag(), nonce: stream.0, carriers: steps.number() as u8 },
         _ => {
             let scope = if steps.flag() { Scope::Trunk } else { Scope::Carrier };
             Frame::Close { scope, reason: Reason::from_code(stream.0 as u16), text: "over".into() }
