@@ -121,13 +121,12 @@ int bcast_in_halves(const struct group *group, void *bytes, long length, long it
     return swap(group, parts[half], lengths[half], pair, parts[1 - half], lengths[1 - half], pair);
 }
 
-/* The rank's own data, and what is received from one child and meanwhile from the next one. */
 int reduce_along(const struct group *group, const struct vector *vector, const void *given, void *sum,
                  const struct tree *tree, int ahead)
 {
     long length = (long)vector->count * vector->item_bytes;
-    if (!tree->children)
-        return tree->parent < 0 ? MPI_SUCCESS : give(group, given, length, tree->parent);
+    if (!tree->children && tree->parent >= 0)
+        return give(group, given, length, tree->parent);
     char *total = malloc((size_t)length + 1), *taken[2] = {malloc((size_t)length + 1), malloc((size_t)length + 1)};
     MPI_Request requests[CHILDREN_MAX];
     int rc = total && taken[0] && taken[1] ? MPI_SUCCESS : MPI_ERR_NO_MEM, started = 0;
