@@ -5,6 +5,7 @@ mod bound;
 mod platform;
 
 use std::fmt;
+use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -147,6 +148,9 @@ impl Experiment for Jobs {
         let ranks = platform.ranks();
         let options = format!("-n {ranks} {} {}", layout.options(mpi).join(" "), mpi.yielding().join(" "));
         let arguments = format!("{} {} {repetitions}", operation.name(), texts.join(","));
+        let topology = self.bench.scratch().join("topology");
+        fs::write(&topology, platform.topology(&self.described, &nodes, layout)?)?;
+        let options = format!("{options} env ISTHMUS_TOPOLOGY={}", topology.display());
         let measured = milliseconds(&self.bench, &nodes, mpi, &options, &arguments)?;
         ensure!(measured.len() == sizes.len(), "not a line for each size");
         let links = Sites::of(&self.described, platform.sites, platform.ranks_per_site)?;

@@ -1,7 +1,8 @@
 //! The sites over which calls are measured, and how ranks are placed on them.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
+use anyhow::Context as _;
 use isthmus_lab::{Grid, GridError};
 
 use crate::grid::{Node, root};
@@ -49,6 +50,42 @@ impl Platform {
             nodes.sort_by_key(|node| node.name.split('.').next().map(str::to_owned));
         }
         nodes
+    }
+
+    /// The topology that the library for MPI reads: the paths between sites as the grid describes
+    /// them, as agents would measure them. So the library chooses in slow motion what it would
+    /// choose otherwise. `nodes` are in the launcher's order.
+    ///
+    /// # Errors
+    /// A link has no rate, or there is no node.
+    pub(super) fn topology(self, grid: &Grid, nodes: &[Node], layout: Layout) -> anyhow::Result<String> {
+        let sites = grid.sites.get(..self.sites).context("the grid has fewer sites")?;
+        let mut text = "isthmus topology 1\n".to_owned();
+        for site in sites {
+            let _ = writeln!(text, "site {}", site.name);
+        }
+        for Node { name, .. } in nodes {
+            let site = name.split_once('.').context("a node has no site")?.1;
+            let _ = writeln!(text, "node {name} {site}");
+        }
+        for (at, from) in sites.iter().enumerate() {
+            for to in &sites[at + 1..] {
+                let [one, other] = [from, to].map(|site| site.link.up);
+                let rtt = 2 * (one.delay.duration() + other.delay.duration());
+                let rate = one.rate.into_iter().chain(other.rate).min().context("a link has no rate")?;
+                let bytes_per_second = rate.bits_per_second() / 8;
+                let _ =
+                    writeln!(text, "path {} {} {} {bytes_per_second}", from.name, to.name, rtt.as_micros());
+            }
+        }
+        let ranks = usize::try_from(self.ranks())?;
+        let each = ranks.checked_div(nodes.len()).context("there is no node")?;
+        for rank in 0..ranks {
+            let at = if layout == Layout::Turns { rank % nodes.len() } else { rank / each };
+            let node = nodes.get(at).context("the ranks don't fill the nodes evenly")?;
+            let _ = writeln!(text, "rank {rank} {}", node.name);
+        }
+        Ok(text)
     }
 }
 
@@ -103,5 +140,21 @@ mod tests {
                 platform.nodes(&grid, &all, layout).into_iter().map(|node| node.name).collect();
             assert_eq!(names, want, "{platform:?}, {layout:?}");
         }
+    }
+
+    #[test]
+    fn the_library_is_told_the_paths_without_slow_motion() {
+        let platform = PLATFORMS[1][0];
+        let grid = platform.described().unwrap();
+        let nodes = ["n1.alpha", "n1.beta", "n2.alpha", "n2.beta"]
+            .map(|name| Node { name: name.into(), address: std::net::Ipv4Addr::LOCALHOST });
+        let text = platform.topology(&grid, &nodes, Layout::Turns).unwrap();
+        assert!(text.contains("path alpha beta 15600 17000000\n"), "{text}");
+        assert!(text.contains("rank 3 n2.beta\nrank 4 n1.alpha\n"), "{text}");
+        let mut in_blocks = nodes.to_vec();
+        in_blocks.swap(1, 2);
+        let text = platform.topology(&grid, &in_blocks, Layout::Blocks).unwrap();
+        assert!(text.contains("rank 7 n1.alpha\nrank 8 n2.alpha\n"), "{text}");
+        assert!(platform.topology(&grid, &[], Layout::Blocks).is_err());
     }
 }
