@@ -201,13 +201,14 @@ static void measure(const char *operation, long bytes, int repetitions)
     double *all = calloc((size_t)size, sizeof *all);
     if (!send || !receive || !times[0] || !times[1] || !all)
         MPI_Abort(MPI_COMM_WORLD, 1);
-    for (int repetition = -WARM_UPS; repetition < repetitions; repetition++) {
-        for (int turn = 0; turn < 2; turn++) {
-            int native = (repetition + turn) & 1;
-            double took = timed(operation, native ? &own : &program, all, size);
-            if (repetition >= 0)
-                times[native][repetition] = took;
-        }
+    /* By turns. A single call of each comes after calls of its own kind: their connections have windows then. */
+    int turns = 2 * (WARM_UPS + repetitions);
+    for (int turn = 0; turn < turns; turn++) {
+        int repetition = (repetitions > 1 ? turn / 2 : turn % (turns / 2)) - WARM_UPS;
+        int native = repetitions > 1 ? (repetition + turn) & 1 : turn >= turns / 2;
+        double took = timed(operation, native ? &own : &program, all, size);
+        if (repetition >= 0)
+            times[native][repetition] = took;
     }
     /* The least comes first once they are sorted. */
     double medians[2] = {median(times[0], repetitions), median(times[1], repetitions)};

@@ -102,9 +102,14 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     run.finish()
 }
 
-/// The rows of the check that were measured with the present sources, in this run or an earlier one.
+/// The rows of the check that were measured with the present sources, in this run or an earlier one:
+/// the part before has written them, unless this run only plans.
 fn checked(results: &Path) -> anyhow::Result<Vec<Row>> {
-    let report: Report = read_json(&results.join("simulate.json"))?;
+    let path = results.join("simulate.json");
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let report: Report = read_json(&path)?;
     Ok(report.rows.into_iter().filter(|row| row.older.is_none()).collect())
 }
 

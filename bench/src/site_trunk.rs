@@ -26,8 +26,8 @@ use crate::verdict::Bar;
 
 /// The port that plain connections go to, which the site lets in.
 const PLAIN_PORT: u16 = 7109;
-/// Microseconds that a gateway may take for a small message in one direction: of a processor, as no
-/// link limits it. What a message then takes longer is told beside it.
+/// Microseconds that a gateway may add to a small message in one direction, of time and of a
+/// processor.
 const GATEWAY_MICROSECONDS: f64 = 100.0;
 /// Bar of what nodes take, as a ratio to plain connections.
 const NODES: Bar = Bar::AtMost(1.02);
@@ -71,7 +71,7 @@ impl What {
                 let limit = format!("{GATEWAY_MICROSECONDS} µs");
                 let processors = format!("{self}, processor time");
                 vec![
-                    Comparison::new(self.to_string(), "µs", &limit),
+                    Comparison::new(self.to_string(), "µs", &limit).bar(Bar::AtMost(1.0)),
                     Comparison::new(processors, "µs", &limit).bar(Bar::AtMost(1.0)),
                 ]
             }

@@ -101,6 +101,7 @@ fn numbers_of_ranks(mpi: Mpi, asked: &[usize], cores: usize) -> Vec<usize> {
         return asked.to_vec();
     }
     let mut fitting: Vec<usize> = asked.iter().map(|ranks| (*ranks).min(cores)).collect();
+    fitting.sort_unstable();
     fitting.dedup();
     fitting
 }

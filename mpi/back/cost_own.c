@@ -161,7 +161,7 @@ double scattered_seconds(enum operation operation, const struct shape *shape, do
 }
 
 /* Two crossings, in which the root's link carries all bytes once, and the last pieces of all, which cross once
- * more. Most of what a site gets spreads while more comes. */
+ * more. A site's own share spreads within it while the others' shares come. */
 double relayed_seconds(enum operation operation, const struct shape *shape, double bytes)
 {
     int others = shape->sites - 1, blocks = relayed_blocks((size_t)bytes, shape->sites);

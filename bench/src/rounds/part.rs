@@ -77,6 +77,8 @@ impl Run {
                 let deadline = Instant::now() + left / u32::try_from(open.len())?;
                 cases = self.at(*slow, cases, deadline, &make)?;
             }
+            // Also where nothing was open, or nothing could be brought up.
+            self.write(&cases)?;
         }
         self.measured.extend(cases.iter().flat_map(Case::rows));
         Ok(())

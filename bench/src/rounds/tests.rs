@@ -196,6 +196,27 @@ fn grids_measure_side_by_side() {
 }
 
 #[test]
+fn a_run_in_which_nothing_is_measured_keeps_earlier_rows() {
+    let directory = tempfile::tempdir().unwrap();
+    let slow = factor(10);
+    let ended = AtomicUsize::new(0);
+    let cases = || (0..2).map(|index| case(index).slowed(slow)).collect();
+    let mut run = run_of(directory.path(), "kept", &[]);
+    run.part_in_slow_motion(1, cases(), |_| Ok(Steady(&ended))).unwrap();
+    run.finish().unwrap();
+    let rows = || -> Report { read_json(&directory.path().join("test.json")).unwrap() };
+    let before = rows().rows;
+    assert_eq!(before.len(), 2);
+    for (name, make) in [("all are decided", true), ("no lab", false)] {
+        let mut run = run_of(directory.path(), "kept", &[]);
+        let make = |_| if make { Ok(Steady(&ended)) } else { bail!("no lab") };
+        run.part_in_slow_motion(1, cases(), make).unwrap();
+        run.finish().unwrap();
+        assert_eq!(rows().rows, before, "{name}");
+    }
+}
+
+#[test]
 fn a_busy_machine_makes_slow_motion_slower() {
     let directory = tempfile::tempdir().unwrap();
     let mut run = run(directory.path());

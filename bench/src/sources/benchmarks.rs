@@ -141,11 +141,13 @@ pub(super) const BENCHMARKS: [Benchmark; 14] = [
     Benchmark {
         name: "nas",
         programs: JOB,
-        without: STANDING,
+        // The library chooses by what the registry has of paths.
+        without: &[COMMANDS, LAB_COMMANDS],
         files: &[
             IN_JOBS,
             MPI,
             &[
+                "bench/src/connect.rs",
                 "bench/src/nas.rs",
                 "bench/src/nas/",
                 "bench/grids/nas.toml",
@@ -164,7 +166,10 @@ pub(super) const BENCHMARKS: [Benchmark; 14] = [
             IN_JOBS,
             TRAFFIC,
             &[
+                "bench/src/connect.rs",
                 "bench/src/patterns.rs",
+                "bench/src/relay.rs",
+                "bench/src/tunnel.rs",
                 "bench/src/patterns/",
                 "bench/programs/patterns-job.sh",
                 "bench/grids/patterns.toml",
@@ -201,7 +206,13 @@ pub(super) const BENCHMARKS: [Benchmark; 14] = [
             IN_JOBS,
             MPI,
             COLLTIME,
-            &["mpi/smpi/", "bench/src/simulate.rs", "bench/src/simulate/", "bench/grids/coll.toml"],
+            &[
+                "mpi/smpi/",
+                "bench/src/coll.rs",
+                "bench/src/simulate.rs",
+                "bench/src/simulate/",
+                "bench/grids/coll.toml",
+            ],
         ],
     },
     Benchmark {
@@ -251,7 +262,13 @@ pub(super) const BENCHMARKS: [Benchmark; 14] = [
         name: "trunk",
         programs: &["isthmus-carry", "isthmus-lab", "isthmus-trunk"],
         without: &[LAB_COMMANDS],
-        files: &[&["bench/src/trunk.rs", "bench/src/trunk/"]],
+        files: &[&[
+            "bench/src/account.rs",
+            "bench/src/tcp.rs",
+            "bench/src/trunk.rs",
+            "bench/src/trunk/",
+            "bench/src/tunnel.rs",
+        ]],
     },
     Benchmark {
         name: "start",

@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -45,7 +46,9 @@ impl Bed {
             NEAR.rtt.as_micros() / 2,
             NEAR.bits_per_second,
         );
-        let name = format!("bench-trunk-{}", std::process::id());
+        // Several may be up side by side.
+        static BEDS: AtomicU32 = AtomicU32::new(0);
+        let name = format!("bench-trunk-{}-{}", std::process::id(), BEDS.fetch_add(1, Relaxed));
         let mut grid = Grid::parse(&text, "the benchmark's grid", &name)?.slowed(slow)?;
         grid.share.extend([root(), target()]);
         let scratch = target().join("tmp");

@@ -27,16 +27,31 @@ impl Trunk {
         self.see(now);
         let Some(carrier) = self.carriers.get_mut(&id) else { return };
         carrier.estimate.report(measured, now);
+        self.look_for_spare(id, measured, now);
+    }
+
+    /// Finds out whether carriers for bulk leave a part of their path unused. Over several rails
+    /// each carrier for bulk has a path of its own, so nothing follows from all of them together.
+    fn look_for_spare(&mut self, id: CarrierId, measured: Measured, now: Instant) {
         let bulk =
             |carrier: &&Carrier| carrier.purpose == Purpose::Bulk && carrier.state == CarrierState::Live;
-        let (waits, least) = (self.schedule.busy() > 0, self.least_of(bulk));
-        if let (Some(carrier), Some(rtt), Some(least)) = (self.carriers.get(&id), measured.rtt, least)
-            && bulk(&carrier)
-        {
-            let report = Report { waits, held_back: measured.held_back, rtt, least };
-            let carriers = self.carriers.values().filter(bulk).count();
-            self.spare.take(report, carriers, now);
+        let is_meant = self.carriers.get(&id).filter(bulk).is_some() && self.rails() == 1;
+        if let (true, Some(rtt), Some(least)) = (is_meant, measured.rtt, self.least_of(bulk)) {
+            let report = Report {
+                waits: measured.unsent.is_some_and(|unsent| unsent > 0),
+                held_back: measured.held_back,
+                rtt,
+                least,
+                carriers: self.carriers.values().filter(bulk).count(),
+                carried: self.carried,
+            };
+            self.spare.take(report, now);
         }
+    }
+
+    /// How many rails there are between the two ends.
+    fn rails(&self) -> usize {
+        1 + self.config.further_rails.max(self.peers_addresses().iter().count())
     }
 
     /// The shortest round trip of those carriers, if any was measured.
@@ -75,9 +90,8 @@ impl Trunk {
         let both = [Some(self.config.congestion), self.peer.map(|(hello, _)| hello.congestion)];
         let slowed = both.contains(&Some(Congestion::Other));
         let congestion = if slowed { Congestion::Other } else { Congestion::Bbr };
-        let rails = 1 + self.config.further_rails.max(self.peers_addresses().iter().count());
         let wanted = self.need.wanted(self.carried, congestion, self.spare.carriers(now), now);
-        let Wanted { bulk, small } = wanted.on_rails(rails);
+        let Wanted { bulk, small } = wanted.on_rails(self.rails());
         let most = self.config.max_carriers.saturating_sub(usize::from(small)).max(1);
         Wanted { bulk: bulk.min(most), small }
     }

@@ -80,7 +80,7 @@ impl Trunk {
         {
             self.nonce += 1;
             asked.sent = Some((self.nonce, now));
-            let carriers = self.spare.carriers(now) as u8;
+            let carriers = self.spare.own(now);
             return Some(Frame::Ping { answer: false, nonce: self.nonce, carriers });
         }
         if carrier.state == CarrierState::Live
