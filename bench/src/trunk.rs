@@ -73,7 +73,7 @@ const FAR_SIZE: u64 = 64_000_000;
 const FAR_LINK: MeasuredLink =
     MeasuredLink { path: FAR, queue: Queue(FAR.bytes(), "BDP"), loss: Loss("0.01 %") };
 /// The stream fills 0.85 of the link.
-const FAR_OF_IDEAL: Bar = Bar::AtMost(1.0 / 0.85);
+const FAR_OF_IDEAL: Bar = Bar::AtMost(1.17);
 /// The stream is twice as fast as one connection with CUBIC.
 const FAR_OF_CUBIC: Bar = Bar::AtMost(0.5);
 

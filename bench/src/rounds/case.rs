@@ -6,6 +6,7 @@ use anyhow::ensure;
 use isthmus_lab::grid::Slow;
 
 use super::known::EarlierRounds;
+use crate::grid::root;
 use crate::report::{Comparison, Pair, Row, kept};
 use crate::verdict::{LEAST_ROUNDS, Verdict, rounds_needed};
 
@@ -206,10 +207,12 @@ impl Tally {
     }
 }
 
-/// The beginning of a reason, as a failed program may print a lot.
+/// The beginning of a reason, as a failed program may print a lot. Where the sources lie on this
+/// machine is nobody's concern.
 fn shortened(reason: &str) -> String {
     const LONGEST: usize = 600;
     let line = reason.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = line.replace(&format!("{}/", root().display()), "");
     match line.char_indices().nth(LONGEST) {
         Some((at, _)) => format!("{} …", &line[..at]),
         None => line,

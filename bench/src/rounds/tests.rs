@@ -365,3 +365,12 @@ fn sides_take_turns() {
         assert_eq!((order.as_slice(), found.unwrap()), (&want[..], [0, 1]));
     }
 }
+
+#[test]
+fn reasons_do_not_say_where_the_sources_lie() {
+    let mut case = case(0);
+    let program = crate::grid::root().join("target/release/isthmus");
+    case.fail(&anyhow::anyhow!("{} run: exit status: 3", program.display()));
+    let reason = case.rows().next().and_then(|row| row.reason);
+    assert_eq!(reason.as_deref(), Some("target/release/isthmus run: exit status: 3"));
+}
