@@ -194,9 +194,8 @@ impl Clusters {
     }
 
     /// The rate of all senders of a pattern, which begin at once, and the processor seconds that
-    /// forwarding a byte takes. Streams count the time from the
-    /// first byte sent to the last byte arrived. Answered messages count half the median round
-    /// trip, as MPI benchmarks do.
+    /// forwarding a byte takes. Streams count the time from the first byte sent to the last byte
+    /// arrived. Answered messages count half the median round trip, as MPI benchmarks do.
     pub(super) fn bytes_per_second(
         &mut self,
         forwarding: Forwarding,

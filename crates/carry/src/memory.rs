@@ -8,7 +8,7 @@
 /// Size in bytes of the block whose release raises glibc's limits.
 const BLOCK: usize = 2 << 20;
 
-/// Has each heap keep up to 4 MiB of freed memory.
+/// Has each heap of the process keep up to 4 MiB of freed memory at its end.
 ///
 /// When a block is freed that was too large for a heap, glibc takes larger blocks from heaps from
 /// then on, and gives back what is free at a heap's end only beyond twice the block's size

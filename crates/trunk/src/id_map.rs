@@ -5,8 +5,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 /// A map by such numbers. Each message of a program takes some ten look-ups.
 ///
-/// Its hash needs no secret: a peer can't choose numbers at will that fall together. Those of
-/// streams that may be open at once are close to each other.
+/// Its hash needs no secret. A peer opens streams in order, so to have thousands whose numbers fall
+/// together it must open and close some 10^8 others first. Then it slows down its own trunk alone.
 pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
 /// 2^64 divided by the golden ratio: multiples of it are far from each other (Knuth, "The Art of

@@ -12,7 +12,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::need::{Last, MOST_CARRIERS};
+use crate::need::Last;
 
 /// A period is at least so many round trips, in which windows show what they can.
 const PERIOD_ROUND_TRIPS: u32 = 4;
@@ -139,7 +139,7 @@ impl Spare {
     /// How many carriers for bulk would be of use for what this end sends; 0 if nothing is known.
     /// Up to 16.
     pub(crate) fn own(&self, now: Instant) -> u8 {
-        self.own.most(now).min(MOST_CARRIERS) as u8
+        self.own.most(now) as u8
     }
 
     /// How many carriers for bulk would be of use for either direction; 0 if nothing is known.
