@@ -172,7 +172,7 @@ pub(crate) struct Carrier {
     proved: Instant,
     joined: Instant,
     /// Whether the program was told that the carrier works.
-    told_live: bool,
+    pub(crate) told_live: bool,
     pub(crate) large: Large,
     pub(crate) rtt: Rtt,
     /// When a carrier that leaves ends at the latest; `None` if it doesn't leave.

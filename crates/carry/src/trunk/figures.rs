@@ -145,6 +145,7 @@ mod tests {
             id: CarrierId(id),
             status: CarrierStatus {
                 state,
+                proved: true,
                 peers_number: None,
                 purpose: Purpose::Bulk,
                 rtt: None,

@@ -29,6 +29,8 @@ pub struct Status {
 pub struct CarrierStatus {
     /// The carrier's state at this end.
     pub state: CarrierState,
+    /// Whether an answer has shown that both directions work.
+    pub proved: bool,
     /// The number by which the peer names it, once its HELLO has come.
     pub peers_number: Option<u32>,
     /// What the carrier is for.
@@ -91,6 +93,7 @@ impl Trunk {
     pub fn carrier(&self, id: CarrierId) -> Option<CarrierStatus> {
         self.carriers.get(&id).map(|carrier| CarrierStatus {
             state: carrier.state,
+            proved: carrier.told_live,
             peers_number: carrier.peers_number,
             purpose: carrier.purpose,
             bytes_per_second: carrier.estimate.rate(),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use isthmus_trunk::{CarrierState, Purpose, Wanted};
+use isthmus_trunk::{CarrierState, CarrierStatus, Purpose, Wanted};
 
 use super::Ends;
 use crate::trunk::Notice;
@@ -34,8 +34,8 @@ impl Ends {
     }
 
     /// Lets carriers leave that aren't wanted, the oldest first: the end that has dialed the latest
-    /// may have noticed a cut of the others. Carriers that aren't live don't count: they may never
-    /// be.
+    /// may have noticed a cut of the others. Carriers that aren't live, or whose way back isn't shown
+    /// to work, don't count: they may never be of use.
     fn leave_surplus(&mut self, wanted: Wanted, now: Instant) {
         let live = |purpose: Purpose| {
             let core = &self.core;
@@ -43,7 +43,8 @@ impl Ends {
             let mut live: Vec<_> = ids
                 .filter(|id| {
                     let status = core.carrier(*id);
-                    status.is_some_and(|it| it.state == CarrierState::Live && it.purpose == purpose)
+                    let works = |it: &CarrierStatus| it.state == CarrierState::Live && it.proved;
+                    status.is_some_and(|it| works(&it) && it.purpose == purpose)
                 })
                 .collect();
             live.sort_unstable();
