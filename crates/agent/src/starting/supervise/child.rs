@@ -149,6 +149,12 @@ impl Supervisor {
         let [program, arguments @ ..] = command else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no command given"));
         };
+        // A signal to all of a group reaches only those that are there.
+        self.read_signals();
+        if self.is_told {
+            self.report(STATUS, 128 + Signal::SIGTERM as i32);
+            return Ok(());
+        }
         let mut command = Command::new(program);
         command.args(arguments);
         // SAFETY: both calls are async-signal-safe and touch only the new
@@ -162,10 +168,11 @@ impl Supervisor {
         };
         match command.spawn() {
             Ok(child) => {
-                // The command may have missed what came before.
-                self.read_signals();
-                self.from_terminal.clear();
+                // It may run for a while already, and has a SIGTERM that comes now.
                 self.command = i32::try_from(child.id()).ok().map(Pid::from_raw);
+                self.read_signals();
+                // The command may have missed what came of the terminal.
+                self.from_terminal.clear();
             }
             Err(error) => {
                 eprintln!("isthmus: {}", unstarted(Path::new(program), &error));
