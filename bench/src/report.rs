@@ -97,6 +97,9 @@ pub(crate) struct Row {
     /// How long the last round of the row's case took, in seconds. All rows of a case share it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
+    /// The least slow motion in which the machine isn't too busy for the row. `None` if it never was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub least_slow: Option<Slow>,
     /// The commit that the row was measured at, if other sources were measured then than the
     /// report's. No run goes on from such a row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -123,8 +126,8 @@ impl Row {
         });
         let verdict = judge(comparison.bar, &ratios);
         let (runs, rounds) = (rounds.len(), rounds.to_vec());
-        let (reason, void, failed, seconds, older) = (None, 0, 0, None, None);
-        Self { comparison, figures, verdict, reason, runs, void, failed, seconds, older, rounds }
+        let (reason, void, failed, seconds, least_slow, older) = (None, 0, 0, None, None, None);
+        Self { comparison, figures, verdict, reason, runs, void, failed, seconds, least_slow, older, rounds }
     }
 
     /// Whether the row was measured, and its bar holds if it has one.

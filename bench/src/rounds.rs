@@ -9,12 +9,13 @@
 mod case;
 mod experiment;
 mod known;
+mod motion;
 mod part;
 mod plan;
 mod wanted;
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
@@ -46,12 +47,17 @@ pub(crate) struct RoundOptions {
     /// Time after which no measurement begins.
     #[arg(long, default_value = "45m")]
     budget: humantime::Duration,
-    /// The budget is for so many benchmarks, of which this is one.
+    /// The budget is for so many benchmarks, of which this is the next.
     #[arg(long, default_value_t = 1)]
     share: u32,
+    /// When the budget began, in seconds since 1970: what earlier benchmarks left of it is for the
+    /// next ones. The default is now.
+    #[arg(long)]
+    began: Option<u64>,
     /// Slow motion: delays and the kernel's times are so many times longer, and rates so
     /// many times smaller, where links are emulated. The figures are those of the network
-    /// as described.
+    /// as described. What has rounds already goes on in theirs, unless the machine was too busy
+    /// in it, or anew takes less time.
     #[arg(long, default_value_t = Slow::NONE)]
     pub slow: Slow,
     /// Where the machine is too busy for that, slow motion gets slower by itself, up to this.
@@ -59,7 +65,7 @@ pub(crate) struct RoundOptions {
     #[arg(long)]
     slowest: Option<Slow>,
     /// Emulated grids that measure side by side, in slow motion. The machine's share that may be
-    /// used stays the same.
+    /// used by all together stays the same. Ranks that can't but poll have a grid alone.
     #[arg(long, default_value_t = 1)]
     labs: usize,
     /// Measure nothing. Tell how long it takes until all rows are decided.
@@ -80,6 +86,12 @@ pub(crate) struct RoundOptions {
 }
 
 impl RoundOptions {
+    /// The time for this benchmark, at `now` seconds since 1970.
+    fn time(&self, now: u64) -> Duration {
+        let spent = now.saturating_sub(self.began.unwrap_or(now));
+        self.budget.saturating_sub(Duration::from_secs(spent)) / self.share
+    }
+
     fn slowest(&self) -> Slow {
         let default = || Slow::try_from(self.slow.factor().saturating_mul(3)).unwrap_or(self.slow);
         self.slowest.unwrap_or_else(default).max(self.slow)
@@ -99,6 +111,8 @@ pub(crate) struct Run {
     options: RoundOptions,
     watch: Watch,
     started: Instant,
+    /// The time for the run.
+    time: Duration,
     report: Report,
     known: Known,
     /// What the parts so far were to measure, and the rows that they have.
@@ -154,6 +168,7 @@ impl Run {
             options: options.clone(),
             watch: Watch::new(options.shares),
             started: Instant::now(),
+            time: options.time(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs()),
             report,
             known,
             planned: Vec::new(),
@@ -196,6 +211,10 @@ impl Run {
     /// Whether nothing is measured. Then the plan has the cases.
     fn plans<C>(&mut self, cases: &mut [Case<C>]) -> bool {
         if self.options.plan {
+            for case in &mut *cases {
+                let seconds = self.known.seconds(&case.comparisons());
+                case.foresee(seconds);
+            }
             self.plan.add(cases, self.options.rounds);
         }
         self.options.plan

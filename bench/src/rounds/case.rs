@@ -6,6 +6,7 @@ use anyhow::ensure;
 use isthmus_lab::grid::Slow;
 
 use super::known::EarlierRounds;
+use super::motion;
 use crate::grid::root;
 use crate::report::{Comparison, Pair, Row, kept};
 use crate::verdict::{LEAST_ROUNDS, Verdict, rounds_needed};
@@ -22,6 +23,11 @@ pub(crate) struct Case<C> {
     least: usize,
     /// Whether rounds go on though all rows are decided.
     insists: bool,
+    /// Whether no other grid measures beside it.
+    alone: bool,
+    /// The least slow motion in which its rounds weren't void again and again. `None` if they never
+    /// were.
+    least_slow: Option<Slow>,
     pub(super) rows: Vec<(Comparison, Vec<Pair>)>,
     /// The rounds of earlier runs.
     earlier: Tally,
@@ -40,6 +46,8 @@ impl<C> Case<C> {
             case: Arc::new(case),
             least: if judged { LEAST_ROUNDS } else { ENOUGH_ROUNDS },
             insists: false,
+            alone: false,
+            least_slow: None,
             rows: rows.into_iter().map(|row| (row, Vec::new())).collect(),
             earlier: Tally::default(),
             tally: Tally::default(),
@@ -60,9 +68,41 @@ impl<C> Case<C> {
         Self { rows: rows.collect(), ..self }
     }
 
-    /// Measures the case in slower motion from now on. It has no rounds yet.
+    /// The case, measured while no other grid measures: what programs use that poll and can't let
+    /// others run isn't told from what works, so several grids would slow each other unseen.
+    pub(crate) fn alone(self) -> Self {
+        Self { alone: true, ..self }
+    }
+
+    /// Whether no other grid measures beside the case.
+    pub(super) fn is_alone(&self) -> bool {
+        self.alone
+    }
+
+    /// Notes that only slow motion from this on will do. A case without rounds goes on in it.
     pub(super) fn slow_down(&mut self, slow: Slow) {
-        self.rows.iter_mut().for_each(|(row, _)| row.slow = slow);
+        self.least_slow = Some(slow);
+        if self.counted() == 0 {
+            self.rows.iter_mut().for_each(|(row, _)| row.slow = slow);
+        }
+    }
+
+    /// The case in the slow motion in which it is measured, given the rounds that it has already in
+    /// theirs.
+    pub(super) fn in_motion(self, earlier: Option<(Slow, EarlierRounds)>) -> Self {
+        let least_slow = earlier.as_ref().and_then(|(_, found)| found.least_slow);
+        let earlier = earlier.and_then(|(slow, found)| {
+            let counted = found.rounds.first().map_or(0, Vec::len);
+            let rows = self.rows.iter().map(|(row, _)| row).zip(found.rounds.iter().map(Vec::as_slice));
+            (counted > 0).then(|| motion::Earlier { slow, counted, left: self.left_of(rows, counted) })
+        });
+        let slow = motion::of(self.slow(), least_slow, earlier);
+        Self { least_slow, ..self.slowed(slow) }
+    }
+
+    /// Takes this for the time of a round, in seconds, if none was timed.
+    pub(super) fn foresee(&mut self, seconds: Option<f64>) {
+        self.seconds = self.seconds.or(seconds);
     }
 
     /// The slow motion in which the case is measured.
@@ -81,6 +121,7 @@ impl<C> Case<C> {
         let counted = from.rounds.first().map_or(0, Vec::len);
         self.earlier = Tally { counted, void: from.void, failed: from.failed, last_failure: None };
         self.seconds = from.seconds;
+        self.least_slow = self.least_slow.max(from.least_slow);
         for ((_, rounds), earlier) in self.rows.iter_mut().zip(from.rounds) {
             *rounds = earlier;
         }
@@ -95,7 +136,8 @@ impl<C> Case<C> {
             let reason = reason.or_else(|| self.tally.last_failure.clone());
             let void = self.earlier.void + self.tally.void;
             let seconds = self.seconds.map(kept);
-            Row { reason, void, failed: self.earlier.failed + self.tally.failed, seconds, ..row }
+            let failed = self.earlier.failed + self.tally.failed;
+            Row { reason, void, failed, seconds, least_slow: self.least_slow, ..row }
         })
     }
 
@@ -113,12 +155,21 @@ impl<C> Case<C> {
     /// Rounds that the case needs until it is decided, by what they show so far. `None` if that can't
     /// be told.
     pub(super) fn rounds_left(&self) -> Option<usize> {
-        let needed = self.rows.iter().map(|(row, rounds)| {
+        self.left_of(self.rows.iter().map(|(row, rounds)| (row, rounds.as_slice())), self.counted())
+    }
+
+    /// Rounds that the case needs if its rows have these, `counted` each.
+    fn left_of<'a>(
+        &self,
+        rows: impl Iterator<Item = (&'a Comparison, &'a [Pair])>,
+        counted: usize,
+    ) -> Option<usize> {
+        let needed = rows.map(|(row, rounds)| {
             let ratios: Vec<f64> = rounds.iter().map(|[ours, reference]| ours / reference).collect();
             row.bar.map_or(Some(0), |bar| rounds_needed(bar, &ratios))
         });
         let most = needed.collect::<Option<Vec<_>>>()?.into_iter().max().unwrap_or(0);
-        Some(most.max(self.least).saturating_sub(self.counted()))
+        Some(most.max(self.least).saturating_sub(counted))
     }
 
     /// The number of the next round. No side goes first in every run.

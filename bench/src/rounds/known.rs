@@ -28,6 +28,8 @@ pub(super) struct EarlierRounds {
     pub failed: usize,
     /// How long a round took, in seconds.
     pub seconds: Option<f64>,
+    /// The least slow motion in which rounds weren't void again and again.
+    pub least_slow: Option<Slow>,
 }
 
 impl Known {
@@ -44,6 +46,7 @@ impl Known {
             }
             if row.older.is_some() {
                 row.rounds.clear();
+                row.least_slow = None;
             }
         }
         rows.retain(|row| row.figures.is_some() || row.older.is_none());
@@ -60,11 +63,13 @@ impl Known {
         self.rows.iter().find(|row| row.comparison.is_same(comparison))
     }
 
-    /// The slow motion of the rounds that a case with these rows has already. It may have become
-    /// slower than was asked for. `None` without rounds.
-    pub(super) fn slow(&self, comparisons: &[Comparison]) -> Option<Slow> {
-        let rows = comparisons.iter().filter_map(|one| self.row(one));
-        rows.filter(|row| !row.rounds.is_empty()).map(|row| row.comparison.slow).max()
+    /// The rounds that a case with these rows has already, and their slow motion. It may be another
+    /// than was asked for. `None` if it has neither rounds nor void ones.
+    pub(super) fn earlier(&self, comparisons: &[Comparison]) -> Option<(Slow, EarlierRounds)> {
+        let slow = self.row(comparisons.first()?)?.comparison.slow;
+        let slowed: Vec<_> = comparisons.iter().map(|one| Comparison { slow, ..one.clone() }).collect();
+        let found = self.rounds(&slowed);
+        (found != EarlierRounds::default()).then_some((slow, found))
     }
 
     /// The rounds that a case with these rows goes on from. None if a row has none, as all rows of a
@@ -86,8 +91,19 @@ impl Known {
             void: rows.first().map_or(0, |row| row.void),
             failed: rows.first().map_or(0, |row| row.failed),
             seconds: rows.first().and_then(|row| row.seconds),
+            least_slow: rows.iter().filter_map(|row| row.least_slow).max(),
             rounds: rows.iter().map(|row| row.rounds.clone()).collect(),
         }
+    }
+
+    /// How long a round of a case with these rows took in seconds, whatever the sources, by the slow
+    /// motion that it would have now. `None` if none was timed.
+    pub(super) fn seconds(&self, comparisons: &[Comparison]) -> Option<f64> {
+        comparisons.iter().find_map(|one| {
+            let row = self.row(one)?;
+            let slower = f64::from(one.slow.factor()) / f64::from(row.comparison.slow.factor());
+            Some(row.seconds? * slower)
+        })
     }
 
     /// All rows, of which this run has these. A row that this run couldn't measure takes no figures

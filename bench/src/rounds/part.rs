@@ -62,20 +62,19 @@ impl Run {
     {
         self.planned.extend(cases.iter().flat_map(Case::comparisons));
         let cases = cases.into_iter().map(|case| {
-            let earlier = self.known.slow(&case.comparisons()).unwrap_or(Slow::NONE);
-            let slow = case.slow().max(earlier);
-            case.slowed(slow)
+            let earlier = self.known.earlier(&case.comparisons());
+            case.in_motion(earlier)
         });
         let mut cases = self.wanted(cases.collect());
         if !self.plans(&mut cases) {
             let (end, most) = (self.deadline(parts_left), self.options.rounds);
             loop {
-                let open: BTreeSet<Slow> = cases.iter_mut().filter_map(|case| open_at(case, most)).collect();
-                let Some(slow) = open.first() else { break };
-                // Each factor gets its share of the time that is left.
+                let open: BTreeSet<Way> = cases.iter_mut().filter_map(|case| open_at(case, most)).collect();
+                let Some(way) = open.first() else { break };
+                // Each way gets its share of the time that is left.
                 let left = end.saturating_duration_since(Instant::now());
                 let deadline = Instant::now() + left / u32::try_from(open.len())?;
-                cases = self.at(*slow, cases, deadline, &make)?;
+                cases = self.at(*way, cases, deadline, &make)?;
             }
             // Also where nothing was open, or nothing could be brought up.
             self.write(&cases)?;
@@ -85,15 +84,14 @@ impl Run {
     }
 
     fn deadline(&self, parts_left: u32) -> Instant {
-        let budget = *self.options.budget / self.options.share;
-        let left = budget.saturating_sub(self.started.elapsed());
+        let left = self.time.saturating_sub(self.started.elapsed());
         Instant::now() + left / parts_left
     }
 
-    /// Measures the cases that are this slow, until all are done or want to be slower.
+    /// Measures the cases that are measured in this way, until all are done or want to be slower.
     fn at<E>(
         &mut self,
-        slow: Slow,
+        way: Way,
         mut cases: Vec<Case<E::Case>>,
         deadline: Instant,
         make: &(impl Fn(Slow) -> anyhow::Result<E> + Sync),
@@ -103,9 +101,10 @@ impl Run {
         E::Case: Send + Sync,
     {
         let most = self.options.rounds;
-        let open = cases.iter_mut().filter_map(|case| open_at(case, most)).filter(|one| *one == slow).count();
+        let Way { slow, alone } = way;
+        let open = cases.iter_mut().filter_map(|case| open_at(case, most)).filter(|one| *one == way).count();
         // Where no link is slow, processors decide, and grids side by side would share them.
-        let labs = if slow.is_none() { 1 } else { self.options.labs };
+        let labs = if alone || slow.is_none() { 1 } else { self.options.labs };
         let mut standing = Vec::new();
         for _ in 0..labs.min(open) {
             let started = Instant::now();
@@ -114,7 +113,7 @@ impl Run {
                 Err(error) if standing.is_empty() => {
                     let reason = format!("cannot bring it up: {error:#}");
                     for case in &mut cases {
-                        if open_at(case, most) == Some(slow) {
+                        if open_at(case, most) == Some(way) {
                             case.reason = Some(reason.clone());
                         }
                     }
@@ -124,7 +123,7 @@ impl Run {
             }
             eprintln!("  brought up in {:.1} s, slow motion {slow}", started.elapsed().as_secs_f64());
         }
-        let part = Mutex::new(Part::new(self, cases, deadline, Some(slow)));
+        let part = Mutex::new(Part::new(self, cases, deadline, Some(way)));
         let standing: Vec<Option<E>> = thread::scope(|scope| {
             let working: Vec<_> = standing
                 .into_iter()
@@ -136,12 +135,11 @@ impl Run {
         if let Some(slower) = slower {
             eprintln!("  cases without rounds go on {slower} times slower");
             for case in &mut cases {
-                if open_at(case, most) != Some(slow) {
+                if open_at(case, most) != Some(way) {
                     continue;
                 }
-                if case.counted() == 0 {
-                    case.slow_down(slower);
-                } else {
+                case.slow_down(slower);
+                if case.counted() > 0 {
                     let why = format!("the machine was too busy {slow} times slower; {slower} would do");
                     case.reason = Some(why);
                 }
@@ -151,9 +149,24 @@ impl Run {
     }
 }
 
-/// The slow motion of a case that isn't done.
-fn open_at<C>(case: &mut Case<C>, most: usize) -> Option<Slow> {
-    (!case.is_done(most)).then(|| case.slow())
+/// How a case is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Way {
+    /// Slow motion.
+    pub slow: Slow,
+    /// Whether no other grid measures beside it.
+    pub alone: bool,
+}
+
+impl Way {
+    fn of<C>(case: &Case<C>) -> Self {
+        Self { slow: case.slow(), alone: case.is_alone() }
+    }
+}
+
+/// How a case is measured that isn't done.
+fn open_at<C>(case: &mut Case<C>, most: usize) -> Option<Way> {
+    (!case.is_done(most)).then(|| Way::of(case))
 }
 
 fn owned<T>(shared: Mutex<T>) -> T {
@@ -165,8 +178,8 @@ pub(super) struct Part<'a, C> {
     run: &'a mut Run,
     cases: Vec<Case<C>>,
     deadline: Instant,
-    /// Which cases are measured, by their slow motion. `None`: all are.
-    slow: Option<Slow>,
+    /// Which cases are measured, by how they are. `None`: all are.
+    way: Option<Way>,
     /// Indices of the cases that are being measured.
     under_way: BTreeSet<usize>,
     /// Void rounds since the last that counted.
@@ -198,10 +211,10 @@ pub(super) enum Outcome {
 }
 
 impl<'a, C> Part<'a, C> {
-    pub(super) fn new(run: &'a mut Run, cases: Vec<Case<C>>, deadline: Instant, slow: Option<Slow>) -> Self {
+    pub(super) fn new(run: &'a mut Run, cases: Vec<Case<C>>, deadline: Instant, way: Option<Way>) -> Self {
         let under_way = BTreeSet::new();
         let (too_busy, slower, told, error) = (0, None, None, None);
-        Self { run, cases, deadline, slow, under_way, too_busy, slower, told, error }
+        Self { run, cases, deadline, way, under_way, too_busy, slower, told, error }
     }
 
     /// The case with the fewest rounds. `None` if there is nothing to measure any more.
@@ -209,10 +222,10 @@ impl<'a, C> Part<'a, C> {
         if self.slower.is_some() || self.error.is_some() {
             return None;
         }
-        let (most, slow) = (self.run.options.rounds, self.slow);
+        let (most, way) = (self.run.options.rounds, self.way);
         let mut open = Vec::new();
         for (index, case) in self.cases.iter_mut().enumerate() {
-            let is_meant = slow.is_none_or(|slow| case.slow() == slow);
+            let is_meant = way.is_none_or(|way| Way::of(case) == way);
             if is_meant && !self.under_way.contains(&index) && !case.is_done(most) {
                 open.push(index);
             }
@@ -268,8 +281,9 @@ impl<'a, C> Part<'a, C> {
     }
 
     fn slow_down(&mut self, enough: Option<u32>) {
-        let (Some(slow), Some(enough)) = (self.slow, enough) else { return };
-        if !slow.is_none() && self.too_busy >= TOO_BUSY.max(self.run.options.labs) {
+        let (Some(Way { slow, alone }), Some(enough)) = (self.way, enough) else { return };
+        let grids = if alone { 1 } else { self.run.options.labs };
+        if !slow.is_none() && self.too_busy >= TOO_BUSY.max(grids) {
             self.slower = slower(slow, enough, self.run.options.slowest());
         }
     }
@@ -277,8 +291,8 @@ impl<'a, C> Part<'a, C> {
     /// Ends what measured, and writes the results.
     fn end<E: Experiment>(mut self, standing: impl IntoIterator<Item = Option<E>>) -> anyhow::Result<Self> {
         for error in standing.into_iter().flatten().filter_map(|one| one.finish().err()) {
-            let slow = self.slow;
-            let measured = self.cases.iter_mut().filter(|case| slow.is_none_or(|slow| case.slow() == slow));
+            let way = self.way;
+            let measured = self.cases.iter_mut().filter(|case| way.is_none_or(|way| Way::of(case) == way));
             measured.for_each(|case| case.spoil(&format!("{error:#}")));
         }
         self.run.write(&self.cases)?;

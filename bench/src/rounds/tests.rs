@@ -4,7 +4,7 @@ use std::time::Duration;
 use anyhow::bail;
 
 use super::case::{Next, Tally};
-use super::part::{Outcome, Part};
+use super::part::{Outcome, Part, Way};
 use super::*;
 use crate::report::Comparison;
 use crate::verdict::{Bar, Verdict};
@@ -61,6 +61,7 @@ fn run_of(directory: &std::path::Path, sources: &str, only: &[&str]) -> Run {
         rounds: 8,
         budget: Duration::from_secs(600).into(),
         share: 1,
+        began: None,
         slow: Slow::NONE,
         slowest: None,
         labs: 1,
@@ -223,7 +224,7 @@ fn a_busy_machine_makes_slow_motion_slower() {
     run.options.slow = factor(10);
     let cases = (0..2).map(|index| case(index).slowed(factor(10))).collect();
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
-    let mut part = Part::new(&mut run, cases, deadline, Some(factor(10)));
+    let mut part = Part::new(&mut run, cases, deadline, Some(Way { slow: factor(10), alone: false }));
     let void = |enough| Outcome::Void("busy".into(), enough);
     let figures = || Outcome::Figures(vec![[0.5, 1.0]], Duration::from_secs(1));
     // What comes after the last round that counted, and factors that would do.
@@ -238,23 +239,93 @@ fn a_busy_machine_makes_slow_motion_slower() {
     assert!(part.next().is_none());
 }
 
+/// Measures case 0, asked for in this slow motion. Returns its rounds and their slow motion.
+fn measured_in(directory: &std::path::Path, slow: u32, rounds: usize) -> (usize, u32) {
+    let mut run = run(directory);
+    run.options.rounds = rounds;
+    let ended = AtomicUsize::new(0);
+    run.part_in_slow_motion(1, vec![case(0).slowed(factor(slow))], |_| Ok(Steady(&ended))).unwrap();
+    run.finish().unwrap();
+    let report: Report = read_json(&directory.join("test.json")).unwrap();
+    (report.rows[0].runs, report.rows[0].comparison.slow.factor())
+}
+
 #[test]
-fn slow_motion_stays_what_it_became() {
+fn rounds_go_on_in_their_slow_motion() {
     let directory = tempfile::tempdir().unwrap();
-    let measure = |slow: u32, rounds: usize| {
-        let mut run = run(directory.path());
-        run.options.rounds = rounds;
-        let ended = AtomicUsize::new(0);
-        run.part_in_slow_motion(1, vec![case(0).slowed(factor(slow))], |_| Ok(Steady(&ended))).unwrap();
-        run.finish().unwrap();
-        let report: Report = read_json(&directory.path().join("test.json")).unwrap();
-        (report.rows[0].runs, report.rows[0].comparison.slow.factor())
-    };
+    let measure = |slow, rounds| measured_in(directory.path(), slow, rounds);
     assert_eq!(measure(16, 2), (2, 16));
     // Rounds of another factor aren't added: those at 16 go on.
-    assert_eq!(measure(10, 2), (4, 16));
-    // Who asks for more begins anew.
-    assert_eq!(measure(20, 1), (1, 20));
+    assert_eq!(measure(10, 1), (3, 16));
+    assert_eq!(measure(20, 1), (4, 16));
+    // Where anew is much quicker, it begins anew.
+    let directory = tempfile::tempdir().unwrap();
+    let measure = |slow, rounds| measured_in(directory.path(), slow, rounds);
+    assert_eq!(measure(100, 2), (2, 100));
+    assert_eq!(measure(10, 1), (1, 10));
+}
+
+#[test]
+fn what_was_void_again_and_again_is_not_begun_with() {
+    let directory = tempfile::tempdir().unwrap();
+    let measure = |slow, rounds| measured_in(directory.path(), slow, rounds);
+    assert_eq!(measure(10, 2), (2, 10));
+    let mut busy = run(directory.path());
+    let cases = vec![case(0).slowed(factor(10)), case(1).slowed(factor(10))];
+    let mut cases = busy.wanted(cases);
+    cases.iter_mut().for_each(|case| case.slow_down(factor(25)));
+    busy.write(&cases).unwrap();
+    let found = written(directory.path());
+    assert_eq!(found.iter().map(|(_, runs, ..)| *runs).collect::<Vec<_>>(), [2, 0]);
+    // The rounds that it has are of a factor that is too fast.
+    assert_eq!(measure(10, 1), (1, 25));
+    // That stays known, though anew would be quicker.
+    assert_eq!(measure(10, 1), (2, 25));
+    // What has no rounds begins slower as well.
+    let earlier = run(directory.path()).known.earlier(&case(1).comparisons());
+    assert_eq!(case(1).slowed(factor(10)).in_motion(earlier).slow(), factor(25));
+}
+
+#[test]
+fn what_polls_has_a_grid_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut run = run(directory.path());
+    run.options.labs = 3;
+    let slow = factor(10);
+    let (ended, at_once, most) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    let cases = (0..6).map(|index| case(index).slowed(slow));
+    let cases = cases.map(|case| if *case.case < 3 { case.alone() } else { case }).collect();
+    run.part_in_slow_motion(1, cases, |_| Ok(Alone { at_once: &at_once, most: &most, ended: &ended }))
+        .unwrap();
+    // Three side by side, and then one, which measured three cases alone.
+    assert_eq!((ended.into_inner(), most.into_inner()), (4, 1));
+    assert!(run.rows().iter().all(|row| row.runs == 5));
+}
+
+/// An experiment that notes how many measure the first three cases at once with others.
+struct Alone<'a> {
+    at_once: &'a AtomicUsize,
+    most: &'a AtomicUsize,
+    ended: &'a AtomicUsize,
+}
+
+impl Experiment for Alone<'_> {
+    type Case = usize;
+
+    fn measure(&mut self, case: &usize, _round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
+        let now = self.at_once.fetch_add(1, Ordering::SeqCst) + 1;
+        std::thread::sleep(Duration::from_millis(2));
+        if *case < 3 {
+            self.most.fetch_max(now, Ordering::SeqCst);
+        }
+        self.at_once.fetch_sub(1, Ordering::SeqCst);
+        Ok(vec![[0.5, 1.0]])
+    }
+
+    fn finish(self) -> anyhow::Result<()> {
+        self.ended.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
 }
 
 #[test]
@@ -271,10 +342,29 @@ fn a_plan_measures_nothing() {
 }
 
 #[test]
+fn what_a_benchmark_leaves_is_for_the_next() {
+    let directory = tempfile::tempdir().unwrap();
+    let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+    for (share, began, now, want) in [
+        (1, None, 7000, minutes(10)),
+        (2, None, 7000, minutes(5)),
+        (2, Some(7000), 7000, minutes(5)),
+        // The first took a minute.
+        (1, Some(7000), 7060, minutes(9)),
+        (2, Some(7000), 9000, Duration::ZERO),
+        (1, Some(7000), 6000, minutes(10)),
+    ] {
+        let options = run(directory.path()).options;
+        let options = RoundOptions { budget: minutes(10).into(), share, began, ..options };
+        assert_eq!(options.time(now), want, "{share} {began:?} {now}");
+    }
+}
+
+#[test]
 fn the_budget_ends_a_part() {
     let directory = tempfile::tempdir().unwrap();
     let mut run = run(directory.path());
-    run.options.budget = Duration::ZERO.into();
+    run.time = Duration::ZERO;
     run.part(1, vec![case(0)], || Ok(Script(vec![Vec::new()]))).unwrap();
     assert_eq!(run.rows()[0].reason.as_deref(), Some("the budget ended after 0 rounds"));
 }
@@ -285,7 +375,7 @@ fn a_busy_machine_voids_rounds() {
     let mut run = run(directory.path());
     // Any use at all is above it, as long as the budget lasts.
     run.watch = Watch::new(Shares { others: -1.0, busy: -1.0 });
-    run.options.budget = Duration::from_millis(500).into();
+    run.time = Duration::from_millis(500);
     run.part(1, vec![case(0)], || Ok(Script(vec![Vec::new()]))).unwrap();
     let row = &run.rows()[0];
     assert_eq!((row.verdict, row.void), (Some(Verdict::NotMeasured), 1));
@@ -308,7 +398,7 @@ fn rounds_add_up_over_runs() {
     let directory = tempfile::tempdir().unwrap();
     let measure = |sources: &str, only: &[&str], budget: Duration, most: usize| {
         let mut run = run_of(directory.path(), sources, only);
-        run.options.budget = budget.into();
+        run.time = budget;
         run.options.rounds = most;
         let figures = || Ok(Script(vec![steady(0.5), steady(1.5)]));
         run.part(1, vec![case(0), case(1)], figures).unwrap();
