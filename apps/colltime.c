@@ -13,8 +13,9 @@
  *
  * `clock` is for ranks that are all on one machine, as in the lab: all begin at the same
  * moment of its clock. A barrier lets them go at different moments. The moment is SECONDS
- * (0.05) after rank 0 has chosen it, which must be longer than the longest way: a rank that
- * hears of it later begins too late, and the time is too short. Such a call is an error.
+ * (0.05) after rank 0 has chosen it, which must be longer than the longest way, as rank 0 tells
+ * each rank itself: a rank that hears of it later begins too late, and the time is too short.
+ * Such a call is an error.
  *
  * The same source is compiled for SimGrid's MPI (make -C ../mpi smpi), in which time is
  * simulated. There all ranks begin at the same moment.
@@ -83,6 +84,19 @@ static void start_together(void)
     struct timespec wait = {.tv_sec = (time_t)left, .tv_nsec = (long)((left - (double)(time_t)left) * 1e9)};
     nanosleep(&wait, NULL);
 }
+
+/* Not by a reduction: some of those that are simulated first send millions of messages to find
+ * out who shares a node. */
+static void collect(double *mine, double *all)
+{
+    own.Gather(mine, 1, MPI_DOUBLE, all, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+}
+
+/* All have the same clock. */
+static void tell_all(struct timespec *when)
+{
+    (void)when;
+}
 #else
 /* The first call of each makes its connections and communicators. */
 #define WARM_UPS 2
@@ -110,6 +124,34 @@ static int is_interposed(void)
     return own.Barrier != program.Barrier;
 }
 
+/* Rank 0 tells each other rank, which takes one crossing. A tree's messages would cross several times. */
+static void tell_all(struct timespec *when)
+{
+    const int tag = 1;
+    int rank, size;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (rank > 0)
+        MPI_Recv(when, sizeof *when, MPI_BYTE, 0, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    for (int to = 1; rank == 0 && to < size; to++)
+        MPI_Send(when, sizeof *when, MPI_BYTE, to, tag, MPI_COMM_WORLD);
+}
+
+/* Rank 0 gets a number of each rank, in one crossing as well. */
+static void collect(double *mine, double *all)
+{
+    const int tag = 2;
+    int rank, size;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (rank > 0)
+        MPI_Send(mine, 1, MPI_DOUBLE, 0, tag, MPI_COMM_WORLD);
+    else
+        all[0] = *mine;
+    for (int from = 1; rank == 0 && from < size; from++)
+        MPI_Recv(&all[from], 1, MPI_DOUBLE, from, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
 static void start_together(void)
 {
     struct timespec when;
@@ -122,7 +164,7 @@ static void start_together(void)
     when.tv_nsec += (long)((head_start - (double)(time_t)head_start) * 1e9);
     when.tv_sec += when.tv_nsec / 1000000000;
     when.tv_nsec %= 1000000000;
-    own.Bcast(&when, sizeof when, MPI_BYTE, 0, MPI_COMM_WORLD);
+    tell_all(&when);
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     if (now.tv_sec > when.tv_sec || (now.tv_sec == when.tv_sec && now.tv_nsec > when.tv_nsec)) {
@@ -156,15 +198,14 @@ static void call(const char *operation, const struct calls *calls)
         MPI_Abort(MPI_COMM_WORLD, 2);
 }
 
-/* Of the slowest rank, in microseconds; rank 0 gets it. Not by a reduction: some of those that
- * are simulated first send millions of messages to find out who shares a node. */
+/* Of the slowest rank, in microseconds; rank 0 gets it. */
 static double timed(const char *operation, const struct calls *calls, double *all, int size)
 {
     start_together();
     double start = MPI_Wtime();
     call(operation, calls);
     double took = (MPI_Wtime() - start) * 1e6, slowest = 0;
-    own.Gather(&took, 1, MPI_DOUBLE, all, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+    collect(&took, all);
     for (int i = 0; i < size; i++)
         slowest = all[i] > slowest ? all[i] : slowest;
     return slowest;
@@ -224,11 +265,14 @@ static void measure(const char *operation, long bytes, int repetitions)
     free(times[1]);
 }
 
-/* The library leaves the first calls of a communicator to the MPI. */
+/* The library leaves the first four calls of a communicator that would cross once to the MPI. Of each
+ * three below one does at least. The first message to each rank makes a connection. */
 static void settle(void)
 {
+    struct timespec when = {0};
+    tell_all(&when);
     int number = 0, sum;
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 4; i++) {
         program.Barrier(MPI_COMM_WORLD);
         program.Bcast(&number, 1, MPI_INT, 0, MPI_COMM_WORLD);
         program.Allreduce(&number, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);

@@ -3,6 +3,7 @@
 
 mod bound;
 mod platform;
+mod scope;
 
 use std::fmt;
 use std::fs;
@@ -13,6 +14,7 @@ use clap::Args;
 use isthmus_lab::Grid;
 use isthmus_lab::grid::Slow;
 
+use crate::conditions::cores;
 use crate::grid::{Bench, Node, json, words};
 use crate::mpi::Mpi;
 use crate::report::Comparison;
@@ -20,6 +22,7 @@ use crate::rounds::{self, Case, Experiment, Run};
 use crate::verdict::Bar;
 use bound::{Bound, Operation, Sites};
 use platform::{Layout, PLATFORMS, Platform};
+use scope::Call;
 
 /// References of the two rows of each call.
 pub(crate) const OWN: &str = "the MPI's own";
@@ -33,19 +36,29 @@ const SMALL_AT_BOUND: Bar = Bar::AtMost(1.05);
 const AT_BOUND: Bar = Bar::AtMost(1.15);
 /// Largest size in bytes of small messages.
 const SMALL_BYTES: u64 = 4096;
-/// Least size in bytes of large messages.
-const LARGE_BYTES: u64 = 1 << 20;
 /// Share of the least time that a measured call must take. Less is no measurement.
 const CREDIBLE: f64 = 0.98;
 
-/// Sizes in bytes of what each rank contributes, with the number of calls in a round. A call of the
-/// large ones takes a second or more.
-const SIZES: [(&[u64], u32); 2] = [(&[8, 4 << 10, 32 << 10, 256 << 10], 7), (&[1 << 20, 4 << 20], 3)];
+/// Sizes that a run of the program measures, one after the other.
+struct Sizes {
+    /// What each rank contributes, in bytes.
+    bytes: &'static [u64],
+    /// The number of calls in a round.
+    repetitions: u32,
+    /// How many times less slow motion is. Large calls are decided by the links' rates, and take much
+    /// longer than what processors do beside them.
+    faster: u32,
+}
+
+/// All sizes. A call of the large ones takes a second or more.
+const SIZES: [Sizes; 2] = [
+    Sizes { bytes: &[8, 4 << 10, 32 << 10], repetitions: 7, faster: 1 },
+    Sizes { bytes: &[256 << 10, 1 << 20, 4 << 20], repetitions: 3, faster: 4 },
+];
+/// The size that a barrier is measured with.
+const NO_SIZE: u64 = SIZES[0].bytes[0];
 /// Number of calls in a round of slow motion, in which calls differ little. So a start is a round.
 const SLOW_REPETITIONS: u32 = 1;
-/// How many times less slow motion is for the large sizes, which the links' rates decide: they take
-/// much longer than what processors do beside them.
-const LARGE_FASTER: u32 = 2;
 /// Index of the site of rank 0, which is the root.
 const ROOT_SITE: usize = 0;
 
@@ -53,16 +66,21 @@ const ROOT_SITE: usize = 0;
 pub(crate) struct Options {
     #[command(flatten)]
     rounds: rounds::RoundOptions,
-    /// The MPIs whose collectives are measured.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Mpi::Openmpi, Mpi::Mpich])]
+    /// The MPIs whose collectives are measured. One that can't let others run while it waits is left
+    /// out where it has more ranks than there are cores.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Mpi::Openmpi, Mpi::Mpich, Mpi::Openmpi5, Mpi::Mpich4])]
     mpis: Vec<Mpi>,
+    /// Every operation and size over every platform, with both layouts of ranks, under each MPI. By
+    /// default what other rows show as well is left out.
+    #[arg(long)]
+    all: bool,
 }
 
 /// The calls that a run of the program measures.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Calls {
     operation: Operation,
-    sizes: &'static [u64],
+    sizes: Vec<u64>,
     repetitions: u32,
     mpi: Mpi,
     platform: Platform,
@@ -71,7 +89,7 @@ struct Calls {
 
 impl Calls {
     /// The rows of a size: against the MPI's own, and against the bound.
-    fn rows(self, bytes: u64) -> [Comparison; 2] {
+    fn rows(&self, bytes: u64) -> [Comparison; 2] {
         let size = if self.operation == Operation::Barrier { String::new() } else { format!(", {bytes} B") };
         let what = format!("{self}{size}{}{}", self.platform.name, self.layout);
         let at_bound = if bytes <= SMALL_BYTES { SMALL_AT_BOUND } else { AT_BOUND };
@@ -87,28 +105,45 @@ impl fmt::Display for Calls {
 }
 
 /// The cases of a platform.
-fn cases(mpis: &[Mpi], platform: Platform, slow: Slow) -> Vec<Case<Calls>> {
+///
+/// # Errors
+/// The platform's grid has too few sites, or links that a bound doesn't know.
+fn cases(options: &Options, platform: Platform, described: &Grid) -> anyhow::Result<Vec<Case<Calls>>> {
+    let slow = options.rounds.slow;
+    let links = Sites::of(described, platform.sites, platform.ranks_per_site)?;
+    let fitting = options.mpis.iter().filter(|mpi| scope::fits(**mpi, platform, cores()));
     let mut cases = Vec::new();
-    for (mpi, layout) in mpis.iter().flat_map(|mpi| Layout::ALL.map(|layout| (*mpi, layout))) {
+    for (mpi, layout) in fitting.flat_map(|mpi| Layout::ALL.map(|layout| (*mpi, layout))) {
         for operation in Operation::ALL {
-            let is_barrier = operation == Operation::Barrier;
-            let groups = if is_barrier { &SIZES[..1] } else { &SIZES[..] };
-            for (sizes, repetitions) in groups {
-                let sizes = if is_barrier { &sizes[..1] } else { sizes };
-                let repetitions = if slow.is_none() { *repetitions } else { SLOW_REPETITIONS };
-                let calls = Calls { operation, sizes, repetitions, mpi, platform, layout };
-                let rows = sizes.iter().flat_map(|bytes| calls.rows(*bytes)).collect();
-                let is_large = sizes.iter().all(|bytes| *bytes >= LARGE_BYTES);
-                cases.push(Case::new(calls, rows).slowed(if is_large { less(slow) } else { slow }));
+            for Sizes { bytes, repetitions, faster } in &SIZES {
+                let is_needed = |bytes: &u64| {
+                    let needed = links.bound(operation, ROOT_SITE, *bytes).needed;
+                    Call { mpi, platform, layout, bytes: *bytes, needed }.is_needed()
+                };
+                // A barrier has no size.
+                let is_barrier = operation == Operation::Barrier;
+                let sizes = bytes.iter().copied().filter(|bytes| !is_barrier || *bytes == NO_SIZE);
+                // What is left out by default is measured apart: so the rounds of the others go on.
+                let (needed, further): (Vec<u64>, Vec<u64>) = sizes.partition(is_needed);
+                for sizes in [needed, if options.all { further } else { Vec::new() }] {
+                    if sizes.is_empty() {
+                        continue;
+                    }
+                    let repetitions = if slow.is_none() { *repetitions } else { SLOW_REPETITIONS };
+                    let calls = Calls { operation, sizes, repetitions, mpi, platform, layout };
+                    let rows = calls.sizes.iter().flat_map(|bytes| calls.rows(*bytes)).collect();
+                    let case = Case::new(calls, rows).slowed(less(slow, *faster));
+                    cases.push(if mpi.can_yield() { case } else { case.alone() });
+                }
             }
         }
     }
-    cases
+    Ok(cases)
 }
 
-/// The slow motion of large sizes.
-fn less(slow: Slow) -> Slow {
-    Slow::try_from(slow.factor().div_ceil(LARGE_FASTER)).unwrap_or(slow)
+/// So many times less slow motion.
+fn less(slow: Slow, times: u32) -> Slow {
+    Slow::try_from(slow.factor().div_ceil(times)).unwrap_or(slow)
 }
 
 /// Measures, writes the results, and returns whether every bar holds.
@@ -116,13 +151,16 @@ fn less(slow: Slow) -> Slow {
 /// # Errors
 /// The results can't be written.
 pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
-    let slow = options.rounds.slow;
     let tools: Vec<_> = options.mpis.iter().map(|mpi| (mpi.launcher(), "--version")).collect();
     let mut run = Run::begin("coll", &options.rounds, &tools)?;
     for (parts_left, platforms) in (1..=PLATFORMS.len()).rev().zip(PLATFORMS) {
         let Some(first) = platforms.first() else { continue };
-        let cases = platforms.iter().flat_map(|platform| cases(&options.mpis, *platform, slow)).collect();
-        run.part_in_slow_motion(u32::try_from(parts_left)?, cases, |slow| {
+        let described = first.described()?;
+        let mut all = Vec::new();
+        for platform in platforms {
+            all.extend(cases(options, *platform, &described)?);
+        }
+        run.part_in_slow_motion(u32::try_from(parts_left)?, all, |slow| {
             Ok(Jobs { bench: Bench::without_sshd(first.grid, slow)?, described: first.described()? })
         })?;
     }
@@ -142,7 +180,7 @@ impl Experiment for Jobs {
     type Case = Calls;
 
     fn measure(&mut self, calls: &Calls, _round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
-        let Calls { operation, sizes, repetitions, mpi, platform, layout } = *calls;
+        let Calls { operation, ref sizes, repetitions, mpi, platform, layout } = *calls;
         let nodes = platform.nodes(&self.described, self.bench.nodes(), layout);
         let texts: Vec<_> = sizes.iter().map(u64::to_string).collect();
         let ranks = platform.ranks();
@@ -151,7 +189,7 @@ impl Experiment for Jobs {
         let topology = self.bench.scratch().join("topology");
         fs::write(&topology, platform.topology(&self.described, &nodes, layout)?)?;
         let options = format!("{options} env ISTHMUS_TOPOLOGY={}", topology.display());
-        let measured = milliseconds(&self.bench, &nodes, mpi, &options, &arguments)?;
+        let measured = milliseconds(&self.bench, &nodes, mpi, &options, &arguments, TO_TELL)?;
         ensure!(measured.len() == sizes.len(), "not a line for each size");
         let links = Sites::of(&self.described, platform.sites, platform.ranks_per_site)?;
         let mut figures = Vec::new();
@@ -186,31 +224,33 @@ pub(crate) const PROGRAM: &[&str] = &["colltime"];
 
 /// Milliseconds of a call by the library and by the MPI's own, for each size in `calls`, as they
 /// would be without slow motion. `options` are the launcher's, which takes `nodes` in their order.
-/// `calls` are arguments of the program.
+/// `calls` are arguments of the program. All ranks are told within `to_tell`, as described.
 pub(crate) fn milliseconds(
     bench: &Bench,
     nodes: &[Node],
     mpi: Mpi,
     options: &str,
     calls: &str,
+    to_tell: Duration,
 ) -> anyhow::Result<Vec<[f64; 2]>> {
     let slow = bench.slow();
     let program = mpi.program("colltime")?;
-    let words = words(&format!("{options} {program} {calls} {}", by_clock(slow)));
+    let words = words(&format!("{options} {program} {calls} {}", by_clock(slow, to_tell)));
     let first = nodes.first().context("no node")?;
     let output = bench.output(&first.name, &bench.ours(mpi, &[], nodes, &words))?;
     output.lines().filter(|line| line.starts_with('{')).map(|line| figures(line, slow)).collect()
 }
 
-/// How long the program takes to tell all ranks when to begin: longer than the longest way, on which
-/// a broadcast crosses several times, and than what processors take for it. Slow motion makes only
-/// the way longer.
-const HEAD_START: (Duration, Duration) = (Duration::from_millis(25), Duration::from_millis(50));
+/// How long the program takes to tell all ranks when to begin, over these platforms: more than two
+/// crossings, of which one is needed.
+pub(crate) const TO_TELL: Duration = Duration::from_millis(15);
+/// And what processors take for it. Slow motion makes only the way longer.
+const PROCESSORS: Duration = Duration::from_millis(50);
 
-/// The program's last argument, by which all ranks begin at the same moment.
-pub(crate) fn by_clock(slow: Slow) -> String {
-    let (way, processors) = HEAD_START;
-    format!("clock={}", (slow.time(way) + processors).as_secs_f64())
+/// The program's last argument, by which all ranks begin at the same moment. In `to_tell`, as
+/// described, a message from rank 0 reaches each rank.
+pub(crate) fn by_clock(slow: Slow, to_tell: Duration) -> String {
+    format!("clock={}", (slow.time(to_tell) + PROCESSORS).as_secs_f64())
 }
 
 /// Milliseconds of a call by the library and by the MPI's own, from a line of the program.
@@ -230,7 +270,7 @@ mod tests {
         let [platforms, _] = PLATFORMS;
         let calls = |operation, platform, layout| Calls {
             operation,
-            sizes: SIZES[0].0,
+            sizes: SIZES[0].bytes.to_vec(),
             repetitions: 1,
             mpi: Mpi::Openmpi,
             platform,

@@ -29,6 +29,9 @@ const PLAIN_PORT: u16 = 7109;
 /// The calls that are measured: an operation, and bytes of each rank.
 const CALLS: [(&str, u64); 3] = [("barrier", 4), ("allreduce", 4), ("bcast", 256 << 10)];
 const REPETITIONS: u32 = 3;
+/// How long it takes at most until all ranks know when to begin: five times the way. After bulk, 1.25
+/// times wasn't enough.
+const TO_TELL: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -165,6 +168,7 @@ impl Sites {
                     Mpi::Openmpi,
                     "-n 2 --map-by node",
                     &calls,
+                    TO_TELL,
                 )?;
                 found.first().copied().context("no figures")
             }

@@ -76,7 +76,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
                 let name = format!("{}, {ranks} ranks, {place}", mpi.title());
                 let row = Comparison::new(format!("{name}{less}"), "s", "over ssh").bar(bar(ranks, cores()));
                 let case = Case::new(Start { mpi, ranks, name }, vec![row]);
-                cases.push(case.enough(1).slowed(slow));
+                let case = case.enough(1).slowed(slow);
+                cases.push(if mpi.can_yield() { case } else { case.alone() });
             }
         }
         run.part_in_slow_motion(parts_left, cases, |slow| {

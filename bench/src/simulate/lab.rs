@@ -15,7 +15,7 @@ use isthmus_lab::grid::Slow;
 use super::platform::{Order, Platform};
 use super::smpi::{Selection, Times, read_times, simulate, words};
 use super::{OPERATIONS, sizes};
-use crate::coll::{PROGRAM, by_clock};
+use crate::coll::{PROGRAM, TO_TELL, by_clock};
 use crate::grid::{Bench, root};
 use crate::report::{Comparison, Row};
 use crate::rounds::{Case, Experiment};
@@ -115,7 +115,7 @@ impl Sites {
         let arguments = crate::grid::words(&format!(
             "-n {RANKS} {options} {further} env ISTHMUS_TOPOLOGY={} {program} {words} {}",
             topology.display(),
-            by_clock(self.bench.slow())
+            by_clock(self.bench.slow(), TO_TELL)
         ));
         let output = self.bench.output(&nodes[0].name, &self.bench.ours(mpi, &[], nodes, &arguments))?;
         let slow = self.bench.slow();
