@@ -4,6 +4,7 @@
 //! The ideal is the time that the bytes need at the link's rate, and a round trip.
 
 mod bed;
+mod cells;
 mod counts;
 mod ends;
 mod gather;
@@ -19,6 +20,7 @@ use crate::report::Comparison;
 use crate::rounds::{self, Case, Experiment, Run, Void};
 use crate::verdict::Bar;
 use bed::Bed;
+use cells::Extent;
 use counts::{Counts, Turn};
 
 pub(crate) use ends::{UnderTest, run as run_under_test};
@@ -84,11 +86,15 @@ const TRIES: u32 = 5;
 pub(crate) struct Options {
     #[command(flatten)]
     rounds: rounds::RoundOptions,
-    /// How long each way is measured per figure and round.
-    #[arg(long, default_value = "1s")]
-    duration: humantime::Duration,
-    /// Every queue with every loss. By default, each queue without loss, and each loss
-    /// with a queue of the bandwidth-delay product.
+    /// How long each way is measured per figure and round. The default is 1s where packets are lost,
+    /// and 300ms elsewhere, where gathers differ little.
+    #[arg(long)]
+    duration: Option<humantime::Duration>,
+    /// Every size and number of senders, over each queue without loss, and with each loss over a
+    /// queue of the bandwidth-delay product. By default what lies between others is left out.
+    #[arg(long)]
+    all: bool,
+    /// The same over every queue with every loss.
     #[arg(long)]
     every: bool,
     /// How late the emulator may be, in milliseconds and in slow motion more: 1 % of the
@@ -219,6 +225,20 @@ impl Gather {
         rows
     }
 
+    /// Whether a figure needs this way.
+    fn takes(&self, way: GatherWay) -> bool {
+        match way {
+            GatherWay::Cubic | GatherWay::TrunkBbr | GatherWay::TrunkPlain => true,
+            GatherWay::Reno | GatherWay::Bbr => self.link.path != FAR,
+            GatherWay::Sealed => self.link.path != FAR && !self.pings,
+        }
+    }
+
+    /// How long a way is measured in a round. Gathers that lose packets by chance differ.
+    fn duration(&self) -> Duration {
+        Duration::from_millis(if self.link.loss == Loss::NONE && !self.pings { 300 } else { 1000 })
+    }
+
     /// Whether the gather carries so much that its processor time can be told.
     fn has_cost(&self) -> bool {
         self.bytes() >= 10_000_000
@@ -275,13 +295,23 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     ));
     let slow = options.rounds.slow;
     let counts = Mutex::new(Counts::new(&options.rounds.results, run.goes_on()));
-    let parts = parts(options.every);
+    let extent = if options.every {
+        Extent::Every
+    } else if options.all {
+        Extent::All
+    } else {
+        Extent::Needed
+    };
+    let parts = cells::parts(extent);
     for (index, part) in parts.iter().enumerate() {
-        let cases = part.iter().map(|gather| Case::new(*gather, gather.comparisons()).slowed(slow)).collect();
+        let case = |gather: &Gather| {
+            Case::new(*gather, gather.comparisons()).slowed(cells::slow_motion(gather, slow))
+        };
+        let cases = part.iter().map(case).collect();
         let left = (parts.len() + 1 - index) as u32;
         run.part_in_slow_motion(left, cases, |slow| {
             let bed = Bed::up(options.late_ms, slow)?;
-            Ok(Gathers { bed, counts: &counts, duration: *options.duration })
+            Ok(Gathers { bed, counts: &counts, duration: options.duration.map(|duration| *duration) })
         })?;
     }
     run.part_in_slow_motion(1, pace::cases(slow), |slow| pace::Paces::up(options.late_ms, slow))?;
@@ -294,16 +324,17 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
 struct Gathers<'a> {
     bed: Bed,
     counts: &'a Mutex<Counts>,
-    duration: Duration,
+    duration: Option<Duration>,
 }
 
 impl Gathers<'_> {
     /// Measures a way's turn, and again while the emulator was late for it.
     fn faithful_turn(&self, way: GatherWay, gather: &Gather) -> anyhow::Result<Turn> {
+        let duration = self.duration.unwrap_or_else(|| gather.duration());
         let mut tries = 1;
         loop {
             let before = self.bed.emulation()?;
-            let turn = self.bed.turn(way, gather, self.duration)?;
+            let turn = self.bed.turn(way, gather, duration)?;
             match self.bed.check_since(&before) {
                 Err(error) if tries < TRIES && error.is::<Void>() => tries += 1,
                 checked => return checked.map(|()| turn),
@@ -321,10 +352,13 @@ impl Experiment for Gathers<'_> {
         for turn in 0..GatherWay::ALL.len() {
             // No way always goes first.
             let at = (round + turn) % GatherWay::ALL.len();
-            turns[at] = self.faithful_turn(GatherWay::ALL[at], gather)?;
+            if gather.takes(GatherWay::ALL[at]) {
+                turns[at] = self.faithful_turn(GatherWay::ALL[at], gather)?;
+            }
         }
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        for (way, turn) in GatherWay::ALL.iter().zip(&turns) {
+        let taken = GatherWay::ALL.iter().zip(&turns).filter(|(way, _)| gather.takes(**way));
+        for (way, turn) in taken {
             counts.add(&gather.to_string(), way.name(), gather.bytes(), turn);
         }
         counts.write()?;
@@ -341,24 +375,6 @@ impl Experiment for Gathers<'_> {
     fn survives_failure(&self) -> bool {
         false
     }
-}
-
-/// All gathers that are measured, in parts. Each part has its share of the time.
-fn parts(every: bool) -> Vec<Vec<Gather>> {
-    let links = || {
-        let all = QUEUES
-            .iter()
-            .flat_map(|queue| LOSSES.map(|loss| MeasuredLink { path: NEAR, queue: *queue, loss }));
-        all.filter(move |link| every || link.queue == BDP || link.loss == Loss::NONE)
-    };
-    let gathers = |size: u64, pings: bool, senders: &[u64]| -> Vec<Gather> {
-        let each = senders.iter().flat_map(|senders| links().map(|link| (*senders, link)));
-        each.map(|(senders, link)| Gather { link, senders, size, pings }).collect()
-    };
-    let mut parts = vec![gathers(SIZES[0], false, &SENDERS), gathers(1_000_000, true, &SENDERS[..1])];
-    parts.push(vec![Gather { link: FAR_LINK, senders: 1, size: FAR_SIZE, pings: false }]);
-    parts.extend(SIZES[1..].iter().map(|size| gathers(*size, false, &SENDERS)));
-    parts
 }
 
 #[cfg(test)]
@@ -411,10 +427,12 @@ mod tests {
 
     #[test]
     fn each_row_has_its_figures() {
-        for part in parts(true) {
+        for part in cells::parts(Extent::Every) {
             for gather in part {
-                let figures = gather.figures(|_| 1.0, |_| 1.0);
+                let taken = |way| if gather.takes(way) { 1.0 } else { f64::NAN };
+                let figures = gather.figures(taken, taken);
                 assert_eq!(figures.len(), gather.comparisons().len(), "{gather}");
+                assert!(figures.iter().flatten().all(|figure| figure.is_finite()), "{gather}: {figures:?}");
             }
         }
         // 10 KB or less may take 2 % and 0.2 ms longer than the best.
@@ -422,11 +440,5 @@ mod tests {
         let small = Gather { size: 10_000, ..GATHER }.figures(took, |_| 1.0);
         assert!((small[2][1] - 10.4).abs() < 1e-9, "{small:?}");
         assert_eq!(GATHER.figures(took, |_| 1.0)[2], [20.0, 10.0]);
-    }
-
-    #[test]
-    fn by_default_loss_has_the_long_queue() {
-        let count = |every| parts(every).iter().map(Vec::len).sum::<usize>();
-        assert_eq!((count(false), count(true)), (6 * 16 + 1, 12 * 16 + 1));
     }
 }

@@ -107,8 +107,16 @@ impl Paced {
 
 /// The cases, measured in slow motion.
 pub(super) fn cases(slow: Slow) -> Vec<Case<Paced>> {
+    let slow = slow_motion(slow);
     let all = LOSSES.into_iter().flat_map(|loss| QUEUES.map(|queue| Paced { queue, loss }));
     all.map(|paced| Case::new(paced, paced.comparisons()).slowed(slow)).collect()
+}
+
+/// The slow motion of this link, which has a 20th of the rate of the others: a 20th of theirs, and two
+/// at least, as only then the machine's own use is looked at.
+fn slow_motion(slow: Slow) -> Slow {
+    let least = slow.factor().min(2);
+    Slow::try_from(slow.factor().div_ceil(20).max(least)).unwrap_or(slow)
 }
 
 /// The lab with the slow link.
