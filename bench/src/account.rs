@@ -1,10 +1,12 @@
 //! What processes cost: processor time from /proc.
 
-use std::collections::HashMap;
-use std::fs;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use nix::errno::Errno;
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::Pid;
 use procfs::process::Stat;
 
 /// Processor time, user and system, of a process and its descendants. It includes those of them
@@ -24,31 +26,33 @@ pub(crate) fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
     Ok(duration(total))
 }
 
-/// Processor time of a process and its descendants, to the nanosecond as the scheduler counts it. It
-/// doesn't include processes and threads that have ended.
+/// Processor time, user and system, of processes and their descendants, to the nanosecond as the
+/// scheduler counts it. A process that descends from several counts once. Threads that have ended
+/// count, processes that have ended don't.
 ///
 /// # Errors
-/// The process has ended, or the kernel doesn't count (proc(5), /proc/pid/schedstat).
-pub(crate) fn exact_cpu_time(pid: u32) -> anyhow::Result<Duration> {
-    descendants(pid)?.into_iter().map(exact_own_cpu_time).sum()
+/// A process has ended, or the kernel refuses its clock.
+pub(crate) fn exact_cpu_time(pids: &[u32]) -> anyhow::Result<Duration> {
+    let table = table()?;
+    let mut all = HashSet::new();
+    for pid in pids {
+        all.extend(family(&table, *pid)?);
+    }
+    all.into_iter().map(exact_own_cpu_time).sum()
 }
 
-/// Processor time of a process without its descendants, to the nanosecond. It doesn't include
-/// threads that have ended.
+/// Processor time of a process without its descendants: its clock (clock_getcpuclockid(3)), which
+/// goes on from its threads that have ended. Nothing if it has ended meanwhile.
 ///
 /// # Errors
-/// The kernel doesn't count.
-fn exact_own_cpu_time(pid: u32) -> anyhow::Result<Duration> {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Ok(Duration::ZERO) };
-    // A thread that ends meanwhile isn't counted.
-    let texts = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("schedstat")).ok());
-    Ok(Duration::from_nanos(texts.map(|text| on_processor(&text)).sum::<anyhow::Result<u64>>()?))
-}
-
-/// Nanoseconds on a processor, the first number of a schedstat.
-fn on_processor(schedstat: &str) -> anyhow::Result<u64> {
-    let first = schedstat.split_whitespace().next().and_then(|word| word.parse().ok());
-    first.with_context(|| format!("no time in {schedstat:?}"))
+/// The kernel refuses.
+fn exact_own_cpu_time(pid: i32) -> anyhow::Result<Duration> {
+    let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(pid));
+    match clock.and_then(clock_gettime) {
+        Ok(time) => Ok(Duration::from(time)),
+        Err(Errno::ESRCH | Errno::EINVAL) => Ok(Duration::ZERO),
+        Err(error) => Err(error).with_context(|| format!("no clock of process {pid}")),
+    }
 }
 
 /// Ids of a process and of its descendants.
@@ -123,11 +127,25 @@ mod tests {
         assert!(cpu_time(pid).unwrap() > before + Duration::from_millis(20));
         assert!(own_cpu_time(pid).unwrap() <= cpu_time(pid).unwrap() - Duration::from_millis(20));
         assert!(cpu_time(0x7fff_fff0).is_err());
-        let (exact, own) = (exact_cpu_time(pid).unwrap(), own_cpu_time(pid).unwrap());
-        // Without children that have ended; threads of other tests may have begun or ended.
+        let (exact, own) = (exact_cpu_time(&[pid]).unwrap(), own_cpu_time(pid).unwrap());
+        // Without children that have ended; threads of other tests may use some meanwhile.
         assert!(exact > Duration::ZERO && exact <= own + Duration::from_millis(500), "{exact:?} {own:?}");
-        assert!(exact_cpu_time(0x7fff_fff0).is_err());
-        assert_eq!(on_processor("12345 6 7\n").unwrap(), 12345);
-        assert!(on_processor("").is_err());
+        assert!(exact_cpu_time(&[0x7fff_fff0]).is_err());
+        assert_eq!(exact_own_cpu_time(0x7fff_fff0).unwrap(), Duration::ZERO);
+    }
+
+    #[test]
+    fn threads_that_ended_count_and_none_twice() {
+        let pid = std::process::id();
+        let before = exact_cpu_time(&[pid]).unwrap();
+        let burned = std::thread::spawn(|| {
+            let thread = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap());
+            while thread() < Duration::from_millis(30) {}
+            thread()
+        });
+        let burned = burned.join().unwrap();
+        let (once, twice) = (exact_cpu_time(&[pid]).unwrap(), exact_cpu_time(&[pid, pid]).unwrap());
+        assert!(once - before >= burned, "{before:?} {once:?}");
+        assert!(twice - once < Duration::from_millis(500), "{once:?} {twice:?}");
     }
 }

@@ -51,6 +51,12 @@ impl LineClient {
         Ok(Self { running: None, input, lines_rx: listen(move || File::open(&output)) })
     }
 
+    /// Process id of what was started: the client, or what starts it in a job. `None` if a job
+    /// started the client.
+    pub(crate) fn id(&self) -> Option<u32> {
+        self.running.as_ref().map(|running| running.0.id())
+    }
+
     /// Has the client measure for `duration`. Returns what it found.
     pub(crate) fn ask<T: DeserializeOwned>(&mut self, line: &str, duration: Duration) -> anyhow::Result<T> {
         self.send(&format!("{line} --duration {}", milliseconds(duration)))?;

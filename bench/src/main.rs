@@ -25,6 +25,7 @@ mod rails;
 mod relay;
 mod report;
 mod rounds;
+mod served;
 mod shim;
 mod simulate;
 mod site_trunk;

@@ -1,14 +1,16 @@
-//! What a connection takes of processors, on each way: the agents, the gateways, the broker and
-//! the relay, and the programs at both ends.
+//! What a connection and a message take of processors, on each way. Of a connection: the agents, the
+//! gateways, the broker and the relay, and the programs at both ends. Of a message, where both ends
+//! hold a kernel socket of their own: the programs, and the services at their nodes.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 
-use super::{MeasuredWay, WAYS, nodes, until_known};
+use super::{BAR, MeasuredWay, PLAIN, PLAIN_TCP, WAYS, is_kernels_own, nodes, until_known};
 use crate::grid::Bench;
 use crate::report::{Comparison, Pair};
 use crate::rounds::{Case, Experiment, in_turns};
+use crate::served;
 use crate::traffic::Connecting;
 use crate::tunnel::{self, JOB_PORT};
 
@@ -19,14 +21,31 @@ const WARM_UP: u32 = 20;
 /// Longest time of all connections together.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A case for each way but the first, which the others are compared with.
-pub(super) fn cases(place: &str) -> Vec<Case<MeasuredWay>> {
+/// How long messages are sent in a round.
+const MESSAGES: Duration = Duration::from_secs(1);
+
+/// What is measured of a way.
+pub(super) enum Cost {
+    Connection(MeasuredWay),
+    /// Messages of so many bytes.
+    Message(MeasuredWay, u32),
+}
+
+/// A connection of each way but the first, which the others are compared with, and messages of each
+/// way that is the kernel's own, which are compared with plain TCP.
+pub(super) fn cases(place: &str) -> Vec<Case<Cost>> {
     let [(reference, _), others @ ..] = &WAYS;
-    let case = |way: &MeasuredWay| {
+    let connection = |way: &MeasuredWay| {
         let what = format!("{}, next connection, processor time, {place}", way.0);
-        Case::new(*way, vec![Comparison::new(what, "ms", reference)])
+        Case::new(Cost::Connection(*way), vec![Comparison::new(what, "ms", reference)])
     };
-    others.iter().map(case).collect()
+    let messages = WAYS.into_iter().filter(|way| is_kernels_own(way.0)).flat_map(|way| {
+        served::SIZES.map(|size| {
+            let what = format!("{}, message of {size} B, processor time, {place}", way.0);
+            Case::new(Cost::Message(way, size), vec![Comparison::new(what, "µs", PLAIN_TCP).bar(BAR)])
+        })
+    });
+    others.iter().map(connection).chain(messages).collect()
 }
 
 /// The grid in which connections are made.
@@ -39,8 +58,22 @@ impl Costs {
         Self { bench }
     }
 
+    /// Microseconds of processor time of a message, over a way or over plain TCP.
+    fn message(&self, (way, ends): MeasuredWay, size: u32, side: usize) -> anyhow::Result<f64> {
+        let [way_ends, plain_ends] = [nodes(&self.bench, ends)?, nodes(&self.bench, PLAIN)?];
+        let (of, found) = match side {
+            0 => {
+                until_known(&self.bench, way, ends)?;
+                (served::in_a_job as fn(_, _, _, _) -> _, way_ends)
+            }
+            _ => (served::plain as fn(_, _, _, _) -> _, plain_ends),
+        };
+        let [near, far] = found.as_slice() else { anyhow::bail!("a way has two ends") };
+        of(&self.bench, [near, far], size, MESSAGES)
+    }
+
     /// Milliseconds of processor time of a connection.
-    fn of(&self, (way, ends): MeasuredWay) -> anyhow::Result<f64> {
+    fn connection(&self, (way, ends): MeasuredWay) -> anyhow::Result<f64> {
         until_known(&self.bench, way, ends)?;
         let found = nodes(&self.bench, ends)?;
         let [near, far] = found.as_slice() else { anyhow::bail!("a way has two ends") };
@@ -70,11 +103,17 @@ impl Costs {
 }
 
 impl Experiment for Costs {
-    type Case = MeasuredWay;
+    type Case = Cost;
 
-    fn measure(&mut self, way: &MeasuredWay, round: usize) -> anyhow::Result<Vec<Pair>> {
-        let reference = WAYS.first().context("no ways")?;
-        Ok(vec![in_turns(round, |side| self.of([*way, *reference][side]))?])
+    fn measure(&mut self, cost: &Cost, round: usize) -> anyhow::Result<Vec<Pair>> {
+        let pair = match cost {
+            Cost::Connection(way) => {
+                let reference = WAYS.first().context("no ways")?;
+                in_turns(round, |side| self.connection([*way, *reference][side]))?
+            }
+            Cost::Message(way, size) => in_turns(round, |side| self.message(*way, *size, side))?,
+        };
+        Ok(vec![pair])
     }
 
     /// Whether others make a measurement void. They hardly change processor time.

@@ -123,14 +123,19 @@ pub(super) const BENCHMARKS: [Benchmark; 14] = [
             TRAFFIC,
             CONNECT,
             PING_PONG,
-            &["bench/grids/connect-near.toml", "bench/grids/connect-far.toml"],
+            &["bench/src/served.rs", "bench/grids/connect-near.toml", "bench/grids/connect-far.toml"],
         ],
     },
     Benchmark {
         name: "direct",
         programs: JOB,
         without: STANDING,
-        files: &[IN_JOBS, PING_PONG, &["bench/src/direct.rs", "bench/grids/lan.toml"]],
+        files: &[
+            IN_JOBS,
+            TRAFFIC,
+            PING_PONG,
+            &["bench/src/direct.rs", "bench/src/served.rs", "bench/src/tunnel.rs", "bench/grids/lan.toml"],
+        ],
     },
     Benchmark {
         name: "lab",
