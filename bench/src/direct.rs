@@ -11,7 +11,6 @@ use anyhow::Context as _;
 use clap::Args;
 use isthmus_lab::grid::Slow;
 
-use crate::connect::PLAIN_TCP;
 use crate::grid::{Bench, json, words};
 use crate::mpi::Mpi;
 use crate::report::Comparison;
@@ -50,10 +49,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
         let what = format!("ping-pong {size} B, half round trip");
         Case::new(Figure::PingPong(size), vec![Comparison::new(what, "µs", "plain Open MPI")])
     });
-    let costs = served::SIZES.map(|size| {
-        let what = format!("message of {size} B, processor time");
-        Case::new(Figure::Message(size), vec![Comparison::new(what, "µs", PLAIN_TCP).bar(BAR)])
-    });
+    let costs = served::SIZES
+        .map(|size| Case::new(Figure::Message(size), served::rows(&format!("message of {size} B"), BAR)));
     let seconds = Duration::try_from_secs_f64(options.seconds).context("--seconds is no time")?;
     let mut run = Run::begin("direct", &options.rounds, &tools)?;
     let up = |seconds| Ok(Lan { bench: Bench::up("lan", Slow::NONE)?, seconds });
@@ -89,10 +86,11 @@ impl Experiment for Lan {
             }
             Figure::Message(size) => {
                 let ends = [&nodes[0], &nodes[1]];
-                in_turns(round, |side| match side {
+                let found = in_turns(round, |side| match side {
                     0 => served::in_a_job(&self.bench, ends, *size, self.seconds),
                     _ => served::plain(&self.bench, ends, *size, self.seconds),
-                })?
+                })?;
+                return Ok(served::figures(found));
             }
         };
         Ok(vec![pair])

@@ -30,7 +30,7 @@ const PLAIN_PORT: u16 = 7109;
 const CALLS: [(&str, u64); 3] = [("barrier", 4), ("allreduce", 4), ("bcast", 256 << 10)];
 const REPETITIONS: u32 = 3;
 /// How long it takes at most until all ranks know when to begin: five times the way. After bulk, 1.25
-/// times wasn't enough.
+/// times and 50 ms weren't enough.
 const TO_TELL: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Args)]

@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use clap::{Args, Parser, Subcommand};
 use isthmus_wire::ticket::TICKET_LEN;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 /// Longest wait for a single read or write, so that a benchmark doesn't hang.
@@ -44,6 +46,8 @@ pub(crate) enum Command {
         /// The address of the relay.
         #[arg(long)]
         relay: Option<SocketAddr>,
+        #[command(flatten)]
+        place: Place,
     },
     /// Measure round trips; prints a `Latency` as JSON.
     Ping {
@@ -83,7 +87,31 @@ pub(crate) enum Command {
     },
     /// Carry out these commands, one on each line of the standard input: so a program
     /// that stands in a job gets its measurements.
-    Obey,
+    Obey(Place),
+}
+
+/// Where a program runs.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Place {
+    /// On the first core that it may use. So what a message costs doesn't depend on where the
+    /// other end happens to run.
+    #[arg(long)]
+    one_core: bool,
+}
+
+impl Place {
+    fn take(self) -> anyhow::Result<()> {
+        if !self.one_core {
+            return Ok(());
+        }
+        let this = Pid::from_raw(0);
+        let allowed = sched_getaffinity(this)?;
+        let is_allowed = |core: &usize| allowed.is_set(*core).unwrap_or(false);
+        let first = (0..CpuSet::count()).find(is_allowed).context("no core may be used")?;
+        let mut only = CpuSet::new();
+        only.set(first)?;
+        Ok(sched_setaffinity(this, &only)?)
+    }
 }
 
 #[derive(Debug, Parser)]
@@ -158,7 +186,10 @@ pub(crate) struct Throughput {
 /// A connection fails.
 pub(crate) fn run(command: Command) -> anyhow::Result<()> {
     match command {
-        Command::Serve { listen, relay } => serve::serve(listen, relay),
+        Command::Serve { listen, relay, place } => {
+            place.take()?;
+            serve::serve(listen, relay)
+        }
         Command::Ping { peer, size, begin } => {
             let stream = connect(&peer)?;
             begin.now()?;
@@ -182,7 +213,8 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
             Ok(())
         }
         Command::Stop { peer } => Ok(connect(&peer)?.write_all(&header(STOP, 0))?),
-        Command::Obey => {
+        Command::Obey(place) => {
+            place.take()?;
             // Commands are read line by line, since the command itself may read the next lines.
             let mut line = String::new();
             while io::stdin().read_line(&mut line)? > 0 {

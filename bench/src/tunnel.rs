@@ -192,12 +192,23 @@ socket = r:TCP_NODELAY=1
 /// Starts a job on two nodes, whose server is on the far one at [`JOB_PORT`]. Returns its client.
 /// `options` are those of `isthmus run`.
 pub(crate) fn job(bench: &Bench, near: &Node, far: &Node, options: &str) -> anyhow::Result<LineClient> {
+    placed_job(bench, near, far, options, "")
+}
+
+/// [`job`], whose programs run where `place` says, an option of both.
+pub(crate) fn placed_job(
+    bench: &Bench,
+    near: &Node,
+    far: &Node,
+    options: &str,
+    place: &str,
+) -> anyhow::Result<LineClient> {
     let (isthmus, program) = (bench.isthmus().display(), itself()?);
     let (near, far) = (&near.name, &far.name);
     let job = format!(
         "{isthmus} run --quiet {options} --nodes {near},{far} -- mpirun.openmpi \
-         -n 1 --host {near} {program} traffic obey : \
-         -n 1 --host {far} {program} traffic serve --listen 0.0.0.0:{JOB_PORT}"
+         -n 1 --host {near} {program} traffic obey {place} : \
+         -n 1 --host {far} {program} traffic serve {place} --listen 0.0.0.0:{JOB_PORT}"
     );
     LineClient::start(bench.standing(near, &words(&job))?)
 }

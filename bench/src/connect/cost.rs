@@ -1,12 +1,12 @@
 //! What a connection and a message take of processors, on each way. Of a connection: the agents, the
 //! gateways, the broker and the relay, and the programs at both ends. Of a message, where both ends
-//! hold a kernel socket of their own: the programs, and the services at their nodes.
+//! hold a kernel socket of their own: the programs, and beside them the services at their nodes.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 
-use super::{BAR, MeasuredWay, PLAIN, PLAIN_TCP, WAYS, is_kernels_own, nodes, until_known};
+use super::{BAR, MeasuredWay, PLAIN, WAYS, is_kernels_own, nodes, until_known};
 use crate::grid::Bench;
 use crate::report::{Comparison, Pair};
 use crate::rounds::{Case, Experiment, in_turns};
@@ -41,8 +41,8 @@ pub(super) fn cases(place: &str) -> Vec<Case<Cost>> {
     };
     let messages = WAYS.into_iter().filter(|way| is_kernels_own(way.0)).flat_map(|way| {
         served::SIZES.map(|size| {
-            let what = format!("{}, message of {size} B, processor time, {place}", way.0);
-            Case::new(Cost::Message(way, size), vec![Comparison::new(what, "µs", PLAIN_TCP).bar(BAR)])
+            let rows = served::rows(&format!("{}, message of {size} B, {place}", way.0), BAR);
+            Case::new(Cost::Message(way, size), rows)
         })
     });
     others.iter().map(connection).chain(messages).collect()
@@ -58,8 +58,8 @@ impl Costs {
         Self { bench }
     }
 
-    /// Microseconds of processor time of a message, over a way or over plain TCP.
-    fn message(&self, (way, ends): MeasuredWay, size: u32, side: usize) -> anyhow::Result<f64> {
+    /// What a message costs, over a way or over plain TCP.
+    fn message(&self, (way, ends): MeasuredWay, size: u32, side: usize) -> anyhow::Result<served::Cost> {
         let [way_ends, plain_ends] = [nodes(&self.bench, ends)?, nodes(&self.bench, PLAIN)?];
         let (of, found) = match side {
             0 => {
@@ -106,14 +106,15 @@ impl Experiment for Costs {
     type Case = Cost;
 
     fn measure(&mut self, cost: &Cost, round: usize) -> anyhow::Result<Vec<Pair>> {
-        let pair = match cost {
+        match cost {
             Cost::Connection(way) => {
                 let reference = WAYS.first().context("no ways")?;
-                in_turns(round, |side| self.connection([*way, *reference][side]))?
+                Ok(vec![in_turns(round, |side| self.connection([*way, *reference][side]))?])
             }
-            Cost::Message(way, size) => in_turns(round, |side| self.message(*way, *size, side))?,
-        };
-        Ok(vec![pair])
+            Cost::Message(way, size) => {
+                Ok(served::figures(in_turns(round, |side| self.message(*way, *size, side))?))
+            }
+        }
     }
 
     /// Whether others make a measurement void. They hardly change processor time.

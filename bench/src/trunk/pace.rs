@@ -237,6 +237,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_slow_link_needs_little_slow_motion() {
+        for (asked, want) in [(1, 1), (2, 2), (20, 2), (50, 3)] {
+            assert_eq!(slow_motion(Slow::try_from(asked).unwrap()).factor(), want, "{asked}");
+        }
+    }
+
+    #[test]
     fn each_row_has_its_figures() {
         for loss in LOSSES {
             let paced = Paced { queue: QUEUES[0], loss };

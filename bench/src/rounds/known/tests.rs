@@ -99,6 +99,40 @@ fn what_was_never_measured_is_no_earlier_row() {
     assert!(earlier.row(&comparison("a")).is_none() && earlier.row(&comparison("b")).is_some());
 }
 
+#[test]
+fn rounds_are_known_in_their_slow_motion() {
+    let factor = |factor| Slow::try_from(factor).unwrap();
+    let slowed = |what: &str, slow| Comparison { slow: factor(slow), ..comparison(what) };
+    let of = |what, slow, rounds| {
+        let row = Row::new(slowed(what, slow), &vec![[0.5, 1.0]; rounds]);
+        Row { seconds: Some(20.0), least_slow: Some(factor(8)), ..row }
+    };
+    let rows = vec![of("a", 10, 2), of("b", 10, 2), of("c", 20, 2), of("void", 10, 0)];
+    let now = |sources| known(report("1", rows.clone()), sources);
+    for (name, sources, whats, want) in [
+        ("all rows of a case", "1", &["a", "b"][..], Some((10, 2))),
+        ("only void rounds", "1", &["void"], Some((10, 0))),
+        ("of several factors", "1", &["a", "c"], None),
+        ("one was never measured", "1", &["a", "new"], None),
+        ("nothing", "1", &["new"], None),
+        ("other sources", "2", &["a", "b"], None),
+    ] {
+        let asked: Vec<_> = whats.iter().map(|what| slowed(what, 5)).collect();
+        let found = now(sources).earlier(&asked);
+        let counted = found.map(|(slow, found)| {
+            assert_eq!(found.least_slow, Some(factor(8)), "{name}");
+            (slow.factor(), found.rounds[0].len())
+        });
+        assert_eq!(counted, want, "{name}");
+    }
+    // How long a round takes depends on its slow motion, and hardly on the sources.
+    for (sources, what, slow, want) in
+        [("1", "a", 5, Some(10.0)), ("2", "a", 20, Some(40.0)), ("1", "new", 5, None)]
+    {
+        assert_eq!(now(sources).seconds(&[slowed(what, slow)]), want, "{what} at {slow}");
+    }
+}
+
 proptest! {
     #[test]
     fn no_row_is_lost_and_none_is_there_twice(
