@@ -62,13 +62,15 @@ const SLOW_REPETITIONS: u32 = 1;
 /// Index of the site of rank 0, which is the root.
 const ROOT_SITE: usize = 0;
 
+const MPIS: [Mpi; 4] = [Mpi::Openmpi, Mpi::Mpich, Mpi::Openmpi5, Mpi::Mpich4];
+
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
     rounds: rounds::RoundOptions,
     /// The MPIs whose collectives are measured. One that can't let others run while it waits is left
     /// out where it has more ranks than there are cores.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Mpi::Openmpi, Mpi::Mpich, Mpi::Openmpi5, Mpi::Mpich4])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = MPIS)]
     mpis: Vec<Mpi>,
     /// Every operation and size over every platform, with both layouts of ranks, under each MPI. By
     /// default what other rows show as well is left out.
@@ -153,6 +155,7 @@ fn less(slow: Slow, times: u32) -> Slow {
 pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let tools: Vec<_> = options.mpis.iter().map(|mpi| (mpi.launcher(), "--version")).collect();
     let mut run = Run::begin("coll", &options.rounds, &tools)?;
+    run.leaves_out(&MPIS, &options.mpis);
     for (parts_left, platforms) in (1..=PLATFORMS.len()).rev().zip(PLATFORMS) {
         let Some(first) = platforms.first() else { continue };
         let described = first.described()?;

@@ -61,6 +61,8 @@ const SIZES: [&str; 2] = ["1", "10000000"];
 /// How often nodes are asked, ten times a second, until they know what their sites let in.
 const KNOWN_TRIES: u32 = 300;
 
+const MPIS: [Mpi; 2] = [Mpi::Openmpi, Mpi::Mpich];
+
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -69,7 +71,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
     /// The MPIs whose jobs are measured.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Mpi::Openmpi, Mpi::Mpich])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = MPIS)]
     mpis: Vec<Mpi>,
 }
 
@@ -83,6 +85,7 @@ enum Figure {
 pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let tools: Vec<_> = options.mpis.iter().map(|mpi| (mpi.launcher(), "--version")).collect();
     let mut run = Run::begin("connect", &options.rounds, &tools)?;
+    run.leaves_out(&MPIS, &options.mpis);
     for (parts_left, (grid, place)) in [3, 2].into_iter().zip(GRIDS) {
         let far = grid == GRIDS[1].0;
         // Without a delay no link is emulated.

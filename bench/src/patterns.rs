@@ -46,6 +46,8 @@ const TIMES_THE_BYTES: f64 = 1.2;
 /// Bar of the gateway's processor time per byte, as a ratio to that of two proxies.
 const COST: Bar = Bar::AtMost(1.0 / TIMES_THE_BYTES);
 
+const SIZES: [usize; 4] = [1 << 10, 8 << 10, 64 << 10, 1 << 20];
+
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -54,7 +56,7 @@ pub(crate) struct Options {
     #[arg(long, default_value = "100ms")]
     duration: humantime::Duration,
     /// Message sizes in bytes.
-    #[arg(long, value_delimiter = ',', default_values_t = [1 << 10, 8 << 10, 64 << 10, 1 << 20])]
+    #[arg(long, value_delimiter = ',', default_values_t = SIZES)]
     sizes: Vec<usize>,
 }
 
@@ -74,6 +76,7 @@ enum Figure {
 pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     ensure!(options.sizes.iter().all(|size| *size > 0), "a message has at least 1 byte");
     let mut run = Run::begin("patterns", &options.rounds, &[("haproxy".to_owned(), "-v")])?;
+    run.leaves_out(&SIZES, &options.sizes);
     let mut cases: Vec<_> = PINGS.map(|size| Case::new(Figure::Latency(size), latency_rows(size))).into();
     for traffic in Traffic::ALL {
         for pattern @ (senders, receivers) in PATTERNS {

@@ -118,6 +118,8 @@ pub(crate) struct Run {
     /// What the parts so far were to measure, and the rows that they have.
     planned: Vec<Comparison>,
     measured: Vec<Row>,
+    /// Whether something is left out that the benchmark measures by default.
+    is_partial: bool,
     plan: Plan,
 }
 
@@ -173,6 +175,7 @@ impl Run {
             known,
             planned: Vec::new(),
             measured: Vec::new(),
+            is_partial: false,
             plan: Plan::new(options.labs),
         })
     }
@@ -180,6 +183,12 @@ impl Run {
     /// Whether this run goes on from earlier ones.
     pub(crate) fn goes_on(&self) -> bool {
         self.known.adds_up()
+    }
+
+    /// Notes whether the run's options leave something out that the benchmark measures by default.
+    /// Then its results aren't complete.
+    pub(crate) fn leaves_out<T: PartialEq>(&mut self, by_default: &[T], taken: &[T]) {
+        self.is_partial |= by_default.iter().any(|one| !taken.contains(one));
     }
 
     /// Adds a remark to the conditions of the results.
@@ -242,18 +251,18 @@ impl Run {
             println!("{}: {}", self.report.name, self.plan);
             return Ok(true);
         }
-        self.report.complete = is_complete(&self.planned, &self.report.rows);
+        self.report.complete = !self.is_partial && is_complete(&self.planned, &self.report.rows);
         self.publish()?;
         println!("{}", self.report);
         Ok(self.report.holds())
     }
 }
 
-/// Whether all that a benchmark measures has been measured with its present sources.
+/// Whether all that a benchmark measures has been measured with its present sources. The results may
+/// have further rows, which it leaves out.
 fn is_complete(planned: &[Comparison], rows: &[Row]) -> bool {
     let is_fresh = |row: &Row| row.older.is_none() && row.figures.is_some();
-    let is_there = |one: &Comparison| rows.iter().any(|row| row.comparison.is_same(one));
-    rows.iter().all(is_fresh) && planned.iter().all(is_there)
+    planned.iter().all(|one| rows.iter().any(|row| row.comparison.is_same(one) && is_fresh(row)))
 }
 
 #[cfg(test)]

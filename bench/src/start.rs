@@ -43,16 +43,20 @@ const MOST_PER_CORE: usize = 8;
 /// What has so many ranks run after all else, with isthmus and over ssh. Otherwise they take the cores
 /// from what starts them, for longer than agents wait for a sign of life.
 const LAST: &str = "nice -n 19";
+
+const MPIS: [Mpi; 4] = [Mpi::Openmpi, Mpi::Openmpi5, Mpi::Mpich4, Mpi::Mpich];
+const RANKS: [usize; 4] = [4, 16, 64, 128];
+
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
     rounds: rounds::RoundOptions,
     /// The MPIs whose jobs are started.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Mpi::Openmpi, Mpi::Openmpi5, Mpi::Mpich4, Mpi::Mpich])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = MPIS)]
     mpis: Vec<Mpi>,
     /// Numbers of ranks. Rows with more than 8 per core have no bar; one round of them
     /// suffices. An MPI whose ranks can't but poll while they wait has one for each core.
-    #[arg(long, value_delimiter = ',', default_values_t = [4, 16, 64, 128])]
+    #[arg(long, value_delimiter = ',', default_values_t = RANKS)]
     ranks: Vec<usize>,
 }
 
@@ -64,6 +68,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let mut tools = vec![("ssh".to_owned(), "-V")];
     tools.extend(options.mpis.iter().map(|mpi| (mpi.launcher(), "--version")));
     let mut run = Run::begin("start", &options.rounds, &tools)?;
+    run.leaves_out(&MPIS, &options.mpis);
+    run.leaves_out(&RANKS, &options.ranks);
     let phases = Mutex::new(Phases::new(&options.rounds.results, run.goes_on()));
     for (parts_left, (grid, place, rtt_seconds)) in [2, 1].into_iter().zip(GRIDS) {
         // Within a site no link is emulated.

@@ -433,14 +433,32 @@ fn all_must_be_measured_for_complete_results() {
         ("all", vec![row.clone()], true),
         ("none", vec![], false),
         ("not measured", vec![Row::new(one.clone(), &[])], false),
-        ("older", vec![older], false),
+        ("older", vec![older.clone()], false),
         (
             "another as well",
             vec![row.clone(), Row::new(Comparison::new("b", "s", "one"), &[[1.0, 1.0]])],
             true,
         ),
+        (
+            "another that is left out and older",
+            vec![row.clone(), Row { comparison: Comparison::new("b", "s", "one"), ..older.clone() }],
+            true,
+        ),
     ] {
         assert_eq!(is_complete(std::slice::from_ref(&one), &rows), want, "{name}");
+    }
+}
+
+#[test]
+fn what_is_left_out_by_options_is_not_complete() {
+    let directory = tempfile::tempdir().unwrap();
+    for (taken, want) in [(&["a", "b"][..], true), (&["b"], false), (&["b", "a", "c"], true)] {
+        let mut run = run(directory.path());
+        run.leaves_out(&["a", "b"], taken);
+        run.part(1, vec![case(0)], || Ok(Script(vec![steady(0.5)]))).unwrap();
+        run.finish().unwrap();
+        let written: Report = read_json(&directory.path().join("test.json")).unwrap();
+        assert_eq!(written.complete, want, "{taken:?}");
     }
 }
 
