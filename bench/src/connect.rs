@@ -5,8 +5,8 @@
 //! kernel's own socket, or the relay's two.
 //!
 //! Over a long way the network decides, and bars are for times. Where there is no delay processors
-//! decide, and bars are for the processor time of a message: ranks of MPIs poll, and are slower by
-//! chance where others use the machine.
+//! decide, and the bar of small messages is for their processor time: ranks of MPIs poll, and are
+//! slower by chance where others use the machine.
 
 mod cost;
 
@@ -120,7 +120,9 @@ fn cases(options: &Options, place: &str, far: bool) -> Vec<Case<Figure>> {
         for size in SIZES {
             cases.extend(WAYS.map(|way| {
                 let what = format!("{}, {}, ping-pong {size} B, {place}", way.0, mpi.title());
-                let bar = (far && is_kernels_own(way.0)).then_some(BAR);
+                // Small messages without a delay are judged by processor time.
+                let judged = far || size != SIZES[0];
+                let bar = (judged && is_kernels_own(way.0)).then_some(BAR);
                 let row = Comparison::new(what, "µs", "plain").bar(bar);
                 let case = Case::new(Figure::PingPong { way, mpi, size }, vec![row]);
                 if mpi.can_yield() { case } else { case.alone() }

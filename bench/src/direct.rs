@@ -1,9 +1,9 @@
 //! Handed-over sockets against plain ones, between the same two nodes of one
 //! site: the cost of interposing on set-up afterwards, which should be none.
 //!
-//! No link is slow here: processors decide. So the bar is for the processor time of a message. What
-//! ranks of an MPI see is told beside it, as a time: they poll, and are slower by chance where others
-//! use the machine.
+//! No link is slow here: processors decide. So the bar of small messages is for their processor time.
+//! What ranks of an MPI see is told beside it, as a time: they poll, and are slower by chance where
+//! others use the machine. Large messages are judged by that time.
 
 use std::time::Duration;
 
@@ -22,9 +22,6 @@ use crate::verdict::Bar;
 /// machine's noise.
 const BAR: Bar = Bar::AtMost(1.02);
 
-/// Sizes of MPI's messages in bytes.
-const SIZES: [&str; 2] = ["1", "10000000"];
-
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -37,7 +34,7 @@ pub(crate) struct Options {
 /// A figure that is measured.
 enum Figure {
     /// Half a round trip between ranks of an MPI.
-    PingPong(&'static str),
+    PingPong(u32),
     /// Processor time of a message between programs that don't poll.
     Message(u32),
 }
@@ -45,12 +42,14 @@ enum Figure {
 /// Measures, writes the results, and returns whether every bar holds.
 pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let tools = [(Mpi::Openmpi.launcher(), "--version")];
-    let times = SIZES.map(|size| {
+    let times = served::SIZES.map(|size| {
         let what = format!("ping-pong {size} B, half round trip");
-        Case::new(Figure::PingPong(size), vec![Comparison::new(what, "µs", "plain Open MPI")])
+        let bar = (!served::is_judged(size)).then_some(BAR);
+        Case::new(Figure::PingPong(size), vec![Comparison::new(what, "µs", "plain Open MPI").bar(bar)])
     });
-    let costs = served::SIZES
-        .map(|size| Case::new(Figure::Message(size), served::rows(&format!("message of {size} B"), BAR)));
+    let costs = served::SIZES.map(|size| {
+        Case::new(Figure::Message(size), served::rows(&format!("message of {size} B"), size, BAR))
+    });
     let seconds = Duration::try_from_secs_f64(options.seconds).context("--seconds is no time")?;
     let mut run = Run::begin("direct", &options.rounds, &tools)?;
     let up = |seconds| Ok(Lan { bench: Bench::up("lan", Slow::NONE)?, seconds });
@@ -86,11 +85,7 @@ impl Experiment for Lan {
             }
             Figure::Message(size) => {
                 let ends = [&nodes[0], &nodes[1]];
-                let found = in_turns(round, |side| match side {
-                    0 => served::in_a_job(&self.bench, ends, *size, self.seconds),
-                    _ => served::plain(&self.bench, ends, *size, self.seconds),
-                })?;
-                return Ok(served::figures(found));
+                return Ok(served::figures(served::costs(&self.bench, ends, ends, *size, round)?));
             }
         };
         Ok(vec![pair])

@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 
 use crate::account::{descendants, exact_cpu_time};
+use crate::confine::Running;
 use crate::connect::PLAIN_TCP;
 use crate::grid::{Bench, Node};
 use crate::line_client::LineClient;
@@ -22,6 +23,9 @@ use crate::verdict::Bar;
 
 /// The port of the server without isthmus.
 const PLAIN_PORT: u16 = 7109;
+/// How often each side sends in a round, and for how long.
+const TURNS: usize = 4;
+const TURN: Duration = Duration::from_millis(400);
 /// Where the programs run.
 const PLACE: &str = "--one-core";
 /// Sizes of messages in bytes.
@@ -36,53 +40,101 @@ pub(crate) struct Cost {
     pub all: f64,
 }
 
-/// What a message costs between two nodes in a job of isthmus.
-///
-/// # Errors
-/// The job fails, or no time was counted.
-pub(crate) fn in_a_job(
-    bench: &Bench,
-    ends: [&Node; 2],
-    size: u32,
-    duration: Duration,
-) -> anyhow::Result<Cost> {
-    let [near, far] = ends;
-    let mut client = tunnel::placed_job(bench, near, far, "", PLACE)?;
-    let target = format!("{}:{JOB_PORT}", far.name);
-    // The first connection opens ways, and the first messages find windows small.
-    let _warm: Latency = client.ask(&line(&target, size), duration / 4)?;
-    let mut serving =
-        bench.services_in(|machine| [&near.name, &far.name].iter().any(|end| *end == machine))?;
-    serving.extend(client.id());
-    let programs = programs_of(&serving)?;
-    ensure!(programs.len() == 2, "{} programs at the two ends", programs.len());
-    let cost = of_a_message(&mut client, [&programs, &serving], &target, size, duration)?;
-    client.finish(&format!("stop {target}"))?;
-    Ok(cost)
+/// The programs at both ends of a way, which stand.
+struct Standing {
+    client: LineClient,
+    /// The line that has the client measure.
+    line: String,
+    programs: Vec<u32>,
+    serving: Vec<u32>,
+    spent: [Duration; 2],
+    messages: u64,
+    /// The server without isthmus, which ends with this value.
+    _server: Option<Running>,
 }
 
-/// What a message costs between the same programs without isthmus.
+impl Standing {
+    fn in_a_job(bench: &Bench, [near, far]: [&Node; 2], size: u32) -> anyhow::Result<Self> {
+        let client = tunnel::placed_job(bench, near, far, "", PLACE)?;
+        let mut serving =
+            bench.services_in(|machine| [&near.name, &far.name].iter().any(|end| *end == machine))?;
+        serving.extend(client.id());
+        Self::new(client, serving, &format!("{}:{JOB_PORT}", far.name), size, None)
+    }
+
+    fn plain(bench: &Bench, [near, far]: [&Node; 2], size: u32) -> anyhow::Result<Self> {
+        let mut serving = bench.lab().machine(&far.name)?.command(tunnel::itself()?);
+        serving.args(["traffic", "serve", PLACE, "--listen", &format!("0.0.0.0:{PLAIN_PORT}")]);
+        let server = tunnel::start(serving)?;
+        tunnel::wait_for_listener(bench, near, far.address, PLAIN_PORT)?;
+        let mut obeying = bench.lab().machine(&near.name)?.command(tunnel::itself()?);
+        obeying.args(["traffic", "obey", PLACE]);
+        let client = LineClient::start(obeying)?;
+        let serving: Vec<u32> = client.id().into_iter().chain([server.0.id()]).collect();
+        Self::new(client, serving, &format!("{}:{PLAIN_PORT}", far.address), size, Some(server))
+    }
+
+    fn new(
+        mut client: LineClient,
+        serving: Vec<u32>,
+        target: &str,
+        size: u32,
+        server: Option<Running>,
+    ) -> anyhow::Result<Self> {
+        let line = format!("ping {target} --size {size}");
+        // The first connection opens ways, and the first messages find windows small.
+        let _warm: Latency = client.ask(&line, TURN)?;
+        let programs = programs_of(&serving)?;
+        ensure!(programs.len() == 2, "{} programs at the two ends", programs.len());
+        let (spent, messages) = ([Duration::ZERO; 2], 0);
+        Ok(Self { client, line, programs, serving, spent, messages, _server: server })
+    }
+
+    fn so_far(&self) -> anyhow::Result<[Duration; 2]> {
+        Ok([exact_cpu_time(&self.programs)?, exact_cpu_time(&self.serving)?])
+    }
+
+    /// Sends messages for a turn.
+    fn turn(&mut self) -> anyhow::Result<()> {
+        let before = self.so_far()?;
+        let found: Latency = self.client.ask(&self.line, TURN)?;
+        let after = self.so_far()?;
+        for (spent, (after, before)) in self.spent.iter_mut().zip(after.into_iter().zip(before)) {
+            *spent += after.checked_sub(before).context("a program has ended")?;
+        }
+        self.messages += found.messages;
+        Ok(())
+    }
+
+    fn cost(&self) -> anyhow::Result<Cost> {
+        let [programs, all] = self.spent.map(|spent| spent.as_secs_f64() * 1e6 / self.messages as f64);
+        ensure!(programs > 0.0 && self.messages > 0, "{} messages in no time at all", self.messages);
+        Ok(Cost { programs, all })
+    }
+}
+
+/// What a message costs in a job, over the way between `ends`, and over plain TCP between `plain`. Both
+/// take short turns, so that what others do to caches and memory falls on both.
 ///
 /// # Errors
 /// A program fails, or no time was counted.
-pub(crate) fn plain(bench: &Bench, ends: [&Node; 2], size: u32, duration: Duration) -> anyhow::Result<Cost> {
-    let [near, far] = ends;
-    let mut serving = bench.lab().machine(&far.name)?.command(tunnel::itself()?);
-    serving.args(["traffic", "serve", PLACE, "--listen", &format!("0.0.0.0:{PLAIN_PORT}")]);
-    let server = tunnel::start(serving)?;
-    tunnel::wait_for_listener(bench, near, far.address, PLAIN_PORT)?;
-    let mut obeying = bench.lab().machine(&near.name)?.command(tunnel::itself()?);
-    obeying.args(["traffic", "obey", PLACE]);
-    let mut client = LineClient::start(obeying)?;
-    let target = format!("{}:{PLAIN_PORT}", far.address);
-    let _warm: Latency = client.ask(&line(&target, size), duration / 4)?;
-    let programs: Vec<u32> = client.id().into_iter().chain([server.0.id()]).collect();
-    let programs = programs_of(&programs)?;
-    of_a_message(&mut client, [&programs, &programs], &target, size, duration)
-}
-
-fn line(target: &str, size: u32) -> String {
-    format!("ping {target} --size {size}")
+pub(crate) fn costs(
+    bench: &Bench,
+    ends: [&Node; 2],
+    plain: [&Node; 2],
+    size: u32,
+    round: usize,
+) -> anyhow::Result<[Cost; 2]> {
+    let mut standing = [Standing::in_a_job(bench, ends, size)?, Standing::plain(bench, plain, size)?];
+    for turn in 0..TURNS {
+        let first = (round + turn) % 2;
+        standing[first].turn()?;
+        standing[1 - first].turn()?;
+    }
+    let costs = [standing[0].cost()?, standing[1].cost()?];
+    let [ours, _] = standing;
+    ours.client.finish(&format!("stop {}:{JOB_PORT}", ends[1].name))?;
+    Ok(costs)
 }
 
 /// The programs of the traffic among processes and their descendants.
@@ -100,31 +152,16 @@ fn is_program(pid: u32) -> bool {
     words.split(|byte| *byte == 0).nth(1) == Some(b"traffic")
 }
 
-fn of_a_message(
-    client: &mut LineClient,
-    pids: [&[u32]; 2],
-    target: &str,
-    size: u32,
-    duration: Duration,
-) -> anyhow::Result<Cost> {
-    let spent =
-        || -> anyhow::Result<[Duration; 2]> { Ok([exact_cpu_time(pids[0])?, exact_cpu_time(pids[1])?]) };
-    let before = spent()?;
-    let found: Latency = client.ask(&line(target, size), duration)?;
-    let after = spent()?;
-    ensure!(found.messages > 0, "no messages");
-    let of = |which: usize| -> anyhow::Result<f64> {
-        let spent = after[which].checked_sub(before[which]).context("a program has ended")?;
-        ensure!(spent > Duration::ZERO, "{} messages in no time at all", found.messages);
-        Ok(spent.as_secs_f64() * 1e6 / found.messages as f64)
-    };
-    Ok(Cost { programs: of(0)?, all: of(1)? })
+/// Rows of messages of a size, which `what` names: of the programs, and of the services with them.
+pub(crate) fn rows(what: &str, size: u32, bar: Bar) -> Vec<Comparison> {
+    let row = |of: &str| Comparison::new(format!("{what}, processor time{of}"), "µs", PLAIN_TCP);
+    vec![row("").bar(is_judged(size).then_some(bar)), row(" with services")]
 }
 
-/// Rows of messages of a size, which `what` names: of the programs, and of the services with them.
-pub(crate) fn rows(what: &str, bar: Bar) -> Vec<Comparison> {
-    let row = |of: &str| Comparison::new(format!("{what}, processor time{of}"), "µs", PLAIN_TCP);
-    vec![row("").bar(bar), row(" with services")]
+/// Whether messages of a size are judged by processor time. Large ones are copies, whose time is that
+/// of the memory, which all who use the machine share: they are judged by time, on a quiet machine.
+pub(crate) fn is_judged(size: u32) -> bool {
+    size <= SIZES[0]
 }
 
 /// The figures of [`rows`], of a job and of plain TCP.
@@ -140,7 +177,8 @@ mod tests {
     fn programs_are_compared_with_programs() {
         let bar = Bar::AtMost(1.02);
         let figures = figures([Cost { programs: 10.0, all: 12.0 }, Cost { programs: 9.0, all: 9.0 }]);
-        let rows = rows("message of 1 B", bar);
+        assert_eq!(rows("message of 10 MB", 10_000_000, bar)[0].bar, None);
+        let rows = rows("message of 1 B", 1, bar);
         let found: Vec<_> =
             rows.iter().zip(figures).map(|(row, figures)| (row.what.as_str(), row.bar, figures)).collect();
         assert_eq!(

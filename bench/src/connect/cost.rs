@@ -21,9 +21,6 @@ const WARM_UP: u32 = 20;
 /// Longest time of all connections together.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How long messages are sent in a round.
-const MESSAGES: Duration = Duration::from_secs(1);
-
 /// What is measured of a way.
 pub(super) enum Cost {
     Connection(MeasuredWay),
@@ -41,7 +38,7 @@ pub(super) fn cases(place: &str) -> Vec<Case<Cost>> {
     };
     let messages = WAYS.into_iter().filter(|way| is_kernels_own(way.0)).flat_map(|way| {
         served::SIZES.map(|size| {
-            let rows = served::rows(&format!("{}, message of {size} B, {place}", way.0), BAR);
+            let rows = served::rows(&format!("{}, message of {size} B, {place}", way.0), size, BAR);
             Case::new(Cost::Message(way, size), rows)
         })
     });
@@ -58,18 +55,14 @@ impl Costs {
         Self { bench }
     }
 
-    /// What a message costs, over a way or over plain TCP.
-    fn message(&self, (way, ends): MeasuredWay, size: u32, side: usize) -> anyhow::Result<served::Cost> {
-        let [way_ends, plain_ends] = [nodes(&self.bench, ends)?, nodes(&self.bench, PLAIN)?];
-        let (of, found) = match side {
-            0 => {
-                until_known(&self.bench, way, ends)?;
-                (served::in_a_job as fn(_, _, _, _) -> _, way_ends)
-            }
-            _ => (served::plain as fn(_, _, _, _) -> _, plain_ends),
+    /// What a message costs, over a way and over plain TCP.
+    fn message(&self, (way, ends): MeasuredWay, size: u32, round: usize) -> anyhow::Result<Vec<Pair>> {
+        until_known(&self.bench, way, ends)?;
+        let [ends, plain] = [nodes(&self.bench, ends)?, nodes(&self.bench, PLAIN)?];
+        let ([near, far], [from, to]) = (ends.as_slice(), plain.as_slice()) else {
+            anyhow::bail!("a way has two ends")
         };
-        let [near, far] = found.as_slice() else { anyhow::bail!("a way has two ends") };
-        of(&self.bench, [near, far], size, MESSAGES)
+        Ok(served::figures(served::costs(&self.bench, [near, far], [from, to], size, round)?))
     }
 
     /// Milliseconds of processor time of a connection.
@@ -111,9 +104,7 @@ impl Experiment for Costs {
                 let reference = WAYS.first().context("no ways")?;
                 Ok(vec![in_turns(round, |side| self.connection([*way, *reference][side]))?])
             }
-            Cost::Message(way, size) => {
-                Ok(served::figures(in_turns(round, |side| self.message(*way, *size, side))?))
-            }
+            Cost::Message(way, size) => self.message(*way, *size, round),
         }
     }
 
