@@ -48,7 +48,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
         Case::new(Figure::PingPong(size), vec![Comparison::new(what, "µs", "plain Open MPI").bar(bar)])
     });
     let costs = served::SIZES.map(|size| {
-        Case::new(Figure::Message(size), served::rows(&format!("message of {size} B"), size, BAR))
+        Case::new(Figure::Message(size), served::rows(&format!("message of {size} B"), size, Some(BAR)))
     });
     let seconds = Duration::try_from_secs_f64(options.seconds).context("--seconds is no time")?;
     let mut run = Run::begin("direct", &options.rounds, &tools)?;

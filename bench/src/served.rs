@@ -153,9 +153,9 @@ fn is_program(pid: u32) -> bool {
 }
 
 /// Rows of messages of a size, which `what` names: of the programs, and of the services with them.
-pub(crate) fn rows(what: &str, size: u32, bar: Bar) -> Vec<Comparison> {
+pub(crate) fn rows(what: &str, size: u32, bar: Option<Bar>) -> Vec<Comparison> {
     let row = |of: &str| Comparison::new(format!("{what}, processor time{of}"), "µs", PLAIN_TCP);
-    vec![row("").bar(is_judged(size).then_some(bar)), row(" with services")]
+    vec![row("").bar(bar.filter(|_| is_judged(size))), row(" with services")]
 }
 
 /// Whether messages of a size are judged by processor time. Large ones are copies, whose time is that
@@ -177,8 +177,8 @@ mod tests {
     fn programs_are_compared_with_programs() {
         let bar = Bar::AtMost(1.02);
         let figures = figures([Cost { programs: 10.0, all: 12.0 }, Cost { programs: 9.0, all: 9.0 }]);
-        assert_eq!(rows("message of 10 MB", 10_000_000, bar)[0].bar, None);
-        let rows = rows("message of 1 B", 1, bar);
+        assert_eq!(rows("message of 10 MB", 10_000_000, Some(bar))[0].bar, None);
+        let rows = rows("message of 1 B", 1, Some(bar));
         let found: Vec<_> =
             rows.iter().zip(figures).map(|(row, figures)| (row.what.as_str(), row.bar, figures)).collect();
         assert_eq!(

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 
-use super::{BAR, MeasuredWay, PLAIN, WAYS, is_kernels_own, nodes, until_known};
+use super::{BAR, MeasuredWay, PLAIN, WAYS, WITHOUT_NAT, is_kernels_own, nodes, until_known};
 use crate::grid::Bench;
 use crate::report::{Comparison, Pair};
 use crate::rounds::{Case, Experiment, in_turns};
@@ -38,7 +38,11 @@ pub(super) fn cases(place: &str) -> Vec<Case<Cost>> {
     };
     let messages = WAYS.into_iter().filter(|way| is_kernels_own(way.0)).flat_map(|way| {
         served::SIZES.map(|size| {
-            let rows = served::rows(&format!("{}, message of {size} B, {place}", way.0), size, BAR);
+            let rows = served::rows(
+                &format!("{}, message of {size} B, {place}", way.0),
+                size,
+                (way.0 == WITHOUT_NAT).then_some(BAR),
+            );
             Case::new(Cost::Message(way, size), rows)
         })
     });
