@@ -70,6 +70,8 @@ struct shape {
     int shared_links;          /* all connections of a site share the rate of one */
     /* The patterns of native algorithms: */
     struct crossings tree;          /* a binomial tree from `tree_root` */
+    struct crossings binary;        /* a binary tree from there, as Open MPI has it */
+    struct crossings star;          /* between there and each other rank, one after the other */
     int tree_root;
     struct crossings doubling;      /* recursive doubling */
     struct crossings dissemination; /* from rank r to r + 2^k in step k */
@@ -90,7 +92,7 @@ struct places {
  * without memory. */
 int shape_make(struct shape *shape, const struct places *places);
 
-/* The same for a tree from another root. */
+/* The same for trees and a star from another root. */
 void shape_root(struct shape *shape, const struct places *places, int root);
 
 /* `bytes`: what one rank contributes, or, for Bcast, the message. `commutative`: of a

@@ -1,7 +1,7 @@
 /* What Open MPI's and MPICH's own algorithms take, which see ranks in rank order and no
  * sites. Of Open MPI, those count that it chooses itself, since its release 4.1, for so many
- * ranks and bytes. Where it changes back and forth between some, with less than 8 ranks, and
- * of another MPI, the fastest counts, so that the estimate errs in favour of the native one.
+ * ranks and bytes. Of another MPI, and of operations for which Open MPI changes back and forth
+ * with less than 8 ranks, the fastest counts, so that the estimate errs in favour of the native one.
  *
  * Sources: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication
  * Operations in MPICH", IJHPCA 19 (2005); ompi/mca/coll/tuned/coll_tuned_decision_fixed.c;
@@ -9,6 +9,8 @@
 #include "cost.h"
 
 #include <math.h>
+
+#include "openmpi.h"
 
 static double least(double a, double b)
 {
@@ -72,24 +74,48 @@ static double least_broadcast(const struct shape *shape, double bytes)
     return least(binomial, least(pipeline, scattered));
 }
 
+/* The root receives from one rank after the other. Large messages ask it, and wait until it is their turn. */
+static double one_by_one(const struct shape *shape, double bytes)
+{
+    int others = shape->size - 1, local = others - shape->star.number;
+    if (bytes <= EAGER_BYTES)
+        return linear(shape, bytes);
+    return shape->wan_rtt_seconds / 2 + shape->star.latency * shape->wan_rtt_seconds +
+           shape->star.bytes * bytes / shape->wan_bytes_per_second + local * lan_seconds(shape, bytes) +
+           others * MESSAGE_SECONDS;
+}
+
+/* The whole message goes along the ranks, each of whom has it before the next one. */
+static double chain(const struct shape *shape, double bytes)
+{
+    return in_steps(shape, shape->size - 1, shape->chain, bytes);
+}
+
+static double open_mpi(const struct shape *shape, enum pattern pattern, double bytes, double all_at_once)
+{
+    switch (pattern) {
+    case BINOMIAL: return tree(shape, bytes);
+    case BINARY: return in_steps(shape, steps_of(shape->size), shape->binary, bytes);
+    case LINEAR: return all_at_once;
+    case CHAIN: return chain(shape, bytes);
+    case OTHER: break;
+    }
+    return least_broadcast(shape, bytes);
+}
+
 static double broadcast(const struct shape *shape, double bytes)
 {
-    if (is_open_mpi(shape, 8)) {
-        double tree_below = shape->size < 32 ? 1 << 20 : shape->size < 1024 ? INFINITY : 1 << 18;
-        if (shape->size < 16 && bytes >= 32768)
-            return linear(shape, bytes);
-        if (bytes < tree_below)
-            return tree(shape, bytes);
-    }
+    if (is_open_mpi(shape, 2))
+        return open_mpi(shape, open_mpi_bcast(shape->size, bytes), bytes, linear(shape, bytes));
     return least_broadcast(shape, bytes);
 }
 
 static double reduce(const struct shape *shape, double bytes)
 {
-    if (is_open_mpi(shape, 8))
-        return tree(shape, bytes);
+    if (is_open_mpi(shape, 2))
+        return open_mpi(shape, open_mpi_reduce(shape->size, bytes), bytes, one_by_one(shape, bytes));
     double all = least_broadcast(shape, bytes);
-    return shape->family != FAMILY_MPICH && shape->size < 8 ? least(all, linear(shape, bytes)) : all;
+    return shape->family != FAMILY_MPICH && shape->size < 8 ? least(all, one_by_one(shape, bytes)) : all;
 }
 
 static double allreduce(const struct shape *shape, double bytes)

@@ -32,40 +32,63 @@ static struct crossings later(struct crossings a, struct crossings b)
     return b.latency > a.latency || (b.latency == a.latency && b.bytes > a.bytes) ? b : a;
 }
 
-/* The crossings between a rank and the root, where rank r, counted from the root, gets its
- * message from r without one of its bits: the lowest, or the highest. */
-static struct crossings on_path(const struct shape *shape, const struct places *places, int root, int r, int highest)
+/* Who a rank of a tree has its message from. Both are counted from the root, which is 0. */
+typedef int parent_of(int rank);
+
+/* Without the lowest bit, or without the highest. */
+static int low_binomial(int rank)
 {
-    int size = places->size;
-    struct crossings all = none;
-    while (r > 0) {
-        int bit = r & -r;
-        while (highest && bit * 2L <= r)
-            bit *= 2;
-        int parent = r - bit;
-        all = crossings_sum(all, crossing(shape, places, (int)(((long)r + root) % size), (int)(((long)parent + root) % size)));
-        r = parent;
+    return rank & (rank - 1);
+}
+
+static int high_binomial(int rank)
+{
+    int bit = 1;
+    while (bit * 2L <= rank)
+        bit *= 2;
+    return rank - bit;
+}
+
+/* The levels hold 1, 2, 4, ... ranks, and the ranks of one level take those of the level above in turns. */
+static int binary(int rank)
+{
+    int above = 1;   /* ranks at the level above, of which the first is above - 1 */
+    while (4L * above - 1 <= rank)
+        above *= 2;
+    return above - 1 + (rank - (above - 1)) % above;
+}
+
+/* A message between two ranks that are counted from the root. */
+static struct crossings edge(const struct shape *shape, const struct places *places, int root, int a, int b)
+{
+    return crossing(shape, places, (int)(((long)a + root) % places->size), (int)(((long)b + root) % places->size));
+}
+
+/* The most crossings on a path between a rank and the root. */
+static struct crossings longest(const struct shape *shape, const struct places *places, int root, parent_of *parent)
+{
+    struct crossings most = none;
+    for (int r = 1; r < places->size; r++) {
+        struct crossings path = none;
+        for (int at = r; at > 0; at = parent(at))
+            path = crossings_sum(path, edge(shape, places, root, at, parent(at)));
+        most = later(most, path);
     }
-    return all;
+    return most;
 }
 
-/* The most crossings on a path of a binomial tree. There are two of them: MPICH's and, for most
- * operations, Open MPI's; the better one counts. */
-static struct crossings tree(const struct shape *shape, const struct places *places, int root)
-{
-    struct crossings most[2] = { none, none };
-    for (int r = 1; r < places->size; r++)
-        for (int highest = 0; highest < 2; highest++)
-            most[highest] = later(most[highest], on_path(shape, places, root, r, highest));
-    return most[0].latency < most[1].latency ? most[0] : most[1];
-}
-
+/* There are two binomial trees: MPICH's and, for most operations, Open MPI's; the better one counts. */
 void shape_root(struct shape *shape, const struct places *places, int root)
 {
     if (shape->tree_root == root)
         return;
     shape->tree_root = root;
-    shape->tree = tree(shape, places, root);
+    struct crossings low = longest(shape, places, root, low_binomial), high = longest(shape, places, root, high_binomial);
+    shape->tree = low.latency < high.latency ? low : high;
+    shape->binary = longest(shape, places, root, binary);
+    shape->star = none;
+    for (int r = 1; r < places->size; r++)
+        shape->star = crossings_sum(shape->star, edge(shape, places, root, r, 0));
 }
 
 static struct crossings latest(const struct crossings *of, int size)
@@ -128,10 +151,10 @@ static void ring(struct shape *shape, const struct places *places)
 {
     struct crossings all = none, most = none, least = crossing(shape, places, 0, places->size - 1);
     for (int r = 0; r < places->size; r++) {
-        struct crossings edge = crossing(shape, places, r, (r + 1) % places->size);
-        all = crossings_sum(all, edge);
-        most = later(most, edge);
-        least = edge.latency < least.latency ? edge : least;
+        struct crossings next = crossing(shape, places, r, (r + 1) % places->size);
+        all = crossings_sum(all, next);
+        most = later(most, next);
+        least = next.latency < least.latency ? next : least;
     }
     shape->ring = without(all, least);
     shape->chain = without(all, most);

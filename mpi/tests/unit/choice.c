@@ -76,6 +76,27 @@ static void check_crossings(void)
     }
 }
 
+/* Open MPI's binary tree has levels of 1, 2 and 4 ranks: 0; 1, 2; 3, 4, 5, 6. Ranks 3 and 5 hear of 1, 4 and 6 of 2. */
+static void check_binary_and_star(void)
+{
+    static const struct {
+        const char *sites;
+        int root, binary, star;
+    } cases[] = {
+        { "ab", 0, 1, 1 },     { "aabb", 0, 1, 2 },    { "aabb", 1, 2, 2 },   { "aabbcc", 0, 2, 4 },
+        { "aabaab", 0, 2, 2 }, { "abcabc", 0, 2, 4 },  { "aaab", 3, 1, 3 },   { "aaaabbbb", 0, 1, 4 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct grid grid;
+        struct shape shape = { 0 };
+        grid_make(&grid, cases[i].sites, "EEE", 0.01, 0.01, 1e8);
+        CHECK(shape_make(&shape, &grid.places) == 0, "memory");
+        shape_root(&shape, &grid.places, cases[i].root);
+        CHECK(shape.binary.number == cases[i].binary, "%s from %d: %d", cases[i].sites, cases[i].root, shape.binary.number);
+        CHECK(shape.star.number == cases[i].star, "%s from %d: %d", cases[i].sites, cases[i].root, shape.star.number);
+    }
+}
+
 static void check_roots(void)
 {
     struct grid grid;
@@ -191,6 +212,39 @@ static void check_open_mpi(void)
             CHECK(got == want, "%s of %zu bytes: %s, not %s", operation_name(cases[i].operation), cases[i].bytes,
                   algorithm_name(got), algorithm_name(want));
         }
+    }
+}
+
+/* What Open MPI 4 took, in milliseconds, of ranks that fill sites of two: isthmus-bench coll --slow 10, 10.6 ms and
+ * 200 Mb/s. A Reduce of 1 MiB and more, and of 256 KiB, receives from one rank after the other; a Bcast of 4 MiB goes
+ * along the ranks. */
+static void check_few_ranks(void)
+{
+    static const struct {
+        enum operation operation;
+        const char *sites;
+        size_t bytes;
+        double measured_ms;
+        enum algorithm want;
+    } cases[] = {
+        { OP_REDUCE, "aabb", 256 << 10, 49.5, LEADERS },    { OP_REDUCE, "aabb", 1 << 20, 115.0, LANES },
+        { OP_REDUCE, "aabb", 4 << 20, 378.1, LANES },       { OP_REDUCE, "aabbcc", 8, 10.9, LEADERS },
+        { OP_REDUCE, "aabbcc", 4 << 10, 11.8, LEADERS },    { OP_REDUCE, "aabbcc", 256 << 10, 92.7, RELAYED },
+        { OP_REDUCE, "aabbcc", 1 << 20, 224.8, RELAYED },   { OP_REDUCE, "aabbcc", 4 << 20, 748.6, RELAYED },
+        { OP_BCAST, "aabb", 4 << 20, 192.5, LANES },        { OP_BCAST, "aabbcc", 8, 11.1, LEADERS },
+        { OP_BCAST, "aabbcc", 256 << 10, 60.8, RELAYED },   { OP_BCAST, "aabbcc", 1 << 20, 121.0, RELAYED },
+        { OP_BCAST, "aabbcc", 4 << 20, 415.9, RELAYED },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct shape shape = shape_of(cases[i].sites, 0.0106, 25e6);
+        shape.family = FAMILY_OPENMPI;
+        shape.shared_links = 1;
+        const char *name = operation_name(cases[i].operation);
+        double ms = 1e3 * predicted_seconds(cases[i].operation, NATIVE, &shape, cases[i].bytes);
+        double share = ms / cases[i].measured_ms;
+        CHECK(share > 0.85 && share < 1.05, "%s, %zu bytes, %s: %g ms", name, cases[i].bytes, cases[i].sites, ms);
+        enum algorithm got = choose(cases[i].operation, &shape, cases[i].bytes, 1);
+        CHECK(got == cases[i].want, "%s, %zu bytes, %s: %s", name, cases[i].bytes, cases[i].sites, algorithm_name(got));
     }
 }
 
@@ -366,10 +420,12 @@ int main(void)
     check_crossings();
     check_blocks();
     check_barrier();
+    check_binary_and_star();
     check_roots();
     check_levels();
     check_choice();
     check_open_mpi();
+    check_few_ranks();
     check_oversubscribed();
     check_never_slower();
     check_asked();
