@@ -16,7 +16,9 @@
     X(SCATTERED, scattered, BCAST | REDUCE | ALLREDUCE, FLAT, \
       "each rank has its piece: a link carries the data twice at most") \
     X(RELAYED, relayed, BCAST | REDUCE, FLAT | REORDERS, \
-      "each site passes its share on: a link carries the data once in and once out")
+      "each site passes its share on: a link carries the data once in and once out") \
+    X(DIRECT, direct, GATHER | SCATTER, UNEVEN, \
+      "blocks of which no rank knows all lengths cross at once")
 
 enum trait {
     /* It isn't for sites that levels above part: what goes directly between all sites would cross
@@ -24,6 +26,8 @@ enum trait {
     FLAT = 1,
     /* It combines parts in another order than that of ranks: only for operations that are commutative. */
     REORDERS = 2,
+    /* It is for MPI_Gatherv and MPI_Scatterv only: choose_uneven() takes it. */
+    UNEVEN = 4,
 };
 
 #endif

@@ -70,7 +70,8 @@ int has_algorithm(enum operation operation, enum algorithm algorithm)
 
 int offers(enum operation operation, enum algorithm algorithm, const struct shape *shape)
 {
-    return has_algorithm(operation, algorithm) && !(table[algorithm].traits & FLAT && shape->levels > 1);
+    unsigned traits = table[algorithm].traits;
+    return has_algorithm(operation, algorithm) && !(traits & UNEVEN) && !(traits & FLAT && shape->levels > 1);
 }
 
 /* Small enough that the first is through the site while the second crosses and that MPIs don't ask
@@ -168,11 +169,12 @@ enum algorithm choose_asked(enum operation operation, const struct shape *shape,
     return takes(operation, (enum algorithm)asked, shape, commutative) ? (enum algorithm)asked : LEADERS;
 }
 
-/* Both MPIs send these directly between the two ranks, so each piece crosses once already. */
+/* All send blocks directly between their two ends, so that each crosses once already. MPICH has many cross at once.
+ * Open MPI's root waits for each before the next one: a round trip for each large one. */
 enum algorithm choose_uneven(enum operation operation, const struct shape *shape, int asked)
 {
-    (void)operation;
-    if (asked <= NATIVE || asked >= ALGORITHMS || shape->sites < 2)
+    int is_rooted = has_algorithm(operation, DIRECT), waits = is_rooted && shape->family == FAMILY_OPENMPI;
+    if (shape->sites < 2 || asked == NATIVE || asked >= ALGORITHMS || (asked < 0 && !waits))
         return NATIVE;
-    return LEADERS;
+    return asked < 0 || (asked == DIRECT && is_rooted) ? DIRECT : LEADERS;
 }

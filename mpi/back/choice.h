@@ -115,7 +115,7 @@ double predicted_seconds(enum operation operation, enum algorithm algorithm, con
 /* Whether the operation has that algorithm. */
 int has_algorithm(enum operation operation, enum algorithm algorithm);
 
-/* The same on this shape. */
+/* The same on this shape, where all ranks know the size. */
 int offers(enum operation operation, enum algorithm algorithm, const struct shape *shape);
 
 /* The size of the pieces into which SEGMENTS cuts a message. */

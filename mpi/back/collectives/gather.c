@@ -102,6 +102,10 @@ int coll_Gatherv(const void *send, int send_count, MPI_Datatype send_type, void 
         goto native;
     if (!call_takes_uneven(&call))
         goto native;
+    if (call.algorithm == DIRECT) {
+        direct_gather(&call, &own_kind, send, send_count, &kind, recv, recv_counts, displs, root);
+        return call_end(&call);
+    }
     int *length = call_ints(&call, size);
     const char *stream = NULL;
     if (!call_ok(&call))

@@ -1,5 +1,6 @@
 #include "kind.h"
 
+#include <limits.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -8,16 +9,19 @@
 
 #define ALIGNMENT 16
 
+/* What an element counts for whose size no int counts: calls with one have more bytes than this library puts together. */
+#define LARGE_ELEMENT ((size_t)INT_MAX + 1)
+
 int kind_of_type(struct kind *kind, MPI_Datatype type)
 {
     int size, integers, addresses, types, combiner;
-    if (is_bad_type(type) || real.Type_size(type, &size) != MPI_SUCCESS || size < 0 ||
+    if (is_bad_type(type) || real.Type_size(type, &size) != MPI_SUCCESS ||
         real.Type_get_extent(type, &kind->lb, &kind->extent) != MPI_SUCCESS ||
         real.Type_get_true_extent(type, &kind->true_lb, &kind->true_extent) != MPI_SUCCESS ||
         real.Type_get_envelope(type, &integers, &addresses, &types, &combiner) != MPI_SUCCESS)
         return 0;
     kind->type = type;
-    kind->size = (size_t)size;
+    kind->size = size < 0 ? LARGE_ELEMENT : (size_t)size;
     kind->plain = combiner == MPI_COMBINER_NAMED && kind->lb == 0 && kind->true_lb == 0 &&
                   kind->extent == size && kind->true_extent == size;
     return 1;

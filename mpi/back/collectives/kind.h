@@ -17,8 +17,8 @@ struct kind {
     int plain;                        /* predefined and without gaps: the data are the buffer */
 };
 
-/* False for a null or invalid type, a negative count, an element that MPI can't tell the size of, or a null buffer
- * of a plain type: then the MPI's own function must speak. */
+/* False for a null or invalid type, a negative count, or a null buffer of a plain type: then the MPI's own function
+ * must speak. Of an element whose size MPI can't tell, `size` is the least that no int counts. */
 int kind_of(struct kind *kind, const void *buffer, int count, MPI_Datatype type);
 
 /* The same where there is no buffer to check. */

@@ -333,6 +333,14 @@ static void check_asked(void)
     CHECK(choose_uneven(OP_GATHER, &shape, CHOICE_AUTO) == NATIVE, "uneven, auto");
     CHECK(choose_uneven(OP_GATHER, &shape, LANES) == LEADERS, "uneven, lanes");
     CHECK(choose_uneven(OP_GATHER, &one, LEADERS) == NATIVE, "uneven, one site");
+    CHECK(choose_uneven(OP_SCATTER, &shape, DIRECT) == DIRECT && choose_uneven(OP_ALLTOALL, &shape, DIRECT) == LEADERS, "uneven, direct");
+    shape.family = one.family = FAMILY_OPENMPI;
+    CHECK(choose_uneven(OP_GATHER, &shape, CHOICE_AUTO) == DIRECT, "uneven, auto, Open MPI");
+    CHECK(choose_uneven(OP_SCATTER, &shape, CHOICE_AUTO) == DIRECT, "uneven, auto, Open MPI");
+    CHECK(choose_uneven(OP_ALLTOALL, &shape, CHOICE_AUTO) == NATIVE, "uneven, auto, Open MPI");
+    CHECK(choose_uneven(OP_GATHER, &shape, NATIVE) == NATIVE, "uneven, native");
+    CHECK(choose_uneven(OP_GATHER, &one, CHOICE_AUTO) == NATIVE, "uneven, auto, one site");
+    CHECK(choose_asked(OP_GATHER, &shape, 8, 1, DIRECT) == LEADERS, "equal counts, direct");
 }
 
 /* Each algorithm has its name, and is taken where it is asked for by the operations that have it. */
@@ -344,7 +352,7 @@ static void check_table(void)
         CHECK(asked_algorithm(name) == a, "%s", name);
         CHECK(strlen(algorithm_reason((enum algorithm)a)) > 0, "%s", name);
         for (int o = 0; o < OPERATIONS; o++) {
-            enum algorithm want = has_algorithm((enum operation)o, (enum algorithm)a) ? (enum algorithm)a : LEADERS;
+            enum algorithm want = a == NATIVE || offers((enum operation)o, (enum algorithm)a, &shape) ? (enum algorithm)a : LEADERS;
             enum algorithm got = choose_asked((enum operation)o, &shape, 1 << 20, 1, a);
             CHECK(got == want, "%s by %s: %s", operation_name((enum operation)o), name, algorithm_name(got));
             CHECK(predicted_seconds((enum operation)o, want, &shape, 1 << 20) > 0, "%s: %s", name, algorithm_name(want));
