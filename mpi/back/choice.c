@@ -95,6 +95,18 @@ int relayed_blocks(size_t bytes, int sites)
     return blocks < 1 ? 1 : (int)blocks;
 }
 
+/* What fills a link until then, a round trip or, of parts that cross at the same time, half of it, and two blocks
+ * more. At least so many that a link which is much faster than it was measured costs five round trips at most. */
+int relayed_ahead(enum operation operation, const struct shape *shape, size_t bytes)
+{
+    enum { MORE = 2, ROUND_TRIPS = 5 };
+    double trips = operation == OP_BCAST ? 1 : 0.5;
+    int blocks = relayed_blocks(bytes, shape->sites), least = (int)(blocks * trips / ROUND_TRIPS) + 1;
+    double filled = trips * shape->wan_rtt_seconds * shape->wan_bytes_per_second / ((double)bytes / blocks);
+    int ahead = filled < blocks ? (int)filled + MORE : blocks;
+    return ahead > least ? ahead : least;
+}
+
 double predicted_seconds(enum operation operation, enum algorithm algorithm, const struct shape *shape, size_t bytes)
 {
     return (unsigned)algorithm < ALGORITHMS ? table[algorithm].seconds(operation, shape, (double)bytes) : 0;
@@ -170,10 +182,11 @@ enum algorithm choose_asked(enum operation operation, const struct shape *shape,
 }
 
 /* All send blocks directly between their two ends, so that each crosses once already. MPICH has many cross at once.
- * Open MPI's root waits for each before the next one: a round trip for each large one. */
+ * Open MPI's MPI_Gatherv has the root receive one before it asks for the next one: a round trip for each large one. Its
+ * MPI_Scatterv asks as well, but while the one before crosses. */
 enum algorithm choose_uneven(enum operation operation, const struct shape *shape, int asked)
 {
-    int is_rooted = has_algorithm(operation, DIRECT), waits = is_rooted && shape->family == FAMILY_OPENMPI;
+    int is_rooted = has_algorithm(operation, DIRECT), waits = operation == OP_GATHER && shape->family == FAMILY_OPENMPI;
     if (shape->sites < 2 || asked == NATIVE || asked >= ALGORITHMS || (asked < 0 && !waits))
         return NATIVE;
     return asked < 0 || (asked == DIRECT && is_rooted) ? DIRECT : LEADERS;

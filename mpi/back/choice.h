@@ -124,6 +124,10 @@ size_t segment_bytes(size_t bytes);
 /* The number of blocks into which RELAYED cuts a message. Each has a piece for each site but the root's. */
 int relayed_blocks(size_t bytes, int sites);
 
+/* How many of them are under way before something is heard of the first one: of MPI_Bcast at the root, that it has
+ * come; of MPI_Reduce at those who pass on, what others have for it. */
+int relayed_ahead(enum operation operation, const struct shape *shape, size_t bytes);
+
 const char *operation_name(enum operation operation);
 const char *algorithm_name(enum algorithm algorithm);
 

@@ -3,7 +3,9 @@
  * twice at most. MPI_Reduce is the same backwards: each site but the root's combines what all of them have for its
  * share, and sends the root the sum.
  *
- * One rank of each site hands on. Blocks of the message follow one another. A block has a piece for each site.
+ * One rank of each site hands on. Blocks of the message follow one another. A block has a piece for each site. Only
+ * some blocks are under way at a time: several connections that each send as fast as they can overrun the queue of the
+ * link that they share.
  *
  * Source: the scatter and the allgather of M. Barnett et al., "Interprocessor Collective Communication Library",
  * SHPCC 1994, section 5, the one along with the other, between sites. */
@@ -20,6 +22,7 @@ struct relay {
     int count;          /* elements */
     int blocks, piece;  /* elements of a piece, but for the last ones */
     int parts;          /* in which the message spreads within the calling rank's site */
+    int ahead;          /* blocks that are sent before something is heard of the first one */
 };
 
 static void relay_make(struct call *call, struct relay *relay, int count, size_t element_bytes, int root)
@@ -40,6 +43,7 @@ static void relay_make(struct call *call, struct relay *relay, int count, size_t
     relay->piece = (int)(((long long)count - 1) / ((long long)relay->blocks * others) + 1);
     /* The root has nothing to wait for. */
     relay->parts = relay->mine < 0 ? 1 : relay->blocks < RELAYED_PARTS ? relay->blocks : RELAYED_PARTS;
+    relay->ahead = relayed_ahead(call->operation, &call->spread->shape, (size_t)count * element_bytes);
     int head = relay->mine < 0 ? root : relay->ranks[relay->mine];
     relay->is_member = head == layout->rank;
     relay->head = site_index(layout, head);
@@ -89,12 +93,36 @@ static int *expect(struct call *call, const struct relay *relay, char *stream, i
     return arrived;
 }
 
-static void pass_on(struct call *call, const struct relay *relay, const char *stream, const int *arrived)
+/* Whether the root waits until the site has the block. */
+static int is_told(const struct relay *relay, int block, int site)
+{
+    return block + relay->ahead < relay->blocks && count_of(relay, block, site) > 0;
+}
+
+static void pass_on(struct call *call, const struct relay *relay, const char *stream, const int *arrived, int root)
 {
     for (int b = 0; b < relay->blocks && call_ok(call); b++) {
         call_wait(call, arrived[b * relay->others + relay->mine]);
+        if (is_told(relay, b, relay->mine))
+            call_send(call, NULL, 0, MPI_BYTE, root, TAG_DOWN);
         for (int i = 0; i + 1 < relay->others; i++)
             send_piece(call, relay, stream, b, relay->mine, turn(relay, i));
+    }
+}
+
+/* The root has only some blocks under way, so that its link's queue doesn't overflow. A relay says when it has one. */
+static void send_shares(struct call *call, const struct relay *relay, const char *stream)
+{
+    int *told = call_ints(call, relay->blocks * relay->others), *next = told;
+    for (int b = 0; b < relay->blocks; b++)
+        for (int i = 0; i < relay->others && call_ok(call); i++)
+            *next++ = is_told(relay, b, i) ? call_receive(call, NULL, 0, MPI_BYTE, relay->ranks[i], TAG_DOWN) : -1;
+    for (int b = 0; b < relay->blocks; b++) {
+        for (int i = 0; i < relay->others && call_ok(call); i++) {
+            if (b >= relay->ahead)
+                call_wait(call, told[(b - relay->ahead) * relay->others + i]);
+            send_piece(call, relay, stream, b, i, i);
+        }
     }
 }
 
@@ -108,11 +136,10 @@ void relayed_bcast(struct call *call, char *stream, int length, int root)
         return;
     if (relay.is_member && relay.mine >= 0) {
         arrived = expect(call, &relay, stream, root);
-        pass_on(call, &relay, stream, arrived);
+        pass_on(call, &relay, stream, arrived, root);
     }
-    for (int b = 0; b < relay.blocks && relay.is_member && relay.mine < 0; b++)
-        for (int i = 0; i < relay.others; i++)
-            send_piece(call, &relay, stream, b, i, i);
+    if (relay.is_member && relay.mine < 0)
+        send_shares(call, &relay, stream);
     for (int p = 0; p < relay.parts && call_ok(call); p++) {
         int start = start_of(&relay, part_of(&relay, p), 0), end = start_of(&relay, part_of(&relay, p + 1), 0);
         for (int b = part_of(&relay, p); b < part_of(&relay, p + 1) && arrived != NULL; b++)
@@ -184,21 +211,39 @@ static void send_parts(struct call *call, const struct reduction *reduction, con
     }
 }
 
-/* Combines the own share in the order of sites. */
-static void send_sums(struct call *call, const struct reduction *reduction, const struct relay *relay, const int *arrived,
-                      char *own, char *const *from, int root)
+/* What a relay adds up: its own part and those of the other sites. */
+struct sums {
+    char *own, **from, **part;
+    const int *arrived;
+    int done;    /* blocks whose sums are on their way */
+    int root;
+};
+
+/* Combines the own share up to a block, in the order of sites. */
+static void send_sums(struct call *call, const struct reduction *reduction, const struct relay *relay, struct sums *sums,
+                      int end_block)
 {
     const struct kind *kind = &reduction->kind;
-    char **part = call_memory(call, (size_t)relay->others * sizeof *part);
-    for (int b = 0; b < relay->blocks && call_ok(call); b++) {
-        int count = count_of(relay, b, relay->mine);
+    for (; sums->done < end_block && call_ok(call); sums->done++) {
+        int b = sums->done, count = count_of(relay, b, relay->mine);
         if (count == 0)
             continue;
         for (int i = 0; i < relay->others; i++)
-            part[i] = i == relay->mine ? element(kind, own, start_of(relay, b, i))
-                                       : element(kind, from[i], (long long)b * relay->piece);
-        char *sum = fold(call, reduction, part, arrived + b * relay->others, relay->others, count);
-        call_send(call, sum, count, kind->type, root, TAG_ACROSS);
+            sums->part[i] = i == relay->mine ? element(kind, sums->own, start_of(relay, b, i))
+                                             : element(kind, sums->from[i], (long long)b * relay->piece);
+        char *sum = fold(call, reduction, sums->part, sums->arrived + b * relay->others, relay->others, count);
+        call_send(call, sum, count, kind->type, sums->root, TAG_ACROSS);
+    }
+}
+
+/* Parts go out some blocks before the sums. A relay's link carries both: parts that are sent too early keep sums back,
+ * and meanwhile the root's link is idle. */
+static void exchange_blocks(struct call *call, const struct reduction *reduction, const struct relay *relay,
+                            struct sums *sums, int first_block, int end_block)
+{
+    for (int b = first_block; b < end_block && call_ok(call); b++) {
+        send_parts(call, reduction, relay, sums->own, b, b + 1);
+        send_sums(call, reduction, relay, sums, b + 1 - relay->ahead);
     }
 }
 
@@ -213,18 +258,23 @@ void relayed_reduce(struct call *call, const struct reduction *reduction, const 
     int relays = relay.is_member && relay.mine >= 0, is_root = relay.is_member && !relays;
     char *own = relay.is_member ? elements_memory(call, kind, count) : NULL;
     int *arrived = relay.is_member ? call_ints(call, relay.blocks * relay.others) : NULL;
-    char *sums = is_root ? receive_sums(call, reduction, &relay, arrived) : NULL;
-    char **from = relays ? receive_parts(call, reduction, &relay, arrived) : NULL;
+    char *whole = is_root ? receive_sums(call, reduction, &relay, arrived) : NULL;
+    struct sums sums = { .own = own, .arrived = arrived, .root = root };
+    if (relays) {
+        sums.from = receive_parts(call, reduction, &relay, arrived);
+        sums.part = call_memory(call, (size_t)relay.others * sizeof *sums.part);
+    }
     for (int p = 0; p < relay.parts && call_ok(call); p++) {
-        int start = start_of(&relay, part_of(&relay, p), 0), end = start_of(&relay, part_of(&relay, p + 1), 0);
-        if (end > start)
+        int first = part_of(&relay, p), end = part_of(&relay, p + 1);
+        int start = start_of(&relay, first, 0), stop = start_of(&relay, end, 0);
+        if (stop > start)
             site_reduce(call, reduction, element(kind, send, start), relay.is_member ? element(kind, own, start) : NULL,
-                        end - start, relay.head);
+                        stop - start, relay.head);
         if (relays)
-            send_parts(call, reduction, &relay, own, part_of(&relay, p), part_of(&relay, p + 1));
+            exchange_blocks(call, reduction, &relay, &sums, first, end);
     }
     if (is_root)
-        finish(call, reduction, &relay, arrived, own, sums, recv);
+        finish(call, reduction, &relay, arrived, own, whole, recv);
     if (relays)
-        send_sums(call, reduction, &relay, arrived, own, from, root);
+        send_sums(call, reduction, &relay, &sums, relay.blocks);
 }

@@ -336,7 +336,7 @@ static void check_asked(void)
     CHECK(choose_uneven(OP_SCATTER, &shape, DIRECT) == DIRECT && choose_uneven(OP_ALLTOALL, &shape, DIRECT) == LEADERS, "uneven, direct");
     shape.family = one.family = FAMILY_OPENMPI;
     CHECK(choose_uneven(OP_GATHER, &shape, CHOICE_AUTO) == DIRECT, "uneven, auto, Open MPI");
-    CHECK(choose_uneven(OP_SCATTER, &shape, CHOICE_AUTO) == DIRECT, "uneven, auto, Open MPI");
+    CHECK(choose_uneven(OP_SCATTER, &shape, CHOICE_AUTO) == NATIVE, "uneven, auto, Open MPI");
     CHECK(choose_uneven(OP_ALLTOALL, &shape, CHOICE_AUTO) == NATIVE, "uneven, auto, Open MPI");
     CHECK(choose_uneven(OP_GATHER, &shape, NATIVE) == NATIVE, "uneven, native");
     CHECK(choose_uneven(OP_GATHER, &one, CHOICE_AUTO) == NATIVE, "uneven, auto, one site");
@@ -406,6 +406,19 @@ static void check_blocks(void)
     }
 }
 
+/* A way of 265,000 bytes: two blocks of 4 MiB for three sites, but a fifth of all; all blocks of a shorter message. */
+static void check_ahead(void)
+{
+    struct shape shape = shape_of("aabbccdd", 0.0106, 25e6);
+    CHECK(relayed_ahead(OP_BCAST, &shape, 4 << 20) == 7, "%d", relayed_ahead(OP_BCAST, &shape, 4 << 20));
+    CHECK(relayed_ahead(OP_BCAST, &shape, 64 << 10) >= relayed_blocks(64 << 10, 4), "%d", relayed_ahead(OP_BCAST, &shape, 64 << 10));
+    CHECK(relayed_ahead(OP_REDUCE, &shape, 4 << 20) == 4, "%d", relayed_ahead(OP_REDUCE, &shape, 4 << 20));
+    shape.wan_rtt_seconds = 0.106;
+    CHECK(relayed_ahead(OP_BCAST, &shape, 4 << 20) == 22, "%d", relayed_ahead(OP_BCAST, &shape, 4 << 20));
+    for (size_t bytes = 1; bytes < (size_t)1 << 31; bytes *= 2)
+        CHECK(relayed_ahead(OP_BCAST, &shape, bytes) >= 1, "%zu: %d", bytes, relayed_ahead(OP_BCAST, &shape, bytes));
+}
+
 /* Ranks of two sites: Open MPI's first collects those of few ranks, and tells them. */
 static void check_barrier(void)
 {
@@ -427,6 +440,7 @@ int main(void)
 {
     check_crossings();
     check_blocks();
+    check_ahead();
     check_barrier();
     check_binary_and_star();
     check_roots();
