@@ -27,11 +27,17 @@ fn table(first: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     table
 }
 
+/// The rows of the latest sources. What was simulated with older ones was published by an older check.
+fn latest(report: &Report) -> impl Iterator<Item = &Row> {
+    report.rows.iter().filter(|row| row.older.is_none())
+}
+
 /// A table of how far the simulation of the lab's sites is from the lab.
 pub(super) fn checked(report: Option<&Report>) -> String {
     let Some(report) = report else { return NOTHING.to_owned() };
+    let latest: Vec<Row> = latest(report).cloned().collect();
     let cell = |selection, operation: &'static str, bytes: u64| {
-        let [library, own] = farthest(&report.rows, selection, operation, bytes)
+        let [library, own] = farthest(&latest, selection, operation, bytes)
             .map(|ratio| ratio.map_or_else(|| NONE.to_owned(), |ratio| format!("{ratio:.2}")));
         format!("{library} · {own}")
     };
@@ -58,7 +64,7 @@ fn times(
 ) -> Option<[f64; 2]> {
     let what = what(platform, selection, operation, bytes);
     let is_meant = |row: &&Row| row.comparison.what == what && row.comparison.against == AGAINST;
-    let found = report.rows.iter().find(is_meant)?.figures.as_ref()?;
+    let found = latest(report).find(is_meant)?.figures.as_ref()?;
     Some([found.reference, found.ours])
 }
 
@@ -92,7 +98,7 @@ pub(super) fn map(report: Option<&Report>) -> String {
 
 /// How many of the published calls are slower by the library, as a sentence.
 pub(super) fn slower(report: Option<&Report>) -> String {
-    let all = report.into_iter().flat_map(|report| &report.rows);
+    let all = report.into_iter().flat_map(latest);
     let ratios: Vec<f64> = all
         .filter(|row| row.comparison.against == AGAINST)
         .filter_map(|row| row.figures.as_ref())
