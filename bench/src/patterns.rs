@@ -5,7 +5,7 @@
 //!
 //! Like is compared with like: HAProxy forwards plain bytes, so the bars are for
 //! a pair of sites that trust each other. What encryption from end to end adds is
-//! a row of its own. No link limits these ways: processors decide. So the bars are
+//! a row of its own, beside two HAProxy with TLS between them. No link limits these ways: processors decide. So the bars are
 //! for the processor time of what forwards, which doesn't depend on what else runs.
 //! Times and rates are told beside it.
 
@@ -153,13 +153,19 @@ impl Experiment for Patterns {
 }
 
 /// The ways whose half round trips are compared with plain routing.
-const RELAYED: [Forwarding; 3] = [Forwarding::TwoProxies, Forwarding::Gateway, Forwarding::Sealed];
-/// The ways whose addition to plain routing is compared with that of two proxies.
-const ADDING: [Forwarding; 2] = [Forwarding::Gateway, Forwarding::Sealed];
-/// The ways whose rates are compared, each with its reference.
-const RATES: [(Forwarding, Forwarding); 3] = [
+const RELAYED: [Forwarding; 4] =
+    [Forwarding::TwoProxies, Forwarding::Gateway, Forwarding::Sealed, Forwarding::TwoSealedProxies];
+/// The ways whose addition to plain routing is compared with that of two proxies, each with these.
+const ADDING: [(Forwarding, Forwarding); 3] = [
     (Forwarding::Gateway, Forwarding::TwoProxies),
     (Forwarding::Sealed, Forwarding::TwoProxies),
+    (Forwarding::Sealed, Forwarding::TwoSealedProxies),
+];
+/// The ways whose rates are compared, each with its reference.
+const RATES: [(Forwarding, Forwarding); 4] = [
+    (Forwarding::Gateway, Forwarding::TwoProxies),
+    (Forwarding::Sealed, Forwarding::TwoProxies),
+    (Forwarding::Sealed, Forwarding::TwoSealedProxies),
     (Forwarding::Gateway, Forwarding::Plain),
 ];
 
@@ -187,9 +193,9 @@ fn latency_rows(size: u32) -> Vec<Comparison> {
         let what = format!("half round trip, {}, {size} B", way.name());
         Comparison::new(what, "µs", Forwarding::Plain.name())
     });
-    let added = ADDING.map(|way| {
+    let added = ADDING.map(|(way, against)| {
         let what = format!("added to plain routing, {}, {size} B", way.name());
-        Comparison::new(what, "µs", Forwarding::TwoProxies.name())
+        Comparison::new(what, "µs", against.name())
     });
     let cost = cost_row(&format!("message of {size} B"), "µs", ADDED);
     half.into_iter().chain(added).chain([cost]).collect()
@@ -200,7 +206,7 @@ fn latencies(found: [f64; Forwarding::ALL.len()]) -> Vec<[f64; 2]> {
     let plain = found[Forwarding::Plain as usize];
     let added = |way: Forwarding| found[way as usize] - plain;
     let half = RELAYED.map(|way| [found[way as usize], plain]);
-    half.into_iter().chain(ADDING.map(|way| [added(way), added(Forwarding::TwoProxies)])).collect()
+    half.into_iter().chain(ADDING.map(|(way, against)| [added(way), added(against)])).collect()
 }
 
 /// Rows of the rates of a pattern and a message size, which `what` names.
@@ -216,18 +222,20 @@ mod tests {
 
     #[test]
     fn what_is_added_is_compared() {
-        // Plain routing takes 20; the proxies add 50, the gateway 25, the encrypted way 75.
-        let found = latencies([20.0, 70.0, 45.0, 95.0]);
-        assert_eq!(found, [[70.0, 20.0], [45.0, 20.0], [95.0, 20.0], [25.0, 50.0], [75.0, 50.0]]);
+        // Plain routing takes 20; the proxies add 50, the gateway 25, the encrypted way 75, the proxies
+        // that encrypt 100.
+        let found = latencies([20.0, 70.0, 45.0, 95.0, 120.0]);
+        let half = [[70.0, 20.0], [45.0, 20.0], [95.0, 20.0], [120.0, 20.0]];
+        assert_eq!(found, [&half[..], &[[25.0, 50.0], [75.0, 50.0], [75.0, 100.0]]].concat());
         assert_eq!(latency_rows(1).len(), found.len() + 1);
-        assert_eq!(of_relays([None, Some(4.0), Some(2.0), None]).unwrap(), [2.0, 4.0]);
-        assert!(of_relays([None, Some(4.0), Some(0.0), None]).is_err());
+        assert_eq!(of_relays([None, Some(4.0), Some(2.0), None, Some(9.0)]).unwrap(), [2.0, 4.0]);
+        assert!(of_relays([None, Some(4.0), Some(0.0), None, Some(9.0)]).is_err());
     }
 
     #[test]
     fn only_like_has_a_bar() {
         let bars = |rows: Vec<Comparison>| rows.iter().map(|row| row.bar).collect::<Vec<_>>();
-        assert_eq!(bars(rate_rows("x")), [None, None, None, Some(COST)]);
-        assert_eq!(bars(latency_rows(1)), [None, None, None, None, None, Some(ADDED)]);
+        assert_eq!(bars(rate_rows("x")), [None, None, None, None, Some(COST)]);
+        assert_eq!(bars(latency_rows(1)), [None, None, None, None, None, None, None, Some(ADDED)]);
     }
 }

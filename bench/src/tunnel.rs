@@ -24,7 +24,7 @@ const STUNNEL_PORT: u16 = 7004;
 const HAPROXY_TLS_PORT: u16 = 7443;
 const STUNNEL_TLS_PORT: u16 = 7444;
 /// The cipher of HAProxy's and stunnel's TLS 1.3.
-const CIPHER: &str = "TLS_AES_128_GCM_SHA256";
+pub(crate) const CIPHER: &str = "TLS_AES_128_GCM_SHA256";
 
 /// A way between two nodes that is set up.
 #[derive(Debug)]
@@ -170,7 +170,7 @@ pub(crate) fn certificate(bench: &Bench, far: &Node) -> anyhow::Result<()> {
 
 /// The beginning of HAProxy's configuration, with which it does best with TLS here. Larger buffers
 /// than by default save time with several streams. It has as many threads as there are cores.
-const HAPROXY: &str = "
+pub(crate) const HAPROXY: &str = "
 global
     tune.bufsize 32768
 defaults

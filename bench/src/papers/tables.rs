@@ -55,6 +55,9 @@ const PAPER_PLAIN_LATENCY_SECONDS: f64 = 0.0103;
 const PAPER_PROXIES_US: f64 = 2756.0;
 const PAPER_NAT_AND_PROXY_US: f64 = 1923.0;
 
+/// The reference of what is encrypted.
+const SEALED_PROXIES: &str = "two HAProxy encrypted";
+
 fn row<'a>(report: &'a Report, what: &str, against: &str) -> anyhow::Result<&'a Row> {
     let found =
         report.rows.iter().find(|row| row.comparison.what == what && row.comparison.against == against);
@@ -144,6 +147,11 @@ pub(super) fn set_up(connect: &Report) -> anyhow::Result<String> {
     Ok(table)
 }
 
+/// A cell of a row that no run has measured since the benchmark got it: the reference that encrypts.
+fn newer(row: anyhow::Result<&Row>, cell: impl Fn(&Row) -> String) -> String {
+    row.map_or_else(|_| Verdict::NotMeasured.to_string(), cell)
+}
+
 pub(super) fn relays(patterns: &Report) -> anyhow::Result<String> {
     let mut table = heading(&["", "paper, 128 B", "ours, 128 B", "ours, 1 B"]);
     let half =
@@ -162,9 +170,12 @@ pub(super) fn relays(patterns: &Report) -> anyhow::Result<String> {
         }
         line(&mut table, &cells);
     }
+    let sealed = |size| newer(half(SEALED_PROXIES, size), |row| figure(row, "µs", |found| found.ours));
+    let name = format!("two user-level relays, encrypted ({SEALED_PROXIES})");
+    line(&mut table, &[name, "–".into(), sealed(128), sealed(1)]);
     let cost = [128, 1].map(|size| {
         let what = format!("message of {size} B, one-gateway, processor time");
-        row(patterns, &what, "two HAProxy").map_or_else(|_| Verdict::NotMeasured.to_string(), judged)
+        newer(row(patterns, &what, "two HAProxy"), judged)
     });
     let name = "processor time of a message: one-gateway ÷ two HAProxy".to_owned();
     line(&mut table, &[&[name, "–".to_owned()][..], &cost].concat());
@@ -176,6 +187,12 @@ pub(super) fn relays(patterns: &Report) -> anyhow::Result<String> {
         }
         line(&mut table, &cells);
     }
+    let added = [128, 1].map(|size| {
+        let what = format!("added to plain routing, one-gateway encrypted, {size} B");
+        newer(row(patterns, &what, SEALED_PROXIES), judged)
+    });
+    let name = format!("added to plain routing: one-gateway encrypted ÷ {SEALED_PROXIES}");
+    line(&mut table, &[&[name, "–".to_owned()][..], &added].concat());
     Ok(table)
 }
 
@@ -188,6 +205,7 @@ pub(super) fn rates(patterns: &Report, traffic: Traffic) -> anyhow::Result<Strin
         "÷ two HAProxy",
         "one-gateway encrypted",
         "÷ two HAProxy",
+        "÷ two HAProxy encrypted",
         "processor time of a byte, one-gateway ÷ two HAProxy",
     ]);
     let mut any = false;
@@ -202,6 +220,7 @@ pub(super) fn rates(patterns: &Report, traffic: Traffic) -> anyhow::Result<Strin
             any = true;
             let sealed = row(patterns, &format!("{what}, one-gateway encrypted"), "two HAProxy")?;
             let plain = row(patterns, &format!("{what}{end}"), "plain routing")?;
+            let beside = row(patterns, &format!("{what}, one-gateway encrypted"), SEALED_PROXIES);
             let cost = row(patterns, &format!("{what}{end}, processor time"), "two HAProxy");
             line(
                 &mut table,
@@ -213,7 +232,8 @@ pub(super) fn rates(patterns: &Report, traffic: Traffic) -> anyhow::Result<Strin
                     judged(ours),
                     figure(sealed, "MB/s", |found| found.ours),
                     judged(sealed),
-                    cost.map_or_else(|_| Verdict::NotMeasured.to_string(), judged),
+                    newer(beside, judged),
+                    newer(cost, judged),
                 ],
             );
         }

@@ -1,4 +1,4 @@
-//! What patterns are measured with: private clusters, a pair of HAProxy,
+//! What patterns are measured with: private clusters, two pairs of HAProxy,
 //! and a job of isthmus with a sender or receiver on each node.
 
 use std::fs;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use serde::Deserialize;
 
-use super::references;
+use super::references::{self, Between};
 use isthmus_lab::grid::Slow;
 
 use crate::account::exact_cpu_time;
@@ -21,7 +21,7 @@ use crate::tunnel::{itself, start};
 
 /// How many nodes each site has.
 pub(super) const NODES: usize = 4;
-/// The front-end nodes, each of which runs a HAProxy.
+/// The front-end nodes, each of which runs a HAProxy of either pair.
 pub(super) const FRONTS: [&str; 2] = ["fe.from", "fe.into"];
 /// The port at which the job's receivers listen on every node.
 const JOB_PORT: u16 = 7000;
@@ -30,6 +30,8 @@ const JOB_PORT: u16 = 7000;
 pub(super) const PLAIN_PORT: u16 = 7000;
 /// Each HAProxy listens at this port plus i for the i-th receiver.
 pub(super) const HAPROXY_PORT: u16 = 8000;
+/// The same of the HAProxy that encrypt.
+pub(super) const SEALED_HAPROXY_PORT: u16 = 8100;
 
 /// How senders and receivers are joined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,11 +45,14 @@ pub(super) enum Forwarding {
     Gateway,
     /// Over the gateway of the receivers' site, encrypted from agent to agent.
     Sealed,
+    /// Over a user-level proxy on each front-end, with TLS between them.
+    TwoSealedProxies,
 }
 
 impl Forwarding {
     /// All of them, in the order of their numbers.
-    pub(super) const ALL: [Self; 4] = [Self::Plain, Self::TwoProxies, Self::Gateway, Self::Sealed];
+    pub(super) const ALL: [Self; 5] =
+        [Self::Plain, Self::TwoProxies, Self::Gateway, Self::Sealed, Self::TwoSealedProxies];
 
     /// The name in the rows.
     pub(super) fn name(self) -> &'static str {
@@ -56,6 +61,7 @@ impl Forwarding {
             Self::TwoProxies => "two HAProxy",
             Self::Gateway => "one-gateway",
             Self::Sealed => "one-gateway encrypted",
+            Self::TwoSealedProxies => "two HAProxy encrypted",
         }
     }
 
@@ -63,7 +69,7 @@ impl Forwarding {
     fn senders(self) -> &'static str {
         match self {
             Self::Plain => "plain-a",
-            Self::TwoProxies | Self::Gateway => "from",
+            Self::TwoProxies | Self::Gateway | Self::TwoSealedProxies => "from",
             Self::Sealed => "sealed",
         }
     }
@@ -113,6 +119,7 @@ pub(super) struct Clusters {
     proxies: Ipv4Addr,
     job: Running,
     haproxies: Vec<Running>,
+    sealed_haproxies: Vec<Running>,
     _receivers: Vec<Running>,
     bench: Bench,
 }
@@ -134,7 +141,8 @@ impl Clusters {
         };
         let (plain, beyond) = (outside("plain-b")?, outside("into")?);
         let receivers = references::receivers(&bench)?;
-        let haproxies = references::proxies(&bench, beyond)?;
+        let haproxies = references::proxies(&bench, beyond, Between::Plain)?;
+        let sealed_haproxies = references::proxies(&bench, beyond, Between::Sealed)?;
         let mut senders = Vec::new();
         let mut pipes = Vec::new();
         for forwarding in Forwarding::ALL {
@@ -142,7 +150,7 @@ impl Clusters {
             for number in 1..=NODES {
                 let node = format!("n{number}.{}", forwarding.senders());
                 clients.push(match forwarding {
-                    Forwarding::Plain | Forwarding::TwoProxies => {
+                    Forwarding::Plain | Forwarding::TwoProxies | Forwarding::TwoSealedProxies => {
                         let mut client = bench.lab().machine(&node)?.command(itself()?);
                         client.args(["traffic", "obey"]);
                         LineClient::start(client)?
@@ -160,15 +168,17 @@ impl Clusters {
         }
         let job = job(&bench, &pipes)?;
         let proxies = node(&bench, FRONTS[0])?.address;
-        Ok(Self { senders, plain, proxies, job, haproxies, _receivers: receivers, bench })
+        Ok(Self { senders, plain, proxies, job, haproxies, sealed_haproxies, _receivers: receivers, bench })
     }
 
     /// Processor time so far of what forwards messages on a way, to the nanosecond: of both sites'
-    /// gateways, or of both HAProxy. `None` where the kernel alone does, or where agents take part.
+    /// gateways, or of both HAProxy of a pair. `None` where the kernel alone does, or where agents take part.
     fn spent(&self, forwarding: Forwarding) -> anyhow::Result<Option<Duration>> {
+        let of = |processes: &[Running]| processes.iter().map(|one| one.0.id()).collect();
         let pids: Vec<u32> = match forwarding {
             Forwarding::Plain | Forwarding::Sealed => return Ok(None),
-            Forwarding::TwoProxies => self.haproxies.iter().map(|one| one.0.id()).collect(),
+            Forwarding::TwoProxies => of(&self.haproxies),
+            Forwarding::TwoSealedProxies => of(&self.sealed_haproxies),
             Forwarding::Gateway => self.bench.services_in(|machine| FRONTS.contains(&machine))?,
         };
         exact_cpu_time(&pids).map(Some)
@@ -297,6 +307,9 @@ impl Clusters {
         match forwarding {
             Forwarding::Plain => format!("{}:{}", self.plain, usize::from(PLAIN_PORT) + number),
             Forwarding::TwoProxies => format!("{}:{}", self.proxies, usize::from(HAPROXY_PORT) + number),
+            Forwarding::TwoSealedProxies => {
+                format!("{}:{}", self.proxies, usize::from(SEALED_HAPROXY_PORT) + number)
+            }
             Forwarding::Gateway | Forwarding::Sealed => format!("n{number}.into:{JOB_PORT}"),
         }
     }

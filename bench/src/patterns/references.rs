@@ -1,16 +1,16 @@
-//! What isthmus is compared with: receivers without it, and a HAProxy
-//! on each front-end.
+//! What isthmus is compared with: receivers without it, and two HAProxy on each
+//! front-end, one of which encrypts what it sends to the other end.
 
 use std::fs;
 use std::net::Ipv4Addr;
 
 use anyhow::Context as _;
 
-use super::clusters::{FRONTS, HAPROXY_PORT, NODES, PLAIN_PORT, node};
+use super::clusters::{FRONTS, HAPROXY_PORT, NODES, PLAIN_PORT, SEALED_HAPROXY_PORT, node};
 use crate::confine::Running;
 use crate::grid::Bench;
 use crate::relay::HAPROXY;
-use crate::tunnel::{itself, start, wait_for_listener};
+use crate::tunnel::{self, CIPHER, itself, start, wait_for_listener};
 
 /// Starts the receivers that work without isthmus.
 pub(super) fn receivers(bench: &Bench) -> anyhow::Result<Vec<Running>> {
@@ -27,28 +27,51 @@ pub(super) fn receivers(bench: &Bench) -> anyhow::Result<Vec<Running>> {
     Ok(receivers)
 }
 
+/// What two proxies do between the front-ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Between {
+    /// They pass on plain bytes, which the kernel splices.
+    Plain,
+    /// They speak TLS, as those of [`tunnel`] do.
+    Sealed,
+}
+
 /// Starts both HAProxy. The near one passes connections on to the far one at `beyond`, which passes
 /// them on to the nodes.
-pub(super) fn proxies(bench: &Bench, beyond: Ipv4Addr) -> anyhow::Result<Vec<Running>> {
+pub(super) fn proxies(bench: &Bench, beyond: Ipv4Addr, between: Between) -> anyhow::Result<Vec<Running>> {
+    let at = |name: &str| bench.scratch().join(name).display().to_string();
+    let tls = format!("ssl-min-ver TLSv1.3 ciphersuites {CIPHER}");
+    let (head, first_port, to_far, at_far) = match between {
+        Between::Plain => (HAPROXY, HAPROXY_PORT + 1, String::new(), String::new()),
+        Between::Sealed => {
+            tunnel::certificate(bench, node(bench, FRONTS[1])?)?;
+            (
+                tunnel::HAPROXY,
+                SEALED_HAPROXY_PORT + 1,
+                format!("ssl verify required ca-file {} {tls}", at("tls.crt")),
+                format!("ssl crt {} {tls}", at("tls.pem")),
+            )
+        }
+    };
     let mut processes = Vec::new();
     for (front, far) in FRONTS.into_iter().zip([false, true]) {
-        let mut config = HAPROXY.to_owned();
-        for (number, port) in (1..=NODES).zip(HAPROXY_PORT + 1..) {
-            let next = if far {
+        let mut config = head.to_owned();
+        for (number, port) in (1..=NODES).zip(first_port..) {
+            let (bind, next) = if far {
                 let receiver = node(bench, &format!("n{number}.into"))?.address;
-                format!("{receiver}:{}", usize::from(PLAIN_PORT) + number)
+                (at_far.as_str(), format!("{receiver}:{}", usize::from(PLAIN_PORT) + number))
             } else {
-                format!("{beyond}:{port}")
+                ("", format!("{beyond}:{port} {to_far}"))
             };
-            config += &format!("listen receiver{number}\n bind :{port}\n server next {next}\n");
+            config += &format!("listen receiver{number}\n bind :{port} {bind}\n server next {next}\n");
         }
-        let file = bench.scratch().join(format!("haproxy-{front}.cfg"));
+        let file = bench.scratch().join(format!("haproxy-{front}-{first_port}.cfg"));
         fs::write(&file, config)?;
         let mut haproxy = bench.lab().machine(front)?.command("haproxy");
         haproxy.args(["-db", "-q", "-f"]).arg(&file);
         processes.push(start(haproxy)?);
         let node = node(bench, front)?;
-        wait_for_listener(bench, node, node.address, HAPROXY_PORT + 1)
+        wait_for_listener(bench, node, node.address, first_port)
             .context("HAProxy did not start; is it installed?")?;
     }
     Ok(processes)
