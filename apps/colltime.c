@@ -265,9 +265,8 @@ static void measure(const char *operation, long bytes, int repetitions)
     free(times[1]);
 }
 
-/* The library leaves the first four calls of a communicator to the MPI for which it would take something else. For
- * small ones, for large ones, or for both that is so at least wherever it ever does. The first message to each rank
- * makes a connection. */
+/* The library leaves the first four calls of a communicator to the MPI for which it would take something else. On the
+ * platforms that are measured it would for one of these at least. The first message to each rank makes a connection. */
 static void settle(void)
 {
     enum { LARGE = 16 << 10 };

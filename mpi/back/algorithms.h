@@ -17,7 +17,7 @@
       "each rank has its piece: a link carries the data twice at most") \
     X(RELAYED, relayed, BCAST | REDUCE, FLAT | REORDERS, \
       "each site passes its share on: a link carries the data once in and once out") \
-    X(DIRECT, direct, GATHER | SCATTER, UNEVEN, \
+    X(DIRECT, direct, GATHER, UNEVEN, \
       "blocks of which no rank knows all lengths cross at once")
 
 enum trait {
@@ -26,7 +26,7 @@ enum trait {
     FLAT = 1,
     /* It combines parts in another order than that of ranks: only for operations that are commutative. */
     REORDERS = 2,
-    /* It is for MPI_Gatherv and MPI_Scatterv only: choose_uneven() takes it. */
+    /* It is for MPI_Gatherv only: choose_uneven() takes it. */
     UNEVEN = 4,
 };
 

@@ -134,9 +134,12 @@ struct times {
     double shared, apart;
 };
 
-static struct times times_of(enum operation operation, enum algorithm algorithm, const struct shape *shape, size_t bytes)
+static struct times times_of(enum operation operation, enum algorithm algorithm, const struct shape *shape, size_t bytes,
+                             int commutative)
 {
-    struct shape shared = *shape, apart = *shape;
+    struct shape shared = *shape, apart;
+    shared.is_ordered = !commutative;
+    apart = shared;
     shared.shared_links = 1;
     apart.shared_links = 0;
     return (struct times){ predicted_seconds(operation, algorithm, &shared, bytes),
@@ -157,11 +160,11 @@ enum algorithm choose(enum operation operation, const struct shape *shape, size_
     if (only_native(operation, shape, commutative))
         return NATIVE;
     enum algorithm best = NATIVE;
-    struct times native = times_of(operation, NATIVE, shape, bytes), time = native;
+    struct times native = times_of(operation, NATIVE, shape, bytes, commutative), time = native;
     for (int a = LEADERS; a < ALGORITHMS; a++) {
         if (!takes(operation, (enum algorithm)a, shape, commutative))
             continue;
-        struct times other = times_of(operation, (enum algorithm)a, shape, bytes);
+        struct times other = times_of(operation, (enum algorithm)a, shape, bytes, commutative);
         if (other.shared < NOT_SLOWER * native.shared && other.apart < NOT_SLOWER * native.apart &&
             clearly_faster(other, time)) {
             best = (enum algorithm)a;
@@ -186,8 +189,8 @@ enum algorithm choose_asked(enum operation operation, const struct shape *shape,
  * MPI_Scatterv asks as well, but while the one before crosses. */
 enum algorithm choose_uneven(enum operation operation, const struct shape *shape, int asked)
 {
-    int is_rooted = has_algorithm(operation, DIRECT), waits = operation == OP_GATHER && shape->family == FAMILY_OPENMPI;
+    int has_direct = has_algorithm(operation, DIRECT), waits = has_direct && shape->family == FAMILY_OPENMPI;
     if (shape->sites < 2 || asked == NATIVE || asked >= ALGORITHMS || (asked < 0 && !waits))
         return NATIVE;
-    return asked < 0 || (asked == DIRECT && is_rooted) ? DIRECT : LEADERS;
+    return asked < 0 || (asked == DIRECT && has_direct) ? DIRECT : LEADERS;
 }

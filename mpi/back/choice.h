@@ -68,6 +68,7 @@ struct shape {
     int levels;                /* that part the ranks, the widest first; 1 where sites stand side by side */
     struct level level[LEVELS_MAX];
     int shared_links;          /* all connections of a site share the rate of one */
+    int is_ordered;            /* parts are combined in the order of ranks: the operation isn't commutative */
     /* The patterns of native algorithms: */
     struct crossings tree;          /* a binomial tree from `tree_root` */
     struct crossings binary;        /* a binary tree from there, as Open MPI has it */

@@ -1,4 +1,8 @@
-/* Which algorithms Open MPI takes for broadcasts and reductions, since its release 4.1. Pure. */
+/* Which algorithms Open MPI takes for broadcasts and reductions, since its release 4.1. Of 32 ranks and more, simplified.
+ * Pure.
+ *
+ * Where several ranks share each of several nodes, Open MPI 5 has `han` cross once between nodes, unless it is told
+ * otherwise. That isn't known here: then the estimate is too high. */
 #ifndef ISTHMUS_OPENMPI_H
 #define ISTHMUS_OPENMPI_H
 

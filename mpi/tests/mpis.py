@@ -71,15 +71,18 @@ def require(mpis: list[str]) -> None:
                 sys.exit(f"{mpi}: its {what} {program} isn't there: `scripts/setup test` installs it, and --mpi names others")
 
 
-def topology(ranks: str, levels: dict[str, str] | None = None) -> str:
+def topology(ranks: str, levels: dict[str, str] | None = None, short: bool = False) -> str:
     """A file for tests: the site of each rank, one letter each, and the places of sites at two levels above.
 
-    Paths are slow, so that `auto` has something to gain: the more so, the wider the level that parts two sites.
+    Paths are slow, so that `auto` has something to gain: the more so, the wider the level that parts two sites. `short`
+    ones hold little at a time, so that messages have to wait for each other.
     """
 
     def microseconds(a: str, b: str) -> int:
         places = [(levels or {}).get(site, "").split() for site in (a, b)]
         parted = [level for level, pair in enumerate(zip(*places)) if len(set(pair)) > 1]
+        if short:
+            return 1_000
         return {0: 100_000, 1: 20_000}[parted[0]] if parted else 5_000 if levels else 20_000
 
     sites = sorted(set(ranks))
@@ -88,7 +91,8 @@ def topology(ranks: str, levels: dict[str, str] | None = None) -> str:
         lines.append("levels continent country")
     lines += [f"site {s} {(levels or {}).get(s, '')}".rstrip() for s in sites]
     lines += [f"node n.{s} {s}" for s in sites]
-    lines += [f"path {a} {b} {microseconds(a, b)} 50000000" for a in sites for b in sites if a < b]
+    rate = 5_000_000 if short else 50_000_000
+    lines += [f"path {a} {b} {microseconds(a, b)} {rate}" for a in sites for b in sites if a < b]
     lines += [f"rank {i} n.{s}" for i, s in enumerate(ranks)]
     return "\n".join(lines) + "\n"
 

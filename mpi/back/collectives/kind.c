@@ -159,12 +159,26 @@ static size_t divisor(size_t a, size_t b)
     return a;
 }
 
+/* MPI packs no element whose bytes no int counts. */
+static void copy_by_message(struct call *call, const struct kind *kind, const void *from, int count,
+                            const struct kind *to_kind, void *to, int to_count)
+{
+    int rank = call->layout->rank, arrived = call_receive(call, to, to_count, to_kind->type, rank, TAG_DIRECT);
+    int sent = call_send(call, from, count, kind->type, rank, TAG_DIRECT);
+    call_wait(call, arrived);
+    call_wait(call, sent);
+}
+
 /* In parts that have whole elements of both types, and not more bytes than an int counts. */
 void block_copy(struct call *call, const struct kind *kind, const void *from, int count, const struct kind *to_kind, void *to,
                 int to_count)
 {
     enum { PART_BYTES = 1 << 30 };
     size_t length = (size_t)count * kind->size, room = (size_t)to_count * to_kind->size;
+    if (length > 0 && (kind->size == LARGE_ELEMENT || to_kind->size == LARGE_ELEMENT)) {
+        copy_by_message(call, kind, from, count, to_kind, to, to_count);
+        return;
+    }
     if (call_ok(call) && length > room)
         call->code = MPI_ERR_TRUNCATE;
     if (!call_ok(call) || length == 0)

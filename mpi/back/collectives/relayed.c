@@ -41,7 +41,7 @@ static void relay_make(struct call *call, struct relay *relay, int count, size_t
     if (!call_ok(call))
         return;
     relay->piece = (int)(((long long)count - 1) / ((long long)relay->blocks * others) + 1);
-    /* The root has nothing to wait for. */
+    /* The root's site has the whole at once. */
     relay->parts = relay->mine < 0 ? 1 : relay->blocks < RELAYED_PARTS ? relay->blocks : RELAYED_PARTS;
     relay->ahead = relayed_ahead(call->operation, &call->spread->shape, (size_t)count * element_bytes);
     int head = relay->mine < 0 ? root : relay->ranks[relay->mine];
@@ -110,14 +110,21 @@ static void pass_on(struct call *call, const struct relay *relay, const char *st
     }
 }
 
-/* The root has only some blocks under way, so that its link's queue doesn't overflow. A relay says when it has one. */
-static void send_shares(struct call *call, const struct relay *relay, const char *stream)
+/* Begins to receive what relays say when they have a block. told[block * others + site] is its number. */
+static int *expect_told(struct call *call, const struct relay *relay)
 {
     int *told = call_ints(call, relay->blocks * relay->others), *next = told;
     for (int b = 0; b < relay->blocks; b++)
         for (int i = 0; i < relay->others && call_ok(call); i++)
             *next++ = is_told(relay, b, i) ? call_receive(call, NULL, 0, MPI_BYTE, relay->ranks[i], TAG_DOWN) : -1;
-    for (int b = 0; b < relay->blocks; b++) {
+    return told;
+}
+
+/* The root sends blocks from `first` on, and has only some under way, so that its link's queue doesn't overflow. */
+static void send_shares(struct call *call, const struct relay *relay, const char *stream, const int *told, int first,
+                        int end)
+{
+    for (int b = first; b < end; b++) {
         for (int i = 0; i < relay->others && call_ok(call); i++) {
             if (b >= relay->ahead)
                 call_wait(call, told[(b - relay->ahead) * relay->others + i]);
@@ -130,16 +137,19 @@ void relayed_bcast(struct call *call, char *stream, int length, int root)
 {
     struct relay relay;
     struct kind bytes = kind_of_bytes();
-    int *arrived = NULL;
+    int *arrived = NULL, *told = NULL;
     relay_make(call, &relay, length, 1, root);
     if (!call_ok(call))
         return;
+    int is_root = relay.is_member && relay.mine < 0, at_once = relay.ahead < relay.blocks ? relay.ahead : relay.blocks;
     if (relay.is_member && relay.mine >= 0) {
         arrived = expect(call, &relay, stream, root);
         pass_on(call, &relay, stream, arrived, root);
     }
-    if (relay.is_member && relay.mine < 0)
-        send_shares(call, &relay, stream);
+    if (is_root) {
+        told = expect_told(call, &relay);
+        send_shares(call, &relay, stream, told, 0, at_once);
+    }
     for (int p = 0; p < relay.parts && call_ok(call); p++) {
         int start = start_of(&relay, part_of(&relay, p), 0), end = start_of(&relay, part_of(&relay, p + 1), 0);
         for (int b = part_of(&relay, p); b < part_of(&relay, p + 1) && arrived != NULL; b++)
@@ -148,6 +158,9 @@ void relayed_bcast(struct call *call, char *stream, int length, int root)
         if (call_ok(call) && end > start)
             site_bcast(call, &bytes, stream + start, end - start, relay.head);
     }
+    /* Its site has the message meanwhile. */
+    if (is_root)
+        send_shares(call, &relay, stream, told, at_once, relay.blocks);
 }
 
 /* Room for the sums of all shares. arrived[block * others + site] as above. */

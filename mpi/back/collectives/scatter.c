@@ -95,10 +95,6 @@ int coll_Scatterv(const void *send, const int *send_counts, const int *displs, M
         goto native;
     if (!call_takes_uneven(&call))
         goto native;
-    if (call.algorithm == DIRECT) {
-        direct_scatter(&call, &kind, send, send_counts, displs, &own_kind, recv, recv_count, root);
-        return call_end(&call);
-    }
     int *length = call_ints(&call, size), small = 0;
     char *row = NULL, *own = NULL;
     if (!call_ok(&call))

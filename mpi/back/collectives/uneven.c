@@ -10,8 +10,8 @@ int uneven_wrong(const int *counts, const int *displs, int size)
     return 0;
 }
 
-/* So many of the root's messages are under way at a time: enough that a link is full while large ones are asked for,
- * and few enough that their queue doesn't grow with the number of ranks. */
+/* The root has so many messages under way at a time: enough that a link is full while large ones are asked for, and few
+ * enough that their queue doesn't grow with the number of ranks. */
 #define AT_ONCE 16
 
 static int is_empty(const struct kind *kind, int count)
@@ -45,18 +45,4 @@ void direct_gather(struct call *call, const struct kind *own_kind, const void *s
     for (int r = 0; r < size && call_ok(call); r++)
         if (!is_empty(kind, counts[r]) && !(r == rank && in_place))
             add(call, &window, call_receive(call, element(kind, recv, displs[r]), counts[r], kind->type, r, TAG_DIRECT));
-}
-
-void direct_scatter(struct call *call, const struct kind *kind, const void *send, const int *counts, const int *displs,
-                    const struct kind *own_kind, void *recv, int recv_count, int root)
-{
-    int size = call->layout->size, rank = call->layout->rank, in_place = recv == MPI_IN_PLACE;
-    if (!in_place && !is_empty(own_kind, recv_count))
-        call_receive(call, recv, recv_count, own_kind->type, root, TAG_DIRECT);
-    if (rank != root)
-        return;
-    struct window window = { .numbers = call_ints(call, size) };
-    for (int r = 0; r < size && call_ok(call); r++)
-        if (!is_empty(kind, counts[r]) && !(r == rank && in_place))
-            add(call, &window, call_send(call, element(kind, send, displs[r]), counts[r], kind->type, r, TAG_DIRECT));
 }

@@ -10,11 +10,9 @@
 /* Whether the MPI's own function must speak of these counts. */
 int uneven_wrong(const int *counts, const int *displs, int size);
 
-/* DIRECT: the root exchanges blocks with several ranks at once. Blocks may have more than 2 GiB. `counts`, `displs` and
+/* DIRECT: the root receives blocks of several ranks at once. Blocks may have more than 2 GiB. `counts`, `displs` and
  * the root's `kind` count at the root only; `own_kind` doesn't where the root's block is in place. */
 void direct_gather(struct call *call, const struct kind *own_kind, const void *send, int send_count,
                    const struct kind *kind, void *recv, const int *counts, const int *displs, int root);
-void direct_scatter(struct call *call, const struct kind *kind, const void *send, const int *counts, const int *displs,
-                    const struct kind *own_kind, void *recv, int recv_count, int root);
 
 #endif

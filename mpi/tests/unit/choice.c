@@ -333,7 +333,7 @@ static void check_asked(void)
     CHECK(choose_uneven(OP_GATHER, &shape, CHOICE_AUTO) == NATIVE, "uneven, auto");
     CHECK(choose_uneven(OP_GATHER, &shape, LANES) == LEADERS, "uneven, lanes");
     CHECK(choose_uneven(OP_GATHER, &one, LEADERS) == NATIVE, "uneven, one site");
-    CHECK(choose_uneven(OP_SCATTER, &shape, DIRECT) == DIRECT && choose_uneven(OP_ALLTOALL, &shape, DIRECT) == LEADERS, "uneven, direct");
+    CHECK(choose_uneven(OP_GATHER, &shape, DIRECT) == DIRECT && choose_uneven(OP_SCATTER, &shape, DIRECT) == LEADERS, "uneven, direct");
     shape.family = one.family = FAMILY_OPENMPI;
     CHECK(choose_uneven(OP_GATHER, &shape, CHOICE_AUTO) == DIRECT, "uneven, auto, Open MPI");
     CHECK(choose_uneven(OP_SCATTER, &shape, CHOICE_AUTO) == NATIVE, "uneven, auto, Open MPI");

@@ -168,7 +168,8 @@ impl Supervisor {
         };
         match command.spawn() {
             Ok(child) => {
-                // It may run for a while already, and has a SIGTERM that comes now.
+                // It may run for a while already, and has a SIGTERM that has come meanwhile. One that
+                // came in the moment before the fork it has missed: it ends after the grace period.
                 self.command = i32::try_from(child.id()).ok().map(Pid::from_raw);
                 self.read_signals();
                 // The command may have missed what came of the terminal.
