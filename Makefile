@@ -139,10 +139,11 @@ soak: test-build ## break things under streams and MPI jobs, SOAK each (10m; nee
 # three emulated grids side by side.
 BENCH_TIME ?=
 BENCH_ARGS ?=
-BENCH_BEGAN := $(shell date +%s)
+# When the first benchmark begins: what is built before takes none of their time.
+BENCH_BEGAN = $(eval BENCH_BEGAN := $(shell date +%s))$(BENCH_BEGAN)
 BENCH_GOALS = $(if $(filter bench,$(MAKECMDGOALS)),$(filter-out lab,$(BENCHES)),$(patsubst bench-%,%,$(filter bench-%,$(MAKECMDGOALS))))
 BENCH_BUDGET = $(if $(BENCH_TIME),--budget "$(BENCH_TIME)" --began $(BENCH_BEGAN) --share $$left)
-BENCH_MOTION = $(if $(findstring --slow ,$(BENCH_ARGS) ),,--slow 20 $(if $(findstring --labs,$(BENCH_ARGS)),,--labs 3))
+BENCH_MOTION = $(if $(filter --slow --slow=%,$(BENCH_ARGS)),,--slow 20 $(if $(findstring --labs,$(BENCH_ARGS)),,--labs 3))
 # The words of a list from this one on.
 from = $(if $2,$(if $(filter $1,$(firstword $2)),$2,$(call from,$1,$(wordlist 2,$(words $2),$2))))
 BENCH_LEFT = $(words $(call from,$*,$(BENCH_GOALS)) $(filter-out $(BENCH_GOALS),$(ALSO)))
@@ -164,12 +165,15 @@ bench-plan: setup-bench ## tell how long each benchmark takes until its rows are
 
 bench-connect: ALSO := patterns
 
-.PHONY: $(BENCHES:%=bench-%)
-$(BENCHES:%=bench-%): bench-%: setup-bench
+.PHONY: build-bench
+build-bench: setup-bench
 	$(MAKE) release
 	$(MAKE) -C apps
-	$(if $(filter simulate,$*),$(MAKE) -C mpi smpi OUT="$(abspath $(TARGET))/mpi")
+	$(if $(filter simulate,$(BENCH_GOALS)),$(MAKE) -C mpi smpi OUT="$(abspath $(TARGET))/mpi")
 	$(CARGO) build --locked --release --package isthmus-bench
+
+.PHONY: $(BENCHES:%=bench-%)
+$(BENCHES:%=bench-%): bench-%: build-bench
 	status=0; left=$(BENCH_LEFT); for bench in $* $(ALSO); do \
 		$(AS_ROOT) $(TARGET)/release/isthmus-bench $$bench $(if $(filter lab,$*),,$(BENCH_BUDGET) $(BENCH_MOTION) $(BENCH_ARGS)) || status=$$?; \
 		left=$$((left > 1 ? left - 1 : 1)); \
