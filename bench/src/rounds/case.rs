@@ -28,6 +28,8 @@ pub(crate) struct Case<C> {
     /// The least slow motion in which its rounds weren't void again and again. `None` if they never
     /// were.
     least_slow: Option<Slow>,
+    /// Rounds in this run for which the machine was too busy, since the last that counts.
+    pub(super) too_busy: usize,
     pub(super) rows: Vec<(Comparison, Vec<Pair>)>,
     /// The rounds of earlier runs.
     earlier: Tally,
@@ -48,6 +50,7 @@ impl<C> Case<C> {
             insists: false,
             alone: false,
             least_slow: None,
+            too_busy: 0,
             rows: rows.into_iter().map(|row| (row, Vec::new())).collect(),
             earlier: Tally::default(),
             tally: Tally::default(),
@@ -79,12 +82,23 @@ impl<C> Case<C> {
         self.alone
     }
 
-    /// Notes that only slow motion from this on will do. A case without rounds goes on in it.
-    pub(super) fn slow_down(&mut self, slow: Slow) {
-        self.least_slow = Some(slow);
+    /// Notes that only slow motion from this on will do, as the case was void again and again in its
+    /// own. Without rounds it goes on in it. With rounds it ends for this run.
+    pub(super) fn slow_down(&mut self, slower: Slow) {
+        self.least_slow = Some(slower);
         if self.counted() == 0 {
-            self.rows.iter_mut().for_each(|(row, _)| row.slow = slow);
+            self.go_on_in(slower);
+        } else {
+            let slow = self.slow();
+            let why = format!("the machine was too busy {slow} times slower; {slower} would do");
+            self.reason = Some(why);
         }
+    }
+
+    /// Goes on in this slow motion. The case has no rounds.
+    pub(super) fn go_on_in(&mut self, slow: Slow) {
+        self.rows.iter_mut().for_each(|(row, _)| row.slow = slow);
+        self.too_busy = 0;
     }
 
     /// The case in the slow motion in which it is measured, given the rounds that it has already in
@@ -93,10 +107,9 @@ impl<C> Case<C> {
         let least_slow = earlier.as_ref().and_then(|(_, found)| found.least_slow);
         let earlier = earlier.and_then(|(slow, found)| {
             let counted = found.rounds.first().map_or(0, Vec::len);
-            let rows = self.rows.iter().map(|(row, _)| row).zip(found.rounds.iter().map(Vec::as_slice));
-            (counted > 0).then(|| motion::Earlier { slow, counted, left: self.left_of(rows, counted) })
+            (counted > 0).then_some(motion::Earlier { slow, counted })
         });
-        let slow = motion::of(self.slow(), least_slow, earlier);
+        let slow = motion::of(self.slow(), least_slow, self.least, earlier);
         Self { least_slow, ..self.slowed(slow) }
     }
 
@@ -155,21 +168,12 @@ impl<C> Case<C> {
     /// Rounds that the case needs until it is decided, by what they show so far. `None` if that can't
     /// be told.
     pub(super) fn rounds_left(&self) -> Option<usize> {
-        self.left_of(self.rows.iter().map(|(row, rounds)| (row, rounds.as_slice())), self.counted())
-    }
-
-    /// Rounds that the case needs if its rows have these, `counted` each.
-    fn left_of<'a>(
-        &self,
-        rows: impl Iterator<Item = (&'a Comparison, &'a [Pair])>,
-        counted: usize,
-    ) -> Option<usize> {
-        let needed = rows.map(|(row, rounds)| {
+        let needed = self.rows.iter().map(|(row, rounds)| {
             let ratios: Vec<f64> = rounds.iter().map(|[ours, reference]| ours / reference).collect();
             row.bar.map_or(Some(0), |bar| rounds_needed(bar, &ratios))
         });
         let most = needed.collect::<Option<Vec<_>>>()?.into_iter().max().unwrap_or(0);
-        Some(most.max(self.least).saturating_sub(counted))
+        Some(most.max(self.least).saturating_sub(self.counted()))
     }
 
     /// The number of the next round. No side goes first in every run.
@@ -186,6 +190,9 @@ impl<C> Case<C> {
         }
         self.rows.iter_mut().zip(figures).for_each(|((_, rounds), pair)| rounds.push(pair));
         self.tally.counted += 1;
+        // The machine was quiet enough after all.
+        let slow = self.slow();
+        self.least_slow = self.least_slow.filter(|least| *least <= slow);
         Ok(())
     }
 

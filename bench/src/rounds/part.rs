@@ -3,7 +3,8 @@
 //! Each grid has a worker, which takes the case with the fewest rounds that no other measures. A
 //! case that fails, or that was measured while the machine was busy, does not end the part. If the
 //! machine is too busy for slow motion again and again, cases without rounds go on in slower
-//! motion. Rounds of different factors never come together in a row.
+//! motion. Those with rounds wait for a quieter moment, until they were void again and again
+//! themselves. Rounds of different factors never come together in a row.
 
 use std::collections::BTreeSet;
 use std::panic::resume_unwind;
@@ -18,7 +19,8 @@ use super::{Case, Experiment, Run, Void};
 use crate::load::Watch;
 use crate::report::Pair;
 
-/// After so many void rounds in a row, one in each grid at least, slow motion gets slower.
+/// After so many void rounds in a row, one in each grid at least, cases without rounds go on in slower
+/// motion. After so many of one case in a row, no run begins it in this motion any more.
 const TOO_BUSY: usize = 3;
 
 impl Run {
@@ -88,7 +90,7 @@ impl Run {
         Instant::now() + left / parts_left
     }
 
-    /// Measures the cases that are measured in this way, until all are done or want to be slower.
+    /// Measures the cases that are measured in this way, until all are done or some go on slower.
     fn at<E>(
         &mut self,
         way: Way,
@@ -131,19 +133,9 @@ impl Run {
                 .collect();
             working.into_iter().map(|one| one.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
         });
-        let Part { mut cases, slower, .. } = owned(part).end(standing)?;
+        let Part { cases, slower, .. } = owned(part).end(standing)?;
         if let Some(slower) = slower {
             eprintln!("  cases without rounds go on {slower} times slower");
-            for case in &mut cases {
-                if open_at(case, most) != Some(way) {
-                    continue;
-                }
-                case.slow_down(slower);
-                if case.counted() > 0 {
-                    let why = format!("the machine was too busy {slow} times slower; {slower} would do");
-                    case.reason = Some(why);
-                }
-            }
         }
         Ok(cases)
     }
@@ -184,7 +176,7 @@ pub(super) struct Part<'a, C> {
     under_way: BTreeSet<usize>,
     /// Void rounds since the last that counted.
     too_busy: usize,
-    /// The slow motion that would do where this one doesn't.
+    /// The slow motion in which cases without rounds go on. Then this part ends.
     slower: Option<Slow>,
     /// The least number of rounds that was told.
     told: Option<usize>,
@@ -257,6 +249,7 @@ impl<'a, C> Part<'a, C> {
         match outcome {
             Outcome::Figures(figures, seconds) => {
                 self.too_busy = 0;
+                case.too_busy = 0;
                 match case.take(figures) {
                     Ok(()) => case.seconds = Some(seconds.as_secs_f64()),
                     Err(error) => case.fail(&error),
@@ -264,8 +257,11 @@ impl<'a, C> Part<'a, C> {
             }
             Outcome::Void(_, enough) => {
                 case.tally.void += 1;
-                self.too_busy += usize::from(enough.is_some());
-                self.slow_down(enough);
+                if let Some(enough) = enough {
+                    case.too_busy += 1;
+                    self.too_busy += 1;
+                    self.slow_down(index, enough);
+                }
             }
             Outcome::Failed(error) => case.fail(&error),
             Outcome::NotUp(error) => case.reason = Some(format!("cannot bring it up: {error:#}")),
@@ -274,17 +270,40 @@ impl<'a, C> Part<'a, C> {
         self.error = self.error.take().or(written.err());
     }
 
-    /// The slow motion that would do where this one doesn't.
+    /// The slow motion in which cases without rounds go on.
     #[cfg(test)]
     pub(super) fn slower(&self) -> Option<Slow> {
         self.slower
     }
 
-    fn slow_down(&mut self, enough: Option<u32>) {
-        let (Some(Way { slow, alone }), Some(enough)) = (self.way, enough) else { return };
-        let grids = if alone { 1 } else { self.run.options.labs };
-        if !slow.is_none() && self.too_busy >= TOO_BUSY.max(grids) {
-            self.slower = slower(slow, enough, self.run.options.slowest());
+    /// The cases, as they stand.
+    #[cfg(test)]
+    pub(super) fn cases(&self) -> &[Case<C>] {
+        &self.cases
+    }
+
+    /// Looks whether a void round of the case `index`, for which the factor `enough` would do, makes
+    /// slow motion slower. A busy minute is void for all cases that come up in it. So it takes no
+    /// rounds from any, and what it shows of the others is for this run only.
+    fn slow_down(&mut self, index: usize, enough: u32) {
+        let Some(way) = self.way.filter(|way| !way.slow.is_none()) else { return };
+        let Some(slower) = slower(way.slow, enough, self.run.options.slowest()) else { return };
+        let case = &mut self.cases[index];
+        if case.too_busy >= TOO_BUSY {
+            case.slow_down(slower);
+        }
+        let grids = if way.alone { 1 } else { self.run.options.labs };
+        if self.too_busy < TOO_BUSY.max(grids) {
+            return;
+        }
+        let most = self.run.options.rounds;
+        for (index, case) in self.cases.iter_mut().enumerate() {
+            // What is being measured is so in this motion.
+            let is_free = !self.under_way.contains(&index) && case.counted() == 0;
+            if is_free && open_at(case, most) == Some(way) {
+                case.go_on_in(slower);
+                self.slower = Some(slower);
+            }
         }
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 use anyhow::bail;
 
 use super::case::{Next, Tally};
+use super::known::EarlierRounds;
 use super::part::{Outcome, Part, Way};
 use super::*;
 use crate::report::Comparison;
@@ -217,26 +218,119 @@ fn a_run_in_which_nothing_is_measured_keeps_earlier_rows() {
     }
 }
 
+/// What comes of the measurements of a part, which a case takes one after the other.
+#[derive(Clone, Copy)]
+enum Came {
+    Counted,
+    /// Void, and this factor would do.
+    TooBusy(u32),
+    /// Void for another reason.
+    Void,
+}
+
 #[test]
 fn a_busy_machine_makes_slow_motion_slower() {
+    use Came::{Counted, TooBusy, Void};
+    let busy = |times| vec![TooBusy(16); times];
+    // How many cases, what comes, whether the part ends, and of each case its slow motion, the least that
+    // is known to do, and whether it ends for this run.
+    for (name, cases, came, ends, want) in [
+        ("two void", 2, busy(2), None, vec![(10, None, false); 2]),
+        ("one counts", 3, [busy(2), vec![Counted], busy(2)].concat(), None, vec![(10, None, false); 3]),
+        ("one void otherwise", 4, [busy(2), vec![Void]].concat(), None, vec![(10, None, false); 4]),
+        // Each was void once: that stays for this run.
+        ("void in a row, no rounds", 3, busy(3), Some(16), vec![(16, None, false); 3]),
+        ("some not tried", 5, busy(3), Some(16), vec![(16, None, false); 5]),
+        (
+            "a busy minute after rounds",
+            3,
+            [vec![Counted; 3], busy(6)].concat(),
+            None,
+            vec![(10, None, false); 3],
+        ),
+        (
+            "rounds stay, a case without goes on",
+            2,
+            vec![Counted, TooBusy(16), TooBusy(16), TooBusy(18)],
+            Some(18),
+            vec![(10, None, false), (18, None, false)],
+        ),
+        ("a case itself, no rounds", 1, busy(3), None, vec![(16, Some(16), false)]),
+        ("a case itself", 1, [vec![Counted], busy(3)].concat(), None, vec![(10, Some(16), true)]),
+        (
+            "rounds between",
+            1,
+            [vec![Counted], busy(2), vec![Counted], busy(2)].concat(),
+            None,
+            vec![(10, None, false)],
+        ),
+        (
+            "all cases themselves",
+            2,
+            [vec![Counted; 2], busy(6)].concat(),
+            None,
+            vec![(10, Some(16), true); 2],
+        ),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut run = run(directory.path());
+        run.options.slow = factor(10);
+        let cases = (0..cases).map(|index| case(index).slowed(factor(10))).collect();
+        let deadline = std::time::Instant::now() + Duration::from_secs(60);
+        let way = Way { slow: factor(10), alone: false };
+        let mut part = Part::new(&mut run, cases, deadline, Some(way));
+        for one in came {
+            assert_eq!(part.slower(), None, "{name}");
+            let index = part.next().unwrap().index;
+            part.took(
+                index,
+                match one {
+                    Counted => Outcome::Figures(vec![[0.5, 1.0]], Duration::from_secs(1)),
+                    TooBusy(enough) => Outcome::Void("busy".into(), Some(enough)),
+                    Void => Outcome::Void("not as described".into(), None),
+                },
+            );
+        }
+        assert_eq!(part.slower().map(Slow::factor), ends, "{name}");
+        let of = |case: &Case<usize>| {
+            let least = case.rows().next().and_then(|row| row.least_slow);
+            (case.slow().factor(), least.map(Slow::factor), case.reason.is_some())
+        };
+        assert_eq!(part.cases().iter().map(of).collect::<Vec<_>>(), want, "{name}");
+    }
+}
+
+#[test]
+fn what_is_being_measured_stays_in_its_slow_motion() {
     let directory = tempfile::tempdir().unwrap();
     let mut run = run(directory.path());
     run.options.slow = factor(10);
-    let cases = (0..2).map(|index| case(index).slowed(factor(10))).collect();
+    let cases = (0..5).map(|index| case(index).slowed(factor(10))).collect();
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
-    let mut part = Part::new(&mut run, cases, deadline, Some(Way { slow: factor(10), alone: false }));
-    let void = |enough| Outcome::Void("busy".into(), enough);
-    let figures = || Outcome::Figures(vec![[0.5, 1.0]], Duration::from_secs(1));
-    // What comes after the last round that counted, and factors that would do.
-    for outcome in [void(Some(16)), void(Some(16)), figures(), void(Some(16)), void(None), void(Some(16))] {
+    let way = Way { slow: factor(10), alone: false };
+    let mut part = Part::new(&mut run, cases, deadline, Some(way));
+    let under_way = part.next().unwrap().index;
+    for _ in 0..3 {
         let index = part.next().unwrap().index;
-        part.took(index, outcome);
-        assert_eq!(part.slower(), None);
+        part.took(index, Outcome::Void("busy".into(), Some(16)));
     }
-    let index = part.next().unwrap().index;
-    part.took(index, void(Some(18)));
-    assert_eq!(part.slower(), Some(factor(18)));
     assert!(part.next().is_none());
+    part.took(under_way, Outcome::Figures(vec![[0.5, 1.0]], Duration::from_secs(1)));
+    let found: Vec<_> = part.cases().iter().map(|case| (case.slow().factor(), case.counted())).collect();
+    assert_eq!(found, [(10, 1), (16, 0), (16, 0), (16, 0), (16, 0)]);
+}
+
+#[test]
+fn a_round_that_counts_clears_what_was_too_fast() {
+    for (slow, least, want) in
+        [(10, None, None), (10, Some(16), None), (16, Some(16), Some(16)), (20, Some(16), Some(16))]
+    {
+        let earlier = EarlierRounds { least_slow: least.map(factor), ..EarlierRounds::default() };
+        let mut case = case(0).slowed(factor(slow)).going_on(earlier, false);
+        case.take(vec![[0.5, 1.0]]).unwrap();
+        let found = case.rows().next().and_then(|row| row.least_slow);
+        assert_eq!(found.map(Slow::factor), want, "{slow} {least:?}");
+    }
 }
 
 /// Measures case 0, asked for in this slow motion. Returns its rounds and their slow motion.
@@ -258,6 +352,14 @@ fn rounds_go_on_in_their_slow_motion() {
     // Rounds of another factor aren't added: those at 16 go on.
     assert_eq!(measure(10, 1), (3, 16));
     assert_eq!(measure(20, 1), (4, 16));
+    // What may be decided stays, also where anew would be quicker.
+    assert_eq!(measure(16, 1), (5, 16));
+    assert_eq!(measure(2, 1), (5, 16));
+    // What was decided without slow motion begins anew in it.
+    let directory = tempfile::tempdir().unwrap();
+    let measure = |slow, rounds| measured_in(directory.path(), slow, rounds);
+    assert_eq!(measure(1, 8), (5, 1));
+    assert_eq!(measure(10, 2), (2, 10));
     // Where anew is much quicker, it begins anew.
     let directory = tempfile::tempdir().unwrap();
     let measure = |slow, rounds| measured_in(directory.path(), slow, rounds);
