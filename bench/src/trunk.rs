@@ -250,7 +250,7 @@ impl Gather {
         let best = [GatherWay::Cubic, GatherWay::Reno, GatherWay::Bbr]
             .map(ms)
             .into_iter()
-            .fold(f64::INFINITY, f64::min);
+            .fold(f64::INFINITY, least);
         if self.pings {
             return vec![
                 [ms(GatherWay::TrunkBbr), ms(GatherWay::Cubic)],
@@ -281,6 +281,11 @@ impl Gather {
         }
         figures
     }
+}
+
+/// The less of two figures. Not a number if one is none, so that no way is left out unseen.
+fn least(one: f64, other: f64) -> f64 {
+    if one < other || one.is_nan() { one } else { other }
 }
 
 /// Measures, writes the results, and returns whether every bar holds.
@@ -422,6 +427,19 @@ mod tests {
             (Gather { link: lossy("1 %"), size: 10_000, ..GATHER }, [None, None, most(1.0), most(1.0)]),
         ] {
             assert_eq!(bars(gather), want, "{gather}");
+        }
+    }
+
+    #[test]
+    fn a_way_without_a_figure_leaves_no_best() {
+        for (one, other, want) in
+            [(1.0, 2.0, Some(1.0)), (2.0, 1.0, Some(1.0)), (1.0, f64::NAN, None), (f64::NAN, 1.0, None)]
+        {
+            assert_eq!(Some(least(one, other)).filter(|found| !found.is_nan()), want, "{one} {other}");
+        }
+        for lacks in [GatherWay::Cubic, GatherWay::Reno, GatherWay::Bbr] {
+            let took = |way| if way == lacks { f64::NAN } else { 1.0 };
+            assert!(GATHER.figures(took, |_| 1.0)[2][1].is_nan(), "{lacks:?}");
         }
     }
 
