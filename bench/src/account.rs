@@ -1,6 +1,6 @@
 //! What processes cost: processor time from /proc.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -8,6 +8,8 @@ use nix::errno::Errno;
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use procfs::process::Stat;
+
+use crate::rounds::Void;
 
 /// Processor time, user and system, of a process and its descendants. It includes those of them
 /// that have ended and been waited for.
@@ -26,31 +28,60 @@ pub(crate) fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
     Ok(duration(total))
 }
 
+/// Processor times of processes so far, by their ids.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct CpuTimes(BTreeMap<i32, Duration>);
+
+impl CpuTimes {
+    /// The time that was spent since an earlier look at the same processes and their descendants. A
+    /// process that began meanwhile counts.
+    ///
+    /// # Errors
+    /// A process has ended since, so that nobody knows how much it took: [`Void`].
+    pub(crate) fn since(&self, before: &Self) -> anyhow::Result<Duration> {
+        let mut spent: Duration = self.0.values().sum();
+        for (pid, earlier) in &before.0 {
+            // Another process may have got the id.
+            if self.0.get(pid).is_none_or(|now| now < earlier) {
+                return Err(Void(format!("process {pid} ended while its time was taken")).into());
+            }
+            spent = spent.saturating_sub(*earlier);
+        }
+        Ok(spent)
+    }
+}
+
 /// Processor time, user and system, of processes and their descendants, to the nanosecond as the
 /// scheduler counts it. A process that descends from several counts once. Threads that have ended
-/// count, processes that have ended don't.
+/// count, processes that have ended don't: [`CpuTimes::since`] finds these.
 ///
 /// # Errors
 /// A process has ended, or the kernel refuses its clock.
-pub(crate) fn exact_cpu_time(pids: &[u32]) -> anyhow::Result<Duration> {
+pub(crate) fn exact_cpu_time(pids: &[u32]) -> anyhow::Result<CpuTimes> {
     let table = table()?;
     let mut all = HashSet::new();
     for pid in pids {
         all.extend(family(&table, *pid)?);
     }
-    all.into_iter().map(exact_own_cpu_time).sum()
+    let mut times = BTreeMap::new();
+    for pid in all {
+        if let Some(time) = exact_own_cpu_time(pid)? {
+            times.insert(pid, time);
+        }
+    }
+    Ok(CpuTimes(times))
 }
 
 /// Processor time of a process without its descendants: its clock (clock_getcpuclockid(3)), which
-/// goes on from its threads that have ended. Nothing if it has ended meanwhile.
+/// goes on from its threads that have ended. `None` if it has ended meanwhile.
 ///
 /// # Errors
 /// The kernel refuses.
-fn exact_own_cpu_time(pid: i32) -> anyhow::Result<Duration> {
+fn exact_own_cpu_time(pid: i32) -> anyhow::Result<Option<Duration>> {
     let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(pid));
     match clock.and_then(clock_gettime) {
-        Ok(time) => Ok(Duration::from(time)),
-        Err(Errno::ESRCH | Errno::EINVAL) => Ok(Duration::ZERO),
+        Ok(time) => Ok(Some(Duration::from(time))),
+        Err(Errno::ESRCH | Errno::EINVAL) => Ok(None),
         Err(error) => Err(error).with_context(|| format!("no clock of process {pid}")),
     }
 }
@@ -127,11 +158,30 @@ mod tests {
         assert!(cpu_time(pid).unwrap() > before + Duration::from_millis(20));
         assert!(own_cpu_time(pid).unwrap() <= cpu_time(pid).unwrap() - Duration::from_millis(20));
         assert!(cpu_time(0x7fff_fff0).is_err());
-        let (exact, own) = (exact_cpu_time(&[pid]).unwrap(), own_cpu_time(pid).unwrap());
+        let spent = exact_cpu_time(&[pid]).unwrap().since(&CpuTimes::default()).unwrap();
+        let (exact, own) = (spent, own_cpu_time(pid).unwrap());
         // Without children that have ended; threads of other tests may use some meanwhile.
         assert!(exact > Duration::ZERO && exact <= own + Duration::from_millis(500), "{exact:?} {own:?}");
         assert!(exact_cpu_time(&[0x7fff_fff0]).is_err());
-        assert_eq!(exact_own_cpu_time(0x7fff_fff0).unwrap(), Duration::ZERO);
+        assert_eq!(exact_own_cpu_time(0x7fff_fff0).unwrap(), None);
+    }
+
+    #[test]
+    fn a_process_that_ended_makes_the_time_void() {
+        let times = |times: &[(i32, u64)]| {
+            CpuTimes(times.iter().map(|(pid, time)| (*pid, Duration::from_millis(*time))).collect())
+        };
+        for (name, before, after, want) in [
+            ("all stay", &[(1, 5), (2, 7)][..], &[(1, 8), (2, 7)][..], Some(3)),
+            ("one began", &[(1, 5)], &[(1, 8), (2, 7)], Some(10)),
+            ("one ended", &[(1, 5), (2, 7)], &[(1, 8)], None),
+            ("one ended, one began", &[(1, 5), (2, 7)], &[(1, 8), (3, 9)], None),
+            ("the id is another's", &[(1, 5)], &[(1, 1)], None),
+        ] {
+            let found = times(after).since(&times(before));
+            assert!(found.as_ref().err().is_none_or(|error| error.is::<Void>()), "{name}");
+            assert_eq!(found.ok(), want.map(Duration::from_millis), "{name}");
+        }
     }
 
     #[test]
@@ -145,7 +195,7 @@ mod tests {
         });
         let burned = burned.join().unwrap();
         let (once, twice) = (exact_cpu_time(&[pid]).unwrap(), exact_cpu_time(&[pid, pid]).unwrap());
-        assert!(once - before >= burned, "{before:?} {once:?}");
-        assert!(twice - once < Duration::from_millis(500), "{once:?} {twice:?}");
+        assert!(once.since(&before).unwrap() >= burned, "{before:?} {once:?}");
+        assert!(twice.since(&once).unwrap() < Duration::from_millis(500), "{once:?} {twice:?}");
     }
 }

@@ -6,7 +6,8 @@
 //!
 //! Over a long way the network decides, and bars are for times. Where there is no delay processors
 //! decide. The bar of small messages is for their processor time where no NAT is on the way: ranks of
-//! MPIs poll, and are slower by chance where others use the machine.
+//! MPIs poll, and are slower by chance where others use the machine. That of their time only finds
+//! detours.
 
 mod cost;
 
@@ -22,6 +23,7 @@ use crate::grid::{Bench, Node, json, root, words};
 use crate::mpi::Mpi;
 use crate::report::Comparison;
 use crate::rounds::{self, Case, Experiment, Run, in_turns};
+use crate::served;
 use crate::verdict::Bar;
 
 /// Bar of the ways on which both ends hold a kernel socket of their own, as without isthmus.
@@ -126,7 +128,7 @@ fn cases(options: &Options, place: &str, far: bool) -> Vec<Case<Figure>> {
                 let what = format!("{}, {}, ping-pong {size} B, {place}", way.0, mpi.title());
                 // There small messages without a delay are judged by processor time.
                 let judged = far || size != SIZES[0] || way.0 != WITHOUT_NAT;
-                let bar = (judged && is_kernels_own(way.0)).then_some(BAR);
+                let bar = is_kernels_own(way.0).then_some(if judged { BAR } else { served::NO_DETOUR });
                 let row = Comparison::new(what, "µs", "plain").bar(bar);
                 let case = Case::new(Figure::PingPong { way, mpi, size }, vec![row]);
                 if mpi.can_yield() { case } else { case.alone() }

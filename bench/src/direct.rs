@@ -2,8 +2,8 @@
 //! site: the cost of interposing on set-up afterwards, which should be none.
 //!
 //! No link is slow here: processors decide. So the bar of small messages is for their processor time.
-//! What ranks of an MPI see is told beside it, as a time: they poll, and are slower by chance where
-//! others use the machine. Large messages are judged by that time.
+//! What ranks of an MPI see is told beside it, as a time, whose bar only finds detours: they poll, and
+//! are slower by chance where others use the machine. Large messages are judged by that time.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let tools = [(Mpi::Openmpi.launcher(), "--version")];
     let times = served::SIZES.map(|size| {
         let what = format!("ping-pong {size} B, half round trip");
-        let bar = (!served::is_judged(size)).then_some(BAR);
+        let bar = if served::is_judged(size) { served::NO_DETOUR } else { BAR };
         Case::new(Figure::PingPong(size), vec![Comparison::new(what, "µs", "plain Open MPI").bar(bar)])
     });
     let costs = served::SIZES.map(|size| {

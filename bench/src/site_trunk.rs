@@ -12,7 +12,7 @@ use clap::Args;
 use isthmus_lab::grid::Slow;
 use serde::{Deserialize, Serialize};
 
-use crate::account::{exact_cpu_time, network_cpu_time};
+use crate::account::{CpuTimes, exact_cpu_time, network_cpu_time};
 use crate::confine::Running;
 use crate::files::{read_json, write_json};
 use crate::grid::{Bench, Node};
@@ -136,13 +136,13 @@ impl Sites {
         let before = self.of_gateways()?;
         let (client, target) = &mut self.clients[side];
         let found: Latency = client.ask(&format!("ping {target}"), self.duration)?;
-        let spent = self.of_gateways()?.saturating_sub(before).as_secs_f64();
+        let spent = self.of_gateways()?.since(&before)?.as_secs_f64();
         // A message passes both.
         Ok([found.half_rtt_seconds, spent / found.messages as f64 / 2.0])
     }
 
     /// Processor time so far of both sites' gateways.
-    fn of_gateways(&self) -> anyhow::Result<Duration> {
+    fn of_gateways(&self) -> anyhow::Result<CpuTimes> {
         let gateways = self.bench.services_in(|machine| machine.starts_with("fe."))?;
         exact_cpu_time(&gateways)
     }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::references::{self, Between};
 use isthmus_lab::grid::Slow;
 
-use crate::account::exact_cpu_time;
+use crate::account::{CpuTimes, exact_cpu_time};
 use crate::confine::Running;
 use crate::connect::until_known;
 use crate::grid::{Bench, Node, root};
@@ -173,7 +173,7 @@ impl Clusters {
 
     /// Processor time so far of what forwards messages on a way, to the nanosecond: of both sites'
     /// gateways, or of both HAProxy of a pair. `None` where the kernel alone does, or where agents take part.
-    fn spent(&self, forwarding: Forwarding) -> anyhow::Result<Option<Duration>> {
+    fn spent(&self, forwarding: Forwarding) -> anyhow::Result<Option<CpuTimes>> {
         let of = |processes: &[Running]| processes.iter().map(|one| one.0.id()).collect();
         let pids: Vec<u32> = match forwarding {
             Forwarding::Plain | Forwarding::Sealed => return Ok(None),
@@ -196,7 +196,7 @@ impl Clusters {
         let before = self.spent(forwarding)?;
         let (_, senders) = &mut self.senders[forwarding as usize];
         let found: Latency = senders[0].ask(&line, duration).with_context(|| forwarding.name())?;
-        let spent = spent_since(before, self.spent(forwarding)?);
+        let spent = spent_since(before, self.spent(forwarding)?)?;
         Ok(Measured {
             figure: found.half_rtt_seconds,
             cost: spent.map(|spent| spent / found.messages as f64),
@@ -216,7 +216,7 @@ impl Clusters {
     ) -> anyhow::Result<Measured> {
         let before = self.spent(forwarding)?;
         let (figure, bytes) = self.rate(forwarding, traffic, (senders, receivers), message, duration)?;
-        let spent = spent_since(before, self.spent(forwarding)?);
+        let spent = spent_since(before, self.spent(forwarding)?)?;
         Ok(Measured { figure, cost: spent.map(|spent| spent / bytes) })
     }
 
@@ -324,8 +324,10 @@ pub(super) struct Measured {
     pub cost: Option<f64>,
 }
 
-fn spent_since(before: Option<Duration>, after: Option<Duration>) -> Option<f64> {
-    Some(after?.saturating_sub(before?).as_secs_f64())
+/// Processor seconds between two looks.
+fn spent_since(before: Option<CpuTimes>, after: Option<CpuTimes>) -> anyhow::Result<Option<f64>> {
+    let spent = before.zip(after).map(|(before, after)| after.since(&before)).transpose()?;
+    Ok(spent.map(|spent| spent.as_secs_f64()))
 }
 
 /// Name of the job's report among the benchmark's files.
