@@ -1,6 +1,8 @@
 //! Maps: ratios of many rows side by side, by size.
 
-use super::tables::{NOTHING, heading, line};
+use std::collections::BTreeSet;
+
+use super::tables::{NOTHING, heading, line, mark};
 use crate::report::{Report, Row};
 use crate::verdict::Verdict;
 
@@ -26,15 +28,16 @@ fn in_words(place: &str) -> String {
 }
 
 /// A row's ratio as a table's cell. It is bold if the bar is missed, and has a question mark if
-/// that is undecided.
+/// that is undecided. It has the row's mark.
 fn cell(row: Option<&Row>) -> String {
     let Some((row, found)) = row.and_then(|row| Some((row, row.figures.as_ref()?))) else {
         return "–".to_owned();
     };
+    let mark = mark(row);
     match row.verdict {
-        Some(Verdict::Yes) => format!("{:.2}", found.ratio),
-        Some(Verdict::No) => format!("**{:.2}**", found.ratio),
-        _ => format!("{:.2}?", found.ratio),
+        Some(Verdict::Yes) => format!("{:.2}{mark}", found.ratio),
+        Some(Verdict::No) => format!("**{:.2}**{mark}", found.ratio),
+        _ => format!("{:.2}?{mark}", found.ratio),
     }
 }
 
@@ -105,6 +108,8 @@ fn range(rows: &[&Row]) -> String {
         return "–".to_owned();
     };
     let text = format!("{least:.2}–{most:.2}");
+    let marks: BTreeSet<_> = rows.iter().filter(|row| row.figures.is_some()).map(|row| mark(row)).collect();
+    let marks: String = marks.into_iter().collect();
     match rows.iter().filter_map(|row| row.comparison.bar.and(row.verdict)).max_by_key(
         |verdict| match verdict {
             Verdict::No => 2,
@@ -112,9 +117,9 @@ fn range(rows: &[&Row]) -> String {
             _ => 0,
         },
     ) {
-        Some(Verdict::No) => format!("**{text}**"),
-        Some(Verdict::Undecided) => format!("{text}?"),
-        _ => text,
+        Some(Verdict::No) => format!("**{text}**{marks}"),
+        Some(Verdict::Undecided) => format!("{text}?{marks}"),
+        _ => text + &marks,
     }
 }
 
@@ -172,6 +177,18 @@ mod tests {
             assert_eq!(name(what), Some(want), "{what}");
         }
         assert_eq!(name("nothing"), None);
+    }
+
+    #[test]
+    fn figures_of_older_sources_are_marked() {
+        let bar = crate::verdict::Bar::AtMost(1.05);
+        let row = |ours: f64| {
+            Row::new(crate::report::Comparison::new("x", "ms", "own").bar(bar), &[[ours, 1.0]; 5])
+        };
+        let older = Row { older: Some("c0ffee".into()), ..row(1.5) };
+        assert_eq!(cell(Some(&older)), "**1.50** [at c0ffee]");
+        assert_eq!(range(&[&row(0.5), &older, &older]), "**0.50–1.50** [at c0ffee]");
+        assert_eq!(range(&[&row(0.5), &row(0.75)]), "0.50–0.75");
     }
 
     #[test]

@@ -69,9 +69,19 @@ fn with_ratio(value: f64, unit: &str, ratio: f64) -> String {
     format!("{} {unit} ({ratio:.2})", figures(value))
 }
 
-/// The figure that `value` makes of a row's figures, with its unit. If the row has none, the
-/// verdict.
+/// The mark of a row that was measured at another commit than the rest of its results.
+pub(super) fn mark(row: &Row) -> String {
+    row.older.as_ref().map_or_else(String::new, |commit| format!(" [at {commit}]"))
+}
+
+/// The figure that `value` makes of a row's figures, with its unit and the row's mark. If the row has
+/// none, the verdict.
 pub(super) fn figure(row: &Row, unit: &str, value: impl Fn(&Figures) -> f64) -> String {
+    bare(row, unit, value) + &mark(row)
+}
+
+/// The same for a cell with another figure of the row, which has the mark.
+pub(super) fn bare(row: &Row, unit: &str, value: impl Fn(&Figures) -> f64) -> String {
     match &row.figures {
         Some(found) => format!("{} {unit}", figures(value(found))),
         None => Verdict::NotMeasured.to_string(),
@@ -89,7 +99,7 @@ pub(super) fn latency(connect: &Report) -> anyhow::Result<String> {
         }));
         for mpi in MPIS {
             let row = row(connect, &format!("{way}, {mpi}, ping-pong 1 B, sites 10 ms apart"), "plain")?;
-            cells.push(format!("{} · {}", figure(row, "ms", |found| found.ours * 1e-3), judged(row)));
+            cells.push(format!("{} · {}", bare(row, "ms", |found| found.ours * 1e-3), judged(row)));
         }
         line(&mut table, &cells);
     }
@@ -100,7 +110,7 @@ pub(super) fn latency(connect: &Report) -> anyhow::Result<String> {
                 row(connect, &format!("{way}, {mpi}, ping-pong 1 B, sites 10 ms apart"), "plain").ok();
             found.filter(|row| row.figures.is_some()).map_or_else(
                 || Verdict::NotMeasured.to_string(),
-                |row| format!("{} · {}", figure(row, "ms", |found| found.ours * 1e-3), judged(row)),
+                |row| format!("{} · {}", bare(row, "ms", |found| found.ours * 1e-3), judged(row)),
             )
         });
         line(&mut table, &[&[way.to_owned(), technique.to_owned(), paper][..], &ours].concat());
@@ -123,7 +133,7 @@ pub(super) fn bandwidth(connect: &Report) -> anyhow::Result<String> {
                 row(connect, &format!("{way}, {mpi}, ping-pong 10000000 B, sites 10 ms apart"), "plain")?;
             cells.push(format!(
                 "{} · {}",
-                figure(row, "Mb/s", |found| BITS / found.ours),
+                bare(row, "Mb/s", |found| BITS / found.ours),
                 judged(&of_rates(row))
             ));
         }
@@ -255,7 +265,7 @@ fn of_rates(row: &Row) -> Row {
     row
 }
 
-/// A row's ratio with its interval, and the verdict if the row has a bar.
+/// A row's ratio with its interval, and the verdict if the row has a bar, with the row's mark.
 pub(super) fn judged(row: &Row) -> String {
     let verdict = match (row.verdict, row.comparison.bar) {
         // A result of schema 1, which has no verdict.
@@ -267,7 +277,7 @@ pub(super) fn judged(row: &Row) -> String {
         (Some(Verdict::Yes), Some(bar)) => format!(", {bar}"),
         _ => String::new(),
     };
-    row.ratio() + &verdict
+    row.ratio() + &verdict + &mark(row)
 }
 
 /// The table of applications' steps: isthmus, what it is compared with, and the ratio.
@@ -370,6 +380,9 @@ mod tests {
         ] {
             assert_eq!(judged(&row(bar, ours)), want);
         }
+        let older = Row { older: Some("c0ffee".into()), ..row(bar, &[125.0; 5]) };
+        assert_eq!(judged(&older), "1.25 (1.25–1.25), ≥ 1.2 [at c0ffee]");
+        assert_eq!(figure(&older, "MB/s", |found| found.ours), "125 MB/s [at c0ffee]");
         let times = row(Some(Bar::AtMost(1.02)), &[50.0, 100.0, 50.0, 50.0, 40.0]);
         assert_eq!(judged(&of_rates(&times)), "2.00 (1.00–2.50), ≥ 0.98");
     }

@@ -2,7 +2,7 @@
 //! programs by the way between sites.
 
 use super::curves::{Chart, Curve};
-use super::tables::{NOTHING, figure, heading, judged, line};
+use super::tables::{NOTHING, bare, figure, heading, judged, line};
 use crate::report::{Report, Row};
 
 const NONE: &str = "not measured";
@@ -42,8 +42,8 @@ pub(super) fn starting(report: Option<&Report>) -> String {
     for (place, mpi) in lines {
         let cell = |ranks| match rows.iter().find(|(key, _)| *key == (place, mpi, ranks)) {
             Some((_, row)) if row.figures.is_some() => {
-                let reference = figure(row, "s", |found| found.reference);
-                format!("{}, over ssh {reference}: {}", figure(row, "s", |found| found.ours), judged(row))
+                let reference = bare(row, "s", |found| found.reference);
+                format!("{}, over ssh {reference}: {}", bare(row, "s", |found| found.ours), judged(row))
             }
             _ => NONE.to_owned(),
         };
@@ -94,7 +94,7 @@ pub(super) fn gathers(report: &Report) -> String {
         let cell = |(size, _)| match gather(report, senders, size) {
             None => NONE.to_owned(),
             Some((row, _)) => {
-                let reference = figure(row, "ms", |found| found.reference);
+                let reference = bare(row, "ms", |found| found.reference);
                 format!("{} → {}", reference, figure(row, "ms", |found| found.ours))
             }
         };
