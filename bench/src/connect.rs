@@ -119,6 +119,13 @@ fn is_kernels_own(way: &str) -> bool {
     way != "relay" && !way.contains("gateway")
 }
 
+/// Bar of a ping-pong's time. Small messages without a delay are judged by processor time where no NAT is
+/// on the way, and then time only finds detours.
+fn bar(way: &str, far: bool, size: &str) -> Option<Bar> {
+    let judged = far || size != SIZES[0] || way != WITHOUT_NAT;
+    is_kernels_own(way).then_some(if judged { BAR } else { served::NO_DETOUR })
+}
+
 /// The cases of a grid: every way with each MPI and message size, and every way's set-up.
 fn cases(options: &Options, place: &str, far: bool) -> Vec<Case<Figure>> {
     let mut cases = Vec::new();
@@ -126,9 +133,7 @@ fn cases(options: &Options, place: &str, far: bool) -> Vec<Case<Figure>> {
         for size in SIZES {
             cases.extend(WAYS.map(|way| {
                 let what = format!("{}, {}, ping-pong {size} B, {place}", way.0, mpi.title());
-                // There small messages without a delay are judged by processor time.
-                let judged = far || size != SIZES[0] || way.0 != WITHOUT_NAT;
-                let bar = is_kernels_own(way.0).then_some(if judged { BAR } else { served::NO_DETOUR });
+                let bar = bar(way.0, far, size);
                 let row = Comparison::new(what, "µs", "plain").bar(bar);
                 let case = Case::new(Figure::PingPong { way, mpi, size }, vec![row]);
                 if mpi.can_yield() { case } else { case.alone() }
@@ -296,6 +301,20 @@ pub(crate) fn connect(bench: &Bench, ends: [&str; 2]) -> anyhow::Result<[f64; 2]
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bars_of_times() {
+        let [small, large] = SIZES;
+        for (way, far, size, want) in [
+            ("traverse", false, small, Some(served::NO_DETOUR)),
+            ("traverse", false, large, Some(BAR)),
+            ("traverse", true, small, Some(BAR)),
+            ("punch", false, small, Some(BAR)),
+            ("relay", false, small, None),
+        ] {
+            assert_eq!(bar(way, far, size), want, "{way} {far} {size}");
+        }
+    }
 
     #[test]
     fn limits() {
