@@ -17,8 +17,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use clap::{Args, Parser, Subcommand};
 use isthmus_wire::ticket::TICKET_LEN;
+use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, setsid};
 use serde::{Deserialize, Serialize};
 
 /// Longest wait for a single read or write, so that a benchmark doesn't hang.
@@ -110,7 +111,14 @@ impl Place {
         let first = (0..CpuSet::count()).find(is_allowed).context("no core may be used")?;
         let mut only = CpuSet::new();
         only.set(first)?;
-        Ok(sched_setaffinity(this, &only)?)
+        sched_setaffinity(this, &only)?;
+        // The scheduler groups processes by sessions (autogroup in sched(7)), and a switch between
+        // two groups takes longer than one within a group. So each program has its own, as in a job.
+        match setsid() {
+            // It leads a session already.
+            Ok(_) | Err(Errno::EPERM) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
