@@ -134,18 +134,13 @@ fn cases(options: &Options, platform: Platform, described: &Grid) -> anyhow::Res
                     let repetitions = if slow.is_none() { *repetitions } else { SLOW_REPETITIONS };
                     let calls = Calls { operation, sizes, repetitions, mpi, platform, layout };
                     let rows = calls.sizes.iter().flat_map(|bytes| calls.rows(*bytes)).collect();
-                    let case = Case::new(calls, rows).slowed(less(slow, *faster));
+                    let case = Case::new(calls, rows).slowed(slow.less(*faster));
                     cases.push(if mpi.can_yield() { case } else { case.alone() });
                 }
             }
         }
     }
     Ok(cases)
-}
-
-/// So many times less slow motion.
-fn less(slow: Slow, times: u32) -> Slow {
-    Slow::try_from(slow.factor().div_ceil(times)).unwrap_or(slow)
 }
 
 /// Measures, writes the results, and returns whether every bar holds.

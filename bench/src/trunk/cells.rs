@@ -75,12 +75,11 @@ const MOST_FAR: u32 = 9;
 /// will do. A way over an ocean is slow enough that with more TCP would take its round trip for a
 /// loss.
 pub(super) fn slow_motion(gather: &Gather, slow: Slow) -> Slow {
-    let factor = match gather {
-        Gather { link, .. } if link.path == FAR => slow.factor().div_ceil(8).min(MOST_FAR),
-        Gather { size, .. } if *size <= SMALL => slow.factor().div_ceil(2),
-        _ => slow.factor().div_ceil(4),
-    };
-    Slow::try_from(factor).unwrap_or(slow)
+    match gather {
+        Gather { link, .. } if link.path == FAR => slow.less(8).at_most(MOST_FAR),
+        Gather { size, .. } if *size <= SMALL => slow.less(2),
+        _ => slow.less(4),
+    }
 }
 
 #[cfg(test)]

@@ -115,8 +115,7 @@ pub(super) fn cases(slow: Slow) -> Vec<Case<Paced>> {
 /// The slow motion of this link, which has a 20th of the rate of the others: a 20th of theirs, and two
 /// at least, as only then the machine's own use is looked at.
 fn slow_motion(slow: Slow) -> Slow {
-    let least = slow.factor().min(2);
-    Slow::try_from(slow.factor().div_ceil(20).max(least)).unwrap_or(slow)
+    slow.less(20).max(slow.at_most(2))
 }
 
 /// The lab with the slow link.

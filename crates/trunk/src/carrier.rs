@@ -169,10 +169,10 @@ pub(crate) struct Carrier {
     /// When bytes last came: the direction from the peer works.
     pub(crate) heard: Instant,
     /// When an answer or an acknowledgement last came: both directions work.
-    proved: Instant,
+    proved_at: Instant,
     joined: Instant,
-    /// Whether the program was told that the carrier works.
-    pub(crate) told_live: bool,
+    /// Whether an answer has shown that both directions work, and the program was told so.
+    pub(crate) proved: bool,
     pub(crate) large: Large,
     pub(crate) rtt: Rtt,
     /// When a carrier that leaves ends at the latest; `None` if it doesn't leave.
@@ -199,9 +199,9 @@ impl Carrier {
             asked: None,
             pinged: None,
             heard: now,
-            proved: now,
+            proved_at: now,
             joined: now,
-            told_live: false,
+            proved: false,
             large: Large::default(),
             rtt: Rtt::default(),
             leaves: None,
@@ -253,7 +253,7 @@ impl Carrier {
         let may = matches!(self.state, CarrierState::Joining | CarrierState::Live | CarrierState::Leaving);
         let asked = self.asked.filter(|_| may)?;
         let rtt = self.rtt.measured().or(rtt).unwrap_or(UNKNOWN);
-        let begun = asked.since.max(self.proved);
+        let begun = asked.since.max(self.proved_at);
         Some((begun.max(self.heard) + SILENCE + 2 * rtt).min(begun + ONE_WAY))
     }
 
@@ -291,12 +291,12 @@ impl Carrier {
     /// Notes a sign that both directions work. Returns whether that is news: the carrier was
     /// silent, or this is its first such sign.
     pub(crate) fn prove(&mut self, now: Instant) -> bool {
-        self.proved = now;
+        self.proved_at = now;
         let silent = self.state == CarrierState::Silent;
         if silent {
             self.state = CarrierState::Live;
         }
-        let first = self.state == CarrierState::Live && !std::mem::replace(&mut self.told_live, true);
+        let first = self.state == CarrierState::Live && !std::mem::replace(&mut self.proved, true);
         silent || first
     }
 

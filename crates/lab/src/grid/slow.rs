@@ -71,6 +71,18 @@ impl Slow {
         self.0.get()
     }
 
+    /// So many times less slow motion, rounded up: 1 is the least.
+    #[inline]
+    pub fn less(self, times: u32) -> Self {
+        NonZeroU32::new(self.factor().div_ceil(times.max(1))).map_or(Self::NONE, Self)
+    }
+
+    /// This slow motion, or that of a factor if it is less.
+    #[inline]
+    pub fn at_most(self, factor: u32) -> Self {
+        NonZeroU32::new(factor).map_or(Self::NONE, |factor| self.min(Self(factor)))
+    }
+
     /// Whether the network is slower than described at all.
     #[inline]
     pub fn is_none(&self) -> bool {

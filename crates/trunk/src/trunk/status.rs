@@ -93,7 +93,7 @@ impl Trunk {
     pub fn carrier(&self, id: CarrierId) -> Option<CarrierStatus> {
         self.carriers.get(&id).map(|carrier| CarrierStatus {
             state: carrier.state,
-            proved: carrier.told_live,
+            proved: carrier.proved,
             peers_number: carrier.peers_number,
             purpose: carrier.purpose,
             bytes_per_second: carrier.estimate.rate(),

@@ -28,6 +28,16 @@ fn grid() -> Grid {
 }
 
 #[test]
+fn less_of_it() {
+    for (factor, times, want) in [(20, 3, 7), (20, 20, 1), (1, 3, 1), (3, 20, 1), (20, 0, 20)] {
+        assert_eq!(slow(factor).less(times), slow(want), "{factor} {times}");
+    }
+    for (factor, most, want) in [(20, 9, 9), (5, 9, 5), (5, 0, 1)] {
+        assert_eq!(slow(factor).at_most(most), slow(want), "{factor} {most}");
+    }
+}
+
+#[test]
 fn times_grow_rates_shrink_and_queues_stay() {
     let slowed = grid().slowed(slow(10)).unwrap();
     let (before, site) = (&grid().sites[0], &slowed.sites[0]);
