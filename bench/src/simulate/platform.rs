@@ -1,5 +1,6 @@
-//! Platforms, as SimGrid, its launcher and the library for MPI read them. Pure.
+//! Platforms, as the simulated grid, SimGrid's launcher and the library for MPI read them. Pure.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
@@ -42,7 +43,8 @@ impl fmt::Display for Order {
 }
 
 /// Sites that are alike, each with a link to all others. A message between sites crosses four
-/// links: its node's, its site's, the other site's and the other node's.
+/// links: its node's, its site's, the other site's and the other node's. Messages of one rank to
+/// another cross one after the other, as on a connection of TCP (mpi/smpi/grid.cpp).
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Platform {
     /// The platform's name in the results.
@@ -114,40 +116,27 @@ impl Platform {
         }
     }
 
-    /// The platform as SimGrid reads it.
-    pub(super) fn xml(&self) -> String {
-        let mut text = "<?xml version=\"1.0\"?>\n\
-            <!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n\
-            <platform version=\"4.1\">\n<zone id=\"grid\" routing=\"Full\">\n"
-            .to_owned();
-        for site in 0..self.sites {
-            let _ = writeln!(
-                text,
-                "<cluster id=\"s{site}\" prefix=\"n\" suffix=\".s{site}\" radical=\"0-{}\" router_id=\"r.s{site}\" \
-                 speed=\"1Gf\" {} {}/>",
-                self.nodes - 1,
-                attributes(self.lan, ["bw", "lat"]),
-                attributes(self.memory, ["loopback_bw", "loopback_lat"]),
-            );
-        }
-        for site in 0..self.sites {
-            let access = attributes(self.access, ["bandwidth", "latency"]);
-            let _ = writeln!(text, "<link id=\"access.s{site}\" sharing_policy=\"SPLITDUPLEX\" {access}/>");
-        }
-        for (from, to) in pairs(self.sites) {
-            let _ = writeln!(
-                text,
-                "<zoneRoute src=\"s{from}\" dst=\"s{to}\" gw_src=\"r.s{from}\" gw_dst=\"r.s{to}\" symmetrical=\"NO\">\
-                 <link_ctn id=\"access.s{from}\" direction=\"UP\"/>\
-                 <link_ctn id=\"access.s{to}\" direction=\"DOWN\"/></zoneRoute>"
-            );
-        }
-        text + "</zone>\n</platform>\n"
+    /// The platform as mpi/smpi/grid.cpp reads it.
+    pub(super) fn grid(&self) -> String {
+        let link = |what: &str, link: PlatformLink| {
+            format!("{what} {:.9} {:.0}\n", link.delay.as_secs_f64(), link.bytes_per_second)
+        };
+        format!("ranks {} {} {}\n", self.sites, self.nodes, self.slots)
+            + &link("access", self.access)
+            + &link("lan", self.lan)
+            + &link("memory", self.memory)
     }
 
-    /// The node of each rank, as smpirun reads it.
+    /// The host of each rank, as smpirun reads it.
     pub(super) fn hostfile(&self) -> String {
-        self.places().iter().fold(String::new(), |text, (site, node)| text + &format!("n{node}.s{site}\n"))
+        let mut taken = BTreeMap::new();
+        let mut text = String::new();
+        for (site, node) in self.places() {
+            let slot = taken.entry((site, node)).or_insert(0_usize);
+            let _ = writeln!(text, "r{slot}.n{node}.s{site}");
+            *slot += 1;
+        }
+        text
     }
 
     /// The topology that the library for MPI reads: places, and paths as agents would have measured
@@ -187,10 +176,6 @@ impl Platform {
     }
 }
 
-fn attributes(link: PlatformLink, [rate, delay]: [&str; 2]) -> String {
-    format!("{rate}=\"{:.0}Bps\" {delay}=\"{:.9}s\"", link.bytes_per_second, link.delay.as_secs_f64())
-}
-
 /// All pairs of different sites, each in both orders.
 fn pairs(sites: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..sites).flat_map(move |from| (0..sites).map(move |to| (from, to))).filter(|(from, to)| from != to)
@@ -223,8 +208,8 @@ mod tests {
     #[test]
     fn ranks_are_in_order() {
         for (order, want) in [
-            (Order::BySite, "n0.s0 n0.s0 n1.s0 n1.s0 n0.s1 n0.s1 n1.s1 n1.s1"),
-            (Order::InTurns, "n0.s0 n0.s1 n1.s0 n1.s1 n0.s0 n0.s1 n1.s0 n1.s1"),
+            (Order::BySite, "r0.n0.s0 r1.n0.s0 r0.n1.s0 r1.n1.s0 r0.n0.s1 r1.n0.s1 r0.n1.s1 r1.n1.s1"),
+            (Order::InTurns, "r0.n0.s0 r0.n0.s1 r0.n1.s0 r0.n1.s1 r1.n0.s0 r1.n0.s1 r1.n1.s0 r1.n1.s1"),
         ] {
             let hosts = small(order).hostfile();
             assert_eq!(hosts.lines().collect::<Vec<_>>().join(" "), want, "{order:?}");
@@ -240,13 +225,10 @@ mod tests {
     }
 
     #[test]
-    fn every_route_leaves_by_one_link_and_comes_in_by_the_other() {
-        let xml = small(Order::BySite).xml();
-        assert_eq!(xml.matches("<zoneRoute").count(), 2);
-        let route = "gw_dst=\"r.s0\" symmetrical=\"NO\"><link_ctn id=\"access.s1\" direction=\"UP\"/>\
-                     <link_ctn id=\"access.s0\" direction=\"DOWN\"/>";
-        assert!(xml.contains(route), "{xml}");
-        assert!(xml.contains("bandwidth=\"25000000Bps\" latency=\"0.001000000s\""), "{xml}");
+    fn the_grid_has_its_shape_and_its_links() {
+        let want = "ranks 2 2 2\naccess 0.001000000 25000000\nlan 0.000050000 125000000\n\
+                    memory 0.000001000 1000000000\n";
+        assert_eq!(small(Order::BySite).grid(), want);
     }
 
     /// The platform of the lab has what bench/grids/coll.toml says about its links.

@@ -125,8 +125,9 @@ pub(super) fn words(cases: &Cases<'_>, repetitions: u32) -> Vec<String> {
     pairs.chain([repetitions.to_string()]).collect()
 }
 
-fn program() -> anyhow::Result<PathBuf> {
-    let path = target().join("mpi/smpi/colltime");
+/// A file that `make -C mpi smpi` makes.
+fn made(name: &str) -> anyhow::Result<PathBuf> {
+    let path = target().join("mpi/smpi").join(name);
     ensure!(path.is_file(), "{} is not there: run `make -C mpi smpi`", path.display());
     Ok(path)
 }
@@ -146,7 +147,7 @@ pub(super) fn simulate(
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         Ok::<_, anyhow::Error>(path)
     };
-    let (xml, hosts) = (file("platform.xml", platform.xml())?, file("hosts", platform.hostfile())?);
+    let (grid, hosts) = (file("grid", platform.grid())?, file("hosts", platform.hostfile())?);
     let topology = file("topology", platform.topology())?;
     let settings = settings(platform);
     // smpirun leaves what it starts behind if it is ended itself.
@@ -154,17 +155,18 @@ pub(super) fn simulate(
     let processors = platform.processors.map(|count| ("ISTHMUS_SIMULATED_PROCESSORS", count.to_string()));
     let output = Command::new("smpirun")
         .args(["-wrapper", &wrapper, "-np", &platform.ranks().to_string(), "-platform"])
-        .arg(xml)
+        .arg(made("grid.so")?)
         .arg("-hostfile")
         .arg(hosts)
         .args(settings.iter().map(|setting| format!("--cfg={setting}")))
         .arg("--log=root.thresh:warning")
-        .arg(program()?)
+        .arg(made("colltime")?)
         .args(words(cases, 1))
         .current_dir(directory)
         .env("TMPDIR", directory)
         // Otherwise each of thousands of ranks clears 16 MiB when it reads the topology.
         .env("MALLOC_MMAP_THRESHOLD_", "1048576")
+        .env("ISTHMUS_SIMULATED_GRID", grid)
         .env("ISTHMUS_TOPOLOGY", topology)
         .env("ISTHMUS_SIMULATED", selection.family())
         .env_remove("ISTHMUS_SIMULATED_PROCESSORS")

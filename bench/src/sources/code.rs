@@ -6,7 +6,7 @@ pub(super) fn essence(path: &str, text: &str) -> String {
     let name = path.rsplit('/').next().unwrap_or(path);
     match name.rsplit('.').next().unwrap_or_default() {
         "rs" => joined(&without_tests(&tokens(text, Language::Rust))),
-        "c" | "h" | "proto" => joined(&tokens(text, Language::C)),
+        "c" | "cpp" | "h" | "proto" => joined(&tokens(text, Language::C)),
         "toml" | "py" | "sh" | "Makefile" | "in" => without_comment_lines(text),
         _ => text.to_owned(),
     }
