@@ -27,8 +27,8 @@ namespace {
 namespace routing = simgrid::kernel::routing;
 using simgrid::s4u::Link;
 
-/* As many ranks as a rank's number has bits in a pair's key. */
-constexpr std::uint64_t MOST_RANKS = UINT64_C(1) << 31;
+/* A pair's key has 32 bits for each of the two. */
+constexpr std::uint64_t MOST_RANKS = UINT64_C(1) << 32;
 /* No connection limits a rate. */
 constexpr double UNLIMITED = 1e15;
 constexpr double SPEED = 1e9; /* of a host, in operations per second: computation isn't simulated */
@@ -136,6 +136,8 @@ extern "C" void load_platform(const simgrid::s4u::Engine &)
     if (!name)
         throw std::runtime_error("ISTHMUS_SIMULATED_GRID doesn't name the file that describes the grid");
     std::ifstream file(name);
+    if (!file)
+        throw std::runtime_error(std::string("ISTHMUS_SIMULATED_GRID: cannot read ") + name);
     std::string word;
     Shape shape{};
     if (!(file >> word >> shape.sites >> shape.nodes >> shape.slots) || word != "ranks")
@@ -143,7 +145,7 @@ extern "C" void load_platform(const simgrid::s4u::Engine &)
     for (auto number : {shape.sites, shape.nodes, shape.slots})
         if (number == 0 || number > 10000)
             throw std::runtime_error(std::string(name) + ": between 1 and 10000 sites, nodes of a site, and ranks of a node");
-    if (shape.sites * shape.nodes * shape.slots >= MOST_RANKS)
+    if (shape.sites * shape.nodes * shape.slots > MOST_RANKS)
         throw std::runtime_error(std::string(name) + ": too many ranks");
     auto access = read_link(file, "access");
     auto lan = read_link(file, "lan");
