@@ -6,16 +6,18 @@
  *
  * OPERATION is barrier, bcast, reduce, allreduce, gather, scatter, allgather or alltoall.
  * BYTES is what one rank contributes, in whole ints; the root is rank 0. A time is that of
- * the slowest rank, after a barrier. For each operation and size rank 0 prints a line of JSON
- * with the medians and the least times: {"operation": ..., "bytes": ..., "ours_us": ...,
- * "native_us": ..., "ours_least_us": ..., "native_least_us": ..., "interposed": true}. Without
- * the library both are the MPI's own.
+ * the slowest rank, from its own start after a barrier on. For each operation and size rank 0
+ * prints a line of JSON with the medians and the least times: {"operation": ..., "bytes": ...,
+ * "ours_us": ..., "native_us": ..., "ours_least_us": ..., "native_least_us": ..., "interposed": true,
+ * "algorithm": "leaders"}. The algorithm is the library's word for what carried out the timed calls:
+ * "native" if the library chose the MPI's own. It is an error if that isn't the same in all of them.
+ * Without the library both times are the MPI's own, and the algorithm is "".
  *
  * `clock` is for ranks that are all on one machine, as in the lab: all begin at the same
- * moment of its clock. A barrier lets them go at different moments. The moment is SECONDS
- * (0.05) after rank 0 has chosen it, which must be longer than the longest way, as rank 0 tells
- * each rank itself: a rank that hears of it later begins too late, and the time is too short.
- * Such a call is an error.
+ * moment of its clock, from which times count: so one that wakes up late makes no time too short.
+ * A barrier lets ranks go at different moments. The moment is SECONDS (0.05) after rank 0 has chosen
+ * it, which must be longer than the longest way, as rank 0 tells each rank itself. It is an error if a
+ * rank hears of it too late.
  *
  * The same source is compiled for SimGrid's MPI (make -C ../mpi smpi), in which time is
  * simulated. There all ranks begin at the same moment.
@@ -47,11 +49,15 @@ static struct calls own;
 static int *send, *receive, count, by_clock;
 /* Seconds, longer than it takes to tell all when to begin. */
 static double head_start = 0.05;
+/* What carried out the last call: the library's isthmus_mpi_last(), or NULL. */
+static int (*last)(char *name, int length);
+enum { NAME = 32 };
 
 #ifdef SMPI_SHARED_MALLOC
 /* All is linked into one object there, and the library counts the calls that reach it. The MPI's own are
  * those of a real MPI (mpi/smpi/own.h). */
 long isthmus_mpi_counter(int with_native);
+int isthmus_mpi_last(char *name, int length);
 #define X(name) extern __typeof__(MPI_##name) own_##name __attribute__((weak));
 CALLS(X)
 #undef X
@@ -75,7 +81,17 @@ static int is_interposed(void)
     return isthmus_mpi_counter(1) > 0;
 }
 
-static void start_together(void)
+static void find_last(void)
+{
+    last = isthmus_mpi_last;
+}
+
+static double seconds(void)
+{
+    return MPI_Wtime();
+}
+
+static double start_together(void)
 {
     static int slot;
     double left = ++slot * (double)SLOT - MPI_Wtime();
@@ -83,6 +99,7 @@ static void start_together(void)
         MPI_Abort(MPI_COMM_WORLD, 3);
     struct timespec wait = {.tv_sec = (time_t)left, .tv_nsec = (long)((left - (double)(time_t)left) * 1e9)};
     nanosleep(&wait, NULL);
+    return seconds();
 }
 
 /* Not by a reduction: some of those that are simulated first send millions of messages to find
@@ -124,6 +141,11 @@ static int is_interposed(void)
     return own.Barrier != program.Barrier;
 }
 
+static void find_last(void)
+{
+    *(void **)&last = dlsym(RTLD_DEFAULT, "isthmus_mpi_last");
+}
+
 /* Rank 0 tells each other rank, which takes one crossing. A tree's messages would cross several times. */
 static void tell_all(struct timespec *when)
 {
@@ -152,12 +174,25 @@ static void collect(double *mine, double *all)
         MPI_Recv(&all[from], 1, MPI_DOUBLE, from, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
-static void start_together(void)
+static double seconds_of(const struct timespec *time)
+{
+    return (double)time->tv_sec + 1e-9 * (double)time->tv_nsec;
+}
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return seconds_of(&now);
+}
+
+/* Returns the moment from which the call's time counts. */
+static double start_together(void)
 {
     struct timespec when;
     if (!by_clock) {
         own.Barrier(MPI_COMM_WORLD);
-        return;
+        return seconds();
     }
     clock_gettime(CLOCK_MONOTONIC, &when);
     when.tv_sec += (time_t)head_start;
@@ -165,14 +200,13 @@ static void start_together(void)
     when.tv_sec += when.tv_nsec / 1000000000;
     when.tv_nsec %= 1000000000;
     tell_all(&when);
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    if (now.tv_sec > when.tv_sec || (now.tv_sec == when.tv_sec && now.tv_nsec > when.tv_nsec)) {
+    if (seconds() > seconds_of(&when)) {
         fprintf(stderr, "colltime: a rank heard too late when to begin: take more than clock=%g\n", head_start);
         MPI_Abort(MPI_COMM_WORLD, 3);
     }
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &when, NULL) == EINTR)
         ;
+    return seconds_of(&when);
 }
 #endif
 
@@ -201,10 +235,9 @@ static void call(const char *operation, const struct calls *calls)
 /* Of the slowest rank, in microseconds; rank 0 gets it. */
 static double timed(const char *operation, const struct calls *calls, double *all, int size)
 {
-    start_together();
-    double start = MPI_Wtime();
+    double start = start_together();
     call(operation, calls);
-    double took = (MPI_Wtime() - start) * 1e6, slowest = 0;
+    double took = (seconds() - start) * 1e6, slowest = 0;
     collect(&took, all);
     for (int i = 0; i < size; i++)
         slowest = all[i] > slowest ? all[i] : slowest;
@@ -221,6 +254,25 @@ static double median(double *times, int number)
 {
     qsort(times, (size_t)number, sizeof *times, compare);
     return number % 2 ? times[number / 2] : (times[number / 2 - 1] + times[number / 2]) / 2;
+}
+
+/* The algorithm of the last call through the library, into a name of NAME bytes. "" without the library, or where it
+ * doesn't know the sites. */
+static void read_last(char *name)
+{
+    name[0] = '\0';
+    if (last && last(name, NAME) != MPI_SUCCESS)
+        MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+/* What the library says of a timed call must be the same for all of them, and a decision of its own. */
+static void check_algorithm(const char *operation, long bytes, const char *before, const char *now)
+{
+    if (strcmp(now, "first") != 0 && (!before || !strcmp(now, before)))
+        return;
+    fprintf(stderr, "colltime: %s of %ld bytes was carried out by %s and by %s: not one algorithm of the library\n", operation,
+            bytes, before ? before : "nothing", now);
+    MPI_Abort(MPI_COMM_WORLD, 4);
 }
 
 /* Whether a rank has something for, or from, each other one. */
@@ -242,21 +294,31 @@ static void measure(const char *operation, long bytes, int repetitions)
     double *all = calloc((size_t)size, sizeof *all);
     if (!send || !receive || !times[0] || !times[1] || !all)
         MPI_Abort(MPI_COMM_WORLD, 1);
+    char algorithm[NAME] = "", now[NAME];
+    int is_known = 0;
     /* By turns. A single call of each comes after calls of its own kind: their connections have windows then. */
     int turns = 2 * (WARM_UPS + repetitions);
     for (int turn = 0; turn < turns; turn++) {
         int repetition = (repetitions > 1 ? turn / 2 : turn % (turns / 2)) - WARM_UPS;
         int native = repetitions > 1 ? (repetition + turn) & 1 : turn >= turns / 2;
         double took = timed(operation, native ? &own : &program, all, size);
-        if (repetition >= 0)
-            times[native][repetition] = took;
+        if (repetition < 0)
+            continue;
+        times[native][repetition] = took;
+        if (native)
+            continue;
+        read_last(now);
+        check_algorithm(operation, bytes, is_known ? algorithm : NULL, now);
+        memcpy(algorithm, now, sizeof algorithm);
+        is_known = 1;
     }
     /* The least comes first once they are sorted. */
     double medians[2] = {median(times[0], repetitions), median(times[1], repetitions)};
     if (rank == 0)
         printf("{\"operation\": \"%s\", \"bytes\": %ld, \"ours_us\": %.1f, \"native_us\": %.1f, "
-               "\"ours_least_us\": %.1f, \"native_least_us\": %.1f, \"interposed\": %s}\n",
-               operation, bytes, medians[0], medians[1], times[0][0], times[1][0], is_interposed() ? "true" : "false");
+               "\"ours_least_us\": %.1f, \"native_least_us\": %.1f, \"interposed\": %s, \"algorithm\": \"%s\"}\n",
+               operation, bytes, medians[0], medians[1], times[0][0], times[1][0], is_interposed() ? "true" : "false",
+               algorithm);
     fflush(stdout);
     free_buffer(send);
     free_buffer(receive);
@@ -265,22 +327,23 @@ static void measure(const char *operation, long bytes, int repetitions)
     free(times[1]);
 }
 
-/* The library leaves the first four calls of a communicator to the MPI for which it would take something else. On the
- * platforms that are measured it would for one of these at least. The first message to each rank makes a connection. */
+/* The library leaves the first calls of a communicator to the MPI, whatever they are. The first message to each rank
+ * makes a connection. */
 static void settle(void)
 {
-    enum { LARGE = 16 << 10 };
-    static int from[LARGE], to[LARGE];
-    const int counts[] = { 1, LARGE };
+    enum { MOST = 100 };
     struct timespec when = {0};
+    char name[NAME] = "";
+    int calls = 0;
     tell_all(&when);
-    for (int i = 0; i < 4; i++) {
-        program.Barrier(MPI_COMM_WORLD);
-        for (int c = 0; c < 2; c++) {
-            program.Bcast(from, counts[c], MPI_INT, 0, MPI_COMM_WORLD);
-            program.Allreduce(from, to, counts[c], MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    do {
+        if (++calls > MOST) {
+            fprintf(stderr, "colltime: the library takes none of the first %d calls\n", MOST);
+            MPI_Abort(MPI_COMM_WORLD, 4);
         }
-    }
+        program.Barrier(MPI_COMM_WORLD);
+        read_last(name);
+    } while (!strcmp(name, "first"));
 }
 
 /* Every size of every operation; only one of a barrier. */
@@ -318,6 +381,7 @@ int main(int argc, char **argv)
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     find_own();
+    find_last();
     settle();
     for (int i = 1; i < last; i += 2)
         measure_all(argv[i], argv[i + 1], repetitions);

@@ -159,7 +159,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
             all.extend(cases(options, *platform, &described)?);
         }
         run.part_in_slow_motion(u32::try_from(parts_left)?, all, |slow| {
-            Ok(Jobs { bench: Bench::without_sshd(first.grid, slow)?, described: first.described()? })
+            let (bench, described) = (Bench::without_sshd(first.grid, slow)?, first.described()?);
+            Ok(Jobs { bench, described, algorithms: Vec::new() })
         })?;
     }
     let holds = run.finish()?;
@@ -172,6 +173,8 @@ struct Jobs {
     bench: Bench,
     /// The grid without slow motion.
     described: Grid,
+    /// The algorithms of the last measurement, one for each row.
+    algorithms: Vec<Option<String>>,
 }
 
 impl Experiment for Jobs {
@@ -187,14 +190,21 @@ impl Experiment for Jobs {
         let topology = self.bench.scratch().join("topology");
         fs::write(&topology, platform.topology(&self.described, &nodes, layout)?)?;
         let options = format!("{options} env ISTHMUS_TOPOLOGY={}", topology.display());
-        let measured = milliseconds(&self.bench, &nodes, mpi, &options, &arguments, TO_TELL)?;
+        let measured = timed(&self.bench, &nodes, mpi, &options, &arguments, TO_TELL)?;
         ensure!(measured.len() == sizes.len(), "not a line for each size");
         let links = Sites::of(&self.described, platform.sites, platform.ranks_per_site)?;
         let mut figures = Vec::new();
-        for (bytes, pair) in sizes.iter().zip(measured) {
-            figures.extend(compared(pair, links.bound(operation, ROOT_SITE, *bytes))?);
+        self.algorithms.clear();
+        for (bytes, Timed { milliseconds, algorithm }) in sizes.iter().zip(measured) {
+            let rows = compared(milliseconds, links.bound(operation, ROOT_SITE, *bytes))?;
+            self.algorithms.extend(rows.iter().map(|_| Some(algorithm.clone())));
+            figures.extend(rows);
         }
         Ok(figures)
+    }
+
+    fn how(&self) -> Vec<Option<String>> {
+        self.algorithms.clone()
     }
 
     fn polling(&self) -> &'static [&'static str] {
@@ -220,17 +230,25 @@ fn compared([ours, own]: [f64; 2], bound: Bound) -> anyhow::Result<[[f64; 2]; 2]
 /// The name of the program that times calls.
 pub(crate) const PROGRAM: &[&str] = &["colltime"];
 
-/// Milliseconds of a call by the library and by the MPI's own, for each size in `calls`, as they
-/// would be without slow motion. `options` are the launcher's, which takes `nodes` in their order.
+/// Calls that were timed.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Timed {
+    /// Times by the library and by the MPI's own, as they would be without slow motion.
+    pub milliseconds: [f64; 2],
+    /// What the library took. `native` is the MPI's own as well.
+    pub algorithm: String,
+}
+
+/// Times each size in `calls`. `options` are the launcher's, which takes `nodes` in their order.
 /// `calls` are arguments of the program. All ranks are told within `to_tell`, as described.
-pub(crate) fn milliseconds(
+pub(crate) fn timed(
     bench: &Bench,
     nodes: &[Node],
     mpi: Mpi,
     options: &str,
     calls: &str,
     to_tell: Duration,
-) -> anyhow::Result<Vec<[f64; 2]>> {
+) -> anyhow::Result<Vec<Timed>> {
     let slow = bench.slow();
     let program = mpi.program("colltime")?;
     let words = words(&format!("{options} {program} {calls} {}", by_clock(slow, to_tell)));
@@ -252,12 +270,18 @@ pub(crate) fn by_clock(slow: Slow, to_tell: Duration) -> String {
     format!("clock={}", (slow.time(to_tell) + PROCESSORS).as_secs_f64())
 }
 
-/// Milliseconds of a call by the library and by the MPI's own, from a line of the program.
-fn figures(line: &str, slow: Slow) -> anyhow::Result<[f64; 2]> {
+/// What a line of the program says.
+///
+/// # Errors
+/// The library wasn't there, or it didn't know of several sites.
+fn figures(line: &str, slow: Slow) -> anyhow::Result<Timed> {
     let found = json(line)?;
     ensure!(found["interposed"] == true, "the library isn't in the program: {found}");
+    let algorithm = found["algorithm"].as_str().unwrap_or_default().to_owned();
+    ensure!(!algorithm.is_empty(), "the library knows of no sites: {found}");
     let milliseconds = |name: &str| found[name].as_f64().with_context(|| format!("no {name}: {found}"));
-    Ok([milliseconds("ours_us")?, milliseconds("native_us")?].map(|us| slow.as_described(us) / 1e3))
+    let both = [milliseconds("ours_us")?, milliseconds("native_us")?];
+    Ok(Timed { milliseconds: both.map(|us| slow.as_described(us) / 1e3), algorithm })
 }
 
 #[cfg(test)]
@@ -294,6 +318,20 @@ mod tests {
             let row = |against, bar| Comparison::new(what.clone(), "ms", against).bar(Bar::AtMost(bar));
             assert_eq!(calls.rows(bytes), [row(OWN, 1.05), row(BOUND, bar)]);
         }
+    }
+
+    #[test]
+    fn a_line_says_what_the_library_took() {
+        let line = |interposed: bool, algorithm: &str| {
+            format!(
+                r#"{{"ours_us": 2000.0, "native_us": 6000.0, "interposed": {interposed}, "algorithm": "{algorithm}"}}"#
+            )
+        };
+        let slow = Slow::try_from(2).unwrap();
+        let want = Timed { milliseconds: [1.0, 3.0], algorithm: "relayed".into() };
+        assert_eq!(figures(&line(true, "relayed"), slow).unwrap(), want);
+        assert!(figures(&line(true, ""), slow).is_err());
+        assert!(figures(&line(false, "relayed"), slow).is_err());
     }
 
     #[test]

@@ -83,6 +83,10 @@ pub(crate) struct Row {
     /// Whether the row's bar holds. `None` in a row without a bar that was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
+    /// What gave isthmus's figures, such as the algorithm of a collective. It is the same in all rounds.
+    /// `None` where nothing chooses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub how: Option<String>,
     /// Why there is no decision, or why rounds failed. `None` if there is nothing to explain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -126,8 +130,21 @@ impl Row {
         });
         let verdict = judge(comparison.bar, &ratios);
         let (runs, rounds) = (rounds.len(), rounds.to_vec());
-        let (reason, void, failed, seconds, least_slow, older) = (None, 0, 0, None, None, None);
-        Self { comparison, figures, verdict, reason, runs, void, failed, seconds, least_slow, older, rounds }
+        let (how, reason, void, failed, seconds, least_slow, older) = (None, None, 0, 0, None, None, None);
+        Self {
+            comparison,
+            figures,
+            verdict,
+            how,
+            reason,
+            runs,
+            void,
+            failed,
+            seconds,
+            least_slow,
+            older,
+            rounds,
+        }
     }
 
     /// Whether the row was measured, and its bar holds if it has one.

@@ -162,7 +162,7 @@ impl Sites {
             What::Connections => connect::connect(&self.bench, NODES),
             What::Calls(operation, bytes) => {
                 let calls = format!("{operation} {bytes} {REPETITIONS}");
-                let found = coll::milliseconds(
+                let found = coll::timed(
                     &self.bench,
                     self.bench.nodes(),
                     Mpi::Openmpi,
@@ -170,7 +170,7 @@ impl Sites {
                     &calls,
                     TO_TELL,
                 )?;
-                found.first().copied().context("no figures")
+                found.first().map(|call| call.milliseconds).context("no figures")
             }
             What::Streams => {
                 let slow = self.bench.slow();

@@ -31,10 +31,15 @@ enum {
 static const struct {
     const char *name, *reason;
     unsigned operations, traits;
-    double (*seconds)(enum operation operation, const struct shape *shape, double bytes);
 } table[ALGORITHMS] = {
-#define X(value, name, operations, traits, reason) { #name, reason, operations, traits, name##_seconds },
+#define X(value, name, operations, traits, reason) { #name, reason, operations, traits },
     ALGORITHMS_OF(X)
+#undef X
+};
+
+static double (*const estimate[ALGORITHMS])(enum operation operation, const struct shape *shape, double bytes) = {
+#define X(value, name, ...) [value] = name##_seconds,
+    ESTIMATED_OF(X)
 #undef X
 };
 
@@ -109,7 +114,7 @@ int relayed_ahead(enum operation operation, const struct shape *shape, size_t by
 
 double predicted_seconds(enum operation operation, enum algorithm algorithm, const struct shape *shape, size_t bytes)
 {
-    return (unsigned)algorithm < ALGORITHMS ? table[algorithm].seconds(operation, shape, (double)bytes) : 0;
+    return (unsigned)algorithm < ALGORITHMS && estimate[algorithm] ? estimate[algorithm](operation, shape, (double)bytes) : 0;
 }
 
 static int is_reduction(enum operation operation)

@@ -110,7 +110,7 @@ enum algorithm choose_uneven(enum operation operation, const struct shape *shape
 
 /* The time that an algorithm would take, in seconds; what choose() compares. How many connections
  * a site's link bears at their full rate isn't known, so choose() compares both ends: with and
- * without `shared_links`. */
+ * without `shared_links`. 0 for an algorithm that has no estimate. */
 double predicted_seconds(enum operation operation, enum algorithm algorithm, const struct shape *shape, size_t bytes);
 
 /* Whether the operation has that algorithm. */

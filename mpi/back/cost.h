@@ -39,7 +39,7 @@ int steps_of(int count);
 /* What each algorithm takes, such as leaders_seconds(). native_seconds() is for the MPI's own on the whole
  * communicator: of Open MPI the one that it chooses, of others the fastest of those that they have for this size. */
 #define X(value, name, ...) double name##_seconds(enum operation operation, const struct shape *shape, double bytes);
-ALGORITHMS_OF(X)
+ESTIMATED_OF(X)
 #undef X
 
 #endif

@@ -113,8 +113,9 @@ static double broadcast(const struct shape *shape, double bytes)
 static double reduce(const struct shape *shape, double bytes)
 {
     if (is_open_mpi(shape, 2)) {
-        double chosen = open_mpi(shape, open_mpi_reduce(shape->size, bytes), bytes, one_by_one(shape, bytes));
-        return shape->is_ordered ? least(chosen, one_by_one(shape, bytes)) : chosen;
+        double in_turn = one_by_one(shape, bytes);
+        double chosen = open_mpi(shape, open_mpi_reduce(shape->size, bytes), bytes, in_turn);
+        return shape->is_ordered ? least(chosen, in_turn) : chosen;
     }
     double all = least_broadcast(shape, bytes);
     return shape->family != FAMILY_MPICH && shape->size < 8 ? least(all, one_by_one(shape, bytes)) : all;

@@ -174,11 +174,3 @@ double relayed_seconds(enum operation operation, const struct shape *shape, doub
     (void)operation;
     return cross + within + (more > 0 ? more : 0) + turn_seconds(shape);
 }
-
-/* The root's link carries the blocks of all other sites. */
-double direct_seconds(enum operation operation, const struct shape *shape, double bytes)
-{
-    (void)operation;
-    return crossing_seconds(shape, bytes, bytes * (shape->size - shape->smallest)) +
-           (shape->size - 1) * (MESSAGE_SECONDS + bytes / shape->lan_bytes_per_second);
-}

@@ -19,6 +19,7 @@ struct sent {
 };
 
 static _Atomic unsigned long long calls[OPERATIONS][ALGORITHMS];
+static _Thread_local const char *last = "";
 static const struct topology *topology;
 static struct sent *sent;   /* [sites] */
 static int own_site;
@@ -38,9 +39,15 @@ void counters_start(const struct topology *found, int own)
         say("no memory to count messages to other sites");
 }
 
-void count_call(enum operation operation, enum algorithm algorithm)
+void count_call(enum operation operation, enum algorithm algorithm, int is_first)
 {
     atomic_fetch_add_explicit(&calls[operation][algorithm], 1, memory_order_relaxed);
+    last = is_first ? COUNT_FIRST : algorithm_name(algorithm);
+}
+
+const char *count_last(void)
+{
+    return last;
 }
 
 void count_message(const struct spread *spread, int to_rank, size_t bytes)

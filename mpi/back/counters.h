@@ -6,8 +6,14 @@
 #include "least.h"
 #include "spread.h"
 
-/* A call of the program that was taken over, with the algorithm that it took. */
-void count_call(enum operation operation, enum algorithm algorithm);
+/* A call of the program that was taken over, with the algorithm that it took. `is_first`: it is native because the
+ * communicator has had few calls. */
+void count_call(enum operation operation, enum algorithm algorithm, int is_first);
+
+/* The algorithm of the calling thread's last call that was counted, COUNT_FIRST for one of the first ones, or "" before
+ * all of them. */
+#define COUNT_FIRST "first"
+const char *count_last(void);
 
 /* A message of this library to a rank of the communicator. Counted if the rank is at
  * another site. */

@@ -20,6 +20,12 @@ int own_level_name(MPI_Comm comm, int level, char *name, int length);
 int own_place_name(MPI_Comm comm, int rank, int level, char *name, int length);
 int own_color(MPI_Comm comm, int rank, int level, int *color);
 int own_group(MPI_Comm comm, int rank, int *group, char *name, int length);
+
+/* Collectives over sites that the program has called: all of them, or those that weren't native. */
 long own_counter(int with_native);
+
+/* The algorithm that the calling thread's last collective over sites took. "first" if it is the MPI's own because it is
+ * one of the first of its communicator; "" if there was none. */
+int own_last(char *name, int length);
 
 #endif

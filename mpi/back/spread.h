@@ -10,8 +10,8 @@
 #include "wires.h"
 
 /* Before their first message the ranks of a communicator tell each other their numbers, which takes
- * a collective, and a call gains one or two crossings. So they do it at the first call after so many
- * that would not be native. */
+ * a collective, and a call gains one or two crossings. So they do it after so many calls, at the first
+ * one that isn't native. */
 #define SPREAD_AFTER 4
 
 /* How a rank of the communicator is reached on the wire. */
@@ -28,7 +28,7 @@ struct spread {
     int *sites;     /* [layout.sites] the topology's number of each; made with the shape */
     struct shape shape;   /* for the choice; made at the first collective */
     int has_shape;
-    int awaited;    /* calls that were native because of SPREAD_AFTER: the same at all ranks */
+    int first_calls;   /* so far, up to SPREAD_AFTER: the same at all ranks */
     /* Made by spread_connect(): */
     struct peer *peers;     /* [size] */
     struct wire *wire;      /* on which messages travel, with all communicators of the same processes */

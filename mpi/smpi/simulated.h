@@ -13,4 +13,7 @@ enum family simulated_family(void);
 /* For the measuring program: calls that were counted, with or without those that were left to the MPI. */
 long isthmus_mpi_counter(int with_native);
 
+/* The same for the algorithm of the last of them. */
+int isthmus_mpi_last(char *name, int length);
+
 #endif

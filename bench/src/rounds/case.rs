@@ -35,6 +35,8 @@ pub(crate) struct Case<C> {
     earlier: Tally,
     /// The rounds of this run.
     pub(super) tally: Tally,
+    /// What gave isthmus's figures, for each row. Empty before the first round.
+    how: Vec<Option<String>>,
     pub(super) reason: Option<String>,
     /// How long the last round that counts took, in seconds.
     pub(super) seconds: Option<f64>,
@@ -54,6 +56,7 @@ impl<C> Case<C> {
             rows: rows.into_iter().map(|row| (row, Vec::new())).collect(),
             earlier: Tally::default(),
             tally: Tally::default(),
+            how: Vec::new(),
             reason: None,
             seconds: None,
         }
@@ -135,6 +138,9 @@ impl<C> Case<C> {
         self.earlier = Tally { counted, void: from.void, failed: from.failed, last_failure: None };
         self.seconds = from.seconds;
         self.least_slow = self.least_slow.max(from.least_slow);
+        if counted > 0 {
+            self.how = from.how;
+        }
         for ((_, rounds), earlier) in self.rows.iter_mut().zip(from.rounds) {
             *rounds = earlier;
         }
@@ -142,7 +148,8 @@ impl<C> Case<C> {
     }
 
     pub(super) fn rows(&self) -> impl Iterator<Item = Row> {
-        self.rows.iter().map(|(comparison, rounds)| {
+        let how = self.how.iter().cloned().chain(std::iter::repeat(None));
+        self.rows.iter().zip(how).map(|((comparison, rounds), how)| {
             let row = Row::new(comparison.clone(), rounds);
             let undecided = matches!(row.verdict, Some(Verdict::Undecided | Verdict::NotMeasured));
             let reason = if undecided { self.reason.clone() } else { None };
@@ -150,7 +157,7 @@ impl<C> Case<C> {
             let void = self.earlier.void + self.tally.void;
             let seconds = self.seconds.map(kept);
             let failed = self.earlier.failed + self.tally.failed;
-            Row { reason, void, failed, seconds, least_slow: self.least_slow, ..row }
+            Row { how, reason, void, failed, seconds, least_slow: self.least_slow, ..row }
         })
     }
 
@@ -181,14 +188,17 @@ impl<C> Case<C> {
         self.counted() + self.tally.void + self.tally.failed
     }
 
-    /// Counts a round that gave these figures.
-    pub(super) fn take(&mut self, figures: Vec<Pair>) -> anyhow::Result<()> {
+    /// Counts a round that gave these figures, in this way.
+    pub(super) fn take(&mut self, figures: Vec<Pair>, how: Vec<Option<String>>) -> anyhow::Result<()> {
         ensure!(figures.len() == self.rows.len(), "{} figures for {} rows", figures.len(), self.rows.len());
+        let is_same = self.counted() == 0 || self.how == how;
+        ensure!(is_same, "the figures are of {how:?}, those of earlier rounds of {:?}", self.how);
         let figures: Vec<Pair> = figures.into_iter().map(|pair| pair.map(kept)).collect();
         for ([ours, reference], (row, _)) in figures.iter().zip(&self.rows) {
             ensure!((ours / reference).is_finite(), "{}: {ours} to {reference} is no ratio", row.what);
         }
         self.rows.iter_mut().zip(figures).for_each(|((_, rounds), pair)| rounds.push(pair));
+        self.how = how;
         self.tally.counted += 1;
         // The machine was quiet enough after all.
         let slow = self.slow();

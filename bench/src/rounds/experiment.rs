@@ -29,6 +29,12 @@ pub(crate) trait Experiment {
     /// count.
     fn measure(&mut self, case: &Self::Case, round: usize) -> anyhow::Result<Vec<Pair>>;
 
+    /// What gave isthmus's figures in the last measurement that didn't fail, for each row. A round in
+    /// which it is something else than in earlier ones doesn't count.
+    fn how(&self) -> Vec<Option<String>> {
+        Vec::new()
+    }
+
     /// Whether other programs that use the machine make a measurement void. A simulation gives the
     /// same figures all the same.
     fn needs_quiet(&self) -> bool {

@@ -30,6 +30,8 @@ pub(super) struct EarlierRounds {
     pub seconds: Option<f64>,
     /// The least slow motion in which rounds weren't void again and again.
     pub least_slow: Option<Slow>,
+    /// What gave isthmus's figures, for each row.
+    pub how: Vec<Option<String>>,
 }
 
 impl Known {
@@ -92,6 +94,7 @@ impl Known {
             failed: rows.first().map_or(0, |row| row.failed),
             seconds: rows.first().and_then(|row| row.seconds),
             least_slow: rows.iter().filter_map(|row| row.least_slow).max(),
+            how: rows.iter().map(|row| row.how.clone()).collect(),
             rounds: rows.iter().map(|row| row.rounds.clone()).collect(),
         }
     }

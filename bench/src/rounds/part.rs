@@ -195,7 +195,11 @@ pub(super) struct Next<C> {
 
 /// What became of a measurement.
 pub(super) enum Outcome {
-    Figures(Vec<Pair>, Duration),
+    Figures {
+        figures: Vec<Pair>,
+        how: Vec<Option<String>>,
+        took: Duration,
+    },
     /// It doesn't count. The number is the factor at which the machine wouldn't be too busy.
     Void(String, Option<u32>),
     Failed(anyhow::Error),
@@ -247,11 +251,11 @@ impl<'a, C> Part<'a, C> {
         self.under_way.remove(&index);
         let case = &mut self.cases[index];
         match outcome {
-            Outcome::Figures(figures, seconds) => {
+            Outcome::Figures { figures, how, took } => {
                 self.too_busy = 0;
                 case.too_busy = 0;
-                match case.take(figures) {
-                    Ok(()) => case.seconds = Some(seconds.as_secs_f64()),
+                match case.take(figures, how) {
+                    Ok(()) => case.seconds = Some(took.as_secs_f64()),
                     Err(error) => case.fail(&error),
                 }
             }
@@ -340,7 +344,7 @@ fn work<E: Experiment>(
         let Some(next) = lock(part).next() else { return standing };
         let outcome = attempt(&watch, &mut standing, &mut make, &next).unwrap_or_else(Outcome::Failed);
         match &outcome {
-            Outcome::Figures(..) | Outcome::NotUp(_) => {}
+            Outcome::Figures { .. } | Outcome::NotUp(_) => {}
             Outcome::Void(why, _) => eprintln!("  void: {why}: {}", next.what),
             Outcome::Failed(error) => eprintln!("  failed: {}: {error:#}", next.what),
         }
@@ -372,7 +376,7 @@ fn attempt<E: Experiment>(
     let took = started.elapsed();
     match (found, objection.filter(|_| needs_quiet)) {
         (Ok(_), Some(objection)) => Ok(Outcome::Void(objection.why, objection.enough)),
-        (Ok(figures), None) => Ok(Outcome::Figures(figures, took)),
+        (Ok(figures), None) => Ok(Outcome::Figures { figures, how: experiment.how(), took }),
         (Err(error), _) => match error.downcast_ref::<Void>() {
             Some(Void(why)) => Ok(Outcome::Void(why.clone(), None)),
             None => {

@@ -285,7 +285,7 @@ fn a_busy_machine_makes_slow_motion_slower() {
             part.took(
                 index,
                 match one {
-                    Counted => Outcome::Figures(vec![[0.5, 1.0]], Duration::from_secs(1)),
+                    Counted => figures(),
                     TooBusy(enough) => Outcome::Void("busy".into(), Some(enough)),
                     Void => Outcome::Void("not as described".into(), None),
                 },
@@ -298,6 +298,10 @@ fn a_busy_machine_makes_slow_motion_slower() {
         };
         assert_eq!(part.cases().iter().map(of).collect::<Vec<_>>(), want, "{name}");
     }
+}
+
+fn figures() -> Outcome {
+    Outcome::Figures { figures: vec![[0.5, 1.0]], how: Vec::new(), took: Duration::from_secs(1) }
 }
 
 #[test]
@@ -315,7 +319,7 @@ fn what_is_being_measured_stays_in_its_slow_motion() {
         part.took(index, Outcome::Void("busy".into(), Some(16)));
     }
     assert!(part.next().is_none());
-    part.took(under_way, Outcome::Figures(vec![[0.5, 1.0]], Duration::from_secs(1)));
+    part.took(under_way, figures());
     let found: Vec<_> = part.cases().iter().map(|case| (case.slow().factor(), case.counted())).collect();
     assert_eq!(found, [(10, 1), (16, 0), (16, 0), (16, 0), (16, 0)]);
 }
@@ -327,10 +331,22 @@ fn a_round_that_counts_clears_what_was_too_fast() {
     {
         let earlier = EarlierRounds { least_slow: least.map(factor), ..EarlierRounds::default() };
         let mut case = case(0).slowed(factor(slow)).going_on(earlier, false);
-        case.take(vec![[0.5, 1.0]]).unwrap();
+        case.take(vec![[0.5, 1.0]], Vec::new()).unwrap();
         let found = case.rows().next().and_then(|row| row.least_slow);
         assert_eq!(found.map(Slow::factor), want, "{slow} {least:?}");
     }
+}
+
+#[test]
+fn a_round_that_was_measured_in_another_way_does_not_count() {
+    let how = |name: &str| vec![Some(name.to_owned())];
+    let earlier =
+        EarlierRounds { rounds: vec![vec![[0.5, 1.0]]], how: how("relayed"), ..EarlierRounds::default() };
+    let mut case = case(0).going_on(earlier, false);
+    assert!(case.take(vec![[0.5, 1.0]], how("native")).is_err());
+    case.take(vec![[0.6, 1.0]], how("relayed")).unwrap();
+    let row = case.rows().next().unwrap();
+    assert_eq!((row.runs, row.how.as_deref()), (2, Some("relayed")));
 }
 
 /// Measures case 0, asked for in this slow motion. Returns its rounds and their slow motion.

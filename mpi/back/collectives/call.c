@@ -36,25 +36,25 @@ int call_begin(struct call *call, enum operation operation, MPI_Comm comm)
 }
 
 /* Whether the communicator is to show first that it lives for more than a few calls. */
-static int is_awaited(struct spread *spread)
+static int is_first(struct spread *spread)
 {
-    if (asked() != CHOICE_AUTO || spread->awaited >= SPREAD_AFTER)
+    if (asked() != CHOICE_AUTO || spread->first_calls >= SPREAD_AFTER)
         return 0;
-    spread->awaited++;
+    spread->first_calls++;
     return 1;
 }
 
-static int take(struct call *call, enum algorithm algorithm, size_t bytes)
+static int take(struct call *call, enum algorithm algorithm, size_t bytes, int is_first)
 {
     struct spread *spread = call->spread;
-    if (algorithm != NATIVE && is_awaited(spread))
+    if (is_first)
         algorithm = NATIVE;
     if (algorithm != NATIVE)
         call->code = spread_connect(spread, call->comm, &call->is_told);
     if (call_ok(call) && !spread->peers)
         algorithm = NATIVE;
     call->algorithm = algorithm;
-    count_call(call->operation, algorithm);
+    count_call(call->operation, algorithm, is_first);
     if (algorithm == NATIVE && call_ok(call))
         return 0;
     if (call->layout->rank == 0)
@@ -80,9 +80,11 @@ int call_takes(struct call *call, size_t bytes, size_t total, int commutative)
     if (!has_shape(call))
         return 1;
     /* MPI 3.1 counts in ints. */
-    int fits = total <= INT_MAX && (bytes > 0 || call->operation == OP_BARRIER);
-    return take(call, fits ? choose_asked(call->operation, &call->spread->shape, bytes, commutative, asked()) : NATIVE,
-                bytes);
+    if (total > INT_MAX || (bytes == 0 && call->operation != OP_BARRIER))
+        return take(call, NATIVE, bytes, 0);
+    /* Any call that may be this library's shows that the communicator lives, whichever algorithm is the best. */
+    enum algorithm algorithm = choose_asked(call->operation, &call->spread->shape, bytes, commutative, asked());
+    return take(call, algorithm, bytes, is_first(call->spread));
 }
 
 int call_takes_uneven(struct call *call)
@@ -90,7 +92,8 @@ int call_takes_uneven(struct call *call)
     if (!has_shape(call))
         return 1;
     /* How many bytes there are, no rank knows. */
-    return take(call, choose_uneven(call->operation, &call->spread->shape, asked()), 0);
+    enum algorithm algorithm = choose_uneven(call->operation, &call->spread->shape, asked());
+    return take(call, algorithm, 0, algorithm != NATIVE && is_first(call->spread));
 }
 
 void call_drop(struct call *call)
