@@ -45,6 +45,7 @@ use crate::config::{AgentConfig, DEFAULT_PORT, LAST_PORT};
 use crate::jobs::calls::ping_timeout;
 use crate::jobs::job_directory;
 use crate::jobs::local::{self, LocalService};
+use crate::jobs::lost_gateway;
 use crate::jobs::node::ClientTls;
 use crate::jobs::node::{Carrying, Facilities, Node, interface_of};
 use crate::jobs::peers::PeerService;
@@ -198,6 +199,7 @@ async fn background(
     let measures_rx = Mutex::new(measures_rx);
     tokio::select! {
         never = keep("probing", || probing.watch()) => never,
+        never = keep("the loss of gateways", || lost_gateway::watch(node)) => never,
         never = keep("measuring", || measure::carry_out(node, &measures_rx)) => never,
         never = keep("the check of peers", || verify::keep_verified(node, peers)) => never,
         never = keep("dials that failed", || retry::watch(node.dialer(), &node.tls().grpc)) => never,

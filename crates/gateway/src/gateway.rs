@@ -9,7 +9,7 @@ use isthmus_rpc::grpc::attachments::Attachments;
 use isthmus_rpc::rendezvous::Leg;
 use isthmus_service::lock;
 use isthmus_wire::proto::{self, attach_down, attach_up};
-use isthmus_wire::{Label, VirtualAddress};
+use isthmus_wire::{GridName, Label, VirtualAddress};
 use tonic::{Request, Status};
 
 use crate::config::{GatewayConfig, Measure};
@@ -186,6 +186,12 @@ impl Gateway {
     /// meanwhile.
     pub(crate) fn send_cut_off(&self, cut_off: bool) {
         self.send_to_agents(attach_down::Kind::CutOff(proto::CutOff { cut_off }));
+    }
+
+    /// Tells agents that a trunk ends, as this gateway of another site is gone.
+    pub(crate) fn send_gateway_lost(&self, gateway: &GridName) {
+        let lost = proto::GatewayLost { gateway: gateway.to_string() };
+        self.send_to_agents(attach_down::Kind::GatewayLost(lost));
     }
 
     /// Tells agents that a contact has changed; 0 stands for those of all other sites.

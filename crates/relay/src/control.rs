@@ -177,7 +177,8 @@ impl Attachment {
                 | attach_down::Kind::Revocations(_)
                 | attach_down::Kind::SiteGateways(_)
                 | attach_down::Kind::CutOff(_)
-                | attach_down::Kind::AnnounceAgain(_),
+                | attach_down::Kind::AnnounceAgain(_)
+                | attach_down::Kind::GatewayLost(_),
             ) => Err(self.broke("it sent a message that is not for relays")),
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use isthmus_e2e::{Mpi, Shared, World, isthmus};
+use isthmus_e2e::{Job, Mpi, Shared, World, isthmus, promised, root};
 
 use crate::outlive::{expect_outlived, ring_of};
 use crate::privacy::relay_sees_nothing_of;
@@ -16,6 +16,11 @@ static GRID: Shared = Shared::new("site-trunks");
 const SOON: Duration = Duration::from_secs(90);
 /// Length of a cut after which the carrier is given up.
 const CUT: Duration = Duration::from_secs(15);
+/// How soon connections over a site trunk end at both ends once a gateway was killed: it is gone once
+/// the broker hasn't had it for 10 s.
+const ENDED: Duration = Duration::from_secs(20);
+/// How soon they end at the site of the killed gateway.
+const AT_ONCE: Duration = Duration::from_secs(2);
 
 /// Checks that so many pairs of sites are joined by this dial, and encrypted by `by`.
 fn expect(account: &serde_json::Value, pairs: usize, dial: Option<&str>, by: &str) -> Result<()> {
@@ -161,6 +166,63 @@ fn outlives_a_cut(mpi: Mpi) -> Result<()> {
     let printed = expect_outlived(&world, mpi, job.end()?, healed)?;
     ensure!(printed.contains("encrypted gateway to gateway"), "{printed}");
     Ok(())
+}
+
+/// How a killed gateway's end is told, at the surviving site.
+const GONE: &str = "over the site trunk: gateway gateway.beta is gone";
+
+/// A gateway is killed and isn't started again. The connections over its trunk end at both ends,
+/// though nothing is sent over them: at its own site with its process, at the other one soon after.
+#[test]
+fn a_killed_gateway_ends_the_connections_over_its_trunk() -> Result<()> {
+    let world = World::up_alone("site-trunks")?;
+    let directory = world.directory.path();
+    let file = |name: &str| directory.join(name);
+    let there = |name: &str| World::eventually(name, SOON, || Ok(file(name).exists()));
+    let program = root().join("tests/programs/site_trunk_ends.py").display().to_string();
+    let (binary, place) = (isthmus().display().to_string(), directory.display().to_string());
+    // Also the job's own connections to beta go over its gateway. The job doesn't wait for its return.
+    let job = ["run", "--outlive", "30s", "--nodes", "n1.alpha,n1.beta", "--each"];
+    let words = [&[binary.as_str()], &job[..], &["--", "python3", &program, &place]].concat();
+    let job = Job::start(world.command("n1.alpha", SOON * 4, &words)?)?;
+    there("ready.0").and_then(|()| there("ready.1"))?;
+    let killed = Instant::now();
+    world.kill("fe.beta", "-KILL", &world.service("fe.beta", "gateway")?)?;
+    there("ended.1")?;
+    let (here, _) = (killed.elapsed(), there("ended.0")?);
+    let took = killed.elapsed();
+    let ends = ["ended.0", "ended.1"].map(|name| std::fs::read_to_string(file(name)).unwrap_or_default());
+    let (_, printed) = job.end()?;
+    ensure!(here < promised(AT_ONCE) && took < promised(ENDED), "{here:?}, {took:?}\n{printed}");
+    // What was written may not have arrived.
+    ensure!(ends[0].contains("Connection reset by peer"), "{ends:?}");
+    ensure!(["end of file", "Connection reset by peer"].iter().any(|end| ends[1].contains(end)), "{ends:?}");
+    ensure!(printed.contains(GONE), "{printed}");
+    Ok(())
+}
+
+fn a_job_ends_with_its_gateway(mpi: Mpi) -> Result<()> {
+    let world = World::up_alone("site-trunks")?;
+    let job = ring_of(&world, mpi, &["--outlive", "60s"], "1000000")?;
+    let killed = Instant::now();
+    world.kill("fe.beta", "-KILL", &world.service("fe.beta", "gateway")?)?;
+    let (status, printed) = job.end()?;
+    let took = killed.elapsed();
+    ensure!(status != 0 && status != 124 && took < promised(ENDED), "{status} after {took:?}\n{printed}");
+    let cause = printed.lines().find(|line| line.trim_start().starts_with("cause: "));
+    ensure!(cause.is_some_and(|cause| cause.contains(GONE)), "{printed}");
+    Ok(())
+}
+
+#[test]
+fn an_openmpi_job_ends_with_its_gateway() -> Result<()> {
+    a_job_ends_with_its_gateway(Mpi::OpenMpi)
+}
+
+#[test]
+#[ignore = "test-all"]
+fn an_mpich_job_ends_with_its_gateway() -> Result<()> {
+    a_job_ends_with_its_gateway(Mpi::Mpich)
 }
 
 #[test]

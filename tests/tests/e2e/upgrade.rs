@@ -204,6 +204,9 @@ fn connections_over_a_trunk_of_gateways_end() -> Result<()> {
     World::eventually("the gateway is upgraded", SOON, || Ok(upgrades(&world)? == 1))?;
     let (status, printed) = job.ended()?;
     ensure!(status != 0 && status != 124, "status {status}\n{printed}");
+    // Whichever end tells it first.
+    let cause = printed.lines().find(|line| line.trim_start().starts_with("cause: "));
+    ensure!(cause.is_some_and(|cause| cause.contains("site trunk")), "{printed}");
     World::eventually("the next job works", SOON, || Ok(world.all_to_all(&NODES).is_ok()))
 }
 

@@ -280,10 +280,16 @@ async fn connect(
         // The process that fetches the connection may say otherwise.
         is_v6: false,
     };
-    if job.members.node(preamble.source).is_some_and(|source| source.site != node.name().site) {
+    let source = job.members.node(preamble.source);
+    if source.is_some_and(|source| source.site != node.name().site) {
         connection.keep_alive();
     }
     connection.send(&sealed(&job.token, Status::Connected, preamble)).await?;
+    if let (AgentConnection::OverGateways(..), Some(source), Some(gateway)) =
+        (&connection, source, node.upstream().gateway())
+    {
+        job.over_gateways.note(gateway, &source.site);
+    }
     match connection {
         AgentConnection::Socket(stream) | AgentConnection::OverGateways(stream, _) => {
             job.sockets.names().insert(cookie(&stream)?, ends);

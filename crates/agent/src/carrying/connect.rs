@@ -114,6 +114,7 @@ pub(crate) async fn connect(
     if joint.encryption == Encryption::Gateways
         && let Some(gateway) = node.upstream().gateway()
     {
+        job.over_gateways.note(gateway.clone(), &acceptor.site);
         job.account.by_gateway(gateway);
     }
     let bytes = job.account.connected(joint.clone(), reached.setup);

@@ -19,6 +19,7 @@ use tracing::warn;
 
 use crate::jobs::holding::Holding;
 use crate::jobs::job_directory::JobDirectory;
+use crate::jobs::lost_gateway::OverGateways;
 use crate::jobs::members::Members;
 use crate::jobs::news::{News, NewsReceiver};
 use crate::jobs::sockets::Sockets;
@@ -78,6 +79,8 @@ pub(crate) struct Job {
     pub trunks: Mutex<HashSet<TrunkId>>,
     /// The account of the job's connections that began here.
     pub account: Account,
+    /// The gateways over whose trunks the job's connections go.
+    pub over_gateways: OverGateways,
     /// The bytes of the job's raw connections that began here.
     pub raw: Arc<Raw>,
     /// The job's ranks that were seen here.
@@ -127,6 +130,7 @@ impl Job {
             sockets: Sockets::default(),
             trunks: Mutex::default(),
             account: Account::new(own),
+            over_gateways: OverGateways::default(),
             raw: Raw::new(ended.clone()),
             ranks: Ranks::default(),
             starters: Starters::default(),

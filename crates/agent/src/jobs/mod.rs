@@ -12,6 +12,7 @@
 //! | `end` | ending a job here and at the nodes below |
 //! | `given_up` | why jobs have ended at this node alone |
 //! | `told` | the head is told of the loss of a node by those that it held |
+//! | `lost_gateway` | tells the head of a gateway that has carried connections of the job |
 //! | `own_site` | whether the head's own site is cut off |
 //! | `stop` | ends all jobs when the agent is stopped |
 //! | `unready` | why nodes can't take part |
@@ -31,6 +32,7 @@ pub(crate) mod holding;
 pub(crate) mod job;
 pub mod job_directory;
 pub(crate) mod local;
+pub(crate) mod lost_gateway;
 pub(crate) mod members;
 pub(crate) mod news;
 pub(crate) mod node;

@@ -62,6 +62,11 @@ impl News {
         self.send(Kind::NodeShort(NodeShort { node: node.to_owned(), reason: exhausted.to_string() }));
     }
 
+    /// Tells the head that a gateway is lost that connections of the job depend on.
+    pub(crate) fn lost_gateway(&self, node: &str, reason: String) {
+        self.send(Kind::NodeShort(NodeShort { node: node.to_owned(), reason }));
+    }
+
     /// Tells the head that a process here starts a program that can't be carried, once for each
     /// program.
     pub(crate) fn uncarried(&self, program: UncarriedProgram) {

@@ -15,6 +15,7 @@ use tracing::{info, warn};
 
 use crate::uplink::attached::Attached;
 use crate::uplink::opener::{AttachError, Change, Opener, Session, broken};
+use crate::uplink::upstream::LostGateway;
 
 /// First and longest pause between attempts to attach, once all gateways have
 /// been tried.
@@ -29,6 +30,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub(crate) struct Attachment {
     opener: Opener,
     attached_tx: watch::Sender<Option<Attached>>,
+    lost_tx: mpsc::Sender<LostGateway>,
     own_address: Arc<Mutex<Option<VirtualAddress>>>,
     /// Why the last attempt to attach failed.
     failure: Arc<Mutex<String>>,
@@ -42,11 +44,11 @@ pub(crate) struct Attachment {
 impl Attachment {
     pub(crate) fn new(
         opener: Opener,
-        attached_tx: watch::Sender<Option<Attached>>,
+        (attached_tx, lost_tx): (watch::Sender<Option<Attached>>, mpsc::Sender<LostGateway>),
         (own_address, failure): (Arc<Mutex<Option<VirtualAddress>>>, Arc<Mutex<String>>),
         up_rx: mpsc::Receiver<attach_up::Kind>,
     ) -> Self {
-        Self { opener, attached_tx, own_address, failure, up_rx, jobs: BTreeMap::new(), number: 0 }
+        Self { opener, attached_tx, lost_tx, own_address, failure, up_rx, jobs: BTreeMap::new(), number: 0 }
     }
 
     /// Keeps the agent attached, until the gateway refuses it.
@@ -72,7 +74,11 @@ impl Attachment {
             };
             let error = self.opener.credentials.not_attached(&error.to_string());
             *lock(&self.failure) = error.clone();
-            self.attached_tx.send_replace(None);
+            let former = self.attached_tx.send_replace(None);
+            if let Some(Attached { gateway, .. }) = former {
+                // A full queue has enough of them.
+                let _ = self.lost_tx.try_send(LostGateway::Own(gateway, error.clone()));
+            }
             let (gateway, count) = (self.opener.gateways.get(index), self.opener.gateways.count().max(1));
             let gateway = gateway.unwrap_or_default();
             (failed, index) = (failed + 1, (index + 1) % count);
@@ -127,6 +133,9 @@ impl Attachment {
                     Ok(Change::Address(address)) => {
                         session.address = address;
                         self.publish(&session);
+                    }
+                    Ok(Change::Lost(gateway)) => {
+                        let _ = self.lost_tx.try_send(LostGateway::Other(gateway));
                     }
                     Ok(Change::CutOff(is)) => {
                         cut_off.send_if_modified(|was| std::mem::replace(was, is) != is);

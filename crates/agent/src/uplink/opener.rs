@@ -10,10 +10,10 @@ use isthmus_service::clock::since_1970;
 use isthmus_service::lock;
 use isthmus_service::mac;
 use isthmus_trunk::Incarnation;
-use isthmus_wire::VirtualAddress;
 use isthmus_wire::proto::own_gateway_client::OwnGatewayClient;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{self, attach_down, attach_up};
+use isthmus_wire::{GridName, VirtualAddress};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_stream::wrappers::ReceiverStream;
@@ -85,6 +85,8 @@ pub(super) enum Change {
     Nothing,
     Address(VirtualAddress),
     CutOff(bool),
+    /// The gateway has lost another site's gateway of this name, and the trunk with it.
+    Lost(GridName),
     /// The gateway wants another announcement of the node.
     Announce,
 }
@@ -200,6 +202,9 @@ impl Opener {
             Some(attach_down::Kind::Notice(notice)) => warn!(%gateway, "{}", notice.text),
             Some(attach_down::Kind::Refusal(refusal)) => return Err(AttachError::Refused(refusal.reason)),
             Some(attach_down::Kind::CutOff(cut)) => return Ok(Change::CutOff(cut.cut_off)),
+            Some(attach_down::Kind::GatewayLost(lost)) => {
+                return Ok(lost.gateway.parse().map_or(Change::Nothing, Change::Lost));
+            }
             Some(attach_down::Kind::AnnounceAgain(_)) => return Ok(Change::Announce),
             Some(_) | None => {}
         }

@@ -13,7 +13,7 @@ use isthmus_service::Deadline;
 use isthmus_service::lock;
 use isthmus_trunk::Incarnation;
 use isthmus_wire::proto::{self, attach_up};
-use isthmus_wire::{JobId, VirtualAddress, bounds};
+use isthmus_wire::{GridName, JobId, VirtualAddress, bounds};
 use tokio::sync::{mpsc, watch};
 use tonic::{Request, Response, Status};
 
@@ -30,6 +30,8 @@ const GRACE: Duration = Duration::from_millis(100);
 const DIRECTORY_DEADLINE: Duration = Duration::from_secs(5);
 /// Most messages that wait to be sent to the gateway.
 const QUEUE: usize = 64;
+/// Most lost gateways that the jobs here aren't told of yet; of further ones they aren't told.
+const LOST: usize = 16;
 
 /// The agent's attachment, as the rest of the agent uses it.
 #[derive(Debug, Clone)]
@@ -45,6 +47,18 @@ pub(crate) struct Upstream {
     /// The way of messages from the rest of the agent to the gateway.
     up_tx: mpsc::Sender<attach_up::Kind>,
     site: Arc<str>,
+    /// Tells of each gateway that was lost.
+    lost: Arc<tokio::sync::Mutex<mpsc::Receiver<LostGateway>>>,
+}
+
+/// A gateway that is gone, and what it carried.
+#[derive(Debug)]
+pub(crate) enum LostGateway {
+    /// The gateway that this agent was attached to: its address, `HOST:PORT`, and why the attachment
+    /// has ended.
+    Own(Arc<str>, String),
+    /// Another site's gateway, whose trunk with the gateway of this node has ended.
+    Other(GridName),
 }
 
 /// Makes the attachment's task, and the interface to it for the rest of the agent. The task tries
@@ -58,6 +72,7 @@ pub(crate) fn upstream(
 ) -> (Upstream, Attachment) {
     let (attached_tx, attached) = watch::channel(None);
     let (up_tx, up_rx) = mpsc::channel(QUEUE);
+    let (lost_tx, lost_rx) = mpsc::channel(LOST);
     let (contacts, own_address) = (Contacts::default(), Arc::default());
     let failure: Arc<Mutex<String>> = Arc::default();
     let site = credentials.identity().site().map(ToString::to_string).unwrap_or_default().into();
@@ -70,6 +85,7 @@ pub(crate) fn upstream(
         directory,
         up_tx,
         site,
+        lost: Arc::new(lost_rx.into()),
     };
     let node_up = Arc::new(Mutex::new(node_up));
     let opener = Opener {
@@ -83,13 +99,22 @@ pub(crate) fn upstream(
         dials_tx,
         measures_tx,
     };
-    (upstream, Attachment::new(opener, attached_tx, (own_address, failure), up_rx))
+    (upstream, Attachment::new(opener, (attached_tx, lost_tx), (own_address, failure), up_rx))
 }
 
 impl Upstream {
     /// This node's virtual address, if the agent is attached or has been.
     pub(crate) fn own_address(&self) -> Option<VirtualAddress> {
         *lock(&self.own_address)
+    }
+
+    /// The next gateway that is lost.
+    pub(crate) async fn next_lost(&self) -> LostGateway {
+        match self.lost.lock().await.recv().await {
+            Some(lost) => lost,
+            // The agent ends.
+            None => std::future::pending().await,
+        }
     }
 
     /// The trunks that the gateway keeps with gateways of other sites.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isthmus_net::relay_places::RelayPlaces;
+use isthmus_plan::Remedy;
 use isthmus_reach::probing::look_outside;
 use isthmus_reach::retry;
 use isthmus_reach::{ControlPlane, Dialer, NotDialed};
@@ -142,6 +143,16 @@ impl Party {
         let mut reply = self.gateway.upstream.call(WHAT, budget, request, call).await?;
         reply.plan = reply.facts.as_ref().map(carriers_from_facts);
         Ok(reply)
+    }
+
+    /// Whether the broker has the gateway of this name: it is attached. `None` if the broker doesn't
+    /// answer.
+    pub(super) async fn is_attached(&self, name: &GridName, limit: Duration) -> Option<bool> {
+        match self.ask(name, Deadline::within(limit)).await {
+            Ok(_) => Some(true),
+            Err(status) if self.gateway.is_lost(&status) => None,
+            Err(status) => (grpc::told(&status).remedy == Some(Remedy::StartGateway)).then_some(false),
+        }
     }
 
     /// Asks the broker. If the broker gives no answer, its last answer holds.

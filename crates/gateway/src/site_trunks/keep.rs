@@ -101,7 +101,8 @@ impl Service for Party {
     }
 
     fn works(Link { service, standing }: &Link<Self>, _: CarrierId, _: Option<&CarrierWay>) {
-        gone::on_works(&service.trunks, standing);
+        gone::on_works(service, standing);
+        gone::watch(service, standing);
         service.trunks.changes.send_replace(());
     }
 

@@ -64,7 +64,10 @@ pub(super) fn handle(gateway: &Arc<Gateway>, kind: attach_down::Kind) {
         attach_down::Kind::Directory(directory) => gateway.directory_changed(directory),
         attach_down::Kind::SiteGateways(gateways) => gateway.site_gateways_changed(gateways),
         // Only relays and agents receive these.
-        attach_down::Kind::Probe(_) | attach_down::Kind::CutOff(_) | attach_down::Kind::AnnounceAgain(_) => {}
+        attach_down::Kind::Probe(_)
+        | attach_down::Kind::CutOff(_)
+        | attach_down::Kind::AnnounceAgain(_)
+        | attach_down::Kind::GatewayLost(_) => {}
     }
 }
 
