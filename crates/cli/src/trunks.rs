@@ -74,6 +74,10 @@ struct Carrier {
     round_trip_ms: f64,
     congestion_window_bytes: u64,
     bytes_per_second: u64,
+    /// Its congestion control's name; absent if it isn't known.
+    congestion_control: Option<String>,
+    /// Who decided that, and why.
+    congestion_control_by: &'static str,
     /// Bytes that wait in the carrier's socket.
     unsent_bytes: u64,
     data_segments: u64,
@@ -180,8 +184,17 @@ impl Trunk {
             count(self.streams.into(), "stream"),
             bytes(self.held_bytes),
         );
-        let header =
-            ["carrier for", "round trip", "window", "rate", "queued", "sent again", "timeouts", "addresses"];
+        let header = [
+            "carrier for",
+            "round trip",
+            "window",
+            "rate",
+            "queued",
+            "sent again",
+            "timeouts",
+            "congestion control",
+            "addresses",
+        ];
         head + &table(&header, &[1, 2, 3, 4, 5, 6], self.carriers.iter().map(Carrier::row)) + "\n"
     }
 }
@@ -194,6 +207,8 @@ impl Carrier {
             round_trip_ms: milliseconds(carrier.round_trip_us),
             congestion_window_bytes: carrier.congestion_window_bytes,
             bytes_per_second: carrier.bytes_per_second,
+            congestion_control_by: congestion_by(carrier.congestion_by()),
+            congestion_control: Some(carrier.congestion_control).filter(|name| !name.is_empty()),
             unsent_bytes: carrier.unsent_bytes,
             data_segments: carrier.data_segments,
             retransmitted_segments: carrier.retransmitted_segments,
@@ -210,10 +225,33 @@ impl Carrier {
             bytes(self.congestion_window_bytes),
             format!("{}/s", bytes(self.bytes_per_second)),
             bytes(self.unsent_bytes),
-            format!("{} of {}", self.retransmitted_segments, self.data_segments),
+            self.sent_again(),
             self.timeouts.map_or_else(|| "–".to_owned(), |timeouts| timeouts.to_string()),
+            self.congestion(),
             self.ends.clone(),
         ]
+    }
+
+    /// How many segments were sent again, and which share of all that is.
+    fn sent_again(&self) -> String {
+        let share = 100.0 * self.retransmitted_segments as f64 / self.data_segments.max(1) as f64;
+        format!("{} of {} ({share:.2} %)", self.retransmitted_segments, self.data_segments)
+    }
+
+    /// What decides how fast the carrier sends.
+    fn congestion(&self) -> String {
+        let Some(name) = &self.congestion_control else { return "–".to_owned() };
+        format!("{name}, by {}", self.congestion_control_by)
+    }
+}
+
+/// Who decided a carrier's congestion control.
+fn congestion_by(by: proto::CongestionBy) -> &'static str {
+    match by {
+        proto::CongestionBy::Unknown => "unknown",
+        proto::CongestionBy::Isthmus => "isthmus",
+        proto::CongestionBy::SystemForSmall => "the system",
+        proto::CongestionBy::SystemWithoutBbr => "the system: the kernel refuses BBR",
     }
 }
 
@@ -236,9 +274,21 @@ mod tests {
             retransmitted_segments: 3,
             timeouts: Some(1),
             ends: "10.11.0.2:40000 to 198.51.100.22:7740".to_owned(),
+            congestion_control: "bbr".to_owned(),
+            congestion_by: proto::CongestionBy::Isthmus.into(),
             ..proto::Carrier::default()
         };
-        let silent = proto::Carrier { small: true, timeouts: None, live: false, ..carrier.clone() };
+        let silent = proto::Carrier {
+            small: true,
+            timeouts: None,
+            live: false,
+            congestion_control: "cubic".to_owned(),
+            congestion_by: proto::CongestionBy::SystemForSmall.into(),
+            ..carrier.clone()
+        };
+        let refused =
+            proto::Carrier { congestion_by: proto::CongestionBy::SystemWithoutBbr.into(), ..silent.clone() };
+        let untold = proto::Carrier { congestion_control: String::new(), ..silent.clone() };
         let trunk = proto::Trunk {
             peer: "n1.beta".to_owned(),
             made_here: true,
@@ -250,7 +300,7 @@ mod tests {
             paused_ms: 23_500,
             streams: 1,
             held_bytes: 2_000,
-            carriers: vec![carrier, silent],
+            carriers: vec![carrier, silent, refused, untold],
             ..proto::Trunk::default()
         };
         let cut = proto::Trunk { made_here: false, cut_ms: Some(4_200), pauses: 0, ..trunk.clone() };
@@ -273,7 +323,10 @@ mod tests {
             "to n1.beta by relay hub, end-to-end: works, 90 s old, paused 2 times for 23.5 s, 1 stream, 2.0 kB not acknowledged\n",
             "everything",
             "10.6 ms",
-            "3 of 4000",
+            "3 of 4000 (0.07 %)         1  bbr, by isthmus  ",
+            "–  cubic, by the system ",
+            "–  cubic, by the system: the kernel refuses BBR",
+            "–  –  ",
             "10.11.0.2:40000 to 198.51.100.22:7740",
             "small messages, silent",
             "from n1.beta by relay hub, end-to-end: cut for 4.2 s, 90 s old, 1 stream",
@@ -282,6 +335,14 @@ mod tests {
         ] {
             assert!(text.contains(part), "no {part:?} in\n{text}");
         }
+        let json = serde_json::to_value(&view).unwrap();
+        let control = |carrier: usize| {
+            let carrier = &json["trunks"][0]["carriers"][carrier];
+            [&carrier["congestion_control"], &carrier["congestion_control_by"]].map(|told| told.as_str())
+        };
+        assert_eq!(control(0), [Some("bbr"), Some("isthmus")]);
+        assert_eq!(control(2), [Some("cubic"), Some("the system: the kernel refuses BBR")]);
+        assert_eq!(control(3), [None, Some("the system")]);
         let without = |site_failure: &str| {
             let site_failure = site_failure.to_owned();
             View::new(TrunksReply { site_failure, ..TrunksReply::default() }).text()

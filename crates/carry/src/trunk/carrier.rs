@@ -8,7 +8,8 @@ use isthmus_identity::tls::Parts;
 use isthmus_trunk::{CarrierId, Measured, Purpose, Trunk};
 use socket2::SockRef;
 
-use super::congestion;
+use super::congestion::{self, DecidedBy};
+use super::handle::Control;
 use crate::socket::{Received, Socket};
 use crate::tcp_info::TcpInfo;
 use crate::tls::{RECORD, Tls};
@@ -47,6 +48,7 @@ pub(super) struct Carrier {
     closing: Option<Instant>,
     /// Whether the end of TLS is sealed, so that nothing more is sent.
     is_sealed: bool,
+    decided_by: DecidedBy,
 }
 
 impl Carrier {
@@ -61,7 +63,7 @@ impl Carrier {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         // The end that accepts it has read the peer's HELLO, which tells the purpose.
-        congestion::set(SockRef::from(&tls.socket), purpose(core, id), core.congestion());
+        let decided_by = congestion::set(SockRef::from(&tls.socket), purpose(core, id), core.congestion());
         Ok(Self {
             id,
             tls,
@@ -71,6 +73,7 @@ impl Carrier {
             is_short: false,
             closing: None,
             is_sealed: false,
+            decided_by,
         })
     }
 
@@ -82,6 +85,11 @@ impl Carrier {
     pub(super) fn tcp_info(&self) -> TcpInfo {
         // The socket is one.
         TcpInfo::of(&self.tls.socket).unwrap_or_default()
+    }
+
+    /// What decides how fast the carrier sends.
+    pub(super) fn control(&self) -> Control {
+        Control { name: congestion::name(&self.tls.socket), decided_by: self.decided_by }
     }
 
     /// The carrier's two addresses, for messages.

@@ -1,5 +1,6 @@
 //! How the sockets of carriers control congestion, and how much they may queue.
 
+use std::os::fd::AsFd;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -45,23 +46,45 @@ pub(super) fn congestion() -> Congestion {
 /// for peers that acknowledge as late as that.
 const RETRANSMISSION: Duration = Duration::from_millis(20);
 
+/// Who decided a carrier's congestion control.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DecidedBy {
+    /// This program: the carrier is for bulk, and got BBR.
+    Isthmus,
+    /// The system. Carriers for small frames keep its congestion control.
+    SystemForSmall,
+    /// The system, since the kernel lets this process have no BBR.
+    SystemWithoutBbr,
+}
+
 /// Sets a carrier's socket up for its purpose. A carrier for bulk gets the trunk's congestion
 /// control. A carrier for small frames isn't paced. BBR would space out frames of many streams that
 /// come at once, by a rate measured while there were few.
-pub(super) fn set(socket: SockRef<'_>, purpose: Purpose, congestion: Congestion) {
+pub(super) fn set(socket: SockRef<'_>, purpose: Purpose, congestion: Congestion) -> DecidedBy {
     match purpose {
         Purpose::Small => {
             if let Err(error) = tcp_rto::set_least(&*socket, RETRANSMISSION) {
                 tracing::debug!(%error, "a carrier sends lost segments again no sooner than others");
             }
+            DecidedBy::SystemForSmall
         }
-        Purpose::Bulk if congestion == Congestion::Bbr => {
-            if let Err(error) = socket.set_tcp_congestion(BBR) {
+        Purpose::Bulk if congestion == Congestion::Bbr => match socket.set_tcp_congestion(BBR) {
+            Ok(()) => DecidedBy::Isthmus,
+            Err(error) => {
                 tracing::warn!(%error, "a carrier has no BBR");
+                DecidedBy::SystemWithoutBbr
             }
-        }
-        Purpose::Bulk => {}
+        },
+        Purpose::Bulk => DecidedBy::SystemWithoutBbr,
     }
+}
+
+/// The name of a socket's congestion control; empty if the kernel doesn't tell.
+pub(super) fn name(socket: &impl AsFd) -> String {
+    let name = SockRef::from(socket).tcp_congestion().unwrap_or_default();
+    // The kernel fills up with zeros.
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(name).into_owned()
 }
 
 /// How many bytes a carrier's socket may queue unsent: half of what is under way at its full rate.
@@ -78,6 +101,24 @@ pub(super) fn unsent_bytes(purpose: Purpose, info: &TcpInfo) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_carriers_for_bulk_get_bbr() {
+        let bulk = match congestion() {
+            Congestion::Bbr => (b"bbr".as_slice(), DecidedBy::Isthmus),
+            Congestion::Other => (b"reno".as_slice(), DecidedBy::SystemWithoutBbr),
+        };
+        for (purpose, congestion, (want, by)) in [
+            (Purpose::Bulk, congestion(), bulk),
+            (Purpose::Bulk, Congestion::Other, (b"reno".as_slice(), DecidedBy::SystemWithoutBbr)),
+            (Purpose::Small, congestion(), (b"reno", DecidedBy::SystemForSmall)),
+        ] {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            socket.set_tcp_congestion(b"reno").unwrap();
+            assert_eq!(set(SockRef::from(&socket), purpose, congestion), by, "{purpose:?}, {congestion:?}");
+            assert_eq!(name(&socket).as_bytes(), want, "{purpose:?}, {congestion:?}");
+        }
+    }
 
     #[test]
     fn what_may_be_queued_grows_with_the_window() {

@@ -211,6 +211,7 @@ impl Ends {
                         id: carrier.id,
                         status,
                         tcp: carrier.tcp_info(),
+                        control: carrier.control(),
                         ends: carrier.ends(),
                     })
                 });

@@ -135,7 +135,7 @@ async fn ask(site: String, kept: Arc<Kept>) -> Seen {
 mod tests {
     use isthmus_trunk::{CarrierStatus, Purpose, Status};
 
-    use super::super::CarrierSnapshot;
+    use super::super::{CarrierSnapshot, Control, DecidedBy};
     use super::*;
     use crate::tcp_info::TcpInfo;
 
@@ -162,6 +162,7 @@ mod tests {
                 timeouts: Some(timeouts),
                 ..TcpInfo::default()
             },
+            control: Control { name: "cubic".to_owned(), decided_by: DecidedBy::SystemForSmall },
             ends: String::new(),
         }
     }

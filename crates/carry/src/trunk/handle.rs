@@ -11,6 +11,7 @@ use isthmus_trunk::{
 };
 use tokio::sync::{mpsc, oneshot};
 
+use super::congestion::DecidedBy;
 use super::stream::{Note, Stream};
 use crate::mailbox::{Address, Mailbox};
 use crate::tcp_info::TcpInfo;
@@ -83,8 +84,19 @@ pub struct CarrierSnapshot {
     pub status: CarrierStatus,
     /// The carrier's connection as the kernel sees it now, not when it was measured last.
     pub tcp: TcpInfo,
+    /// What decides how fast the carrier sends.
+    pub control: Control,
     /// The carrier's two addresses, for messages.
     pub ends: String,
+}
+
+/// What decides how fast a carrier sends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Control {
+    /// The name of its congestion control; empty if the kernel doesn't tell.
+    pub name: String,
+    /// Who decided that.
+    pub decided_by: DecidedBy,
 }
 
 /// How a carrier joins.

@@ -33,8 +33,9 @@ mod kept;
 pub mod seen;
 mod stream;
 
+pub use congestion::DecidedBy;
 pub use embedding::{Better, By, Dialed, Embedding, First, Undialed};
-pub use handle::{CarrierSnapshot, Notice, Notices, OpenError, Snapshot, Trunk, Waits};
+pub use handle::{CarrierSnapshot, Control, Notice, Notices, OpenError, Snapshot, Trunk, Waits};
 pub use keep::keep;
 pub use kept::{Kept, Pauses, config};
 pub use stream::{Running, Stream};

@@ -8,7 +8,7 @@ use isthmus_wire::proto;
 use tokio::time::timeout;
 
 use super::handle::ANSWER;
-use super::{CarrierSnapshot, Kept};
+use super::{CarrierSnapshot, DecidedBy, Kept};
 
 /// Most trunks that are shown at once: all of them fit into a message.
 pub const MOST: usize = 256;
@@ -68,7 +68,7 @@ async fn trunk(shown: Shown) -> Option<proto::Trunk> {
     })
 }
 
-fn carrier(CarrierSnapshot { status, tcp, ends, .. }: &CarrierSnapshot) -> proto::Carrier {
+fn carrier(CarrierSnapshot { status, tcp, control, ends, .. }: &CarrierSnapshot) -> proto::Carrier {
     proto::Carrier {
         small: status.purpose == Purpose::Small,
         live: status.state == CarrierState::Live,
@@ -80,6 +80,16 @@ fn carrier(CarrierSnapshot { status, tcp, ends, .. }: &CarrierSnapshot) -> proto
         retransmitted_segments: tcp.retransmitted_segments,
         timeouts: tcp.timeouts,
         ends: ends.clone(),
+        congestion_control: control.name.clone(),
+        congestion_by: congestion_by(control.decided_by).into(),
+    }
+}
+
+fn congestion_by(decided: DecidedBy) -> proto::CongestionBy {
+    match decided {
+        DecidedBy::Isthmus => proto::CongestionBy::Isthmus,
+        DecidedBy::SystemForSmall => proto::CongestionBy::SystemForSmall,
+        DecidedBy::SystemWithoutBbr => proto::CongestionBy::SystemWithoutBbr,
     }
 }
 
