@@ -100,16 +100,26 @@ int relayed_blocks(size_t bytes, int sites)
     return blocks < 1 ? 1 : (int)blocks;
 }
 
-/* What fills a link until then, a round trip or, of parts that cross at the same time, half of it, and two blocks
- * more. At least so many that a link which is much faster than it was measured costs five round trips at most. */
-int relayed_ahead(enum operation operation, const struct shape *shape, size_t bytes)
+/* A block is a quarter of what fills a link for a crossing, over all connections that share it, but not so small that
+ * messages cost more than their bytes, nor so large that MPIs ask the receiver first. What the path holds, and its queue
+ * besides, need not be cut. */
+int crossing_blocks(const struct shape *shape, size_t bytes, double connections, double messages)
 {
-    enum { MORE = 2, ROUND_TRIPS = 5 };
-    double trips = operation == OP_BCAST ? 1 : 0.5;
-    int blocks = relayed_blocks(bytes, shape->sites), least = (int)(blocks * trips / ROUND_TRIPS) + 1;
-    double filled = trips * shape->wan_rtt_seconds * shape->wan_bytes_per_second / ((double)bytes / blocks);
-    int ahead = filled < blocks ? (int)filled + MORE : blocks;
-    return ahead > least ? ahead : least;
+    enum { LEAST = 4 * 1024, MESSAGES = 4096 };
+    double filled = shape->wan_rtt_seconds / 2 * shape->wan_bytes_per_second, block = filled / 4 / connections;
+    if ((double)bytes * connections <= 2 * filled)
+        return 1;
+    block = block < LEAST ? LEAST : block > CUT_BYTES ? CUT_BYTES : block;
+    double blocks = (double)bytes / block + 1, most = MESSAGES / messages;
+    blocks = blocks < most ? blocks : most;
+    return blocks < 1 ? 1 : (int)blocks;
+}
+
+/* A rank of the smallest site may hear from several of each other one. */
+int swapped_blocks(const struct shape *shape, size_t bytes)
+{
+    double others = shape->sites - 1;
+    return crossing_blocks(shape, bytes, shape->largest * others, others * ((shape->largest - 1) / shape->smallest + 1));
 }
 
 double predicted_seconds(enum operation operation, enum algorithm algorithm, const struct shape *shape, size_t bytes)

@@ -125,9 +125,12 @@ size_t segment_bytes(size_t bytes);
 /* The number of blocks into which RELAYED cuts a message. Each has a piece for each site but the root's. */
 int relayed_blocks(size_t bytes, int sites);
 
-/* How many of them are under way before something is heard of the first one: of MPI_Bcast at the root, that it has
- * come; of MPI_Reduce at those who pass on, what others have for it. */
-int relayed_ahead(enum operation operation, const struct shape *shape, size_t bytes);
+/* The number of blocks into which messages are cut of which so many share a site's link, `bytes` each. A rank has so many
+ * messages of each block. */
+int crossing_blocks(const struct shape *shape, size_t bytes, double connections, double messages);
+
+/* The same of messages that all ranks send to other sites at the same time, `bytes` from each rank to each site. */
+int swapped_blocks(const struct shape *shape, size_t bytes);
 
 const char *operation_name(enum operation operation);
 const char *algorithm_name(enum algorithm algorithm);

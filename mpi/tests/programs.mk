@@ -23,7 +23,7 @@ BACK_topology := back/topology.c back/reading.c back/names.c back/hash.c back/pa
 BACK_tags := back/tags.c
 BACK_processors := back/processors.c back/numbering.c
 BACK_layout := back/layout.c back/numbering.c
-BACK_choice := back/choice.c back/cost.c back/cost_own.c back/cost_native.c back/openmpi.c back/shape.c back/paths.c back/numbering.c back/least.c
+BACK_choice := back/choice.c back/cost.c back/cost_own.c back/cost_native.c back/openmpi.c back/shape.c back/paths.c back/numbering.c back/least.c back/window.c
 BACK_reorder := back/reorder.c back/edges.c back/partition.c back/numbering.c
 
 # Stubs of an MPI: the soname, and what it says of itself.

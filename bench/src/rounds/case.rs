@@ -148,8 +148,8 @@ impl<C> Case<C> {
     }
 
     pub(super) fn rows(&self) -> impl Iterator<Item = Row> {
-        let how = self.how.iter().cloned().chain(std::iter::repeat(None));
-        self.rows.iter().zip(how).map(|((comparison, rounds), how)| {
+        self.rows.iter().enumerate().map(|(index, (comparison, rounds))| {
+            let how = self.how.get(index).cloned().flatten();
             let row = Row::new(comparison.clone(), rounds);
             let undecided = matches!(row.verdict, Some(Verdict::Undecided | Verdict::NotMeasured));
             let reason = if undecided { self.reason.clone() } else { None };
@@ -189,7 +189,8 @@ impl<C> Case<C> {
     }
 
     /// Counts a round that gave these figures, in this way.
-    pub(super) fn take(&mut self, figures: Vec<Pair>, how: Vec<Option<String>>) -> anyhow::Result<()> {
+    pub(super) fn take(&mut self, figures: Vec<Pair>, mut how: Vec<Option<String>>) -> anyhow::Result<()> {
+        how.resize(self.rows.len(), None);
         ensure!(figures.len() == self.rows.len(), "{} figures for {} rows", figures.len(), self.rows.len());
         let is_same = self.counted() == 0 || self.how == how;
         ensure!(is_same, "the figures are of {how:?}, those of earlier rounds of {:?}", self.how);

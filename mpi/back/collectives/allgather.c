@@ -10,10 +10,11 @@
 #include "kind.h"
 #include "pieces.h"
 #include "site.h"
+#include "swap.h"
 #include "uneven.h"
 
 /* Those who stand for the subsets of the widest tier swap their rows. `whole` gets all. */
-static void swap(struct call *call, const int *length, char *row, char *whole)
+static void swap_rows(struct call *call, const int *length, char *row, char *whole)
 {
     const struct tier *widest = &call->layout->tier[0];
     char **rows = call_memory(call, (size_t)widest->subsets * sizeof *rows);
@@ -47,7 +48,7 @@ static void by_leaders(struct call *call, int *length, const char *own, char *wh
         if (tree.parent >= 0)
             call_wait(call, call_receive(call, whole, (int)total, MPI_BYTE, tree.parent, TAG_DOWN));
         else if (call_ok(call))
-            swap(call, length, row, whole);
+            swap_rows(call, length, row, whole);
         for (int c = 0; c < tree.children; c++)
             call_send(call, whole, (int)total, MPI_BYTE, tree.child[c].rank, TAG_DOWN);
     }
@@ -69,9 +70,10 @@ void pieces_together(struct call *call, const int *length, const char *own, char
 {
     const struct layout *layout = call->layout;
     struct lanes sites;
-    int size = layout->size, members = layout->site_members, own_site = layout->site_of[layout->rank];
+    int size = layout->size, members = layout->site_members, own_site = layout->site_of[layout->rank], ins = 0, outs = 0;
     lanes_make(call, &sites, 1);
     char *lined = call_memory(call, total);
+    struct flow *in = call_memory(call, (size_t)size * sizeof *in), *out = call_memory(call, (size_t)layout->sites * sizeof *out);
     int *counts = call_ints(call, members), *starts = call_ints(call, members), *next = call_ints(call, members);
     if (!call_ok(call))
         return;
@@ -82,19 +84,23 @@ void pieces_together(struct call *call, const int *length, const char *own, char
         starts[i] = next[i] = start;
         start += counts[i];
     }
-    for (int r = 0; r < size && call_ok(call); r++) {
+    for (int r = 0; r < size; r++) {
         int at = sites.index[taker(&sites, own_site, r)];
         if (r == layout->rank)
             memcpy(lined + next[at], own, (size_t)length[r]);
         else if (layout->site_ranks[at] == layout->rank)
-            call_receive(call, lined + next[at], length[r], MPI_BYTE, r, TAG_ACROSS);
+            in[ins++] = (struct flow){ r, lined + next[at], length[r] };
         next[at] += length[r];
     }
-    for (int s = 0; s < layout->sites && call_ok(call); s++)
+    for (int s = 0; s < layout->sites; s++)
         if (s != own_site)
-            call_send(call, own, length[layout->rank], MPI_BYTE, taker(&sites, s, layout->rank), TAG_ACROSS);
-    call_wait_all(call);
+            out[outs++] = (struct flow){ taker(&sites, s, layout->rank), (char *)own, length[layout->rank] };
     struct kind bytes = kind_of_bytes();
+    struct swap swap;
+    swap_begin(call, &swap, &bytes, out, outs, in, ins, total / (size_t)size);
+    while (swap_next(call, &swap) >= 0)
+        ;
+    call_wait_all(call);
     site_allgather(call, &bytes, lined, counts, starts);
     memcpy(next, starts, (size_t)members * sizeof *next);
     for (int r = 0; r < size && call_ok(call); r++) {

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "../real.h"
+#include "pace.h"
 
 size_t row_length(const int *length, const int *ranks, int count)
 {
@@ -70,13 +71,47 @@ static void lengths_take(const int *row, int *length, const struct tier *tier, i
             length[tier->ranks[i]] = *row++;
 }
 
-static void send_row(struct call *call, const int *length, const struct tier *tier, int subset, const char *row, int to,
-                     int told)
+/* A row on its way to the one who collects those of so many others, in blocks. Both ends know alike how it is cut. */
+struct row_blocks {
+    size_t bytes;
+    struct window window;
+    int untold;    /* the last blocks, of which the sender hears nothing */
+};
+
+static struct row_blocks row_blocks_of(const struct call *call, size_t bytes, int rows)
 {
-    int *lengths = told ? lengths_row(call, length, tier, subset) : NULL;
-    if (told)
-        call_send(call, lengths, told ? tier->counts[subset] : 0, MPI_INT, to, TAG_TREE);
-    call_send_bytes(call, row, subset_length(length, tier, subset), to);
+    const struct shape *shape = &call->spread->shape;
+    int blocks = crossing_blocks(shape, bytes, rows, rows);
+    struct window window = window_make(shape, blocks, (double)bytes * rows / blocks, 1);
+    return (struct row_blocks){ bytes, window, window.ahead };
+}
+
+static size_t row_start(const struct row_blocks *row, int block)
+{
+    return (size_t)((unsigned long long)row->bytes * (unsigned)block / (unsigned)row->window.blocks);
+}
+
+/* Several who send their rows to one at the same time have only some blocks under way: see window.h. */
+static void send_to_collector(struct call *call, const char *bytes, size_t length, int rows, int to)
+{
+    struct row_blocks row = row_blocks_of(call, length, rows);
+    struct pace pace;
+    pace_make(call, &pace, row.window);
+    int *told = call_ints(call, row.window.blocks);
+    for (int b = 0; b < row.window.blocks && call_ok(call); b++)
+        told[b] = b + row.untold < row.window.blocks ? call_receive(call, NULL, 0, MPI_BYTE, to, TAG_HEARD) : -1;
+    while (call_ok(call) && pace.sent < row.window.blocks) {
+        for (; !pace_may_send(&pace) && call_ok(call); pace_hear(&pace))
+            call_wait(call, told[pace.heard]);
+        size_t start = row_start(&row, pace_send(&pace));
+        call_send_bytes(call, bytes + start, row_start(&row, pace.sent) - start, to);
+    }
+}
+
+static void send_lengths(struct call *call, const int *length, const struct tier *tier, int subset, int to)
+{
+    int *lengths = lengths_row(call, length, tier, subset);
+    call_send(call, lengths, tier->counts[subset], MPI_INT, to, TAG_TREE);
 }
 
 /* Learns the lengths of the tier's other subsets from who stands for them. */
@@ -96,27 +131,57 @@ static void hear_lengths(struct call *call, const struct tree *tree, const struc
     }
 }
 
+/* A row that comes in. */
+struct coming {
+    struct row_blocks blocks;
+    int from, *arrived;    /* [blocks] */
+};
+
+static void receive_blocks(struct call *call, struct coming *coming, char *row)
+{
+    int blocks = coming->blocks.window.blocks;
+    coming->arrived = call_ints(call, blocks);
+    for (int b = 0; b < blocks && call_ok(call); b++) {
+        size_t start = row_start(&coming->blocks, b);
+        coming->arrived[b] = call_receive_bytes(call, row + start, row_start(&coming->blocks, b + 1) - start, coming->from);
+    }
+}
+
+/* Waits for a block, if the row has it, and tells who sends of it, if they wait for that. */
+static void take_block(struct call *call, const struct coming *coming, int block)
+{
+    if (block >= coming->blocks.window.blocks)
+        return;
+    call_wait(call, coming->arrived[block]);
+    if (block + coming->blocks.untold < coming->blocks.window.blocks)
+        call_send(call, NULL, 0, MPI_BYTE, coming->from, TAG_HEARD);
+}
+
 /* The rows of a tier's other subsets come in; the own one is there. Returns the set's row. */
 static char *collect(struct call *call, const struct tree *tree, const struct layout *layout, int number,
                      const int *length, char *own_row)
 {
     const struct tier *tier = &layout->tier[number];
     char **rows = call_memory(call, (size_t)tier->subsets * sizeof *rows);
-    int *arrived = call_ints(call, tier->subsets);
-    for (int s = 0; s < tier->subsets && call_ok(call); s++) {
+    struct coming *coming = call_memory(call, (size_t)tier->subsets * sizeof *coming);
+    int count = 0, most = 0;
+    for (int s = 0; s < tier->subsets && call_ok(call); s++)
         rows[s] = own_row;
-        arrived[s] = -1;
-    }
     for (int c = 0; c < tree->children && call_ok(call); c++) {
         if (tree->child[c].tier != number)
             continue;
         int s = tree->child[c].subset;
         size_t bytes = subset_length(length, tier, s);
         rows[s] = call_memory(call, bytes);
-        arrived[s] = call_receive_bytes(call, rows[s], bytes, tree->child[c].rank);
+        coming[count] = (struct coming){ row_blocks_of(call, bytes, tier->subsets - 1), tree->child[c].rank, NULL };
+        if (call_ok(call))
+            receive_blocks(call, &coming[count], rows[s]);
+        most = coming[count].blocks.window.blocks > most ? coming[count].blocks.window.blocks : most;
+        count++;
     }
-    for (int s = 0; s < tier->subsets && call_ok(call); s++)
-        call_wait(call, arrived[s]);
+    for (int b = 0; b < most; b++)
+        for (int i = 0; i < count && call_ok(call); i++)
+            take_block(call, &coming[i], b);
     char *row = call_memory(call, row_length(length, tier->ranks, tier->members));
     if (call_ok(call))
         rows_merge(length, tier, rows, row);
@@ -130,7 +195,10 @@ char *blocks_up(struct call *call, const struct layout *layout, const struct tre
         return NULL;
     for (int t = layout->tiers - 1; t >= first_tier && call_ok(call); t--) {
         if (t == tree->parent_tier) {
-            send_row(call, length, &layout->tier[t], layout->tier[t].mine, row, tree->parent, told);
+            const struct tier *tier = &layout->tier[t];
+            if (told)
+                send_lengths(call, length, tier, tier->mine, tree->parent);
+            send_to_collector(call, row, subset_length(length, tier, tier->mine), tier->subsets - 1, tree->parent);
             return NULL;
         }
         if (told)
@@ -151,9 +219,14 @@ static char *distribute(struct call *call, const struct tree *tree, const struct
     if (!call_ok(call))
         return NULL;
     rows_part(length, tier, row, rows);
-    for (int c = 0; c < tree->children; c++)
-        if (tree->child[c].tier == number)
-            send_row(call, length, tier, tree->child[c].subset, rows[tree->child[c].subset], tree->child[c].rank, told);
+    for (int c = 0; c < tree->children; c++) {
+        if (tree->child[c].tier != number)
+            continue;
+        int subset = tree->child[c].subset, to = tree->child[c].rank;
+        if (told)
+            send_lengths(call, length, tier, subset, to);
+        call_send_bytes(call, rows[subset], subset_length(length, tier, subset), to);
+    }
     return rows[tier->mine];
 }
 

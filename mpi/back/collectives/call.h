@@ -12,7 +12,7 @@
 #include "../spread.h"
 
 /* Of messages within one call: at most TAGS_OF_CALL. */
-enum { TAG_TREE = 1, TAG_ACROSS, TAG_DOWN, TAG_DIRECT, TAG_SITE };
+enum { TAG_TREE = 1, TAG_ACROSS, TAG_DOWN, TAG_DIRECT, TAG_SITE, TAG_HEARD };
 
 struct call {
     MPI_Comm comm;

@@ -9,6 +9,7 @@
 #include "fold.h"
 #include "pieces.h"
 #include "site.h"
+#include "swap.h"
 #include "tree.h"
 
 /* The vector, of which each rank gets a piece. */
@@ -131,20 +132,74 @@ static void share_out(const struct layout *layout, const struct lanes *sites, co
     first[members] = placed;
 }
 
+/* What the calling rank receives its piece from, and to whom it sends those that it takes care of. */
+struct flows {
+    struct flow *in, *out;
+    int ins, outs;
+    char **part;    /* [sites] the piece's */
+};
+
+static void flows_make(struct call *call, struct flows *flows, const struct reduction *reduction, const struct lanes *sites,
+                       const struct pieces *pieces, const int *to, int count, char *mine)
+{
+    const struct layout *layout = call->layout;
+    int rank = layout->rank, own_site = layout->site_of[rank], elements = pieces->count[rank];
+    *flows = (struct flows){
+        .in = call_memory(call, (size_t)layout->sites * sizeof *flows->in),
+        .out = call_memory(call, (size_t)layout->size * sizeof *flows->out),
+        .part = call_memory(call, (size_t)layout->sites * sizeof *flows->part),
+    };
+    for (int s = 0; s < layout->sites && call_ok(call); s++) {
+        if (s == own_site)
+            continue;
+        int index = carer(site_index(layout, rank), lanes_site_members(sites, s), layout->site_members);
+        flows->part[s] = elements_memory(call, &reduction->kind, elements);
+        flows->in[flows->ins++] = (struct flow){ sites->ranks[sites->start[s] + index], flows->part[s], elements };
+    }
+    for (int i = 0, offset = 0; i < count && call_ok(call); i++) {
+        char *piece = element(&reduction->kind, mine, offset);
+        if (to[i] == rank)
+            flows->part[own_site] = piece;
+        else
+            flows->out[flows->outs++] = (struct flow){ to[i], piece, pieces->count[to[i]] };
+        offset += pieces->count[to[i]];
+    }
+}
+
+/* Combines the parts of all sites, block by block as they come. */
+static void swap_and_fold(struct call *call, const struct reduction *reduction, const struct flows *flows, int elements,
+                          size_t bytes, void *recv)
+{
+    struct swap swap;
+    const struct kind *kind = &reduction->kind;
+    int sites = call->layout->sites, *there = call_ints(call, sites);
+    char **place = call_memory(call, (size_t)sites * sizeof *place);
+    if (!call_ok(call))
+        return;
+    for (int s = 0; s < sites; s++)
+        there[s] = -1;
+    swap_begin(call, &swap, kind, flows->out, flows->outs, flows->in, flows->ins, bytes);
+    for (int b; (b = swap_next(call, &swap)) >= 0;) {
+        int start = swap_start(&swap, b, elements), count = swap_start(&swap, b + 1, elements) - start;
+        for (int s = 0; s < sites; s++)
+            place[s] = element(kind, flows->part[s], start);
+        if (count > 0)
+            elements_copy(call, kind, fold(call, reduction, place, there, sites, count), element(kind, recv, start), count);
+    }
+}
+
 /* Each rank combines its site's parts for some ranks of every site, and sends each of them
  * its part directly. */
 static void in_lanes(struct call *call, const struct reduction *reduction, const struct pieces *pieces,
                      const void *send, void *recv)
 {
     struct lanes sites;
+    struct flows flows;
     const struct layout *layout = call->layout;
     const struct kind *kind = &reduction->kind;
-    int rank = layout->rank, own_site = layout->site_of[rank], elements = pieces->count[rank];
-    int own = site_index(layout, rank), members = layout->site_members;
+    int own = site_index(layout, layout->rank), members = layout->site_members;
     lanes_make(call, &sites, 1);
     int *order = call_ints(call, layout->size), *first = call_ints(call, members + 1), *count = call_ints(call, members);
-    int *from = call_ints(call, layout->sites), *arrived = call_ints(call, layout->sites);
-    char **part = call_memory(call, (size_t)layout->sites * sizeof *part);
     if (!call_ok(call))
         return;
     share_out(layout, &sites, pieces, order, first, count);
@@ -152,19 +207,11 @@ static void in_lanes(struct call *call, const struct reduction *reduction, const
     line_up(call, reduction, pieces, send, order, layout->size, rows);
     if (call_ok(call))
         site_reduce_scatter(call, reduction, rows, mine, count);
-    for (int s = 0; s < layout->sites && call_ok(call); s++)
-        from[s] = sites.ranks[sites.start[s] + carer(own, lanes_site_members(&sites, s), members)];
-    fold_receive(call, reduction, from, layout->sites, own_site, NULL, elements, TAG_ACROSS, part, arrived);
-    for (int i = first[own], offset = 0; i < first[own + 1] && call_ok(call); i++) {
-        int to = order[i];
-        if (to == rank)
-            part[own_site] = element(kind, mine, offset);
-        else
-            call_send(call, element(kind, mine, offset), pieces->count[to], kind->type, to, TAG_ACROSS);
-        offset += pieces->count[to];
-    }
-    char *folded = fold(call, reduction, part, arrived, layout->sites, elements);
-    elements_copy(call, kind, folded, recv, elements);
+    if (call_ok(call))
+        flows_make(call, &flows, reduction, &sites, pieces, order + first[own], first[own + 1] - first[own], mine);
+    if (call_ok(call))
+        swap_and_fold(call, reduction, &flows, pieces->count[layout->rank],
+                      (size_t)pieces->total / (size_t)layout->size * kind->size, recv);
 }
 
 void pieces_reduce(struct call *call, const struct reduction *reduction, const int *counts, const void *send,

@@ -4,13 +4,13 @@
  * share, and sends the root the sum.
  *
  * One rank of each site hands on. Blocks of the message follow one another. A block has a piece for each site. Only
- * some blocks are under way at a time: several connections that each send as fast as they can overrun the queue of the
- * link that they share.
+ * some blocks are under way at a time: see window.h.
  *
  * Source: the scatter and the allgather of M. Barnett et al., "Interprocessor Collective Communication Library",
  * SHPCC 1994, section 5, the one along with the other, between sites. */
 #include "carried.h"
 
+#include "pace.h"
 #include "site.h"
 
 struct relay {
@@ -22,7 +22,8 @@ struct relay {
     int count;          /* elements */
     int blocks, piece;  /* elements of a piece, but for the last ones */
     int parts;          /* in which the message spreads within the calling rank's site */
-    int ahead;          /* blocks that are sent before something is heard of the first one */
+    struct pace pace;
+    int untold;         /* the last blocks, of which the root hears nothing */
 };
 
 static void relay_make(struct call *call, struct relay *relay, int count, size_t element_bytes, int root)
@@ -43,7 +44,11 @@ static void relay_make(struct call *call, struct relay *relay, int count, size_t
     relay->piece = (int)(((long long)count - 1) / ((long long)relay->blocks * others) + 1);
     /* The root's site has the whole at once. */
     relay->parts = relay->mine < 0 ? 1 : relay->blocks < RELAYED_PARTS ? relay->blocks : RELAYED_PARTS;
-    relay->ahead = relayed_ahead(call->operation, &call->spread->shape, (size_t)count * element_bytes);
+    /* Parts cross at the same time, and what has come is heard of after a round trip. */
+    pace_make(call, &relay->pace,
+              window_make(&call->spread->shape, relay->blocks, (double)count * (double)element_bytes / relay->blocks,
+                          call->operation == OP_BCAST ? 1 : 0.5));
+    relay->untold = relay->pace.window.ahead;
     int head = relay->mine < 0 ? root : relay->ranks[relay->mine];
     relay->is_member = head == layout->rank;
     relay->head = site_index(layout, head);
@@ -96,7 +101,7 @@ static int *expect(struct call *call, const struct relay *relay, char *stream, i
 /* Whether the root waits until the site has the block. */
 static int is_told(const struct relay *relay, int block, int site)
 {
-    return block + relay->ahead < relay->blocks && count_of(relay, block, site) > 0;
+    return block + relay->untold < relay->blocks && count_of(relay, block, site) > 0;
 }
 
 static void pass_on(struct call *call, const struct relay *relay, const char *stream, const int *arrived, int root)
@@ -120,16 +125,23 @@ static int *expect_told(struct call *call, const struct relay *relay)
     return told;
 }
 
-/* The root sends blocks from `first` on, and has only some under way, so that its link's queue doesn't overflow. */
-static void send_shares(struct call *call, const struct relay *relay, const char *stream, const int *told, int first,
-                        int end)
+/* Waits for the next block's messages, by their numbers. */
+static void hear(struct call *call, struct relay *relay, const int *numbers)
 {
-    for (int b = first; b < end; b++) {
-        for (int i = 0; i < relay->others && call_ok(call); i++) {
-            if (b >= relay->ahead)
-                call_wait(call, told[(b - relay->ahead) * relay->others + i]);
+    for (int i = 0; i < relay->others; i++)
+        call_wait(call, numbers[relay->pace.heard * relay->others + i]);
+    pace_hear(&relay->pace);
+}
+
+/* The root sends so many blocks in all, and has only some under way. */
+static void send_shares(struct call *call, struct relay *relay, const char *stream, const int *told, int blocks)
+{
+    while (relay->pace.sent < blocks && call_ok(call)) {
+        while (!pace_may_send(&relay->pace) && call_ok(call))
+            hear(call, relay, told);
+        int b = pace_send(&relay->pace);
+        for (int i = 0; i < relay->others; i++)
             send_piece(call, relay, stream, b, i, i);
-        }
     }
 }
 
@@ -141,14 +153,14 @@ void relayed_bcast(struct call *call, char *stream, int length, int root)
     relay_make(call, &relay, length, 1, root);
     if (!call_ok(call))
         return;
-    int is_root = relay.is_member && relay.mine < 0, at_once = relay.ahead < relay.blocks ? relay.ahead : relay.blocks;
+    int is_root = relay.is_member && relay.mine < 0, at_once = relay.untold;
     if (relay.is_member && relay.mine >= 0) {
         arrived = expect(call, &relay, stream, root);
         pass_on(call, &relay, stream, arrived, root);
     }
     if (is_root) {
         told = expect_told(call, &relay);
-        send_shares(call, &relay, stream, told, 0, at_once);
+        send_shares(call, &relay, stream, told, at_once);
     }
     for (int p = 0; p < relay.parts && call_ok(call); p++) {
         int start = start_of(&relay, part_of(&relay, p), 0), end = start_of(&relay, part_of(&relay, p + 1), 0);
@@ -160,7 +172,7 @@ void relayed_bcast(struct call *call, char *stream, int length, int root)
     }
     /* Its site has the message meanwhile. */
     if (is_root)
-        send_shares(call, &relay, stream, told, at_once, relay.blocks);
+        send_shares(call, &relay, stream, told, relay.blocks);
 }
 
 /* Room for the sums of all shares. arrived[block * others + site] as above. */
@@ -212,15 +224,13 @@ static char **receive_parts(struct call *call, const struct reduction *reduction
 }
 
 static void send_parts(struct call *call, const struct reduction *reduction, const struct relay *relay, const char *own,
-                       int first_block, int end_block)
+                       int block)
 {
-    for (int b = first_block; b < end_block; b++) {
-        for (int i = 0; i + 1 < relay->others; i++) {
-            int to = turn(relay, i), count = count_of(relay, b, to);
-            if (count > 0)
-                call_send(call, element(&reduction->kind, own, start_of(relay, b, to)), count, reduction->kind.type,
-                          relay->ranks[to], TAG_ACROSS);
-        }
+    for (int i = 0; i + 1 < relay->others; i++) {
+        int to = turn(relay, i), count = count_of(relay, block, to);
+        if (count > 0)
+            call_send(call, element(&reduction->kind, own, start_of(relay, block, to)), count, reduction->kind.type,
+                      relay->ranks[to], TAG_ACROSS);
     }
 }
 
@@ -228,19 +238,16 @@ static void send_parts(struct call *call, const struct reduction *reduction, con
 struct sums {
     char *own, **from, **part;
     const int *arrived;
-    int done;    /* blocks whose sums are on their way */
     int root;
 };
 
-/* Combines the own share up to a block, in the order of sites. */
-static void send_sums(struct call *call, const struct reduction *reduction, const struct relay *relay, struct sums *sums,
-                      int end_block)
+/* Combines the own share of the next block, in the order of sites. */
+static void send_sum(struct call *call, const struct reduction *reduction, struct relay *relay, struct sums *sums)
 {
     const struct kind *kind = &reduction->kind;
-    for (; sums->done < end_block && call_ok(call); sums->done++) {
-        int b = sums->done, count = count_of(relay, b, relay->mine);
-        if (count == 0)
-            continue;
+    int b = relay->pace.heard, count = count_of(relay, b, relay->mine);
+    hear(call, relay, sums->arrived);
+    if (count > 0 && call_ok(call)) {
         for (int i = 0; i < relay->others; i++)
             sums->part[i] = i == relay->mine ? element(kind, sums->own, start_of(relay, b, i))
                                              : element(kind, sums->from[i], (long long)b * relay->piece);
@@ -251,12 +258,13 @@ static void send_sums(struct call *call, const struct reduction *reduction, cons
 
 /* Parts go out some blocks before the sums. A relay's link carries both: parts that are sent too early keep sums back,
  * and meanwhile the root's link is idle. */
-static void exchange_blocks(struct call *call, const struct reduction *reduction, const struct relay *relay,
-                            struct sums *sums, int first_block, int end_block)
+static void exchange_blocks(struct call *call, const struct reduction *reduction, struct relay *relay, struct sums *sums,
+                            int blocks)
 {
-    for (int b = first_block; b < end_block && call_ok(call); b++) {
-        send_parts(call, reduction, relay, sums->own, b, b + 1);
-        send_sums(call, reduction, relay, sums, b + 1 - relay->ahead);
+    while (relay->pace.sent < blocks && call_ok(call)) {
+        while (!pace_may_send(&relay->pace) && call_ok(call))
+            send_sum(call, reduction, relay, sums);
+        send_parts(call, reduction, relay, sums->own, pace_send(&relay->pace));
     }
 }
 
@@ -284,10 +292,11 @@ void relayed_reduce(struct call *call, const struct reduction *reduction, const 
             site_reduce(call, reduction, element(kind, send, start), relay.is_member ? element(kind, own, start) : NULL,
                         stop - start, relay.head);
         if (relays)
-            exchange_blocks(call, reduction, &relay, &sums, first, end);
+            exchange_blocks(call, reduction, &relay, &sums, end);
     }
     if (is_root)
         finish(call, reduction, &relay, arrived, own, whole, recv);
     if (relays)
-        send_sums(call, reduction, &relay, &sums, relay.blocks);
+        while (relay.pace.heard < relay.blocks && call_ok(call))
+            send_sum(call, reduction, &relay, &sums);
 }

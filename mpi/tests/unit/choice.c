@@ -1,6 +1,7 @@
 /* The choice of algorithms: crossings by order of ranks, and what is taken, by tables. */
 #include "../../back/choice.h"
 #include "../../back/least.h"
+#include "../../back/window.h"
 
 #include "unit.h"
 
@@ -406,17 +407,77 @@ static void check_blocks(void)
     }
 }
 
-/* A way of 265,000 bytes: two blocks of 4 MiB for three sites, but a fifth of all; all blocks of a shorter message. */
-static void check_ahead(void)
+/* Messages of all ranks at the same time: one piece each where the path holds all of them, else pieces of a few KiB at
+ * least. */
+static void check_swapped_blocks(void)
+{
+    static const char *const sites[] = { "ab", "aabbccdd", "aaaaaaaab", "abcdefgh" };
+    for (size_t i = 0; i < sizeof sites / sizeof *sites; i++) {
+        struct shape shape = shape_of(sites[i], 0.0106, 25e6);
+        double connections = shape.largest * (shape.sites - 1.0);
+        for (size_t bytes = 1; bytes < (size_t)1 << 31; bytes *= 2) {
+            int blocks = swapped_blocks(&shape, bytes);
+            CHECK(blocks >= 1 && blocks <= 4096, "%s, %zu: %d", sites[i], bytes, blocks);
+            CHECK((blocks == 1) == ((double)bytes * connections <= 265000), "%s, %zu: %d", sites[i], bytes, blocks);
+            CHECK(blocks == 1 || bytes / (size_t)blocks >= 2048, "%s, %zu: %d", sites[i], bytes, blocks);
+        }
+    }
+    /* A fourth of 132,500 bytes over six connections. */
+    struct shape shape = shape_of("aabbccdd", 0.0106, 25e6);
+    CHECK(swapped_blocks(&shape, 1 << 20) == 190, "%d", swapped_blocks(&shape, 1 << 20));
+}
+
+/* Over a path that holds 265,000 bytes in a round trip. */
+static void check_window(void)
 {
     struct shape shape = shape_of("aabbccdd", 0.0106, 25e6);
-    CHECK(relayed_ahead(OP_BCAST, &shape, 4 << 20) == 7, "%d", relayed_ahead(OP_BCAST, &shape, 4 << 20));
-    CHECK(relayed_ahead(OP_BCAST, &shape, 64 << 10) >= relayed_blocks(64 << 10, 4), "%d", relayed_ahead(OP_BCAST, &shape, 64 << 10));
-    CHECK(relayed_ahead(OP_REDUCE, &shape, 4 << 20) == 4, "%d", relayed_ahead(OP_REDUCE, &shape, 4 << 20));
-    shape.wan_rtt_seconds = 0.106;
-    CHECK(relayed_ahead(OP_BCAST, &shape, 4 << 20) == 22, "%d", relayed_ahead(OP_BCAST, &shape, 4 << 20));
-    for (size_t bytes = 1; bytes < (size_t)1 << 31; bytes *= 2)
-        CHECK(relayed_ahead(OP_BCAST, &shape, bytes) >= 1, "%zu: %d", bytes, relayed_ahead(OP_BCAST, &shape, bytes));
+    static const struct {
+        int blocks;
+        double bytes, trips;
+        int want;
+    } cases[] = {
+        { 64, 65536, 1, 6 }, { 64, 65536, 0.5, 4 }, { 64, 1e9, 1, 2 }, { 1, 1e9, 1, 1 }, { 16, 4096, 1, 16 }, { 64, 0, 1, 64 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct window window = window_make(&shape, cases[i].blocks, cases[i].bytes, cases[i].trips);
+        CHECK(window.ahead == cases[i].want, "%zu: %d", i, window.ahead);
+    }
+}
+
+/* Sends a message over a link that takes so many seconds for a block, and half a round trip each way. Returns the most
+ * blocks that were under way. */
+static int simulate_window(struct window *window, double rtt, double block_seconds)
+{
+    double sent[1024], left[1024], free_at = 0, now = 0;
+    int most = 0, heard_then[1024];
+    for (int b = 0, heard = 0; heard < window->blocks; heard++) {
+        for (; b < window->blocks && b - heard < window->ahead; b++) {
+            sent[b] = now;
+            heard_then[b] = heard;
+            left[b] = free_at = (free_at > now ? free_at : now) + block_seconds;
+            most = b - heard + 1 > most ? b - heard + 1 : most;
+        }
+        /* Blocks are heard of in turn, each once it has crossed. */
+        now = left[heard] + rtt > now ? left[heard] + rtt : now;
+        window_heard(window, heard + 1 - heard_then[heard], now - sent[heard]);
+    }
+    return most;
+}
+
+/* A link as fast as it was measured, or slower, has hardly more than what fills it. One that is a hundred times as fast
+ * is soon full. */
+static void check_window_grows(void)
+{
+    struct shape shape = shape_of("aabbccdd", 0.0106, 25e6);
+    for (int blocks = 64; blocks <= 1024; blocks *= 2) {
+        for (double slower = 1; slower < 100; slower *= 3) {
+            struct window window = window_make(&shape, blocks, 8192, 1);
+            int most = simulate_window(&window, 0.0106 * (slower > 50 ? slower : 1), 8192 / 25e6 * slower);
+            CHECK(most >= 33 && most <= 42, "%d, %g: %d", blocks, slower, most);
+        }
+    }
+    struct window window = window_make(&shape, 1024, 65536, 1);
+    CHECK(simulate_window(&window, 0.0106, 65536 / 2.5e9) > 128, "%d", window.ahead);
 }
 
 /* Ranks of two sites: Open MPI's first collects those of few ranks, and tells them. */
@@ -440,7 +501,9 @@ int main(void)
 {
     check_crossings();
     check_blocks();
-    check_ahead();
+    check_swapped_blocks();
+    check_window();
+    check_window_grows();
     check_barrier();
     check_binary_and_star();
     check_roots();
