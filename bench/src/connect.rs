@@ -9,6 +9,7 @@
 //! MPIs poll, and are slower by chance where others use the machine. That of their time only finds
 //! detours.
 
+pub(crate) mod besides;
 mod cost;
 
 use std::panic::resume_unwind;
@@ -92,7 +93,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let tools: Vec<_> = options.mpis.iter().map(|mpi| (mpi.launcher(), "--version")).collect();
     let mut run = Run::begin("connect", &options.rounds, &tools)?;
     run.leaves_out(&MPIS, &options.mpis);
-    for (parts_left, (grid, place)) in [3, 2].into_iter().zip(GRIDS) {
+    for (parts_left, (grid, place)) in [4, 3].into_iter().zip(GRIDS) {
         let far = grid == GRIDS[1].0;
         // Without a delay no link is emulated.
         let slow = if far { options.rounds.slow } else { Slow::NONE };
@@ -107,6 +108,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
         let cases = cases(options, place, far).into_iter().map(|case| case.slowed(slow));
         run.part_in_slow_motion(parts_left, cases.collect(), make)?;
     }
+    let slow = options.rounds.slow;
+    run.part_in_slow_motion(2, besides::cases(&options.mpis, slow), |slow| {
+        besides::Sites::up(slow, options.seconds)
+    })?;
     let (grid, place) = GRIDS[0];
     run.part(1, cost::cases(place), || Ok(cost::Costs::up(Bench::without_sshd(grid, Slow::NONE)?)))?;
     let holds = run.finish()?;
@@ -212,8 +217,7 @@ impl Experiment for RunningGrid {
 }
 
 impl RunningGrid {
-    /// Measures half round trips over the way and the reference. Both run at once and take turns of
-    /// half a second, so that other load falls on both.
+    /// Measures half round trips over the way and the reference.
     fn ping_pong(
         &self,
         (way, ends): MeasuredWay,
@@ -221,28 +225,10 @@ impl RunningGrid {
         size: &str,
         round: usize,
     ) -> anyhow::Result<[f64; 2]> {
-        let program = mpi.program("pingpong")?;
         let account = self.bench.scratch().join("account.json").display().to_string();
-        let arguments = |turn: usize| {
-            let mut arguments = words("-n 2");
-            arguments.extend(mpi.on_shared_cores());
-            let seconds = self.seconds * f64::from(self.bench.slow().factor());
-            arguments.extend(words(&format!("{program} --seconds {seconds} --turn {turn}/2 {size}")));
-            arguments
-        };
-        let half_rtt = |node: &str, command: &[String]| -> anyhow::Result<f64> {
-            let found = json(&self.bench.output(node, command)?)?;
-            let found = found["median_half_rtt_us"].as_f64().context("no latency")?;
-            Ok(self.bench.slow().as_described(found))
-        };
-        let turns = [round % 2, (round + 1) % 2].map(arguments);
-        let command = self.bench.ours(mpi, &["--report", &account], &nodes(&self.bench, ends)?, &turns[0]);
-        let beside = self.bench.plain(mpi, &nodes(&self.bench, PLAIN)?, 1, &turns[1]);
-        let [ours, plain] = thread::scope(|scope| {
-            let beside = scope.spawn(|| half_rtt(PLAIN[0], &beside));
-            [half_rtt(ends[0], &command), beside.join().unwrap_or_else(|panic| resume_unwind(panic))]
-        });
-        let pair = [ours?, plain?];
+        let pair = ping_pong(&self.bench, self.seconds, (mpi, size), round, ends[0], |arguments| {
+            Ok(self.bench.ours(mpi, &["--report", &account], &nodes(&self.bench, ends)?, arguments))
+        })?;
         let report: Value = serde_json::from_str(&std::fs::read_to_string(&account)?)?;
         let (route, dial) = way.split_once(' ').unwrap_or(("end-to-end", way));
         let mut pairs = report["pairs"].as_array().into_iter().flatten();
@@ -282,6 +268,40 @@ impl RunningGrid {
         let found = found["plain_ms"].as_f64().context("no plain_ms")?;
         Ok(self.bench.slow().as_described(found))
     }
+}
+
+/// Measures half round trips in microseconds of a command with these arguments of the MPI's launcher,
+/// given on the node `first`, and of the reference. Both run at once and take turns of half a second, so
+/// that other load falls on both.
+fn ping_pong(
+    bench: &Bench,
+    seconds: f64,
+    (mpi, size): (Mpi, &str),
+    round: usize,
+    first: &str,
+    command: impl FnOnce(&[String]) -> anyhow::Result<Vec<String>>,
+) -> anyhow::Result<[f64; 2]> {
+    let program = mpi.program("pingpong")?;
+    let arguments = |turn: usize| {
+        let mut arguments = words("-n 2");
+        arguments.extend(mpi.on_shared_cores());
+        let seconds = seconds * f64::from(bench.slow().factor());
+        arguments.extend(words(&format!("{program} --seconds {seconds} --turn {turn}/2 {size}")));
+        arguments
+    };
+    let half_rtt = |node: &str, command: &[String]| -> anyhow::Result<f64> {
+        let found = json(&bench.output(node, command)?)?;
+        let found = found["median_half_rtt_us"].as_f64().context("no latency")?;
+        Ok(bench.slow().as_described(found))
+    };
+    let turns = [round % 2, (round + 1) % 2].map(arguments);
+    let command = command(&turns[0])?;
+    let beside = bench.plain(mpi, &nodes(bench, PLAIN)?, 1, &turns[1]);
+    let [ours, plain] = thread::scope(|scope| {
+        let beside = scope.spawn(|| half_rtt(PLAIN[0], &beside));
+        [half_rtt(first, &command), beside.join().unwrap_or_else(|panic| resume_unwind(panic))]
+    });
+    Ok([ours?, plain?])
 }
 
 /// The words of the program that connects.

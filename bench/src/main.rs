@@ -19,8 +19,10 @@ mod line_client;
 mod load;
 mod mpi;
 mod nas;
+mod nebula;
 mod papers;
 mod patterns;
+mod programs;
 mod rails;
 mod relay;
 mod report;
@@ -87,6 +89,9 @@ enum Bench {
     Nas(nas::Options),
     /// Slow motion itself: what a network decides at several factors.
     Slow(slow::Options),
+    /// Programs that aren't made for wide areas, over an ocean: PyTorch's all-reduce and iperf3 over a
+    /// trunk, and over connections of their own.
+    Programs(programs::Options),
     /// A site with two links: a trunk over both against each alone.
     Rails(rails::Options),
     /// The emulated links themselves: what was asked for against what programs at
@@ -121,6 +126,7 @@ fn main() -> ExitCode {
         Bench::Simulate(options) => simulate::run(&options).map(held),
         Bench::Nas(options) => nas::run(&options).map(held),
         Bench::Slow(options) => slow::run(&options).map(held),
+        Bench::Programs(options) => programs::run(&options).map(held),
         Bench::Rails(options) => rails::run(&options).map(held),
         Bench::SiteTrunk(options) => site_trunk::run(&options).map(held),
         Bench::Trunk(options) => trunk::run(&options).map(held),

@@ -4,8 +4,10 @@
 //! nodes, whose connections are its own and aren't encrypted. CG, FT, IS and LAMMPS with
 //! long-range forces: a job with the library for collectives against one without.
 //!
-//! CG and BT once more, by the way between sites (ways.rs).
+//! BT, SP and LU over trunks between gateways (gateways.rs). CG and BT once more, by the way between
+//! sites (ways.rs).
 
+pub(crate) mod gateways;
 pub(crate) mod ways;
 
 use std::fmt;
@@ -28,7 +30,8 @@ const WITH_COLLECTIVES: Bar = Bar::AtMost(1.05);
 const COLLECTIVE_PATTERNS: [&str; 3] = ["cg", "ft", "is"];
 const LAMMPS: &str = "lammps";
 const LAMMPS_PROGRAM: &str = "lmp";
-const LOSSES: [&str; 2] = ["0.1 %", "0 %"];
+/// Shares of packets that links lose.
+pub(crate) const LOSSES: [&str; 2] = ["0.1 %", "0 %"];
 const SITES: [&str; 3] = ["alpha", "beta", "gamma"];
 const RANKS: usize = 4;
 
@@ -86,9 +89,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
         };
         Case::new(pattern, vec![row]).slowed(slow)
     });
-    run.part_in_slow_motion(2, cases.collect(), |slow| {
+    run.part_in_slow_motion(3, cases.collect(), |slow| {
         Ok(Sites { bench: Bench::up("nas", slow)?, steps: options.steps })
     })?;
+    run.part_in_slow_motion(2, gateways::cases(slow), |slow| gateways::Sites::up(slow, options.steps))?;
     run.part_in_slow_motion(1, ways::cases(slow), |slow| ways::Sites::up(slow, options.ways_steps))?;
     run.finish()
 }

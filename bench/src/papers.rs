@@ -79,6 +79,7 @@ struct Results {
     trunk: Report,
     nas: Report,
     coll: Option<Report>,
+    programs: Option<Report>,
     simulate: Option<Report>,
     start: Option<Report>,
     counts: Option<Vec<Counted>>,
@@ -92,6 +93,7 @@ impl Results {
             trunk: results("trunk")?,
             nas: results("nas")?,
             coll: results("coll").ok(),
+            programs: results("programs").ok(),
             simulate: results("simulate").ok(),
             start: results("start").ok(),
             counts: read_json(&root().join(RESULTS).join("trunk-counts.json")).ok(),
@@ -101,7 +103,7 @@ impl Results {
 
 /// The page `old` with its tables made anew.
 fn page(old: &str, results: &Results) -> anyhow::Result<String> {
-    let Results { connect, patterns, trunk, nas, coll, simulate, start, counts } = results;
+    let Results { connect, patterns, trunk, nas, coll, programs, simulate, start, counts } = results;
     let counts = counts.as_deref();
     let mut page = old.to_owned();
     for (name, table) in [
@@ -114,12 +116,19 @@ fn page(old: &str, results: &Results) -> anyhow::Result<String> {
         ("gathers", maps::gathers(trunk)),
         ("applications", tables::applications(nas)),
         ("by-way", tables::by_way(nas)),
+        ("over-gateways", tables::over_gateways(nas)),
+        ("programs", tables::programs(programs.as_ref())),
         ("collectives", maps::collectives(coll.as_ref(), coll::OWN)),
         ("bounds", maps::collectives(coll.as_ref(), coll::BOUND)),
         (
             "conditions",
             tables::conditions(
-                [connect, patterns, trunk, nas].into_iter().chain(coll).chain(simulate).chain(start),
+                [connect, patterns, trunk, nas]
+                    .into_iter()
+                    .chain(coll)
+                    .chain(programs)
+                    .chain(simulate)
+                    .chain(start),
             ),
         ),
         ("checked", simulated::checked(simulate.as_ref())),

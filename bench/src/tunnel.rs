@@ -24,7 +24,7 @@ const STUNNEL_PORT: u16 = 7004;
 const HAPROXY_TLS_PORT: u16 = 7443;
 const STUNNEL_TLS_PORT: u16 = 7444;
 /// The cipher of HAProxy's and stunnel's TLS 1.3.
-pub(crate) const CIPHER: &str = "TLS_AES_128_GCM_SHA256";
+const CIPHER: &str = "TLS_AES_128_GCM_SHA256";
 
 /// A way between two nodes that is set up.
 #[derive(Debug)]
@@ -84,17 +84,12 @@ impl Tunnel {
     /// The tunnel of two HAProxy. Connections are plain to the near one, TLS between them, and
     /// plain to the server.
     pub(crate) fn haproxy(bench: &Bench, near: &Node, far: &Node) -> anyhow::Result<Self> {
-        let at = |name: &str| bench.scratch().join(name).display().to_string();
-        let tls = format!("ssl-min-ver TLSv1.3 ciphersuites {CIPHER}");
-        let near_part = format!(
-            "bind 127.0.0.1:{HAPROXY_PORT}\n server far {}:{HAPROXY_TLS_PORT} ssl verify required ca-file {} {tls}",
-            far.address,
-            at("tls.crt")
-        );
+        let [to_far, at_far] = haproxy_tls(bench);
+        let near_part =
+            format!("bind 127.0.0.1:{HAPROXY_PORT}\n server far {}:{HAPROXY_TLS_PORT} {to_far}", far.address);
         let far_part = format!(
-            "bind {}:{HAPROXY_TLS_PORT} ssl crt {} {tls}\n server program 127.0.0.1:{SERVER_PORT}",
-            far.address,
-            at("tls.pem")
+            "bind {}:{HAPROXY_TLS_PORT} {at_far}\n server program 127.0.0.1:{SERVER_PORT}",
+            far.address
         );
         let listen = |part: String| format!("{HAPROXY}listen tunnel\n {part}\n");
         let parts = [
@@ -179,6 +174,17 @@ defaults
     timeout client 1h
     timeout server 1h
 ";
+
+/// How two HAProxy speak TLS, by the [`certificate`]: the options of the near one's `server`, and of
+/// the far one's `bind`.
+pub(crate) fn haproxy_tls(bench: &Bench) -> [String; 2] {
+    let at = |name: &str| bench.scratch().join(name).display().to_string();
+    let tls = format!("ssl-min-ver TLSv1.3 ciphersuites {CIPHER}");
+    [
+        format!("ssl verify required ca-file {} {tls}", at("tls.crt")),
+        format!("ssl crt {} {tls}", at("tls.pem")),
+    ]
+}
 
 /// The beginning of stunnel's configuration. stunnel has a thread for each connection.
 const STUNNEL: &str = "

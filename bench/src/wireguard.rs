@@ -7,26 +7,40 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
 
-use crate::confine::wait_for;
+use crate::confine::{Running, wait_for};
 use crate::grid::{Bench, Node};
 use crate::tunnel::{Cost, Tunnel, itself, start, wait_for_listener};
 
 const UDP_PORT: u16 = 51820;
 /// The port at which the server listens within the tunnel.
 const PORT: u16 = 7005;
-/// Address of the near end within the tunnel.
-const NEAR: &str = "10.99.0.1";
-const FAR: &str = "10.99.0.2";
+/// Addresses of the near end and the far end within the tunnel.
+pub(crate) const ENDS: [&str; 2] = ["10.99.0.1", "10.99.0.2"];
 
 /// Sets up the tunnel, with a server at its far end.
 ///
 /// # Errors
 /// A tool isn't installed, or the tunnel doesn't stand in time.
 pub(crate) fn tunnel(bench: &Bench, near: &Node, far: &Node) -> anyhow::Result<Tunnel> {
+    let mut processes = link(bench, [near, far])?;
+    let costs = processes.iter().map(|process| Cost::Family(process.0.id())).collect();
+    let mut serving = bench.lab().machine(&far.name)?.command(itself()?);
+    serving.args(["traffic", "serve", "--listen", &format!("{}:{PORT}", ENDS[1])]);
+    processes.push(start(serving)?);
+    let target = ENDS[1].parse().context("an address")?;
+    wait_for_listener(bench, near, target, PORT)?;
+    Ok(Tunnel { target: format!("{}:{PORT}", ENDS[1]), costs, _processes: processes })
+}
+
+/// Sets up the tunnel alone. It ends with the processes.
+///
+/// # Errors
+/// A tool isn't installed.
+pub(crate) fn link(bench: &Bench, [near, far]: [&Node; 2]) -> anyhow::Result<Vec<Running>> {
     // The interfaces' control sockets are named after them and lie in one directory.
     let ends = [
-        TunnelEnd { node: near, name: "wgnear", address: NEAR },
-        TunnelEnd { node: far, name: "wgfar", address: FAR },
+        TunnelEnd { node: near, name: "wgnear", address: ENDS[0] },
+        TunnelEnd { node: far, name: "wgfar", address: ENDS[1] },
     ];
     let keys = [key(bench, &ends[0])?, key(bench, &ends[1])?];
     let mut processes = Vec::new();
@@ -46,13 +60,7 @@ pub(crate) fn tunnel(bench: &Bench, near: &Node, far: &Node) -> anyhow::Result<T
         run(bench, own.node, &["ip", "address", "add", &format!("{}/24", own.address), "dev", own.name])?;
         run(bench, own.node, &["ip", "link", "set", own.name, "up"])?;
     }
-    let costs = processes.iter().map(|process| Cost::Family(process.0.id())).collect();
-    let mut serving = bench.lab().machine(&far.name)?.command(itself()?);
-    serving.args(["traffic", "serve", "--listen", &format!("{FAR}:{PORT}")]);
-    processes.push(start(serving)?);
-    let target = FAR.parse().context("an address")?;
-    wait_for_listener(bench, near, target, PORT)?;
-    Ok(Tunnel { target: format!("{FAR}:{PORT}"), costs, _processes: processes })
+    Ok(processes)
 }
 
 struct TunnelEnd<'a> {

@@ -23,7 +23,7 @@ g++              | test bench fuzz            | c++                             
 gfortran         | test bench                 | gfortran                        | compile Fortran programs for MPI
 lammps           | test demo bench            | lmp                             | the program of the demo
 python3-venv     | test bench dist            | py:ensurepip                    | install MPIs apart from the system
-python3-torch    | test-all                   | /usr/lib/python3*/dist-packages/torch/__init__.py | PyTorch with Gloo between sites (150 MB)
+python3-torch    | test-all bench             | /usr/lib/python3*/dist-packages/torch/__init__.py | PyTorch with Gloo between sites (150 MB)
 postgresql       | test-all                   | /usr/lib/postgresql/*/bin/initdb| PostgreSQL between sites
 nginx-light      | test-all                   | /usr/sbin/nginx                 | a web server between sites
 apache2-utils    | test-all                   | ab                              | 1,000 connections to that
@@ -37,12 +37,13 @@ redis-server     | test-all                   | redis-server                    
 python3-distributed | test-all                | /usr/lib/python3*/dist-packages/distributed/__init__.py | Dask between sites (3 MB)
 golang-go        | test-all                   | go                              | programs in Go are recognised
 musl-tools       | test                       | musl-gcc                        | programs for another C library are recognised
-iperf3           | test-all                   | iperf3                          | check rates and delays of the lab; a program between sites
+iperf3           | test-all bench             | iperf3                          | check rates and delays of the lab; a program between sites
 haproxy          | bench                      | haproxy                         | relay to compare with
 socat            | bench                      | socat                           | relay to compare with
 openssl          | bench                      | openssl                         | certificate of the HAProxy to compare with
 stunnel4         | bench                      | stunnel                         | encrypted tunnel to compare with
 wireguard-go     | bench                      | wireguard-go                    | encrypted tunnel to compare with
+nebula           | bench                      | nebula                          | encrypted network to compare with
 wireguard-tools  | bench                      | wg                              | sets up that tunnel
 openssh-client   | bench                      | ssh                             | encrypted tunnel to compare with
 openssh-server   | bench                      | sshd                            | encrypted tunnel to compare with

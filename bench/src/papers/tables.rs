@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use anyhow::{Context as _, ensure};
 
 use crate::connect::PLAIN_TCP;
-use crate::nas::ways;
+use crate::connect::besides::{self, Beside};
+use crate::nas::{LOSSES, gateways, ways};
 use crate::patterns::{PATTERNS, Traffic};
 use crate::report::{Comparison, Figures, Report, Row, figures};
 use crate::verdict::{Bar, Verdict};
@@ -31,10 +32,10 @@ const WAYS: [(&str, Option<Technique>); 8] = [
 ];
 /// What the paper measures besides, or what stands for it: a relay at one site, whose far pair pays for
 /// the detour, and what people use in place of MPICH-G2. Their rows may be missing.
-const BESIDES: [(&str, &str, f64, f64); 3] = [
-    ("relay at one site", "proxy at Orsay, Bordeaux–Rennes", 0.0287, 0.0080),
-    ("plain MPI over nebula", "MPICH-G2", 0.0104, PAPER_PLAIN_LATENCY_SECONDS),
-    ("plain MPI over wireguard-go", "MPICH-G2", 0.0104, PAPER_PLAIN_LATENCY_SECONDS),
+const BESIDES: [(Beside, &str, f64, f64); 3] = [
+    (Beside::RelayAtOneSite, "proxy at Orsay, Bordeaux–Rennes", 0.0287, 0.0080),
+    (Beside::Nebula, "MPICH-G2", 0.0104, PAPER_PLAIN_LATENCY_SECONDS),
+    (Beside::WireGuard, "MPICH-G2", 0.0104, PAPER_PLAIN_LATENCY_SECONDS),
 ];
 const DIRECT: Technique = Technique { name: "direct", latency_seconds: 0.0103, megabits_per_second: 136.08 };
 
@@ -103,17 +104,17 @@ pub(super) fn latency(connect: &Report) -> anyhow::Result<String> {
         }
         line(&mut table, &cells);
     }
-    for (way, technique, seconds, plain_seconds) in BESIDES {
+    for (beside, technique, seconds, plain_seconds) in BESIDES {
         let paper = with_ratio(seconds * 1e3, "ms", seconds / plain_seconds);
         let ours = MPIS.map(|mpi| {
-            let found =
-                row(connect, &format!("{way}, {mpi}, ping-pong 1 B, sites 10 ms apart"), "plain").ok();
+            let found = row(connect, &besides::what(beside, mpi), "plain").ok();
             found.filter(|row| row.figures.is_some()).map_or_else(
                 || Verdict::NotMeasured.to_string(),
                 |row| format!("{} · {}", bare(row, "ms", |found| found.ours * 1e-3), judged(row)),
             )
         });
-        line(&mut table, &[&[way.to_owned(), technique.to_owned(), paper][..], &ours].concat());
+        let first = [beside.name().to_owned(), technique.to_owned(), paper];
+        line(&mut table, &[&first[..], &ours].concat());
     }
     Ok(table)
 }
@@ -282,14 +283,47 @@ pub(super) fn judged(row: &Row) -> String {
 
 /// The table of applications' steps: isthmus, what it is compared with, and the ratio.
 pub(super) fn applications(nas: &Report) -> String {
+    let elsewhere = [ways::AGAINST, gateways::AGAINST];
+    compared(nas.rows.iter().filter(|row| !elsewhere.contains(&row.comparison.against.as_str())))
+}
+
+/// Programs over an ocean, over a trunk and over connections of their own.
+pub(super) fn programs(programs: Option<&Report>) -> String {
+    programs.map_or_else(|| NOTHING.to_owned(), |programs| compared(programs.rows.iter()))
+}
+
+fn compared<'a>(rows: impl Iterator<Item = &'a Row>) -> String {
     let mut table = heading(&["", "isthmus", "against", "", "ratio"]);
-    for row in nas.rows.iter().filter(|row| row.comparison.against != ways::AGAINST) {
+    for row in rows {
         let Comparison { what, unit, against, .. } = &row.comparison;
         let ours = figure(row, unit, |found| found.ours);
         let reference = figure(row, unit, |found| found.reference);
         line(&mut table, &[what.clone(), ours, against.clone(), reference, judged(row)]);
     }
     table
+}
+
+/// Steps of programs over the gateways' trunks, beside the paper's with MPI5000 by those without it.
+pub(super) fn over_gateways(nas: &Report) -> String {
+    let mut table = heading(&["", "loss", "paper", "isthmus", "plain Open MPI", "ratio"]);
+    for (program, paper) in gateways::PROGRAMS {
+        for loss in LOSSES {
+            let first = [program.to_uppercase(), loss.to_owned(), format!("{paper:.2}")];
+            let found = row(nas, &gateways::what(program, loss), gateways::AGAINST).ok();
+            line(&mut table, &[first, step(found)].concat());
+        }
+    }
+    table
+}
+
+/// The cells of a step's row: our time, that of plain Open MPI, and the ratio.
+fn step(row: Option<&Row>) -> [String; 3] {
+    match row.filter(|row| row.figures.is_some()) {
+        None => [Verdict::NotMeasured.to_string(), String::new(), String::new()],
+        Some(row) => {
+            [figure(row, "ms", |found| found.ours), figure(row, "ms", |found| found.reference), judged(row)]
+        }
+    }
 }
 
 /// Steps of programs by the way between sites (figures 4 and 5 of Coti et al.).
@@ -303,18 +337,8 @@ pub(super) fn by_way(nas: &Report) -> String {
                 way.to_owned(),
                 technique.to_owned(),
             ];
-            let found = row(nas, &what, ways::AGAINST).ok().filter(|row| row.figures.is_some());
-            let rest = found.map_or_else(
-                || [Verdict::NotMeasured.to_string(), String::new(), String::new()],
-                |row| {
-                    [
-                        figure(row, "ms", |found| found.ours),
-                        figure(row, "ms", |found| found.reference),
-                        judged(row),
-                    ]
-                },
-            );
-            line(&mut table, &[first, rest].concat());
+            let found = row(nas, &what, ways::AGAINST).ok();
+            line(&mut table, &[first, step(found)].concat());
         }
     }
     table

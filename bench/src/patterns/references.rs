@@ -10,7 +10,7 @@ use super::clusters::{FRONTS, HAPROXY_PORT, NODES, PLAIN_PORT, SEALED_HAPROXY_PO
 use crate::confine::Running;
 use crate::grid::Bench;
 use crate::relay::HAPROXY;
-use crate::tunnel::{self, CIPHER, itself, start, wait_for_listener};
+use crate::tunnel::{self, itself, start, wait_for_listener};
 
 /// Starts the receivers that work without isthmus.
 pub(super) fn receivers(bench: &Bench) -> anyhow::Result<Vec<Running>> {
@@ -39,18 +39,11 @@ pub(super) enum Between {
 /// Starts both HAProxy. The near one passes connections on to the far one at `beyond`, which passes
 /// them on to the nodes.
 pub(super) fn proxies(bench: &Bench, beyond: Ipv4Addr, between: Between) -> anyhow::Result<Vec<Running>> {
-    let at = |name: &str| bench.scratch().join(name).display().to_string();
-    let tls = format!("ssl-min-ver TLSv1.3 ciphersuites {CIPHER}");
-    let (head, first_port, to_far, at_far) = match between {
-        Between::Plain => (HAPROXY, HAPROXY_PORT + 1, String::new(), String::new()),
+    let (head, first_port, [to_far, at_far]) = match between {
+        Between::Plain => (HAPROXY, HAPROXY_PORT + 1, Default::default()),
         Between::Sealed => {
             tunnel::certificate(bench, node(bench, FRONTS[1])?)?;
-            (
-                tunnel::HAPROXY,
-                SEALED_HAPROXY_PORT + 1,
-                format!("ssl verify required ca-file {} {tls}", at("tls.crt")),
-                format!("ssl crt {} {tls}", at("tls.pem")),
-            )
+            (tunnel::HAPROXY, SEALED_HAPROXY_PORT + 1, tunnel::haproxy_tls(bench))
         }
     };
     let mut processes = Vec::new();

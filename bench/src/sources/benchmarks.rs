@@ -103,7 +103,7 @@ const CONNECT: &[&str] =
     &["bench/src/connect.rs", "bench/src/connect/", "bench/src/tunnel.rs", "bench/programs/connect.py"];
 
 /// All benchmarks.
-pub(super) const BENCHMARKS: [Benchmark; 14] = [
+pub(super) const BENCHMARKS: [Benchmark; 15] = [
     Benchmark {
         name: "coll",
         programs: JOB,
@@ -129,7 +129,14 @@ pub(super) const BENCHMARKS: [Benchmark; 14] = [
             TRAFFIC,
             CONNECT,
             PING_PONG,
-            &["bench/src/served.rs", "bench/grids/connect-near.toml", "bench/grids/connect-far.toml"],
+            &[
+                "bench/src/nebula.rs",
+                "bench/src/served.rs",
+                "bench/src/wireguard.rs",
+                "bench/grids/connect-besides.toml",
+                "bench/grids/connect-near.toml",
+                "bench/grids/connect-far.toml",
+            ],
         ],
     },
     Benchmark {
@@ -162,6 +169,7 @@ pub(super) const BENCHMARKS: [Benchmark; 14] = [
                 "bench/src/nas.rs",
                 "bench/src/nas/",
                 "bench/grids/nas.toml",
+                "bench/grids/nas-site-trunk.toml",
                 "bench/grids/nas-ways.toml",
                 "bench/programs/salt.in",
                 "apps/Makefile",
@@ -184,6 +192,20 @@ pub(super) const BENCHMARKS: [Benchmark; 14] = [
                 "bench/src/patterns/",
                 "bench/programs/patterns-job.sh",
                 "bench/grids/patterns.toml",
+            ],
+        ],
+    },
+    Benchmark {
+        name: "programs",
+        programs: JOB,
+        without: STANDING,
+        files: &[
+            IN_JOBS,
+            &[
+                "bench/src/programs.rs",
+                "bench/src/tunnel.rs",
+                "bench/programs/ocean.py",
+                "bench/grids/ocean.toml",
             ],
         ],
     },

@@ -1,0 +1,191 @@
+//! Programs that aren't made for wide areas, over an ocean: PyTorch's all-reduce by Gloo, and a
+//! stream of iperf3. In a job of isthmus they run over a trunk; the reference are the same programs
+//! over plain routing, whose connections have CUBIC.
+
+use std::fmt;
+use std::process::Stdio;
+
+use anyhow::{Context as _, ensure};
+use clap::Args;
+use isthmus_lab::grid::Slow;
+
+use crate::confine::Running;
+use crate::grid::{Bench, Node, json, root, words};
+use crate::report::Comparison;
+use crate::rounds::{self, Case, Experiment, Run, in_turns};
+use crate::tunnel::start;
+use crate::verdict::Bar;
+
+const GRID: &str = "ocean";
+/// The grid's round trip in seconds, and the rate of its link.
+const RTT_SECONDS: f64 = 0.1;
+const BITS_PER_SECOND: f64 = 200e6;
+/// The bytes that a program sends.
+const BYTES: f64 = 64e6;
+/// The link is filled to 0.85.
+const OF_IDEAL: Bar = Bar::AtMost(1.17);
+/// Debian's Python, which has Debian's PyTorch.
+const PYTHON: &str = "/usr/bin/python3";
+/// Gives the connections of a node CUBIC, unless programs choose themselves, as agents do. The kernel
+/// lets a network namespace have other defaults only if the machine's administrator allows them.
+const CUBIC: &str = "ip route change $(ip -4 route show default) congctl cubic";
+/// Slowest motion: with more, TCP would take the round trip for a loss.
+const SLOWEST: u32 = 9;
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    rounds: rounds::RoundOptions,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Program {
+    AllReduce,
+    Iperf3,
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self {
+            Self::AllReduce => "PyTorch's all-reduce (Gloo)",
+            Self::Iperf3 => "a stream of iperf3",
+        };
+        write!(f, "{what}, 64 MB, 100 ms, 200 Mb/s, loss 0.01 %")
+    }
+}
+
+impl Program {
+    /// What `bench/programs/ocean.py` calls it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce => "allreduce",
+            Self::Iperf3 => "iperf3",
+        }
+    }
+
+    /// How long it may take by the time over connections with CUBIC.
+    fn of_cubic(self) -> Bar {
+        match self {
+            Self::AllReduce => Bar::AtMost(1.0 / 3.0),
+            Self::Iperf3 => Bar::AtMost(0.5),
+        }
+    }
+
+    /// The node whose address both ends are told.
+    fn head(self) -> usize {
+        match self {
+            Self::AllReduce => 0,
+            Self::Iperf3 => 1,
+        }
+    }
+}
+
+/// The slow motion of the ocean: an eighth of that of short ways.
+fn slow_motion(slow: Slow) -> Slow {
+    Slow::try_from(slow.factor().div_ceil(8).min(SLOWEST)).unwrap_or(slow)
+}
+
+/// Measures, writes the results, and returns whether every bar holds.
+///
+/// # Errors
+/// The results can't be written.
+pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
+    let mut run = Run::begin("programs", &options.rounds, &[("iperf3".to_owned(), "--version")])?;
+    let slow = slow_motion(options.rounds.slow);
+    let cases = [Program::AllReduce, Program::Iperf3].map(|program| {
+        let row = |against: &str, bar| Comparison::new(program.to_string(), "ms", against).bar(bar);
+        Case::new(program, vec![row("ideal", OF_IDEAL), row("own CUBIC", program.of_cubic())]).slowed(slow)
+    });
+    run.part_in_slow_motion(1, cases.into(), Ocean::up)?;
+    let holds = run.finish()?;
+    options.rounds.refresh_papers()?;
+    Ok(holds)
+}
+
+/// Both sides of the ocean.
+struct Ocean {
+    bench: Bench,
+}
+
+impl Ocean {
+    fn up(slow: Slow) -> anyhow::Result<Self> {
+        let bench = Bench::without_sshd(GRID, slow)?;
+        for node in bench.nodes() {
+            let mut set = bench.lab().machine(&node.name)?.privileged_command("sh");
+            set.args(["-c", CUBIC]).stdin(Stdio::null());
+            ensure!(set.status()?.success(), "{} has no CUBIC", node.name);
+        }
+        Ok(Self { bench })
+    }
+
+    fn nodes(&self) -> anyhow::Result<[&Node; 2]> {
+        let [near, far] = self.bench.nodes() else { anyhow::bail!("{GRID} must have two nodes") };
+        Ok([near, far])
+    }
+
+    /// The words of a program at an end, up to its rank.
+    fn words(&self, program: Program) -> String {
+        let script = root().join("bench/programs/ocean.py");
+        format!("{PYTHON} {} --slow {} {}", script.display(), self.bench.slow(), program.name())
+    }
+
+    /// Milliseconds in a job of isthmus.
+    fn ours(&self, program: Program) -> anyhow::Result<f64> {
+        let nodes = self.nodes()?;
+        let job = format!(
+            "{} run --quiet --nodes {},{} --each --no-prefix -- sh -c",
+            self.bench.isthmus().display(),
+            nodes[0].name,
+            nodes[1].name
+        );
+        let script =
+            format!("exec {} $ISTHMUS_NODE_RANK {}", self.words(program), nodes[program.head()].name);
+        let words = [words(&job), vec![script]].concat();
+        self.milliseconds(&self.bench.output(&nodes[0].name, &words)?)
+    }
+
+    /// Milliseconds over connections of the program's own.
+    fn plain(&self, program: Program) -> anyhow::Result<f64> {
+        let nodes = self.nodes()?;
+        let at = |rank: usize| {
+            // Otherwise Gloo takes the address by which the node's name is found: loopback's.
+            let interface = "GLOO_SOCKET_IFNAME=eth0";
+            let head = nodes[program.head()].address;
+            words(&format!("env {interface} {} {rank} {head}", self.words(program)))
+        };
+        let mut far = self.bench.command(&nodes[1].name, &at(1))?;
+        far.stdout(Stdio::null());
+        let _far: Running = start(far)?;
+        self.milliseconds(&self.bench.output(&nodes[0].name, &at(0))?)
+    }
+
+    fn milliseconds(&self, output: &str) -> anyhow::Result<f64> {
+        let seconds = json(output)?["seconds"].as_f64().context("no time")?;
+        Ok(self.bench.slow().as_described(seconds) * 1e3)
+    }
+}
+
+impl Experiment for Ocean {
+    type Case = Program;
+
+    fn measure(&mut self, program: &Program, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
+        let [ours, plain] = in_turns(round, |side| match side {
+            0 => self.ours(*program),
+            _ => self.plain(*program),
+        })?;
+        let ideal = (BYTES * 8.0 / BITS_PER_SECOND + RTT_SECONDS) * 1e3;
+        Ok(vec![[ours, ideal], [ours, plain]])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ocean_needs_little_slow_motion() {
+        for (asked, want) in [(1, 1), (8, 1), (20, 3), (90, 9)] {
+            assert_eq!(slow_motion(Slow::try_from(asked).unwrap()).factor(), want, "{asked}");
+        }
+    }
+}
