@@ -6,17 +6,18 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
 
-use crate::confine::{Running, wait_for};
+use crate::confine::Running;
 use crate::grid::{Bench, Node};
-use crate::tunnel::start;
+use crate::tunnel::{start, wait_for_listener};
 
 const UDP_PORT: u16 = 4242;
+const SSH_PORT: u16 = 22;
 /// Addresses of the two ends within the network.
 pub(crate) const ENDS: [&str; 2] = ["10.98.0.1", "10.98.0.2"];
 /// Name of both ends' interface.
 const INTERFACE: &str = "nebula1";
 
-/// Sets up the network of two nodes. It ends with the processes.
+/// Sets up the network of two nodes, which have an sshd. It ends with the processes.
 ///
 /// # Errors
 /// The tool isn't installed, or the network doesn't stand in time.
@@ -51,14 +52,8 @@ pub(crate) fn link(bench: &Bench, nodes: [&Node; 2]) -> anyhow::Result<Vec<Runni
         nebula.args(["-config", &file]).stdout(Stdio::null());
         processes.push(start(nebula)?);
     }
-    wait_for("nebula's network", || {
-        let mut ping = match bench.lab().machine(&nodes[0].name) {
-            Ok(machine) => machine.command("ping"),
-            Err(_) => return false,
-        };
-        ping.args(["-c", "1", "-W", "5", ENDS[1]]).stdin(Stdio::null()).stdout(Stdio::null());
-        ping.status().is_ok_and(|status| status.success())
-    })?;
+    // The benchmark's sshd.
+    wait_for_listener(bench, nodes[0], ENDS[1].parse().context("an address")?, SSH_PORT)?;
     Ok(processes)
 }
 

@@ -82,7 +82,7 @@ impl Program {
 
 /// The slow motion of the ocean: an eighth of that of short ways.
 fn slow_motion(slow: Slow) -> Slow {
-    Slow::try_from(slow.factor().div_ceil(8).min(SLOWEST)).unwrap_or(slow)
+    slow.less(8).at_most(SLOWEST)
 }
 
 /// Measures, writes the results, and returns whether every bar holds.
