@@ -3,7 +3,8 @@
  * Several connections that each send as fast as they can overrun the queue of the link that they share, and what is
  * lost there costs more than waiting. So a message is cut into blocks, of which only some are sent before something is
  * heard of the first one: what fills the link as it was measured, and one more. Where more comes through than that
- * link would carry, more blocks are sent ahead.
+ * link would carry, more blocks are sent ahead, up to a fifth of the message in a round trip: more would gain little, and
+ * MPIs have many messages under way only at a cost.
  *
  * Source: N. Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 14 (2016): a window of the delivery
  * rate times the round trip of the path. */
@@ -15,6 +16,7 @@
 struct window {
     int blocks;         /* of the message */
     int ahead;          /* blocks that may be under way, at least 1 */
+    int most;           /* that it grows to */
     double seconds;     /* in which something is heard of a block, if it waits in no queue */
 };
 

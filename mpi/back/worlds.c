@@ -305,6 +305,16 @@ int worlds_nodes(MPI_Comm comm, int size, int *node, int *group, int *is_oversub
     return left > 0 ? -1 : 0;
 }
 
+/* MPICH's MPI_Finalize waits for the other processes outside its progress engine, and then answers no message. A rank
+ * that came later would wait for its last large messages to this one for ever. In a barrier they are answered. */
+void worlds_leave(void)
+{
+#ifndef OPEN_MPI
+    if (home)
+        real.Barrier(home->comm);
+#endif
+}
+
 void worlds_end(void)
 {
     wires_end();
