@@ -12,6 +12,8 @@
 //! | `released` | giving spliced pairs to a program that takes this one's place, and taking them |
 //! | `program` | a program's socket, and the rules for its end |
 //! | `tcp_info` | what the kernel tells of a connection |
+//! | `bbr_info` | what the kernel's BBR tells of a connection |
+//! | `pacing_rate` | how fast the kernel sends over a connection at most |
 //! | `tcp_rto` | how soon TCP sends lost segments again |
 //! | `tls` | a TLS connection without buffers of its own |
 //! | `splice` | two sockets whose bytes go to each other, for relays and gateways |
@@ -20,9 +22,11 @@
 #![deny(unsafe_code)]
 
 mod alarm;
+mod bbr_info;
 mod item;
 mod mailbox;
 mod memory;
+mod pacing_rate;
 pub mod plane;
 mod program;
 mod released;

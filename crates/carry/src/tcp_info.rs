@@ -18,6 +18,8 @@ pub struct TcpInfo {
     pub retransmission_timeout: Duration,
     /// The smoothed round trip; zero before the first.
     pub rtt: Duration,
+    /// By how much round trips deviate from the smoothed one, on average (RFC 6298 section 2).
+    pub rtt_deviation: Duration,
     /// The shortest round trip of the last minutes; zero before the first.
     pub min_rtt: Duration,
     /// Bytes that may be under way at once.
@@ -90,6 +92,7 @@ impl TcpInfo {
         Self {
             retransmission_timeout: microseconds(8),
             rtt: microseconds(68),
+            rtt_deviation: microseconds(72),
             // All bits: none was measured.
             min_rtt: Some(microseconds(148))
                 .filter(|least| *least < Duration::from_micros(u32::MAX.into()))
@@ -143,6 +146,7 @@ mod tests {
         put(8, 210_600);
         put(16, 1448);
         put(68, 10_600);
+        put(72, 500);
         put(76, 7);
         put(80, 10);
         put(100, 3);
@@ -160,6 +164,7 @@ mod tests {
         let all = TcpInfo {
             retransmission_timeout: Duration::from_micros(210_600),
             rtt: Duration::from_micros(10_600),
+            rtt_deviation: Duration::from_micros(500),
             min_rtt: Duration::from_millis(10),
             congestion_window_bytes: 14_480,
             is_past_slow_start: true,

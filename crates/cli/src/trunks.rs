@@ -78,6 +78,8 @@ struct Carrier {
     congestion_control: Option<String>,
     /// Who decided that, and why.
     congestion_control_by: &'static str,
+    /// Most bytes per second that isthmus lets it send; absent if its congestion control decides alone.
+    bound_bytes_per_second: Option<u64>,
     /// Bytes that wait in the carrier's socket.
     unsent_bytes: u64,
     data_segments: u64,
@@ -209,6 +211,7 @@ impl Carrier {
             bytes_per_second: carrier.bytes_per_second,
             congestion_control_by: congestion_by(carrier.congestion_by()),
             congestion_control: Some(carrier.congestion_control).filter(|name| !name.is_empty()),
+            bound_bytes_per_second: carrier.bound_bytes_per_second,
             unsent_bytes: carrier.unsent_bytes,
             data_segments: carrier.data_segments,
             retransmitted_segments: carrier.retransmitted_segments,
@@ -241,7 +244,9 @@ impl Carrier {
     /// What decides how fast the carrier sends.
     fn congestion(&self) -> String {
         let Some(name) = &self.congestion_control else { return "–".to_owned() };
-        format!("{name}, by {}", self.congestion_control_by)
+        let bound = self.bound_bytes_per_second;
+        let bound = bound.map_or_else(String::new, |bound| format!(", at most {}/s", bytes(bound)));
+        format!("{name}, by {}{bound}", self.congestion_control_by)
     }
 }
 

@@ -20,6 +20,7 @@
 //! | `rails` | which carrier takes the next frame |
 //! | `need` | how many carriers a trunk needs |
 //! | `spare` | whether carriers leave a part of their path unused |
+//! | `launch` | how a new carrier with BBR is kept from overfilling its path |
 //! | `priming` | padding by which a carrier's congestion window grows |
 //! | `table` | which streams are open, closed, or allowed |
 //! | `stream`, `sending`, `receiving` | one stream and its directions |
@@ -41,6 +42,7 @@ pub mod frame;
 mod hello;
 mod id_map;
 mod input;
+mod launch;
 mod need;
 mod priming;
 mod progress;
@@ -67,6 +69,7 @@ pub use event::{Ended, Event, OpenError, Read, StreamError};
 pub use frame::{Encoded, Frame, StreamId};
 pub use hello::{Hello, Incarnation, Purpose, TrunkId, VERSIONS};
 pub use id_map::{IdHasher, IdMap};
+pub use launch::{Launch, Observed};
 pub use need::{Congestion, Wanted};
 pub use priming::MAX_PRIMING;
 pub use reason::{ProtocolError, Reason, Scope};

@@ -10,6 +10,7 @@ use socket2::SockRef;
 
 use super::congestion::{self, DecidedBy};
 use super::handle::Control;
+use super::launching::Launching;
 use crate::socket::{Received, Socket};
 use crate::tcp_info::TcpInfo;
 use crate::tls::{RECORD, Tls};
@@ -49,6 +50,8 @@ pub(super) struct Carrier {
     /// Whether the end of TLS is sealed, so that nothing more is sent.
     is_sealed: bool,
     decided_by: DecidedBy,
+    /// The start-up of a carrier to which BBR was given; `None` once that is over.
+    launching: Option<Launching>,
 }
 
 impl Carrier {
@@ -73,6 +76,7 @@ impl Carrier {
             is_short: false,
             closing: None,
             is_sealed: false,
+            launching: (decided_by == DecidedBy::Isthmus).then(|| Launching::new(now)),
             decided_by,
         })
     }
@@ -89,7 +93,19 @@ impl Carrier {
 
     /// What decides how fast the carrier sends.
     pub(super) fn control(&self) -> Control {
-        Control { name: congestion::name(&self.tls.socket), decided_by: self.decided_by }
+        Control {
+            name: congestion::name(&self.tls.socket),
+            decided_by: self.decided_by,
+            bound: self.launching.as_ref().and_then(Launching::bound),
+        }
+    }
+
+    /// Bounds how fast a new carrier sends, if that is due.
+    pub(super) fn pace(&mut self, now: Instant) {
+        let socket = &self.tls.socket;
+        if self.launching.as_mut().is_some_and(|launching| launching.look(socket, now)) {
+            self.launching = None;
+        }
     }
 
     /// The carrier's two addresses, for messages.
@@ -142,7 +158,8 @@ impl Carrier {
 
     /// When the carrier wants a turn without an event.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.closing
+        let launching = self.launching.as_ref().and_then(Launching::deadline);
+        self.closing.into_iter().chain(launching).min()
     }
 
     /// Takes frames in. [`Turn::Ended`] means that the carrier was to be closed, and the peer has

@@ -159,6 +159,7 @@ impl Ends {
         }
         for (carrier, _) in &mut self.carriers {
             carrier.measure(&mut self.core, now);
+            carrier.pace(now);
         }
         self.keep_wanted(now);
         self.take_events(now);

@@ -162,7 +162,7 @@ mod tests {
                 timeouts: Some(timeouts),
                 ..TcpInfo::default()
             },
-            control: Control { name: "cubic".to_owned(), decided_by: DecidedBy::SystemForSmall },
+            control: Control { name: "cubic".to_owned(), decided_by: DecidedBy::SystemForSmall, bound: None },
             ends: String::new(),
         }
     }

@@ -97,6 +97,8 @@ pub struct Control {
     pub name: String,
     /// Who decided that.
     pub decided_by: DecidedBy,
+    /// Most bytes per second that it sends, beside that; `None` for most of its life.
+    pub bound: Option<u64>,
 }
 
 /// How a carrier joins.

@@ -8,6 +8,7 @@
 //! | `ends` | one end of a trunk on its worker: carriers, streams, turns |
 //! | `carrier` | a TLS connection that carries frames |
 //! | `congestion` | how carriers' sockets control congestion |
+//! | `launching` | asks the kernel how a new carrier's start-up goes, and bounds how fast it sends |
 //! | `attached` | a stream with its program's socket |
 //! | `kept` | a trunk whose other end is known, and whether it works |
 //! | `embedding` | the service whose trunk is kept: dials its carriers |
@@ -30,6 +31,7 @@ mod further;
 mod handle;
 mod keep;
 mod kept;
+mod launching;
 pub mod seen;
 mod stream;
 

@@ -82,6 +82,7 @@ fn carrier(CarrierSnapshot { status, tcp, control, ends, .. }: &CarrierSnapshot)
         ends: ends.clone(),
         congestion_control: control.name.clone(),
         congestion_by: congestion_by(control.decided_by).into(),
+        bound_bytes_per_second: control.bound,
     }
 }
 
