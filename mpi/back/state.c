@@ -143,7 +143,6 @@ void state_end(void)
 {
     if (atomic_load(&phase) != RUNNING)
         return;
-    worlds_leave();
     counters_report();
     known_forget(MPI_COMM_WORLD);
     known_forget(MPI_COMM_SELF);

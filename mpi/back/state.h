@@ -9,7 +9,7 @@
 void state_start(void);
 
 /* Before MPI_Finalize: from here on every call is native. Collective over MPI_COMM_WORLD
- * if it has a wire, with MPICH a barrier. */
+ * if it has a wire. */
 void state_end(void);
 
 /* The topology, or NULL: outside MPI_Init and MPI_Finalize, without a file, or if this

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "leaving.h"
 #include "processors.h"
 #include "real.h"
 #include "say.h"
@@ -196,8 +197,10 @@ int worlds_start(const struct record *own)
         own_record.is_oversubscribed = records[rank].is_oversubscribed;
         other = first_other(records, size);
         remember(MPI_COMM_WORLD, records, size);
-        if (span(records, size))
+        if (span(records, size)) {
             home = wire_of_world(records[0].id);
+            leaving_start();
+        }
     }
     free(records);
     return other;
@@ -303,16 +306,6 @@ int worlds_nodes(MPI_Comm comm, int size, int *node, int *group, int *is_oversub
     real.Group_free(&of);
     free(ranks);
     return left > 0 ? -1 : 0;
-}
-
-/* MPICH's MPI_Finalize waits for the other processes outside its progress engine, and then answers no message. A rank
- * that came later would wait for its last large messages to this one for ever. In a barrier they are answered. */
-void worlds_leave(void)
-{
-#ifndef OPEN_MPI
-    if (home)
-        real.Barrier(home->comm);
-#endif
 }
 
 void worlds_end(void)

@@ -42,9 +42,6 @@ struct wire *worlds_meet(MPI_Comm intercomm, int high, MPI_Comm made);
  * other only if their topologies are equal, so that the answer, -1 or not, is the same on all ranks. */
 int worlds_nodes(MPI_Comm comm, int size, int *node, int *group, int *is_oversubscribed);
 
-/* Before MPI_Finalize: lets all ranks of MPI_COMM_WORLD end their calls, where the library has carried messages. Collective. */
-void worlds_leave(void);
-
 void worlds_end(void);
 
 #endif

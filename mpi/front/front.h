@@ -6,7 +6,7 @@
 #include "own.h"
 
 /* Both are installed together; a mismatch means a mixed installation. */
-#define FRONT_VERSION 3
+#define FRONT_VERSION 4
 
 /* Any function; cast to its type before it is called. */
 typedef void (*function)(void);

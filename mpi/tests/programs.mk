@@ -17,7 +17,7 @@ CC_mpiabi := $(BIN_MPICH)/mpicc_abi -DGUIDED_BY_ENUM
 FC_openmpi := mpif90.openmpi
 FC_mpich4 := mpif90.mpich
 
-PROGRAMS := calls counts places graphs spawn threads absolute moments comms ends contexts chance pieces
+PROGRAMS := calls counts places graphs spawn threads absolute moments comms ends stops contexts chance pieces
 UNITS := topology layout reorder choice limits tags processors
 BACK_topology := back/topology.c back/reading.c back/names.c back/hash.c back/paths.c back/numbering.c
 BACK_tags := back/tags.c

@@ -11,7 +11,9 @@ use nix::libc;
 const TCP_CC_INFO: libc::c_int = 26;
 /// Bytes of what BBR tells at least. Vegas and DCTCP tell less, others nothing.
 const LENGTH: usize = 20;
-/// A gain of one. BBR's start-up has 2.77 or more, and no other of its phases more than 1.25.
+/// A gain of one. BBR's start-up paces with a gain of 2.77 or more, no other of its phases with more
+/// than 1.25. While it looks for the shortest round trip, 0.2 s in ten, its window has a gain of one.
+/// Whether it was starting doesn't show then.
 const ONE: u32 = 256;
 
 /// What BBR knows of a connection's path.
@@ -19,7 +21,7 @@ const ONE: u32 = 256;
 pub(crate) struct BbrInfo {
     /// The most that arrived in a round trip of late; 0 before the first.
     pub bytes_per_second: u64,
-    /// Whether its start-up goes on.
+    /// Whether its start-up goes on, or may do so.
     pub is_starting: bool,
 }
 
@@ -44,9 +46,9 @@ impl BbrInfo {
     fn decode(info: &[u8]) -> Option<Self> {
         let info: &[u8; LENGTH] = info.first_chunk()?;
         let number = |at: usize| info.get(at..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
-        let [low, high, gain] = [number(0)?, number(4)?, number(12)?];
+        let [low, high, gain, of_window] = [number(0)?, number(4)?, number(12)?, number(16)?];
         // The gain is 0 before the first acknowledgement.
-        let is_starting = gain == 0 || gain > 2 * ONE;
+        let is_starting = gain == 0 || gain > 2 * ONE || of_window == ONE;
         Some(Self { bytes_per_second: u64::from(high) << 32 | u64::from(low), is_starting })
     }
 }
@@ -67,6 +69,8 @@ mod tests {
             ([6_250_000, 0, 53_000, 709, 512], 6_250_000, true),
             ([1, 1, 53_000, 88, 739], (1 << 32) + 1, false),
             ([6_250_000, 0, 53_000, 320, 512], 6_250_000, false),
+            ([6_250_000, 0, 53_000, 256, 512], 6_250_000, false),
+            ([6_250_000, 0, 53_000, 256, 256], 6_250_000, true),
         ] {
             let bytes: Vec<u8> = fields.iter().flat_map(|field: &u32| field.to_ne_bytes()).collect();
             assert_eq!(BbrInfo::decode(&bytes), Some(BbrInfo { bytes_per_second: rate, is_starting }));

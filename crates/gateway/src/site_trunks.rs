@@ -10,7 +10,7 @@
 //! | `choose` | which trunk a new stream goes over |
 //! | `dialing` | the gateway as a party that dials, and is seen from outside |
 //! | `known`, `failed` | what was found out to dial; why there is no trunk (plain data) |
-//! | `gone` | ends the trunks of a gateway that has started anew |
+//! | `gone` | ends the trunks of a gateway that is gone or has started anew |
 //! | `keep` | what a trunk does here: who may be at its other end, streams that the other opens |
 //! | `seen` | what users see of them |
 //! | `shares` | places that peers share, so that none uses up all |

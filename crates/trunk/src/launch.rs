@@ -26,6 +26,8 @@ const OWN: f64 = 1.05;
 const JUDGED: u32 = 3;
 /// BBR notes after three round trips that no more arrives. After so many something else is wrong.
 const MOST_ROUNDS: u32 = 8;
+/// Data has waited for so long: this is no start-up. The peer may be frozen.
+const LONGEST: Duration = Duration::from_secs(10);
 /// Bytes that must arrive in a round trip before its length tells of a queue: 32 segments.
 const DENSE: f64 = 46_720.0;
 /// Processors decide how long shorter round trips are.
@@ -94,7 +96,7 @@ impl Observed {
 enum Phase {
     /// Nothing bounds the carrier. Nothing is known of its round trips before much arrives.
     Free(Option<Calm>),
-    /// A queue was seen. Data has waited for so long since. It may be the carrier's own beyond doubt.
+    /// A queue was seen when data had waited for so long. It may be the carrier's own beyond doubt.
     Bounded(Calm, Duration, bool),
     /// Nothing bounds the carrier any more.
     Over,
@@ -104,13 +106,16 @@ enum Phase {
 #[derive(Debug, Clone, Copy)]
 pub struct Launch {
     phase: Phase,
-    looked: Instant,
+    /// When it was last looked at, and whether data waited then.
+    looked: (Instant, bool),
+    /// For how long data has waited.
+    busy: Duration,
 }
 
 impl Launch {
     /// The launch of a carrier that has sent nothing.
     pub fn new(now: Instant) -> Self {
-        Self { phase: Phase::Free(None), looked: now }
+        Self { phase: Phase::Free(None), looked: (now, false), busy: Duration::ZERO }
     }
 
     /// Whether nothing bounds the carrier any more.
@@ -121,32 +126,32 @@ impl Launch {
     /// Takes in what the kernel knows by now. Returns how many bytes per second the carrier may send;
     /// `None` if nothing but BBR bounds it.
     pub fn look(&mut self, seen: &Observed, now: Instant) -> Option<u64> {
-        let passed = now.saturating_duration_since(self.looked);
-        self.looked = now;
-        self.phase = self.next(seen, passed);
+        let (looked, waited) = std::mem::replace(&mut self.looked, (now, seen.waits));
+        if waited && seen.waits {
+            self.busy += now.saturating_duration_since(looked);
+        }
+        self.phase = self.next(seen);
         let Phase::Bounded(calm, ..) = self.phase else { return None };
         let part = if calm.is_queue_gone(seen) { GROW } else { DRAIN };
         Some((part * seen.most as f64) as u64)
     }
 
-    fn next(&self, seen: &Observed, passed: Duration) -> Phase {
+    fn next(&self, seen: &Observed) -> Phase {
         match self.phase {
-            _ if !seen.is_starting => Phase::Over,
+            _ if !seen.is_starting || self.busy > LONGEST => Phase::Over,
             // The path loses segments, or its queue is too short to be seen.
             Phase::Free(_) if seen.has_lost => Phase::Over,
             Phase::Free(_) if !seen.is_dense() => self.phase,
             Phase::Free(None) => Phase::Free(Some(Calm { rtt: seen.rtt, deviation: seen.deviation })),
-            Phase::Free(Some(calm)) if calm.is_queue_seen(seen) => {
-                Phase::Bounded(calm, Duration::ZERO, false)
-            }
+            Phase::Free(Some(calm)) if calm.is_queue_seen(seen) => Phase::Bounded(calm, self.busy, false),
             Phase::Free(Some(calm)) => Phase::Free(Some(calm.and(seen))),
-            Phase::Bounded(calm, busy, is_own) => {
-                let busy = busy + if seen.waits { passed } else { Duration::ZERO };
+            Phase::Bounded(calm, since, is_own) => {
+                let busy = self.busy.saturating_sub(since);
                 let is_judged = busy >= JUDGED * seen.rtt / 2;
                 if busy > MOST_ROUNDS * seen.rtt || is_judged && !is_own && !seen.is_own() {
                     Phase::Over
                 } else {
-                    Phase::Bounded(calm, busy, is_own || is_judged)
+                    Phase::Bounded(calm, since, is_own || is_judged)
                 }
             }
             Phase::Over => self.phase,
@@ -238,5 +243,20 @@ mod tests {
             assert_eq!(found, is_over, "{name}");
             assert_eq!(bounds.last().unwrap().is_none(), is_over, "{name}");
         }
+    }
+
+    #[test]
+    fn a_rest_is_no_start_up() {
+        let idle = Observed { waits: false, ..QUEUED };
+        let looks = [(3, CALM), (3, QUEUED), (3, idle), (2000, QUEUED), (3, QUEUED)];
+        let drain = Some(6_000_000);
+        assert_eq!(bounds(&looks), (vec![None, drain, drain, drain, drain], false));
+    }
+
+    #[test]
+    fn a_peer_that_takes_nothing_is_not_looked_at_for_ever() {
+        let stuck = Observed { most: 1000, ..CALM };
+        let over = |seconds: usize| bounds(&[(10, stuck)].repeat(100 * seconds)).1;
+        assert_eq!([over(9), over(11)], [false, true]);
     }
 }

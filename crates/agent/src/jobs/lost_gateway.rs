@@ -30,7 +30,8 @@ impl OverGateways {
             LostGateway::Own(address, reason) => {
                 carried.iter().any(|(gateway, _)| gateway == address).then(|| {
                     format!(
-                        "has lost its gateway {address} ({reason}), and the connections over its site trunks"
+                        "isn't attached to its gateway {address} any more ({reason}), so its connections \
+                         over that gateway's site trunks may have ended"
                     )
                 })
             }
@@ -65,7 +66,7 @@ mod tests {
         let own = |address: &str| LostGateway::Own(address.into(), "closed".to_owned());
         let other = |name: &str| LostGateway::Other(name.parse().unwrap());
         for (lost, want) in [
-            (own("10.0.0.1:7710"), Some("its gateway 10.0.0.1:7710 (closed)")),
+            (own("10.0.0.1:7710"), Some("its gateway 10.0.0.1:7710 any more (closed)")),
             (own("10.0.0.2:7710"), None),
             (other("fe.beta"), Some("to site beta over the site trunk: gateway fe.beta is gone")),
             (other("fe.gamma"), None),

@@ -48,7 +48,11 @@ impl Launching {
         if now < self.next {
             return false;
         }
-        let (Ok(info), Some(bbr)) = (TcpInfo::of(socket), BbrInfo::of(socket)) else { return true };
+        let (Ok(info), Some(bbr)) = (TcpInfo::of(socket), BbrInfo::of(socket)) else {
+            // It has another congestion control by now, which something else has set.
+            self.set(socket, None);
+            return self.bound.is_none();
+        };
         self.next = now + (info.min_rtt / LOOKS).clamp(LEAST_INTERVAL, MOST_INTERVAL);
         self.waits = info.unsent_bytes > 0;
         let observed = Observed {
@@ -62,13 +66,17 @@ impl Launching {
             is_starting: bbr.is_starting,
         };
         let bound = self.launch.look(&observed, now);
+        self.set(socket, bound);
+        // A bound that couldn't be lifted is tried again.
+        self.launch.is_over() && self.bound.is_none()
+    }
+
+    fn set(&mut self, socket: &Socket, bound: Option<u64>) {
         if bound != self.bound {
             match pacing_rate::set_most(socket, bound) {
                 Ok(()) => self.bound = bound,
                 Err(error) => tracing::debug!(%error, "a carrier's bound stays as it was"),
             }
         }
-        // A bound that couldn't be lifted is tried again.
-        self.launch.is_over() && self.bound.is_none()
     }
 }

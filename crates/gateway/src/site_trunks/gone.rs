@@ -13,17 +13,19 @@ use std::time::{Duration, Instant};
 use isthmus_carry::trunk::Kept;
 use isthmus_trunk::{Incarnation, Reason};
 use isthmus_wire::GridName;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tracing::info;
 
 use super::Standing;
 use super::dialing::Party;
 
-/// How long a gateway may be away from the broker while its trunk is broken. Twice the longest
-/// pause between two attempts of a gateway to attach: one that lives is back by then.
-const AWAY: Duration = Duration::from_secs(10);
-/// How often the broker is asked meanwhile, and how long it may take to answer.
+/// How long a gateway may be away from the broker while its trunk is broken. One that lives is back by
+/// then, also after a restart of the broker: a pause and an attempt to attach take 14 s at most.
+const AWAY: Duration = Duration::from_secs(30);
+/// How often the broker is asked meanwhile.
 const ASK: Duration = Duration::from_secs(1);
+/// How long the broker may take to answer.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// What is known of the process at the other end of a trunk.
 #[derive(Debug, Default)]
@@ -61,11 +63,11 @@ async fn end_if_gone(party: Arc<Party>, kept: Weak<Kept>, name: GridName) {
         while let Some(is_broken) =
             kept.upgrade().filter(|kept| kept.is_cut()).map(|kept| kept.broken().is_some())
         {
-            let attached = if is_broken { party.is_attached(&name, ASK).await } else { None };
+            let attached = if is_broken { party.is_attached(&name, ANSWER).await } else { None };
             away = away_since(away, attached, Instant::now());
             if away.is_some_and(|since| since.elapsed() >= AWAY) {
                 info!(peer = %name, "a gateway is gone: its trunk ends, and connections over it");
-                end(&party, &kept, &name);
+                end(&party, &kept, &name).await;
                 return;
             }
             sleep(ASK).await;
@@ -73,11 +75,14 @@ async fn end_if_gone(party: Arc<Party>, kept: Weak<Kept>, name: GridName) {
     }
 }
 
-/// Ends a trunk whose other end is gone. Agents are told first, so that they know why connections
-/// end.
-fn end(party: &Party, kept: &Weak<Kept>, name: &GridName) {
+/// Ends a trunk whose other end is gone. If it has connections, agents are told first, so that they
+/// know why these end.
+async fn end(party: &Party, kept: &Weak<Kept>, name: &GridName) {
     if let Some(kept) = kept.upgrade() {
-        party.gateway.send_gateway_lost(name);
+        let status = timeout(ANSWER, kept.trunk.status()).await;
+        if status.is_ok_and(|status| status.is_some_and(|it| it.trunk.streams > 0)) {
+            party.gateway.send_gateway_lost(name);
+        }
         kept.trunk.close(Reason::Trunk);
     }
 }
@@ -128,7 +133,7 @@ async fn end_once_cut(party: Arc<Party>, kept: Weak<Kept>, peer: GridName) {
     }
     drop(cut);
     info!(%peer, "a gateway has started anew: its former trunk ends, and connections over that one");
-    end(&party, &kept, &peer);
+    end(&party, &kept, &peer).await;
 }
 
 #[cfg(test)]
