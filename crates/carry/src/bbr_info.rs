@@ -1,11 +1,11 @@
 //! What the kernel's BBR tells of a connection (`TCP_CC_INFO`, `struct tcp_bbr_info` in
 //! linux/inet_diag.h).
 
-#![allow(unsafe_code)]
-
-use std::os::fd::{AsFd, AsRawFd as _};
+use std::os::fd::AsFd;
 
 use nix::libc;
+
+use crate::socket_option;
 
 /// The socket option's number (linux/tcp.h).
 const TCP_CC_INFO: libc::c_int = 26;
@@ -29,18 +29,7 @@ impl BbrInfo {
     /// Asks the kernel. `None` if the connection has another congestion control.
     pub(crate) fn of(socket: &impl AsFd) -> Option<Self> {
         let mut bytes = [0_u8; 64];
-        let mut length = bytes.len() as libc::socklen_t;
-        // SAFETY: `bytes` is writable for `length` bytes.
-        let done = unsafe {
-            libc::getsockopt(
-                socket.as_fd().as_raw_fd(),
-                libc::IPPROTO_TCP,
-                TCP_CC_INFO,
-                bytes.as_mut_ptr().cast(),
-                &raw mut length,
-            )
-        };
-        if done == 0 { Self::decode(bytes.get(..length as usize)?) } else { None }
+        Self::decode(socket_option::get(socket, libc::IPPROTO_TCP, TCP_CC_INFO, &mut bytes).ok()?)
     }
 
     fn decode(info: &[u8]) -> Option<Self> {

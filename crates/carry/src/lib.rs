@@ -31,6 +31,7 @@ pub mod plane;
 mod program;
 mod released;
 mod socket;
+mod socket_option;
 mod splice;
 mod tcp_info;
 mod tcp_rto;

@@ -1,12 +1,11 @@
 //! How fast the kernel sends over a connection at most.
 
-#![allow(unsafe_code)]
-
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _};
+use std::os::fd::AsFd;
 
-use nix::errno::Errno;
 use nix::libc;
+
+use crate::socket_option;
 
 /// Bounds the rate at which TCP sends, whatever its congestion control (`SO_MAX_PACING_RATE`,
 /// socket(7)). The kernel paces by itself, so no queueing discipline is needed. `None` ends the
@@ -16,18 +15,7 @@ use nix::libc;
 pub(crate) fn set_most(socket: &impl AsFd, bytes_per_second: Option<u64>) -> io::Result<()> {
     // The kernel reads an `unsigned long`, all bits of which mean that there is no bound.
     let most = bytes_per_second.map_or(libc::c_ulong::MAX, |most| most.max(1) as libc::c_ulong);
-    // SAFETY: the value is readable for its size.
-    let done = unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_MAX_PACING_RATE,
-            (&raw const most).cast(),
-            size_of_val(&most) as libc::socklen_t,
-        )
-    };
-    Errno::result(done)?;
-    Ok(())
+    socket_option::set(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &most.to_ne_bytes())
 }
 
 #[cfg(test)]

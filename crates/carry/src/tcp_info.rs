@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use nix::libc;
 
+use crate::socket_option;
+
 /// Room for `struct tcp_info` in bytes, more than it takes in any kernel so far.
 const MOST: usize = 512;
 
@@ -62,19 +64,7 @@ impl TcpInfo {
     /// If it is no TCP socket.
     pub fn of(socket: &impl AsFd) -> io::Result<Self> {
         let mut bytes = [0_u8; MOST];
-        let mut length = MOST as libc::socklen_t;
-        // SAFETY: `bytes` is writable for `length` bytes.
-        let done = unsafe {
-            libc::getsockopt(
-                socket.as_fd().as_raw_fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_INFO,
-                bytes.as_mut_ptr().cast(),
-                &raw mut length,
-            )
-        };
-        nix::errno::Errno::result(done)?;
-        Ok(Self::decode(bytes.get(..length as usize).unwrap_or_default()))
+        Ok(Self::decode(socket_option::get(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut bytes)?))
     }
 
     /// Segments that were sent again, per million; `None` if none was sent.

@@ -1,13 +1,13 @@
 //! How soon TCP sends lost segments again.
 
-#![allow(unsafe_code)]
-
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::libc;
+
+use crate::socket_option;
 
 /// The socket option's number, as in linux/tcp.h since Linux 6.15.
 const TCP_RTO_MIN_US: libc::c_int = 45;
@@ -17,18 +17,7 @@ const TCP_RTO_MIN_US: libc::c_int = 45;
 /// # Errors If the kernel is older than Linux 6.15 (`ENOPROTOOPT`), or doesn't take this time.
 pub(crate) fn set_least(socket: &impl AsFd, time: Duration) -> io::Result<()> {
     let microseconds = libc::c_int::try_from(time.as_micros()).map_err(|_| Errno::EINVAL)?;
-    // SAFETY: the value is readable for its size.
-    let done = unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
-            TCP_RTO_MIN_US,
-            (&raw const microseconds).cast(),
-            size_of_val(&microseconds) as libc::socklen_t,
-        )
-    };
-    Errno::result(done)?;
-    Ok(())
+    socket_option::set(socket, libc::IPPROTO_TCP, TCP_RTO_MIN_US, &microseconds.to_ne_bytes())
 }
 
 #[cfg(test)]

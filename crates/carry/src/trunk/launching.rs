@@ -48,12 +48,13 @@ impl Launching {
         if now < self.next {
             return false;
         }
-        let (Ok(info), Some(bbr)) = (TcpInfo::of(socket), BbrInfo::of(socket)) else {
+        let info = TcpInfo::of(socket).unwrap_or_default();
+        self.next = now + (info.min_rtt / LOOKS).clamp(LEAST_INTERVAL, MOST_INTERVAL);
+        let Some(bbr) = BbrInfo::of(socket) else {
             // It has another congestion control by now, which something else has set.
             self.set(socket, None);
             return self.bound.is_none();
         };
-        self.next = now + (info.min_rtt / LOOKS).clamp(LEAST_INTERVAL, MOST_INTERVAL);
         self.waits = info.unsent_bytes > 0;
         let observed = Observed {
             rtt: info.rtt,
