@@ -26,11 +26,18 @@ static double in_steps(const struct shape *shape, int steps, struct crossings cr
            crossings.bytes * bytes / shape->wan_bytes_per_second + local * lan_seconds(shape, bytes);
 }
 
+/* The same where a site's link carries several of them at once, `link_bytes` in all. */
+static double in_shared_steps(const struct shape *shape, int steps, struct crossings crossings, double bytes,
+                              double link_bytes)
+{
+    double more = rated_bytes(shape, bytes, link_bytes) - bytes;
+    return in_steps(shape, steps, crossings, bytes) + crossings.bytes * more / shape->wan_bytes_per_second;
+}
+
 /* The same where all ranks of a site cross at once. */
 static double in_steps_of_all(const struct shape *shape, int steps, struct crossings crossings, double bytes)
 {
-    double more = rated_bytes(shape, bytes, shape->smallest * bytes) - bytes;
-    return in_steps(shape, steps, crossings, bytes) + crossings.bytes * more / shape->wan_bytes_per_second;
+    return in_shared_steps(shape, steps, crossings, bytes, shape->smallest * bytes);
 }
 
 /* The latency of steps that carry little each, and `bytes` in all over the busiest connection. */
@@ -98,7 +105,7 @@ static double open_mpi(const struct shape *shape, enum pattern pattern, double b
     case BINARY: return in_steps(shape, steps_of(shape->size), shape->binary, bytes);
     case LINEAR: return all_at_once;
     case CHAIN: return chain(shape, bytes);
-    case OTHER: break;
+    case RING: case NEIGHBOURS: case OTHER: break;
     }
     return least_broadcast(shape, bytes);
 }
@@ -146,14 +153,49 @@ static double to_or_from_root(const struct shape *shape, double bytes, double op
     return least(binomial, linear(shape, bytes));
 }
 
+/* One of the ring's crossings is made so often, that of the average path. */
+static struct crossings repeated(const struct shape *shape, double times)
+{
+    struct crossings ring = shape->ring;
+    double part = times / ring.number;
+    return (struct crossings){ ring.latency * part, ring.bytes * part, (int)times };
+}
+
+/* Every rank hands a block to the next one in each step. A large block asks it, and is gone a round trip later. */
+static double ring_allgather(const struct shape *shape, double bytes)
+{
+    int steps = shape->size - 1;
+    if (bytes <= EAGER_BYTES)
+        return latency_and_bytes(shape, steps, shape->ring, bytes * shape->size);
+    struct crossings crossings = repeated(shape, steps);
+    double over_link = rated_bytes(shape, bytes, bytes * shape->ring.number / shape->sites);
+    return crossings.latency * shape->wan_rtt_seconds + crossings.bytes * over_link / shape->wan_bytes_per_second +
+           steps * MESSAGE_SECONDS;
+}
+
+/* Pairs swap two blocks in each step, and every other rank of a pair is the neighbour on the other side next time.
+ * Where few pairs cross, they do so in every other step. */
+static double neighbour_allgather(const struct shape *shape, double bytes)
+{
+    int steps = shape->size / 2;
+    int few = 2 * shape->ring.number <= shape->size;
+    double pairs = few ? shape->ring.number : steps;
+    return in_shared_steps(shape, steps, repeated(shape, few ? steps / 2 : steps), 2 * bytes,
+                           2 * bytes * 2 * pairs / shape->sites);
+}
+
 static double allgather(const struct shape *shape, double bytes)
 {
+    if (is_open_mpi(shape, 2)) {
+        enum pattern pattern = open_mpi_allgather(shape->size, bytes);
+        if (pattern != OTHER)
+            return pattern == RING ? ring_allgather(shape, bytes) : neighbour_allgather(shape, bytes);
+    }
     double all = bytes * shape->size;
     struct crossings crossings = fewer(shape->doubling, shape->dissemination);
     double doubling = latency_and_bytes(shape, steps_of(shape->size), crossings,
                                         rated_bytes(shape, all / 2, all * (shape->sites - 1) / shape->sites));
-    double ring = latency_and_bytes(shape, shape->size - 1, shape->ring, all);
-    return least(doubling, ring);
+    return least(doubling, latency_and_bytes(shape, shape->size - 1, shape->ring, all));
 }
 
 static double reduce_scatter(const struct shape *shape, double bytes)

@@ -60,6 +60,14 @@ static const struct row reduce[] = {
     { INT_MAX, INFINITY, BINOMIAL },
 };
 
+/* From 128 ranks on, it takes neighbours for some sizes in between as well, and from 512 on for all. */
+static const struct row allgather[] = {
+    { 32, INFINITY, OTHER },
+    { INT_MAX, 1024, OTHER },
+    { INT_MAX, 65536, NEIGHBOURS },
+    { INT_MAX, INFINITY, RING },
+};
+
 static enum pattern pattern_of(const struct row *row, const struct row *end, int ranks, double bytes)
 {
     while (row + 1 < end && !(ranks < row->ranks && bytes < row->bytes))
@@ -75,4 +83,11 @@ enum pattern open_mpi_bcast(int ranks, double bytes)
 enum pattern open_mpi_reduce(int ranks, double bytes)
 {
     return pattern_of(reduce, reduce + sizeof reduce / sizeof *reduce, ranks, bytes);
+}
+
+enum pattern open_mpi_allgather(int ranks, double bytes)
+{
+    enum pattern pattern = pattern_of(allgather, allgather + sizeof allgather / sizeof *allgather, ranks, bytes);
+    /* An odd number of ranks can't pair up. */
+    return pattern == NEIGHBOURS && ranks % 2 ? RING : pattern;
 }

@@ -249,6 +249,34 @@ static void check_few_ranks(void)
     }
 }
 
+/* Two clusters of 16 ranks, 15.6 ms and 136 Mb/s apart: Open MPI's own allgather of 1 to 64 KiB swaps with neighbours,
+ * who cross in every other step, or in each where sites are in turns. From 64 KiB on it goes round the ring, where each
+ * step waits for an answer from the other cluster: Open MPI 4 took 1.07 to 1.23 s for 256 KiB, and 8.8 s in turns
+ * (isthmus-bench coll --slow 4). */
+static void check_allgather(void)
+{
+    static const char blocks[] = "aaaaaaaaaaaaaaaabbbbbbbbbbbbbbbb", turns[] = "abababababababababababababababab";
+    static const struct {
+        const char *sites;
+        size_t bytes;
+        double least_ms, most_ms;
+        enum algorithm want;
+    } cases[] = {
+        { blocks, 512, 7.8, 16, NATIVE },          { blocks, 4 << 10, 66, 75, LANES },
+        { blocks, 256 << 10, 960, 1000, LANES },   { turns, 4 << 10, 240, 260, LANES },
+        { turns, 256 << 10, 7000, 8200, LANES },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct shape shape = shape_of(cases[i].sites, 0.0156, 17e6);
+        shape.family = FAMILY_OPENMPI;
+        shape.shared_links = 1;
+        double ms = 1e3 * predicted_seconds(OP_ALLGATHER, NATIVE, &shape, cases[i].bytes);
+        CHECK(ms > cases[i].least_ms && ms < cases[i].most_ms, "%s, %zu bytes: %g ms", cases[i].sites, cases[i].bytes, ms);
+        enum algorithm got = choose(OP_ALLGATHER, &shape, cases[i].bytes, 1);
+        CHECK(got == cases[i].want, "%s, %zu bytes: %s", cases[i].sites, cases[i].bytes, algorithm_name(got));
+    }
+}
+
 /* Ranks with too few processors: what each site hands on waits where ranks poll. All else is the same. */
 static void check_oversubscribed(void)
 {
@@ -511,6 +539,7 @@ int main(void)
     check_choice();
     check_open_mpi();
     check_few_ranks();
+    check_allgather();
     check_oversubscribed();
     check_never_slower();
     check_asked();
