@@ -291,13 +291,16 @@ impl<'a, C> Part<'a, C> {
     /// rounds from any, and what it shows of the others is for this run only.
     fn slow_down(&mut self, index: usize, enough: u32) {
         let Some(way) = self.way.filter(|way| !way.slow.is_none()) else { return };
-        let Some(slower) = slower(way.slow, enough, self.run.options.slowest()) else { return };
+        // Cases that were still being measured follow the others, so that they go on side by side.
+        let Some(slower) = self.slower.or_else(|| slower(way.slow, enough, self.run.options.slowest())) else {
+            return;
+        };
         let case = &mut self.cases[index];
         if case.too_busy >= TOO_BUSY {
             case.slow_down(slower);
         }
         let grids = if way.alone { 1 } else { self.run.options.labs };
-        if self.too_busy < TOO_BUSY.max(grids) {
+        if self.slower.is_none() && self.too_busy < TOO_BUSY.max(grids) {
             return;
         }
         let most = self.run.options.rounds;
