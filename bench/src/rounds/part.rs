@@ -292,7 +292,8 @@ impl<'a, C> Part<'a, C> {
     fn slow_down(&mut self, index: usize, enough: u32) {
         let Some(way) = self.way.filter(|way| !way.slow.is_none()) else { return };
         // Cases that were still being measured follow the others, so that they go on side by side.
-        let Some(slower) = self.slower.or_else(|| slower(way.slow, enough, self.run.options.slowest())) else {
+        let Some(slower) = self.slower.or_else(|| slower(way.slow, enough, self.run.options.slowest()))
+        else {
             return;
         };
         let case = &mut self.cases[index];
