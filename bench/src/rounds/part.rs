@@ -6,7 +6,7 @@
 //! motion. Those with rounds wait for a quieter moment, until they were void again and again
 //! themselves. Rounds of different factors never come together in a row.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -71,12 +71,12 @@ impl Run {
         if !self.plans(&mut cases) {
             let (end, most) = (self.deadline(parts_left), self.options.rounds);
             loop {
-                let open: BTreeSet<Way> = cases.iter_mut().filter_map(|case| open_at(case, most)).collect();
-                let Some(way) = open.first() else { break };
-                // Each way gets its share of the time that is left.
+                let open: Vec<Way> = cases.iter_mut().filter_map(|case| open_at(case, most)).collect();
+                let Some((way, count)) = most_frequent(&open) else { break };
+                // Each case gets its share of the time that is left.
                 let left = end.saturating_duration_since(Instant::now());
-                let deadline = Instant::now() + left / u32::try_from(open.len())?;
-                cases = self.at(*way, cases, deadline, &make)?;
+                let deadline = Instant::now() + left.mul_f64(count as f64 / open.len() as f64);
+                cases = self.at(way, cases, deadline, &make)?;
             }
             // Also where nothing was open, or nothing could be brought up.
             self.write(&cases)?;
@@ -159,6 +159,13 @@ impl Way {
 /// How a case is measured that isn't done.
 fn open_at<C>(case: &mut Case<C>, most: usize) -> Option<Way> {
     (!case.is_done(most)).then(|| Way::of(case))
+}
+
+/// The way that is there most often, and how often; of several the fastest.
+fn most_frequent(ways: &[Way]) -> Option<(Way, usize)> {
+    let mut counts = BTreeMap::new();
+    ways.iter().for_each(|way| *counts.entry(*way).or_insert(0) += 1);
+    counts.into_iter().rev().max_by_key(|(_, count)| *count)
 }
 
 fn owned<T>(shared: Mutex<T>) -> T {
@@ -396,6 +403,19 @@ fn attempt<E: Experiment>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn most_cases_come_first() {
+        let way = |factor, alone| Way { slow: Slow::try_from(factor).unwrap(), alone };
+        let (fast, slow, polling) = (way(7, false), way(16, false), way(7, true));
+        for (ways, want) in [
+            (vec![], None),
+            (vec![fast, slow, slow], Some((slow, 2))),
+            (vec![slow, polling, fast], Some((fast, 1))),
+        ] {
+            assert_eq!(most_frequent(&ways), want);
+        }
+    }
 
     #[test]
     fn what_is_slower() {
