@@ -113,6 +113,9 @@ pub(super) fn environment(job_directory: &Path) -> Vec<Variable> {
         // Sockets between nodes; UCX has no port names over tcp.
         Variable::default("MPIR_CVAR_CH4_NETMOD", "ofi"),
         Variable::default("FI_PROVIDER", "tcp"),
+        // MPICH asks libfabric to confirm each send, so that MPI_Send would take a round trip. What
+        // libfabric copies is sent at once. The limit is that of Open MPI's btl tcp.
+        Variable::default("FI_TCP_MAX_INJECT", "65536"),
     ]
 }
 

@@ -71,6 +71,16 @@ cells! {
     mpiabi_one_sided: MpiAbi "window";
 }
 
+/// A send waits neither a round trip nor for the receiver.
+#[test]
+fn mpich_sends_at_once() -> Result<()> {
+    let world = GRID.take_for(Mpi::Mpich)?;
+    let file = world.directory.path().join("sent").display().to_string();
+    let words = ["-n", "2", "-ppn", "1", &Mpi::Mpich.program("eager"), &file];
+    ensure_no_errors(&run(&world, Mpi::Mpich, &words)?)?;
+    world.expect_clean()
+}
+
 /// Two parents at one site spawn two children at the other. (With parents on two nodes, Open MPI
 /// 4.1 can't spawn on any network: "PML add procs failed".)
 fn spawns_across_sites(mpi: Mpi) -> Result<()> {
