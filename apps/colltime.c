@@ -2,14 +2,14 @@
  * colltime: how long one collective takes, by the library that isthmus preloads and by the
  * MPI itself, in turns.
  *
- *   mpirun -n N colltime (OPERATION[,...] BYTES[,...])... REPETITIONS [clock[=SECONDS]]
+ *   mpirun -n N colltime (OPERATION[,...] BYTES[,...])... REPETITIONS [clock[=SECONDS[,LATE]]]
  *
  * OPERATION is barrier, bcast, reduce, allreduce, gather, scatter, allgather or alltoall.
  * BYTES is what one rank contributes, in whole ints; the root is rank 0. A time is that of
  * the slowest rank, from its own start after a barrier on. For each operation and size rank 0
  * prints a line of JSON with the medians and the least times: {"operation": ..., "bytes": ...,
- * "ours_us": ..., "native_us": ..., "ours_least_us": ..., "native_least_us": ..., "interposed": true,
- * "algorithm": "leaders"}. The algorithm is the library's word for what carried out the timed calls:
+ * "ours_us": ..., "native_us": ..., "ours_least_us": ..., "native_least_us": ..., "late_us": ...,
+ * "interposed": true, "algorithm": "leaders"}. The algorithm is the library's word for what carried out the timed calls:
  * "native" if the library chose the MPI's own. It is an error if that isn't the same in all of them.
  * Without the library both times are the MPI's own, and the algorithm is "".
  *
@@ -17,7 +17,9 @@
  * moment of its clock, from which times count: so one that wakes up late makes no time too short.
  * A barrier lets ranks go at different moments. The moment is SECONDS (0.05) after rank 0 has chosen
  * it, which must be longer than the longest way, as rank 0 tells each rank itself. It is an error if a
- * rank hears of it too late.
+ * rank hears of it too late. A rank that gets no processor then delays the call, which isn't the
+ * network's doing. So a call is made again, up to 20 times, if a rank woke up more than LATE seconds
+ * (0.002) too late. "late_us" is by how much one did for a call that counts.
  *
  * The same source is compiled for SimGrid's MPI (make -C ../mpi smpi), in which time is
  * simulated. There all ranks begin at the same moment.
@@ -52,6 +54,11 @@ static double head_start = 0.05;
 /* What carried out the last call: the library's isthmus_mpi_last(), or NULL. */
 static int (*last)(char *name, int length);
 enum { NAME = 32 };
+/* By how many seconds ranks may wake up too late for a call that counts, and how often it is made at most. */
+static double most_late = 0.002;
+enum { TRIES = 20 };
+/* What a rank says of a call: microseconds that it took, and by how many seconds it began too late. */
+enum { FIGURES = 2 };
 
 #ifdef SMPI_SHARED_MALLOC
 /* All is linked into one object there, and the library counts the calls that reach it. The MPI's own are
@@ -91,9 +98,10 @@ static double seconds(void)
     return MPI_Wtime();
 }
 
-static double start_together(void)
+static double start_together(double *late)
 {
     static int slot;
+    *late = 0;
     double left = ++slot * (double)SLOT - MPI_Wtime();
     if (left < 0)
         MPI_Abort(MPI_COMM_WORLD, 3);
@@ -106,13 +114,14 @@ static double start_together(void)
  * out who shares a node. */
 static void collect(double *mine, double *all)
 {
-    own.Gather(mine, 1, MPI_DOUBLE, all, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+    own.Gather(mine, FIGURES, MPI_DOUBLE, all, FIGURES, MPI_DOUBLE, 0, MPI_COMM_WORLD);
 }
 
-/* All have the same clock. */
-static void tell_all(struct timespec *when)
+/* All have the same clock, and wake up at once. */
+static void tell_all(void *what, int bytes)
 {
-    (void)when;
+    (void)what;
+    (void)bytes;
 }
 #else
 /* The first call of each makes its connections and communicators. */
@@ -147,19 +156,19 @@ static void find_last(void)
 }
 
 /* Rank 0 tells each other rank, which takes one crossing. A tree's messages would cross several times. */
-static void tell_all(struct timespec *when)
+static void tell_all(void *what, int bytes)
 {
     const int tag = 1;
     int rank, size;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (rank > 0)
-        MPI_Recv(when, sizeof *when, MPI_BYTE, 0, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Recv(what, bytes, MPI_BYTE, 0, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     for (int to = 1; rank == 0 && to < size; to++)
-        MPI_Send(when, sizeof *when, MPI_BYTE, to, tag, MPI_COMM_WORLD);
+        MPI_Send(what, bytes, MPI_BYTE, to, tag, MPI_COMM_WORLD);
 }
 
-/* Rank 0 gets a number of each rank, in one crossing as well. */
+/* Rank 0 gets the figures of each rank, in one crossing as well. */
 static void collect(double *mine, double *all)
 {
     const int tag = 2;
@@ -167,11 +176,11 @@ static void collect(double *mine, double *all)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (rank > 0)
-        MPI_Send(mine, 1, MPI_DOUBLE, 0, tag, MPI_COMM_WORLD);
+        MPI_Send(mine, FIGURES, MPI_DOUBLE, 0, tag, MPI_COMM_WORLD);
     else
-        all[0] = *mine;
+        memcpy(all, mine, FIGURES * sizeof *mine);
     for (int from = 1; rank == 0 && from < size; from++)
-        MPI_Recv(&all[from], 1, MPI_DOUBLE, from, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Recv(&all[FIGURES * from], FIGURES, MPI_DOUBLE, from, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
 static double seconds_of(const struct timespec *time)
@@ -186,10 +195,11 @@ static double seconds(void)
     return seconds_of(&now);
 }
 
-/* Returns the moment from which the call's time counts. */
-static double start_together(void)
+/* Returns the moment from which the call's time counts. `late`: by how many seconds this rank woke up too late. */
+static double start_together(double *late)
 {
     struct timespec when;
+    *late = 0;
     if (!by_clock) {
         own.Barrier(MPI_COMM_WORLD);
         return seconds();
@@ -199,13 +209,14 @@ static double start_together(void)
     when.tv_nsec += (long)((head_start - (double)(time_t)head_start) * 1e9);
     when.tv_sec += when.tv_nsec / 1000000000;
     when.tv_nsec %= 1000000000;
-    tell_all(&when);
+    tell_all(&when, sizeof when);
     if (seconds() > seconds_of(&when)) {
         fprintf(stderr, "colltime: a rank heard too late when to begin: take more than clock=%g\n", head_start);
         MPI_Abort(MPI_COMM_WORLD, 3);
     }
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &when, NULL) == EINTR)
         ;
+    *late = seconds() - seconds_of(&when);
     return seconds_of(&when);
 }
 #endif
@@ -232,15 +243,23 @@ static void call(const char *operation, const struct calls *calls)
         MPI_Abort(MPI_COMM_WORLD, 2);
 }
 
-/* Of the slowest rank, in microseconds; rank 0 gets it. */
-static double timed(const char *operation, const struct calls *calls, double *all, int size)
+/* Of the slowest rank, in microseconds; rank 0 gets it. `late`: by how many seconds a rank woke up too late at most; all
+ * get it. */
+static double timed(const char *operation, const struct calls *calls, double *all, int size, double *late)
 {
-    double start = start_together();
+    double mine[FIGURES];
+    double start = start_together(&mine[1]);
     call(operation, calls);
-    double took = (seconds() - start) * 1e6, slowest = 0;
-    collect(&took, all);
-    for (int i = 0; i < size; i++)
-        slowest = all[i] > slowest ? all[i] : slowest;
+    mine[0] = (seconds() - start) * 1e6;
+    collect(mine, all);
+    double slowest = 0;
+    *late = 0;
+    for (const double *one = all; one < all + FIGURES * (size_t)size; one += FIGURES) {
+        slowest = one[0] > slowest ? one[0] : slowest;
+        *late = one[1] > *late ? one[1] : *late;
+    }
+    if (by_clock)
+        tell_all(late, sizeof *late);
     return slowest;
 }
 
@@ -291,19 +310,25 @@ static void measure(const char *operation, long bytes, int repetitions)
     send = new_buffer(room * (has_all(operation, "", "scatter", rank) ? (size_t)size : 1));
     receive = new_buffer(room * (has_all(operation, "allgather", "gather", rank) ? (size_t)size : 1));
     double *times[2] = {calloc((size_t)repetitions, sizeof(double)), calloc((size_t)repetitions, sizeof(double))};
-    double *all = calloc((size_t)size, sizeof *all);
+    double *all = calloc((size_t)size, FIGURES * sizeof *all);
     if (!send || !receive || !times[0] || !times[1] || !all)
         MPI_Abort(MPI_COMM_WORLD, 1);
     char algorithm[NAME] = "", now[NAME];
     int is_known = 0;
+    double latest = 0;
     /* By turns. A single call of each comes after calls of its own kind: their connections have windows then. */
     int turns = 2 * (WARM_UPS + repetitions);
     for (int turn = 0; turn < turns; turn++) {
         int repetition = (repetitions > 1 ? turn / 2 : turn % (turns / 2)) - WARM_UPS;
         int native = repetitions > 1 ? (repetition + turn) & 1 : turn >= turns / 2;
-        double took = timed(operation, native ? &own : &program, all, size);
+        double took, late;
+        int tries = 0;
+        do
+            took = timed(operation, native ? &own : &program, all, size, &late);
+        while (repetition >= 0 && late > most_late && ++tries < TRIES);
         if (repetition < 0)
             continue;
+        latest = late > latest ? late : latest;
         times[native][repetition] = took;
         if (native)
             continue;
@@ -316,9 +341,9 @@ static void measure(const char *operation, long bytes, int repetitions)
     double medians[2] = {median(times[0], repetitions), median(times[1], repetitions)};
     if (rank == 0)
         printf("{\"operation\": \"%s\", \"bytes\": %ld, \"ours_us\": %.1f, \"native_us\": %.1f, "
-               "\"ours_least_us\": %.1f, \"native_least_us\": %.1f, \"interposed\": %s, \"algorithm\": \"%s\"}\n",
-               operation, bytes, medians[0], medians[1], times[0][0], times[1][0], is_interposed() ? "true" : "false",
-               algorithm);
+               "\"ours_least_us\": %.1f, \"native_least_us\": %.1f, \"late_us\": %.1f, \"interposed\": %s, \"algorithm\": \"%s\"}\n",
+               operation, bytes, medians[0], medians[1], times[0][0], times[1][0], latest * 1e6,
+               is_interposed() ? "true" : "false", algorithm);
     fflush(stdout);
     free_buffer(send);
     free_buffer(receive);
@@ -335,7 +360,7 @@ static void settle(void)
     struct timespec when = {0};
     char name[NAME] = "";
     int calls = 0;
-    tell_all(&when);
+    tell_all(&when, sizeof when);
     do {
         if (++calls > MOST) {
             fprintf(stderr, "colltime: the library takes none of the first %d calls\n", MOST);
@@ -359,7 +384,7 @@ static void measure_all(char *operations, const char *sizes, int repetitions)
     }
 }
 
-/* Whether the argument has ranks begin by the clock; takes the time from it. */
+/* Whether the argument has ranks begin by the clock; takes the times from it. */
 static int is_clock(const char *argument)
 {
     if (!strcmp(argument, "clock"))
@@ -368,7 +393,9 @@ static int is_clock(const char *argument)
         return 0;
     char *end;
     head_start = strtod(argument + 6, &end);
-    return head_start > 0 && head_start < 3600 && *end == '\0';
+    if (*end == ',')
+        most_late = strtod(end + 1, &end);
+    return head_start > 0 && head_start < 3600 && most_late > 0 && *end == '\0';
 }
 
 int main(int argc, char **argv)
@@ -377,7 +404,7 @@ int main(int argc, char **argv)
     by_clock = argc > 1 && is_clock(argv[argc - 1]);
     int last = argc - 1 - by_clock, repetitions = last > 0 ? atoi(argv[last]) : 0;
     if (repetitions < 1 || last < 3 || last % 2 == 0) {
-        fprintf(stderr, "usage: colltime (OPERATION[,...] BYTES[,...])... REPETITIONS [clock[=SECONDS]]\n");
+        fprintf(stderr, "usage: colltime (OPERATION[,...] BYTES[,...])... REPETITIONS [clock[=SECONDS[,LATE]]]\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     find_own();

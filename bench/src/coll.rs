@@ -18,7 +18,7 @@ use crate::conditions::cores;
 use crate::grid::{Bench, Node, json, words};
 use crate::mpi::Mpi;
 use crate::report::Comparison;
-use crate::rounds::{self, Case, Experiment, Run};
+use crate::rounds::{self, Case, Experiment, Run, Void};
 use crate::verdict::Bar;
 use bound::{Bound, Operation, Sites};
 use platform::{Layout, PLATFORMS, Platform};
@@ -57,8 +57,9 @@ const SIZES: [Sizes; 2] = [
 ];
 /// The size that a barrier is measured with.
 const NO_SIZE: u64 = SIZES[0].bytes[0];
-/// Number of calls in a round of slow motion, in which calls differ little. So a start is a round.
-const SLOW_REPETITIONS: u32 = 1;
+/// Number of calls in a round of slow motion, in which calls differ little, but for a rank now and
+/// then that got no processor.
+const SLOW_REPETITIONS: u32 = 3;
 /// Index of the site of rank 0, which is the root.
 const ROOT_SITE: usize = 0;
 
@@ -190,9 +191,11 @@ impl Experiment for Jobs {
         let topology = self.bench.scratch().join("topology");
         fs::write(&topology, platform.topology(&self.described, &nodes, layout)?)?;
         let options = format!("{options} env ISTHMUS_TOPOLOGY={}", topology.display());
-        let measured = timed(&self.bench, &nodes, mpi, &options, &arguments, TO_TELL)?;
-        ensure!(measured.len() == sizes.len(), "not a line for each size");
         let links = Sites::of(&self.described, platform.sites, platform.ranks_per_site)?;
+        let least = sizes.iter().map(|bytes| links.bound(operation, ROOT_SITE, *bytes).least).min();
+        let least = least.unwrap_or_default();
+        let measured = timed(&self.bench, &nodes, mpi, &options, &arguments, [TO_TELL, least])?;
+        ensure!(measured.len() == sizes.len(), "not a line for each size");
         let mut figures = Vec::new();
         self.algorithms.clear();
         for (bytes, Timed { milliseconds, algorithm }) in sizes.iter().zip(measured) {
@@ -240,21 +243,22 @@ pub(crate) struct Timed {
 }
 
 /// Times each size in `calls`. `options` are the launcher's, which takes `nodes` in their order.
-/// `calls` are arguments of the program. All ranks are told within `to_tell`, as described.
+/// `calls` are arguments of the program. All ranks are told within `to_tell`, as described, and no
+/// call takes less than `least`.
 pub(crate) fn timed(
     bench: &Bench,
     nodes: &[Node],
     mpi: Mpi,
     options: &str,
     calls: &str,
-    to_tell: Duration,
+    [to_tell, least]: [Duration; 2],
 ) -> anyhow::Result<Vec<Timed>> {
     let slow = bench.slow();
     let program = mpi.program("colltime")?;
-    let words = words(&format!("{options} {program} {calls} {}", by_clock(slow, to_tell)));
+    let words = words(&format!("{options} {program} {calls} {}", by_clock(slow, to_tell, least)));
     let first = nodes.first().context("no node")?;
     let output = bench.output(&first.name, &bench.ours(mpi, &[], nodes, &words))?;
-    output.lines().filter(|line| line.starts_with('{')).map(|line| figures(line, slow)).collect()
+    output.lines().filter(|line| line.starts_with('{')).map(|line| figures(line, slow, least)).collect()
 }
 
 /// How long the program takes to tell all ranks when to begin, over these platforms: more than two
@@ -264,21 +268,37 @@ pub(crate) const TO_TELL: Duration = Duration::from_millis(20);
 /// the way longer.
 const PROCESSORS: Duration = Duration::from_millis(200);
 
+/// The part of a call's time, as a divisor, by which ranks may begin too late.
+const MOST_LATE: u32 = 50;
+/// Processors wake ranks no more exactly than that.
+const EXACT: Duration = Duration::from_millis(2);
+
+/// By how much ranks may begin too late for a call that counts and takes `least`, as described.
+fn most_late(slow: Slow, least: Duration) -> Duration {
+    (slow.time(least) / MOST_LATE).max(EXACT)
+}
+
 /// The program's last argument, by which all ranks begin at the same moment. In `to_tell`, as
-/// described, a message from rank 0 reaches each rank.
-pub(crate) fn by_clock(slow: Slow, to_tell: Duration) -> String {
-    format!("clock={}", (slow.time(to_tell) + PROCESSORS).as_secs_f64())
+/// described, a message from rank 0 reaches each rank. No call takes less than `least`, as described.
+pub(crate) fn by_clock(slow: Slow, to_tell: Duration, least: Duration) -> String {
+    let head_start = slow.time(to_tell) + PROCESSORS;
+    format!("clock={},{}", head_start.as_secs_f64(), most_late(slow, least).as_secs_f64())
 }
 
 /// What a line of the program says.
 ///
 /// # Errors
-/// The library wasn't there, or it didn't know of several sites.
-fn figures(line: &str, slow: Slow) -> anyhow::Result<Timed> {
+/// The library wasn't there, or it didn't know of several sites. [`Void`] if ranks got no processor
+/// when they were to begin, again and again.
+fn figures(line: &str, slow: Slow, least: Duration) -> anyhow::Result<Timed> {
     let found = json(line)?;
     ensure!(found["interposed"] == true, "the library isn't in the program: {found}");
     let algorithm = found["algorithm"].as_str().unwrap_or_default().to_owned();
     ensure!(!algorithm.is_empty(), "the library knows of no sites: {found}");
+    let late = found["late_us"].as_f64().unwrap_or_default();
+    if late > most_late(slow, least).as_secs_f64() * 1e6 {
+        return Err(Void(format!("a rank began {:.1} ms late", late / 1e3)).into());
+    }
     let milliseconds = |name: &str| found[name].as_f64().with_context(|| format!("no {name}: {found}"));
     let both = [milliseconds("ours_us")?, milliseconds("native_us")?];
     Ok(Timed { milliseconds: both.map(|us| slow.as_described(us) / 1e3), algorithm })
@@ -322,16 +342,21 @@ mod tests {
 
     #[test]
     fn a_line_says_what_the_library_took() {
-        let line = |interposed: bool, algorithm: &str| {
+        let late = |interposed: bool, algorithm: &str, late_us: f64| {
             format!(
-                r#"{{"ours_us": 2000.0, "native_us": 6000.0, "interposed": {interposed}, "algorithm": "{algorithm}"}}"#
+                r#"{{"ours_us": 2000.0, "native_us": 6000.0, "late_us": {late_us}, "interposed": {interposed}, "algorithm": "{algorithm}"}}"#
             )
         };
+        let line = |interposed, algorithm| late(interposed, algorithm, 1900.0);
         let slow = Slow::try_from(2).unwrap();
         let want = Timed { milliseconds: [1.0, 3.0], algorithm: "relayed".into() };
-        assert_eq!(figures(&line(true, "relayed"), slow).unwrap(), want);
-        assert!(figures(&line(true, ""), slow).is_err());
-        assert!(figures(&line(false, "relayed"), slow).is_err());
+        let short = Duration::from_millis(1);
+        assert_eq!(figures(&line(true, "relayed"), slow, short).unwrap(), want);
+        assert!(figures(&line(true, ""), slow, short).is_err());
+        assert!(figures(&line(false, "relayed"), slow, short).is_err());
+        let error = figures(&late(true, "relayed", 2100.0), slow, short).unwrap_err();
+        assert!(error.downcast_ref::<Void>().is_some(), "{error:#}");
+        assert!(figures(&late(true, "relayed", 2100.0), slow, Duration::from_millis(60)).is_ok());
     }
 
     #[test]

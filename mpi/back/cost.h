@@ -4,8 +4,8 @@
 
 #include "choice.h"
 
-/* Beyond this many bytes, MPIs ask the receiver before they send. */
-#define EAGER_BYTES 65536.0
+/* Beyond this many bytes, MPIs ask the receiver before they send: 64 KiB, of which Open MPI's header is a part. */
+#define EAGER_BYTES 65400.0
 
 /* The library cuts messages between sites into parts of so many bytes, so that the MPI needn't ask. Very long ones
  * would gain too little. */

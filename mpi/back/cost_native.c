@@ -117,8 +117,21 @@ static double broadcast(const struct shape *shape, double bytes)
     return least_broadcast(shape, bytes);
 }
 
+/* A reduce-scatter by halving, after which the pieces come together as in `then`. What a site has to send and to
+ * receive is the same, whatever the order of steps. */
+static double halved(const struct shape *shape, double bytes, struct crossings then)
+{
+    double over_link = rated_bytes(shape, bytes, 2 * bytes * (shape->sites - 1) / shape->sites);
+    return latency_and_bytes(shape, 2 * steps_of(shape->size), crossings_sum(shape->doubling, then), over_link);
+}
+
+/* MPICH's reductions of more bytes begin with a reduce-scatter, if the operation is one of MPI's. */
+#define MPICH_SHORT_BYTES 2048
+
 static double reduce(const struct shape *shape, double bytes)
 {
+    if (shape->family == FAMILY_MPICH && bytes > MPICH_SHORT_BYTES && !shape->is_ordered)
+        return halved(shape, bytes, shape->tree);
     if (is_open_mpi(shape, 2)) {
         double in_turn = one_by_one(shape, bytes);
         double chosen = open_mpi(shape, open_mpi_reduce(shape->size, bytes), bytes, in_turn);
@@ -134,10 +147,9 @@ static double allreduce(const struct shape *shape, double bytes)
     double doubling = in_steps_of_all(shape, steps, shape->doubling, bytes);
     if (bytes <= 1024)
         return doubling;
-    /* What a site has to send and to receive, whatever the order of steps. */
-    double least_over_link = 2 * bytes * (shape->sites - 1) / shape->sites;
-    double halving = latency_and_bytes(shape, 2 * steps, crossings_sum(shape->doubling, shape->doubling),
-                                       rated_bytes(shape, bytes, least_over_link));
+    double halving = halved(shape, bytes, shape->doubling);
+    if (shape->family == FAMILY_MPICH)
+        return bytes > MPICH_SHORT_BYTES && !shape->is_ordered ? halving : doubling;
     double ring = latency_and_bytes(shape, 2 * (shape->size - 1), crossings_sum(shape->ring, shape->ring), 2 * bytes);
     return least(doubling, least(halving, ring));
 }
@@ -186,16 +198,17 @@ static double neighbour_allgather(const struct shape *shape, double bytes)
 
 static double allgather(const struct shape *shape, double bytes)
 {
-    if (is_open_mpi(shape, 2)) {
-        enum pattern pattern = open_mpi_allgather(shape->size, bytes);
-        if (pattern != OTHER)
-            return pattern == RING ? ring_allgather(shape, bytes) : neighbour_allgather(shape, bytes);
-    }
-    double all = bytes * shape->size;
-    struct crossings crossings = fewer(shape->doubling, shape->dissemination);
-    double doubling = latency_and_bytes(shape, steps_of(shape->size), crossings,
-                                        rated_bytes(shape, all / 2, all * (shape->sites - 1) / shape->sites));
-    return least(doubling, latency_and_bytes(shape, shape->size - 1, shape->ring, all));
+    int steps = steps_of(shape->size);
+    int is_known = is_open_mpi(shape, 2);
+    enum pattern pattern = is_known ? open_mpi_allgather(shape->size, bytes) : OTHER;
+    if (pattern != OTHER)
+        return pattern == RING ? ring_allgather(shape, bytes) : neighbour_allgather(shape, bytes);
+    double all = bytes * shape->size, over_link = rated_bytes(shape, all / 2, all * (shape->sites - 1) / shape->sites);
+    double doubling = latency_and_bytes(shape, steps, fewer(shape->doubling, shape->dissemination), over_link);
+    /* The last message is half of all. It crosses where the ranks of each site follow one another. */
+    if (shape->contiguous && all / 2 > EAGER_BYTES && over_link <= EAGER_BYTES * steps)
+        doubling += shape->wan_rtt_seconds;
+    return is_known ? doubling : least(doubling, latency_and_bytes(shape, shape->size - 1, shape->ring, all));
 }
 
 static double reduce_scatter(const struct shape *shape, double bytes)

@@ -115,7 +115,7 @@ impl Sites {
         let arguments = crate::grid::words(&format!(
             "-n {RANKS} {options} {further} env ISTHMUS_TOPOLOGY={} {program} {words} {}",
             topology.display(),
-            by_clock(self.bench.slow(), TO_TELL)
+            by_clock(self.bench.slow(), TO_TELL, TO_TELL / 4)
         ));
         let output = self.bench.output(&nodes[0].name, &self.bench.ours(mpi, &[], nodes, &arguments))?;
         let slow = self.bench.slow();
