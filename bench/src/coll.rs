@@ -45,6 +45,9 @@ struct Sizes {
     bytes: &'static [u64],
     /// The number of calls in a round.
     repetitions: u32,
+    /// The number in slow motion, in which calls differ less. A rank that got no processor delays a
+    /// small call noticeably.
+    slow_repetitions: u32,
     /// How many times less slow motion is. Large calls are decided by the links' rates, and take much
     /// longer than what processors do beside them.
     faster: u32,
@@ -52,14 +55,11 @@ struct Sizes {
 
 /// All sizes. A call of the large ones takes a second or more.
 const SIZES: [Sizes; 2] = [
-    Sizes { bytes: &[8, 4 << 10, 32 << 10], repetitions: 7, faster: 1 },
-    Sizes { bytes: &[256 << 10, 1 << 20, 4 << 20], repetitions: 3, faster: 3 },
+    Sizes { bytes: &[8, 4 << 10, 32 << 10], repetitions: 7, slow_repetitions: 3, faster: 1 },
+    Sizes { bytes: &[256 << 10, 1 << 20, 4 << 20], repetitions: 3, slow_repetitions: 1, faster: 3 },
 ];
 /// The size that a barrier is measured with.
 const NO_SIZE: u64 = SIZES[0].bytes[0];
-/// Number of calls in a round of slow motion, in which calls differ little, but for a rank now and
-/// then that got no processor.
-const SLOW_REPETITIONS: u32 = 3;
 /// Index of the site of rank 0, which is the root.
 const ROOT_SITE: usize = 0;
 
@@ -118,7 +118,7 @@ fn cases(options: &Options, platform: Platform, described: &Grid) -> anyhow::Res
     let mut cases = Vec::new();
     for (mpi, layout) in fitting.flat_map(|mpi| Layout::ALL.map(|layout| (*mpi, layout))) {
         for operation in Operation::ALL {
-            for Sizes { bytes, repetitions, faster } in &SIZES {
+            for Sizes { bytes, repetitions, slow_repetitions, faster } in &SIZES {
                 let is_needed = |bytes: &u64| {
                     let needed = links.bound(operation, ROOT_SITE, *bytes).needed;
                     Call { mpi, platform, layout, bytes: *bytes, needed }.is_needed()
@@ -132,7 +132,7 @@ fn cases(options: &Options, platform: Platform, described: &Grid) -> anyhow::Res
                     if sizes.is_empty() {
                         continue;
                     }
-                    let repetitions = if slow.is_none() { *repetitions } else { SLOW_REPETITIONS };
+                    let repetitions = if slow.is_none() { *repetitions } else { *slow_repetitions };
                     let calls = Calls { operation, sizes, repetitions, mpi, platform, layout };
                     let rows = calls.sizes.iter().flat_map(|bytes| calls.rows(*bytes)).collect();
                     let case = Case::new(calls, rows).slowed(slow.less(*faster));
