@@ -148,6 +148,10 @@ const BUSY: Duration = Duration::from_secs(30);
 /// How long to wait for the last processes of a lab to end.
 pub(crate) const ENDING: Duration = Duration::from_secs(10);
 
+/// How long the sweeper waits for them. On a busy machine the kernel may take long to end network
+/// namespaces, and nobody waits for the sweeper.
+const SWEEPING: Duration = Duration::from_secs(600);
+
 impl LabDirectory {
     /// The directory for the lab `name`, whether it exists or not.
     pub fn of(name: &str) -> Self {
@@ -340,7 +344,7 @@ impl LabDirectory {
     /// Removes what the ending lab of `keeper` left behind, as soon as none of its processes lives.
     /// Does nothing if another lab of this name has begun.
     pub(crate) fn remove_remains(&self, keeper: ProcessId) -> Result<(), StateError> {
-        let deadline = Instant::now() + ENDING;
+        let deadline = Instant::now() + SWEEPING;
         while self.exists() && Instant::now() < deadline {
             if let Ok(Some(_lock)) = self.try_lock() {
                 return self.remove();
