@@ -72,7 +72,8 @@ pub(crate) fn identify(program: &str, version: &str) -> Result<Launcher, Launche
             ))),
         };
     }
-    if first.starts_with("slurm") {
+    // Where Slurm isn't configured, srun prints an error only.
+    if first.starts_with("slurm") || first.starts_with("srun: ") {
         return Err(LauncherError::Unsupported("srun".to_owned()));
     }
     Err(LauncherError::Unknown { program: program.to_owned(), version: first.to_owned() })
@@ -205,6 +206,7 @@ mod tests {
             ("mpirun (Open MPI) 5.0.8\n", Ok(Launcher::OpenMpi5)),
             ("mpirun (Open MPI) 3.1.3\n", Err(unsupported("Open MPI 3.1.3"))),
             ("slurm 23.02", Err(unsupported("srun"))),
+            ("srun: error: fetch_config: DNS SRV lookup failed", Err(unsupported("srun"))),
         ] {
             assert_eq!(identify("mpirun", version).map_err(|error| error.to_string()), want, "{version}");
         }

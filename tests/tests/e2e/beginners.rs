@@ -317,7 +317,8 @@ fn commands_that_cannot_start() -> Result<()> {
     session.quietly(
         node,
         "echo 'echo hi' > notes.txt; cp notes.txt script; cp /bin/true app; cp /bin/true /tmp/only-here; \
-         echo 'int main(void) { return 0; }' > static.c; cc -static -o static static.c; chmod +x script",
+         echo 'int main(void) { return 0; }' > static.c; cc -static -o static static.c; chmod +x script; \
+         printf '#!/bin/sh\necho srun: error: no configuration >&2; exit 1\n' > srun; chmod +x srun",
     )?;
     for line in [
         "isthmus run -- mpirum -n 4 ./app",
@@ -326,7 +327,7 @@ fn commands_that_cannot_start() -> Result<()> {
         "isthmus run -- app",
         "isthmus run -- /tmp",
         "isthmus run -- mpirun.nowhere -n 4 ./app",
-        "isthmus run -- srun -n 4 ./app",
+        "isthmus run -- ./srun -n 4 ./app",
         "isthmus run --each -- mpirun.openmpi ./app",
     ] {
         session.on(node, line)?;
