@@ -10,6 +10,7 @@ mod lab;
 mod local;
 mod members;
 mod protocol;
+mod schedulers;
 mod tls;
 mod trunk;
 
@@ -46,6 +47,7 @@ cases!(
     members::join_token,
     protocol::protocol,
     protocol::status,
+    schedulers::schedulers,
     tls::tls,
     trunk::trunk,
     trunk::trunk_frame,
