@@ -12,6 +12,9 @@ use tokio::process::Command;
 
 use crate::BatchError;
 
+/// A time that is enough for any command that gets an answer. Slurm's own try for up to 18 s before
+/// they say that the controller doesn't answer.
+pub const LIMIT: Duration = Duration::from_secs(60);
 /// Most bytes of a program's output. 100,000 lines of `squeue` are about 8 MB.
 const MOST_OUTPUT: u64 = 32 << 20;
 /// Most bytes that are kept of what a program writes to stderr; the rest is read and dropped.
@@ -19,9 +22,10 @@ const MOST_SAID: u64 = 16 << 10;
 /// Most characters of it in an error.
 const MOST_SHOWN: usize = 600;
 
-/// The variables of this process that commands get: where programs, schedulers and credentials
-/// are. What else a scheduler's command would read from its environment could change its output
-/// (`SQUEUE_FORMAT`) or the request (`SBATCH_*`), and a job would inherit it.
+/// The variables of this process that commands get: where programs, schedulers and credentials are.
+/// Jobs inherit them, so none is of this machine only, as `XDG_RUNTIME_DIR` is. What else a
+/// scheduler's command would read from its environment could change its output (`SQUEUE_FORMAT`) or
+/// the request (`SBATCH_*`).
 const PASSED: &[&str] = &[
     "HOME",
     "USER",
@@ -30,12 +34,9 @@ const PASSED: &[&str] = &[
     "PATH",
     "LANG",
     "TERM",
-    "TMPDIR",
-    "XDG_RUNTIME_DIR",
     "LD_LIBRARY_PATH",
     "MODULEPATH",
     "KRB5CCNAME",
-    "SSH_AUTH_SOCK",
     "SLURM_CONF",
     "SGE_ROOT",
     "SGE_CELL",
@@ -49,7 +50,7 @@ const PASSED: &[&str] = &[
 pub struct Runner {
     /// The cluster's name, for messages.
     pub cluster: String,
-    /// How long a command may take.
+    /// How long a command may take, such as [`LIMIT`].
     pub limit: Duration,
     /// Variables beside, or in place of, this process's own, such as `PATH` or `SLURM_CONF`.
     pub environment: Vec<(OsString, OsString)>,
@@ -91,7 +92,8 @@ impl Runner {
         if let Some(directory) = &self.directory {
             child.current_dir(directory);
         }
-        let fail = |source| BatchError::Start { command: command.clone(), cluster: self.cluster.clone(), source };
+        let fail =
+            |source| BatchError::Start { command: command.clone(), cluster: self.cluster.clone(), source };
         let mut child = child.spawn().map_err(fail)?;
         let mut group = Group(child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw));
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -102,7 +104,8 @@ impl Runner {
                 let _ = stdin.shutdown().await;
             }
         };
-        let all = async { tokio::join!(give, read(stdout, MOST_OUTPUT), read(stderr, MOST_SAID), child.wait()) };
+        let all =
+            async { tokio::join!(give, read(stdout, MOST_OUTPUT), read(stderr, MOST_SAID), child.wait()) };
         let Ok(((), out, said, status)) = tokio::time::timeout(self.limit, all).await else {
             return Err(BatchError::Late { command, cluster: self.cluster.clone(), limit: self.limit });
         };
@@ -138,7 +141,11 @@ impl Runner {
 
     /// An error of a command that says that the scheduler doesn't do what was asked.
     pub(crate) fn refused(&self, output: &Output) -> BatchError {
-        BatchError::Refused { command: output.command.clone(), cluster: self.cluster.clone(), said: output.reason() }
+        BatchError::Refused {
+            command: output.command.clone(),
+            cluster: self.cluster.clone(),
+            said: output.reason(),
+        }
     }
 
     /// An error of a command that failed.
@@ -225,7 +232,8 @@ mod tests {
     async fn a_program_gets_its_input_and_a_plain_environment() {
         let mut runner = runner();
         runner.environment.push(("SLURM_CONF".into(), "/x/slurm.conf".into()));
-        let script = r#"cat; echo "$LC_ALL $TZ $SLURM_CONF ${CARGO_MANIFEST_DIR-unset}"; echo told >&2; exit 3"#;
+        let script =
+            r#"cat; echo "$LC_ALL $TZ $SLURM_CONF ${CARGO_MANIFEST_DIR-unset}"; echo told >&2; exit 3"#;
         let output = sh(&runner, script, b"given\n").await.unwrap();
         assert_eq!(output.out, "given\nC UTC0 /x/slurm.conf unset\n");
         assert_eq!((output.status.code(), output.reason().as_str()), (Some(3), "told"));
@@ -243,13 +251,19 @@ mod tests {
         let script = format!("(exec 3<>{}; sleep 1000) & wait", fifo.display());
         let error = sh(&runner, &script, b"").await.unwrap_err();
         assert!(matches!(error, BatchError::Late { .. }) && error.is_unreachable(), "{error}");
-        let writer = tokio::task::spawn_blocking(move || loop {
-            // ENXIO: nobody has it open for reading.
-            let opened = nix::fcntl::open(&fifo, nix::fcntl::OFlag::O_WRONLY | nix::fcntl::OFlag::O_NONBLOCK, nix::sys::stat::Mode::empty());
-            if opened.is_err() {
-                break;
+        let writer = tokio::task::spawn_blocking(move || {
+            loop {
+                // ENXIO: nobody has it open for reading.
+                let opened = nix::fcntl::open(
+                    &fifo,
+                    nix::fcntl::OFlag::O_WRONLY | nix::fcntl::OFlag::O_NONBLOCK,
+                    nix::sys::stat::Mode::empty(),
+                );
+                if opened.is_err() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(20));
             }
-            std::thread::sleep(Duration::from_millis(20));
         });
         tokio::time::timeout(Duration::from_secs(60), writer).await.unwrap().unwrap();
     }

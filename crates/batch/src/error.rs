@@ -4,13 +4,13 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::state::JobId;
-
 /// A call of a scheduler that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BatchError {
     /// A command of the scheduler could not be started.
-    #[error("cannot start {command} for {cluster}: {source}; is it installed here, and in PATH? Some clusters need a `module load` for it")]
+    #[error(
+        "cannot start {command} for {cluster}: {source}; is it installed here, and in PATH? Some clusters need a `module load` for it"
+    )]
     Start {
         /// The command.
         command: String,
@@ -20,7 +20,9 @@ pub enum BatchError {
         source: io::Error,
     },
     /// A command took too long.
-    #[error("{command} did not answer for {cluster} within {limit:?}; the scheduler may be down or busy: try again later, or ask the administrators of {cluster}")]
+    #[error(
+        "{command} did not answer for {cluster} within {limit:?}; the scheduler may be down or busy: try again later, or ask the administrators of {cluster}"
+    )]
     Late {
         /// The command.
         command: String,
@@ -30,7 +32,9 @@ pub enum BatchError {
         limit: Duration,
     },
     /// The scheduler's daemon, or a host, doesn't answer. Nothing is known of jobs there.
-    #[error("{cluster} does not answer: {command} says: {said}; try again later, or ask the administrators of {cluster}")]
+    #[error(
+        "{cluster} does not answer: {command} says: {said}; try again later, or ask the administrators of {cluster}"
+    )]
     Unreachable {
         /// The command.
         command: String,
@@ -62,7 +66,9 @@ pub enum BatchError {
         said: String,
     },
     /// A command's output isn't what it is documented to be.
-    #[error("{command} for {cluster} answered what isn't understood: {what}; is it the scheduler's own command, and of a version that is known?")]
+    #[error(
+        "{command} for {cluster} answered what isn't understood: {what}; is it the scheduler's own command, and of a version that is known?"
+    )]
     Output {
         /// The command.
         command: String,
@@ -84,14 +90,6 @@ pub enum BatchError {
         path: PathBuf,
         /// Why, and what to do.
         why: String,
-    },
-    /// There is no such job in the state that is kept here.
-    #[error("{cluster} has no job {id}")]
-    NoJob {
-        /// The cluster.
-        cluster: String,
-        /// The job.
-        id: JobId,
     },
 }
 

@@ -99,7 +99,10 @@ impl Pilot {
             return wrong(format!("{} nodes, and {MOST_NODES} is the most", self.request.nodes));
         }
         if self.script.len() > MOST_SCRIPT_BYTES || self.script.contains('\0') {
-            return wrong(format!("a script of {} B; it takes text without NUL of {MOST_SCRIPT_BYTES} B at most", self.script.len()));
+            return wrong(format!(
+                "a script of {} B; it takes text without NUL of {MOST_SCRIPT_BYTES} B at most",
+                self.script.len()
+            ));
         }
         if secret > MOST_SECRET_BYTES {
             return wrong(format!("a secret of {secret} B, and {MOST_SECRET_BYTES} B is the most"));

@@ -18,18 +18,29 @@ impl Private {
     /// only characters that no shell reads more into.
     pub(crate) fn open(path: &Path) -> Result<Self, BatchError> {
         let wrong = |why: String| BatchError::File { path: path.to_owned(), why };
-        let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._+@:-".contains(&byte));
+        let plain =
+            |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._+@-".contains(&byte));
         if !path.is_absolute() || !path.to_str().is_some_and(plain) {
-            return Err(wrong("its path must be absolute, of the characters A-Z a-z 0-9 / . _ + @ : -".to_owned()));
+            return Err(wrong(
+                "its path must be absolute, of the characters A-Z a-z 0-9 / . _ + @ -".to_owned(),
+            ));
         }
-        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| wrong(error.to_string()))?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .map_err(|error| wrong(error.to_string()))?;
         let found = fs::symlink_metadata(path).map_err(|error| wrong(error.to_string()))?;
         let user = nix::unistd::geteuid().as_raw();
         if !found.is_dir() || found.uid() != user {
-            return Err(wrong(format!("it must be a directory of user {user}'s; remove it, or name another one")));
+            return Err(wrong(format!(
+                "it must be a directory of user {user}'s; remove it, or name another one"
+            )));
         }
         if found.permissions().mode() & 0o077 != 0 {
-            return Err(wrong("others may open it; run chmod 700 on it, or name another directory".to_owned()));
+            return Err(wrong(
+                "others may open it; run chmod 700 on it, or name another directory".to_owned(),
+            ));
         }
         Ok(Self { path: path.to_owned() })
     }
@@ -54,7 +65,8 @@ impl Private {
             file.sync_all()?;
             fs::rename(&new, &path)
         };
-        write().map_err(|error: io::Error| BatchError::File { path: path.clone(), why: error.to_string() })?;
+        write()
+            .map_err(|error: io::Error| BatchError::File { path: path.clone(), why: error.to_string() })?;
         Ok(path)
     }
 
@@ -68,7 +80,11 @@ impl Private {
         };
         let mut bytes = Vec::new();
         file.take(most + 1).read_to_end(&mut bytes).map_err(|error| wrong(error.to_string()))?;
-        if bytes.len() as u64 > most { Err(wrong(format!("it has more than {most} bytes"))) } else { Ok(Some(bytes)) }
+        if bytes.len() as u64 > most {
+            Err(wrong(format!("it has more than {most} bytes")))
+        } else {
+            Ok(Some(bytes))
+        }
     }
 
     /// Removes files of a pilot, if they are there.
@@ -120,7 +136,7 @@ mod tests {
         let link = directory.path().join("link");
         std::os::unix::fs::symlink(directory.path(), &link).unwrap();
         assert!(Private::open(&link).is_err());
-        for path in ["relative", "/tmp/a b", "/tmp/$(x)", "/tmp/a'b"] {
+        for path in ["relative", "/tmp/a b", "/tmp/$(x)", "/tmp/a'b", "/tmp/a:b"] {
             assert!(Private::open(Path::new(path)).is_err(), "{path}");
         }
     }

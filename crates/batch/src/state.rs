@@ -24,7 +24,7 @@ pub struct Job {
     pub name: Word,
 }
 
-/// Where a job is.
+/// Where a job is. Times are by the scheduler's clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
     /// It waits for nodes.
@@ -104,7 +104,9 @@ impl fmt::Display for End {
             Self::NodeFailure => f.write_str("a node failed"),
             Self::Preempted => f.write_str("another job took its nodes"),
             Self::OutOfMemory => f.write_str("it used more memory than it had asked for"),
-            Self::Other { said } if said.is_empty() => f.write_str("it has ended; the scheduler doesn't say how"),
+            Self::Other { said } if said.is_empty() => {
+                f.write_str("it has ended; the scheduler doesn't say how")
+            }
             Self::Other { said } => write!(f, "it has ended: {said}"),
         }
     }

@@ -38,7 +38,8 @@ impl FromStr for Word {
 
     fn from_str(text: &str) -> Result<Self, WordError> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._+@:-".contains(&byte);
-        let valid = (1..=LONGEST).contains(&text.len()) && !text.starts_with(['-', '.']) && text.bytes().all(plain);
+        let valid =
+            (1..=LONGEST).contains(&text.len()) && !text.starts_with(['-', '.']) && text.bytes().all(plain);
         if valid {
             Ok(Self(text.to_owned()))
         } else {
@@ -58,7 +59,9 @@ mod tests {
             assert_eq!(text.parse::<Word>().unwrap().as_str(), text);
         }
         let long = "x".repeat(LONGEST + 1);
-        for text in ["", "-x", ".", "..", ".x", "a b", "a&b", "a|b", "$(x)", "a'b", "a/b", "a\nb", "é", "[1-2]", &long] {
+        for text in [
+            "", "-x", ".", "..", ".x", "a b", "a&b", "a|b", "$(x)", "a'b", "a/b", "a\nb", "é", "[1-2]", &long,
+        ] {
             assert!(text.parse::<Word>().is_err(), "{text}");
         }
         assert!(long[1..].parse::<Word>().is_ok());

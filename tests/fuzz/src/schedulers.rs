@@ -13,7 +13,11 @@ pub fn schedulers(bytes: &[u8]) {
     if let Ok(nodes) = expand_hostlist(text) {
         assert!(nodes.len() <= 65_536);
     }
-    let _ = (grid_engine::parse::jobs(text), grid_engine::parse::described(text), grid_engine::parse::job_id(text));
+    let _ = (
+        grid_engine::parse::jobs(text),
+        grid_engine::parse::described(text),
+        grid_engine::parse::job_id(text),
+    );
     let _ = (grid_engine::parse::account(text, "1", "pilot"), grid_engine::parse::environment(text));
     let known = grid_engine::parse::hosts(text).unwrap_or_default();
     let _ = grid_engine::parse::capacity(text, &known);

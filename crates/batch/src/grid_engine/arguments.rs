@@ -4,9 +4,9 @@ use std::num::NonZeroU32;
 use std::path::Path;
 
 use super::parse::{Environment, Rule};
+use crate::Word;
 use crate::pilot::Request;
 use crate::script::quoted;
-use crate::Word;
 
 /// Whether a request needs a parallel environment: without one, a job has one slot.
 pub(super) fn is_parallel(request: &Request) -> bool {
@@ -60,7 +60,8 @@ pub(super) fn requested(request: &Request, environment: Option<&Word>) -> Vec<St
 /// The options of `qsub` for a pilot. Its script comes on standard input.
 pub(super) fn submission(name: &Word, log: &Path) -> Vec<String> {
     // `-w e`: what no queue can ever run is refused. `-r n`: it isn't run again after a crash.
-    let options = ["-terse", "-N", name.as_str(), "-S", "/bin/sh", "-V", "-r", "n", "-w", "e", "-j", "y", "-o"];
+    let options =
+        ["-terse", "-N", name.as_str(), "-S", "/bin/sh", "-V", "-r", "n", "-w", "e", "-j", "y", "-o"];
     options.into_iter().map(str::to_owned).chain([log.display().to_string()]).collect()
 }
 

@@ -86,12 +86,21 @@ impl GridEngine {
         }
         let listed = self.run("qconf", &["-spl"]).await?;
         let mut found = Vec::new();
-        for name in listed.out.lines().map(str::trim).filter(|name| name.parse::<Word>().is_ok()).take(MOST_ENVIRONMENTS) {
+        for name in listed
+            .out
+            .lines()
+            .map(str::trim)
+            .filter(|name| name.parse::<Word>().is_ok())
+            .take(MOST_ENVIRONMENTS)
+        {
             found.extend(parse::environment(&self.run("qconf", &["-sp", name]).await?.out));
         }
         let cores = request.cores.map_or(1, std::num::NonZeroU32::get);
         let environment = arguments::environment(request, &found).ok_or_else(|| {
-            format!("{} has no parallel environment that gives {} nodes {cores} slots each", self.runner.cluster, request.nodes)
+            format!(
+                "{} has no parallel environment that gives {} nodes {cores} slots each",
+                self.runner.cluster, request.nodes
+            )
         });
         Ok(environment.map(|environment| arguments::requested(request, Some(&environment))))
     }
@@ -117,14 +126,20 @@ impl GridEngine {
             Phase::Ending => State::Ending { nodes },
             Phase::Pending | Phase::Error => {
                 let described = self.described(&job.id).await?;
-                State::Pending { reason: described.map(|(_, reason)| reason).unwrap_or_default(), start: None }
+                State::Pending {
+                    reason: described.map(|(_, reason)| reason).unwrap_or_default(),
+                    start: None,
+                }
             }
         })
     }
 
     /// When a job's time ends that started then.
     fn end(&self, job: &Job, start: Option<SystemTime>) -> Result<Option<SystemTime>, BatchError> {
-        let seconds = self.private.read(&job.name, "time", 32)?.and_then(|bytes| String::from_utf8(bytes).ok()?.parse().ok());
+        let seconds = self
+            .private
+            .read(&job.name, "time", 32)?
+            .and_then(|bytes| String::from_utf8(bytes).ok()?.parse().ok());
         Ok(start.zip(seconds).and_then(|(start, seconds)| start.checked_add(Duration::from_secs(seconds))))
     }
 
@@ -135,7 +150,9 @@ impl GridEngine {
         let cancelled = cancelled.filter(|id| id == job.id.0.as_str().as_bytes()).is_some();
         match parse::account(&output.out, job.id.0.as_str(), job.name.as_str()) {
             // What qdel has killed has no account of its own kind.
-            Some(End::Failed { signal: 1.., .. }) | None if cancelled => Ok(State::Ended(End::Cancelled { by: user().await })),
+            Some(End::Failed { signal: 1.., .. }) | None if cancelled => {
+                Ok(State::Ended(End::Cancelled { by: user().await }))
+            }
             Some(end) => Ok(State::Ended(end)),
             None => {
                 let ours = self.private.read(&job.name, "node", u64::MAX - 1)?.is_some();
@@ -177,7 +194,11 @@ impl Batch for GridEngine {
             let output = self.runner.run("qsub", &options, arguments::batch_script(&node).as_bytes()).await?;
             if !output.is_ok() {
                 let silent = parse::is_unreachable(&output.said);
-                return Err(if silent { self.runner.unreachable(&output) } else { self.runner.refused(&output) });
+                return Err(if silent {
+                    self.runner.unreachable(&output)
+                } else {
+                    self.runner.refused(&output)
+                });
             }
             let id = parse::job_id(&output.out).map_err(|what| self.unclear(&output, what))?;
             id.parse().map_err(|_| self.unclear(&output, "no job's number".to_owned()))
@@ -244,7 +265,10 @@ impl Batch for GridEngine {
         }
         self.private.write(&job.name, "cancelled", job.id.0.as_str().as_bytes())?;
         let output = self.run("qdel", &[job.id.0.as_str()]).await?;
-        if !output.is_ok() && !output.reason().contains("does not exist") && !output.out.contains("does not exist") {
+        if !output.is_ok()
+            && !output.reason().contains("does not exist")
+            && !output.out.contains("does not exist")
+        {
             self.private.remove(&job.name, &["cancelled"])?;
             return Err(self.runner.failed(&output));
         }

@@ -74,7 +74,9 @@ fn document(text: &str) -> Result<Document<'_>, String> {
 
 /// The text of a child.
 fn text<'a>(node: Node<'a, '_>, name: &str) -> Option<&'a str> {
-    node.children().find(|child| child.has_tag_name(name)).map(|child| child.text().unwrap_or_default().trim())
+    node.children()
+        .find(|child| child.has_tag_name(name))
+        .map(|child| child.text().unwrap_or_default().trim())
 }
 
 fn required<'a>(node: Node<'a, '_>, name: &str) -> Result<&'a str, String> {
@@ -151,7 +153,8 @@ pub fn described(out: &str) -> Result<Option<(String, String)>, String> {
     };
     let name = all("JB_job_name").next().ok_or("JB_job_name was expected")?.to_owned();
     let errors = all("QIM_message");
-    let messages = errors.chain(all("MES_message")).filter(|message| !message.contains("no messages available"));
+    let messages =
+        errors.chain(all("MES_message")).filter(|message| !message.contains("no messages available"));
     let reason = messages.take(MOST_MESSAGES).collect::<Vec<_>>().join("; ");
     Ok(Some((name, reason)))
 }
@@ -178,7 +181,8 @@ pub fn account(out: &str, id: &str, name: &str) -> Option<End> {
         lines.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
     };
     let is = |fields: &BTreeMap<String, String>| {
-        fields.get("jobnumber").is_some_and(|found| found == id) && fields.get("jobname").is_some_and(|found| found == name)
+        fields.get("jobnumber").is_some_and(|found| found == id)
+            && fields.get("jobname").is_some_and(|found| found == name)
     };
     accounts.map(fields).filter(is).last().map(|fields| end(&fields))
 }
@@ -190,7 +194,9 @@ fn end(fields: &BTreeMap<String, String>) -> End {
         let value = fields.get(name)?.split_ascii_whitespace().next()?;
         value.trim_end_matches('s').split('.').next()?.parse::<u64>().ok()
     };
-    let limit = fields.get("category").and_then(|asked| asked.split(['=', ' ', ',']).skip_while(|word| *word != "h_rt").nth(1));
+    let limit = fields
+        .get("category")
+        .and_then(|asked| asked.split(['=', ' ', ',']).skip_while(|word| *word != "h_rt").nth(1));
     let limit = limit.and_then(|limit| limit.parse::<u64>().ok());
     let late = limit.is_some_and(|limit| first("ru_wallclock").is_some_and(|wall| wall >= limit));
     let status = first("exit_status").and_then(|status| u8::try_from(status).ok());
@@ -270,7 +276,9 @@ fn bytes(text: &str) -> Option<u64> {
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
     let scale = |digits: u64, shift: u32| digits.checked_mul(1 << shift);
     let tenths = part.bytes().take(3).chain(std::iter::repeat(b'0')).take(3);
-    let thousandths = tenths.map(|byte| u64::from(byte.wrapping_sub(b'0'))).try_fold(0, |sum, digit| (digit < 10).then_some(sum * 10 + digit))?;
+    let thousandths = tenths
+        .map(|byte| u64::from(byte.wrapping_sub(b'0')))
+        .try_fold(0, |sum, digit| (digit < 10).then_some(sum * 10 + digit))?;
     scale(whole.parse().ok()?, unit)?.checked_add(scale(thousandths, unit)? / 1000)
 }
 
@@ -284,8 +292,12 @@ pub fn capacity(out: &str, hosts: &BTreeMap<String, Host>) -> Result<Vec<NodeCla
     let mut classes: Vec<NodeClass> = Vec::new();
     for node in document.descendants().filter(|node| node.has_tag_name("Queue-List")) {
         let name = required(node, "name")?;
-        let (queue, host) = host_of(name).ok_or_else(|| format!("QUEUE@HOST was expected: {:?}", cut(name)))?;
-        let number = |name| required(node, name).and_then(|text| text.parse::<u32>().map_err(|_| format!("a number was expected as {name}")));
+        let (queue, host) =
+            host_of(name).ok_or_else(|| format!("QUEUE@HOST was expected: {:?}", cut(name)))?;
+        let number = |name| {
+            required(node, name)
+                .and_then(|text| text.parse::<u32>().map_err(|_| format!("a number was expected as {name}")))
+        };
         let (slots, used) = (number("slots_total")?, number("slots_used")?);
         let reserved = text(node, "slots_resv").and_then(|text| text.parse().ok()).unwrap_or(0);
         let state = text(node, "state").unwrap_or_default();
@@ -324,8 +336,13 @@ pub fn capacity(out: &str, hosts: &BTreeMap<String, Host>) -> Result<Vec<NodeCla
 
 /// Whether a command says that the master doesn't answer.
 pub fn is_unreachable(said: &str) -> bool {
-    const TEXTS: &[&str] =
-        &["commlib error", "unable to send message to qmaster", "unable to contact qmaster", "can't resolve host name", "got send error"];
+    const TEXTS: &[&str] = &[
+        "commlib error",
+        "unable to send message to qmaster",
+        "unable to contact qmaster",
+        "can't resolve host name",
+        "got send error",
+    ];
     TEXTS.iter().any(|text| said.contains(text))
 }
 

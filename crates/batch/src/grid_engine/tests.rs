@@ -114,7 +114,8 @@ fn qstat_lists_a_job_once_for_each_slot() {
     assert_eq!(jobs[0].hosts, ["head", "n2"]);
     assert_eq!(jobs[0].start, Some(humantime::parse_rfc3339_weak("2026-11-28T21:00:25").unwrap()));
     assert_eq!((jobs[1].id.as_str(), jobs[1].phase, jobs[1].hosts.len()), ("3", Phase::Pending, 0));
-    let with = |letters: &str| parse::jobs(&JOBS.replace(">qw<", &format!(">{letters}<"))).map(|jobs| jobs[1].phase);
+    let with =
+        |letters: &str| parse::jobs(&JOBS.replace(">qw<", &format!(">{letters}<"))).map(|jobs| jobs[1].phase);
     for (letters, want) in [
         ("hqw", Phase::Pending),
         ("Eqw", Phase::Error),
@@ -139,9 +140,17 @@ fn qstat_says_why_a_job_waits() {
 </element></SME_global_message_list></element></messages></detailed_job_info>";
     let reason = "queue instance \"main.q@n2\" dropped because it is full".to_owned();
     assert_eq!(parse::described(out), Ok(Some(("p6".to_owned(), reason))));
-    let none = out.replace("queue instance &quot;main.q@n2&quot; dropped because it is full", "There are no messages available");
+    let none = out.replace(
+        "queue instance &quot;main.q@n2&quot; dropped because it is full",
+        "There are no messages available",
+    );
     assert_eq!(parse::described(&none), Ok(Some(("p6".to_owned(), String::new()))));
-    assert_eq!(parse::described("<?xml version='1.0'?>\n<unknown_jobs >\n    <ST_name>99</ST_name>\n</unknown_jobs>\n"), Ok(None));
+    assert_eq!(
+        parse::described(
+            "<?xml version='1.0'?>\n<unknown_jobs >\n    <ST_name>99</ST_name>\n</unknown_jobs>\n"
+        ),
+        Ok(None)
+    );
     assert_eq!(parse::described("<unknown_jobs><>99</></unknown_jobs>"), Ok(None));
     assert!(parse::described("").is_err());
 }
@@ -151,12 +160,34 @@ fn qacct_says_how_a_job_ended() {
     for (failed, status, wall, category, want) in [
         ("0", "0", "7s", "-l h_rt=60", End::Completed),
         ("0", "3", "0s", "-l h_rt=60", End::Failed { status: 3, signal: 0 }),
-        ("100 : assumedly after job", "137                  (Killed)", "0s", "-l h_rt=60", End::Failed { status: 0, signal: 9 }),
-        ("37  : qmaster enforced h_rt, h_cpu, or h_vmem limit", "137 (Killed)", "4s", "-l h_rt=4 -pe smp 4", End::TimeLimit),
+        (
+            "100 : assumedly after job",
+            "137                  (Killed)",
+            "0s",
+            "-l h_rt=60",
+            End::Failed { status: 0, signal: 9 },
+        ),
+        (
+            "37  : qmaster enforced h_rt, h_cpu, or h_vmem limit",
+            "137 (Killed)",
+            "4s",
+            "-l h_rt=4 -pe smp 4",
+            End::TimeLimit,
+        ),
         ("100 : assumedly after job", "137", "4.013s", "-l mem_free=1M,h_rt=4", End::TimeLimit),
-        ("26  : opening input/output file", "0", "0s", "", End::Other { said: "26  : opening input/output file".to_owned() }),
+        (
+            "26  : opening input/output file",
+            "0",
+            "0s",
+            "",
+            End::Other { said: "26  : opening input/output file".to_owned() },
+        ),
     ] {
-        assert_eq!(parse::account(&account(failed, status, wall, category), "4", "p2"), Some(want), "{failed}");
+        assert_eq!(
+            parse::account(&account(failed, status, wall, category), "4", "p2"),
+            Some(want),
+            "{failed}"
+        );
     }
     let out = account("0", "0", "7s", "");
     assert_eq!(parse::account(&out, "4", "p3"), None);
@@ -172,7 +203,8 @@ fn queues_and_hosts_give_classes_of_nodes() {
     assert_eq!((hosts["head"].memory_bytes, hosts["n2"].memory_bytes), ((47 << 30) / 2, 512 << 20));
     assert_eq!(hosts["head"].features, ["gpu"]);
     let classes = parse::capacity(QUEUES, &hosts).unwrap();
-    let counts: Vec<_> = classes.iter().map(|class| (class.nodes, class.nodes_free, class.cores, class.cores_free)).collect();
+    let counts: Vec<_> =
+        classes.iter().map(|class| (class.nodes, class.nodes_free, class.cores, class.cores_free)).collect();
     assert_eq!(counts, [(1, 0, 4, 2), (1, 1, 4, 4), (1, 0, 4, 0)]);
     assert_eq!(classes[0].queue.as_deref(), Some("main.q"));
     assert!(parse::capacity(&QUEUES.replace("main.q@n2", "n2"), &hosts).is_err());
@@ -180,17 +212,25 @@ fn queues_and_hosts_give_classes_of_nodes() {
 
 #[test]
 fn a_parallel_environment_that_fits_is_taken() {
-    let shown = "pe_name            two\nslots              999\nallocation_rule    2\ncontrol_slaves     TRUE\n";
+    let shown =
+        "pe_name            two\nslots              999\nallocation_rule    2\ncontrol_slaves     TRUE\n";
     let two = parse::environment(shown).unwrap();
     assert_eq!(two, Environment { name: "two".to_owned(), rule: Rule::Each(2), control_slaves: true });
     assert_eq!(parse::environment(&shown.replace("    2\n", " $round_robin\n")).unwrap().rule, Rule::Other);
     assert_eq!(parse::environment(""), None);
     let smp = Environment { name: "smp".to_owned(), rule: Rule::One, control_slaves: false };
     let loose = Environment { control_slaves: false, ..two.clone() };
-    let asked = |nodes, cores| Request { cores: NonZeroU32::new(cores), ..Request::of(NonZeroU32::new(nodes).unwrap()) };
+    let asked = |nodes, cores| Request {
+        cores: NonZeroU32::new(cores),
+        ..Request::of(NonZeroU32::new(nodes).unwrap())
+    };
     let all = [loose, smp, two];
-    let found = |nodes, cores| arguments::environment(&asked(nodes, cores), &all).map(|name| name.to_string());
-    assert_eq!((found(1, 4).as_deref(), found(3, 2).as_deref(), found(3, 4)), (Some("smp"), Some("two"), None));
+    let found =
+        |nodes, cores| arguments::environment(&asked(nodes, cores), &all).map(|name| name.to_string());
+    assert_eq!(
+        (found(1, 4).as_deref(), found(3, 2).as_deref(), found(3, 4)),
+        (Some("smp"), Some("two"), None)
+    );
     assert!(!arguments::is_parallel(&asked(1, 0)) && arguments::is_parallel(&asked(2, 0)));
 }
 

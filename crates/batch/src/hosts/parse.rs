@@ -40,8 +40,12 @@ pub fn looked(out: &str) -> Result<Looked, String> {
     let mut lines = out.lines().skip_while(|line| !line.starts_with("isthmus-host "));
     let wrong = |line: &str| format!("not understood: {:?}", line.chars().take(200).collect::<String>());
     let first = lines.next().ok_or_else(|| wrong(out))?;
-    let [_, cores, memory] = first.split_ascii_whitespace().collect::<Vec<_>>()[..] else { return Err(wrong(first)) };
-    let (Ok(cores), Ok(memory)) = (cores.parse::<u32>(), memory.parse::<u64>()) else { return Err(wrong(first)) };
+    let [_, cores, memory] = first.split_ascii_whitespace().collect::<Vec<_>>()[..] else {
+        return Err(wrong(first));
+    };
+    let (Ok(cores), Ok(memory)) = (cores.parse::<u32>(), memory.parse::<u64>()) else {
+        return Err(wrong(first));
+    };
     let mut pilots = BTreeMap::new();
     for line in lines.take(MOST_PILOTS) {
         let (number, state) = pilot(line).ok_or_else(|| wrong(line))?;
@@ -97,7 +101,14 @@ mod tests {
 
     #[test]
     fn what_a_host_did_not_say_is_refused() {
-        for out in ["", "Welcome!", "isthmus-host 8", "isthmus-host x 1", "isthmus-host 8 1\npilot 1", "isthmus-host 8 1\npilot 1 ended 300"] {
+        for out in [
+            "",
+            "Welcome!",
+            "isthmus-host 8",
+            "isthmus-host x 1",
+            "isthmus-host 8 1\npilot 1",
+            "isthmus-host 8 1\npilot 1 ended 300",
+        ] {
             assert!(looked(out).is_err(), "{out}");
         }
     }

@@ -128,7 +128,8 @@ impl Record {
             };
             State::Pending { reason, start: None }
         } else {
-            let end = self.started.zip(self.seconds).and_then(|(from, length)| time(from.saturating_add(length)));
+            let end =
+                self.started.zip(self.seconds).and_then(|(from, length)| time(from.saturating_add(length)));
             State::Running { nodes: running, end }
         }
     }
@@ -234,11 +235,7 @@ pub(crate) fn estimate(
 }
 
 /// The hosts that answer, by class.
-pub(crate) fn capacity(
-    hosts: &[Host],
-    looked: &Answers,
-    records: &[Record],
-) -> Vec<NodeClass> {
+pub(crate) fn capacity(hosts: &[Host], looked: &Answers, records: &[Record]) -> Vec<NodeClass> {
     let mut classes: Vec<NodeClass> = Vec::new();
     for host in hosts {
         let Some(Some(answer)) = looked.get(host.address.as_str()) else { continue };
@@ -248,7 +245,8 @@ pub(crate) fn capacity(
         features.dedup();
         let cores_free = if free { u64::from(answer.cores) } else { 0 };
         let same = |class: &&mut NodeClass| {
-            (class.cores, class.memory_bytes, &class.features) == (answer.cores, answer.memory_bytes, &features)
+            (class.cores, class.memory_bytes, &class.features)
+                == (answer.cores, answer.memory_bytes, &features)
         };
         if let Some(class) = classes.iter_mut().find(same) {
             class.nodes += 1;

@@ -88,13 +88,22 @@ pub(crate) fn look(host: &Word) -> String {
 
 /// Starts a pilot. `script` is what [`of_node`](crate::script::of_node) gives for the path that
 /// [`secret_path`] names.
-pub(crate) fn start(host: &Word, name: &Word, number: u64, limit: Option<u64>, script: &str, secret: &[u8]) -> String {
+pub(crate) fn start(
+    host: &Word,
+    name: &Word,
+    number: u64,
+    limit: Option<u64>,
+    script: &str,
+    secret: &[u8],
+) -> String {
     let limit = limit.unwrap_or(NO_LIMIT).clamp(1, NO_LIMIT);
     let watch = format!("{}dir=\"$base/{name}\"; number={number}; limit={limit}\n{WATCH}", begin(host));
     let mut all = begin(host) + &format!("dir=\"$base/{name}\"\n");
     // A variable is no argument of a process: `printf` is the shell's own, and so is what it writes.
     all += "given() { base64 -d <<EOF\n$1\nEOF\n}\n";
-    for (variable, bytes) in [("script_text", script.as_bytes()), ("secret_text", secret), ("watch_text", watch.as_bytes())] {
+    for (variable, bytes) in
+        [("script_text", script.as_bytes()), ("secret_text", secret), ("watch_text", watch.as_bytes())]
+    {
         all += &format!("{variable}={}\n", BASE64_STANDARD.encode(bytes));
     }
     all + START

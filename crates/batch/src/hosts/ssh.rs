@@ -5,7 +5,12 @@ use crate::command::{Output, Runner};
 
 /// Runs a script on a host by ssh (ssh_config(5)): it asks for no password, gives up what is silent,
 /// leaves nothing in the background, and forwards nothing.
-pub(crate) async fn on(runner: &Runner, options: &[String], address: &str, text: String) -> Result<Output, BatchError> {
+pub(crate) async fn on(
+    runner: &Runner,
+    options: &[String],
+    address: &str,
+    text: String,
+) -> Result<Output, BatchError> {
     const OPTIONS: &[&str] = &[
         "BatchMode=yes",
         "ConnectTimeout=10",

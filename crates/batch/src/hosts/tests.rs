@@ -38,9 +38,12 @@ fn answers(of: &[(&str, Option<Looked>)]) -> Answers {
 
 #[test]
 fn pilots_go_to_hosts_that_answer_and_have_room_and_what_is_asked_for() {
-    let hosts = [host("a", 1, &[]), host("b", 2, &["gpu"]), host("c", 1, &["gpu", "ib"]), host("d", 9, &["gpu"])];
+    let hosts =
+        [host("a", 1, &[]), host("b", 2, &["gpu"]), host("c", 1, &["gpu", "ib"]), host("d", 9, &["gpu"])];
     let looked = answers(&[("a", answer(4, &[])), ("b", answer(4, &[])), ("c", answer(8, &[])), ("d", None)]);
-    let places = |asked: &Record, all: &[Record]| record::places(asked, &hosts, &looked, all).map(|places| places.join(""));
+    let places = |asked: &Record, all: &[Record]| {
+        record::places(asked, &hosts, &looked, all).map(|places| places.join(""))
+    };
     let (one, two) = (running(1, &["a"]), running(2, &["b"]));
     for (asked, all, want) in [
         (record(9, 3, 1, &[]), &[][..], Some("abc")),
@@ -53,14 +56,17 @@ fn pilots_go_to_hosts_that_answer_and_have_room_and_what_is_asked_for() {
     ] {
         assert_eq!(places(&asked, all).as_deref(), want, "{asked:?}");
     }
-    let estimate = |asked: &Record, all: &[Record]| record::estimate(asked, SystemTime::UNIX_EPOCH, &hosts, &looked, all);
+    let estimate = |asked: &Record, all: &[Record]| {
+        record::estimate(asked, SystemTime::UNIX_EPOCH, &hosts, &looked, all)
+    };
     assert_eq!(estimate(&record(9, 3, 1, &[]), &[]), Estimate::At(SystemTime::UNIX_EPOCH));
     assert!(matches!(estimate(&record(9, 3, 1, &[]), &[one.clone()]), Estimate::Unknown { .. }));
     assert!(matches!(estimate(&record(9, 1, 1, &[]), &[record(8, 3, 1, &[])]), Estimate::Unknown { .. }));
     assert!(matches!(estimate(&record(9, 4, 1, &[]), &[]), Estimate::Never { .. }));
 
     let classes = record::capacity(&hosts, &looked, &[one]);
-    let counts: Vec<_> = classes.iter().map(|class| (class.nodes, class.nodes_free, class.cores_free)).collect();
+    let counts: Vec<_> =
+        classes.iter().map(|class| (class.nodes, class.nodes_free, class.cores_free)).collect();
     assert_eq!(counts, [(1, 0, 0), (1, 1, 4), (1, 1, 8)]);
 }
 
@@ -117,7 +123,9 @@ fn a_record_is_read_as_it_was_kept() {
     pilot.ended(120, &End::Cancelled { by: Some("ada".to_owned()) });
     let text = serde_json::to_string(&pilot).unwrap();
     assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), pilot);
-    assert!(matches!(pilot.state(0, Vec::new()), State::Ended(End::Cancelled { by: Some(by) }) if by == "ada"));
+    assert!(
+        matches!(pilot.state(0, Vec::new()), State::Ended(End::Cancelled { by: Some(by) }) if by == "ada")
+    );
     let end = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(160);
     let shown = running(7, &["a"]).state(0, vec!["a".to_owned()]);
     assert_eq!(shown, State::Running { nodes: vec!["a".to_owned()], end: Some(end) });

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use crate::Word;
 use crate::pilot::Request;
 use crate::script::quoted;
-use crate::Word;
 
 /// The options of `sbatch` for what is asked for (sbatch(1)).
 pub(super) fn requested(request: &Request) -> Vec<String> {
@@ -26,7 +26,9 @@ pub(super) fn requested(request: &Request) -> Vec<String> {
     if !request.tags.is_empty() {
         add("constraint", request.tags.iter().map(Word::as_str).collect::<Vec<_>>().join("&"));
     }
-    for (name, value) in [("partition", &request.queue), ("reservation", &request.reservation), ("account", &request.account)] {
+    for (name, value) in
+        [("partition", &request.queue), ("reservation", &request.reservation), ("account", &request.account)]
+    {
         if let Some(value) = value {
             add(name, value.to_string());
         }

@@ -57,7 +57,8 @@ fn parts(entry: &str) -> Result<Vec<Part<'_>>, String> {
     let mut parts = Vec::new();
     let mut rest = entry;
     while !rest.is_empty() {
-        let (plain, numbers) = rest.split_once('[').map_or((rest, None), |(plain, numbers)| (plain, Some(numbers)));
+        let (plain, numbers) =
+            rest.split_once('[').map_or((rest, None), |(plain, numbers)| (plain, Some(numbers)));
         if plain.contains(']') {
             return Err(format!("brackets that don't match in {entry:?}"));
         }
@@ -77,7 +78,8 @@ fn append(names: &[String], ranges: &str, most: usize) -> Result<Vec<String>, St
     for name in names {
         for range in ranges.split(',') {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
-            let digits = |text: &str| (1..=9).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+            let digits =
+                |text: &str| (1..=9).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
             let (Ok(low), Ok(high)) = (first.parse::<u32>(), last.parse::<u32>()) else {
                 return Err(format!("a range of numbers in {ranges:?}"));
             };
@@ -115,8 +117,24 @@ mod tests {
     #[test]
     fn what_is_no_list_or_too_long_is_refused() {
         for list in [
-            "n[", "n]", "n[]", "n[1", "n[a]", "n[2-1]", "n[1-]", "n[-1]", "n[+1]", "n[1-2-3]", ",", "a,,b", "n[1]]", "n[[1]]",
-            "n[0-65536]", "n[1-999999999]", "n[1-300]m[1-300]", "n[99999999999]",
+            "n[",
+            "n]",
+            "n[]",
+            "n[1",
+            "n[a]",
+            "n[2-1]",
+            "n[1-]",
+            "n[-1]",
+            "n[+1]",
+            "n[1-2-3]",
+            ",",
+            "a,,b",
+            "n[1]]",
+            "n[[1]]",
+            "n[0-65536]",
+            "n[1-999999999]",
+            "n[1-300]m[1-300]",
+            "n[99999999999]",
         ] {
             assert!(expand(list).is_err(), "{list}");
         }

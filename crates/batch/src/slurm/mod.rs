@@ -14,6 +14,7 @@ use crate::{Batch, BatchError, Pilot, Request, Word, script};
 
 mod arguments;
 mod hostlist;
+mod nodes;
 pub mod parse;
 #[cfg(test)]
 mod tests;
@@ -91,7 +92,8 @@ impl Slurm {
                 _ => Err(self.failure(&output)),
             };
         }
-        let account = parse::described(&output.out).map_err(|what| self.runner.unclear(&output.command, what))?;
+        let account =
+            parse::described(&output.out).map_err(|what| self.runner.unclear(&output.command, what))?;
         Ok(Some(account))
     }
 
@@ -123,13 +125,17 @@ impl Slurm {
             Phase::Running => State::Running { nodes, end: queued.end },
             Phase::Suspended => State::Suspended { nodes },
             Phase::Ending => State::Ending { nodes },
-            Phase::Ended(End::Failed { .. }) => match self.described(&queued.id).await?.map(|account| account.phase) {
-                Some(Phase::Ended(end)) => State::Ended(end),
-                _ => State::Ended(End::Failed { status: 0, signal: 0 }),
-            },
+            Phase::Ended(End::Failed { .. }) => {
+                match self.described(&queued.id).await?.map(|account| account.phase) {
+                    Some(Phase::Ended(end)) => State::Ended(end),
+                    _ => State::Ended(End::Failed { status: 0, signal: 0 }),
+                }
+            }
             Phase::Ended(end) => State::Ended(end.clone()),
             // A state of a later Slurm. Whether it has nodes is what matters.
-            Phase::Other if nodes.is_empty() => State::Pending { reason: queued.word.clone(), start: queued.start },
+            Phase::Other if nodes.is_empty() => {
+                State::Pending { reason: queued.word.clone(), start: queued.start }
+            }
             Phase::Other => State::Suspended { nodes },
         };
         Ok(state)
@@ -147,8 +153,11 @@ impl Slurm {
         }
         let cancelled = |id: &JobId| states.get(id) == Some(&State::Ended(End::Cancelled { by: None }));
         let missing = jobs.iter().any(|job| !states.contains_key(&job.id));
-        let asked: Vec<_> =
-            jobs.iter().filter(|job| !states.contains_key(&job.id) || cancelled(&job.id)).map(|job| job.id.0.as_str()).collect();
+        let asked: Vec<_> = jobs
+            .iter()
+            .filter(|job| !states.contains_key(&job.id) || cancelled(&job.id))
+            .map(|job| job.id.0.as_str())
+            .collect();
         let accounts = match self.accounts(&asked).await {
             // Who cancelled a job may stay unknown.
             Err(_) if !missing => Vec::new(),
@@ -189,7 +198,8 @@ impl Batch for Slurm {
             None => None,
         };
         let secret = secret.map(|path| script::quoted(&path.to_string_lossy()));
-        let batch = arguments::batch_script(&pilot.request, &script::of_node(&pilot.script, secret.as_deref()));
+        let batch =
+            arguments::batch_script(&pilot.request, &script::of_node(&pilot.script, secret.as_deref()));
         let log = self.private.path(&pilot.name, "log");
         let arguments = arguments::submission(&pilot.name, &pilot.request, &log);
         let submitted = async {
@@ -214,8 +224,11 @@ impl Batch for Slurm {
     async fn find(&self, name: &Word) -> Result<Option<Job>, BatchError> {
         let user = nix::unistd::geteuid();
         let listed = self.queue(vec![format!("--user={user}"), format!("--name={name}")]).await?;
-        let Some(queued) = listed.into_iter().find(|queued| queued.name == name.as_str()) else { return Ok(None) };
-        let id = queued.id.parse().map_err(|_| self.runner.unclear("squeue", format!("a job {:?}", queued.id)))?;
+        let Some(queued) = listed.into_iter().find(|queued| queued.name == name.as_str()) else {
+            return Ok(None);
+        };
+        let id =
+            queued.id.parse().map_err(|_| self.runner.unclear("squeue", format!("a job {:?}", queued.id)))?;
         Ok(Some(Job { id: JobId(id), name: name.clone() }))
     }
 
@@ -256,7 +269,8 @@ impl Batch for Slurm {
     }
 
     async fn capacity(&self) -> Result<Vec<NodeClass>, BatchError> {
-        let arguments = ["--noheader".to_owned(), "--exact".to_owned(), format!("--format={}", parse::SINFO_FORMAT)];
+        let arguments =
+            ["--noheader".to_owned(), "--exact".to_owned(), format!("--format={}", parse::SINFO_FORMAT)];
         let output = self.run("sinfo", &arguments, b"").await?;
         if !output.is_ok() {
             return Err(self.failure(&output));

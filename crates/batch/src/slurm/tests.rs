@@ -32,7 +32,16 @@ fn squeue_lists_jobs_in_every_state() {
     let cancelled = Phase::Ended(End::Cancelled { by: None });
     assert_eq!(
         phases,
-        [Phase::Pending, Phase::Pending, Phase::Running, Phase::Ending, cancelled, failed, Phase::Pending, Phase::Other]
+        [
+            Phase::Pending,
+            Phase::Pending,
+            Phase::Running,
+            Phase::Ending,
+            cancelled,
+            failed,
+            Phase::Pending,
+            Phase::Other
+        ]
     );
     assert!(jobs[0].reason.starts_with("Nodes required for job are DOWN, DRAINED or"));
     assert_eq!((jobs[0].start, jobs[1].start), (None, at("2026-11-28T20:58:21")));
@@ -68,16 +77,27 @@ RunTime=00:00:00 TimeLimit=00:01:00 NodeList=n1 BatchHost=n1 Command=(null) Work
     ] {
         assert_eq!(ended(state, exit), Ok(Phase::Ended(want)), "{state}");
     }
-    assert!(ended("FAILED", "3").is_err() && ended("FAILED", "300:0").is_err() && parse::described("").is_err());
+    assert!(
+        ended("FAILED", "3").is_err() && ended("FAILED", "300:0").is_err() && parse::described("").is_err()
+    );
 }
 
 #[test]
 fn sacct_says_who_cancelled_a_job() {
-    let out = "1|COMPLETED|0:0|p1\n2|CANCELLED by 1000|0:0|p2\n3|RUNNING|0:0|a|b\n4|CANCELLED|0:0|p4\n";
+    let out = "1|COMPLETED|0:0|p1\n2|CANCELLED by 1000|0:0|p2\n3|RUNNING|0:0|a|b\n4|CANCELLED|0:0|p4\n5|FAILED|0:9|p5\n";
     let accounts = parse::accounts(out).unwrap();
     let by = |user: Option<&str>| Phase::Ended(End::Cancelled { by: user.map(str::to_owned) });
     let phases: Vec<_> = accounts.iter().map(|account| account.phase.clone()).collect();
-    assert_eq!(phases, [Phase::Ended(End::Completed), by(Some("1000")), Phase::Running, by(None)]);
+    assert_eq!(
+        phases,
+        [
+            Phase::Ended(End::Completed),
+            by(Some("1000")),
+            Phase::Running,
+            by(None),
+            Phase::Ended(End::Failed { status: 0, signal: 9 }),
+        ]
+    );
     assert_eq!(accounts[2].name, "a|b");
     assert!(parse::accounts("1|COMPLETED\n").is_err());
 }
@@ -114,9 +134,18 @@ fn sbatch_estimates_a_start() {
 #[test]
 fn failures_are_told_apart() {
     for (said, want) in [
-        ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n", Trouble::Unreachable),
-        ("scancel: error: Kill job error on job id 1: Unable to contact slurm controller (connect failure)", Trouble::Unreachable),
-        ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation", Trouble::Unreachable),
+        (
+            "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n",
+            Trouble::Unreachable,
+        ),
+        (
+            "scancel: error: Kill job error on job id 1: Unable to contact slurm controller (connect failure)",
+            Trouble::Unreachable,
+        ),
+        (
+            "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
+            Trouble::Unreachable,
+        ),
         ("sinfo: error: Unable to establish control machine address", Trouble::Unreachable),
         ("slurm_load_jobs error: Invalid job id specified\n", Trouble::UnknownJob),
         ("scancel: error: Kill job error on job id 99: Invalid job id specified", Trouble::UnknownJob),
@@ -141,14 +170,19 @@ old|down|1-00:30:00|idle|1|1|4|4|2000|0/4/0/4|(null)
     let classes = parse::capacity(out).unwrap();
     assert_eq!(classes.len(), 2);
     let main = &classes[0];
-    assert_eq!((main.queue.as_deref(), main.default, main.nodes, main.nodes_free), (Some("main"), true, 2, 1));
+    assert_eq!(
+        (main.queue.as_deref(), main.default, main.nodes, main.nodes_free),
+        (Some("main"), true, 2, 1)
+    );
     assert_eq!((main.cores, main.cores_free, main.memory_bytes), (4, 7, 2000 << 20));
     assert_eq!((main.time, main.features.join(" ")), (Some(Duration::from_secs(7200)), "avx2 ib".to_owned()));
     let long = &classes[1];
     assert_eq!((long.default, long.nodes, long.nodes_free, long.time), (false, 2048, 2048, None));
     // Two hardware threads a core.
     assert_eq!((long.cores, long.cores_free, long.features.len()), (64, 128 << 10, 0));
-    for line in ["main|up", "main|up|x|idle|1|1|4|4|2000|0/4/0/4|a", "main|up|1:0:0|idle|-1|1|4|4|2000|0/4/0/4|a"] {
+    for line in
+        ["main|up", "main|up|x|idle|1|1|4|4|2000|0/4/0/4|a", "main|up|1:0:0|idle|-1|1|4|4|2000|0/4/0/4|a"]
+    {
         assert!(parse::capacity(line).is_err(), "{line}");
     }
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 use isthmus_batch::{Batch, BatchError, End, Estimate, GridEngine, Request, State};
 
 use crate::cluster::{
-    TOKEN, assert_unreachable, ends, inside, network, nobody_sees_the_token, pilot, reaches, request, runner, sh,
-    state, unknown, until, word,
+    TOKEN, assert_unreachable, ends, inside, network, nobody_sees_the_token, pilot, reaches, request, runner,
+    sh, state, unknown, until, word,
 };
 
 const PROGRAMS: &[&str] = &["unshare", "ip", "sge_qmaster", "sge_execd", "qsub", "qconf", "qacct", "qrsh"];
@@ -121,9 +121,13 @@ fn pilots_on_grid_engine() {
 
 async fn whole_cluster(cluster: &GridEngine) {
     let classes = cluster.capacity().await.unwrap();
-    let shown = classes.iter().map(|class| (class.nodes, class.nodes_free, class.cores, class.features.join(" ")));
+    let shown =
+        classes.iter().map(|class| (class.nodes, class.nodes_free, class.cores, class.features.join(" ")));
     assert_eq!(shown.collect::<Vec<_>>(), [(1, 1, 4, String::new()), (1, 1, 4, "gpu".to_owned())]);
-    assert!(classes[0].memory_bytes > 64 << 20 && classes[0].queue.as_deref() == Some("main.q"), "{classes:?}");
+    assert!(
+        classes[0].memory_bytes > 64 << 20 && classes[0].queue.as_deref() == Some("main.q"),
+        "{classes:?}"
+    );
     let tagged = |tag| Request { tags: vec![word(tag)], ..request(1, 1) };
     for possible in [request(1, 1), request(1, 4), request(2, 2), tagged("gpu")] {
         assert!(matches!(cluster.estimate(&possible).await.unwrap(), Estimate::At(_)), "{possible:?}");
@@ -137,7 +141,8 @@ async fn whole_cluster(cluster: &GridEngine) {
 
 /// One pilot on both hosts, and one that waits for it.
 async fn a_pilot(cluster: &GridEngine, directory: &Path) {
-    let (shown, go) = (directory.join("shown").display().to_string(), directory.join("go").display().to_string());
+    let (shown, go) =
+        (directory.join("shown").display().to_string(), directory.join("go").display().to_string());
     let script = format!(
         "node=$(hostname)
         cat \"$ISTHMUS_PILOT_SECRET\" >{shown}.$node.new
@@ -147,7 +152,8 @@ async fn a_pilot(cluster: &GridEngine, directory: &Path) {
     );
     let asked = Request { time: Some(Duration::from_secs(600)), ..request(2, 2) };
     let job = cluster.submit(&pilot("first", asked, &script)).await.unwrap();
-    let State::Running { nodes, end } = reaches(cluster, &job, |state| matches!(state, State::Running { .. })).await
+    let State::Running { nodes, end } =
+        reaches(cluster, &job, |state| matches!(state, State::Running { .. })).await
     else {
         panic!("it runs")
     };
@@ -162,7 +168,8 @@ async fn a_pilot(cluster: &GridEngine, directory: &Path) {
     nobody_sees_the_token();
 
     let next = cluster.submit(&pilot("next", request(1, 4), "true")).await.unwrap();
-    let full = |state: &State| matches!(state, State::Pending { reason, .. } if reason.contains("PE \"smp\""));
+    let full =
+        |state: &State| matches!(state, State::Pending { reason, .. } if reason.contains("PE \"smp\""));
     reaches(cluster, &next, full).await;
     assert!(matches!(cluster.estimate(&request(1, 4)).await.unwrap(), Estimate::Unknown { .. }));
     assert_eq!(cluster.find(&word("next")).await.unwrap().as_ref(), Some(&next));
@@ -212,7 +219,10 @@ async fn ways_to_end(cluster: &GridEngine, directory: &Path) {
 async fn master_down(cluster: &GridEngine, directory: &Path) {
     let runs = cluster.submit(&pilot("stays", request(1, 1), "sleep 1000")).await.unwrap();
     reaches(cluster, &runs, |state| matches!(state, State::Running { .. })).await;
-    sh(directory, "pid=$D/spool/qmaster/qmaster.pid; kill $(cat $pid); while [ -e $pid ]; do sleep 0.2; done");
+    sh(
+        directory,
+        "pid=$(cat $D/spool/qmaster/qmaster.pid); kill $pid; while [ -d /proc/$pid ]; do sleep 0.2; done",
+    );
     let jobs = [runs.clone()];
     assert_unreachable(cluster.submit(&pilot("new", request(1, 1), "true")).await);
     assert_unreachable(cluster.states(&jobs).await);

@@ -7,8 +7,8 @@ use isthmus_batch::hosts::Host;
 use isthmus_batch::{Batch, BatchError, End, Estimate, Hosts, Request, State};
 
 use crate::cluster::{
-    TOKEN, ends, inside, network, nobody_sees_the_token, pilot, reaches, request, runner, sh, state, unknown, until,
-    word,
+    TOKEN, ends, inside, network, nobody_sees_the_token, pilot, reaches, request, runner, sh, state, unknown,
+    until, word,
 };
 
 const PROGRAMS: &[&str] = &["unshare", "ip", "ssh", "sshd", "ssh-keygen", "setsid", "timeout", "base64"];
@@ -85,13 +85,19 @@ async fn the_hosts(hosts: &Hosts) {
     assert!(class.cores > 0 && class.memory_bytes > 64 << 20 && class.features == ["ib"], "{class:?}");
     let Estimate::At(start) = hosts.estimate(&request(2, 1)).await.unwrap() else { panic!("it can start") };
     assert!(start <= SystemTime::now());
-    for impossible in [request(3, 1), request(1, 1 << 20), Request { tags: vec![word("gpu")], ..request(1, 1) }] {
-        assert!(matches!(hosts.estimate(&impossible).await.unwrap(), Estimate::Never { .. }), "{impossible:?}");
+    for impossible in
+        [request(3, 1), request(1, 1 << 20), Request { tags: vec![word("gpu")], ..request(1, 1) }]
+    {
+        assert!(
+            matches!(hosts.estimate(&impossible).await.unwrap(), Estimate::Never { .. }),
+            "{impossible:?}"
+        );
     }
 }
 
 async fn in_their_order(hosts: &Hosts, directory: &Path) {
-    let (shown, go) = (directory.join("shown").display().to_string(), directory.join("go").display().to_string());
+    let (shown, go) =
+        (directory.join("shown").display().to_string(), directory.join("go").display().to_string());
     let script = format!(
         "host=${{ISTHMUS_PILOT_SECRET%/*/*}}; host=${{host##*/}}
         cat \"$ISTHMUS_PILOT_SECRET\" >{shown}.$host.new
@@ -174,7 +180,10 @@ async fn ways_to_end(hosts: &Hosts, directory: &Path) {
     // Its watcher is killed.
     let lost = hosts.submit(&pilot("lost", request(1, 1), &script("lost"))).await.unwrap();
     let alive = process(&directory.join("lost")).await;
-    sh(directory, "read number boot watcher rest <$D/home/.isthmus-pilots/h1/lost/started; kill -KILL $watcher");
+    sh(
+        directory,
+        "read number boot watcher rest <$D/home/.isthmus-pilots/h1/lost/started; kill -KILL $watcher",
+    );
     assert_eq!(ends(hosts, &lost).await, End::NodeFailure);
     assert_gone(directory, &alive);
 

@@ -1,16 +1,18 @@
 //! Slurm's own daemons: a controller and two nodes.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use isthmus_batch::{Batch, BatchError, End, Estimate, Request, Slurm, State};
 
 use crate::cluster::{
-    TOKEN, assert_unreachable, ends, inside, network, nobody_sees_the_token, pilot, reaches, request, runner, sh, state,
-    unknown, until, word,
+    TOKEN, assert_unreachable, ends, inside, network, nobody_sees_the_token, pilot, reaches, request, runner,
+    sh, state, unknown, until, word,
 };
 
-const PROGRAMS: &[&str] = &["unshare", "ip", "munged", "slurmctld", "slurmd", "sbatch", "srun", "scancel", "sacct"];
+const PROGRAMS: &[&str] =
+    &["unshare", "ip", "munged", "slurmctld", "slurmd", "sbatch", "srun", "scancel", "sacct"];
 
 const CONFIGURATION: &str = "
 ClusterName=alpha
@@ -40,11 +42,34 @@ ThreadsPerCore=1 RealMemory=2000 Feature=ib,avx2
 PartitionName=main Nodes=n[1-2] Default=YES MaxTime=2:00:00 State=UP
 ";
 
-/// Starts munged, slurmctld and two slurmd.
-fn start(directory: &Path) -> PathBuf {
+/// What a cluster that keeps accounts has, too. Its controller forgets jobs at once.
+const ACCOUNTS: &str = "
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=head
+AccountingStoragePort=17010
+AccountingStoragePass=$D/munge/s
+MinJobAge=2
+";
+
+const DATABASE: &str = "
+DbdHost=head
+DbdPort=17010
+AuthType=auth/munge
+AuthInfo=socket=$D/munge/s
+SlurmUser=root
+StorageType=accounting_storage/mysql
+StorageHost=10.77.0.1
+StorageUser=root
+StoragePass=none
+LogFile=$D/database.log
+PidFile=$D/database.pid
+";
+
+/// Starts munged, slurmctld and two slurmd, and beforehand what `more` starts.
+fn start(directory: &Path, configuration: &str, more: &str) -> PathBuf {
     network(directory);
     let file = directory.join("slurm.conf");
-    std::fs::write(&file, CONFIGURATION.replace("$D", directory.to_str().unwrap())).unwrap();
+    std::fs::write(&file, configuration.replace("$D", directory.to_str().unwrap())).unwrap();
     sh(
         directory,
         "chmod 755 $D
@@ -52,8 +77,12 @@ fn start(directory: &Path) -> PathBuf {
         mkdir -m 700 $D/key
         (umask 077; head -c 128 /dev/urandom >$D/key/key)
         munged --force --key-file=$D/key/key --socket=$D/munge/s --pid-file=$D/munge/pid \
-            --log-file=$D/munge/log --seed-file=$D/munge/seed
-        slurmctld -c -f $D/slurm.conf
+            --log-file=$D/munge/log --seed-file=$D/munge/seed",
+    );
+    sh(directory, more);
+    sh(
+        directory,
+        "slurmctld -c -f $D/slurm.conf
         slurmd -N n1 -f $D/slurm.conf
         slurmd -N n2 -f $D/slurm.conf",
     );
@@ -75,7 +104,7 @@ fn waiting(directory: &Path) -> String {
 #[test]
 fn pilots_on_slurm() {
     let Some(directory) = inside("slurm::pilots_on_slurm", PROGRAMS) else { return };
-    let file = start(&directory);
+    let file = start(&directory, CONFIGURATION, "true");
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let slurm = Slurm::new(runner(&[("SLURM_CONF", &file)]), &directory.join("pilots")).unwrap();
     runtime.block_on(async {
@@ -112,7 +141,9 @@ async fn whole_cluster(slurm: &Slurm) {
 async fn a_pilot(slurm: &Slurm, directory: &Path) {
     let asked = Request { time: Some(Duration::from_secs(600)), tags: vec![word("ib")], ..request(2, 3) };
     let job = slurm.submit(&pilot("first", asked, &waiting(directory))).await.unwrap();
-    let State::Running { nodes, end } = reaches(slurm, &job, |state| matches!(state, State::Running { .. })).await else {
+    let State::Running { nodes, end } =
+        reaches(slurm, &job, |state| matches!(state, State::Running { .. })).await
+    else {
         panic!("it runs")
     };
     assert_eq!(nodes, ["n1", "n2"]);
@@ -134,7 +165,9 @@ async fn a_pilot(slurm: &Slurm, directory: &Path) {
     let next = slurm.submit(&pilot("next", request(2, 2), "true")).await.unwrap();
     let reason = |state: &State| matches!(state, State::Pending { reason, .. } if reason == "Resources");
     reaches(slurm, &next, reason).await;
-    let Estimate::At(start) = slurm.estimate(&request(2, 2)).await.unwrap() else { panic!("it can start some day") };
+    let Estimate::At(start) = slurm.estimate(&request(2, 2)).await.unwrap() else {
+        panic!("it can start some day")
+    };
     assert!(start > SystemTime::now() + Duration::from_secs(300), "{start:?}");
     assert_eq!(slurm.find(&word("next")).await.unwrap().as_ref(), Some(&next));
     assert_eq!(slurm.find(&word("other")).await.unwrap(), None);
@@ -163,7 +196,10 @@ async fn ways_to_end(slurm: &Slurm, directory: &Path) {
     for (refused, why) in [
         (Request { queue: Some(word("nope")), ..request(1, 1) }, "invalid partition"),
         (Request { reservation: Some(word("nope")), ..request(1, 1) }, "reservation is invalid"),
-        (Request { memory_bytes: Some(1 << 40), ..request(1, 1) }, "Memory specification can not be satisfied"),
+        (
+            Request { memory_bytes: Some(1 << 40), ..request(1, 1) },
+            "Memory specification can not be satisfied",
+        ),
     ] {
         let error = slurm.submit(&pilot("refused", refused, "true")).await.unwrap_err();
         assert!(matches!(error, BatchError::Refused { .. }) && error.to_string().contains(why), "{error}");
@@ -172,7 +208,10 @@ async fn ways_to_end(slurm: &Slurm, directory: &Path) {
 
     let lost = slurm.submit(&pilot("lost", request(2, 1), "sleep 1000")).await.unwrap();
     reaches(slurm, &lost, |state| matches!(state, State::Running { .. })).await;
-    sh(directory, "kill -KILL $(cat $D/n2.pid); SLURM_CONF=$D/slurm.conf scontrol update nodename=n2 state=down reason=test");
+    sh(
+        directory,
+        "kill -KILL $(cat $D/n2.pid); SLURM_CONF=$D/slurm.conf scontrol update nodename=n2 state=down reason=test",
+    );
     assert_eq!(ends(slurm, &lost).await, End::NodeFailure);
     let classes = slurm.capacity().await.unwrap();
     assert_eq!(classes.iter().map(|class| class.nodes).sum::<u32>(), 1, "{classes:?}");
@@ -204,4 +243,53 @@ async fn controller_down(slurm: &Slurm, directory: &Path) {
     assert!(matches!(&states[..], [State::Running { nodes, .. }] if nodes == &["n1"]), "{states:?}");
     slurm.cancel(&runs).await.unwrap();
     assert!(matches!(ends(slurm, &runs).await, End::Cancelled { .. }));
+}
+
+/// Starts a database, and the daemon that keeps accounts in it.
+const START_ACCOUNTS: &str = "
+mkdir $D/db
+mariadb-install-db --no-defaults --datadir=$D/db --user=root --auth-root-authentication-method=normal >&2
+mariadbd --no-defaults --datadir=$D/db --user=root --socket=$D/db/socket --bind-address=10.77.0.1 --skip-grant-tables \
+    --innodb-buffer-pool-size=32M >/dev/null 2>&1 &
+tries=0; until [ -S $D/db/socket ]; do tries=$((tries + 1)); [ $tries -lt 600 ]; sleep 0.2; done
+export SLURM_CONF=$D/slurm.conf
+slurmdbd
+tries=0; until sacctmgr -i add cluster alpha >&2; do tries=$((tries + 1)); [ $tries -lt 100 ]; sleep 0.5; done
+";
+
+#[test]
+fn accounts_know_what_the_controller_forgot() {
+    let programs =
+        [PROGRAMS, &["slurmdbd", "sacctmgr", "mariadbd", "mariadb-install-db", "my_print_defaults"]].concat();
+    let Some(directory) = inside("slurm::accounts_know_what_the_controller_forgot", &programs) else {
+        return;
+    };
+    let database = directory.join("slurmdbd.conf");
+    std::fs::write(&database, DATABASE.replace("$D", directory.to_str().unwrap())).unwrap();
+    std::fs::set_permissions(&database, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let file = start(&directory, &format!("{CONFIGURATION}{ACCOUNTS}"), START_ACCOUNTS);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let slurm = Slurm::new(runner(&[("SLURM_CONF", &file)]), &directory.join("pilots")).unwrap();
+    runtime.block_on(async {
+        until("both nodes are up", async || {
+            let classes = slurm.capacity().await.unwrap();
+            (classes.first().map(|class| class.nodes_free) == Some(2)).then_some(())
+        })
+        .await;
+        let fails = slurm.submit(&pilot("fails", request(1, 1), "exit 3")).await.unwrap();
+        let cancelled = slurm.submit(&pilot("cancelled", request(1, 1), "sleep 1000")).await.unwrap();
+        reaches(&slurm, &cancelled, |state| matches!(state, State::Running { .. })).await;
+        slurm.cancel(&cancelled).await.unwrap();
+        let jobs = [fails, cancelled, unknown()];
+        let listed = || sh(&directory, "SLURM_CONF=$D/slurm.conf squeue --noheader --states=all");
+        until("the controller has forgotten both", async || listed().is_empty().then_some(())).await;
+        let want = [
+            State::Ended(End::Failed { status: 3, signal: 0 }),
+            State::Ended(End::Cancelled { by: Some("root".to_owned()) }),
+            State::Unknown,
+        ];
+        assert_eq!(slurm.states(&jobs).await.unwrap(), want);
+        sh(&directory, "kill $(cat $D/database.pid); while [ -e $D/database.pid ]; do sleep 0.1; done");
+        assert_unreachable(slurm.states(&jobs).await);
+    });
 }
