@@ -53,7 +53,8 @@ pub trait Batch {
     fn find(&self, name: &Word) -> impl Future<Output = Result<Option<Job>, BatchError>> + Send;
 
     /// The states of jobs, in their order. A job that the scheduler doesn't know is
-    /// [`State::Unknown`]. The files of a job that has ended are removed.
+    /// [`State::Unknown`]. The files of a job that has ended are removed, those of an unknown one by
+    /// [`cancel`](Self::cancel).
     ///
     /// # Errors
     /// If the scheduler doesn't answer.
@@ -65,7 +66,7 @@ pub trait Batch {
     /// If the scheduler doesn't answer.
     fn estimate(&self, request: &Request) -> impl Future<Output = Result<Estimate, BatchError>> + Send;
 
-    /// Cancels a job. It is no error if the job has ended, or isn't known.
+    /// Cancels a job, and removes its files. It is no error if the job has ended, or isn't known.
     ///
     /// # Errors
     /// If the scheduler doesn't answer, or doesn't let this user cancel the job.

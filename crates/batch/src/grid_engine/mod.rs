@@ -261,7 +261,9 @@ impl Batch for GridEngine {
         // Another job of this user's may have got the number since.
         match self.described(&job.id).await? {
             Some((name, _)) if name == job.name.as_str() => {}
-            _ => return Ok(()),
+            Some(_) => return Ok(()),
+            // By the other files it is known, if it has ended and has no account yet.
+            None => return self.private.remove(&job.name, &["secret"]),
         }
         self.private.write(&job.name, "cancelled", job.id.0.as_str().as_bytes())?;
         let output = self.run("qdel", &[job.id.0.as_str()]).await?;

@@ -105,25 +105,32 @@ impl Hosts {
         record.started = Some(now());
         // Kept before anything starts: what is started is never forgotten.
         self.keep(name, record)?;
-        for host in record.hosts.clone() {
-            let Some(host) = self.hosts.iter().find(|known| known.address.as_str() == host) else { continue };
-            let path = remote::secret_path(&host.address, name);
-            let script = script::of_node(
-                &record.script,
-                Some(&path).filter(|_| !secret.is_empty()).map(String::as_str),
-            );
-            let text = remote::start(&host.address, name, record.number, record.seconds, &script, &secret);
-            let output = self.on(host.address.as_str(), text).await;
-            let said = match output {
-                Ok(output) if output.is_ok() => continue,
-                Ok(output) => output.reason(),
-                Err(error) => error.to_string(),
+        let mut started = JoinSet::new();
+        let places = Arc::new(Semaphore::new(AT_ONCE));
+        for address in &record.hosts {
+            let Some(host) = self.hosts.iter().find(|known| known.address.as_str() == address) else {
+                continue;
             };
-            record.ended(
-                now(),
-                &End::Other { said: format!("it could not be started on {}: {said}", host.address) },
-            );
-            break;
+            let path = remote::secret_path(&host.address, name);
+            let script = script::of_node(&record.script, (!secret.is_empty()).then_some(path.as_str()));
+            let text = remote::start(&host.address, name, record.number, record.seconds, &script, &secret);
+            let (runner, options, places) = (self.runner.clone(), self.options.clone(), places.clone());
+            let address = address.clone();
+            started.spawn(async move {
+                let _place = places.acquire_owned().await;
+                let said = match ssh::on(&runner, &options, &address, text).await {
+                    Ok(output) if output.is_ok() => return None,
+                    Ok(output) => output.reason(),
+                    Err(error) => error.to_string(),
+                };
+                Some(format!("it could not be started on {address}: {said}"))
+            });
+        }
+        while let Some(answer) = started.join_next().await {
+            let said = answer.unwrap_or_else(|error| Some(error.to_string()));
+            if let Some(said) = said.filter(|_| record.end.is_none()) {
+                record.ended(now(), &End::Other { said });
+            }
         }
         if record.end.is_some() {
             self.clean(name, record, None).await?;

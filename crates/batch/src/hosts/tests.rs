@@ -60,7 +60,7 @@ fn pilots_go_to_hosts_that_answer_and_have_room_and_what_is_asked_for() {
         record::estimate(asked, SystemTime::UNIX_EPOCH, &hosts, &looked, all)
     };
     assert_eq!(estimate(&record(9, 3, 1, &[]), &[]), Estimate::At(SystemTime::UNIX_EPOCH));
-    assert!(matches!(estimate(&record(9, 3, 1, &[]), &[one.clone()]), Estimate::Unknown { .. }));
+    assert!(matches!(estimate(&record(9, 3, 1, &[]), std::slice::from_ref(&one)), Estimate::Unknown { .. }));
     assert!(matches!(estimate(&record(9, 1, 1, &[]), &[record(8, 3, 1, &[])]), Estimate::Unknown { .. }));
     assert!(matches!(estimate(&record(9, 4, 1, &[]), &[]), Estimate::Never { .. }));
 
