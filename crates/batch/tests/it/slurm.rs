@@ -206,6 +206,15 @@ async fn ways_to_end(slurm: &Slurm, directory: &Path) {
         assert!(!directory.join("pilots/refused.secret").exists());
     }
 
+    let scontrol = "SLURM_CONF=$D/slurm.conf scontrol";
+    let make = "create reservation ReservationName=demo StartTime=now Duration=10 Users=root Nodes=n2";
+    sh(directory, &format!("{scontrol} {make}"));
+    let reserved = Request { reservation: Some(word("demo")), ..request(1, 4) };
+    let inside =
+        slurm.submit(&pilot("reserved", reserved, "hostname; test \"$SLURMD_NODENAME\" = n2")).await.unwrap();
+    assert_eq!(ends(slurm, &inside).await, End::Completed);
+    sh(directory, &format!("{scontrol} delete ReservationName=demo"));
+
     let lost = slurm.submit(&pilot("lost", request(2, 1), "sleep 1000")).await.unwrap();
     reaches(slurm, &lost, |state| matches!(state, State::Running { .. })).await;
     sh(
