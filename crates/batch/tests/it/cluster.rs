@@ -91,7 +91,8 @@ pub(crate) fn network(directory: &Path) {
 }
 
 pub(crate) fn runner(environment: &[(&str, &Path)]) -> Runner {
-    let mut runner = Runner::new("alpha", Duration::from_secs(60));
+    // A deadline against hanging: the machine may be busy with other tests.
+    let mut runner = Runner::new("alpha", PATIENCE);
     let path = ("PATH".into(), path().unwrap());
     runner.environment = environment.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
     runner.environment.push(path);
@@ -129,7 +130,12 @@ pub(crate) async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut ask:
 
 /// The state of one job.
 pub(crate) async fn state(scheduler: &impl Batch, job: &Job) -> State {
-    scheduler.states(std::slice::from_ref(job)).await.unwrap().remove(0)
+    let began = Instant::now();
+    let state = scheduler.states(std::slice::from_ref(job)).await.unwrap().remove(0);
+    if began.elapsed() > Duration::from_secs(10) {
+        println!("{}: asked for {:?}", job.name, began.elapsed());
+    }
+    state
 }
 
 /// Asks until a job is in a state.
