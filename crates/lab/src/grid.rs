@@ -66,7 +66,7 @@ impl Grid {
         toml::from_str(text)
             .map_err(|error| Fault::of_syntax(&error))
             .and_then(|file| check::check(file, default_name))
-            .map_err(|fault| fault.in_file(origin, text))
+            .map_err(|fault| GridError::of(fault, origin, text))
     }
 }
 

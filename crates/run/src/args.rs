@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use humantime::DurationError;
 use isthmus_common::quantity::ByteSize;
+use isthmus_common::time::whole_seconds;
 use isthmus_front::format::{number, trimmed};
 use isthmus_wire::patience::{DEFAULT, LONGEST};
 
@@ -101,7 +101,7 @@ pub struct RunArgs {
     pub(super) reorder: bool,
     /// The job's profile: a TOML file with the groups of ranks that the program asks for,
     /// each with a name and a number of ranks, in the order of ranks. `reorder = true` is as
-    /// --reorder.
+    /// --reorder. `isthmus profile explain` says what a profile asks for.
     #[arg(long, value_name = "FILE", conflicts_with = "no_coll")]
     pub(super) profile: Option<PathBuf>,
     /// The agent's Unix socket.
@@ -148,14 +148,6 @@ fn patience(text: &str) -> Result<Duration, String> {
 
 fn zero_or_seconds(text: &str) -> Result<Duration, String> {
     if text == "0" { Ok(Duration::ZERO) } else { whole_seconds(text) }
-}
-
-fn whole_seconds(text: &str) -> Result<Duration, String> {
-    let read = humantime::parse_duration(text).map_err(|error| match error {
-        DurationError::UnknownUnit { .. } => error.to_string(),
-        _ => "give a time, such as 90s or 15m".to_owned(),
-    })?;
-    if read.subsec_nanos() == 0 { Ok(read) } else { Err("give whole seconds".to_owned()) }
 }
 
 #[cfg(test)]
