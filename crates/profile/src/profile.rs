@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use isthmus_wire::Label;
 
+use crate::Architecture;
+
 /// What a job asks for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Profile {
@@ -55,19 +57,6 @@ pub struct Needs {
     /// Words that the node's owner has given it (such as `gpu`), all of which it must have. Sorted,
     /// each is there once.
     pub tags: Vec<Label>,
-}
-
-/// An instruction set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Architecture {
-    /// x86-64.
-    X86_64,
-    /// 64-bit ARM.
-    Aarch64,
-    /// IBM Z.
-    S390x,
-    /// 64-bit POWER, little endian.
-    Ppc64le,
 }
 
 /// What is asked of the network between two ranks, or what is known of it.
