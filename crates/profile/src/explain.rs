@@ -186,7 +186,7 @@ impl LinkExplained {
 impl fmt::Display for LinkExplained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.round_trip_us {
-            Some(micros) => write!(f, "{} or less, ", Delay(micros.saturating_mul(1000)))?,
+            Some(micros) => write!(f, "a round trip of {} or less, ", Delay(micros.saturating_mul(1000)))?,
             None => f.write_str("any round trip, ")?,
         }
         match self.bytes_per_second {

@@ -15,9 +15,9 @@ masters: 1 rank, at one site
 workers: 8 to 64 ranks, at one site or several
   program: as the command line says
   each rank: 2 cores, 2 GiB of memory, x86_64, the tags big, gpu
-  1 ms or less, 1 Gbit/s or more between its ranks
+  a round trip of 1 ms or less, 1 Gbit/s or more between its ranks
 
-2.5 ms or less, any rate between workers and masters
+a round trip of 2.5 ms or less, any rate between workers and masters
 ";
     assert_eq!(explain(&parse(FULL)).to_string(), want);
 }
