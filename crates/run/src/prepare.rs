@@ -20,7 +20,6 @@ use super::args::RunArgs;
 use super::candidates::Candidates;
 use super::mpi::Launcher;
 use super::preflight::Finding;
-use super::profile::Profile;
 use super::programs::NamedProgram;
 use super::progress::Progress;
 use super::signals::{Interrupted, Signals};
@@ -28,7 +27,8 @@ use super::tries::{NotStarted, Tries};
 use super::uncarried::{self, Part};
 use super::work::Work;
 use super::{
-    command, each, hosts, mpi, nodes, preflight, programs, replaced, slots, startable, topology, unready,
+    command, each, hosts, mpi, nodes, preflight, profile, programs, replaced, slots, startable, topology,
+    unready,
 };
 
 /// How long the nodes may take to take part. The agent's own deadline is shorter,
@@ -80,7 +80,7 @@ impl<'a> Prepared<'a> {
             let program = args.command.first().map(String::as_str).unwrap_or_default();
             startable::check(program, &std::env::var("PATH").unwrap_or_else(|_| DEFAULT_PATH.to_owned()))?;
         }
-        let profile = args.profile.as_deref().map(Profile::read).transpose()?.unwrap_or_default();
+        let profile = args.profile.as_deref().map(profile::read).transpose()?.unwrap_or_default();
         let socket = args.socket.clone().unwrap_or_else(local::socket);
         let agent = local::connect(&socket).await?;
         let grid = Grid::of_agent(agent.clone(), socket.clone()).or_without_broker();
@@ -101,7 +101,8 @@ impl<'a> Prepared<'a> {
         let topology = match args.no_coll {
             true => None,
             false => {
-                let known = topology::of(&nodes, profile.groups, |records| grid.list(records)).await?;
+                let groups = profile::groups(&profile);
+                let known = topology::of(&nodes, groups, |records| grid.list(records)).await?;
                 Some(proto::Topology { reorder: args.reorder || profile.reorder, ..known })
             }
         };

@@ -1,97 +1,128 @@
-//! A job's profile: the groups of ranks that the user asks for (paper 2, section 3.1), and whether
-//! its topologies may be reordered.
+//! A job's profile, as far as `isthmus run` keeps it: groups of ranks, and whether topologies may be
+//! reordered. What asks for more is refused, not left out.
 
 use std::path::Path;
 
-use anyhow::{Context as _, bail, ensure};
-use isthmus_wire::Label;
-use isthmus_wire::proto::Group;
-use isthmus_wire::topology::GROUPS_MAX;
-use serde::Deserialize;
+use anyhow::{Context as _, bail};
+use isthmus_common::text_file;
+use isthmus_profile::limits::FILE_MAX;
+use isthmus_profile::{Group, Link, Profile};
+use isthmus_wire::proto;
+use isthmus_wire::text::first;
 
-/// Longest profile in bytes.
-const PROFILE_MAX: u64 = 1 << 20;
+/// Most keys that a message names.
+const NAMED: usize = 8;
 
-/// What a user asks for by a profile.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct Profile {
-    /// The groups of ranks, in the order of ranks.
-    pub(super) groups: Vec<Group>,
-    /// Whether topologies of the program may have their ranks in another order.
-    pub(super) reorder: bool,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Written {
-    #[serde(default, rename = "group")]
-    groups: Vec<Asked>,
-    reorder: Option<bool>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Asked {
-    name: String,
-    ranks: u32,
-}
-
-impl Profile {
-    /// Reads a profile.
-    ///
-    /// # Errors
-    /// If the file can't be read, or isn't a profile.
-    pub(super) fn read(file: &Path) -> anyhow::Result<Self> {
-        let failed = || format!("cannot read the job's profile {}", file.display());
-        let length = std::fs::metadata(file).with_context(failed)?.len();
-        ensure!(length <= PROFILE_MAX, "{}: it has {length} bytes, more than a profile", failed());
-        let text = std::fs::read_to_string(file).with_context(failed)?;
-        parse(&text).with_context(failed)
+/// Reads a profile.
+///
+/// # Errors
+/// If the file can't be read, isn't a profile, or asks for what `isthmus run` can't give.
+pub(super) fn read(file: &Path) -> anyhow::Result<Profile> {
+    let name = file.display();
+    let text =
+        text_file::read(file, FILE_MAX).with_context(|| format!("cannot read the job's profile {name}"))?;
+    let profile = Profile::parse(&text, &name.to_string())?;
+    let asked = not_kept(&profile);
+    if !asked.is_empty() {
+        let asked = first(asked.iter(), 0, NAMED);
+        bail!(
+            "{name}: `isthmus run` can't obtain or choose nodes by a profile yet, nor start a program for each group; leave out {asked}"
+        );
     }
+    Ok(profile)
 }
 
-fn parse(text: &str) -> anyhow::Result<Profile> {
-    let Written { groups, reorder } =
-        toml::from_str(text).map_err(|error| anyhow::anyhow!("{}", error.to_string().trim_end()))?;
-    ensure!(!groups.is_empty() || reorder.is_some(), "it has no [[group]] and no `reorder`");
-    ensure!(groups.len() <= GROUPS_MAX, "{} groups are too many, at most {GROUPS_MAX}", groups.len());
-    let mut named = Vec::new();
-    for Asked { name, ranks } in groups {
-        name.parse::<Label>().with_context(|| format!("group {name:?}"))?;
-        ensure!(ranks > 0, "group {name:?} has no ranks");
-        if named.iter().any(|group: &Group| group.name == name) {
-            bail!("there are two groups {name:?}");
+/// The groups with their ranks, as the job's topology has them.
+pub(super) fn groups(profile: &Profile) -> Vec<proto::Group> {
+    let group = |group: &Group| proto::Group { name: group.name.to_string(), ranks: group.ranks.most };
+    profile.groups.iter().map(group).collect()
+}
+
+/// What a profile asks for that `isthmus run` doesn't keep. `split` isn't among it: ranks are where
+/// the launcher places them.
+fn not_kept(profile: &Profile) -> Vec<String> {
+    let mut asked = Vec::new();
+    for group in &profile.groups {
+        let (needs, Link { rtt, bytes_per_second }) = (&group.needs, group.inside);
+        for (is_asked, key) in [
+            (group.ranks.least < group.ranks.most, "a range of `ranks`"),
+            (!group.command.is_empty(), "`command`"),
+            (needs.cores.is_some_and(|cores| cores > 1), "`cores`"),
+            (needs.memory_bytes.is_some(), "`memory`"),
+            (needs.architecture.is_some(), "`architecture`"),
+            (!needs.tags.is_empty(), "`tags`"),
+            (rtt.is_some(), "`rtt`"),
+            (bytes_per_second.is_some(), "`rate`"),
+        ] {
+            if is_asked {
+                asked.push(format!("{key} of group {}", group.name));
+            }
         }
-        named.push(Group { name, ranks });
     }
-    Ok(Profile { groups: named, reorder: reorder.unwrap_or_default() })
+    let between = profile
+        .between
+        .iter()
+        .map(|pair| format!("[[between]] of {} and {}", pair.groups[0], pair.groups[1]));
+    asked.extend(between);
+    asked.extend(profile.time.map(|_| "`time`".to_owned()));
+    asked
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
+    fn read_text(text: &str) -> anyhow::Result<Profile> {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        read(file.path())
+    }
+
     #[test]
-    fn profiles_are_checked() {
-        let good = "[[group]]\nname = 'masters'\nranks = 2\n[[group]]\nname = 'workers'\nranks = 30\n";
-        let profile = parse(good).unwrap();
-        let names: Vec<_> = profile.groups.iter().map(|group| (group.name.as_str(), group.ranks)).collect();
+    fn groups_and_reorder_are_kept() {
+        let good = "[[group]]\nname = 'masters'\nranks = 2\n[[group]]\nname = 'workers'\nranks = '30'\n\
+                    split = true\ncores = 1\n";
+        let profile = read_text(good).unwrap();
+        let groups = groups(&profile);
+        let names: Vec<_> = groups.iter().map(|group| (group.name.as_str(), group.ranks)).collect();
         assert_eq!(names, [("masters", 2), ("workers", 30)]);
-        assert!(!profile.reorder && parse(&format!("reorder = true\n{good}")).unwrap().reorder);
-        assert_eq!(parse("reorder = true").unwrap(), Profile { groups: Vec::new(), reorder: true });
-        assert_eq!(parse("reorder = false").unwrap(), Profile::default());
+        assert!(!profile.reorder && read_text(&format!("reorder = true\n{good}")).unwrap().reorder);
+        assert_eq!(read_text("reorder = true").unwrap(), Profile { reorder: true, ..Profile::default() });
+    }
+
+    #[test]
+    fn what_is_not_kept_is_refused() {
+        let group = "[[group]]\nname = 'a'\nranks = 2\n";
         for (text, want) in [
-            ("", "no [[group]]"),
-            ("[[group]]\nname = 'a b'\nranks = 1", "\"a b\""),
-            ("[[group]]\nname = 'a'\nranks = 0", "no ranks"),
-            ("[[group]]\nname = 'a'\nranks = -1", "ranks"),
-            ("[[group]]\nname = 'a'\nranks = 1\n[[group]]\nname = 'a'\nranks = 1", "two groups"),
-            ("[[group]]\nname = 'a'\nranks = 1\nsite = 'b'", "site"),
-            ("groups = 3", "groups"),
-            ("reorder = 'yes'", "reorder"),
+            ("[[group]]\nname = 'a'\nranks = '2-4'\n".to_owned(), "a range of `ranks` of group a"),
+            (format!("{group}command = ['./a']"), "`command` of group a"),
+            (format!("{group}cores = 2"), "`cores` of group a"),
+            (
+                format!("{group}memory = '2 GiB'\ntags = ['gpu']"),
+                "leave out `memory` of group a, `tags` of group a",
+            ),
+            (format!("{group}architecture = 'x86_64'"), "`architecture` of group a"),
+            (format!("{group}rtt = '1 ms'\nrate = '1 Gbit/s'"), "`rtt` of group a, `rate` of group a"),
+            (
+                format!(
+                    "{group}[[group]]\nname = 'b'\nranks = 1\n[[between]]\ngroups = ['a', 'b']\nrtt = '1 ms'"
+                ),
+                "[[between]] of a and b",
+            ),
+            (format!("time = '2h'\n{group}"), "leave out `time`"),
         ] {
-            let error = format!("{:#}", parse(text).unwrap_err());
+            let error = format!("{:#}", read_text(&text).unwrap_err());
             assert!(error.contains(want), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn what_is_no_profile_is_told_with_its_place() {
+        let error = format!("{:#}", read_text("[[group]]\nname = 'a'\nranks = 0").unwrap_err());
+        assert!(error.contains(":3:9: a group has at least 1 rank"), "{error}");
+        let error = format!("{:#}", read(Path::new("/nonexistent")).unwrap_err());
+        assert!(error.contains("cannot read the job's profile /nonexistent: No such file"), "{error}");
     }
 }
