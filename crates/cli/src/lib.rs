@@ -17,6 +17,7 @@ mod own_address;
 mod own_program;
 mod path;
 mod plan;
+mod profile;
 mod promptly;
 mod relay;
 mod service;
@@ -74,6 +75,8 @@ enum Command {
     Plan(plan::PlanArgs),
     #[command(subcommand)]
     Coll(coll::CollCommand),
+    #[command(subcommand)]
+    Profile(profile::ProfileCommand),
     Trunks(trunks::TrunksArgs),
     Doctor(doctor::DoctorArgs),
     Run(run::RunArgs),
@@ -131,6 +134,7 @@ pub fn main() -> ExitCode {
         Command::Status(args) => finish("status", block_on(status::run(args))),
         Command::Plan(args) => finish("plan", block_on(plan::run(args))),
         Command::Coll(command) => finish("coll", block_on(coll::run(command))),
+        Command::Profile(command) => finish("profile", profile::run(command)),
         Command::Trunks(args) => finish("trunks", block_on(trunks::run(args))),
         Command::Doctor(args) => doctor(args),
         Command::Run(args) => run::main(args),

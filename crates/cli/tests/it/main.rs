@@ -3,6 +3,7 @@
 
 mod lab;
 mod playground;
+mod profile;
 mod services;
 mod supervise;
 mod up;
