@@ -9,6 +9,7 @@ mod handshakes;
 mod lab;
 mod local;
 mod members;
+mod profile;
 mod protocol;
 mod schedulers;
 mod tls;
@@ -45,6 +46,7 @@ cases!(
     members::grid_name,
     members::identity,
     members::join_token,
+    profile::profile,
     protocol::protocol,
     protocol::status,
     schedulers::schedulers,
