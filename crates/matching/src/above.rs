@@ -1,0 +1,54 @@
+//! Which sites are never needed while better ones are free.
+
+use fixedbitset::FixedBitSet;
+
+use crate::problem::{Problem, Site};
+
+/// For each site those that can stand in for it: whatever is at the one could be at the other, with
+/// no more traffic and as many ranks. If a placement is possible, then also one that uses a site
+/// only if it uses all of these: as long as one of them is free, the groups move there. That ends,
+/// as each move is to a site with more room or more near sites, or, among equal ones, to an earlier
+/// one.
+pub(crate) fn above(problem: &Problem) -> Vec<FixedBitSet> {
+    let sites = problem.sites.len();
+    let mut above = vec![FixedBitSet::with_capacity(sites); sites];
+    for low in 0..sites {
+        for high in 0..sites {
+            if low != high
+                && stands_in(problem, high, low)
+                && (high < low || !stands_in(problem, low, high))
+            {
+                above[low].insert(high);
+            }
+        }
+    }
+    above
+}
+
+/// Whether `high` can stand in for `low`.
+fn stands_in(problem: &Problem, high: usize, low: usize) -> bool {
+    has_room_of(&problem.sites[high], &problem.sites[low])
+        && problem.asked.iter().all(|rows| {
+            let (near_high, near_low) = (&rows[high], &rows[low]);
+            // The two trade places: that only one is used is what matters.
+            near_low.difference(near_high).all(|site| site == high || site == low)
+                && (near_high.contains(high) || !near_low.contains(low))
+        })
+}
+
+/// Whether each class of `low` has one of its own in `high` with as many nodes, each of them with
+/// as much room for any group. A site may also do without that; then nobody learns it here.
+fn has_room_of(high: &Site, low: &Site) -> bool {
+    if high.nodes < low.nodes {
+        return false;
+    }
+    let mut taken = 0_u64;
+    low.classes.iter().all(|class| {
+        let found = high.classes.iter().enumerate().position(|(index, other)| {
+            taken >> index & 1 == 0
+                && other.nodes >= class.nodes
+                && other.ranks.iter().zip(&class.ranks).all(|(high, low)| high >= low)
+        });
+        found.inspect(|index| taken |= 1 << index).is_some()
+    })
+}

@@ -1,0 +1,158 @@
+//! The integer program: how many nodes of which class each group takes, once it is clear which
+//! groups are at which sites.
+//!
+//! For each group `g` there is its number of ranks `x(g)`, from its least to its most, and for each
+//! class `c` at a site of the group the number of nodes `n(g, c)`, whole. With `r(g, c)` ranks for
+//! which a node has room, `x(g) <= sum over c of r(g, c) n(g, c)`; and for each class, the sum of
+//! `n(g, c)` over `g` is at most the number of its nodes.
+
+use std::collections::BTreeMap;
+
+use microlp::{
+    ComparisonOp, Error, LinearExpr, OptimizationDirection, SolveOptions, Variable,
+};
+
+use crate::deadline::Deadline;
+use crate::problem::{Problem, members};
+
+/// Groups at a site, as bits.
+pub(crate) type Cell = (usize, u64);
+
+/// What is sought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Aim {
+    /// Whether there is room at all.
+    Room,
+    /// The most ranks.
+    MostRanks,
+    /// The fewest nodes that have room for so many ranks.
+    FewestNodes { ranks: u64 },
+}
+
+/// Nodes of one class for one group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Use {
+    pub(crate) group: usize,
+    pub(crate) site: usize,
+    /// Its place among the site's classes of the problem.
+    pub(crate) class: usize,
+    pub(crate) nodes: u32,
+}
+
+/// What came out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Solved {
+    /// These nodes; and whether nothing better exists.
+    Found { uses: Vec<Use>, best: bool },
+    /// There is no room.
+    NoRoom,
+    /// Time ran out, or numbers were too far apart for the solver.
+    Unknown,
+}
+
+/// Solves the program for these cells.
+pub(crate) fn solve(problem: &Problem, cells: &[Cell], aim: Aim, deadline: &Deadline) -> Solved {
+    let model = Model::new(problem, cells, aim);
+    if model.hopeless {
+        return Solved::NoRoom;
+    }
+    let mut options = SolveOptions::default();
+    options.time_limit = deadline.left();
+    let outcome = match model.program.solve_with(options) {
+        Ok(outcome) => outcome,
+        Err(Error::Infeasible) => return Solved::NoRoom,
+        Err(_) => return Solved::Unknown,
+    };
+    let best = outcome.is_optimal();
+    let Ok(solution) = outcome.into_solution() else { return Solved::Unknown };
+    let uses: Vec<Use> = model
+        .nodes
+        .iter()
+        .filter_map(|(variable, of)| {
+            let nodes = solution.var_value(*variable).round();
+            // Its bounds are those of an i32.
+            let nodes = if (1.0..=f64::from(i32::MAX)).contains(&nodes) { nodes as u32 } else { 0 };
+            (nodes > 0).then_some(Use { nodes, ..*of })
+        })
+        .collect();
+    // The solver computes with floating point: what it says is counted again.
+    if holds(problem, cells, &uses) { Solved::Found { uses, best } } else { Solved::Unknown }
+}
+
+/// How many ranks each group has on these nodes: as many as there is room for, up to its most.
+pub(crate) fn ranks(problem: &Problem, uses: &[Use]) -> Vec<u64> {
+    let mut ranks = vec![0_u64; problem.groups.len()];
+    for of in uses {
+        let class = &problem.sites[of.site].classes[of.class];
+        let room = class.ranks[of.group].saturating_mul(u64::from(of.nodes));
+        ranks[of.group] = ranks[of.group].saturating_add(room);
+    }
+    ranks.iter().zip(&problem.groups).map(|(ranks, group)| *ranks.min(&group.most)).collect()
+}
+
+/// Whether each group of the cells has its least, and no class more nodes than there are.
+fn holds(problem: &Problem, cells: &[Cell], uses: &[Use]) -> bool {
+    let mut taken: BTreeMap<(usize, usize), u64> = BTreeMap::new();
+    for of in uses {
+        *taken.entry((of.site, of.class)).or_default() += u64::from(of.nodes);
+    }
+    let groups = cells.iter().fold(0, |all, (_, groups)| all | groups);
+    let ranks = ranks(problem, uses);
+    members(groups).all(|group| ranks[group] >= problem.groups[group].least)
+        && taken.iter().all(|((site, class), nodes)| {
+            *nodes <= u64::from(problem.sites[*site].classes[*class].nodes)
+        })
+}
+
+struct Model {
+    program: microlp::Problem,
+    nodes: Vec<(Variable, Use)>,
+    hopeless: bool,
+}
+
+impl Model {
+    fn new(problem: &Problem, cells: &[Cell], aim: Aim) -> Self {
+        let direction = match aim {
+            Aim::Room | Aim::FewestNodes { .. } => OptimizationDirection::Minimize,
+            Aim::MostRanks => OptimizationDirection::Maximize,
+        };
+        let mut program = microlp::Problem::new(direction);
+        let groups = cells.iter().fold(0, |all, (_, groups)| all | groups);
+        let mut nodes = Vec::new();
+        let mut room: BTreeMap<usize, LinearExpr> =
+            members(groups).map(|group| (group, LinearExpr::empty())).collect();
+        let node_cost = if matches!(aim, Aim::FewestNodes { .. }) { 1.0 } else { 0.0 };
+        for (site, at) in cells {
+            for (index, class) in problem.sites[*site].classes.iter().enumerate() {
+                let mut together = LinearExpr::empty();
+                for group in members(*at).filter(|group| class.ranks[*group] > 0) {
+                    let each = class.ranks[group];
+                    let of_use = problem.groups[group].most.div_ceil(each);
+                    let bound = i32::try_from(of_use.min(u64::from(class.nodes)));
+                    let variable =
+                        program.add_integer_var(node_cost, (0, bound.unwrap_or(i32::MAX)));
+                    together.add(variable, 1.0);
+                    if let Some(room) = room.get_mut(&group) {
+                        room.add(variable, each as f64);
+                    }
+                    nodes.push((variable, Use { group, site: *site, class: index, nodes: 0 }));
+                }
+                program.add_constraint(together, ComparisonOp::Le, f64::from(class.nodes));
+            }
+        }
+        let mut all = LinearExpr::empty();
+        for (group, mut room) in room {
+            let of = &problem.groups[group];
+            let gain = if aim == Aim::MostRanks { 1.0 } else { 0.0 };
+            let ranks = program.add_var(gain, (of.least as f64, of.most as f64));
+            room.add(ranks, -1.0);
+            all.add(ranks, 1.0);
+            program.add_constraint(room, ComparisonOp::Ge, 0.0);
+        }
+        if let Aim::FewestNodes { ranks } = aim {
+            program.add_constraint(all, ComparisonOp::Ge, ranks as f64);
+        }
+        let hopeless = members(groups).any(|group| !nodes.iter().any(|(_, of)| of.group == group));
+        Self { program, nodes, hopeless }
+    }
+}
