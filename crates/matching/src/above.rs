@@ -11,18 +11,14 @@ use crate::problem::{Problem, Site};
 /// one.
 pub(crate) fn above(problem: &Problem) -> Vec<FixedBitSet> {
     let sites = problem.sites.len();
-    let mut above = vec![FixedBitSet::with_capacity(sites); sites];
-    for low in 0..sites {
-        for high in 0..sites {
-            if low != high
-                && stands_in(problem, high, low)
-                && (high < low || !stands_in(problem, low, high))
-            {
-                above[low].insert(high);
-            }
-        }
-    }
-    above
+    let better = |low: usize| {
+        let mut better = FixedBitSet::with_capacity(sites);
+        better.extend((0..sites).filter(|high| {
+            low != *high && stands_in(problem, *high, low) && (*high < low || !stands_in(problem, low, *high))
+        }));
+        better
+    };
+    (0..sites).map(better).collect()
 }
 
 /// Whether `high` can stand in for `low`.
@@ -39,7 +35,7 @@ fn stands_in(problem: &Problem, high: usize, low: usize) -> bool {
 /// Whether each class of `low` has one of its own in `high` with as many nodes, each of them with
 /// as much room for any group. A site may also do without that; then nobody learns it here.
 fn has_room_of(high: &Site, low: &Site) -> bool {
-    if high.nodes < low.nodes {
+    if high.nodes() < low.nodes() {
         return false;
     }
     let mut taken = 0_u64;

@@ -2,7 +2,7 @@
 
 use fixedbitset::FixedBitSet;
 
-use crate::problem::members;
+use crate::problem::{RESOURCES, members};
 use crate::search::{Search, Want};
 
 impl Search<'_> {
@@ -84,33 +84,45 @@ impl Search<'_> {
         let together = (self.at[site] & !self.split) | 1 << group;
         self.open[group].contains(site)
             && (self.problem.groups[group].may_split
-                || self.room.fits(self.problem, site, together, self.deadline))
+                || self.room.fits(self.problem, site, together, self.deadline) != Some(false))
     }
 
-    /// How many sites must be used beside those that are, by the number of nodes that are needed;
-    /// `None` if there aren't so many.
+    /// How many sites must be used beside those that are, by what is needed of each resource;
+    /// `None` if there isn't enough.
     fn further_sites(&self) -> Option<u64> {
         let problem = self.problem;
-        let (mut needed, mut further) = (0_u64, 0);
+        let (mut needed, mut further) = ([0_u64; RESOURCES], 0);
         for (group, of) in problem.groups.iter().enumerate() {
             if !self.placed[group] || of.may_split {
-                needed = needed.saturating_add(of.fewest_nodes);
+                for (sum, more) in needed.iter_mut().zip(problem.needed(group, None)) {
+                    *sum = sum.saturating_add(more);
+                }
             }
             if !self.placed[group] && self.open[group].is_disjoint(&self.used) {
                 further = 1;
             }
         }
         for site in self.used.ones() {
-            let taken: u64 = members(self.at[site] & !self.split)
-                .map(|group| problem.groups[group].nodes[site])
-                .sum();
-            needed = needed.saturating_sub(problem.sites[site].nodes.saturating_sub(taken));
+            let mut free = problem.sites[site].volume;
+            for group in members(self.at[site] & !self.split) {
+                for (free, taken) in free.iter_mut().zip(problem.needed(group, Some(site))) {
+                    *free = free.saturating_sub(taken);
+                }
+            }
+            for (needed, free) in needed.iter_mut().zip(free) {
+                *needed = needed.saturating_sub(free);
+            }
         }
-        if needed == 0 {
-            return Some(further);
+        for (needed, largest) in needed.into_iter().zip(&problem.largest) {
+            if needed > 0 {
+                let sites = largest.partition_point(|volume| *volume < needed);
+                if sites == largest.len() {
+                    return None;
+                }
+                further = further.max(sites as u64 + 1);
+            }
         }
-        let sites = problem.largest.partition_point(|nodes| *nodes < needed);
-        (sites < problem.largest.len()).then(|| further.max(sites as u64 + 1))
+        Some(further)
     }
 
     /// Whether there is room for fewer ranks than are wanted.
@@ -123,7 +135,7 @@ impl Search<'_> {
             },
             Want::Enough { ranks, .. } => ranks,
         };
-        self.most_ranks() < wanted
+        self.most_ranks().min(self.most_ranks_by_cores()) < wanted
     }
 
     /// For how many ranks there is room at most.
@@ -148,5 +160,30 @@ impl Search<'_> {
             sum = sum.saturating_add(alone.min(nodes.fold(0, u64::saturating_add)));
         }
         sum
+    }
+
+    /// For how many ranks there are cores at most, at the sites that are used and the largest that
+    /// may be: the least of each group, and what is left for those that take fewest cores.
+    fn most_ranks_by_cores(&self) -> u64 {
+        const CORES: usize = 1;
+        let problem = self.problem;
+        let used = self.used.ones().map(|site| problem.sites[site].volume[CORES]);
+        let new = match self.new_sites().min(problem.sites.len()) {
+            0 => 0,
+            sites => problem.largest[CORES][sites - 1],
+        };
+        let mut left = used.fold(new, u64::saturating_add);
+        let mut ranks = 0_u64;
+        for of in &problem.groups {
+            left = left.saturating_sub(of.least.saturating_mul(of.each[CORES]));
+            ranks = ranks.saturating_add(of.least);
+        }
+        for group in &self.by_cores {
+            let of = &problem.groups[*group];
+            let more = (left / of.each[CORES]).min(of.most - of.least);
+            left -= more * of.each[CORES];
+            ranks = ranks.saturating_add(more);
+        }
+        ranks
     }
 }

@@ -13,10 +13,7 @@ const MOST_STEPS: u32 = 1_000_000;
 /// tried by implicit hitting sets (Ignatiev et al., "Smallest MUS extraction with minimal hitting
 /// set dualization", CP 2015): a set that can't be met has one requirement at least of each set
 /// without which all others can be met.
-pub(crate) fn smallest(
-    oracle: &mut Oracle<'_, '_>,
-    all: &[Requirement],
-) -> (Vec<Requirement>, bool) {
+pub(crate) fn smallest(oracle: &mut Oracle<'_, '_>, all: &[Requirement]) -> (Vec<Requirement>, bool) {
     let indices: Vec<usize> = (0..all.len()).collect();
     let mut search = Conflicts { oracle, all };
     let mut best = search.minimal(&[], false, &indices);

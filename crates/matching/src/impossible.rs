@@ -68,13 +68,10 @@ impl Oracle<'_, '_> {
     }
 
     /// Whether these can be met together; `None` if that isn't known in time.
-    fn known<'r>(
-        &mut self,
-        requirements: impl IntoIterator<Item = &'r Requirement> + Clone,
-    ) -> Option<bool> {
+    fn known<'r>(&mut self, requirements: impl IntoIterator<Item = &'r Requirement> + Clone) -> Option<bool> {
         let profile = asking(self.profile, requirements);
         let problem = Problem::new(&profile, self.offer, self.meets, UNKNOWN_START);
-        let outcome = search(&problem, Want::Any, self.deadline);
+        let outcome = search(&problem, Want::Any, self.deadline, self.deadline);
         match (outcome.found.is_some(), outcome.sure) {
             (_, false) => None,
             (found, true) => Some(found),
@@ -113,8 +110,7 @@ fn remedy(oracle: &mut Oracle<'_, '_>, conflict: &[Requirement], index: usize) -
     while low < high {
         let middle = low + (high - low) / 2;
         let instead = (weaker.make)(middle);
-        let asked: Vec<&Requirement> =
-            others.iter().copied().chain(std::iter::once(&instead)).collect();
+        let asked: Vec<&Requirement> = others.iter().copied().chain(std::iter::once(&instead)).collect();
         match oracle.known(asked.iter().copied()) {
             Some(true) => low = middle + 1,
             Some(false) => high = middle,
@@ -165,24 +161,16 @@ fn weaker<'a>(offer: &'a Offer, requirement: &'a Requirement) -> Weaker<'a> {
             let mut known: Vec<u64> = rates.filter(|rate| rate < bytes_per_second).collect();
             known.sort_unstable();
             known.dedup();
-            measured(known, |bytes_per_second| Requirement::Rate {
-                groups: groups.clone(),
-                bytes_per_second,
-            })
+            measured(known, |bytes_per_second| Requirement::Rate { groups: groups.clone(), bytes_per_second })
         }
-        Requirement::OneSite { .. }
-        | Requirement::Architecture { .. }
-        | Requirement::Tag { .. } => {
+        Requirement::OneSite { .. } | Requirement::Architecture { .. } | Requirement::Tag { .. } => {
             Weaker { count: 0, make: Box::new(|_| requirement.clone()) }
         }
     }
 }
 
 /// Requirements with these numbers, of which only those that were measured can matter.
-fn measured<'a, T: Copy + Default + 'a>(
-    known: Vec<T>,
-    make: impl Fn(T) -> Requirement + 'a,
-) -> Weaker<'a> {
+fn measured<'a, T: Copy + Default + 'a>(known: Vec<T>, make: impl Fn(T) -> Requirement + 'a) -> Weaker<'a> {
     let count = known.len() as u64;
     let at = move |index| {
         let index = usize::try_from(index).unwrap_or(usize::MAX);

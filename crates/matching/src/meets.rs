@@ -15,9 +15,7 @@ pub(crate) type Rows = Vec<FixedBitSet>;
 /// Whether what is known of a network is as asked. What isn't known meets nothing.
 pub(crate) fn meets(asked: Link, known: Link) -> bool {
     asked.rtt.is_none_or(|most| known.rtt.is_some_and(|rtt| rtt <= most))
-        && asked
-            .bytes_per_second
-            .is_none_or(|least| known.bytes_per_second.is_some_and(|rate| rate >= least))
+        && asked.bytes_per_second.is_none_or(|least| known.bytes_per_second.is_some_and(|rate| rate >= least))
 }
 
 /// The rows for each requirement, made once: for 1,000 sites that is a look at half a million
@@ -63,10 +61,8 @@ mod tests {
 
     #[test]
     fn what_is_unknown_meets_only_what_is_not_asked() {
-        let link = |ms: Option<u64>, bytes_per_second| Link {
-            rtt: ms.map(Duration::from_millis),
-            bytes_per_second,
-        };
+        let link =
+            |ms: Option<u64>, bytes_per_second| Link { rtt: ms.map(Duration::from_millis), bytes_per_second };
         for (asked, known, met) in [
             (link(None, None), link(None, None), true),
             (link(Some(2), None), link(None, Some(9)), false),

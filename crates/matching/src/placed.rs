@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::dealt::dealt;
 use crate::deadline::Deadline;
+use crate::dealt::dealt;
 use crate::placement::Share;
 use crate::problem::Problem;
 use crate::program::{Aim, Cell, Solved, Use, ranks, solve};
@@ -35,8 +35,7 @@ pub(crate) fn placed(problem: &Problem, found: &Found, deadline: &Deadline) -> O
     }
     let class = |of: &Use| &problem.sites[of.site].classes[of.class];
     let share = |(of, ranks): &(Use, u32)| {
-        let share =
-            Share { site: of.site, class: class(of).offered, nodes: of.nodes, ranks: *ranks };
+        let share = Share { site: of.site, class: class(of).offered, nodes: of.nodes, ranks: *ranks };
         (of.group, share)
     };
     let mut shares: Vec<(usize, Share)> = used.iter().map(share).collect();
@@ -61,8 +60,7 @@ fn parts(problem: &Problem, found: &Found) -> Vec<Vec<Cell>> {
         }
     }
     let cells = at.into_iter().enumerate().filter(|(_, groups)| *groups != 0);
-    let (shared, whole): (Vec<Cell>, Vec<Cell>) =
-        cells.partition(|(_, groups)| groups & split != 0);
+    let (shared, whole): (Vec<Cell>, Vec<Cell>) = cells.partition(|(_, groups)| groups & split != 0);
     let mut parts: Vec<Vec<Cell>> = whole.into_iter().map(|cell| vec![cell]).collect();
     if !shared.is_empty() {
         parts.push(shared);

@@ -53,9 +53,7 @@ pub struct Score {
 
 impl Ord for Score {
     fn cmp(&self, other: &Self) -> Ordering {
-        let key = |score: &Self| {
-            (score.traffic, Reverse(score.ranks), score.start.is_none(), score.start)
-        };
+        let key = |score: &Self| (score.traffic, Reverse(score.ranks), score.start.is_none(), score.start);
         key(self).cmp(&key(other))
     }
 }

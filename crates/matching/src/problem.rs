@@ -13,6 +13,9 @@ use crate::traffic::Units;
 /// When nodes can be had of which nobody knows when.
 pub(crate) const UNKNOWN_START: Duration = Duration::MAX;
 
+/// What there is a bounded number of: nodes, cores, bytes of memory.
+pub(crate) const RESOURCES: usize = 3;
+
 /// Everything by which a placement is judged.
 pub(crate) struct Problem {
     pub(crate) groups: Vec<Group>,
@@ -20,8 +23,8 @@ pub(crate) struct Problem {
     pub(crate) units: Units,
     /// What is asked of the network, each once.
     pub(crate) asked: Vec<Rc<Rows>>,
-    /// The sites' numbers of nodes, added up from the largest on.
-    pub(crate) largest: Vec<u64>,
+    /// What the sites have of each resource, added up from the site with the most on.
+    pub(crate) largest: [Vec<u64>; RESOURCES],
 }
 
 /// What is asked for a group.
@@ -44,12 +47,15 @@ pub(crate) struct Group {
     pub(crate) fewest_sites: u64,
     /// So many nodes it takes at least, wherever it is.
     pub(crate) fewest_nodes: u64,
+    /// What a rank takes of each resource; of nodes, nothing.
+    pub(crate) each: [u64; RESOURCES],
 }
 
 /// A site's nodes that are of use to some group.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Site {
-    pub(crate) nodes: u64,
+    /// What it has of each resource.
+    pub(crate) volume: [u64; RESOURCES],
     /// Those with the most room for the first groups first.
     pub(crate) classes: Vec<Class>,
 }
@@ -68,12 +74,7 @@ pub(crate) struct Class {
 impl Problem {
     /// What is asked, of nodes that can be had `by` then. Group names in `between` that no group
     /// has are passed over.
-    pub(crate) fn new(
-        profile: &Profile,
-        offer: &Offer,
-        meets: &mut Meets<'_>,
-        by: Duration,
-    ) -> Self {
+    pub(crate) fn new(profile: &Profile, offer: &Offer, meets: &mut Meets<'_>, by: Duration) -> Self {
         let sites: Vec<Site> = offer.sites.iter().map(|of| site(profile, of, by)).collect();
         let mut asked = Vec::new();
         let mut groups: Vec<Group> = profile
@@ -96,13 +97,16 @@ impl Problem {
                 groups[b].near.push((a, asked));
             }
         }
-        let mut largest: Vec<u64> = sites.iter().map(|site| site.nodes).collect();
-        largest.sort_unstable_by(|a, b| b.cmp(a));
-        let mut sum = 0;
-        for nodes in &mut largest {
-            sum += *nodes;
-            *nodes = sum;
-        }
+        let largest = std::array::from_fn(|resource| {
+            let mut largest: Vec<u64> = sites.iter().map(|site| site.volume[resource]).collect();
+            largest.sort_unstable_by(|a, b| b.cmp(a));
+            let mut sum = 0_u64;
+            for volume in &mut largest {
+                sum = sum.saturating_add(*volume);
+                *volume = sum;
+            }
+            largest
+        });
         let mut problem = Self { groups, sites, units: Units::of(profile), asked, largest };
         problem.narrow();
         problem
@@ -110,8 +114,22 @@ impl Problem {
 
     /// Whether the groups with these bits can't be together at the site, at a glance.
     pub(crate) fn too_many(&self, site: usize, groups: u64) -> bool {
-        let nodes: u64 = members(groups).map(|group| self.groups[group].nodes[site]).sum();
-        nodes > self.sites[site].nodes
+        let mut needed = [0_u64; RESOURCES];
+        for group in members(groups) {
+            for (sum, more) in needed.iter_mut().zip(self.needed(group, Some(site))) {
+                *sum = sum.saturating_add(more);
+            }
+        }
+        needed.iter().zip(&self.sites[site].volume).any(|(needed, there)| needed > there)
+    }
+
+    /// What a group's least takes of each resource at least: at a site where it is as a whole, or
+    /// wherever it is.
+    pub(crate) fn needed(&self, group: usize, site: Option<usize>) -> [u64; RESOURCES] {
+        let of = &self.groups[group];
+        let mut needed = of.each.map(|each| of.least.saturating_mul(each));
+        needed[0] = site.map_or(of.fewest_nodes, |site| of.nodes[site]);
+        needed
     }
 
     /// Whether the network within the site is as asked between two groups.
@@ -124,9 +142,10 @@ impl Problem {
 
     /// Whether no site comes into question for both groups together.
     pub(crate) fn apart(&self, a: usize, b: usize) -> bool {
-        self.groups[a].sites.intersection(&self.groups[b].sites).all(|site| {
-            self.too_many(site, (1 << a) | (1 << b)) || !self.near_within(a, b, site)
-        })
+        self.groups[a]
+            .sites
+            .intersection(&self.groups[b].sites)
+            .all(|site| self.too_many(site, (1 << a) | (1 << b)) || !self.near_within(a, b, site))
     }
 
     /// Leaves out sites that can't be a group's, and counts how many sites and nodes each group
@@ -135,8 +154,7 @@ impl Problem {
         for group in &mut self.groups {
             if let Some(asked) = group.inside {
                 let rows = &self.asked[asked];
-                let met: Vec<usize> =
-                    group.sites.ones().filter(|site| rows[*site].contains(*site)).collect();
+                let met: Vec<usize> = group.sites.ones().filter(|site| rows[*site].contains(*site)).collect();
                 group.sites.clear();
                 group.sites.extend(met);
             }
@@ -167,22 +185,23 @@ impl Problem {
     }
 }
 
+impl Site {
+    pub(crate) fn nodes(&self) -> u64 {
+        self.volume[0]
+    }
+}
+
 impl Group {
     /// For how many ranks there is room, wherever the group is.
     pub(crate) fn most_room(&self) -> u64 {
         let room = self.sites.ones().map(|site| self.room[site]);
-        if self.may_split {
-            room.fold(0, u64::saturating_add)
-        } else {
-            room.max().unwrap_or(0)
-        }
+        if self.may_split { room.fold(0, u64::saturating_add) } else { room.max().unwrap_or(0) }
     }
 
     fn count(&mut self) {
         if !self.may_split {
             self.fewest_sites = 1;
-            self.fewest_nodes =
-                self.sites.ones().map(|site| self.nodes[site]).min().unwrap_or(u64::MAX);
+            self.fewest_nodes = self.sites.ones().map(|site| self.nodes[site]).min().unwrap_or(u64::MAX);
             return;
         }
         let mut room: Vec<u64> = self.sites.ones().map(|site| self.room[site]).collect();
@@ -235,7 +254,15 @@ fn site(profile: &Profile, offered: &crate::Site, by: Duration) -> Site {
         .collect();
     // Equal sites have them in the same order.
     classes.sort_by(|a, b| b.ranks.cmp(&a.ranks).then(b.nodes.cmp(&a.nodes)));
-    Site { nodes: classes.iter().map(|class| u64::from(class.nodes)).sum(), classes }
+    let mut volume = [0_u64; RESOURCES];
+    for class in &classes {
+        let of = &offered.classes[class.offered];
+        let each = [1, u64::from(of.cores), of.memory_bytes.unwrap_or(0)];
+        for (sum, each) in volume.iter_mut().zip(each) {
+            *sum = sum.saturating_add(each.saturating_mul(u64::from(class.nodes)));
+        }
+    }
+    Site { volume, classes }
 }
 
 /// How many ranks with these needs a node of the class has room for.
@@ -262,8 +289,7 @@ fn group(index: usize, of: &isthmus_profile::Group, sites: &[Site]) -> Group {
     let needed = if of.may_split { 1 } else { least };
     let mut in_question = FixedBitSet::with_capacity(sites.len());
     in_question.extend((0..sites.len()).filter(|site| room[*site] >= needed));
-    let largest_node =
-        sites.iter().flat_map(|site| &site.classes).map(|class| class.ranks[index]).max();
+    let largest_node = sites.iter().flat_map(|site| &site.classes).map(|class| class.ranks[index]).max();
     Group {
         least,
         most,
@@ -275,6 +301,7 @@ fn group(index: usize, of: &isthmus_profile::Group, sites: &[Site]) -> Group {
         near: Vec::new(),
         fewest_sites: 1,
         fewest_nodes: least.div_ceil(largest_node.unwrap_or(0).max(1)),
+        each: [0, u64::from(of.needs.cores.unwrap_or(1).max(1)), of.needs.memory_bytes.unwrap_or(0)],
     }
 }
 

@@ -5,11 +5,16 @@
 //! class `c` at a site of the group the number of nodes `n(g, c)`, whole. With `r(g, c)` ranks for
 //! which a node has room, `x(g) <= sum over c of r(g, c) n(g, c)`; and for each class, the sum of
 //! `n(g, c)` over `g` is at most the number of its nodes.
+//!
+//! Whole nodes have room for at least the group's least only if, for each number of ranks `d`, the
+//! sum over `c` of `r(g, c) / d`, rounded up, times `n(g, c)` is at least the group's least divided
+//! by `d`, rounded up (Chvatal and Gomory). With these for each `d = r(g, c)` the program tells far
+//! sooner that there is no room.
 
 use std::collections::BTreeMap;
 
 use microlp::{
-    ComparisonOp, Error, LinearExpr, OptimizationDirection, SolveOptions, Variable,
+    ComparisonOp, Error, LinearExpr, OptimizationDirection, SolveOptions, TerminationReason, Variable,
 };
 
 use crate::deadline::Deadline;
@@ -50,6 +55,10 @@ pub(crate) enum Solved {
     Unknown,
 }
 
+/// So many branches of a program, times its variables, are looked at. What isn't known by then would
+/// take long.
+const MOST_WORK: u64 = 30_000;
+
 /// Solves the program for these cells.
 pub(crate) fn solve(problem: &Problem, cells: &[Cell], aim: Aim, deadline: &Deadline) -> Solved {
     let model = Model::new(problem, cells, aim);
@@ -58,12 +67,16 @@ pub(crate) fn solve(problem: &Problem, cells: &[Cell], aim: Aim, deadline: &Dead
     }
     let mut options = SolveOptions::default();
     options.time_limit = deadline.left();
+    options.node_limit = Some(MOST_WORK / (model.nodes.len() as u64).max(1) + 20);
+    // Ranks and nodes are whole: what differs by less than one is the same.
+    options.mip_gap = 0.9 / model.largest.max(1.0);
     let outcome = match model.program.solve_with(options) {
         Ok(outcome) => outcome,
         Err(Error::Infeasible) => return Solved::NoRoom,
         Err(_) => return Solved::Unknown,
     };
-    let best = outcome.is_optimal();
+    let best =
+        matches!(outcome.termination_reason(), TerminationReason::ProvenOptimal | TerminationReason::MipGap);
     let Ok(solution) = outcome.into_solution() else { return Solved::Unknown };
     let uses: Vec<Use> = model
         .nodes
@@ -99,15 +112,17 @@ fn holds(problem: &Problem, cells: &[Cell], uses: &[Use]) -> bool {
     let groups = cells.iter().fold(0, |all, (_, groups)| all | groups);
     let ranks = ranks(problem, uses);
     members(groups).all(|group| ranks[group] >= problem.groups[group].least)
-        && taken.iter().all(|((site, class), nodes)| {
-            *nodes <= u64::from(problem.sites[*site].classes[*class].nodes)
-        })
+        && taken
+            .iter()
+            .all(|((site, class), nodes)| *nodes <= u64::from(problem.sites[*site].classes[*class].nodes))
 }
 
 struct Model {
     program: microlp::Problem,
     nodes: Vec<(Variable, Use)>,
     hopeless: bool,
+    /// What is sought is no more than this.
+    largest: f64,
 }
 
 impl Model {
@@ -118,41 +133,69 @@ impl Model {
         };
         let mut program = microlp::Problem::new(direction);
         let groups = cells.iter().fold(0, |all, (_, groups)| all | groups);
-        let mut nodes = Vec::new();
-        let mut room: BTreeMap<usize, LinearExpr> =
-            members(groups).map(|group| (group, LinearExpr::empty())).collect();
         let node_cost = if matches!(aim, Aim::FewestNodes { .. }) { 1.0 } else { 0.0 };
+        let mut nodes: Vec<(Variable, Use)> = Vec::new();
         for (site, at) in cells {
             for (index, class) in problem.sites[*site].classes.iter().enumerate() {
                 let mut together = LinearExpr::empty();
                 for group in members(*at).filter(|group| class.ranks[*group] > 0) {
-                    let each = class.ranks[group];
-                    let of_use = problem.groups[group].most.div_ceil(each);
+                    let of_use = problem.groups[group].most.div_ceil(class.ranks[group]);
                     let bound = i32::try_from(of_use.min(u64::from(class.nodes)));
-                    let variable =
-                        program.add_integer_var(node_cost, (0, bound.unwrap_or(i32::MAX)));
+                    let variable = program.add_integer_var(node_cost, (0, bound.unwrap_or(i32::MAX)));
                     together.add(variable, 1.0);
-                    if let Some(room) = room.get_mut(&group) {
-                        room.add(variable, each as f64);
-                    }
                     nodes.push((variable, Use { group, site: *site, class: index, nodes: 0 }));
                 }
                 program.add_constraint(together, ComparisonOp::Le, f64::from(class.nodes));
             }
         }
+        let gain = if aim == Aim::MostRanks { 1.0 } else { 0.0 };
         let mut all = LinearExpr::empty();
-        for (group, mut room) in room {
+        let mut hopeless = false;
+        for group in members(groups) {
             let of = &problem.groups[group];
-            let gain = if aim == Aim::MostRanks { 1.0 } else { 0.0 };
             let ranks = program.add_var(gain, (of.least as f64, of.most as f64));
-            room.add(ranks, -1.0);
             all.add(ranks, 1.0);
+            let mine: Vec<(Variable, u64)> = nodes
+                .iter()
+                .filter(|(_, of)| of.group == group)
+                .map(|(variable, of)| (*variable, problem.sites[of.site].classes[of.class].ranks[group]))
+                .collect();
+            hopeless |= mine.is_empty();
+            let mut room = sum(mine.iter().map(|(variable, each)| (*variable, *each)));
+            room.add(ranks, -1.0);
             program.add_constraint(room, ComparisonOp::Ge, 0.0);
+            for divisor in divisors(&mine) {
+                let divided = |(variable, each): &(Variable, u64)| (*variable, each.div_ceil(divisor));
+                let least = of.least.div_ceil(divisor) as f64;
+                program.add_constraint(sum(mine.iter().map(divided)), ComparisonOp::Ge, least);
+            }
         }
         if let Aim::FewestNodes { ranks } = aim {
             program.add_constraint(all, ComparisonOp::Ge, ranks as f64);
         }
-        let hopeless = members(groups).any(|group| !nodes.iter().any(|(_, of)| of.group == group));
-        Self { program, nodes, hopeless }
+        let most = members(groups).map(|group| problem.groups[group].most).sum::<u64>();
+        let sites = cells.iter().map(|(site, _)| problem.sites[*site].nodes()).sum::<u64>();
+        let largest = if aim == Aim::MostRanks { most } else { sites } as f64;
+        Self { program, nodes, hopeless, largest }
     }
+}
+
+/// The sum of variables, each so many times.
+fn sum(terms: impl Iterator<Item = (Variable, u64)>) -> LinearExpr {
+    let mut sum = LinearExpr::empty();
+    for (variable, times) in terms {
+        sum.add(variable, times as f64);
+    }
+    sum
+}
+
+/// The numbers of ranks for which nodes have room, each once, and few of them.
+fn divisors(nodes: &[(Variable, u64)]) -> Vec<u64> {
+    /// Beyond so many, further rows cost more time than they save.
+    const MOST_DIVISORS: usize = 8;
+    let mut divisors: Vec<u64> = nodes.iter().map(|(_, each)| *each).collect();
+    divisors.sort_unstable_by(|a, b| b.cmp(a));
+    divisors.dedup();
+    divisors.truncate(MOST_DIVISORS);
+    divisors
 }

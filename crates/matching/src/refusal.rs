@@ -13,9 +13,7 @@ pub enum Refusal {
     #[error("{0}")]
     Impossible(Impossible),
     /// Time ran out before a placement was found, or before it was sure that there is none.
-    #[error(
-        "no placement was found within {limit:?}, and there may be one: allow more time, or ask less"
-    )]
+    #[error("no placement was found within {limit:?}, and there may be one: allow more time, or ask less")]
     OutOfTime {
         /// How long the search was to take.
         limit: Duration,

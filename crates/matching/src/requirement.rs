@@ -105,10 +105,9 @@ fn of_group(of: &Group) -> Vec<Requirement> {
 
 fn of_link(groups: &Among, link: Link) -> Vec<Requirement> {
     let rtt = link.rtt.map(|most| Requirement::Rtt { groups: groups.clone(), most });
-    let rate = link.bytes_per_second.map(|bytes_per_second| Requirement::Rate {
-        groups: groups.clone(),
-        bytes_per_second,
-    });
+    let rate = link
+        .bytes_per_second
+        .map(|bytes_per_second| Requirement::Rate { groups: groups.clone(), bytes_per_second });
     rtt.into_iter().chain(rate).collect()
 }
 
@@ -125,12 +124,8 @@ pub(crate) fn asking<'a>(
             _ => None,
         });
         if let Some(least) = least.last() {
-            let mut bare = Group {
-                may_split: true,
-                needs: Needs::default(),
-                inside: Link::default(),
-                ..group.clone()
-            };
+            let mut bare =
+                Group { may_split: true, needs: Needs::default(), inside: Link::default(), ..group.clone() };
             bare.ranks.least = least;
             groups.push(bare);
         }
@@ -201,10 +196,8 @@ mod tests {
 
     #[test]
     fn a_profile_asks_what_is_listed_of_it() {
-        let mut full = profile([
-            group("a", 4, 8),
-            Group { may_split: true, inside: within(2), ..group("b", 1, 1) },
-        ]);
+        let mut full =
+            profile([group("a", 4, 8), Group { may_split: true, inside: within(2), ..group("b", 1, 1) }]);
         full.groups[0].needs = Needs {
             cores: Some(2),
             memory_bytes: Some(9),

@@ -9,7 +9,9 @@ use fixedbitset::FixedBitSet;
 
 use crate::above::above;
 use crate::deadline::Deadline;
-use crate::problem::{Group, Problem, members};
+use crate::greedy::greedy;
+use crate::moves::Candidate;
+use crate::problem::{Group, Problem};
 use crate::program::{Aim, Cell, Solved, ranks, solve};
 use crate::room::Room;
 
@@ -48,8 +50,10 @@ pub(crate) struct Outcome {
 }
 
 /// Searches until the deadline.
-pub(crate) fn search(problem: &Problem, want: Want, deadline: &Deadline) -> Outcome {
-    let mut search = Search::new(problem, want, deadline);
+///
+/// As long as nothing is found, it goes on until the `last` deadline.
+pub(crate) fn search(problem: &Problem, want: Want, deadline: &Deadline, last: &Deadline) -> Outcome {
+    let mut search = Search::new(problem, want, [deadline, last]);
     if problem.groups.iter().all(|group| !group.sites.is_clear()) {
         search.go();
     }
@@ -60,15 +64,17 @@ pub(crate) fn search(problem: &Problem, want: Want, deadline: &Deadline) -> Outc
 pub(crate) struct Search<'a> {
     pub(crate) problem: &'a Problem,
     pub(crate) want: Want,
+    /// Until when better ones are sought if one is known.
+    soon: &'a Deadline,
     pub(crate) deadline: &'a Deadline,
     pub(crate) room: Room,
     pub(crate) best: Option<Found>,
     /// Nothing better can exist.
     done: bool,
     /// Not everything was looked at.
-    cut_short: bool,
+    pub(crate) cut_short: bool,
     steps: u64,
-    above: Option<Vec<FixedBitSet>>,
+    pub(crate) above: Option<Vec<FixedBitSet>>,
     /// Bits of the groups that may be split.
     pub(crate) split: u64,
     // What is placed so far.
@@ -85,34 +91,22 @@ pub(crate) struct Search<'a> {
     pub(crate) most_room: Vec<u64>,
     /// Pairs of `units` that can't be at one site.
     pub(crate) apart: Vec<bool>,
-}
-
-/// A site that a group may get.
-struct Candidate {
-    site: usize,
-    more_traffic: u64,
-    room: u64,
-    /// For how many ranks the candidates behind it have room together, and the roomiest one.
-    behind: u64,
-    largest_behind: u64,
-}
-
-/// What to put back when a group leaves a site.
-struct Before {
-    traffic: u64,
-    was_used: bool,
-    open: Vec<(usize, FixedBitSet)>,
+    /// The groups, those whose ranks take few cores first.
+    pub(crate) by_cores: Vec<usize>,
 }
 
 impl<'a> Search<'a> {
-    fn new(problem: &'a Problem, want: Want, deadline: &'a Deadline) -> Self {
+    fn new(problem: &'a Problem, want: Want, [soon, deadline]: [&'a Deadline; 2]) -> Self {
         let (groups, sites) = (problem.groups.len(), problem.sites.len());
         let split = (0..groups).filter(|group| problem.groups[*group].may_split);
         let whole = |group: usize| !problem.groups[group].may_split;
         let pairs = &problem.units.pairs;
+        let mut by_cores: Vec<usize> = (0..groups).collect();
+        by_cores.sort_by_key(|group| problem.groups[*group].each);
         Self {
             problem,
             want,
+            soon,
             deadline,
             room: Room::default(),
             best: None,
@@ -128,17 +122,16 @@ impl<'a> Search<'a> {
             traffic: 0,
             open: problem.groups.iter().map(|group| group.sites.clone()).collect(),
             most_room: problem.groups.iter().map(Group::most_room).collect(),
-            apart: pairs
-                .iter()
-                .map(|(a, b, _)| whole(*a) && whole(*b) && problem.apart(*a, *b))
-                .collect(),
+            apart: pairs.iter().map(|(a, b, _)| whole(*a) && whole(*b) && problem.apart(*a, *b)).collect(),
+            by_cores,
         }
     }
 
     /// Places the groups that aren't yet, in every way that may be better than what is known.
     fn go(&mut self) {
         self.steps += 1;
-        if self.deadline.is_over() {
+        let deadline = if self.best.is_some() { self.soon } else { self.deadline };
+        if deadline.is_over() {
             (self.done, self.cut_short) = (true, true);
         }
         if self.done {
@@ -175,7 +168,7 @@ impl<'a> Search<'a> {
     /// the least traffic that can come of it.
     fn spread(&mut self, group: usize, candidates: &[Candidate], room: u64, least: u64) {
         let of = &self.problem.groups[group];
-        if room >= of.least {
+        if room >= of.least && self.is_enough() {
             self.go();
         }
         if self.sites[group].len() as u64 >= of.most {
@@ -187,10 +180,7 @@ impl<'a> Search<'a> {
         }
         for (index, candidate) in candidates.iter().enumerate() {
             let with = room.saturating_add(candidate.room);
-            if self.done
-                || self.is_too_much(least)
-                || with.saturating_add(candidate.behind) < of.least
-            {
+            if self.done || self.is_too_much(least) || with.saturating_add(candidate.behind) < of.least {
                 return;
             }
             if !self.open[group].contains(candidate.site) {
@@ -218,111 +208,16 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Where the group can be, first where it makes least traffic, then where there is most room.
-    fn candidates(&mut self, group: usize) -> Vec<Candidate> {
-        let of = &self.problem.groups[group];
-        let bit = 1 << group;
-        let new_sites = self.new_sites();
-        let mut candidates = Vec::new();
-        let open: Vec<usize> = self.open[group].ones().collect();
-        for site in open {
-            let there = self.at[site];
-            if there == 0 {
-                let needed = self.above.as_ref().map_or(0, |above| {
-                    above[site].difference_count(&self.used)
-                });
-                if needed >= new_sites {
-                    continue;
-                }
-            } else if !of.may_split {
-                let together = (there & !self.split) | bit;
-                if !self.room.fits(self.problem, site, together, self.deadline) {
-                    continue;
-                }
-            }
-            candidates.push(Candidate {
-                site,
-                more_traffic: self.more_traffic(group, site),
-                room: of.room[site],
-                behind: 0,
-                largest_behind: 0,
-            });
-        }
-        let free = |site: usize| {
-            let taken: u64 = members(self.at[site] & !self.split)
-                .map(|other| self.problem.groups[other].nodes[site])
-                .sum();
-            self.problem.sites[site].nodes.saturating_sub(taken)
-        };
-        candidates.sort_by_cached_key(|one| (one.more_traffic, Reverse(free(one.site)), one.site));
-        let (mut behind, mut largest) = (0_u64, 0);
-        for one in candidates.iter_mut().rev() {
-            (one.behind, one.largest_behind) = (behind, largest);
-            behind = behind.saturating_add(one.room);
-            largest = largest.max(one.room);
-        }
-        candidates
-    }
-
-    /// What a further site of a group adds to the traffic.
-    fn more_traffic(&self, group: usize, site: usize) -> u64 {
-        let units = &self.problem.units;
-        let there = self.at[site];
-        let mut more = 0;
-        if !self.sites[group].is_empty() {
-            more += units.groups[group];
-        }
-        if there == 0 && !self.used.is_clear() {
-            more += units.world;
-        }
-        for (a, b, ranks) in &units.pairs {
-            let other = match group {
-                group if group == *a => *b,
-                group if group == *b => *a,
-                _ => continue,
-            };
-            let first = self.sites[group].is_empty() && self.sites[other].is_empty();
-            if !first && there >> other & 1 == 0 {
-                more += ranks;
-            }
-        }
-        more
-    }
-
-    fn put(&mut self, group: usize, site: usize) -> Before {
-        let mut before = Before {
-            traffic: self.traffic,
-            was_used: self.used.contains(site),
-            open: Vec::new(),
-        };
-        self.traffic += self.more_traffic(group, site);
-        self.sites[group].push(site);
-        self.at[site] |= 1 << group;
-        self.used.insert(site);
-        let of = &self.problem.groups[group];
-        let inside = of.inside.map(|asked| (group, asked));
-        let near = of.near.iter().copied().filter(|(other, _)| !self.placed[*other]);
-        for (other, asked) in near.chain(inside).collect::<Vec<_>>() {
-            before.open.push((other, self.open[other].clone()));
-            self.open[other].intersect_with(&self.problem.asked[asked][site]);
-        }
-        before
-    }
-
-    fn take_back(&mut self, group: usize, site: usize, before: Before) {
-        for (other, open) in before.open.into_iter().rev() {
-            self.open[other] = open;
-        }
-        self.used.set(site, before.was_used);
-        self.at[site] &= !(1 << group);
-        self.sites[group].pop();
-        self.traffic = before.traffic;
-    }
-
     /// Judges a placement of all groups.
     fn judge(&mut self) {
-        let count = matches!(self.want, Want::MostRanks { .. } | Want::Enough { .. });
-        let Some(ranks) = self.ranks(count) else { return };
+        // There is room for the least of each: that was asked when they were placed.
+        let ranks = match self.want {
+            Want::Any | Want::LeastTraffic => 0,
+            Want::MostRanks { .. } | Want::Enough { .. } => match self.ranks() {
+                Some(ranks) => ranks,
+                None => return,
+            },
+        };
         let better = match self.want {
             Want::Any | Want::LeastTraffic => true,
             Want::MostRanks { .. } => self.best.as_ref().is_none_or(|best| ranks > best.ranks),
@@ -341,29 +236,42 @@ impl<'a> Search<'a> {
         };
     }
 
-    /// How many ranks there is room for; `None` if there isn't for the least of each. If they needn't
-    /// be counted, 0.
-    fn ranks(&mut self, count: bool) -> Option<u64> {
-        let (shared, whole): (Vec<Cell>, Vec<Cell>) = self
-            .used
-            .ones()
-            .map(|site| (site, self.at[site]))
-            .partition(|(_, groups)| groups & self.split != 0);
-        let mut sum = 0;
-        if count {
-            for (site, groups) in whole {
-                sum += self.room.most(self.problem, site, groups, self.deadline)?;
+    /// Whether the sites with groups that may be split have room for all that is placed there.
+    fn is_enough(&mut self) -> bool {
+        let shared = self.cells().0;
+        if greedy(self.problem, &shared, |group| group.least).is_some() {
+            return true;
+        }
+        match solve(self.problem, &shared, Aim::Room, self.deadline) {
+            Solved::Found { .. } => true,
+            Solved::NoRoom => false,
+            Solved::Unknown => {
+                self.cut_short = true;
+                false
             }
+        }
+    }
+
+    /// The sites in use: those with groups that may be split, and the others.
+    fn cells(&self) -> (Vec<Cell>, Vec<Cell>) {
+        let cells = self.used.ones().map(|site| (site, self.at[site]));
+        cells.partition(|(_, groups)| groups & self.split != 0)
+    }
+
+    /// How many ranks there is room for; `None` if that isn't known in time.
+    fn ranks(&mut self) -> Option<u64> {
+        let (shared, whole) = self.cells();
+        let mut sum = 0;
+        for (site, groups) in whole {
+            sum += self.room.most(self.problem, site, groups, self.deadline)?;
         }
         if shared.is_empty() {
             return Some(sum);
         }
-        let aim = if count { Aim::MostRanks } else { Aim::Room };
-        match solve(self.problem, &shared, aim, self.deadline) {
+        match solve(self.problem, &shared, Aim::MostRanks, self.deadline) {
             Solved::Found { uses, best } => {
                 self.cut_short |= !best;
-                sum += if count { ranks(self.problem, &uses).iter().sum() } else { 0 };
-                Some(sum)
+                Some(sum + ranks(self.problem, &uses).iter().sum::<u64>())
             }
             Solved::NoRoom => None,
             Solved::Unknown => {

@@ -23,14 +23,14 @@ const START_PART: u32 = 25;
 
 /// Where each group of the profile goes, as the [crate's page](crate) has it.
 ///
-/// `limit` is how long it may take, somewhat more at the end of it. If that is too short for the
+/// `limit` is how long it may take, and up to a quarter more at its end. If that is too short for the
 /// best, the best that was found is returned, with `best` unset; or [`Refusal::OutOfTime`].
 pub fn place(profile: &Profile, offer: &Offer, limit: Duration) -> Result<Placement, Refusal> {
     check(profile, offer)?;
     let deadline = Deadline::after(limit);
     let mut meets = Meets::new(offer);
     let problem = Problem::new(profile, offer, &mut meets, UNKNOWN_START);
-    let traffic = search(&problem, Want::LeastTraffic, &deadline.part(TRAFFIC_PART));
+    let traffic = search(&problem, Want::LeastTraffic, &deadline.part(TRAFFIC_PART), &deadline);
     let Some(found) = traffic.found else {
         return Err(if traffic.sure {
             Refusal::Impossible(explain(profile, offer, &mut meets, &deadline))
@@ -39,8 +39,9 @@ pub fn place(profile: &Profile, offer: &Offer, limit: Duration) -> Result<Placem
         });
     };
     let want = Want::MostRanks { traffic: found.traffic };
-    let most = search(&problem, want, &deadline.part(RANKS_PART));
-    let mut stage = Stage { profile, offer, meets: &mut meets, deadline: &deadline };
+    let soon = deadline.part(RANKS_PART);
+    let most = search(&problem, want, &soon, &soon);
+    let mut stage = Stage { profile, offer, meets: &mut meets, deadline: &deadline, limit };
     let mut sure = traffic.sure && most.sure;
     let mut choices = vec![(UNKNOWN_START, found)];
     if let Some(best) = most.found {
@@ -56,6 +57,7 @@ struct Stage<'a, 'm> {
     offer: &'a Offer,
     meets: &'m mut Meets<'a>,
     deadline: &'m Deadline,
+    limit: Duration,
 }
 
 impl Stage<'_, '_> {
@@ -64,8 +66,7 @@ impl Stage<'_, '_> {
     /// returns whether nothing earlier exists.
     fn earlier(&mut self, best: &Found, choices: &mut Vec<(Duration, Found)>) -> bool {
         let classes = self.offer.sites.iter().flat_map(|site| &site.classes);
-        let mut times: Vec<Duration> =
-            classes.map(|class| class.start.unwrap_or(UNKNOWN_START)).collect();
+        let mut times: Vec<Duration> = classes.map(|class| class.start.unwrap_or(UNKNOWN_START)).collect();
         times.sort_unstable();
         times.dedup();
         let want = Want::Enough { traffic: best.traffic, ranks: best.ranks };
@@ -75,8 +76,8 @@ impl Stage<'_, '_> {
         while low < high {
             let middle = low + (high - low) / 2;
             let problem = Problem::new(self.profile, self.offer, self.meets, times[middle]);
-            let Outcome { found, sure: known } =
-                search(&problem, want, &self.deadline.part(START_PART));
+            let soon = self.deadline.part(START_PART);
+            let Outcome { found, sure: known } = search(&problem, want, &soon, &soon);
             match found {
                 Some(found) => {
                     choices.push((times[middle], found));
@@ -95,9 +96,12 @@ impl Stage<'_, '_> {
     /// choice was dropped.
     fn placement(&mut self, choices: Vec<(Duration, Found)>, sure: bool) -> Option<Placement> {
         let mut best = sure;
+        // What is known to be there isn't given up for the little that is left to do.
+        let left = self.deadline.left().unwrap_or(self.limit);
+        let deadline = Deadline::after(left.max(self.limit / 4));
         for (by, found) in choices.iter().rev() {
             let problem = Problem::new(self.profile, self.offer, self.meets, *by);
-            match placed(&problem, found, self.deadline) {
+            match placed(&problem, found, &deadline) {
                 Some(placed) => return Some(self.told(placed, best)),
                 None => best = false,
             }

@@ -16,8 +16,7 @@ pub(crate) struct Units {
 
 impl Units {
     pub(crate) fn of(profile: &Profile) -> Self {
-        let groups: Vec<u64> =
-            profile.groups.iter().map(|group| u64::from(group.ranks.least)).collect();
+        let groups: Vec<u64> = profile.groups.iter().map(|group| u64::from(group.ranks.least)).collect();
         let place = |name| profile.groups.iter().position(|group| &group.name == name);
         let pairs = profile
             .between
@@ -35,8 +34,7 @@ impl Units {
     /// its further sites once.
     pub(crate) fn traffic(&self, sites: &[Vec<usize>]) -> u64 {
         let further = |of: &[usize]| {
-            let mut all: Vec<usize> =
-                of.iter().flat_map(|group| sites[*group].iter().copied()).collect();
+            let mut all: Vec<usize> = of.iter().flat_map(|group| sites[*group].iter().copied()).collect();
             all.sort_unstable();
             all.dedup();
             (all.len() as u64).saturating_sub(1)

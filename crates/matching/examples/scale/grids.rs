@@ -13,8 +13,11 @@ const GROUPS: usize = 20;
 const NODES: u32 = 100_000;
 const GIB: u64 = 1 << 30;
 
+/// Makes a job.
+pub(crate) type Job = fn(&mut Rng) -> Profile;
+
 /// The kinds of jobs, by name.
-pub const KINDS: [(&str, fn(&mut Rng) -> Profile); 8] = [
+pub(crate) const KINDS: [(&str, Job); 8] = [
     ("all at one site", small),
     ("several groups a site", medium),
     ("a site for each two groups", large),
@@ -27,9 +30,8 @@ pub const KINDS: [(&str, fn(&mut Rng) -> Profile); 8] = [
 
 /// Sites with one to three classes of nodes each, somewhere on a square of 100 ms. One pair of sites
 /// in 20 wasn't measured.
-pub fn offer(random: &mut Rng) -> Offer {
-    let places: Vec<(f64, f64)> =
-        (0..SITES).map(|_| (random.f64() * 100.0, random.f64() * 100.0)).collect();
+pub(crate) fn offer(random: &mut Rng) -> Offer {
+    let places: Vec<(f64, f64)> = (0..SITES).map(|_| (random.f64() * 100.0, random.f64() * 100.0)).collect();
     let mut left = NODES;
     let sites: Vec<Site> = (0..SITES)
         .map(|index| {
@@ -73,8 +75,7 @@ fn classes(random: &mut Rng, nodes: u32) -> Vec<NodeClass> {
                     0 => Architecture::Aarch64,
                     _ => Architecture::X86_64,
                 }),
-                start: (random.u32(0..10) > 0)
-                    .then(|| Duration::from_secs(60 * random.u64(0..600))),
+                start: (random.u32(0..10) > 0).then(|| Duration::from_secs(60 * random.u64(0..600))),
             }
         })
         .collect()
@@ -140,8 +141,7 @@ fn pair(profile: &Profile, a: usize, b: usize, rtt: f64, mb: u64) -> Between {
 
 fn chain(random: &mut Rng) -> Profile {
     let mut profile = groups(random, (1000, 3000), 0);
-    profile.between =
-        (1..GROUPS).map(|index| pair(&profile, index - 1, index, 10.0, 100)).collect();
+    profile.between = (1..GROUPS).map(|index| pair(&profile, index - 1, index, 10.0, 100)).collect();
     profile
 }
 

@@ -132,19 +132,14 @@ fn score(
         }
         sites.push(at);
     }
-    near(profile, offer, &sites).then(|| Score {
-        traffic: traffic(profile, &sites),
-        ranks: total,
-        start,
-    })
+    near(profile, offer, &sites).then(|| Score { traffic: traffic(profile, &sites), ranks: total, start })
 }
 
 fn near(profile: &Profile, offer: &Offer, sites: &[BTreeSet<usize>]) -> bool {
     let met = |asked: Link, a: &BTreeSet<usize>, b: &BTreeSet<usize>| {
         a.iter().all(|a| {
             b.iter().all(|b| {
-                let known =
-                    if a == b { offer.sites[*a].inside } else { offer.links.between(*a, *b) };
+                let known = if a == b { offer.sites[*a].inside } else { offer.links.between(*a, *b) };
                 let rtt = match (asked.rtt, known.rtt) {
                     (None, _) => true,
                     (Some(_), None) => false,
@@ -170,14 +165,11 @@ fn near(profile: &Profile, offer: &Offer, sites: &[BTreeSet<usize>]) -> bool {
 fn traffic(profile: &Profile, sites: &[BTreeSet<usize>]) -> u64 {
     let unit = |members: &[usize]| {
         let at: BTreeSet<usize> = members.iter().flat_map(|one| sites[*one].clone()).collect();
-        let ranks: u64 =
-            members.iter().map(|one| u64::from(profile.groups[*one].ranks.least)).sum();
+        let ranks: u64 = members.iter().map(|one| u64::from(profile.groups[*one].ranks.least)).sum();
         (at.len().max(1) - 1) as u64 * ranks
     };
     let all: Vec<usize> = (0..sites.len()).collect();
     let index = |name: &Label| profile.groups.iter().position(|group| group.name == *name).unwrap();
     let pairs = profile.between.iter().map(|between| between.groups.each_ref().map(index));
-    unit(&all)
-        + all.iter().map(|one| unit(&[*one])).sum::<u64>()
-        + pairs.map(|pair| unit(&pair)).sum::<u64>()
+    unit(&all) + all.iter().map(|one| unit(&[*one])).sum::<u64>() + pairs.map(|pair| unit(&pair)).sum::<u64>()
 }

@@ -89,9 +89,9 @@ fn stricter(of: &Requirement) -> Option<Requirement> {
         Requirement::Memory { bytes, .. } => *bytes += 1,
         Requirement::Rtt { most, .. } => *most = most.checked_sub(Duration::from_millis(1))?,
         Requirement::Rate { bytes_per_second, .. } => *bytes_per_second += 1,
-        Requirement::OneSite { .. }
-        | Requirement::Architecture { .. }
-        | Requirement::Tag { .. } => return None,
+        Requirement::OneSite { .. } | Requirement::Architecture { .. } | Requirement::Tag { .. } => {
+            return None;
+        }
     }
     Some(more)
 }
@@ -104,11 +104,8 @@ fn needing(needs: Needs, group: Group) -> Group {
 fn conflicts_are_told_in_words() {
     let two = || offer([site("alpha", [class(3, 16)]), site("beta", [class(2, 16)])]);
     let gib = 1 << 30;
-    let rich = NodeClass {
-        memory_bytes: Some(64 * gib),
-        architecture: Some(Architecture::X86_64),
-        ..class(4, 16)
-    };
+    let rich =
+        NodeClass { memory_bytes: Some(64 * gib), architecture: Some(Architecture::X86_64), ..class(4, 16) };
     let between = |link| Profile {
         between: vec![apart("a", "b", link)],
         ..profile([group("a", 48, 48), group("b", 32, 32)])

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use isthmus_profile::{Group, Link, Needs, Profile};
 
-use crate::testing::{
-    apart, class, group, label, later, linked, offer, profile, site, split, within,
-};
+use crate::testing::{apart, class, group, label, later, linked, offer, profile, site, split, within};
 use crate::{NodeClass, Offer, Refusal, Score, Site, place};
 
 const LONG: Duration = Duration::from_secs(600);
@@ -31,11 +29,7 @@ fn score(traffic: u64, ranks: u64, minutes: u64) -> Score {
 
 /// Three sites with 4, 3 and 2 nodes of 8 cores each.
 fn three() -> Vec<Site> {
-    vec![
-        site("a", [class(4, 8)]),
-        site("b", [class(3, 8)]),
-        site("c", [class(2, 8)]),
-    ]
+    vec![site("a", [class(4, 8)]), site("b", [class(3, 8)]), site("c", [class(2, 8)])]
 }
 
 fn gpu(class: NodeClass) -> NodeClass {
@@ -100,10 +94,7 @@ fn groups_go_where_there_is_room_with_the_least_traffic() {
             "nodes with tags, and the others for whom needs none",
             vec![
                 group("g", 8, 8),
-                Group {
-                    needs: Needs { tags: vec![label("gpu")], ..Needs::default() },
-                    ..group("h", 8, 8)
-                },
+                Group { needs: Needs { tags: vec![label("gpu")], ..Needs::default() }, ..group("h", 8, 8) },
             ],
             offer([site("a", [gpu(class(1, 8)), class(1, 8)])]),
             vec!["a.1: 1/8", "a.0: 1/8"],
