@@ -21,6 +21,11 @@ impl Search<'_> {
         self.budget().is_some_and(|budget| traffic > budget) || self.too_few_ranks()
     }
 
+    /// Whether so much traffic beside that of what is placed is more than is wanted.
+    pub(crate) fn is_over_budget(&self, more: u64) -> bool {
+        self.budget().is_some_and(|budget| self.traffic.saturating_add(more) > budget)
+    }
+
     /// The most traffic that is of interest; `None` for any.
     fn budget(&self) -> Option<u64> {
         match self.want {

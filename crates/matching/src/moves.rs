@@ -36,6 +36,10 @@ impl Search<'_> {
         let open: Vec<usize> = self.open[group].ones().collect();
         for site in open {
             let there = self.at[site];
+            let more_traffic = self.more_traffic(group, site);
+            if self.is_over_budget(more_traffic) {
+                continue;
+            }
             if there == 0 {
                 let needed = self.above.as_ref().map_or(0, |above| above[site].difference_count(&self.used));
                 if needed >= new_sites {
@@ -56,13 +60,7 @@ impl Search<'_> {
             if room == 0 {
                 continue;
             }
-            candidates.push(Candidate {
-                site,
-                more_traffic: self.more_traffic(group, site),
-                room,
-                behind: 0,
-                largest_behind: 0,
-            });
+            candidates.push(Candidate { site, more_traffic, room, behind: 0, largest_behind: 0 });
         }
         let free = self.free();
         candidates.sort_by_cached_key(|one| {

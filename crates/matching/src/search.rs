@@ -57,7 +57,7 @@ pub(crate) fn search(problem: &Problem, want: Want, deadline: &Deadline, last: &
     if problem.groups.iter().all(|group| !group.sites.is_clear()) {
         search.go();
     }
-    let sure = !search.cut_short && !search.room.unsure;
+    let sure = search.is_sure();
     Outcome { found: search.best, sure }
 }
 
@@ -127,14 +127,32 @@ impl<'a> Search<'a> {
         }
     }
 
+    /// Whether nothing better exists than what was found, by all that was looked at or by the bounds
+    /// of the whole.
+    fn is_sure(&mut self) -> bool {
+        let complete = !self.cut_short && !self.room.unsure;
+        let best = match self.want {
+            Want::Any | Want::Enough { .. } => self.best.is_some(),
+            Want::LeastTraffic | Want::MostRanks { .. } => {
+                self.best.is_some() && self.least_traffic().is_none()
+            }
+        };
+        complete || best
+    }
+
+    /// Whether time is up; then the search ends.
+    fn is_late(&mut self) -> bool {
+        let deadline = if self.best.is_some() { self.soon } else { self.deadline };
+        if !self.done && deadline.is_over() {
+            (self.done, self.cut_short) = (true, true);
+        }
+        self.done
+    }
+
     /// Places the groups that aren't yet, in every way that may be better than what is known.
     fn go(&mut self) {
         self.steps += 1;
-        let deadline = if self.best.is_some() { self.soon } else { self.deadline };
-        if deadline.is_over() {
-            (self.done, self.cut_short) = (true, true);
-        }
-        if self.done {
+        if self.is_late() {
             return;
         }
         let Some(least) = self.least_traffic() else { return };
@@ -180,7 +198,7 @@ impl<'a> Search<'a> {
         }
         for (index, candidate) in candidates.iter().enumerate() {
             let with = room.saturating_add(candidate.room);
-            if self.done || self.is_too_much(least) || with.saturating_add(candidate.behind) < of.least {
+            if self.is_late() || self.is_too_much(least) || with.saturating_add(candidate.behind) < of.least {
                 return;
             }
             if !self.open[group].contains(candidate.site) {

@@ -100,17 +100,20 @@ fn needing(needs: Needs, group: Group) -> Group {
     Group { needs, ..group }
 }
 
+fn two() -> Offer {
+    offer([site("alpha", [class(3, 16)]), site("beta", [class(2, 16)])])
+}
+
+fn told(name: &str, profile: &Profile, offer: &Offer, want: &str) {
+    let why = impossible(profile, offer).map(|why| why.to_string());
+    assert_eq!(why.as_deref(), Some(want), "{name}");
+}
+
 #[test]
-fn conflicts_are_told_in_words() {
-    let two = || offer([site("alpha", [class(3, 16)]), site("beta", [class(2, 16)])]);
+fn what_nodes_lack_is_told_in_words() {
     let gib = 1 << 30;
     let rich =
         NodeClass { memory_bytes: Some(64 * gib), architecture: Some(Architecture::X86_64), ..class(4, 16) };
-    let between = |link| Profile {
-        between: vec![apart("a", "b", link)],
-        ..profile([group("a", 48, 48), group("b", 32, 32)])
-    };
-    let rate = |mb: u64| Link { rtt: None, bytes_per_second: Some(mb * 1_000_000) };
     for (name, profile, offer, want) in [
         (
             "too many ranks",
@@ -169,6 +172,19 @@ Change one of them as it says, or find another site",
 - a needs nodes of architecture s390x; others would do with the rest
 Change one of them as it says, or find another site",
         ),
+    ] {
+        told(name, &profile, &offer, want);
+    }
+}
+
+#[test]
+fn what_networks_lack_is_told_in_words() {
+    let between = |link| Profile {
+        between: vec![apart("a", "b", link)],
+        ..profile([group("a", 48, 48), group("b", 32, 32)])
+    };
+    let rate = |mb: u64| Link { rtt: None, bytes_per_second: Some(mb * 1_000_000) };
+    for (name, profile, offer, want) in [
         (
             "two groups that are too far apart",
             between(within(2)),
@@ -190,7 +206,6 @@ Change one of them as it says, or find another site",
 Change one of them as it says, or find another site",
         ),
     ] {
-        let why = impossible(&profile, &offer).map(|why| why.to_string());
-        assert_eq!(why.as_deref(), Some(want), "{name}");
+        told(name, &profile, &offer, want);
     }
 }
