@@ -33,6 +33,11 @@
 //! traffic, then the most ranks with that traffic, then the earliest start with both. Each is exact
 //! unless time runs out; [`Placement::best`] tells.
 //!
+//! One integer program for all would have a variable for each group and site, and rows for each pair
+//! of sites that are too far apart; the search only looks at pairs of sites in use. What is left for a
+//! solver is small, so that it can be one in Rust: HiGHS would need a C++ compiler, cmake and libclang
+//! wherever isthmus is compiled.
+//!
 //! If nothing fits, [`Impossible`] has the smallest set of requirements that can't be met together,
 //! and what would do instead of each.
 #![forbid(unsafe_code)]

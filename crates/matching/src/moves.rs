@@ -97,7 +97,7 @@ impl Search<'_> {
     fn free(&self) -> Vec<u64> {
         let mut free: Vec<u64> = self.problem.sites.iter().map(|site| site.nodes()).collect();
         let cells: Vec<Cell> = self.used.ones().map(|site| (site, self.at[site])).collect();
-        match greedy(self.problem, &cells, |group| group.least) {
+        match greedy(self.problem, &cells, &self.room, |group| group.least) {
             Some(left) => {
                 for ((site, _), left) in cells.iter().zip(left) {
                     free[*site] = left.iter().sum();

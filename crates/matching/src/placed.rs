@@ -6,10 +6,12 @@ use crate::deadline::Deadline;
 use crate::dealt::dealt;
 use crate::placement::Share;
 use crate::problem::Problem;
-use crate::program::{Aim, Cell, Solved, Use, ranks, solve};
+use crate::program::{Aim, Cell, Effort, Solved, Use, ranks, solve};
 use crate::search::Found;
 
-/// The part of the time that is left, in hundredths, that may be spent to spare nodes at a site.
+/// Parts of the time that is left, in hundredths: to find room for most ranks at a site, and to spare
+/// nodes.
+const RANKS_PART: u32 = 30;
 const SPARING_PART: u32 = 10;
 
 /// Nodes of a placement, and by when they can be had.
@@ -69,13 +71,13 @@ fn parts(problem: &Problem, found: &Found) -> Vec<Vec<Cell>> {
 }
 
 fn nodes(problem: &Problem, part: &[Cell], deadline: &Deadline) -> Option<Vec<Use>> {
-    let Solved::Found { uses: most, .. } = solve(problem, part, Aim::MostRanks, deadline) else {
-        return None;
+    let solve = |aim, deadline: &Deadline| match solve(problem, part, aim, Effort::All, deadline) {
+        Solved::Found { uses, .. } => Some(uses),
+        Solved::NoRoom | Solved::Unknown => None,
     };
+    let most = solve(Aim::MostRanks, &deadline.part(RANKS_PART)).or_else(|| solve(Aim::Room, deadline))?;
     let count = |uses: &[Use]| ranks(problem, uses).iter().sum::<u64>();
     let aim = Aim::FewestNodes { ranks: count(&most) };
-    match solve(problem, part, aim, &deadline.part(SPARING_PART)) {
-        Solved::Found { uses, .. } if count(&uses) >= count(&most) => Some(uses),
-        _ => Some(most),
-    }
+    let fewest = solve(aim, &deadline.part(SPARING_PART));
+    Some(fewest.filter(|uses| count(uses) >= count(&most)).unwrap_or(most))
 }

@@ -55,19 +55,43 @@ pub(crate) enum Solved {
     Unknown,
 }
 
-/// So many branches of a program, times its variables, are looked at. What isn't known by then would
-/// take long.
-const MOST_WORK: u64 = 30_000;
+/// How much a program may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// As one of many: what isn't known soon would take long.
+    Little,
+    /// Until the deadline.
+    All,
+}
+
+impl Effort {
+    /// So many branches may be looked at. Each takes longer with more variables, and fewer of large
+    /// programs end by that.
+    fn branches(self, aim: Aim, variables: usize) -> Option<u64> {
+        let variables = (variables as u64).max(1);
+        match (self, aim) {
+            (Self::All, _) => None,
+            (Self::Little, Aim::Room) => Some(100_000 / (variables * variables) + 5),
+            (Self::Little, Aim::MostRanks | Aim::FewestNodes { .. }) => Some(30_000 / variables + 100),
+        }
+    }
+}
 
 /// Solves the program for these cells.
-pub(crate) fn solve(problem: &Problem, cells: &[Cell], aim: Aim, deadline: &Deadline) -> Solved {
+pub(crate) fn solve(
+    problem: &Problem,
+    cells: &[Cell],
+    aim: Aim,
+    effort: Effort,
+    deadline: &Deadline,
+) -> Solved {
     let model = Model::new(problem, cells, aim);
     if model.hopeless {
         return Solved::NoRoom;
     }
     let mut options = SolveOptions::default();
     options.time_limit = deadline.left();
-    options.node_limit = Some(MOST_WORK / (model.nodes.len() as u64).max(1) + 20);
+    options.node_limit = effort.branches(aim, model.nodes.len());
     // Ranks and nodes are whole: what differs by less than one is the same.
     options.mip_gap = 0.9 / model.largest.max(1.0);
     let outcome = match model.program.solve_with(options) {

@@ -5,13 +5,15 @@ use std::collections::HashMap;
 use crate::deadline::Deadline;
 use crate::greedy::greedy;
 use crate::problem::{Problem, members};
-use crate::program::{Aim, Solved, ranks, solve};
+use crate::program::{Aim, Effort, Solved, Use, ranks, solve};
 
 /// What is known of groups at a site, kept since a search asks again and again.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     fits: HashMap<(usize, u64), Option<bool>>,
     most: HashMap<(usize, u64), Option<u64>>,
+    /// How groups share a site that don't find room in a greedy way.
+    shared: HashMap<(usize, u64), Vec<Use>>,
     /// A number of ranks wasn't known in time.
     pub(crate) unsure: bool,
 }
@@ -36,17 +38,25 @@ impl Room {
         if let Some(known) = self.fits.get(&(site, groups)) {
             return *known;
         }
-        let fits = if greedy(problem, &[(site, groups)], |group| group.least).is_some() {
+        let fits = if greedy(problem, &[(site, groups)], &Self::default(), |group| group.least).is_some() {
             Some(true)
         } else {
-            match solve(problem, &[(site, groups)], Aim::Room, deadline) {
-                Solved::Found { .. } => Some(true),
+            match solve(problem, &[(site, groups)], Aim::Room, Effort::Little, deadline) {
+                Solved::Found { uses, .. } => {
+                    self.shared.insert((site, groups), uses);
+                    Some(true)
+                }
                 Solved::NoRoom => Some(false),
                 Solved::Unknown => None,
             }
         };
         self.fits.insert((site, groups), fits);
         fits
+    }
+
+    /// How these groups share a site, if that took an integer program to find out.
+    pub(crate) fn shared(&self, site: usize, groups: u64) -> &[Use] {
+        self.shared.get(&(site, groups)).map_or(&[], Vec::as_slice)
     }
 
     /// How many ranks of these groups, none of them split, the site has room for; `None` if not for
@@ -67,10 +77,10 @@ impl Room {
         if let Some(known) = self.most.get(&(site, groups)) {
             return *known;
         }
-        if greedy(problem, &[(site, groups)], |group| group.most).is_some() {
+        if greedy(problem, &[(site, groups)], &Self::default(), |group| group.most).is_some() {
             return Some(members(groups).map(|group| problem.groups[group].most).sum());
         }
-        let most = match solve(problem, &[(site, groups)], Aim::MostRanks, deadline) {
+        let most = match solve(problem, &[(site, groups)], Aim::MostRanks, Effort::Little, deadline) {
             Solved::Found { uses, best } => {
                 self.unsure |= !best;
                 Some(ranks(problem, &uses).iter().sum())

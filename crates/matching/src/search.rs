@@ -12,7 +12,7 @@ use crate::deadline::Deadline;
 use crate::greedy::greedy;
 use crate::moves::Candidate;
 use crate::problem::{Group, Problem};
-use crate::program::{Aim, Cell, Solved, ranks, solve};
+use crate::program::{Aim, Cell, Effort, Solved, ranks, solve};
 use crate::room::Room;
 
 /// The groups of a placement are at so many sites at most, each group's counted by itself. It bounds
@@ -257,10 +257,10 @@ impl<'a> Search<'a> {
     /// Whether the sites with groups that may be split have room for all that is placed there.
     fn is_enough(&mut self) -> bool {
         let shared = self.cells().0;
-        if greedy(self.problem, &shared, |group| group.least).is_some() {
+        if greedy(self.problem, &shared, &self.room, |group| group.least).is_some() {
             return true;
         }
-        match solve(self.problem, &shared, Aim::Room, self.deadline) {
+        match solve(self.problem, &shared, Aim::Room, Effort::Little, self.deadline) {
             Solved::Found { .. } => true,
             Solved::NoRoom => false,
             Solved::Unknown => {
@@ -286,7 +286,7 @@ impl<'a> Search<'a> {
         if shared.is_empty() {
             return Some(sum);
         }
-        match solve(self.problem, &shared, Aim::MostRanks, self.deadline) {
+        match solve(self.problem, &shared, Aim::MostRanks, Effort::Little, self.deadline) {
             Solved::Found { uses, best } => {
                 self.cut_short |= !best;
                 Some(sum + ranks(self.problem, &uses).iter().sum::<u64>())
