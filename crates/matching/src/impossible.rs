@@ -69,6 +69,9 @@ impl Oracle<'_, '_> {
 
     /// Whether these can be met together; `None` if that isn't known in time.
     fn known<'r>(&mut self, requirements: impl IntoIterator<Item = &'r Requirement> + Clone) -> Option<bool> {
+        if self.deadline.is_over() {
+            return None;
+        }
         let profile = asking(self.profile, requirements);
         let problem = Problem::new(&profile, self.offer, self.meets, UNKNOWN_START);
         let outcome = search(&problem, Want::Any, self.deadline, self.deadline);
@@ -102,6 +105,9 @@ pub(crate) fn explain<'a>(
 /// What would do instead of the requirement at `index`, with the others as they are.
 fn remedy(oracle: &mut Oracle<'_, '_>, conflict: &[Requirement], index: usize) -> Remedy {
     let Some(requirement) = conflict.get(index) else { return Remedy::Unknown };
+    if oracle.deadline.is_over() {
+        return Remedy::Unknown;
+    }
     let others = conflict.iter().enumerate().filter(|(other, _)| *other != index);
     let others: Vec<&Requirement> = others.map(|(_, requirement)| requirement).collect();
     let weaker = weaker(oracle.offer, requirement);

@@ -12,7 +12,8 @@ pub enum Refusal {
     /// The offer doesn't meet what the profile asks.
     #[error("{0}")]
     Impossible(Impossible),
-    /// Time ran out before a placement was found, or before it was sure that there is none.
+    /// Time ran out before a placement was found, or before it was sure that there is none. Groups
+    /// that may be split aren't tried at more than 1,000 sites together, either.
     #[error("no placement was found within {limit:?}, and there may be one: allow more time, or ask less")]
     OutOfTime {
         /// How long the search was to take.

@@ -11,7 +11,7 @@ use crate::above::above;
 use crate::deadline::Deadline;
 use crate::greedy::greedy;
 use crate::moves::Candidate;
-use crate::problem::{Group, Problem};
+use crate::problem::{Group, Problem, members};
 use crate::program::{Aim, Cell, Effort, Solved, ranks, solve};
 use crate::room::Room;
 
@@ -207,10 +207,10 @@ impl<'a> Search<'a> {
             let missing = of.least.saturating_sub(with);
             let further = missing.div_ceil(candidate.largest_behind.max(1));
             let before = self.put(group, candidate.site);
-            // Each further site is paid for.
+            // Each further site is paid for, which the other bounds don't know of.
             let paid = self.problem.units.groups[group].saturating_mul(further);
-            if !self.is_too_much(self.traffic.saturating_add(paid))
-                && let Some(least) = self.least_traffic()
+            if let Some(least) = self.least_traffic().map(|least| least.saturating_add(paid))
+                && !self.is_too_much(least)
             {
                 self.spread(group, &candidates[index + 1..], with, least);
             }
@@ -285,6 +285,10 @@ impl<'a> Search<'a> {
         }
         if shared.is_empty() {
             return Some(sum);
+        }
+        if greedy(self.problem, &shared, &Room::default(), |group| group.most).is_some() {
+            let groups = shared.iter().fold(0, |all, (_, groups)| all | groups);
+            return Some(members(groups).map(|group| self.problem.groups[group].most).sum::<u64>() + sum);
         }
         match solve(self.problem, &shared, Aim::MostRanks, Effort::Little, self.deadline) {
             Solved::Found { uses, best } => {

@@ -107,6 +107,17 @@ fn groups_go_where_there_is_room_with_the_least_traffic() {
 }
 
 #[test]
+fn a_group_may_be_at_very_many_sites() {
+    let sites = (0..1200).map(|index| site(&format!("s{index}"), [class(1, 1)]));
+    let (offer, ranks) = (offer(sites), 900);
+    let placement = place(&profile([split(group("g", ranks, ranks))]), &offer, LONG).unwrap();
+    assert!(placement.best);
+    assert_eq!(placement.groups[0].shares.len(), 900);
+    // The group, which is the whole job.
+    assert_eq!(placement.score, score(2 * 900 * 899, 900, 0));
+}
+
+#[test]
 fn the_network_decides() {
     let sites = || offer(three());
     let groups = || [group("g", 24, 24), group("h", 16, 16)];
