@@ -48,3 +48,37 @@ fn has_room_of(high: &Site, low: &Site) -> bool {
         found.inspect(|index| taken |= 1 << index).is_some()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use isthmus_profile::Profile;
+
+    use super::*;
+    use crate::meets::Meets;
+    use crate::problem::UNKNOWN_START;
+    use crate::testing::{apart, class, group, linked, offer, profile, site, within};
+
+    #[test]
+    fn a_site_with_more_of_all_is_above_another() {
+        let sites = offer([
+            site("a", [class(4, 8)]),
+            site("b", [class(3, 8)]),
+            site("c", [class(2, 1), class(4, 8)]),
+            site("d", [class(4, 8)]),
+            site("e", [class(9, 1)]),
+        ]);
+        let near = [(0, 1, 1), (0, 4, 1), (1, 2, 1), (2, 3, 1), (3, 4, 1)];
+        let alone = profile([group("g", 99, 99), group("h", 1, 99)]);
+        let pair = Profile { between: vec![apart("g", "h", within(1))], ..profile(alone.groups.clone()) };
+        for (name, profile, want) in [
+            ("room alone", alone, [vec![2], vec![0, 2, 3], vec![], vec![0, 2], vec![]]),
+            // `a` and `d` are near to `e` and to one more each, `c` is near to others.
+            ("with networks", pair, [vec![], vec![], vec![], vec![], vec![]]),
+        ] {
+            let sites = linked(sites.clone(), &near);
+            let problem = Problem::new(&profile, &sites, &mut Meets::new(&sites), UNKNOWN_START);
+            let above: Vec<Vec<usize>> = above(&problem).iter().map(|above| above.ones().collect()).collect();
+            assert_eq!(above, want, "{name}");
+        }
+    }
+}
