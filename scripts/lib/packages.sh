@@ -27,6 +27,10 @@ python3-torch    | test-all bench             | /usr/lib/python3*/dist-packages/
 postgresql       | test-all                   | /usr/lib/postgresql/*/bin/initdb| PostgreSQL between sites
 nginx-light      | test-all                   | /usr/sbin/nginx                 | a web server between sites
 apache2-utils    | test-all                   | ab                              | 1,000 connections to that
+slurmctld        | test                       | slurmctld                       | Slurm in the lab: batch jobs with isthmus (6 MB)
+slurmd           | test                       | slurmd                          | the same, on the lab's nodes
+slurm-client     | test                       | sbatch                          | the same, its commands
+munge            | test                       | munged                          | the same, how its parts know one another
 gdb              | test-all                   | gdb                             | programs under a debugger are carried
 bubblewrap       | test                       | bwrap                           | programs in a container are carried
 nodejs           | test-all                   | node                            | Node.js between sites (13 MB)
@@ -66,6 +70,9 @@ declare -A package_units=(
     [nginx-light]='nginx.service'
     [redis-server]='redis-server.service'
     [postgresql]='postgresql.service'
+    [slurmctld]='slurmctld.service'
+    [slurmd]='slurmd.service'
+    [munge]='munge.service'
 )
 
 probe() {

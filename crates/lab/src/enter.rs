@@ -20,6 +20,7 @@ use crate::mounts::{private_above, runtime_directory};
 use crate::network;
 use crate::process::die_with_parent;
 use crate::rootless;
+use crate::services::slurm;
 use crate::state::MachineRecord;
 
 #[derive(Debug)]
@@ -122,6 +123,9 @@ fn become_command(
         // The programs that these rights are for often aren't in an ordinary
         // user's path.
         command.env("PATH", network::with_system_directories(std::env::var_os("PATH")));
+    }
+    if PathBuf::from(slurm::CONFIGURATION).is_file() {
+        command.env("SLURM_CONF", slurm::CONFIGURATION);
     }
     command.envs(job.environment.iter().map(|(name, value)| (name, value)));
     command.env("ISTHMUS_LAB_MACHINE", &machine.name);

@@ -78,7 +78,8 @@ pub(crate) fn with_system_directories(path: Option<OsString>) -> OsString {
     env::join_paths(all).unwrap_or(path.clone())
 }
 
-fn find_program(name: &str) -> Option<PathBuf> {
+/// Path of a program in this process's path or in a system directory; `None` if it isn't there.
+pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     let path = with_system_directories(env::var_os("PATH"));
     env::split_paths(&path).map(|directory| directory.join(name)).find(|program| program.is_file())
 }

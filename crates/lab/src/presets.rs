@@ -37,6 +37,7 @@ pub(crate) const PRESETS: &[Preset] = presets! {
     "intercontinental"
     "supercomputer"
     "multi-rail"
+    "two-slurms"
 };
 
 impl Preset {

@@ -3,6 +3,7 @@
 //! token of its own, then started. Here is decided what; [`run`] does it.
 
 pub(crate) mod run;
+pub(crate) mod slurm;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -93,7 +94,8 @@ fn roles(grid: &Grid) -> Vec<PlacedRole<'_>> {
     }
     for site in &grid.sites {
         for node in &site.nodes {
-            roles.extend(node.roles.iter().map(|role| PlacedRole {
+            let own = node.roles.iter().filter(|role| !role.is_of_slurm());
+            roles.extend(own.map(|role| PlacedRole {
                 role: *role,
                 machine: format!("{}.{}", node.name, site.name),
                 address: node.address,
@@ -148,7 +150,7 @@ impl PlacedRole<'_> {
                     }
                 }
             }
-            Role::Relay => {}
+            Role::Relay | Role::Munged | Role::Slurmctld | Role::Slurmd => {}
             Role::Gateway => {
                 let open = self.site.is_some_and(lets_in);
                 set("inbound", format!("{:?}", if open { "open" } else { "auto" }));
@@ -261,7 +263,8 @@ impl PlacedRole<'_> {
                 }
             }
             // The grid file allows neither without a site.
-            (Role::Gateway | Role::Agent, None) | (Role::Broker, _) => {}
+            (Role::Gateway | Role::Agent, None)
+            | (Role::Broker | Role::Munged | Role::Slurmctld | Role::Slurmd, _) => {}
         }
         Membership::Join { invite, join }
     }
@@ -371,7 +374,7 @@ mod tests {
                 (Role::Gateway, "front.beta") => assert_eq!(section["inbound"].as_str(), Some("open")),
                 (Role::Gateway, _) => assert_eq!(section["inbound"].as_str(), Some("auto")),
                 (Role::Agent, machine) => assert_eq!(section.contains_key("slots"), machine == "n2.alpha"),
-                (Role::Relay, _) => {}
+                (Role::Relay | Role::Munged | Role::Slurmctld | Role::Slurmd, _) => {}
             }
         }
     }

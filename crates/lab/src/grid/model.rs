@@ -210,7 +210,7 @@ pub enum Unsolicited {
     Reset,
 }
 
-/// A service of isthmus.
+/// A service: one of isthmus, or of a site's batch system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -222,6 +222,13 @@ pub enum Role {
     Gateway,
     /// The service of a node.
     Agent,
+    /// The service by which Slurm's daemons and commands on a machine know one another. It runs
+    /// beside the two others, and isn't in grid files.
+    Munged,
+    /// The service of a site's Slurm that queues jobs. A site has one at most.
+    Slurmctld,
+    /// The service of a node on which a site's Slurm runs jobs.
+    Slurmd,
 }
 
 /// A link between a router or host and the internet.
@@ -330,25 +337,40 @@ impl SiteKind {
 
 impl Role {
     /// All roles, each after those that it depends on.
-    pub const ALL: [Self; 4] = [Self::Broker, Self::Relay, Self::Gateway, Self::Agent];
+    pub const ALL: [Self; 7] =
+        [Self::Broker, Self::Relay, Self::Gateway, Self::Agent, Self::Munged, Self::Slurmctld, Self::Slurmd];
 
-    /// The subcommand of `isthmus` that runs the service.
+    /// The subcommand of `isthmus` that runs the service; of a batch system, its program.
     pub fn command(self) -> &'static str {
         match self {
             Self::Broker => "broker",
             Self::Relay => "relay",
             Self::Gateway => "gateway",
             Self::Agent => "agent",
+            Self::Munged => "munged",
+            Self::Slurmctld => "slurmctld",
+            Self::Slurmd => "slurmd",
         }
     }
 
-    /// The port that the service usually listens on.
+    /// Whether the service is of Slurm, not of isthmus.
+    pub fn is_of_slurm(self) -> bool {
+        match self {
+            Self::Broker | Self::Relay | Self::Gateway | Self::Agent => false,
+            Self::Munged | Self::Slurmctld | Self::Slurmd => true,
+        }
+    }
+
+    /// The port that the service usually listens on; 0 if it listens on none.
     pub fn port(self) -> u16 {
         match self {
             Self::Broker => 7700,
             Self::Gateway => 7710,
             Self::Relay => 7720,
             Self::Agent => 7730,
+            Self::Munged => 0,
+            Self::Slurmctld => 6817,
+            Self::Slurmd => 6818,
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Starting the services of a lab, from its keeper: each by the `isthmus` command,
 //! through `isthmus lab exec`, with its output in a log file of its own.
 
+pub(crate) mod slurm;
+
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -17,7 +19,9 @@ use nix::sys::signal::SigSet;
 use nix::sys::signalfd::SignalFd;
 use nix::unistd::Pid;
 
+use super::slurm::{Machine, slurms};
 use super::{Membership, Service, ServiceRecord, stages, state_directory};
+use crate::grid::Role;
 use crate::isthmus;
 use crate::mounts::MACHINE_DIRECTORY;
 use crate::process::{ProcessId, die_with_parent};
@@ -38,12 +42,17 @@ pub(crate) fn start(
     children: &mut Vec<ProcessId>,
 ) -> anyhow::Result<Vec<ServiceRecord>> {
     let stages = stages(&record.grid);
-    let Some(broker) = stages.first().and_then(|stage| stage.first()) else { return Ok(Vec::new()) };
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    let slurms = slurms(&record.grid, Machine { user: nix::unistd::geteuid().as_raw(), cores });
+    let broker = stages.first().and_then(|stage| stage.first()).map(|broker| broker.machine.clone());
+    if broker.is_none() && slurms.is_empty() {
+        return Ok(Vec::new());
+    }
     std::fs::create_dir_all(directory.service_logs())?;
-    let broker = broker.machine.clone();
-    let isthmus = isthmus::of(&record.program)?;
+    let isthmus = if broker.is_some() { isthmus::of(&record.program)? } else { PathBuf::new() };
+    let broker = broker.unwrap_or_default();
     let mut starter = Starter { record, isthmus, directory, signals, children, broker };
-    let mut services = Vec::new();
+    let mut services = starter.start_slurms(&slurms)?;
     for stage in &stages {
         starter.join(stage)?;
         services.extend(starter.run(stage)?);
@@ -53,12 +62,12 @@ pub(crate) fn start(
 
 struct Starter<'a> {
     record: &'a Record,
-    /// Path of the `isthmus` command.
+    /// Path of the `isthmus` command; empty without a broker.
     isthmus: PathBuf,
     directory: &'a LabDirectory,
     signals: &'a SignalFd,
     children: &'a mut Vec<ProcessId>,
-    /// Name of the broker's machine, on which invitations are made.
+    /// Name of the broker's machine, on which invitations are made; empty without a broker.
     broker: String,
 }
 
@@ -95,10 +104,10 @@ impl Starter<'_> {
                     inviting.push(self.work(service, "making the grid", &service.machine, &all, None)?);
                 }
                 Membership::Join { invite, .. } => {
-                    let (state, token) = (state(crate::grid::Role::Broker), token_file(service));
+                    let (state, token) = (state(Role::Broker), token_file(service));
                     let mut all = vec!["grid", "invite", "--state", &state, "--out", &token];
                     all.extend(invite.iter().map(String::as_str));
-                    if service.role == crate::grid::Role::Agent {
+                    if service.role == Role::Agent {
                         all.extend(["--owner", &owner]);
                     }
                     inviting.push(self.work(service, "inviting", &self.broker.clone(), &all, None)?);
@@ -258,14 +267,24 @@ impl Starter<'_> {
 
     /// The command `isthmus …` in a machine, with its output in the service's log.
     fn command(&self, service: &Service, machine: &str, arguments: &[&str]) -> anyhow::Result<Command> {
+        self.program(&self.isthmus, &self.log(service), machine, arguments)
+    }
+
+    /// A command that runs a program in a machine, with its output in a log.
+    fn program(
+        &self,
+        program: &Path,
+        log: &Path,
+        machine: &str,
+        arguments: &[&str],
+    ) -> anyhow::Result<Command> {
         let mut command = Command::new(&self.record.program);
         command.args(["lab", "exec", "--lab", self.directory.lab(), "--cwd", "/", machine, "--"]);
         // The service has a session of its own, as from a machine's own init. The kernel shares
         // processors out by session (sched(7), autogroup). In one session, the services of all
         // machines together would get the share of one service.
-        command.arg("setsid").arg(&self.isthmus).args(arguments);
-        let path = self.log(service);
-        let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&path)?;
+        command.arg("setsid").arg(program).args(arguments);
+        let log = OpenOptions::new().create(true).append(true).mode(0o600).open(log)?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         // SAFETY: all are system calls, allowed between fork and exec.
         unsafe {
@@ -281,7 +300,11 @@ impl Starter<'_> {
     }
 
     fn log(&self, service: &Service) -> PathBuf {
-        self.directory.service_log(service.role.command(), &service.machine)
+        self.log_of(service.role, &service.machine)
+    }
+
+    fn log_of(&self, role: Role, machine: &str) -> PathBuf {
+        self.directory.service_log(role.command(), machine)
     }
 
     /// A machine's path as this process sees it.

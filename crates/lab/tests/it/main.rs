@@ -15,3 +15,4 @@ mod punch;
 mod rails;
 mod rootless;
 mod sites;
+mod slurm;
