@@ -201,6 +201,14 @@ pub(crate) fn prepare(configured: Option<&Path>) -> Result<PathBuf, RuntimeDirec
     Ok(made)
 }
 
+/// The directory of a further agent of this user on this machine, beside the default one; `None` for
+/// a user without a place for one.
+pub fn further(name: &str) -> Option<PathBuf> {
+    let first = Facts::gather().choose()?;
+    let beside = format!("{}-{name}", first.file_name()?.to_string_lossy());
+    Some(first.with_file_name(beside))
+}
+
 /// Whether this user's systemd runs without a login (`loginctl enable-linger`).
 pub fn lingers() -> bool {
     let own = nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten();

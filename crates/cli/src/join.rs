@@ -111,7 +111,7 @@ pub(crate) async fn join(text: &str, directory: &Path, options: JoinOptions) -> 
 
 /// A name for this owner's node on a host whose name is taken by a node of another owner; `None` if
 /// none can be made.
-fn name_of_user(host: &Label, owner: &Owner) -> Option<Label> {
+pub(crate) fn name_of_user(host: &Label, owner: &Owner) -> Option<Label> {
     const LONGEST: usize = 63;
     let allowed = |character: char| if character.is_ascii_alphanumeric() { character } else { '-' };
     let owner: String = owner.as_str().chars().map(allowed).collect();

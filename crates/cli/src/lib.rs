@@ -92,6 +92,9 @@ enum Command {
     },
     #[command(hide = true)]
     Man(man::ManArgs),
+    /// The command by which agents run on nodes of a batch job.
+    #[command(hide = true)]
+    Allocated,
     #[command(hide = true)]
     Launch(launch::LaunchArgs),
     #[command(hide = true)]
@@ -142,6 +145,7 @@ pub fn main() -> ExitCode {
         Command::Lab(_) => lab::run(),
         Command::Completion { shell } => finish("completion", completion(shell)),
         Command::Man(args) => finish("man", man::run(Cli::command(), &args)),
+        Command::Allocated => finish("allocated", block_on(up::allocated::run())),
         Command::Launch(args) => launch::main(args),
         Command::Supervise(args) => supervise(args),
     }

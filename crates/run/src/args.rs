@@ -24,6 +24,22 @@ pub struct RunArgs {
     /// default.
     #[arg(long, value_delimiter = ',', value_parser = trimmed, value_name = "NAME")]
     pub(super) nodes: Vec<String>,
+    /// In a batch job of Slurm: nodes or whole sites to use beside the batch job's nodes.
+    ///
+    /// Without --nodes, a run in a batch job uses the batch job's nodes, and starts agents by srun on
+    /// those that have none. These end with the run.
+    #[arg(long, value_delimiter = ',', value_parser = trimmed, value_name = "NAME", conflicts_with = "nodes")]
+    pub(super) with: Vec<String>,
+    /// In a batch job: don't use its nodes unasked.
+    #[arg(long, conflicts_with = "with")]
+    pub(super) no_allocation: bool,
+    /// In a batch job: file with a join token of the site, by which its nodes become members of the
+    /// grid. Needed the first time.
+    #[arg(long, env = "ISTHMUS_TOKEN", value_name = "FILE")]
+    pub(super) token: Option<PathBuf>,
+    /// In a batch job: the site's front-end, at which its nodes join and attach.
+    #[arg(long, env = "ISTHMUS_VIA", value_name = "HOST[:PORT]")]
+    pub(super) via: Option<String>,
     /// Start without nodes that are down, if so many others are there.
     ///
     /// With whole sites and without --nodes, one is enough by default. Nodes that --nodes

@@ -14,6 +14,7 @@ use isthmus_wire::text;
 use tonic::Streaming;
 
 use super::account::{Account, Outcome};
+use super::allocation::Given;
 use super::args::RunArgs;
 use super::collectives::Collectives;
 use super::prepare::Prepared;
@@ -66,6 +67,8 @@ impl<'a> Files<'a> {
 /// A job whose command has ended.
 pub(super) struct Finished<'a> {
     pub args: &'a RunArgs,
+    /// What the batch job has given, in one.
+    pub given: Option<&'a Given>,
     pub prepared: Prepared<'a>,
     pub ready: Ready,
     pub watch: Watch,
@@ -96,7 +99,12 @@ impl Finished<'_> {
         // A launcher's own status says nothing of the signal. The commands of --each decide.
         let signal = culprit.as_ref().and_then(|culprit| culprit.signal).filter(|_| !self.args.each);
         let status = signal.map_or(status, Received::status);
-        let ended_by = culprit.map(|culprit| culprit.words);
+        // Slurm ends the agents together with `isthmus run`: all else follows from that.
+        let slurm = match self.given.filter(|_| status != 0) {
+            Some(given) => given.end_of_job().await,
+            None => None,
+        };
+        let ended_by = slurm.or(culprit.map(|culprit| culprit.words));
         // This is printed before all else on the job's end.
         if let Some(culprit) = &ended_by {
             message(culprit);

@@ -5,6 +5,7 @@
 #![deny(clippy::print_stderr)]
 
 mod account;
+pub mod allocation;
 mod args;
 mod bypass;
 mod candidates;
@@ -52,6 +53,7 @@ use isthmus_front::output::message;
 use isthmus_wire::proto::{JobNews, Ready, UncarriedProgram};
 use tonic::Streaming;
 
+use allocation::Given;
 use finish::{Files, Finished};
 use prepare::Prepared;
 use progress::{Daemons, Progress};
@@ -114,14 +116,14 @@ struct Held<'a> {
 
 /// Tries once to have the agents of a job's nodes hold the job.
 async fn hold<'a>(
-    args: &'a RunArgs,
+    (args, given): (&'a RunArgs, Option<&Given>),
     tries: &mut Tries,
     signals: &mut Signals,
     (progress, stopwatch): (&mut Progress, &mut Stopwatch),
 ) -> anyhow::Result<Held<'a>> {
     progress.show("looking up the grid's nodes");
     let mut prepared = tokio::select! {
-        prepared = Prepared::new(args, progress, tries) => prepared?,
+        prepared = Prepared::new((args, given), progress, tries) => prepared?,
         signal = signals.next() => return Err(Interrupted(signal).into()),
     };
     let mut warnings = prepared.check_command()?;
@@ -134,12 +136,27 @@ async fn hold<'a>(
 }
 
 async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
-    let mut stopwatch = Stopwatch::start();
+    let stopwatch = Stopwatch::start();
     let files = Files::create(&args)?;
     let mut progress = Progress::new(args.quiet);
+    let given = Given::find(&args, &mut progress, &mut signals).await?;
+    let result = run_on((&args, given.as_ref()), signals, (progress, stopwatch), files).await;
+    if let Some(given) = given {
+        given.finish().await;
+    }
+    result
+}
+
+/// Runs the job, on the nodes that a batch job has given if there are any.
+async fn run_on(
+    (args, given): (&RunArgs, Option<&Given>),
+    mut signals: Signals,
+    (mut progress, mut stopwatch): (Progress, Stopwatch),
+    files: Files<'_>,
+) -> anyhow::Result<i32> {
     let mut tries = Tries::begin(args.try_for);
     let Held { prepared, ready, mut news, warnings } = loop {
-        match hold(&args, &mut tries, &mut signals, (&mut progress, &mut stopwatch)).await {
+        match hold((args, given), &mut tries, &mut signals, (&mut progress, &mut stopwatch)).await {
             Ok(held) => break held,
             Err(error) => tries.again(error, &mut progress, (&mut signals, args.quiet)).await?,
         }
@@ -179,5 +196,5 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     let ended = watch.until_end(&mut news).await;
     let took = started.elapsed();
     watch.stopwatch.ended(watch.wire_up.span());
-    Finished { args: &args, prepared, ready, watch, ended, took }.account(news, files).await
+    Finished { args, given, prepared, ready, watch, ended, took }.account(news, files).await
 }

@@ -16,6 +16,7 @@ use isthmus_wire::proto::{self, JobNews, JobNode, Ready, Topology, UncarriedProg
 use tonic::Streaming;
 use tonic::transport::Channel;
 
+use super::allocation::Given;
 use super::args::RunArgs;
 use super::candidates::Candidates;
 use super::mpi::Launcher;
@@ -68,7 +69,7 @@ impl<'a> Prepared<'a> {
     /// If the launcher can't be used, the agent doesn't answer, or a node that the
     /// command line names can't take part.
     pub(super) async fn new(
-        args: &'a RunArgs,
+        (args, given): (&'a RunArgs, Option<&Given>),
         progress: &Progress,
         tries: &mut Tries,
     ) -> anyhow::Result<Self> {
@@ -81,16 +82,21 @@ impl<'a> Prepared<'a> {
             startable::check(program, &std::env::var("PATH").unwrap_or_else(|_| DEFAULT_PATH.to_owned()))?;
         }
         let profile = args.profile.as_deref().map(profile::read).transpose()?.unwrap_or_default();
-        let socket = args.socket.clone().unwrap_or_else(local::socket);
+        let own = given.and_then(Given::socket).or(args.socket.as_ref());
+        let socket = own.cloned().unwrap_or_else(local::socket);
         let agent = local::connect(&socket).await?;
         let grid = Grid::of_agent(agent.clone(), socket.clone()).or_without_broker();
-        let candidates = Candidates::of(&args.nodes, |records| grid.list(records)).await?;
+        let names = given.map_or_else(|| args.nodes.clone(), |given| given.names(args));
+        let candidates = Candidates::of(&names, |records| grid.list(records)).await?;
         if let Some(answer) = candidates.without_broker.as_ref().filter(|_| !args.quiet)
             && !std::mem::replace(&mut tries.without_broker_is_told, true)
         {
             progress.message(&without_broker::line(answer));
         }
-        let nodes = nodes::choose(&candidates, &args.nodes, args.min_nodes)?;
+        let mut nodes = nodes::choose(&candidates, &names, args.min_nodes)?;
+        if let Some(given) = given {
+            given.set_slots(&mut nodes);
+        }
         let wanted = match (args.no_check, args.each) {
             (true, _) => Vec::new(),
             (false, true) => programs::everywhere(&args.command),

@@ -1,9 +1,11 @@
 //! `isthmus up` and `isthmus down`: a machine joins its grid if it has not yet, and its
 //! services run on after the command has ended.
 
+pub(crate) mod allocated;
 mod detached;
 mod member;
 mod running;
+mod slurm;
 mod start;
 mod systemd;
 mod text;
@@ -69,6 +71,11 @@ pub(crate) struct UpArgs {
     /// enables and starts a unit for each.
     #[arg(long)]
     user_unit: bool,
+    /// In a batch job of Slurm: start an agent on each of its nodes, until the batch job ends.
+    ///
+    /// With the site's token and --via its front-end, nodes that are no members of the grid yet join.
+    #[arg(long, conflicts_with_all = ["node", "name", "gateway", "user_unit"])]
+    slurm: bool,
 }
 
 /// Stop the services that `isthmus up` started on this machine.
@@ -121,6 +128,9 @@ struct ServiceSetup<'a> {
 pub(crate) async fn up(args: UpArgs) -> anyhow::Result<()> {
     // Services have another working directory.
     let directory = std::path::absolute(args.state.directory_to_make()?).context("no working directory")?;
+    if args.slurm {
+        return slurm::up(&args, &directory).await;
+    }
     let manager = if args.user_unit { Some(Manager::find().await?) } else { None };
     let _lock = running::lock(&directory)?;
     let token = args.token.as_deref().map(join::read_token).transpose()?;
