@@ -39,6 +39,7 @@ mod security_members;
 mod security_revoke;
 mod several;
 mod site_trunk;
+mod slurm;
 mod soak;
 mod sockets;
 mod starts;

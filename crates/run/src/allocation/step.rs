@@ -111,9 +111,14 @@ impl Step {
             let _ = timeout(START, input.write_all(line.as_bytes())).await;
         }
         step.input = input.filter(|_| order.tethered);
-        match timeout(START, step.all_ready(hosts)).await {
-            Ok(Ok(())) => Ok(step),
-            Ok(Err(error)) => Err(step.failed(error, errors).await),
+        let mut failed = Vec::new();
+        match timeout(START, step.all_ready(hosts, &mut failed)).await {
+            Ok(Ok(())) => {
+                step.nodes.sort_by_key(|node| hosts.iter().position(|host| *host == node.host));
+                Ok(step)
+            }
+            // What nodes say is all that there is to say.
+            Ok(Err(error)) => Err(step.failed(error, errors.filter(|_| failed.is_empty())).await),
             Err(_) => {
                 let runs = |host: &&&str| step.nodes.iter().any(|node| node.host == **host);
                 let waiting: Vec<_> = hosts.iter().filter(|host| !runs(host)).collect();
@@ -124,14 +129,13 @@ impl Step {
         }
     }
 
-    /// Waits for the word of each node.
-    async fn all_ready(&mut self, hosts: &[&str]) -> anyhow::Result<()> {
+    /// Waits for the word of each node. Adds to `failed` what nodes without an agent say.
+    async fn all_ready(&mut self, hosts: &[&str], failed: &mut Vec<String>) -> anyhow::Result<()> {
         let output = self.srun.stdout.take().context("srun has no output")?;
         let mut lines = BufReader::new(output.take(WORDS.saturating_mul(hosts.len() as u64))).lines();
-        let mut failed: Vec<String> = Vec::new();
         while self.nodes.len() + failed.len() < hosts.len() {
             let Some(line) = lines.next_line().await.context("cannot read what srun prints")? else {
-                bail!(failure(&failed).unwrap_or_else(|| "srun ended before all agents ran".to_owned()));
+                bail!(failure(failed).unwrap_or_else(|| "srun ended before all agents ran".to_owned()));
             };
             match serde_json::from_str(&line) {
                 Ok(Word::Ready(node)) if hosts.contains(&node.host.as_str()) => self.nodes.push(node),
@@ -142,7 +146,7 @@ impl Step {
                 Ok(Word::Ready(_)) | Err(_) => {}
             }
         }
-        match failure(&failed) {
+        match failure(failed) {
             Some(text) => bail!(text),
             None => Ok(()),
         }
@@ -189,6 +193,10 @@ async fn last_lines(errors: ChildStderr) -> Vec<String> {
     let mut lines = BufReader::new(errors.take(ERRORS.1)).lines();
     let mut last = VecDeque::new();
     while let Ok(Some(line)) = lines.next_line().await {
+        // Without processors to bind to, srun says so of the option that asks for none.
+        if line.ends_with("lacks support for cpu binding") {
+            continue;
+        }
         if last.len() == ERRORS.0 {
             last.pop_front();
         }

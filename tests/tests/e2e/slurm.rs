@@ -1,0 +1,246 @@
+//! Jobs within batch jobs of a real Slurm, over the batch job's nodes and another site's.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use isthmus_e2e::{Mpi, Output, Shared, World, isthmus, promised, write_program};
+
+static GRID: Shared = Shared::new("two-slurms");
+
+/// Deadline of batch jobs that end by themselves. It guards against hanging only.
+const SOON: Duration = Duration::from_secs(240);
+/// Deadline of commands that only ask. It guards against hanging only.
+const LOOK: Duration = Duration::from_secs(60);
+/// Time within which nothing of a cancelled batch job is left.
+const GONE: Duration = Duration::from_secs(30);
+
+/// A batch job's script, and where its output goes.
+struct Batch<'a> {
+    world: &'a World,
+    /// What the script begins with: the isthmus binary, the site's token and its front-end as variables.
+    head: String,
+    script: PathBuf,
+    output: PathBuf,
+}
+
+impl<'a> Batch<'a> {
+    /// Prepares batch jobs of site alpha, with a token for its nodes that no other user can read.
+    fn new(world: &'a World, name: &str) -> Result<Self> {
+        let directory = world.directory.path();
+        let token = directory.join("alpha.token").display().to_string();
+        let binary = isthmus().display().to_string();
+        if !directory.join("alpha.token").exists() {
+            let invite = [&binary, "grid", "invite", "--state", "/var/lib/isthmus/broker", "--site", "alpha"];
+            let more = ["--owner", "root", "--nodes", "8", "--out", &token];
+            let invited = world.sh("hub", LOOK, &[&invite[..], &more[..]].concat())?;
+            ensure!(invited.status == 0, "{}", invited.whole());
+        }
+        // The address that the lab gives to n1 of both sites.
+        let head = format!(
+            "#!/bin/sh\nexport ISTHMUS_TOKEN={token} ISTHMUS_VIA=192.168.1.2\nisthmus() {{ {binary} \"$@\"; }}\n"
+        );
+        let (script, output) = (directory.join(format!("{name}.sh")), directory.join(format!("{name}.out")));
+        Ok(Self { world, head, script, output })
+    }
+
+    /// Submits a script with these lines at alpha's login node, for `nodes` nodes with two ranks each.
+    fn sbatch(&self, more: &[&str], nodes: u32, lines: &str) -> Result<Output> {
+        write_program(&self.script, format!("{}{lines}\n", self.head).as_bytes(), 0o755)?;
+        let _ = std::fs::remove_file(&self.output);
+        let (script, output) =
+            (self.script.display().to_string(), format!("--output={}", self.output.display()));
+        let (nodes, chdir) =
+            (format!("--nodes={nodes}"), format!("--chdir={}", self.world.directory.path().display()));
+        let mut words = vec!["sbatch", "--parsable", &output, &nodes, &chdir, "--ntasks-per-node=2"];
+        words.extend(more);
+        words.push(&script);
+        self.world.sh("n1.alpha", SOON, &words)
+    }
+
+    /// Runs a script as a batch job to its end. Returns what it wrote.
+    fn run(&self, nodes: u32, lines: &str) -> Result<String> {
+        let submitted = self.sbatch(&["--wait"], nodes, lines)?;
+        let written = self.written();
+        ensure!(submitted.status == 0, "{}\n-- the batch job wrote\n{written}", submitted.whole());
+        Ok(written)
+    }
+
+    fn written(&self) -> String {
+        std::fs::read_to_string(&self.output).unwrap_or_default()
+    }
+}
+
+/// Ids and command lines of processes on the machines that are no services: those of batch jobs.
+fn left(world: &World) -> Result<Vec<String>> {
+    let mut all = Vec::new();
+    for site in ["alpha", "beta"] {
+        for node in ["n1", "n2", "n3"] {
+            let name = format!("{node}.{site}");
+            let is_slurm = |line: &String| {
+                ["/usr/sbin/munged", "/usr/sbin/slurmctld", "/usr/sbin/slurmd ", "slurmctld: "]
+                    .iter()
+                    .any(|known| line.contains(known))
+            };
+            all.extend(
+                world
+                    .leftovers(&name)?
+                    .into_iter()
+                    .filter(|line| !is_slurm(line))
+                    .map(|line| format!("{name}: {line}")),
+            );
+        }
+        for node in ["n2", "n3"] {
+            let name = format!("{node}.{site}");
+            let look =
+                ["sh", "-c", "ls -d /run/isthmus/*/ /run/isthmus-job*/*/ 2>/dev/null; pgrep -a isthmus"];
+            let agents = world.sh(&name, LOOK, &look)?;
+            all.extend(agents.stdout.lines().map(|line| format!("{name}: {line}")));
+        }
+        let queued = world.sh(&format!("n1.{site}"), LOOK, &["squeue", "--noheader"])?;
+        ensure!(queued.status == 0, "{}", queued.whole());
+        all.extend(queued.stdout.lines().map(|line| format!("squeue at {site}: {line}")));
+    }
+    Ok(all)
+}
+
+/// Waits until nothing of any batch job is left on any node, nor in Slurm's queues.
+fn nothing_left(world: &World, deadline: Duration) -> Result<()> {
+    let mut found = Vec::new();
+    let gone = World::eventually("nothing is left", deadline, || {
+        found = left(world)?;
+        Ok(found.is_empty())
+    });
+    gone.with_context(|| found.join("\n"))
+}
+
+fn over_two_sites(mpi: Mpi) -> Result<()> {
+    let world = GRID.take_for(mpi)?;
+    let batch = Batch::new(&world, "over")?;
+    let (launcher, ring) = (mpi.launcher(), mpi.program("ring"));
+    let written = batch.run(
+        2,
+        &format!(
+            "isthmus run -- {launcher} -n 4 {ring}\n\
+             isthmus run --with n1.beta -- {launcher} -n 5 {ring} 100000\n\
+             isthmus run --with n1.beta -- {launcher} -n 5 hostname"
+        ),
+    )?;
+    for words in [
+        " No Errors",
+        "n2-root-1.alpha, n3-root-1.alpha, 2 agents started",
+        "ring: 4 ranks",
+        "2 nodes at 1 site",
+        "ring: 5 ranks",
+        "3 nodes at 2 sites",
+    ] {
+        ensure!(written.contains(words), "{words:?} is not in\n{written}");
+    }
+    // Two ranks on each node of the batch job, as Slurm has it, and one on beta's.
+    for (node, ranks) in [("n2-root-1.alpha", 2), ("n3-root-1.alpha", 2), ("n1.beta", 1)] {
+        ensure!(written.lines().filter(|line| *line == node).count() == ranks, "{node}:\n{written}");
+    }
+    nothing_left(&world, GONE)
+}
+
+#[test]
+fn a_batch_job_runs_over_its_nodes_and_another_site_openmpi() -> Result<()> {
+    over_two_sites(Mpi::OpenMpi)
+}
+
+#[test]
+#[ignore = "test-all"]
+fn a_batch_job_runs_over_its_nodes_and_another_site_openmpi5() -> Result<()> {
+    over_two_sites(Mpi::OpenMpi5)
+}
+
+#[test]
+#[ignore = "test-all"]
+fn a_batch_job_runs_over_its_nodes_and_another_site_mpich4() -> Result<()> {
+    over_two_sites(Mpi::Mpich4)
+}
+
+#[test]
+#[ignore = "test-all"]
+fn a_batch_job_runs_over_its_nodes_and_another_site_mpich() -> Result<()> {
+    over_two_sites(Mpi::Mpich)
+}
+
+#[test]
+fn agents_of_a_batch_job_serve_several_runs() -> Result<()> {
+    let world = GRID.take()?;
+    let batch = Batch::new(&world, "several")?;
+    let hello = Mpi::OpenMpi.program("ring");
+    // The names by which Slurm itself knows the nodes, and those in the grid, are the same but for
+    // the end.
+    let written = batch.run(
+        2,
+        &format!(
+            "isthmus up --slurm --token $ISTHMUS_TOKEN --via $ISTHMUS_VIA\n\
+             isthmus run -- mpirun.openmpi -n 4 {hello}\n\
+             isthmus run -q --each --no-prefix -- sh -c 'echo ran on $ISTHMUS_NODE'\n\
+             for host in $(scontrol show hostnames $SLURM_JOB_NODELIST); do echo slurm has $host-root-1.alpha; done\n\
+             isthmus up --slurm"
+        ),
+    )?;
+    ensure!(written.contains(" No Errors") && !written.contains("started\n"), "{written}");
+    ensure!(written.contains("agents run on 2 nodes until it ends"), "{written}");
+    ensure!(written.contains("agents run already on 2 nodes until it ends"), "{written}");
+    let told = |begin: &str| {
+        let mut lines: Vec<&str> = written.lines().filter_map(|line| line.strip_prefix(begin)).collect();
+        lines.sort_unstable();
+        lines.join(" ")
+    };
+    ensure!(told("slurm has ") == "n2-root-1.alpha n3-root-1.alpha", "{written}");
+    ensure!(told("ran on ") == told("slurm has "), "{written}");
+    nothing_left(&world, GONE)
+}
+
+#[test]
+fn a_cancelled_batch_job_ends_everywhere_and_says_why() -> Result<()> {
+    let world = GRID.take()?;
+    let batch = Batch::new(&world, "cancelled")?;
+    let program = Mpi::OpenMpi.program("die");
+    let run = format!("isthmus run --with n1.beta -- mpirun.openmpi -n 5 {program} never 0 sleep");
+    let submitted = batch.sbatch(&[], 2, &run)?;
+    ensure!(submitted.status == 0, "{}", submitted.whole());
+    let job = submitted.stdout.trim();
+    let running = World::eventually("all ranks run", SOON, || {
+        let ranks = [("n2.alpha", 2), ("n3.alpha", 2), ("n1.beta", 1)];
+        for (node, count) in ranks {
+            if world.processes(node, "/die")?.len() < count {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    });
+    running.with_context(|| batch.written())?;
+    let cancelled = world.sh("n1.alpha", LOOK, &["scancel", job])?;
+    ensure!(cancelled.status == 0, "{}", cancelled.whole());
+    nothing_left(&world, promised(GONE))?;
+    let (written, want) = (batch.written(), format!("batch job {job} of Slurm was cancelled"));
+    ensure!(written.contains(&want), "{want:?} is not in\n{written}");
+    Ok(())
+}
+
+#[test]
+fn a_batch_job_without_a_token_says_what_to_do() -> Result<()> {
+    let world = GRID.take()?;
+    let batch = Batch::new(&world, "without")?;
+    // A state directory in which no node is a member yet.
+    let state = world.directory.path().join("none");
+    let lines = format!(
+        "unset ISTHMUS_TOKEN ISTHMUS_VIA\nexport ISTHMUS_STATE={}\nisthmus run -- hostname; echo status $?",
+        state.display()
+    );
+    let written = batch.run(1, &lines)?;
+    for words in
+        ["no agent on n2", "is no member of the grid yet", "--token FILE and --via FRONT-END", "status 125"]
+    {
+        ensure!(written.contains(words), "{words:?} is not in\n{written}");
+    }
+    if written.contains("panicked") {
+        bail!("{written}");
+    }
+    nothing_left(&world, GONE)
+}
