@@ -15,9 +15,14 @@ const LOOK: Duration = Duration::from_secs(60);
 /// Time within which nothing of a cancelled batch job is left.
 const GONE: Duration = Duration::from_secs(30);
 
+/// The address that the lab gives to n1, the front-end, of both sites.
+const VIA: &str = "192.168.1.2";
+
 /// A batch job's script, and where its output goes.
 struct Batch<'a> {
     world: &'a World,
+    /// Path of the token of alpha's nodes.
+    token: String,
     /// What the script begins with: the isthmus binary, the site's token and its front-end as variables.
     head: String,
     script: PathBuf,
@@ -36,12 +41,11 @@ impl<'a> Batch<'a> {
             let invited = world.sh("hub", LOOK, &[&invite[..], &more[..]].concat())?;
             ensure!(invited.status == 0, "{}", invited.whole());
         }
-        // The address that the lab gives to n1 of both sites.
         let head = format!(
-            "#!/bin/sh\nexport ISTHMUS_TOKEN={token} ISTHMUS_VIA=192.168.1.2\nisthmus() {{ {binary} \"$@\"; }}\n"
+            "#!/bin/sh\nexport ISTHMUS_TOKEN={token} ISTHMUS_VIA={VIA}\nisthmus() {{ {binary} \"$@\"; }}\n"
         );
         let (script, output) = (directory.join(format!("{name}.sh")), directory.join(format!("{name}.out")));
-        Ok(Self { world, head, script, output })
+        Ok(Self { world, token, head, script, output })
     }
 
     /// Submits a script with these lines at alpha's login node, for `nodes` nodes with two ranks each.
@@ -53,6 +57,7 @@ impl<'a> Batch<'a> {
         let (nodes, chdir) =
             (format!("--nodes={nodes}"), format!("--chdir={}", self.world.directory.path().display()));
         let mut words = vec!["sbatch", "--parsable", &output, &nodes, &chdir, "--ntasks-per-node=2"];
+        // Of an option that is given twice, the last counts.
         words.extend(more);
         words.push(&script);
         self.world.sh("n1.alpha", SOON, &words)
@@ -221,6 +226,74 @@ fn a_cancelled_batch_job_ends_everywhere_and_says_why() -> Result<()> {
     let (written, want) = (batch.written(), format!("batch job {job} of Slurm was cancelled"));
     ensure!(written.contains(&want), "{want:?} is not in\n{written}");
     Ok(())
+}
+
+#[test]
+#[ignore = "test-all"]
+fn a_batch_job_that_reaches_its_time_limit_says_so() -> Result<()> {
+    let world = GRID.take()?;
+    let batch = Batch::new(&world, "limit")?;
+    // The shortest limit that Slurm knows is a minute.
+    let submitted = batch.sbatch(&["--wait", "--time=1"], 1, "isthmus run -- sleep 600")?;
+    ensure!(submitted.status != 0, "{}", submitted.whole());
+    nothing_left(&world, GONE)?;
+    let written = batch.written();
+    ensure!(written.contains("of Slurm has reached its time limit"), "{written}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "test-all"]
+fn a_shell_of_salloc_beside_its_nodes_runs_on_them() -> Result<()> {
+    let world = GRID.take()?;
+    let batch = Batch::new(&world, "salloc")?;
+    let program = isthmus().display().to_string();
+    let words = ["salloc", "--nodes=2", "--ntasks-per-node=2", &program, "run", "--"];
+    let mut command = world.command(
+        "n1.alpha",
+        SOON,
+        &[&words[..], &["mpirun.openmpi", "-n", "4", "hostname"]].concat(),
+    )?;
+    let output = command.env("ISTHMUS_TOKEN", &batch.token).env("ISTHMUS_VIA", VIA).output()?;
+    let written = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{written}");
+    for node in ["n2-root-1.alpha", "n3-root-1.alpha"] {
+        ensure!(written.lines().filter(|line| *line == node).count() == 2, "{node}:\n{written}");
+    }
+    nothing_left(&world, GONE)
+}
+
+#[test]
+#[ignore = "test-all"]
+fn two_batch_jobs_on_one_node_have_an_agent_each() -> Result<()> {
+    let world = GRID.take()?;
+    let batches = [Batch::new(&world, "first")?, Batch::new(&world, "second")?];
+    let directory = world.directory.path().display().to_string();
+    // Each waits for the other to run.
+    let both =
+        format!("until [ -e {directory}/first.runs ] && [ -e {directory}/second.runs ]; do sleep 0.2; done");
+    for (batch, name) in batches.iter().zip(["first", "second"]) {
+        let run = format!(
+            "isthmus run -- sh -c 'touch {directory}/{name}.runs; {both}; mpirun.openmpi -n 1 hostname'"
+        );
+        let submitted = batch.sbatch(&["--nodelist=n2", "--ntasks-per-node=1"], 1, &run)?;
+        ensure!(submitted.status == 0, "{}", submitted.whole());
+    }
+    let mut found = Vec::new();
+    let ran = World::eventually("both have run", SOON, || {
+        found = batches.iter().map(Batch::written).collect();
+        Ok(found.iter().all(|written| written.contains("ended with status")))
+    });
+    ran.with_context(|| found.join("\n"))?;
+    let has = |written: &String, node| written.lines().any(|line| line == node);
+    for node in ["n2-root-1.alpha", "n2-root-2.alpha"] {
+        ensure!(
+            found.iter().filter(|written| has(written, node)).count() == 1,
+            "{node}:\n{}",
+            found.join("\n")
+        );
+    }
+    nothing_left(&world, GONE)
 }
 
 #[test]
