@@ -28,7 +28,7 @@ postgresql       | test-all                   | /usr/lib/postgresql/*/bin/initdb
 nginx-light      | test-all                   | /usr/sbin/nginx                 | a web server between sites
 apache2-utils    | test-all                   | ab                              | 1,000 connections to that
 slurmctld        | test                       | slurmctld                       | Slurm in the lab: batch jobs with isthmus (6 MB)
-slurmd           | test                       | slurmd                          | the same, on the lab's nodes
+slurmd           | test                       | slurmd                          | the same, on nodes of the lab
 slurm-client     | test                       | sbatch                          | the same, its commands
 munge            | test                       | munged                          | the same, how its parts know one another
 gdb              | test-all                   | gdb                             | programs under a debugger are carried
