@@ -21,7 +21,7 @@ use isthmus_wire::patience::{DEFAULT, LONGEST};
 #[command(override_usage = "isthmus run [OPTIONS] -- COMMAND [ARGUMENT]...")]
 pub struct RunArgs {
     /// Nodes (NODE.SITE, or NODE of this site) or whole sites to use; all that are up by
-    /// default.
+    /// default, or in a batch job of Slurm that job's nodes.
     #[arg(long, value_delimiter = ',', value_parser = trimmed, value_name = "NAME")]
     pub(super) nodes: Vec<String>,
     /// In a batch job of Slurm: nodes or whole sites to use beside the batch job's nodes.

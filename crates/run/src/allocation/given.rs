@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use isthmus_front::ask::Grid;
 use isthmus_front::format::{count, site};
 use isthmus_front::local;
@@ -61,7 +61,15 @@ impl Given {
         let allocation = of_this_process().context(
             "the nodes of this batch job are not known (--no-allocation ignores it, --nodes names nodes)",
         )?;
-        let Some(allocation) = allocation else { return Ok(None) };
+        let Some(allocation) = allocation else {
+            if !args.with.is_empty() {
+                bail!(
+                    "--with adds to the nodes of a batch job, and this is none (SLURM_JOB_ID isn't set): name all nodes \
+                     with --nodes"
+                );
+            }
+            return Ok(None);
+        };
         progress.show("looking for agents on the batch job's nodes");
         let found = tokio::select! {
             found = Self::of(args, &allocation, progress) => found?,

@@ -25,8 +25,8 @@ use tokio::time::timeout;
 const START: Duration = Duration::from_secs(90);
 /// How long the agents may take to end. An agent ends its part of jobs first.
 const END: Duration = Duration::from_secs(20);
-/// Bytes of all lines that one node may write.
-const WORDS: u64 = 64 << 10;
+/// Bytes of all lines that a node may write, on average.
+const WORDS: u64 = 8 << 10;
 /// How many last lines of srun's errors are kept, and bytes of all of them that are read.
 const ERRORS: (usize, u64) = (5, 1 << 20);
 /// Most nodes that a message names.
