@@ -185,8 +185,8 @@ static double ring_allgather(const struct shape *shape, double bytes)
            steps * MESSAGE_SECONDS;
 }
 
-/* Pairs swap two blocks in each step, and every other rank of a pair is the neighbour on the other side next time.
- * Where few pairs cross, they do so in every other step. */
+/* Each rank swaps two blocks with the neighbour on one side, then with the one on the other side. Where few neighbours
+ * are at different sites, those cross in every other step. */
 static double neighbour_allgather(const struct shape *shape, double bytes)
 {
     int steps = shape->size / 2;
