@@ -36,8 +36,11 @@ const COMMANDS: &[&str] = &[
     "crates/front/src/pages.rs",
     "crates/front/src/picture.rs",
     "crates/front/src/without_broker.rs",
+    "crates/profile/",
+    "crates/run/src/allocation/",
     "crates/run/src/culprit.rs",
     "crates/run/src/timing/",
+    "crates/slurm/",
 ];
 /// Commands and pictures of the lab.
 const LAB_COMMANDS: &[&str] = &[

@@ -38,7 +38,7 @@ pub(crate) fn inside(test: &str, programs: &[&str]) -> Option<PathBuf> {
         // A first process that waits for whatever loses its parent.
         .args(["sh", "-c", "\"$@\"; exit $?", "sh"])
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture"])
+        .args(["--exact", test, "--include-ignored", "--nocapture"])
         .env(INSIDE, directory.path())
         .stdin(Stdio::null())
         .status()

@@ -104,6 +104,7 @@ fn start(directory: &Path) -> PathBuf {
 }
 
 #[test]
+#[ignore = "test-all"]
 fn pilots_on_grid_engine() {
     let Some(directory) = inside("grid_engine::pilots_on_grid_engine", PROGRAMS) else { return };
     let root = start(&directory);

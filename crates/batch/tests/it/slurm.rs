@@ -102,6 +102,7 @@ fn waiting(directory: &Path) -> String {
 }
 
 #[test]
+#[ignore = "test-all"]
 fn pilots_on_slurm() {
     let Some(directory) = inside("slurm::pilots_on_slurm", PROGRAMS) else { return };
     let file = start(&directory, CONFIGURATION, "true");
@@ -267,6 +268,7 @@ tries=0; until sacctmgr -i add cluster alpha >&2; do tries=$((tries + 1)); [ $tr
 ";
 
 #[test]
+#[ignore = "test-all"]
 fn accounts_know_what_the_controller_forgot() {
     let programs =
         [PROGRAMS, &["slurmdbd", "sacctmgr", "mariadbd", "mariadb-install-db", "my_print_defaults"]].concat();
