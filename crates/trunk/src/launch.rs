@@ -3,7 +3,9 @@
 //! BBR's start-up sends at 2.9 times what it has seen, and notes three round trips later that no more
 //! arrives (Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 14(5), 2016). A
 //! queue that is shorter than two round trips overflows meanwhile. So the carrier is bounded once its
-//! own queue is seen, until the start-up is over. In doubt nothing bounds it.
+//! own queue is seen, until the start-up is over. In doubt nothing bounds it. The bound is gone after
+//! some round trips in any case: BBR's start-up doesn't end as long as the program sends little, and
+//! carriers that have begun together have seen only their shares of the path.
 
 use std::time::{Duration, Instant};
 
@@ -26,6 +28,9 @@ const OWN: f64 = 1.05;
 const JUDGED: u32 = 3;
 /// BBR notes after three round trips that no more arrives. After so many something else is wrong.
 const MOST_ROUNDS: u32 = 8;
+/// So many round trips after its queue was first seen nothing bounds the carrier any more, whether or
+/// not data has waited.
+const BOUNDED_ROUNDS: u32 = 32;
 /// Data has waited for so long: this is no start-up. The peer may be frozen.
 const LONGEST: Duration = Duration::from_secs(10);
 /// Bytes that must arrive in a round trip before its length tells of a queue: 32 segments.
@@ -96,10 +101,22 @@ impl Observed {
 enum Phase {
     /// Nothing bounds the carrier. Nothing is known of its round trips before much arrives.
     Free(Option<Calm>),
-    /// A queue was seen when data had waited for so long. It may be the carrier's own beyond doubt.
-    Bounded(Calm, Duration, bool),
+    /// A queue was seen.
+    Bounded(Bounded),
     /// Nothing bounds the carrier any more.
     Over,
+}
+
+/// A carrier whose queue was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Bounded {
+    calm: Calm,
+    /// For how long data had waited then.
+    busy: Duration,
+    /// Until when the carrier is bounded at most.
+    until: Instant,
+    /// Whether the queue is the carrier's own beyond doubt.
+    is_own: bool,
 }
 
 /// The start-up of a carrier that has BBR.
@@ -123,6 +140,14 @@ impl Launch {
         self.phase == Phase::Over
     }
 
+    /// When the carrier must be looked at though no data waits: its bound is over then.
+    pub fn deadline(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Bounded(Bounded { until, .. }) => Some(until),
+            Phase::Free(_) | Phase::Over => None,
+        }
+    }
+
     /// Takes in what the kernel knows by now. Returns how many bytes per second the carrier may send;
     /// `None` if nothing but BBR bounds it.
     pub fn look(&mut self, seen: &Observed, now: Instant) -> Option<u64> {
@@ -130,28 +155,32 @@ impl Launch {
         if waited && seen.waits {
             self.busy += now.saturating_duration_since(looked);
         }
-        self.phase = self.next(seen);
-        let Phase::Bounded(calm, ..) = self.phase else { return None };
+        self.phase = self.next(seen, now);
+        let Phase::Bounded(Bounded { calm, .. }) = self.phase else { return None };
         let part = if calm.is_queue_gone(seen) { GROW } else { DRAIN };
         Some((part * seen.most as f64) as u64)
     }
 
-    fn next(&self, seen: &Observed) -> Phase {
+    fn next(&self, seen: &Observed, now: Instant) -> Phase {
         match self.phase {
             _ if !seen.is_starting || self.busy > LONGEST => Phase::Over,
             // The path loses segments, or its queue is too short to be seen.
             Phase::Free(_) if seen.has_lost => Phase::Over,
             Phase::Free(_) if !seen.is_dense() => self.phase,
             Phase::Free(None) => Phase::Free(Some(Calm { rtt: seen.rtt, deviation: seen.deviation })),
-            Phase::Free(Some(calm)) if calm.is_queue_seen(seen) => Phase::Bounded(calm, self.busy, false),
+            Phase::Free(Some(calm)) if calm.is_queue_seen(seen) => {
+                let until = now + BOUNDED_ROUNDS * seen.rtt;
+                Phase::Bounded(Bounded { calm, busy: self.busy, until, is_own: false })
+            }
             Phase::Free(Some(calm)) => Phase::Free(Some(calm.and(seen))),
-            Phase::Bounded(calm, since, is_own) => {
-                let busy = self.busy.saturating_sub(since);
+            Phase::Bounded(bounded) => {
+                let busy = self.busy.saturating_sub(bounded.busy);
                 let is_judged = busy >= JUDGED * seen.rtt / 2;
-                if busy > MOST_ROUNDS * seen.rtt || is_judged && !is_own && !seen.is_own() {
+                let is_doubtful = is_judged && !bounded.is_own && !seen.is_own();
+                if busy > MOST_ROUNDS * seen.rtt || is_doubtful || now >= bounded.until {
                     Phase::Over
                 } else {
-                    Phase::Bounded(calm, since, is_own || is_judged)
+                    Phase::Bounded(Bounded { is_own: bounded.is_own || is_judged, ..bounded })
                 }
             }
             Phase::Over => self.phase,
@@ -235,7 +264,8 @@ mod tests {
             ("it is too early to say", less, 8, false),
             ("its own queue drains", QUEUED, 40, false),
             ("the start-up doesn't end", QUEUED, 50, true),
-            ("the program sends nothing", idle, 500, false),
+            ("the program sends nothing", idle, 190, false),
+            ("the program sends nothing for long", idle, 200, true),
         ] {
             let mut all = vec![(3, CALM), (3, QUEUED)];
             all.extend([(10, seen)].repeat(looks));
@@ -248,9 +278,22 @@ mod tests {
     #[test]
     fn a_rest_is_no_start_up() {
         let idle = Observed { waits: false, ..QUEUED };
-        let looks = [(3, CALM), (3, QUEUED), (3, idle), (2000, QUEUED), (3, QUEUED)];
+        let looks = [(3, CALM), (3, QUEUED), (3, idle), (1800, QUEUED), (3, QUEUED)];
         let drain = Some(6_000_000);
         assert_eq!(bounds(&looks), (vec![None, drain, drain, drain, drain], false));
+    }
+
+    #[test]
+    fn a_bound_is_over_when_its_time_is() {
+        let now = Instant::now();
+        let mut launch = Launch::new(now);
+        assert_eq!((launch.look(&CALM, now), launch.deadline()), (None, None));
+        assert!(launch.look(&QUEUED, now + MS).is_some());
+        let until = launch.deadline().unwrap();
+        assert_eq!(until, now + MS + BOUNDED_ROUNDS * QUEUED.rtt);
+        let idle = Observed { waits: false, ..QUEUED };
+        assert!(launch.look(&idle, until - MS).is_some());
+        assert_eq!((launch.look(&idle, until), launch.deadline(), launch.is_over()), (None, None, true));
     }
 
     #[test]

@@ -23,8 +23,9 @@ pub(super) struct Launching {
     bound: Option<u64>,
     /// No look is due before.
     next: Instant,
-    /// Whether data waited at the last look. If none does, a look can wait for the next event: an idle
-    /// carrier costs nothing, and its bound keeps nothing back.
+    /// Whether data waited at the last look. If none does, a look can wait for the next event, or until
+    /// the bound is over: an idle carrier costs nothing. The kernel paces what is sent next as before
+    /// the next acknowledgement, so a bound must not be left to it.
     waits: bool,
 }
 
@@ -40,7 +41,7 @@ impl Launching {
 
     /// When the carrier is to be looked at without an event.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.waits.then_some(self.next)
+        if self.waits { Some(self.next) } else { Some(self.launch.deadline()?.max(self.next)) }
     }
 
     /// Looks at the carrier if that is due. Returns whether its start-up is over.
