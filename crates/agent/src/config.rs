@@ -1,11 +1,12 @@
 //! The `[agent]` section of the configuration.
 
 use std::net::{IpAddr, SocketAddr};
-use std::num::NonZeroU16;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::anyhow;
+use isthmus_batch::hosts::Host;
 use isthmus_net::rails::{self, Rail};
 use serde::Deserialize;
 
@@ -46,7 +47,8 @@ pub struct AgentConfig {
     /// The address at which the ports of `port_range` are let in, if it isn't this node's own: that
     /// of a NAT that forwards them.
     pub outside_host: Option<String>,
-    /// How many ranks are started here by default: if not set, one per core.
+    /// How many ranks are started here by default: if not set, one per core, or none if `submit` is
+    /// set.
     pub slots: Option<u32>,
     /// Directory of the agent's own Unix socket and of its jobs' directories. The
     /// default is in [`crate::runtime_directory`].
@@ -60,18 +62,90 @@ pub struct AgentConfig {
     pub raw: Option<PathBuf>,
     /// Further links of this node to other sites. Trunks use all of them.
     pub rails: Vec<Rail>,
+    /// The batch scheduler at which the agent submits pilots for its user. An agent on a login node
+    /// has this, and starts no ranks unless `slots` says so.
+    pub submit: Option<Submit>,
+    /// The hosts on which pilots run, if `submit` is `hosts`.
+    pub hosts: Vec<PilotHost>,
+    /// The id of the pilot that this node is of, in hexadecimal digits.
+    pub pilot: Option<isthmus_pilot::PilotId>,
+    /// Directory of what belongs to pilots. The nodes of pilots of Slurm and Grid Engine must share it.
+    #[serde(skip)]
+    pub pilots_directory: Option<PathBuf>,
     /// The audit log, or "off". By default audit.log in the state directory.
     pub audit_log: Option<PathBuf>,
     /// The format of the audit log's lines.
     pub audit_format: isthmus_identity::audit::Format,
 }
 
+/// Where pilots are submitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Submit {
+    /// At Slurm, by its commands.
+    Slurm,
+    /// At Grid Engine, by its commands.
+    GridEngine,
+    /// On hosts without a scheduler, over ssh.
+    Hosts,
+}
+
+impl Submit {
+    /// Its name in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Slurm => "slurm",
+            Self::GridEngine => "grid-engine",
+            Self::Hosts => "hosts",
+        }
+    }
+}
+
+/// A host on which pilots run without a scheduler.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PilotHost {
+    /// Where ssh connects to.
+    pub address: String,
+    /// How many pilots may run there at once; one by default.
+    #[serde(default = "one")]
+    pub pilots: NonZeroU32,
+    /// What the host has, such as `gpu`.
+    #[serde(default)]
+    pub tags: Vec<String>,
+}
+
+fn one() -> NonZeroU32 {
+    NonZeroU32::MIN
+}
+
 impl AgentConfig {
     /// Checks that the settings make sense together.
     ///
-    /// # Errors If a rail is invalid.
+    /// # Errors If a rail or a host is invalid.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
-        rails::check(&self.rails).map_err(|error| anyhow!("[[agent.rails]]: {error}"))
+        rails::check(&self.rails).map_err(|error| anyhow!("[[agent.rails]]: {error}"))?;
+        match (self.submit, self.hosts()?.is_empty()) {
+            (Some(Submit::Hosts), true) => Err(anyhow!("[agent] submit = \"hosts\" needs [[agent.hosts]]")),
+            (Some(Submit::Hosts), false) | (_, true) => Ok(()),
+            (_, false) => Err(anyhow!("[[agent.hosts]] needs [agent] submit = \"hosts\"")),
+        }
+    }
+
+    /// The hosts on which pilots run.
+    ///
+    /// # Errors If one of their words is none.
+    pub(crate) fn hosts(&self) -> anyhow::Result<Vec<Host>> {
+        let wrong = |error: &dyn std::fmt::Display| anyhow!("[[agent.hosts]]: {error}");
+        let host = |host: &PilotHost| {
+            let tags = host.tags.iter().map(|tag| tag.parse().map_err(|error| wrong(&error)));
+            Ok(Host {
+                address: host.address.parse().map_err(|error| wrong(&error))?,
+                pilots: host.pilots.get(),
+                tags: tags.collect::<anyhow::Result<_>>()?,
+            })
+        };
+        self.hosts.iter().map(host).collect()
     }
 
     /// The address at which other sites reach the agent that listens on `port`, if a
@@ -105,6 +179,10 @@ impl AgentConfig {
     /// Number of ranks to start here by default.
     pub fn slots(&self) -> u32 {
         let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
-        self.slots.unwrap_or_else(|| u32::try_from(cores()).unwrap_or(1))
+        match (self.slots, self.submit) {
+            (Some(slots), _) => slots,
+            (None, Some(_)) => 0,
+            (None, None) => u32::try_from(cores()).unwrap_or(1),
+        }
     }
 }

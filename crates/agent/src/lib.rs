@@ -10,6 +10,7 @@
 //! | [`jobs`] | the node and its jobs |
 //! | `trunks` | the trunks to other nodes |
 //! | [`starting`] | starting processes, and the checks before |
+//! | `pilots` | nodes that a batch scheduler gives |
 //! | `observing` | heartbeats, measurements, the account of connections |
 //! | [`runtime_directory`] | where the agent's socket and its jobs' directories are |
 //! | `requirements` | what the agent needs of its node |
@@ -26,6 +27,7 @@ mod carrying;
 pub mod config;
 pub mod jobs;
 mod observing;
+mod pilots;
 mod port_range;
 mod requirements;
 pub mod runtime_directory;

@@ -54,6 +54,7 @@ use crate::jobs::verify;
 use crate::observing::heartbeat::beat::Heartbeats;
 use crate::observing::leftovers;
 use crate::observing::measure;
+use crate::pilots::serving::{self, Pilots};
 use crate::requirements::{check_kernel, find_shim, towards};
 use crate::runtime_directory::{self, LOCAL_SOCKET};
 use crate::starting::limits;
@@ -82,12 +83,14 @@ const WORKERS: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 /// patience ends its connection sooner.
 async fn serve(
     node: &Arc<Node>,
-    calls_rx: mpsc::Receiver<Served>,
-    local_listener: UnixListener,
+    pilots: &Option<Arc<Pilots>>,
+    (calls_rx, local_listener): (mpsc::Receiver<Served>, UnixListener),
     stopped: &CancellationToken,
 ) -> anyhow::Result<()> {
-    let peers = Routes::new(guarded(At::Agent, PeerServer::new(PeerService { node: node.clone() })));
-    let users = guarded(At::AgentSocket, LocalServer::new(LocalService { node: node.clone() }));
+    let service = PeerService { node: node.clone(), pilots: pilots.clone() };
+    let peers = Routes::new(guarded(At::Agent, PeerServer::new(service)));
+    let service = LocalService { node: node.clone(), pilots: pilots.clone() };
+    let users = guarded(At::AgentSocket, LocalServer::new(service));
     let patient = ping_timeout(patience::LONGEST);
     let serving_peers = async {
         let serving =
@@ -151,6 +154,7 @@ pub async fn run(
     let announced = (node_up.clone(), facilities.incarnation);
     let (upstream, attachment) =
         upstream::upstream(credentials.clone(), gateways, announced, dials_tx, measures_tx);
+    let pilots = serving::start(&config, (&facilities.name, &facilities.isthmus), &credentials, &upstream)?;
     let tls = client_tls(&credentials)?;
     let signatures = Signatures::new(&credentials)?;
     let (probing, dialer) = dialing(&upstream, node_up, listen.port(), (raw, signatures));
@@ -175,7 +179,8 @@ pub async fn run(
         () = accept_all(listener, reception.clone()) => Ok(()),
         () = dial_out(dials_rx, reception) => Ok(()),
         never = background(&node, &probing, measures_rx, credentials.peers()) => match never {},
-        ended = serve(&node, calls_rx, local_listener, &stopped) => ended,
+        never = watch_pilots(pilots.as_deref()) => match never {},
+        ended = serve(&node, &pilots, (calls_rx, local_listener), &stopped) => ended,
         Some(error) = failure_rx.recv() => Err(error).context("the data plane"),
         never = keep_counted(|| node.trunks().peers().by_site()) => match never {},
         never = upgrade::watch(node.clone(), upgrades, hangups) => match never {},
@@ -187,6 +192,14 @@ pub async fn run(
     // A socket that is left would look like that of a running agent.
     let _ = std::fs::remove_file(&local_socket);
     ended
+}
+
+/// Watches the scheduler of this agent's pilots, if it submits some.
+async fn watch_pilots(pilots: Option<&Pilots>) -> Infallible {
+    match pilots {
+        Some(pilots) => pilots.watch().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Runs the parts that never end. A failure of such a part is no reason to end a job.
@@ -253,6 +266,8 @@ fn announcement(
         architecture: std::env::consts::ARCH.to_owned(),
         outside_address: config.outside_address(own.ip(), own.port()).unwrap_or_default(),
         can_traverse,
+        submits: config.submit.map(|submit| submit.as_str().to_owned()).unwrap_or_default(),
+        pilot: config.pilot.map(|id| id.0.to_vec()).unwrap_or_default(),
         ..proto::NodeUp::default()
     })
 }

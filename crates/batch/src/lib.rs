@@ -72,6 +72,12 @@ pub trait Batch {
     /// If the scheduler doesn't answer, or doesn't let this user cancel the job.
     fn cancel(&self, job: &Job) -> impl Future<Output = Result<(), BatchError>> + Send;
 
+    /// Removes the files of a pilot that has no job.
+    ///
+    /// # Errors
+    /// If they can't be removed.
+    fn forget(&self, name: &Word) -> impl Future<Output = Result<(), BatchError>> + Send;
+
     /// The nodes, by class. Nodes that are down or drained aren't counted.
     ///
     /// # Errors
@@ -88,6 +94,17 @@ pub enum Scheduler {
     GridEngine(GridEngine),
     /// Hosts without a scheduler.
     Hosts(Hosts),
+}
+
+impl Scheduler {
+    /// The scheduler's name, for people.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Slurm(_) => "Slurm",
+            Self::GridEngine(_) => "Grid Engine",
+            Self::Hosts(_) => "plain hosts",
+        }
+    }
 }
 
 macro_rules! each {
@@ -119,6 +136,10 @@ impl Batch for Scheduler {
 
     async fn cancel(&self, job: &Job) -> Result<(), BatchError> {
         each!(self, one => one.cancel(job).await)
+    }
+
+    async fn forget(&self, name: &Word) -> Result<(), BatchError> {
+        each!(self, one => one.forget(name).await)
     }
 
     async fn capacity(&self) -> Result<Vec<NodeClass>, BatchError> {

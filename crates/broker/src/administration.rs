@@ -74,6 +74,10 @@ impl AdministrationService {
                 "no member has the name {name:?}; isthmus grid list names them"
             )));
         };
+        let pilots = members::end_pilots_of(&*self.0.store, name, now).await.map_err(store_status)?;
+        if pilots > 0 {
+            info!(member = name, nodes = pilots, "its pilots ended");
+        }
         // The revocation is in effect at this broker before the answer.
         self.0.reached(revision).await.map_err(|error| Status::unavailable(error.to_string()))?;
         Ok(proto::RevokeReply {

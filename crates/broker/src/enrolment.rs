@@ -5,8 +5,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use isthmus_identity::authority::AuthorityError;
 use isthmus_identity::peers::{Certified, Refusal};
+use isthmus_identity::pilot;
 use isthmus_identity::signed::renewal;
-use isthmus_identity::token::{JoinToken, TokenError};
+use isthmus_identity::token::{JoinToken, TokenError, Verified};
 use isthmus_identity::{Authority, Identity, Role, audit};
 use isthmus_rpc::grpc;
 use isthmus_service::allowance::Allowance;
@@ -20,7 +21,7 @@ use tonic::{Request, Response, Status};
 use tracing::{info, warn};
 
 use crate::broker::{Broker, store_status};
-use crate::members::{self, Renewal, TokenUse, UsedToken};
+use crate::members::{self, Admission, Ended, OfPilot, Renewal, TokenUse, UsedToken};
 use crate::store::Store;
 
 /// Most certificates that a party gets within an hour. A party needs a certificate in 20 days. A
@@ -37,6 +38,9 @@ pub(crate) struct EnrolmentService {
     /// another right. A renewal is counted by the gateway that passed it on. So a gateway that
     /// sends a request again uses up its own part only.
     issued: Mutex<Allowance<String>>,
+    /// Locked while a token is used: uses of one token exclude each other in the store, and would all
+    /// have to be tried again for each one that succeeds.
+    joining: tokio::sync::Mutex<()>,
 }
 
 #[tonic::async_trait]
@@ -89,11 +93,34 @@ impl Enrolment for EnrolmentService {
         entry.from(from).record();
         result.map(|(_, certificate)| Response::new(certificate))
     }
+
+    async fn end_pilot(
+        &self,
+        request: Request<proto::EndPilotRequest>,
+    ) -> Result<Response<proto::EndPilotReply>, Status> {
+        let caller = grpc::caller(&request)?;
+        let from = grpc::peer(&request).map(|peer| peer.address);
+        let request = request.into_inner();
+        let result = self.end_pilot(&request).await;
+        let entry = match &result {
+            Ok((identity, members)) => {
+                info!(%identity, members, "pilot ended");
+                audit::Entry::done("end pilot").by(identity).about(format!("{members} members"))
+            }
+            Err(status) => {
+                warn!(%caller, reason = status.message(), "a pilot isn't ended");
+                audit::Entry::refused("end pilot", status.message()).by(&caller)
+            }
+        };
+        entry.from(from).record();
+        result.map(|(_, members)| Response::new(proto::EndPilotReply { members }))
+    }
 }
 
 impl EnrolmentService {
     pub(crate) fn new(broker: Arc<Broker>) -> Self {
-        Self { broker, issued: Mutex::new(Allowance::new(CERTIFICATES, HOUR, PARTIES)) }
+        let issued = Mutex::new(Allowance::new(CERTIFICATES, HOUR, PARTIES));
+        Self { broker, issued, joining: tokio::sync::Mutex::default() }
     }
 
     /// Counts a certificate for a party. Each certificate is a line of the audit log and a write to
@@ -110,7 +137,8 @@ impl EnrolmentService {
 
     async fn join(&self, request: &proto::JoinRequest) -> Result<(Identity, proto::Certificate), Status> {
         let now = SystemTime::now();
-        let token = JoinToken::verify(request, &self.broker.state.join_key, now).map_err(token_status)?;
+        let verified = JoinToken::verify(request, &self.broker.state.join_key, &self.broker.verifier, now);
+        let Verified { token, by } = verified.map_err(token_status)?;
         let name = (!request.name.is_empty()).then(|| request.name.parse::<Label>()).transpose();
         let name = name.map_err(|error| Status::invalid_argument(error.to_string()))?;
         let identity = token.identity(name, request.gateway).map_err(token_status)?;
@@ -120,23 +148,43 @@ impl EnrolmentService {
             return Err(Status::failed_precondition(reason));
         }
         // Before the token is used: a malformed request must not use it up.
-        self.certificate(&identity, &request.signing_request, unix_seconds(now))?;
+        self.certificate(&identity, &request.signing_request, (unix_seconds(now), 0))?;
+        let life = token.delegation.as_ref().map_or(Duration::ZERO, |delegation| delegation.life);
+        let pilot = by.as_ref().map(|by| OfPilot { by, life });
         let used = UsedToken {
-            expiry_unix_seconds: unix_seconds(token.invitation.expires),
+            // A pilot's nodes may have certificates for so long after they have joined.
+            expiry_unix_seconds: unix_seconds(token.invitation.expires).saturating_add(life.as_secs()),
             request_sha256: sha256(&request.mac),
             closed: false,
+            minted_by: by.as_ref().map(|by| members::member(&by.identity)),
         };
         let (id, places) = (token.id, token.places(identity.role()));
+        let pilot_nodes = if identity.role() == Role::Agent { token.invitation.pilot_nodes } else { 0 };
+        let admission = Admission { id, used, places, identity: &identity, pilot_nodes, pilot };
         // A request that was sent before gets its certificate again.
         let by_token = id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let may = || self.count(&format!("{} {by_token}", identity.uri()), &identity).is_ok();
         let store = &*self.broker.store;
-        let result = members::use_token(store, (id, used), places, &identity, unix_seconds(now), may).await;
+        let joining = self.joining.lock().await;
+        let result = members::use_token(store, &admission, unix_seconds(now), may).await;
+        drop(joining);
         match result.map_err(store_status)? {
-            TokenUse::Accepted { issued } => {
-                let certificate = self.certificate(&identity, &request.signing_request, issued)?;
+            TokenUse::Accepted { issued, until } => {
+                let certificate = self.certificate(&identity, &request.signing_request, (issued, until))?;
                 Ok((identity, certificate))
             }
+            TokenUse::Closed if by.is_some() => {
+                Err(Status::permission_denied("the pilot has ended that the join token is for"))
+            }
+            TokenUse::NoPilots => Err(Status::permission_denied(format!(
+                "{} may have no pilots: that needs a join token with this right (isthmus grid invite --pilot-nodes N)",
+                by.map_or_else(|| "the agent".to_owned(), |by| by.identity.to_string())
+            ))),
+            TokenUse::TooManyPilots(most) => Err(Status::permission_denied(format!(
+                "the pilots of {} may have {most} nodes at one time, and have as many; end some, or ask for a join \
+                 token with more (isthmus grid invite --pilot-nodes N)",
+                by.map_or_else(|| "the agent".to_owned(), |by| by.identity.to_string())
+            ))),
             TokenUse::Closed => Err(Status::permission_denied(
                 "an administrator of the grid has closed the join token, as one of those who joined by it was \
                  revoked; ask for a new one (isthmus grid invite)",
@@ -174,28 +222,56 @@ impl EnrolmentService {
         if caller.role() == Role::Gateway {
             self.count(&format!("{} {}", caller.uri(), identity.uri()), &identity)?;
         }
-        let issued = may_renew(&*self.broker.store, &identity, request, now).await?;
-        let certificate = self.certificate(&identity, &request.signing_request, issued)?;
+        let times = may_renew(&*self.broker.store, &identity, request, now).await?;
+        let certificate = self.certificate(&identity, &request.signing_request, times)?;
         Ok((identity, certificate))
     }
 
-    /// A certificate that is dated `issued`, in seconds since 1970.
+    /// Ends a pilot. Returns the agent that has minted its token, and how many nodes have ended.
+    async fn end_pilot(&self, request: &proto::EndPilotRequest) -> Result<(Identity, u32), Status> {
+        let now = SystemTime::now();
+        let (id, by) = pilot::verify_end(request, &self.broker.verifier, now).map_err(token_status)?;
+        let (store, expires) = (&*self.broker.store, request.token_expires_unix_seconds);
+        let ended = members::end_pilot(store, id, &by.identity, expires, unix_seconds(now)).await;
+        match ended.map_err(store_status)? {
+            Ended::Done { members, revision } => {
+                self.broker
+                    .reached(revision)
+                    .await
+                    .map_err(|error| Status::unavailable(error.to_string()))?;
+                Ok((by.identity, members))
+            }
+            Ended::NotMinted => Err(Status::permission_denied(format!(
+                "{} isn't the member that minted the pilot's token",
+                by.identity
+            ))),
+            Ended::TooMany => Err(Status::resource_exhausted(format!(
+                "{} has ended too many pilots without nodes; the grid remembers no more of them until some of their \
+                 tokens expire",
+                by.identity
+            ))),
+        }
+    }
+
+    /// A certificate that is dated `issued` and ends at `until` at the latest, unless that is zero.
+    /// Both are in seconds since 1970.
     fn certificate(
         &self,
         identity: &Identity,
         signing_request: &[u8],
-        issued: u64,
+        (issued, until): (u64, u64),
     ) -> Result<proto::Certificate, Status> {
         let authority = &self.broker.state.authority;
-        let issued = UNIX_EPOCH + Duration::from_secs(issued);
-        let certificate_pem =
-            authority.sign_request(identity, signing_request, issued).map_err(|error| match error {
-                AuthorityError::Request(_) => Status::invalid_argument(error.to_string()),
-                AuthorityError::Certificate(_) | AuthorityError::File(_) => {
-                    warn!(%error, "cannot sign a certificate");
-                    Status::internal("the broker cannot sign certificates; see its log")
-                }
-            })?;
+        let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
+        let until = (until > 0).then(|| at(until));
+        let signed = authority.sign_request_until(identity, signing_request, at(issued), until);
+        let certificate_pem = signed.map_err(|error| match error {
+            AuthorityError::Request(_) => Status::invalid_argument(error.to_string()),
+            AuthorityError::Certificate(_) | AuthorityError::File(_) => {
+                warn!(%error, "cannot sign a certificate");
+                Status::internal("the broker cannot sign certificates; see its log")
+            }
+        })?;
         Ok(proto::Certificate { certificate_pem, authority_pem: authority.certificate_pem().to_owned() })
     }
 }
@@ -206,14 +282,14 @@ fn proven(request: &proto::RenewRequest, authority: &Authority, now: SystemTime)
     renewal::verify(request, authority, now).map_err(|error| Status::permission_denied(error.to_string()))
 }
 
-/// The time at which the new certificate of a proven identity is to be dated, in seconds since
-/// 1970. Notes that the certificate is issued.
+/// The time at which the new certificate of a proven identity is to be dated, and when it ends at the
+/// latest (0: no such bound), in seconds since 1970. Notes that the certificate is issued.
 async fn may_renew(
     store: &dyn Store,
     identity: &Identity,
     request: &proto::RenewRequest,
     now: SystemTime,
-) -> Result<u64, Status> {
+) -> Result<(u64, u64), Status> {
     let former = Certified::read(shown(request));
     let former = former.map_err(|error| Status::invalid_argument(error.to_string()))?.issued;
     let renewal = match identity.role() {
@@ -224,7 +300,7 @@ async fn may_renew(
         Role::Broker => Ok(Renewal::NotMember),
     };
     match renewal.map_err(store_status)? {
-        Renewal::Accepted { issued } => Ok(issued),
+        Renewal::Accepted { issued, until } => Ok((issued, until)),
         Renewal::NotMember => Err(Status::permission_denied(format!(
             "{identity} is not a member of the grid; join again with a new token"
         ))),
@@ -263,6 +339,11 @@ fn name_taken(identity: &Identity, holder: &str) -> Status {
             .map_or_else(|| "no user".to_owned(), |owner| format!("user {owner}"))
     };
     let holder = Identity::from_uri(holder).ok();
+    if holder.as_ref().is_some_and(|holder| holder.owner() == identity.owner()) {
+        return Status::already_exists(format!(
+            "{identity} is a member of the grid that stays, and a pilot's node needs a name of its own"
+        ));
+    }
     Status::already_exists(format!(
         "{identity} is a member of the grid and belongs to {}, and the join token is for {}; join under another \
          --name, or have an administrator free the name (isthmus grid remove)",
@@ -287,6 +368,7 @@ fn token_status(error: TokenError) -> Status {
         | TokenError::NodesOnly(_)
         | TokenError::Expired { .. }
         | TokenError::OtherName { .. }
+        | TokenError::Agent(_)
         | TokenError::Unmade(_) => Status::permission_denied(error.to_string()),
     }
 }
@@ -312,11 +394,13 @@ mod tests {
         let store = Memory::new(Arc::new(Instant::now));
         for (id, uri) in [(1, "isthmus:///agent/alpha/n1/anna"), (2, "isthmus:///gateway/alpha/login1/")] {
             let expiry_unix_seconds = unix_seconds(now) + 60;
-            let used = UsedToken { expiry_unix_seconds, request_sha256: [id; 32], closed: false };
+            let request_sha256 = [id; 32];
+            let used = UsedToken { expiry_unix_seconds, request_sha256, closed: false, minted_by: None };
             let identity = Identity::from_uri(uri).unwrap();
-            let accepted =
-                members::use_token(&store, ([id; 16], used), None, &identity, unix_seconds(now), || true);
-            assert_eq!(accepted.await, Ok(TokenUse::Accepted { issued: unix_seconds(now) }));
+            let (id, places, pilot_nodes, pilot) = ([id; 16], None, 0, None);
+            let admission = Admission { id, used, places, identity: &identity, pilot_nodes, pilot };
+            let accepted = members::use_token(&store, &admission, unix_seconds(now), || true);
+            assert_eq!(accepted.await, Ok(TokenUse::Accepted { issued: unix_seconds(now), until: 0 }));
         }
         members::enrol_first_administrator(&store).await.unwrap();
         for (uri, want) in [
@@ -339,7 +423,7 @@ mod tests {
             let proven = proven(&request, &authority, now).unwrap();
             assert_eq!(proven, identity);
             let renewing = may_renew(&store, &proven, &request, now).await;
-            assert_eq!(renewing.ok(), want.then_some(unix_seconds(now)), "{uri}");
+            assert_eq!(renewing.ok(), want.then_some((unix_seconds(now), 0)), "{uri}");
         }
     }
 }

@@ -4,7 +4,10 @@
 //! A join, a renewal and a revocation are one transaction each over the same two records,
 //! the member and the revocation of its name. So whichever comes second sees the first,
 //! and no certificate outlasts a revocation that was on its way.
+//!
+//! The nodes of a [pilot](pilots) are members until it has ended.
 
+mod pilots;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -19,7 +22,8 @@ use prost::Message;
 use crate::state::State;
 use crate::store::{Embedded, Revision, Store, StoreError, Transaction};
 
-pub(crate) use tokens::{TokenUse, UsedToken, use_token};
+pub(crate) use pilots::{Ended, end_pilot, end_pilots_of};
+pub(crate) use tokens::{Admission, OfPilot, TokenUse, UsedToken, use_token};
 
 /// Most expired records that a single transaction deletes.
 const FORGET_AT_ONCE: usize = 64;
@@ -47,13 +51,35 @@ pub(crate) struct MemberRecord {
     /// The id of the token by which the member joined last. Empty if there was none.
     #[prost(bytes = "vec", tag = "6")]
     pub(crate) token: Vec<u8>,
+    /// How many nodes the member may have in its pilots at one time.
+    #[prost(uint32, tag = "7")]
+    pub(crate) pilot_nodes: u32,
+    /// When the member's last certificate ends at the latest, as its pilot does. Zero if it is in no
+    /// pilot.
+    #[prost(uint64, tag = "8")]
+    pub(crate) until: u64,
 }
 
 impl MemberRecord {
     /// A member whose certificate was issued at this time.
     pub(crate) fn new(identity: &Identity, joined: u64, issued: u64) -> Self {
         let ends = issued + validity(identity.role()).as_secs();
-        Self { identity: identity.uri(), joined, issued, ends, revoked: 0, token: Vec::new() }
+        Self {
+            identity: identity.uri(),
+            joined,
+            issued,
+            ends,
+            revoked: 0,
+            token: Vec::new(),
+            pilot_nodes: 0,
+            until: 0,
+        }
+    }
+
+    /// The member, whose certificates end at this time at the latest; zero for no such bound.
+    fn until(self, until: u64) -> Self {
+        let ends = if until == 0 { self.ends } else { self.ends.min(until) };
+        Self { ends, until, ..self }
     }
 
     /// Reads the record with this key, and its revision. Without such a record the revision is 0.
@@ -72,8 +98,9 @@ impl MemberRecord {
 /// What became of a renewal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Renewal {
-    /// The certificate is to be issued as of this time.
-    Accepted { issued: u64 },
+    /// The certificate is to be issued as of this time. It ends at `until` at the latest, unless that
+    /// is zero.
+    Accepted { issued: u64, until: u64 },
     /// The identity isn't that of a member.
     NotMember,
     /// The certificate to renew is revoked, as are all that were issued until this time.
@@ -183,12 +210,13 @@ pub(crate) async fn renew(
         // The date is not before that of the certificate that it replaces. Otherwise a revocation
         // before that certificate would refuse the new one.
         let issued = now.max(former);
-        let token = member.token.clone();
-        let renewed = MemberRecord { token, ..MemberRecord::new(identity, member.joined, issued) };
+        let MemberRecord { token, pilot_nodes, until, .. } = member.clone();
+        let renewed = MemberRecord::new(identity, member.joined, issued).until(until);
+        let renewed = MemberRecord { token, pilot_nodes, ..renewed };
         let transaction = state.unchanged().put(&state.key, renewed.encode_to_vec(), None);
         // Revoked or joined anew meanwhile: the next round compares.
         if store.transact(transaction).await?.is_some() {
-            return Ok(Renewal::Accepted { issued });
+            return Ok(Renewal::Accepted { issued, until });
         }
     }
 }
@@ -208,7 +236,7 @@ pub(crate) async fn members(
 }
 
 fn member_to_wire(name: &str, record: MemberRecord) -> proto::Member {
-    let MemberRecord { identity, joined, issued, ends, revoked, token: _ } = record;
+    let MemberRecord { identity, joined, issued, ends, revoked, .. } = record;
     // Zero, for not known, if it isn't known when the certificate was issued.
     let ends = if issued == 0 { 0 } else { ends };
     proto::Member { name: name.to_owned(), identity, joined, issued, ends, revoked }
@@ -232,7 +260,7 @@ pub(crate) async fn revoke(
         // A certificate may be dated later than now, if it followed a revocation in the same
         // second.
         let issued_until = now.max(record.issued);
-        let ends = issued_until + validity(identity.role()).as_secs();
+        let ends = MemberRecord::new(&identity, 0, issued_until).until(record.until).ends;
         let revoked = Revoked { identity: Revoked::key(&identity), issued_until, ends };
         let record = MemberRecord { revoked: issued_until, ..record };
         let entry = revoked_key(&revoked.identity);

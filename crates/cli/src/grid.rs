@@ -85,6 +85,10 @@ pub(crate) struct InviteArgs {
     /// For so many front-ends of the site as well, its gateways; without it for none.
     #[arg(long, value_name = "N", requires = "nodes", value_parser = number)]
     gateways: Option<u32>,
+    /// Each node that joins may bring further nodes by the site's batch scheduler, so many at one
+    /// time; without it none.
+    #[arg(long, value_name = "N", requires = "owner", value_parser = number)]
+    pilot_nodes: Option<u32>,
     /// For one service: its role.
     #[arg(long)]
     role: Option<InvitedRole>,
@@ -215,6 +219,7 @@ fn invite(args: InviteArgs) -> anyhow::Result<()> {
         owner: args.owner,
         nodes: args.nodes,
         gateways: args.gateways.unwrap_or_default(),
+        pilot_nodes: args.pilot_nodes.unwrap_or_default(),
         expires,
         broker: state.grid.address.clone(),
     };
@@ -260,6 +265,13 @@ fn usage(invitation: &Invitation, good: Duration, file: Option<&Path>) -> String
             )
         }
     };
+    if invitation.pilot_nodes > 0 {
+        lines += &format!(
+            "On a login node whose batch scheduler is to give nodes: isthmus up --submit slurm{token} --via FRONT-END\n  \
+             (for {} at one time)\n",
+            count(invitation.pilot_nodes.into(), "node")
+        );
+    }
     lines += "It is a secret: carry it over as you would a password.\n";
     if is_gateway || invitation.role == Role::Gateway {
         lines += &format!(
@@ -321,6 +333,7 @@ mod tests {
             owner: "ada".parse().ok(),
             nodes: Some(16),
             gateways: 0,
+            pilot_nodes: 0,
             expires: SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000),
             broker: "broker.example.org:7700".to_owned(),
         };

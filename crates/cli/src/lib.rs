@@ -79,7 +79,7 @@ enum Command {
     Profile(profile::ProfileCommand),
     Trunks(trunks::TrunksArgs),
     Doctor(doctor::DoctorArgs),
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
     Exec(exec::ExecArgs),
     Lab(lab::LabArgs),
     /// Print a completion script for a shell.
@@ -140,7 +140,7 @@ pub fn main() -> ExitCode {
         Command::Profile(command) => finish("profile", profile::run(command)),
         Command::Trunks(args) => finish("trunks", block_on(trunks::run(args))),
         Command::Doctor(args) => doctor(args),
-        Command::Run(args) => run::main(args),
+        Command::Run(args) => run::main(*args),
         Command::Exec(args) => exec::main(args),
         Command::Lab(_) => lab::run(),
         Command::Completion { shell } => finish("completion", completion(shell)),

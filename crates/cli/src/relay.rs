@@ -122,6 +122,7 @@ async fn join(state: &State, near: &str, directory: &Path) -> anyhow::Result<Cre
         owner: None,
         nodes: None,
         gateways: 0,
+        pilot_nodes: 0,
         expires: SystemTime::now() + TOKEN,
         broker: near.to_owned(),
     };

@@ -127,6 +127,7 @@ impl Prepared {
                 service.name()
             );
         }
+        config.agent.pilots_directory = Some(directory.join("pilots"));
         config.agent.heard = identity.site().map(|site| directory.join(format!("gateways-of-{site}")));
         Ok(Self { directory, config, credentials: Some(credentials) })
     }

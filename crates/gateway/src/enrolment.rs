@@ -52,4 +52,13 @@ impl Enrolment for EnrolmentService {
         let what = "renew a certificate";
         self.0.upstream.pass_on(what, Repeat::IfUnavailable, request, renew).await.map(Response::new)
     }
+
+    async fn end_pilot(
+        &self,
+        request: Request<proto::EndPilotRequest>,
+    ) -> Result<Response<proto::EndPilotReply>, Status> {
+        self.0.own_agent(&request)?;
+        let end = |channel, request| async move { EnrolmentClient::new(channel).end_pilot(request).await };
+        self.0.upstream.pass_on("end a pilot", Repeat::IfUnavailable, request, end).await.map(Response::new)
+    }
 }

@@ -103,7 +103,7 @@ impl Authority {
     /// # Errors
     /// If the system has no randomness.
     pub fn create(grid: &str, now: SystemTime) -> Result<Self, AuthorityError> {
-        let name = format!("isthmus grid {grid}");
+        let name = format!("{NAME}{grid}");
         let params = authority_params(&name, 1, now, AUTHORITY_VALIDITY)?;
         let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?;
         let key_pem = key.serialize_pem();
@@ -201,13 +201,27 @@ impl Authority {
         signing_request: &[u8],
         now: SystemTime,
     ) -> Result<String, AuthorityError> {
+        self.sign_request_until(identity, signing_request, now, None)
+    }
+
+    /// Signs as [`Authority::sign_request`] does. The certificate isn't valid after `until`.
+    ///
+    /// # Errors
+    /// As [`Authority::sign_request`].
+    pub fn sign_request_until(
+        &self,
+        identity: &Identity,
+        signing_request: &[u8],
+        now: SystemTime,
+        until: Option<SystemTime>,
+    ) -> Result<String, AuthorityError> {
         let request =
             CertificateSigningRequestParams::from_der(&CertificateSigningRequestDer::from(signing_request))
                 .map_err(|error| AuthorityError::Request(error.to_string()))?;
         if request.public_key.algorithm() != &rcgen::PKCS_ECDSA_P256_SHA256 {
             return Err(AuthorityError::Request("its key is not an ECDSA P-256 key".to_owned()));
         }
-        self.sign(identity, &request.public_key, now)
+        self.sign_until(identity, &request.public_key, now, until)
     }
 
     /// Signs a certificate for a key. Returns it in PEM, followed by the intermediate's
@@ -221,13 +235,23 @@ impl Authority {
         key: &impl PublicKeyData,
         now: SystemTime,
     ) -> Result<String, AuthorityError> {
+        self.sign_until(identity, key, now, None)
+    }
+
+    fn sign_until(
+        &self,
+        identity: &Identity,
+        key: &impl PublicKeyData,
+        now: SystemTime,
+        until: Option<SystemTime>,
+    ) -> Result<String, AuthorityError> {
         let signing = self.signing();
         if signing.not_after <= now {
             return Err(AuthorityError::Certificate(
                 "its signing certificate has ended; make a new one with `isthmus grid sign`".to_owned(),
             ));
         }
-        let validity = validity(identity.role());
+        let ends = (now + validity(identity.role())).min(signing.not_after);
         let mut params = CertificateParams::default();
         params.distinguished_name = distinguished_name(&identity.server_name());
         params.subject_alt_names = vec![
@@ -243,7 +267,7 @@ impl Authority {
         };
         params.use_authority_key_identifier_extension = true;
         params.not_before = (now - CLOCK_SKEW).into();
-        params.not_after = (now + validity).min(signing.not_after).into();
+        params.not_after = until.map_or(ends, |until| ends.min(until)).into();
         params.serial_number = Some(random_serial_number()?);
         Ok(params.signed_by(key, &signing.issuer)?.pem() + &signing.certificate_pem)
     }
@@ -294,6 +318,16 @@ impl Signing {
             issuer: Issuer::from_ca_cert_der(&certificate, key)?,
         })
     }
+}
+
+/// What the name of an authority begins with. The grid's name follows.
+const NAME: &str = "isthmus grid ";
+
+/// The name of the grid with this authority; `None` if the certificate isn't a grid's.
+pub(crate) fn grid_name(certificate: &CertificateDer<'_>) -> Option<String> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    let name = certificate.subject().iter_common_name().next()?.as_str().ok()?;
+    name.strip_prefix(NAME).map(str::to_owned)
 }
 
 /// The line with which the key begins in the intermediate's file, after the certificate.
@@ -392,6 +426,7 @@ mod tests {
     fn saved_and_loaded() {
         let directory = tempfile::tempdir().unwrap();
         let authority = Authority::create("demo", SystemTime::now()).unwrap();
+        assert_eq!(grid_name(authority.certificate()).as_deref(), Some("demo"));
         authority.save(directory.path()).unwrap();
         let loaded = Authority::load(directory.path()).unwrap();
         assert_eq!(loaded.certificate(), authority.certificate());

@@ -208,6 +208,20 @@ impl Credentials {
         Ok(())
     }
 
+    /// Removes the credentials of a state directory, if there are some.
+    ///
+    /// # Errors
+    /// If a file can't be removed.
+    pub fn remove(directory: &Path) -> std::io::Result<()> {
+        for file in [CERTIFICATE_FILE, KEY_FILE, SUMMARY_FILE, AUTHORITY_FILE] {
+            match std::fs::remove_file(directory.join(file)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     fn from_pem(
         certificate_pem: &str,
         key_pem: &str,

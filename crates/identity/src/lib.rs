@@ -5,6 +5,7 @@
 //! | [`identity`] | identities: role, site, name, owner, as certificates name them |
 //! | [`authority`] | the grid's certificate authority |
 //! | [`token`] | join tokens: the right to one certificate |
+//! | [`pilot`] | tokens that an agent mints for the nodes of one batch job |
 //! | [`credentials`] | a service's own certificate and key, and TLS configurations made of them |
 //! | [`tls`], [`secured`] | TLS connections; the check of their peers' certificates |
 //! | [`peers`] | whose certificates hold, and which are revoked |
@@ -20,6 +21,7 @@ pub mod credentials;
 mod cryptography;
 pub mod identity;
 pub mod peers;
+pub mod pilot;
 pub mod secured;
 pub mod signed;
 pub mod tls;

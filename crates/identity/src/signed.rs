@@ -45,7 +45,7 @@ pub enum ChainError {
 pub struct Verifier {
     chain: Arc<dyn ClientCertVerifier>,
     /// SHA-256 of the authority's certificate, which stands for the grid.
-    grid: [u8; 32],
+    pub(crate) grid: [u8; 32],
     peers: Peers,
 }
 
@@ -96,6 +96,11 @@ impl Verifier {
 }
 
 impl Key {
+    /// A point of P-256, uncompressed.
+    pub(crate) fn new(bytes: &[u8]) -> Self {
+        Self(bytes.to_vec())
+    }
+
     /// Whether the key's holder has signed these bytes.
     pub(crate) fn has_signed(&self, bytes: &[u8], signature: &[u8]) -> bool {
         UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &self.0).verify(bytes, signature).is_ok()

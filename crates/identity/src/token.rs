@@ -7,7 +7,8 @@
 //!
 //! A *site's token* is good for a number of nodes of one owner at one site. It is good for
 //! gateways of the site only if it says for how many: a gateway opens connections for the nodes
-//! of all owners. A node that has lost its identity may join again under its name.
+//! of all owners. A node that has lost its identity may join again under its name. The agents that
+//! join by it may [mint tokens for pilots](crate::pilot) only if it says for how many nodes.
 //!
 //! ```text
 //! isthmus-token-1.PAYLOAD.SECRET.CHECK
@@ -33,6 +34,9 @@ use rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 
 use crate::identity::{Identity, IdentityError, Owner, Role};
+use crate::peers::Certified;
+use crate::pilot::{self, Bearer, Delegation};
+use crate::signed::Verifier;
 
 /// Validity of a token by default.
 pub const DEFAULT_VALIDITY: Duration = Duration::from_secs(3600);
@@ -85,6 +89,9 @@ pub enum TokenError {
          --gateways 1)"
     )]
     NodesOnly(Label),
+    /// A pilot's token, or its end, is signed by a party that is no agent of the grid.
+    #[error("not signed by an agent of this grid: {0}")]
+    Agent(String),
     /// The token is for an invalid identity.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -102,8 +109,19 @@ pub struct JoinToken {
     pub invitation: Invitation,
     /// The certificate of the grid's authority.
     pub authority: CertificateDer<'static>,
+    /// What an agent has signed who minted it for a pilot; `None` if the broker's join key made it.
+    pub delegation: Option<Delegation>,
     /// The public part as text, `isthmus-token-1.PAYLOAD`.
-    text: String,
+    pub(crate) text: String,
+}
+
+/// A token by which a request to join was verified.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verified {
+    /// The token.
+    pub token: JoinToken,
+    /// The agent that minted it; `None` if the broker's join key made it.
+    pub by: Option<Certified>,
 }
 
 /// A whole token, as its bearer has it.
@@ -111,7 +129,16 @@ pub struct JoinToken {
 pub struct BearerToken {
     /// The public part of the token.
     pub public: JoinToken,
-    secret: Secret,
+    secret: Proof,
+}
+
+/// What proves that a request to join is a bearer's.
+#[derive(Debug, Clone)]
+enum Proof {
+    /// An HMAC by a secret that the broker makes again from its join key.
+    Shared(Secret),
+    /// A signature by the private key of a pilot's token.
+    Key(Bearer),
 }
 
 /// What a token grants to its bearer.
@@ -131,6 +158,8 @@ pub struct Invitation {
     pub nodes: Option<u32>,
     /// How many gateways a site's token is good for as well; 0 for any other token.
     pub gateways: u32,
+    /// How many nodes each agent that joins may have in its pilots at one time; 0 if it may have none.
+    pub pilot_nodes: u32,
     /// When the token expires.
     pub expires: SystemTime,
     /// The broker's address, `HOST:PORT`.
@@ -148,9 +177,12 @@ impl fmt::Display for Invitation {
         ] {
             write!(f, " {part} {}", value.unwrap_or("any"))?;
         }
-        match self.nodes {
-            Some(nodes) => write!(f, " nodes {nodes} gateways {}", self.gateways),
-            None => Ok(()),
+        if let Some(nodes) = self.nodes {
+            write!(f, " nodes {nodes} gateways {}", self.gateways)?;
+        }
+        match self.pilot_nodes {
+            0 => Ok(()),
+            nodes => write!(f, " pilots of {nodes} nodes"),
         }
     }
 }
@@ -171,6 +203,8 @@ struct Payload {
     /// How many gateways a site's token makes; `None` if it makes nodes only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     gateways: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pilot_nodes: Option<u32>,
     expires_unix_seconds: u64,
     broker: String,
     authority: String,
@@ -193,8 +227,12 @@ impl BearerToken {
         if check != check_of(checked) {
             return Err(TokenError::Malformed("a character of it is missing or wrong"));
         }
-        let secret = Secret::from_slice(&base64url(secret)?);
-        Ok(Self { public, secret: secret.ok_or(TokenError::Malformed("its secret is not 32 bytes"))? })
+        let secret = base64url(secret)?;
+        let secret = match public.delegation {
+            None => Secret::from_slice(&secret).map(Proof::Shared),
+            Some(_) => Bearer::new(&secret).map(Proof::Key),
+        };
+        Ok(Self { public, secret: secret.ok_or(TokenError::Malformed("its secret can't be used"))? })
     }
 
     /// The public part, as a request to join has it.
@@ -203,11 +241,23 @@ impl BearerToken {
     }
 
     /// A request to join with this token, signed by its secret.
-    pub fn request(&self, name: String, signing_request: Vec<u8>, gateway: bool) -> proto::JoinRequest {
+    ///
+    /// # Errors
+    /// If a pilot's token can't sign, as the system has no randomness.
+    pub fn request(
+        &self,
+        name: String,
+        signing_request: Vec<u8>,
+        gateway: bool,
+    ) -> Result<proto::JoinRequest, TokenError> {
         let token = self.public.text.clone();
         let mut request = proto::JoinRequest { token, name, signing_request, gateway, mac: Vec::new() };
-        request.mac = self.secret.sign(&requested(&request)).to_vec();
-        request
+        let signed = requested(&request);
+        request.mac = match &self.secret {
+            Proof::Shared(secret) => secret.sign(&signed).to_vec(),
+            Proof::Key(key) => key.sign(&signed)?,
+        };
+        Ok(request)
     }
 }
 
@@ -223,7 +273,7 @@ fn secret_of(join_key: &Secret, public: &str) -> Secret {
     Secret::new(join_key.sign(&mac::parts(SECRET_OF, &[public.as_bytes()])))
 }
 
-fn check_of(text: &str) -> String {
+pub(crate) fn check_of(text: &str) -> String {
     URL_SAFE_NO_PAD.encode(&digest(&SHA256, text.as_bytes()).as_ref()[..CHECK_LENGTH])
 }
 
@@ -259,6 +309,12 @@ impl JoinToken {
             }
             Some(_) | None => {}
         }
+        match invitation.pilot_nodes {
+            0 => {}
+            _ if invitation.role != Role::Agent => return wrong("only agents have pilots"),
+            nodes if nodes > MOST_NODES => return wrong("an agent's pilots have 10,000 nodes at most"),
+            _ => {}
+        }
         // Checked here with any name, if the bearer chooses it later.
         let name = invitation.name.clone().or_else(|| match invitation.role {
             Role::Agent | Role::Relay => "any".parse().ok(),
@@ -275,6 +331,7 @@ impl JoinToken {
             owner: invitation.owner.as_ref().map(Owner::to_string),
             nodes: invitation.nodes,
             gateways: (invitation.gateways > 0).then_some(invitation.gateways),
+            pilot_nodes: (invitation.pilot_nodes > 0).then_some(invitation.pilot_nodes),
             expires_unix_seconds: unix_seconds(invitation.expires),
             broker: invitation.broker.clone(),
             authority: URL_SAFE_NO_PAD.encode(authority),
@@ -294,32 +351,39 @@ impl JoinToken {
         if public.len() > MAX_LENGTH {
             return Err(TokenError::Malformed("it is too long"));
         }
-        let payload = public
-            .strip_prefix(PREFIX)
-            .and_then(|rest| rest.strip_prefix('.'))
-            .ok_or(TokenError::Malformed("it doesn't start with isthmus-token-1"))?;
-        Self::decode(payload, public)
+        match public.split_once('.') {
+            Some((PREFIX, payload)) => Self::decode(payload, public),
+            Some((pilot::PREFIX, payload)) => pilot::read(payload, public),
+            _ => Err(TokenError::Malformed("it doesn't start with isthmus-token-1")),
+        }
     }
 
     /// Verifies a request to join, as the broker does: token, name and signing request
     /// must be those that the token's bearer signed.
     ///
     /// # Errors
-    /// If the token is malformed, expired or of another broker, or the request was altered.
+    /// If the token is malformed, expired, or made neither by this broker nor by an agent of the
+    /// grid, or the request was altered.
     pub fn verify(
         request: &proto::JoinRequest,
         join_key: &Secret,
+        verifier: &Verifier,
         now: SystemTime,
-    ) -> Result<Self, TokenError> {
+    ) -> Result<Verified, TokenError> {
         let token = Self::read(&request.token)?;
         let signed = requested(request);
-        let mac: Mac = request.mac.as_slice().try_into().map_err(|_| TokenError::Forged)?;
-        if !secret_of(join_key, &request.token).verify(&signed, &mac) {
-            return Err(TokenError::Forged);
-        }
+        let by = if let Some(delegation) = &token.delegation {
+            Some(delegation.verify(&token, (&signed, &request.mac), verifier, now)?)
+        } else {
+            let mac: Mac = request.mac.as_slice().try_into().map_err(|_| TokenError::Forged)?;
+            if !secret_of(join_key, &request.token).verify(&signed, &mac) {
+                return Err(TokenError::Forged);
+            }
+            None
+        };
         match now.duration_since(token.invitation.expires) {
             Ok(ago) if !ago.is_zero() => Err(TokenError::Expired { ago }),
-            Ok(_) | Err(_) => Ok(token),
+            Ok(_) | Err(_) => Ok(Verified { token, by }),
         }
     }
 
@@ -370,16 +434,18 @@ impl JoinToken {
                 owner: payload.owner.map(|owner| owner.parse()).transpose()?,
                 nodes: payload.nodes,
                 gateways: payload.gateways.unwrap_or_default(),
+                pilot_nodes: payload.pilot_nodes.unwrap_or_default(),
                 expires,
                 broker: payload.broker,
             },
             authority: base64url(&payload.authority)?.into(),
+            delegation: None,
             text: public.to_owned(),
         })
     }
 }
 
-fn base64url(text: &str) -> Result<Vec<u8>, TokenError> {
+pub(crate) fn base64url(text: &str) -> Result<Vec<u8>, TokenError> {
     URL_SAFE_NO_PAD.decode(text).map_err(|_| TokenError::Malformed("it is not base64url"))
 }
 

@@ -18,6 +18,8 @@ pub fn node(name: &GridName, address: VirtualAddress, contact: &proto::NodeUp, u
         up,
         outside_address: contact.outside_address.clone(),
         gone: false,
+        submits: contact.submits.clone(),
+        pilot: contact.pilot.clone(),
         seen: None,
         signed: None,
     }

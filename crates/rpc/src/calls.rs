@@ -75,6 +75,7 @@ pub const RULES: &[Rule] = &[
         MEMBERS,
         "its own certificate; a gateway also passes on the requests of its site's agents",
     ),
+    rule(Broker, "Enrolment/EndPilot", GATEWAYS, "a pilot, as the agent has signed that minted its token"),
     rule(
         Broker,
         "Registry/Attach",
@@ -109,6 +110,7 @@ pub const RULES: &[Rule] = &[
     rule(Broker, "Administration/Revoke", ADMINS, "every member but itself"),
     rule(Gateway, "Enrolment/Join", &[Anonymous], "with a join token for an agent of its site"),
     rule(Gateway, "Enrolment/Renew", AGENTS, "of its site, its own certificate"),
+    rule(Gateway, "Enrolment/EndPilot", AGENTS, "of its site, its own pilot"),
     rule(Gateway, "Registry/Attach", AGENTS, "of its site, its own node and jobs"),
     rule(Gateway, "Registry/Lookup", AGENTS, "of its site, every node"),
     rule(Gateway, "Registry/Rendezvous", AGENTS, "of its site, from its own node"),
@@ -128,6 +130,9 @@ pub const RULES: &[Rule] = &[
         AGENTS,
         "of the same owner: tells a job's head that the node is lost that held it",
     ),
+    rule(Agent, "Peer/Pilot", AGENTS, "of the same owner: has the agent submit a batch job for its nodes"),
+    rule(Agent, "Peer/Scheduler", AGENTS, "of the same owner: what the batch scheduler of the site has"),
+    rule(Agent, "Peer/Arrive", AGENTS, "of the same owner and site: its node is one of a pilot"),
     rule(AgentSocket, "Local/Start", &[Process], "of the agent's user or root: starts a job"),
     rule(AgentSocket, "Local/Exec", &[Process], "of the agent's user or root: runs a command in a job"),
     rule(AgentSocket, "Local/End", &[Process], "of the agent's user or root: ends a job"),
@@ -156,10 +161,19 @@ pub const RULES: &[Rule] = &[
         &[Process],
         "of the agent's user or root: tries large packets to the gateway, and has it do so",
     ),
+    rule(AgentSocket, "Local/Pilot", &[Process], "of the agent's user or root: as Peer/Pilot at any node"),
+    rule(
+        AgentSocket,
+        "Local/Scheduler",
+        &[Process],
+        "of the agent's user or root: as Peer/Scheduler at any node",
+    ),
+    rule(AgentSocket, "Local/Arrive", &[Process], "of the agent's user or root: as Peer/Arrive at any node"),
 ];
 
 /// Calls at the broker whose service records refusals itself, and whom they are about.
-const RECORDED: &[&str] = &["Enrolment/Join", "Enrolment/Renew", "Administration/Revoke"];
+const RECORDED: &[&str] =
+    &["Enrolment/Join", "Enrolment/Renew", "Enrolment/EndPilot", "Administration/Revoke"];
 
 const PACKAGE: &str = "/isthmus.v1.";
 

@@ -94,7 +94,7 @@ pub async fn join_as(
     };
     let server_name = identity.upstream_server_name();
     let request = SigningRequest::new()?;
-    let message = bearer.request(name_to_send(&identity), request.der.clone(), gateway);
+    let message = bearer.request(name_to_send(&identity), request.der.clone(), gateway)?;
     let answer = send(address, &server_name, &token.authority, &message).await?;
     // TLS has checked the token's authority; the answer must name the same authority.
     let authority = CertificateDer::from_pem_slice(answer.authority_pem.as_bytes()).ok();

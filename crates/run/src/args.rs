@@ -10,6 +10,8 @@ use isthmus_common::time::whole_seconds;
 use isthmus_front::format::{number, trimmed};
 use isthmus_wire::patience::{DEFAULT, LONGEST};
 
+use crate::pilots::{OfSite, SiteNodes};
+
 /// Run a command, such as mpirun, as one job over all sites.
 ///
 /// The command runs on this node, which must have an agent. MPI's own launcher
@@ -40,6 +42,34 @@ pub struct RunArgs {
     /// In a batch job: the site's front-end, at which its nodes join and attach.
     #[arg(long, env = "ISTHMUS_VIA", value_name = "HOST[:PORT]")]
     pub(super) via: Option<String>,
+    /// Nodes that the batch schedulers of sites are to give for this run, such as `alpha=4,beta=2`; or
+    /// `alpha=4:16`, with 16 cores each.
+    ///
+    /// The user's own agents on the sites' login nodes submit the batch jobs (isthmus up --submit). The run
+    /// starts once all nodes are there, and gives them back at its end. --nodes names others beside them.
+    #[arg(long, value_delimiter = ',', value_name = "SITE=NODES[:CORES]", conflicts_with_all = ["with", "min_nodes"])]
+    pub(super) pilots: Vec<SiteNodes>,
+    /// With --pilots: how long the nodes are needed, such as "2h"; by default what the schedulers give.
+    #[arg(long, value_name = "TIME", value_parser = whole_seconds, requires = "pilots")]
+    pub(super) time: Option<Duration>,
+    /// With --pilots: how long to wait until all nodes are there.
+    #[arg(long, value_name = "TIME", value_parser = whole_seconds, default_value = "1d", requires = "pilots")]
+    pub(super) wait: Duration,
+    /// With --pilots: memory of each node, such as "64 GiB".
+    #[arg(long, value_name = "SIZE", requires = "pilots")]
+    pub(super) memory: Option<ByteSize>,
+    /// With --pilots: a feature that each node must have, as its cluster calls it.
+    #[arg(long = "tag", value_name = "WORD", requires = "pilots")]
+    pub(super) tags: Vec<String>,
+    /// With --pilots: the queue (partition) at every site, or at one.
+    #[arg(long, value_name = "[SITE=]WORD", requires = "pilots")]
+    pub(super) queue: Vec<OfSite>,
+    /// With --pilots: an advance reservation.
+    #[arg(long, value_name = "[SITE=]WORD", requires = "pilots")]
+    pub(super) reservation: Vec<OfSite>,
+    /// With --pilots: the account that is charged.
+    #[arg(long, value_name = "[SITE=]WORD", requires = "pilots")]
+    pub(super) account: Vec<OfSite>,
     /// Start without nodes that are down, if so many others are there.
     ///
     /// With whole sites and without --nodes, one is enough by default. Nodes that --nodes

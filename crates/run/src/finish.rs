@@ -14,9 +14,9 @@ use isthmus_wire::text;
 use tonic::Streaming;
 
 use super::account::{Account, Outcome};
-use super::allocation::Given;
 use super::args::RunArgs;
 use super::collectives::Collectives;
+use super::given::Given;
 use super::prepare::Prepared;
 use super::signals::Received;
 use super::watch::{Ended, Watch};

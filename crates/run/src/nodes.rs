@@ -112,7 +112,7 @@ pub(super) fn choose(
         }
     };
     if wanted.is_empty() {
-        let fit = grid.nodes.iter().filter(|node| unfit(head, node).is_none());
+        let fit = grid.nodes.iter().filter(|node| is_free(node) && unfit(head, node).is_none());
         fit.for_each(|node| add(&job_node(node), &node.name));
     }
     for word in wanted {
@@ -123,6 +123,7 @@ pub(super) fn choose(
         for node in grid.nodes.iter().filter(is_meant) {
             found = true;
             match unfit(head, node) {
+                None if is_site && !is_free(node) => {}
                 None => add(&job_node(node), &node.name),
                 // A node of another owner can never take part.
                 Some(_) if is_site || (least.is_some() && may_be_own(head, node)) => {}
@@ -201,6 +202,12 @@ fn lacking(grid: &Candidates, chosen: &[JobNode]) -> Vec<(String, Reason)> {
         (text, reason)
     };
     by_reason.into_iter().map(text).collect()
+}
+
+/// Whether a job may take a node that isn't named. The nodes of a pilot are there for one job, and a
+/// login node starts no ranks.
+fn is_free(node: &Node) -> bool {
+    node.pilot.is_empty() && node.slots > 0
 }
 
 /// Whether a node may have the head's owner. The owner of a node that hasn't attached since the

@@ -16,9 +16,9 @@ use isthmus_wire::proto::{self, JobNews, JobNode, Ready, Topology, UncarriedProg
 use tonic::Streaming;
 use tonic::transport::Channel;
 
-use super::allocation::Given;
 use super::args::RunArgs;
 use super::candidates::Candidates;
+use super::given::Given;
 use super::mpi::Launcher;
 use super::preflight::Finding;
 use super::programs::NamedProgram;

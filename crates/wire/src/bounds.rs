@@ -56,6 +56,8 @@ pub const CERTIFICATE_BYTES: usize = 2048;
 pub const CERTIFICATES: usize = 4;
 /// Most bytes of a signature: ECDSA P-256 in ASN.1 takes 72.
 pub const SIGNATURE_BYTES: usize = 80;
+/// Most bytes of a pilot's id.
+pub const PILOT_ID_BYTES: usize = 16;
 /// Most hosts whose ports a node reports: agents try two.
 pub const EGRESS_HOSTS: usize = 8;
 /// Most ports of a host that a node reports as answered, or as silent: agents try five.

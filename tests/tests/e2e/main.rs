@@ -26,6 +26,7 @@ mod one_port;
 mod others;
 mod outlive;
 mod output;
+mod pilots;
 mod policy;
 mod preflight;
 mod privacy;

@@ -29,13 +29,26 @@ pub(crate) fn ping_timeout(patience: Duration) -> Duration {
     grpc::PING_TIMEOUT.max(2 * patience + Duration::from_secs(10))
 }
 
+/// Makes a channel to the agent of another node of a job.
+///
+/// # Errors
+/// As [`reach`].
+pub(crate) async fn connect(node: &Arc<Node>, job: &Job, host: &Host) -> Result<Calls, Status> {
+    reach(node, host, !job.outlive.is_zero(), job.patience).await
+}
+
 /// Makes a channel to the agent of another node. It goes over a trunk if the node is at another
-/// site and the job outlives cuts. Otherwise it goes over a connection that is dialed like any
-/// other.
+/// site and the calls outlive cuts. Otherwise it goes over a connection that is dialed like any
+/// other, and the agent may be silent for as long as `patience`.
 ///
 /// # Errors `UNAVAILABLE` with the error of every step that was tried; another status if a retry
 /// can't help.
-pub(crate) async fn connect(node: &Arc<Node>, job: &Job, host: &Host) -> Result<Calls, Status> {
+pub(crate) async fn reach(
+    node: &Arc<Node>,
+    host: &Host,
+    outlives_cuts: bool,
+    patience: Duration,
+) -> Result<Calls, Status> {
     let unavailable = |reason: String| Status::unavailable(reason);
     let unreached = |error: ReachError| match error {
         ReachError::OtherOwner(_) => Status::permission_denied(error.to_string()),
@@ -45,7 +58,7 @@ pub(crate) async fn connect(node: &Arc<Node>, job: &Job, host: &Host) -> Result<
         _ => unavailable(error.to_string()),
     };
     let other_site = host.name.site != node.name().site;
-    if other_site && !job.outlive.is_zero() {
+    if other_site && outlives_cuts {
         let connecting = trunks::calls::connect(node, &host.name, host.address.ip());
         let (socket, trunk) = connecting.await.map_err(unreached)?;
         let channel = grpc::channel_within(socket).await;
@@ -58,7 +71,7 @@ pub(crate) async fn connect(node: &Arc<Node>, job: &Job, host: &Host) -> Result<
         .await
         .map_err(unreached)?;
     let stream = reached.carrier.encrypted().map_err(|error| Status::internal(error.to_string()))?;
-    let channel = grpc::channel_over_for(stream, ping_timeout(job.patience))
+    let channel = grpc::channel_over_for(stream, ping_timeout(patience))
         .await
         .map_err(|error| unavailable(error.to_string()))?;
     Ok(Calls { client: PeerClient::new(channel), trunk: None })

@@ -34,6 +34,8 @@ use crate::jobs::node::Node;
 use crate::jobs::part;
 use crate::jobs::peers::{self, Answers, NEWS_QUEUE, parse_job, parse_nodes, parse_topology};
 use crate::observing::measure;
+use crate::pilots::asking;
+use crate::pilots::serving::{self, Pilots};
 use crate::starting::exec::program_of;
 
 /// How long the gateway may take to tell of its trunks.
@@ -44,6 +46,8 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub(crate) struct LocalService {
     pub node: Arc<Node>,
+    /// The pilots that this agent submits; `None` if it submits none.
+    pub pilots: Option<Arc<Pilots>>,
 }
 
 /// Binds the agent's own Unix socket, for its own user alone. The directory is the
@@ -85,6 +89,7 @@ fn authorise<T>(request: &Request<T>) -> Result<u32, Status> {
 impl Local for LocalService {
     type StartStream = Answers<proto::JobNews>;
     type ExecStream = Answers<proto::ExecDown>;
+    type PilotStream = Answers<proto::PilotDown>;
 
     async fn start(
         &self,
@@ -211,6 +216,44 @@ impl Local for LocalService {
     ) -> Result<Response<proto::PacketsReply>, Status> {
         authorise(&request)?;
         measure::holes::upwards(&self.node).await.map(Response::new)
+    }
+
+    async fn pilot(
+        &self,
+        request: Request<Streaming<proto::PilotUp>>,
+    ) -> Result<Response<Self::PilotStream>, Status> {
+        let uid = authorise(&request)?;
+        let (order, up) = serving::order_of(request.into_inner()).await?;
+        let nodes = order.wanted.as_ref().map_or(0, |wanted| wanted.nodes);
+        let subject = format!("{nodes} nodes of {}", order.node);
+        audit::Entry::done("pilot").by_user(uid).about(subject).record();
+        if order.node == self.node.name().to_string() {
+            let pilots = serving::pilots(&self.pilots, self.node.name())?;
+            return Ok(Response::new(serving::serve(pilots, &order, up)?));
+        }
+        asking::pilot(&self.node, order, up).await.map(Response::new)
+    }
+
+    async fn scheduler(
+        &self,
+        request: Request<proto::SchedulerRequest>,
+    ) -> Result<Response<proto::SchedulerReply>, Status> {
+        authorise(&request)?;
+        let request = request.into_inner();
+        if request.node == self.node.name().to_string() {
+            let pilots = serving::pilots(&self.pilots, self.node.name())?;
+            return serving::ask(pilots, &request).await.map(Response::new);
+        }
+        asking::scheduler(&self.node, request).await.map(Response::new)
+    }
+
+    async fn arrive(
+        &self,
+        request: Request<proto::ArriveRequest>,
+    ) -> Result<Response<proto::ArriveReply>, Status> {
+        authorise(&request)?;
+        asking::arrive(&self.node, request.into_inner()).await?;
+        Ok(Response::new(proto::ArriveReply {}))
     }
 }
 

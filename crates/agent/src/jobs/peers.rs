@@ -29,6 +29,7 @@ use crate::jobs::node::Node;
 use crate::jobs::part;
 use crate::jobs::told;
 use crate::jobs::tree;
+use crate::pilots::serving::{self, Pilots};
 use crate::starting::exec::{self, program_of};
 
 /// Shortest time between two reports of a node's connections to the head.
@@ -44,6 +45,8 @@ pub(crate) type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send
 #[derive(Debug, Clone)]
 pub(crate) struct PeerService {
     pub node: Arc<Node>,
+    /// The pilots that this agent submits; `None` if it submits none.
+    pub pilots: Option<Arc<Pilots>>,
 }
 
 impl PeerService {
@@ -122,6 +125,7 @@ pub(crate) fn parse_topology(topology: Option<proto::Topology>) -> Result<Option
 impl Peer for PeerService {
     type HoldStream = Answers<proto::JobNews>;
     type ExecStream = Answers<proto::ExecDown>;
+    type PilotStream = Answers<proto::PilotDown>;
 
     async fn hold(&self, request: Request<proto::HoldRequest>) -> Result<Response<Self::HoldStream>, Status> {
         let caller = self.authorise(&request)?;
@@ -195,6 +199,38 @@ impl Peer for PeerService {
         check_node(&job.members.nodes, &caller)?;
         told::take(&self.node, &job, &caller, request.lost)?;
         Ok(Response::new(proto::TellReply {}))
+    }
+
+    async fn pilot(
+        &self,
+        request: Request<Streaming<proto::PilotUp>>,
+    ) -> Result<Response<Self::PilotStream>, Status> {
+        let caller = self.authorise(&request)?;
+        let from = grpc::peer(&request).map(|peer| peer.address);
+        let pilots = serving::pilots(&self.pilots, self.node.name())?;
+        let (order, up) = serving::order_of(request.into_inner()).await?;
+        let nodes = order.wanted.as_ref().map_or(0, |wanted| wanted.nodes);
+        audit::Entry::done("pilot").by(&caller).from(from).about(format!("{nodes} nodes")).record();
+        Ok(Response::new(serving::serve(pilots, &order, up)?))
+    }
+
+    async fn scheduler(
+        &self,
+        request: Request<proto::SchedulerRequest>,
+    ) -> Result<Response<proto::SchedulerReply>, Status> {
+        self.authorise(&request)?;
+        let pilots = serving::pilots(&self.pilots, self.node.name())?;
+        serving::ask(pilots, request.get_ref()).await.map(Response::new)
+    }
+
+    async fn arrive(
+        &self,
+        request: Request<proto::ArriveRequest>,
+    ) -> Result<Response<proto::ArriveReply>, Status> {
+        let caller = self.authorise(&request)?;
+        let pilots = serving::pilots(&self.pilots, self.node.name())?;
+        serving::arrive(pilots, self.node.name(), &caller, request.get_ref())?;
+        Ok(Response::new(proto::ArriveReply {}))
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use isthmus_wire::VirtualAddress;
 use isthmus_wire::proto;
+use isthmus_wire::proto::enrolment_client::EnrolmentClient;
 use isthmus_wire::proto::own_gateway_client::OwnGatewayClient;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use tonic::transport::Channel;
@@ -22,4 +23,6 @@ pub(crate) struct Attached {
     pub(crate) client: RegistryClient<Channel>,
     /// The client for calls that the gateway itself answers.
     pub(crate) own_gateway: OwnGatewayClient<Channel>,
+    /// The client for what becomes of identities.
+    pub(crate) enrolment: EnrolmentClient<Channel>,
 }

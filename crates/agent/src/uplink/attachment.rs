@@ -162,6 +162,7 @@ impl Attachment {
             gateway: session.gateway.clone(),
             client: session.client.clone(),
             own_gateway: session.own_gateway.clone(),
+            enrolment: session.enrolment.clone(),
         }));
     }
 

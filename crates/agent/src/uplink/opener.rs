@@ -10,6 +10,7 @@ use isthmus_service::clock::since_1970;
 use isthmus_service::lock;
 use isthmus_service::mac;
 use isthmus_trunk::Incarnation;
+use isthmus_wire::proto::enrolment_client::EnrolmentClient;
 use isthmus_wire::proto::own_gateway_client::OwnGatewayClient;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{self, attach_down, attach_up};
@@ -76,6 +77,7 @@ pub(super) struct Session {
     pub(super) address: VirtualAddress,
     pub(super) client: RegistryClient<Channel>,
     pub(super) own_gateway: OwnGatewayClient<Channel>,
+    pub(super) enrolment: EnrolmentClient<Channel>,
     up_tx: mpsc::Sender<proto::AttachUp>,
     pub(super) down: Streaming<proto::AttachDown>,
 }
@@ -113,6 +115,7 @@ impl Opener {
     ) -> Result<Session, AttachError> {
         let gateway = self.gateways.get(index).unwrap_or_default();
         let own_gateway = OwnGatewayClient::new(channel.clone());
+        let enrolment = EnrolmentClient::new(channel.clone());
         let mut client = RegistryClient::new(channel);
         let (up_tx, up_rx) = mpsc::channel(QUEUE);
         let hello = self.announcement(&identity)?;
@@ -134,7 +137,17 @@ impl Opener {
             let message = message.map_err(|status| broken(&status))?;
             let closed = || AttachError::Broken("the gateway closed the connection".to_owned());
             if let Change::Address(address) = self.handle(message.ok_or_else(closed)?, &gateway)? {
-                return Ok(Session { index, gateway, identity, address, client, own_gateway, up_tx, down });
+                return Ok(Session {
+                    index,
+                    gateway,
+                    identity,
+                    address,
+                    client,
+                    own_gateway,
+                    enrolment,
+                    up_tx,
+                    down,
+                });
             }
         }
     }

@@ -156,6 +156,20 @@ impl Upstream {
         idempotent(limit.into()).send(self, proto::PacketsRequest {}, ask).await
     }
 
+    /// Has the grid end the nodes of a pilot.
+    ///
+    /// # Errors
+    /// The broker's status.
+    pub(crate) async fn end_pilot(
+        &self,
+        request: proto::EndPilotRequest,
+        limit: Duration,
+    ) -> Result<proto::EndPilotReply, Status> {
+        let end =
+            |mut attached: Attached, request| async move { attached.enrolment.end_pilot(request).await };
+        idempotent(limit.into()).send(self, request, end).await
+    }
+
     /// The address of the gateway that this agent is attached to; `None` if it isn't attached.
     pub(crate) fn gateway(&self) -> Option<Arc<str>> {
         self.attached.borrow().as_ref().map(|attached| attached.gateway.clone())

@@ -277,6 +277,10 @@ impl Batch for GridEngine {
         self.private.remove(&job.name, &["secret"])
     }
 
+    async fn forget(&self, name: &Word) -> Result<(), BatchError> {
+        self.private.remove(name, FILES)
+    }
+
     async fn capacity(&self) -> Result<Vec<NodeClass>, BatchError> {
         let output = self.must("qhost", &["-F", "-xml"]).await?;
         let hosts = parse::hosts(&output.out).map_err(|what| self.unclear(&output, what))?;

@@ -229,6 +229,11 @@ impl Batch for Hosts {
         })
     }
 
+    async fn forget(&self, name: &Word) -> Result<(), BatchError> {
+        let held = self.hold().await?;
+        if held.records.contains_key(name) { Ok(()) } else { self.private.remove(name, &["secret"]) }
+    }
+
     async fn capacity(&self) -> Result<Vec<NodeClass>, BatchError> {
         let mut held = self.hold().await?;
         let advanced = self.advance(&mut held).await?;

@@ -268,6 +268,10 @@ impl Batch for Slurm {
         self.private.remove(&job.name, FILES)
     }
 
+    async fn forget(&self, name: &Word) -> Result<(), BatchError> {
+        self.private.remove(name, FILES)
+    }
+
     async fn capacity(&self) -> Result<Vec<NodeClass>, BatchError> {
         let arguments =
             ["--noheader".to_owned(), "--exact".to_owned(), format!("--format={}", parse::SINFO_FORMAT)];

@@ -19,7 +19,13 @@ fn identity(uri: &str) -> Identity {
 }
 
 fn used(request: u8) -> UsedToken {
-    UsedToken { expiry_unix_seconds: 100, request_sha256: [request; 32], closed: false }
+    let request_sha256 = [request; 32];
+    UsedToken { expiry_unix_seconds: 100, request_sha256, closed: false, minted_by: None }
+}
+
+/// A join by a token that isn't a pilot's.
+fn admission((id, used): ([u8; 16], UsedToken), places: Option<u32>, identity: &Identity) -> Admission<'_> {
+    Admission { id, used, places, identity, pilot_nodes: 0, pilot: None }
 }
 
 /// Uses a token without a bound on how often.
@@ -30,7 +36,7 @@ async fn use_token(
     identity: &Identity,
     now: u64,
 ) -> Result<TokenUse, StoreError> {
-    super::use_token(store, token, places, identity, now, || true).await
+    super::use_token(store, &admission(token, places, identity), now, || true).await
 }
 
 async fn revoke_now(store: &dyn Store, name: &str, how: How, now: u64) -> RevokedMember {
@@ -41,7 +47,7 @@ async fn revoke_now(store: &dyn Store, name: &str, how: How, now: u64) -> Revoke
 const KEEP_TOKEN: How = How { remove: false, keep_token: true };
 
 fn accepted(issued: u64) -> TokenUse {
-    TokenUse::Accepted { issued }
+    TokenUse::Accepted { issued, until: 0 }
 }
 
 #[tokio::test]
@@ -84,7 +90,8 @@ async fn a_join_is_counted_only_if_it_is_accepted() {
         ("too often", 3, 5, None, node("n3"), TokenUse::TooOften, 4),
     ] {
         let token = ([id; 16], used(request));
-        let result = super::use_token(&store, token, places, &identity(&uri), 50, may).await;
+        let identity = identity(&uri);
+        let result = super::use_token(&store, &admission(token, places, &identity), 50, may).await;
         assert_eq!((result, counted.get()), (Ok(want), count), "{case}");
     }
 }
@@ -268,16 +275,18 @@ async fn carry_out(store: &dyn Store, step: Step, now: u64) -> String {
     match step {
         Step::Join(id, request, uri) => {
             match use_token(store, ([id; 16], used(request)), None, &identity(uri), now).await.unwrap() {
-                TokenUse::Accepted { issued } => format!("joined {issued}"),
+                TokenUse::Accepted { issued, .. } => format!("joined {issued}"),
                 TokenUse::UsedBefore
                 | TokenUse::Closed
+                | TokenUse::NoPilots
+                | TokenUse::TooManyPilots(_)
                 | TokenUse::UsedUp(_)
                 | TokenUse::NameTaken(_)
                 | TokenUse::TooOften => "no".to_owned(),
             }
         }
         Step::Renew(uri, former) => match renew(store, &identity(uri), former, now).await.unwrap() {
-            Renewal::Accepted { issued } => format!("renewed {issued}"),
+            Renewal::Accepted { issued, .. } => format!("renewed {issued}"),
             Renewal::NotMember | Renewal::Revoked { .. } => "no".to_owned(),
         },
         Step::Revoke | Step::Remove => {
@@ -334,7 +343,7 @@ async fn the_first_administrator_is_a_member_until_it_is_revoked() {
         for _ in 0..2 {
             enrol_first_administrator(&store).await.unwrap();
         }
-        assert_eq!(renew(&store, &admin, 40, 50).await, Ok(Renewal::Accepted { issued: 50 }));
+        assert_eq!(renew(&store, &admin, 40, 50).await, Ok(Renewal::Accepted { issued: 50, until: 0 }));
         enrol_first_administrator(&store).await.unwrap();
         let how = How { remove, keep_token: false };
         let member = revoke_now(&store, "admin", how, 50).await.member;

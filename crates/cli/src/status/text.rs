@@ -115,7 +115,7 @@ impl View {
                 node.address.clone(),
                 node.host_name.clone(),
                 node.owner.clone(),
-                node.slots.to_string(),
+                slots(node.slots, &node.submits),
                 node.architecture.clone(),
             ]
         });
@@ -179,6 +179,11 @@ impl Job {
         }
         text
     }
+}
+
+/// How many ranks a node starts, and where its agent submits batch jobs.
+fn slots(slots: u32, submits: &str) -> String {
+    if submits.is_empty() { slots.to_string() } else { format!("{slots}, submits to {submits}") }
 }
 
 fn state(up: bool) -> String {

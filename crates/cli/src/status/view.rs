@@ -73,6 +73,10 @@ pub(super) struct Node {
     pub(super) slots: u32,
     pub(super) architecture: String,
     pub(super) version: String,
+    /// The batch scheduler at which the node's agent submits batch jobs; empty: at none.
+    pub(super) submits: String,
+    /// The id of the pilot that the node is of, in hexadecimal digits; empty: of none.
+    pub(super) pilot: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -177,6 +181,8 @@ impl View {
             slots: node.slots,
             architecture: node.architecture.clone(),
             version: node.version.clone(),
+            submits: node.submits.clone(),
+            pilot: node.pilot.iter().map(|byte| format!("{byte:02x}")).collect(),
         });
         let relays = reply.relays.iter().map(|relay| Relay {
             name: relay.name.clone(),

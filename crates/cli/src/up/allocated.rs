@@ -1,5 +1,6 @@
 //! `isthmus allocated`: the agent of one node of a batch job. It runs in a job step, which
-//! `isthmus run` or `isthmus up --slurm` has started, and is the parent of the agent.
+//! `isthmus run` or `isthmus up --slurm` has started, or in a pilot, and is the parent of the agent.
+//! A pilot's node joins the grid by the pilot's token, and its identity ends with it.
 //!
 //! A node may have several batch jobs of one user at a time. Each has an agent of its own, with an
 //! identity and directories of its own: the first ones that no other batch job uses.
@@ -8,18 +9,26 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context as _, bail};
 use isthmus_agent::runtime_directory;
-use isthmus_front::output;
+use isthmus_batch::pilot::SECRET_VARIABLE;
 use isthmus_front::state::{host_directory, state_without_option};
+use isthmus_front::{local, output};
+use isthmus_identity::Credentials;
 use isthmus_identity::token::BearerToken;
+use isthmus_pilot::{Of, Order};
+use isthmus_rpc::grpc;
 use isthmus_run::allocation::note;
-use isthmus_run::allocation::step::{AllocatedNode, Order, Word};
+use isthmus_run::allocation::step::{AllocatedNode, Word};
 use isthmus_service::files;
-use isthmus_wire::Label;
+use isthmus_wire::{Label, proto};
 use nix::fcntl::{Flock, FlockArg};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader, Stdin, Take};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::sleep;
+use tonic::Code;
 
 use super::member::{self, Member};
 use super::running;
@@ -30,6 +39,8 @@ use crate::service::Service;
 
 /// Longest order, in bytes: a token has 64 KiB at most, and JSON may escape its bytes.
 const ORDER: u64 = 1 << 20;
+/// How long the agent that has submitted a pilot may be away when a node arrives.
+const ARRIVE: Duration = Duration::from_secs(120);
 /// Most batch jobs of one user on one node at a time.
 const AT_ONCE: u32 = 64;
 
@@ -38,10 +49,22 @@ const AT_ONCE: u32 = 64;
 /// # Errors
 /// The message for the user, which the line has as well.
 pub(crate) async fn run() -> anyhow::Result<()> {
-    let host = std::env::var("SLURMD_NODENAME")
-        .context("SLURMD_NODENAME isn't set: Slurm runs this command, in a job step of isthmus")?;
-    let mut input = BufReader::new(tokio::io::stdin().take(ORDER));
-    let result = serve(&host, &mut input).await;
+    let named = std::env::var("SLURMD_NODENAME");
+    let result;
+    let host;
+    if let Some(secret) = std::env::var_os(SECRET_VARIABLE) {
+        let own = || nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
+        host = named.or_else(|_| own()).context("cannot read this node's name")?;
+        result = serve(&host, &of_pilot(Path::new(&secret))?, None).await;
+    } else {
+        host =
+            named.context("SLURMD_NODENAME isn't set: Slurm runs this command, in a job step of isthmus")?;
+        let mut input = BufReader::new(tokio::io::stdin().take(ORDER));
+        let mut line = String::new();
+        input.read_line(&mut line).await.context("cannot read the order")?;
+        let order: Order = serde_json::from_str(&line).context("standard input has no order of isthmus")?;
+        result = serve(&host, &order, Some(&mut input)).await;
+    }
     if let Err(error) = &result {
         say(&Word::Failed { host, reason: format!("{error:#}") })?;
     }
@@ -52,21 +75,34 @@ fn say(word: &Word) -> anyhow::Result<()> {
     output::print(&(), &(serde_json::to_string(word)? + "\n"), false)
 }
 
-async fn serve(host: &str, input: &mut BufReader<Take<Stdin>>) -> anyhow::Result<()> {
-    let mut line = String::new();
-    input.read_line(&mut line).await.context("cannot read the order")?;
-    let order: Order = serde_json::from_str(&line).context("standard input has no order of isthmus")?;
+/// The order in a pilot's secret.
+fn of_pilot(secret: &Path) -> anyhow::Result<Order> {
+    let there = std::fs::metadata(secret).with_context(|| format!("cannot read {}", secret.display()))?;
+    if there.len() > ORDER {
+        bail!("{} has more than {ORDER} bytes", secret.display());
+    }
+    let order: Order = serde_json::from_str(&files::read_secret(secret)?)
+        .with_context(|| format!("{} has no order of isthmus", secret.display()))?;
+    if order.pilot.is_none() {
+        bail!("the order in {} names no pilot", secret.display());
+    }
+    Ok(order)
+}
+
+/// Runs the agent. It ends by SIGTERM, or if it is tethered, with the input.
+async fn serve(host: &str, order: &Order, input: Option<&mut BufReader<Take<Stdin>>>) -> anyhow::Result<()> {
     // Before anything starts that would outlive this process.
     let mut terminate = signal(SignalKind::terminate()).context("cannot take signals")?;
     let state = order.state.clone().unwrap_or_else(state_without_option);
-    let place = Place::take(&note::directory(&state, &order.cluster), host)?;
-    let options = || {
-        Ok(JoinOptions {
-            name: Some(place.name(host, order.token.as_deref())?),
-            via: order.via.clone(),
-            force: false,
-        })
-    };
+    let parent = note::directory(&state, &order.cluster);
+    let parent = if order.pilot.is_some() { parent.join("pilots") } else { parent };
+    let place = Place::take(&parent, host)?;
+    if order.pilot.is_some() {
+        // Of an earlier pilot, whose end this node didn't live to see.
+        place.forget()?;
+    }
+    let options =
+        || Ok(JoinOptions { name: Some(place.name(host, order)?), via: order.via.clone(), force: false });
     let member = Member::of_or_joined(&place.directory, order.token.as_deref(), options).await?;
     let Some(member) = member else {
         bail!(
@@ -76,7 +112,7 @@ async fn serve(host: &str, input: &mut BufReader<Take<Stdin>>) -> anyhow::Result
     let member = member::moved(member, &place.directory, order.via.as_deref()).await?;
     // Left by a job step that was killed, and perhaps in that job's control group.
     running::stop_process(&place.directory, Service::Agent)?;
-    let socket = place.configure()?;
+    let socket = place.configure(order.pilot.as_ref())?;
     let Started::Runs(running) = start::start(Service::Agent, &place.directory, None).await? else {
         bail!("{member} is revoked: remove {} to join anew by a token", place.directory.display());
     };
@@ -87,20 +123,62 @@ async fn serve(host: &str, input: &mut BufReader<Take<Stdin>>) -> anyhow::Result
     }
     let Member::Joined(credentials) = &member else { bail!("{member} is no node") };
     let name = credentials.identity().grid_name().context("an agent without a name")?.to_string();
-    say(&Word::Ready(AllocatedNode { host: host.to_owned(), name, socket }))?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        () = end_of(input), if order.tethered => {}
-        () = gone(&place.directory) => bail!("its agent has ended; its log is {}", place.directory.join(start::LOG_FILE).display()),
-    }
+    let node = AllocatedNode { host: host.to_owned(), name, socket };
+    let ended = tokio::select! {
+        ended = stay(&node, order, input) => ended,
+        _ = terminate.recv() => Ok(()),
+        () = gone(&place.directory) => {
+            let log = place.directory.join(start::LOG_FILE);
+            Err(anyhow::anyhow!("its agent has ended; its log is {}", log.display()))
+        }
+    };
     running::stop_process(&place.directory, Service::Agent)?;
-    Ok(())
+    if order.pilot.is_some() {
+        place.forget()?;
+    }
+    ended
 }
 
-/// Waits for the end of standard input.
-async fn end_of(input: &mut BufReader<Take<Stdin>>) {
-    let mut rest = [0; 256];
-    while input.read(&mut rest).await.is_ok_and(|length| length > 0) {}
+/// Tells that the agent is there, and waits for the end of the input if the agent is tethered.
+async fn stay(
+    node: &AllocatedNode,
+    order: &Order,
+    input: Option<&mut BufReader<Take<Stdin>>>,
+) -> anyhow::Result<()> {
+    if let Some(pilot) = &order.pilot {
+        arrive(node, pilot).await?;
+    }
+    say(&Word::Ready(node.clone()))?;
+    match input {
+        Some(input) if order.tethered => {
+            let mut rest = [0; 256];
+            while input.read(&mut rest).await.is_ok_and(|length| length > 0) {}
+            Ok(())
+        }
+        _ => std::future::pending().await,
+    }
+}
+
+/// Tells the agent that has submitted the pilot that this node is there.
+async fn arrive(node: &AllocatedNode, pilot: &Of) -> anyhow::Result<()> {
+    let mut agent = local::connect(&node.socket).await?;
+    let request = proto::ArriveRequest {
+        node: pilot.submitter.clone(),
+        virtual_address: pilot.address.into(),
+        pilot: pilot.id.0.to_vec(),
+        host: node.host.clone(),
+    };
+    let until = Instant::now() + ARRIVE;
+    loop {
+        let told = agent.arrive(request.clone()).await;
+        match told {
+            Ok(_) => return Ok(()),
+            // The submitter's agent may be starting again.
+            Err(status) if status.code() == Code::Unavailable && Instant::now() < until => {}
+            Err(status) => bail!("{} doesn't take it: {}", pilot.submitter, grpc::reason(&status)),
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
 }
 
 /// Waits until the agent runs no more.
@@ -138,31 +216,43 @@ impl Place {
         bail!("{AT_ONCE} batch jobs of this user have agents here already")
     }
 
-    /// The name of the node in the grid, `HOST-OWNER-NUMBER`.
-    fn name(&self, host: &str, token: Option<&str>) -> anyhow::Result<Label> {
-        let token = token.map(BearerToken::read).transpose()?;
+    /// Removes the identity that an agent has had here.
+    fn forget(&self) -> anyhow::Result<()> {
+        let removed = Credentials::remove(&self.directory);
+        removed.with_context(|| format!("cannot remove the identity in {}", self.directory.display()))
+    }
+
+    /// The name of the node in the grid, `HOST-OWNER-NUMBER`; with `-p` before the number in a pilot.
+    fn name(&self, host: &str, order: &Order) -> anyhow::Result<Label> {
+        let token = order.token.as_deref().map(BearerToken::read).transpose()?;
         let owner = token.and_then(|token| token.public.invitation.owner);
         let name = host_directory(host).parse::<Label>().ok().zip(owner);
         let name = name.and_then(|(host, owner)| name_of_user(&host, &owner));
         let name =
             name.with_context(|| format!("{host} gives no name of a node, or the token names no owner"))?;
-        numbered(&name, self.number).with_context(|| format!("{name} is too long for a node's name"))
+        let kind = if order.pilot.is_some() { "p" } else { "" };
+        numbered(&name, kind, self.number).with_context(|| format!("{name} is too long for a node's name"))
     }
 
     /// Writes the agent's configuration. Returns its socket.
-    fn configure(&self) -> anyhow::Result<PathBuf> {
-        let runtime = runtime_directory::further(&format!("job{}", self.number));
+    fn configure(&self, pilot: Option<&Of>) -> anyhow::Result<PathBuf> {
+        let kind = if pilot.is_some() { "pilot" } else { "job" };
+        let runtime = runtime_directory::further(&format!("{kind}{}", self.number));
         let runtime = runtime.context("this user has no home directory on this node")?;
         runtime_directory::check(Some(&runtime))?;
-        let text = format!("[agent]\nruntime_directory = {:?}\n", runtime.display().to_string());
+        let mut text = format!("[agent]\nruntime_directory = {:?}\n", runtime.display().to_string());
+        if let Some(pilot) = pilot {
+            text += &format!("pilot = \"{}\"\n", pilot.id);
+        }
         files::write(&self.directory.join(CONFIG_FILE), text.as_bytes(), 0o600)?;
         Ok(runtime.join(runtime_directory::LOCAL_SOCKET))
     }
 }
 
-/// A name with a number at its end, at most 63 bytes long (RFC 1035); `None` if none can be made.
-fn numbered(name: &Label, number: u32) -> Option<Label> {
-    format!("{}-{number}", name.as_str()).parse().ok()
+/// A name with a kind and a number at its end, at most 63 bytes long (RFC 1035); `None` if none can be
+/// made.
+fn numbered(name: &Label, kind: &str, number: u32) -> Option<Label> {
+    format!("{}-{kind}{number}", name.as_str()).parse().ok()
 }
 
 #[cfg(test)]
@@ -185,7 +275,8 @@ mod tests {
     #[test]
     fn a_name_has_the_number_of_its_place() {
         let label = |text: &str| text.parse::<Label>().unwrap();
-        assert_eq!(numbered(&label("n2-ada"), 1).unwrap().as_str(), "n2-ada-1");
-        assert!(numbered(&label(&"x".repeat(63)), 1).is_none());
+        assert_eq!(numbered(&label("n2-ada"), "", 1).unwrap().as_str(), "n2-ada-1");
+        assert_eq!(numbered(&label("n2-ada"), "p", 2).unwrap().as_str(), "n2-ada-p2");
+        assert!(numbered(&label(&"x".repeat(63)), "", 1).is_none());
     }
 }

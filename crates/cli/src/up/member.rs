@@ -209,6 +209,7 @@ mod tests {
             owner: "ada".parse().ok(),
             nodes: Some(4),
             gateways: 1,
+            pilot_nodes: 0,
             expires: SystemTime::now() + Duration::from_secs(60),
             broker: "broker:7700".to_owned(),
         };

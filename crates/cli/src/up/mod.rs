@@ -7,6 +7,7 @@ mod member;
 mod running;
 mod slurm;
 mod start;
+mod submit;
 mod systemd;
 mod text;
 mod unit;
@@ -76,6 +77,10 @@ pub(crate) struct UpArgs {
     /// With the site's token and --via its front-end, nodes that are no members of the grid yet join.
     #[arg(long, conflicts_with_all = ["node", "name", "gateway", "user_unit"])]
     slurm: bool,
+    /// On a login node: this machine's agent submits batch jobs there for its user, and starts no ranks
+    /// itself.
+    #[arg(long, value_name = "SCHEDULER", conflicts_with = "slurm")]
+    submit: Option<submit::SubmitTo>,
 }
 
 /// Stop the services that `isthmus up` started on this machine.
@@ -145,6 +150,15 @@ pub(crate) async fn up(args: UpArgs) -> anyhow::Result<()> {
     {
         let configured = Config::load(None, directory)?.agent.runtime_directory;
         runtime_directory::check(configured.as_deref())?;
+    }
+    if let Some(to) = args.submit {
+        let agent = agents_directory(&args, (&directory, &node), known.as_ref(), invitation.as_ref());
+        let Some(agent) = agent else {
+            bail!("--submit is for an agent: give --via FRONT-END, or on the front-end itself --node");
+        };
+        if submit::configure(agent, to)? && agent.exists() {
+            start::halt(Service::Agent, agent).await?;
+        }
     }
     let option = args.state.option();
     let setup = ServiceSetup {

@@ -41,6 +41,7 @@ pub(super) async fn up(args: &UpArgs, state: &Path) -> anyhow::Result<()> {
         token,
         via: args.via.clone(),
         tethered: false,
+        pilot: None,
     };
     let directory = note::directory(state, &allocation.cluster);
     files::create_directory(&directory)?;

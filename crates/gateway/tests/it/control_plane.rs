@@ -596,7 +596,7 @@ async fn a_token_is_good_for_one_name() {
     let first = join_request(&token, "n1");
     broker.join(first.clone()).await.unwrap();
     let bearer = BearerToken::read(&token).unwrap();
-    let second = bearer.request("n2".to_owned(), first.signing_request, false);
+    let second = bearer.request("n2".to_owned(), first.signing_request, false).unwrap();
     let status = broker.join(second).await.unwrap_err();
     assert!(status.message().contains("used before"), "{status}");
 }
@@ -647,7 +647,7 @@ async fn a_token_for_nodes_makes_no_gateway() {
     ] {
         for name in ["gateway", "login2"] {
             let request = SigningRequest::new().unwrap();
-            let request = bearer.request(name.to_owned(), request.der, true);
+            let request = bearer.request(name.to_owned(), request.der, true).unwrap();
             let authority = bearer.public.authority.clone();
             let channel = grpc::connect_unidentified(&at.to_string(), server, authority).await.unwrap();
             let status = EnrolmentClient::new(channel).join(request).await.unwrap_err();
@@ -708,7 +708,7 @@ async fn there_may_be_several_administrators() {
 /// A request to join, as the bearer of a token makes it.
 fn join_request(token: &str, name: &str) -> proto::JoinRequest {
     let signing_request = SigningRequest::new().unwrap().der;
-    BearerToken::read(token).unwrap().request(name.to_owned(), signing_request, false)
+    BearerToken::read(token).unwrap().request(name.to_owned(), signing_request, false).unwrap()
 }
 
 #[tokio::test]

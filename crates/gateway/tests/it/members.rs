@@ -323,7 +323,8 @@ async fn certificates_have_a_rate() {
     // A request to join that was recorded and is sent again gets its certificate again.
     let token = grid.token(Role::Agent, Some("alpha"), None);
     let signing_request = SigningRequest::new().unwrap().der;
-    let request = BearerToken::read(&token).unwrap().request("n3".to_owned(), signing_request, false);
+    let request =
+        BearerToken::read(&token).unwrap().request("n3".to_owned(), signing_request, false).unwrap();
     let authority = grid.state().authority.certificate().clone();
     let channel = grpc::connect_unidentified(&address, "broker", authority).await.unwrap();
     let mut broker = EnrolmentClient::new(channel);

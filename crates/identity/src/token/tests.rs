@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::Authority;
+use crate::peers::Peers;
 
 fn invitation(role: Role, site: Option<&str>, name: Option<&str>) -> Invitation {
     Invitation {
@@ -14,6 +15,7 @@ fn invitation(role: Role, site: Option<&str>, name: Option<&str>) -> Invitation 
         owner: "anna".parse().ok(),
         nodes: None,
         gateways: 0,
+        pilot_nodes: 0,
         expires: SystemTime::now() + Duration::from_secs(60),
         broker: "broker.example.org:7700".to_owned(),
     }
@@ -29,7 +31,12 @@ fn key() -> Secret {
 
 /// The request to join that a token's bearer sends.
 fn request(text: &str, name: &str, signing_request: &[u8]) -> proto::JoinRequest {
-    BearerToken::read(text).unwrap().request(name.to_owned(), signing_request.to_vec(), false)
+    BearerToken::read(text).unwrap().request(name.to_owned(), signing_request.to_vec(), false).unwrap()
+}
+
+fn verify(request: &proto::JoinRequest, join_key: &Secret, now: SystemTime) -> Result<JoinToken, TokenError> {
+    let verifier = Verifier::new(&authority(), Peers::default()).unwrap();
+    JoinToken::verify(request, join_key, &verifier, now).map(|verified| verified.token)
 }
 
 #[test]
@@ -39,7 +46,7 @@ fn a_token_grants_its_invitation() {
     let token = BearerToken::read(&format!("{text}\n")).unwrap().public;
     assert_eq!(token.invitation.broker, "broker.example.org:7700");
     let request = request(&text, "n1", b"request");
-    assert_eq!(JoinToken::verify(&request, &key(), SystemTime::now()), Ok(token.clone()));
+    assert_eq!(verify(&request, &key(), SystemTime::now()), Ok(token.clone()));
     let n2: Label = "n2".parse().unwrap();
     assert_eq!(token.identity(None, false).unwrap().server_name(), "n1.alpha");
     assert!(matches!(token.identity(Some(n2), false), Err(TokenError::OtherName { .. })));
@@ -62,6 +69,10 @@ fn a_site_s_token_makes_nodes_and_gateways_only_with_that_right() {
     let both = Invitation { gateways: 2, ..nodes.clone() };
     assert_eq!(nodes.to_string(), "role agent site alpha name any owner anna nodes 16 gateways 0");
     assert_eq!(both.to_string(), "role agent site alpha name any owner anna nodes 16 gateways 2");
+    let pilots = Invitation { pilot_nodes: 64, ..nodes.clone() };
+    assert!(pilots.to_string().ends_with("nodes 16 gateways 0 pilots of 64 nodes"));
+    let text = JoinToken::mint(&key(), &authority(), &pilots).unwrap();
+    assert_eq!(BearerToken::read(&text).unwrap().public.invitation.pilot_nodes, 64);
     let only = "the join token is for nodes of site alpha, and makes no gateway";
     for (invitation, name, gateway, want) in [
         (&both, Some("n7"), false, Ok("isthmus:///agent/alpha/n7/anna")),
@@ -75,8 +86,9 @@ fn a_site_s_token_makes_nodes_and_gateways_only_with_that_right() {
         let text = JoinToken::mint(&key(), &authority(), invitation).unwrap();
         let token = BearerToken::read(&text).unwrap();
         assert_eq!(token.public.invitation.gateways, invitation.gateways);
-        let request = token.request(name.unwrap_or_default().to_owned(), b"request".to_vec(), gateway);
-        let verified = JoinToken::verify(&request, &key(), SystemTime::now()).unwrap();
+        let request =
+            token.request(name.unwrap_or_default().to_owned(), b"request".to_vec(), gateway).unwrap();
+        let verified = verify(&request, &key(), SystemTime::now()).unwrap();
         let identity = verified.identity(name.map(|name| name.parse().unwrap()), gateway);
         match (identity.map(|identity| identity.uri()).map_err(|error| error.to_string()), want) {
             (Ok(got), Ok(want)) => assert_eq!(got, want, "{invitation}"),
@@ -89,6 +101,8 @@ fn a_site_s_token_makes_nodes_and_gateways_only_with_that_right() {
         Invitation { nodes: Some(MOST_NODES + 1), ..one.clone() },
         Invitation { gateways: MOST_GATEWAYS + 1, ..nodes.clone() },
         Invitation { gateways: 1, ..one.clone() },
+        Invitation { pilot_nodes: MOST_NODES + 1, ..nodes.clone() },
+        Invitation { pilot_nodes: 1, ..invitation(Role::Relay, None, Some("r1")) },
         Invitation { nodes: Some(1), ..invitation(Role::Agent, Some("alpha"), Some("n1")) },
         Invitation { nodes: Some(1), ..invitation(Role::Gateway, Some("alpha"), None) },
     ] {
@@ -113,7 +127,7 @@ fn expired_and_changed_tokens() {
     let invitation = invitation(Role::Gateway, Some("alpha"), None);
     let text = JoinToken::mint(&key(), &authority(), &invitation).unwrap();
     let late = SystemTime::now() + Duration::from_secs(3 * 3600);
-    let error = JoinToken::verify(&request(&text, "", b""), &key(), late).unwrap_err();
+    let error = verify(&request(&text, "", b""), &key(), late).unwrap_err();
     assert_eq!(error.to_string(), "the join token expired 2 h ago; ask for a new one (isthmus grid invite)");
 
     let public = text.rsplitn(3, '.').nth(2).unwrap();
@@ -154,11 +168,11 @@ fn the_bearer_alone_decides_the_request() {
         ("no HMAC", proto::JoinRequest { mac: Vec::new(), ..good.clone() }),
         ("an HMAC by another key", proto::JoinRequest { mac: vec![0; 32], ..good.clone() }),
     ] {
-        let result = JoinToken::verify(&altered, &key(), SystemTime::now());
+        let result = verify(&altered, &key(), SystemTime::now());
         assert_eq!(result, Err(TokenError::Forged), "{what}");
     }
-    assert!(JoinToken::verify(&good, &key(), SystemTime::now()).is_ok());
-    let foreign = JoinToken::verify(&good, &Secret::new([8; 32]), SystemTime::now());
+    assert!(verify(&good, &key(), SystemTime::now()).is_ok());
+    let foreign = verify(&good, &Secret::new([8; 32]), SystemTime::now());
     assert_eq!(foreign, Err(TokenError::Forged), "another grid's broker");
     // The public part has no secret in it.
     assert!(!text[good.token.len()..].is_empty() && !good.token.contains(&text[good.token.len() + 1..]));
@@ -180,7 +194,7 @@ fn invitations_for_invalid_identities_are_refused() {
 
 proptest! {
     #[test]
-    fn any_text_is_a_token_or_none_without_panic(text in "(isthmus-token-1\\.)?[a-zA-Z0-9_.-]{0,80}") {
+    fn any_text_is_a_token_or_none_without_panic(text in "(isthmus-(token|pilot)-1\\.)?[a-zA-Z0-9_.-]{0,80}") {
         prop_assert!(BearerToken::read(&text).is_err());
         prop_assert!(JoinToken::read(&text).is_err());
     }

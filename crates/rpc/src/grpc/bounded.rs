@@ -23,7 +23,7 @@ use super::peer::Peer;
 /// request. The largest message, of 256 KiB, takes that long over 70 kbit/s.
 const FIRST_MESSAGE: Duration = Duration::from_secs(30);
 /// Calls whose callers send messages for as long as they last.
-const STREAMS: [&str; 2] = ["/isthmus.v1.Registry/Attach", "/isthmus.v1.Peer/Exec"];
+const STREAMS: [&str; 3] = ["/isthmus.v1.Registry/Attach", "/isthmus.v1.Peer/Exec", "/isthmus.v1.Peer/Pilot"];
 
 /// Counts the calls of members, and their messages.
 #[derive(Debug, Clone)]

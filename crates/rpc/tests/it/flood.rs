@@ -13,7 +13,7 @@ use isthmus_rpc::grpc;
 use isthmus_service::listen;
 use isthmus_wire::proto::enrolment_client::EnrolmentClient;
 use isthmus_wire::proto::enrolment_server::{Enrolment, EnrolmentServer};
-use isthmus_wire::proto::{Certificate, JoinRequest, RenewRequest};
+use isthmus_wire::proto::{Certificate, EndPilotReply, EndPilotRequest, JoinRequest, RenewRequest};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use socket2::SockRef;
@@ -37,6 +37,10 @@ struct Answers;
 impl Enrolment for Answers {
     async fn join(&self, _: Request<JoinRequest>) -> Result<Response<Certificate>, Status> {
         Ok(Response::new(Certificate::default()))
+    }
+
+    async fn end_pilot(&self, _: Request<EndPilotRequest>) -> Result<Response<EndPilotReply>, Status> {
+        Ok(Response::new(EndPilotReply::default()))
     }
 
     async fn renew(&self, _: Request<RenewRequest>) -> Result<Response<Certificate>, Status> {

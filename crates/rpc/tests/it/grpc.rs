@@ -9,7 +9,7 @@ use isthmus_rpc::calls::At;
 use isthmus_rpc::grpc::{self, Stage};
 use isthmus_wire::proto::enrolment_client::EnrolmentClient;
 use isthmus_wire::proto::enrolment_server::{Enrolment, EnrolmentServer};
-use isthmus_wire::proto::{Certificate, JoinRequest, RenewRequest};
+use isthmus_wire::proto::{Certificate, EndPilotReply, EndPilotRequest, JoinRequest, RenewRequest};
 use rustls::pki_types::ServerName;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
@@ -25,6 +25,10 @@ impl Enrolment for WhoCalls {
         let name = grpc::peer(&request).and_then(|peer| peer.identity.clone());
         let certificate_pem = name.map_or("no certificate".to_owned(), |identity| identity.to_string());
         Ok(Response::new(Certificate { certificate_pem, ..Certificate::default() }))
+    }
+
+    async fn end_pilot(&self, _: Request<EndPilotRequest>) -> Result<Response<EndPilotReply>, Status> {
+        Ok(Response::new(EndPilotReply::default()))
     }
 
     async fn renew(&self, request: Request<RenewRequest>) -> Result<Response<Certificate>, Status> {

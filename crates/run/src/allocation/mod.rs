@@ -1,12 +1,12 @@
 //! Nodes that a batch system has given to the job that `isthmus run` is called in: it takes them
 //! unasked, and starts agents on those that have none.
 
-mod given;
 mod known;
 pub mod note;
+mod own;
 pub mod step;
 
-pub(crate) use given::Given;
+pub(crate) use own::OwnBatchJob;
 
 use isthmus_slurm::Allocation;
 

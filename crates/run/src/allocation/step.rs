@@ -34,21 +34,7 @@ const NAMED: usize = 8;
 /// Variables of the caller's own job and agent, which the agents mustn't have.
 const OWN: [&str; 3] = ["ISTHMUS_AGENT", "ISTHMUS_JOB", "LD_PRELOAD"];
 
-/// What the nodes of a batch job are told.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Order {
-    /// Name of the cluster; may be empty.
-    pub cluster: String,
-    /// The state directory that the agents' own are in; `None` for each node's default.
-    pub state: Option<PathBuf>,
-    /// A join token for nodes that aren't members of the grid yet.
-    pub token: Option<String>,
-    /// Where such nodes enrol, and attach from then on.
-    pub via: Option<String>,
-    /// Whether the agents end with the step's standard input. Otherwise they end with the step.
-    pub tethered: bool,
-}
+pub use isthmus_pilot::Order;
 
 /// What a node answers.
 #[derive(Debug, Serialize, Deserialize)]

@@ -40,6 +40,8 @@ impl Bounded for proto::NodeUp {
             &[&self.owner, &self.version, &self.architecture],
         )?;
         texts("bytes of the addresses of an agent's connection", &[&self.from, &self.gateway_address])?;
+        texts("bytes of a scheduler's name", &[&self.submits])?;
+        within("bytes of a pilot's id", self.pilot.len(), PILOT_ID_BYTES)?;
         self.signed.iter().try_for_each(Bounded::check)?;
         self.seen.iter().try_for_each(Bounded::check)
     }

@@ -130,6 +130,7 @@ impl Grid {
             owner: Some("anna".parse().unwrap()),
             nodes: None,
             gateways: 0,
+            pilot_nodes: 0,
             expires: SystemTime::now() + Duration::from_secs(60),
             broker: self.broker_address.to_string(),
         }

@@ -34,7 +34,7 @@ const NAMED: usize = 8;
 
 /// Nodes of the batch job that `isthmus run` is called in.
 #[derive(Debug)]
-pub(crate) struct Given {
+pub(crate) struct OwnBatchJob {
     job: u32,
     /// Grid names of the nodes, each with its slots; `None` for as many as its agent offers.
     nodes: Vec<(String, Option<u32>)>,
@@ -44,7 +44,7 @@ pub(crate) struct Given {
     step: Option<Step>,
 }
 
-impl Given {
+impl OwnBatchJob {
     /// The nodes that a batch job gives, with agents on all of them. `None` outside a batch job, or
     /// if the command line says which nodes to use.
     ///
@@ -193,6 +193,7 @@ fn order(args: &RunArgs, allocation: &Allocation) -> anyhow::Result<Order> {
         token,
         via: args.via.clone(),
         tethered: true,
+        pilot: None,
     })
 }
 

@@ -1,0 +1,486 @@
+//! Brings pilots, watches and ends them. Each pilot has a task, which ends once nothing of the pilot
+//! is left.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use isthmus_batch::{Batch, BatchError, Job, Pilot as BatchPilot, Request, Secret};
+use isthmus_identity::pilot::{Minted, Terms};
+use isthmus_service::clock::unix_seconds;
+use isthmus_service::lock;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::{info, warn};
+
+use crate::order::{Of, Order, script};
+use crate::record::{PilotId, Record};
+use crate::status::{Arrived, Phase, Status, Why};
+use crate::watched::{Answer, Watched};
+
+/// How long a pilot stays that nobody holds: who held it may have lost its connection.
+const UNHELD: Duration = Duration::from_secs(30);
+/// For how long a job must be unknown before it counts as gone. A scheduler that was started again
+/// reads its jobs first.
+const UNKNOWN: Duration = Duration::from_secs(60);
+/// Pause before something is tried again that the scheduler or the grid hasn't answered.
+const AGAIN: Duration = Duration::from_secs(5);
+/// How long the nodes' certificates are valid beyond the time that the pilot asks for: schedulers let
+/// jobs end their processes, and administrators give them more time.
+const GRACE: Duration = Duration::from_secs(600);
+/// For how long a pilot may wait, and run, that sets no limit.
+const UNLIMITED: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Most pilots at one time.
+pub const MOST: usize = 1000;
+
+/// What pilots need of the grid.
+pub trait Grid: Send + Sync + 'static {
+    /// Mints a token for a pilot's nodes.
+    ///
+    /// # Errors
+    /// Why this agent can't.
+    fn mint(&self, terms: Terms) -> Result<Minted, String>;
+
+    /// The gateway at which the nodes enrol and attach, `HOST:PORT`.
+    fn gateway(&self) -> Option<String>;
+
+    /// The virtual address of this node; `None` before it has been attached.
+    fn address(&self) -> Option<Ipv4Addr>;
+
+    /// Has the grid end the nodes that have joined by a token, and the token.
+    ///
+    /// # Errors
+    /// Why the grid hasn't: then this is called again.
+    fn end(&self, token: [u8; 16], expires: SystemTime) -> impl Future<Output = Result<(), String>> + Send;
+}
+
+/// A pilot that somebody wants.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// What the scheduler is asked for.
+    pub request: Request,
+    /// How long the pilot may wait for its nodes; `None` for as long as it takes.
+    pub wait: Option<Duration>,
+}
+
+/// Why there is no pilot.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OrderError {
+    /// There are as many as there may be.
+    #[error("this agent has {MOST} pilots already")]
+    TooMany,
+    /// It has ended, or is to end.
+    #[error("the pilot is ending: {0}")]
+    Ends(Why),
+    /// There is no pilot of this id.
+    #[error("there is no such pilot here: it has ended, or never was")]
+    Unknown,
+    /// More nodes arrive than the pilot asked for.
+    #[error("all nodes of the pilot are there already")]
+    Complete,
+    /// The pilot can't be noted on disk.
+    #[error("{0}")]
+    Unkept(String),
+}
+
+/// Where the pilots of one user at one scheduler come from.
+#[derive(Debug)]
+pub struct Keeper<B, G> {
+    batch: B,
+    grid: G,
+    /// Where they run.
+    place: Place,
+    pilots: Mutex<HashMap<PilotId, Arc<Pilot>>>,
+    watched: Watched,
+}
+
+/// What all pilots of a keeper share.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The cluster's name; may be empty.
+    pub cluster: String,
+    /// Where records of pilots are kept: a directory of this user's.
+    pub directory: PathBuf,
+    /// The `isthmus` binary, as the nodes see it.
+    pub isthmus: PathBuf,
+    /// The name of this node in the grid.
+    pub submitter: String,
+}
+
+/// A pilot.
+#[derive(Debug)]
+struct Pilot {
+    id: PilotId,
+    status: watch::Sender<Status>,
+    wish: watch::Sender<Wish>,
+    record: Mutex<Record>,
+}
+
+/// Who wants a pilot.
+#[derive(Debug, Clone, Copy)]
+struct Wish {
+    /// How many hold it.
+    holders: u32,
+    /// Since when nobody does.
+    unheld: Instant,
+    /// Whether one of them has said that it is to end.
+    end: bool,
+}
+
+/// The right to a pilot, which lasts a little longer than the last one that is held.
+#[derive(Debug)]
+pub struct Held {
+    pilot: Arc<Pilot>,
+    status: watch::Receiver<Status>,
+    look: Arc<Notify>,
+}
+
+impl Held {
+    /// What is known of the pilot.
+    pub fn status(&self) -> Status {
+        self.status.borrow().clone()
+    }
+
+    /// Waits until more is known of the pilot, and returns that; `None` once nothing further comes.
+    pub async fn next(&mut self) -> Option<Status> {
+        self.status.changed().await.ok()?;
+        Some(self.status.borrow_and_update().clone())
+    }
+
+    /// Ends the pilot.
+    pub fn end(&self) {
+        self.pilot.wish.send_modify(|wish| wish.end = true);
+    }
+
+    /// Has the scheduler asked at once.
+    pub fn look(&self) {
+        self.look.notify_one();
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.pilot.wish.send_modify(|wish| {
+            wish.holders = wish.holders.saturating_sub(1);
+            wish.unheld = Instant::now();
+        });
+    }
+}
+
+impl Pilot {
+    fn new(record: Record) -> Arc<Self> {
+        let arrived = record.arrived.clone();
+        let status = Status { job: record.job(), arrived, ..Status::default() };
+        let wish = Wish { holders: 0, unheld: Instant::now(), end: false };
+        Arc::new(Self {
+            id: record.id,
+            status: watch::Sender::new(status),
+            wish: watch::Sender::new(wish),
+            record: Mutex::new(record),
+        })
+    }
+
+    fn hold(self: &Arc<Self>, look: &Arc<Notify>) -> Held {
+        self.wish.send_modify(|wish| wish.holders += 1);
+        Held { pilot: self.clone(), status: self.status.subscribe(), look: look.clone() }
+    }
+
+    /// Changes what is known. Who holds the pilot is told if it is something else.
+    fn know(&self, change: impl FnOnce(&mut Status)) {
+        self.status.send_if_modified(|status| {
+            let former = status.clone();
+            change(status);
+            *status != former
+        });
+    }
+
+    fn trouble(&self, reason: String) {
+        self.know(|status| status.trouble = Some(reason));
+    }
+
+    /// Waits until nobody wants the pilot.
+    async fn unwanted(&self) {
+        let mut wishes = self.wish.subscribe();
+        loop {
+            let Wish { holders, unheld, end } = *wishes.borrow_and_update();
+            if end {
+                return;
+            }
+            tokio::select! {
+                Ok(()) = wishes.changed() => {}
+                () = sleep_until(unheld + UNHELD), if holders == 0 => return,
+            }
+        }
+    }
+
+    /// Notes on disk what is known.
+    fn note(&self, directory: &Path, change: impl FnOnce(&mut Record)) -> Result<(), OrderError> {
+        let mut record = lock(&self.record);
+        change(&mut record);
+        record.write(directory).map_err(|error| OrderError::Unkept(error.to_string()))
+    }
+}
+
+impl<B, G> Keeper<B, G>
+where
+    B: Batch + Send + Sync + 'static,
+    G: Grid,
+{
+    /// A keeper, which ends the pilots that an earlier one has left, unless somebody asks for them
+    /// soon.
+    pub fn new(batch: B, grid: G, place: Place) -> Arc<Self> {
+        let records = Record::all(&place.directory);
+        let keeper =
+            Arc::new(Self { batch, grid, place, pilots: Mutex::default(), watched: Watched::default() });
+        for record in records {
+            info!(pilot = %record.id, "a pilot is left from before");
+            let pilot = Pilot::new(record);
+            lock(&keeper.pilots).insert(pilot.id, pilot.clone());
+            tokio::spawn(keeper.clone().live(pilot, None));
+        }
+        keeper
+    }
+
+    /// The scheduler.
+    pub fn batch(&self) -> &B {
+        &self.batch
+    }
+
+    /// Watches the scheduler. To be run as long as the keeper is used. Never returns.
+    pub async fn watch(&self) -> Infallible {
+        self.watched.ask(&self.batch).await
+    }
+
+    /// The pilot of this id: a new one, or the one that is there.
+    ///
+    /// # Errors
+    /// [`OrderError`] says why there is none. Why the scheduler doesn't take one, its status says.
+    pub fn order(self: &Arc<Self>, id: PilotId, wanted: Wanted) -> Result<Held, OrderError> {
+        let mut pilots = lock(&self.pilots);
+        if let Some(pilot) = pilots.get(&id) {
+            return match pilot.status.borrow().phase.why() {
+                Some(why) => Err(OrderError::Ends(why.clone())),
+                None => Ok(pilot.hold(self.watched.look())),
+            };
+        }
+        if pilots.len() >= MOST {
+            return Err(OrderError::TooMany);
+        }
+        let run = wanted.request.time.unwrap_or(UNLIMITED).saturating_add(GRACE);
+        let expires =
+            SystemTime::now() + wanted.wait.unwrap_or(UNLIMITED).min(UNLIMITED) + run.min(UNLIMITED);
+        let terms = Terms { nodes: wanted.request.nodes.get(), expires, life: run };
+        let minted = self.grid.mint(terms).map_err(OrderError::Unkept)?;
+        let record = Record {
+            id,
+            token: PilotId(minted.id),
+            token_expires: unix_seconds(expires),
+            nodes: wanted.request.nodes.get(),
+            job: None,
+            arrived: Vec::new(),
+        };
+        // Before there is a batch job, so that a restart finds it.
+        record.write(&self.place.directory).map_err(|error| OrderError::Unkept(error.to_string()))?;
+        let pilot = Pilot::new(record);
+        let held = pilot.hold(self.watched.look());
+        pilots.insert(id, pilot.clone());
+        tokio::spawn(self.clone().live(pilot, Some((wanted, minted))));
+        Ok(held)
+    }
+
+    /// A node of a pilot is there.
+    ///
+    /// # Errors
+    /// If there is no such pilot, or it has all its nodes.
+    pub fn arrive(&self, id: PilotId, node: Arrived) -> Result<(), OrderError> {
+        let pilot = lock(&self.pilots).get(&id).cloned().ok_or(OrderError::Unknown)?;
+        if let Some(why) = pilot.status.borrow().phase.why() {
+            return Err(OrderError::Ends(why.clone()));
+        }
+        let mut known = Ok(());
+        pilot.note(&self.place.directory, |record| {
+            // A host's agent that was started again has the same name or another one.
+            record.arrived.retain(|other| other.host != node.host);
+            if record.arrived.len() < record.nodes as usize {
+                record.arrived.push(node);
+            } else {
+                known = Err(OrderError::Complete);
+            }
+        })?;
+        known?;
+        let arrived = lock(&pilot.record).arrived.clone();
+        pilot.know(|status| status.arrived = arrived);
+        Ok(())
+    }
+
+    /// A pilot's life.
+    async fn live(self: Arc<Self>, pilot: Arc<Pilot>, ordered: Option<(Wanted, Minted)>) {
+        let why = self.until_end(&pilot, ordered).await;
+        info!(pilot = %pilot.id, %why, "a pilot ends");
+        pilot.know(|status| status.phase = Phase::Ends(why.clone()));
+        tokio::join!(self.end_job(&pilot), self.end_nodes(&pilot));
+        lock(&self.pilots).remove(&pilot.id);
+        Record::remove(&self.place.directory, pilot.id);
+        pilot.know(|status| (status.phase, status.trouble) = (Phase::Ended(why), None));
+    }
+
+    /// Follows a pilot until it has ended or is to end.
+    async fn until_end(&self, pilot: &Pilot, ordered: Option<(Wanted, Minted)>) -> Why {
+        let deadline = ordered.as_ref().and_then(|(wanted, _)| Some(Instant::now() + wanted.wait?));
+        // A command that submits is never dropped: it may have submitted.
+        let job = match self.job(pilot, ordered, deadline).await {
+            Ok(job) => job,
+            Err(why) => return why,
+        };
+        let number = job.id.to_string();
+        if let Err(error) = pilot.note(&self.place.directory, |record| record.job = Some(number)) {
+            return Why::Unsubmitted(error.to_string());
+        }
+        pilot.know(|status| (status.job, status.trouble) = (Some(job.clone()), None));
+        let mut answers = self.watched.watch(job);
+        let mut unknown: Option<Instant> = None;
+        loop {
+            let waits = matches!(pilot.status.borrow().phase, Phase::Submitting | Phase::Waits { .. });
+            tokio::select! {
+                () = pilot.unwanted() => return Why::Unwanted,
+                () = until(deadline), if waits => return Why::Late,
+                Ok(()) = answers.changed() => {}
+            }
+            let state = match answers.borrow_and_update().clone() {
+                Some(Answer::State(state)) => state,
+                Some(Answer::Silent(reason)) => {
+                    pilot.trouble(reason);
+                    continue;
+                }
+                None => continue,
+            };
+            unknown = (state == isthmus_batch::State::Unknown).then(|| unknown.unwrap_or_else(Instant::now));
+            let long = unknown.is_some_and(|since| since.elapsed() >= UNKNOWN);
+            pilot.know(|status| {
+                status.trouble = None;
+                status.answers += 1;
+                status.phase = std::mem::take(&mut status.phase).after(state, long);
+            });
+            if let Some(why) = pilot.status.borrow().phase.why() {
+                return why.clone();
+            }
+        }
+    }
+
+    /// The batch job of a pilot: the one that it has, or a new one.
+    async fn job(
+        &self,
+        pilot: &Pilot,
+        ordered: Option<(Wanted, Minted)>,
+        deadline: Option<Instant>,
+    ) -> Result<Job, Why> {
+        let known = lock(&pilot.record).job();
+        if let Some(job) = known {
+            return Ok(job);
+        }
+        let Some((wanted, minted)) = ordered else {
+            // The agent was started again while it submitted. The order is gone.
+            return Err(Why::Unsubmitted("its agent was started again meanwhile".to_owned()));
+        };
+        let unsubmitted = |reason: &dyn std::fmt::Display| Why::Unsubmitted(reason.to_string());
+        let name = pilot.id.job_name().map_err(|error| unsubmitted(&error))?;
+        let order = self.told(pilot.id, minted).map_err(|reason| unsubmitted(&reason))?;
+        let batch_pilot = BatchPilot {
+            name: name.clone(),
+            request: wanted.request,
+            script: script(&self.place.isthmus),
+            secret: Some(Secret::new(order)),
+        };
+        loop {
+            let mut error = match self.batch.submit(&batch_pilot).await {
+                Ok(job) => return Ok(job),
+                Err(error) => error,
+            };
+            // It may have the job all the same. Only an answer without the job says that it has not.
+            while error.is_unreachable() {
+                pilot.trouble(error.to_string());
+                tokio::select! {
+                    () = pilot.unwanted() => return Err(Why::Unwanted),
+                    () = until(deadline) => return Err(Why::Late),
+                    () = sleep(AGAIN) => {}
+                }
+                match self.batch.find(&name).await {
+                    Ok(Some(job)) => return Ok(job),
+                    Ok(None) => break,
+                    Err(other) => error = other,
+                }
+            }
+            if !error.is_unreachable() {
+                return Err(unsubmitted(&error));
+            }
+        }
+    }
+
+    /// What the nodes of a pilot are told.
+    fn told(&self, id: PilotId, minted: Minted) -> Result<Vec<u8>, String> {
+        let attached = self.grid.gateway().zip(self.grid.address());
+        let (gateway, address) = attached.ok_or("this agent isn't attached to its gateway")?;
+        let order = Order {
+            cluster: self.place.cluster.clone(),
+            state: None,
+            token: Some(minted.text),
+            via: Some(gateway),
+            tethered: false,
+            pilot: Some(Of { id, submitter: self.place.submitter.clone(), address }),
+        };
+        serde_json::to_vec(&order).map_err(|error| error.to_string())
+    }
+
+    /// Ends the batch job, if there is one.
+    async fn end_job(&self, pilot: &Pilot) {
+        loop {
+            let known = lock(&pilot.record).job();
+            match self.end_job_once(pilot, known).await {
+                Ok(()) => return,
+                Err(error) => {
+                    warn!(pilot = %pilot.id, %error, "cannot end the batch job of a pilot");
+                    pilot.trouble(error.to_string());
+                }
+            }
+            sleep(AGAIN).await;
+        }
+    }
+
+    async fn end_job_once(&self, pilot: &Pilot, known: Option<Job>) -> Result<(), BatchError> {
+        let name = pilot.id.job_name().map_err(|error| BatchError::Request { what: error.to_string() })?;
+        let job = match known {
+            Some(job) => Some(job),
+            None => self.batch.find(&name).await?,
+        };
+        match job {
+            Some(job) => self.batch.cancel(&job).await,
+            None => self.batch.forget(&name).await,
+        }
+    }
+
+    /// Ends the nodes' memberships.
+    async fn end_nodes(&self, pilot: &Pilot) {
+        let (token, expires) = {
+            let record = lock(&pilot.record);
+            (record.token.0, UNIX_EPOCH + Duration::from_secs(record.token_expires))
+        };
+        while let Err(reason) = self.grid.end(token, expires).await {
+            warn!(pilot = %pilot.id, reason, "the grid hasn't ended the nodes of a pilot yet");
+            sleep(AGAIN).await;
+        }
+    }
+}
+
+/// Waits until a time, for ever if there is none.
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests;

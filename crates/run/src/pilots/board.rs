@@ -1,0 +1,247 @@
+//! What is known of a run's pilots, and the words for it: pure.
+
+use std::time::{Duration, Instant};
+
+use isthmus_front::format::count;
+use isthmus_front::output::one_line;
+use isthmus_service::clock::humane;
+use isthmus_wire::proto::{PilotDown, pilot_down};
+use isthmus_wire::text::first;
+
+/// Most nodes that a message names.
+const NAMED: usize = 8;
+
+/// All pilots of a run.
+#[derive(Debug)]
+pub(super) struct Board(Vec<Entry>);
+
+/// One pilot.
+#[derive(Debug)]
+pub(super) struct Entry {
+    site: String,
+    /// How many nodes are asked for.
+    nodes: u32,
+    scheduler: String,
+    /// The batch job's number; empty as long as it isn't known.
+    job: String,
+    phase: Phase,
+    /// Names of the nodes that are there, by their names at the scheduler.
+    arrived: Vec<(String, String)>,
+    trouble: String,
+    answers: u64,
+}
+
+/// How far a pilot is.
+#[derive(Debug)]
+enum Phase {
+    Ordered,
+    Waits { reason: String, starts: Option<Instant> },
+    Runs { ends: Option<Instant>, suspended: bool },
+    Ends(String),
+    Ended(String),
+}
+
+impl Entry {
+    pub(super) fn new(site: &str, nodes: u32) -> Self {
+        Self {
+            site: site.to_owned(),
+            nodes,
+            scheduler: String::new(),
+            job: String::new(),
+            phase: Phase::Ordered,
+            arrived: Vec::new(),
+            trouble: String::new(),
+            answers: 0,
+        }
+    }
+
+    /// The batch job, in words.
+    fn name(&self) -> String {
+        match (self.scheduler.as_str(), self.job.as_str()) {
+            (_, "") => format!("the batch job at {}", self.site),
+            (scheduler, job) => format!("batch job {job} of {scheduler} at {}", self.site),
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.arrived.len() >= self.nodes as usize && !matches!(self.phase, Phase::Ends(_) | Phase::Ended(_))
+    }
+
+    fn line(&self, now: Instant) -> String {
+        let what = match &self.phase {
+            Phase::Ordered => "is being submitted".to_owned(),
+            Phase::Waits { reason, starts } => {
+                let reason = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
+                match starts.map(|starts| starts.saturating_duration_since(now)) {
+                    Some(left) if !left.is_zero() => {
+                        format!("waits{reason}, to start in about {}", humane(left))
+                    }
+                    _ => format!("waits{reason}"),
+                }
+            }
+            Phase::Runs { suspended: true, .. } => "is suspended by the scheduler".to_owned(),
+            Phase::Runs { .. } => {
+                format!("runs, {} of {} there", self.arrived.len(), count(self.nodes.into(), "node"))
+            }
+            Phase::Ends(why) | Phase::Ended(why) => why.clone(),
+        };
+        match self.trouble.as_str() {
+            "" => format!("{} {what}", self.name()),
+            trouble => format!("{} {what}; {trouble}", self.name()),
+        }
+    }
+}
+
+impl Board {
+    pub(super) fn new(entries: Vec<Entry>) -> Self {
+        Self(entries)
+    }
+
+    /// Takes what the agent that submits one of the pilots has told.
+    pub(super) fn take(&mut self, index: usize, told: PilotDown, now: Instant) {
+        let Some(entry) = self.0.get_mut(index) else { return };
+        let at = |seconds: Option<u64>| now.checked_add(Duration::from_secs(seconds?));
+        (entry.scheduler, entry.job) = (one_line(&told.scheduler), one_line(&told.job));
+        (entry.trouble, entry.answers) = (one_line(&told.trouble), told.answers);
+        match told.phase {
+            Some(pilot_down::Phase::Waits(waits)) => {
+                let (reason, starts) = (one_line(&waits.reason), at(waits.starts_in_seconds));
+                entry.phase = Phase::Waits { reason, starts };
+            }
+            Some(pilot_down::Phase::Runs(runs)) => {
+                entry.phase = Phase::Runs { ends: at(runs.ends_in_seconds), suspended: runs.suspended };
+            }
+            Some(pilot_down::Phase::Ends(why)) => entry.phase = Phase::Ends(one_line(&why)),
+            Some(pilot_down::Phase::Ended(why)) => entry.phase = Phase::Ended(one_line(&why)),
+            None => {}
+        }
+        for node in told.arrived {
+            entry.arrived.retain(|(_, host)| *host != node.host);
+            entry.arrived.push((node.name, node.host));
+        }
+    }
+
+    /// Notes that nothing more is heard of a pilot, for this reason. Its nodes end by themselves.
+    pub(super) fn lose(&mut self, index: usize, reason: &str) {
+        if let Some(entry) = self.0.get_mut(index).filter(|entry| !matches!(entry.phase, Phase::Ended(_))) {
+            entry.phase = Phase::Ended(one_line(reason));
+        }
+    }
+
+    /// Whether all nodes are there.
+    pub(super) fn is_complete(&self) -> bool {
+        self.0.iter().all(Entry::is_complete)
+    }
+
+    /// Whether nothing of any pilot is left.
+    pub(super) fn is_over(&self) -> bool {
+        (0..self.0.len()).all(|index| self.is_over_at(index))
+    }
+
+    /// Whether nothing of this pilot is left.
+    pub(super) fn is_over_at(&self, index: usize) -> bool {
+        self.0.get(index).is_none_or(|entry| matches!(entry.phase, Phase::Ended(_)))
+    }
+
+    /// Which pilot has ended, and why; `None` if none has.
+    pub(super) fn failure(&self) -> Option<String> {
+        self.0.iter().find_map(|entry| match &entry.phase {
+            Phase::Ends(why) | Phase::Ended(why) => Some(format!("{}: {why}", entry.name())),
+            Phase::Ordered | Phase::Waits { .. } | Phase::Runs { .. } => None,
+        })
+    }
+
+    /// How far the pilots are, in one line.
+    pub(super) fn line(&self, now: Instant) -> String {
+        let waiting = self.0.iter().filter(|entry| !entry.is_complete());
+        waiting.map(|entry| entry.line(now)).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Which nodes there are, in one line.
+    pub(super) fn given(&self) -> String {
+        let each = self.0.iter().map(|entry| {
+            let nodes = first(entry.arrived.iter().map(|(name, _)| name), 0, NAMED);
+            format!("{}: {nodes}", entry.name())
+        });
+        each.collect::<Vec<_>>().join("; ")
+    }
+
+    /// The pilots of which something is left.
+    pub(super) fn left(&self) -> String {
+        let left = self.0.iter().filter(|entry| !matches!(entry.phase, Phase::Ended(_)));
+        left.map(Entry::name).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Names of all nodes that are there.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.0.iter().flat_map(|entry| entry.arrived.iter().map(|(name, _)| name.clone())).collect()
+    }
+
+    /// How often the scheduler of each pilot has answered.
+    pub(super) fn answers(&self) -> Vec<u64> {
+        self.0.iter().map(|entry| entry.answers).collect()
+    }
+
+    /// When a pilot's time ends, if its scheduler says so; and its name.
+    pub(super) fn end_of(&self, index: usize) -> Option<(Instant, String)> {
+        let entry = self.0.get(index)?;
+        match entry.phase {
+            Phase::Runs { ends: Some(ends), .. } => Some((ends, entry.name())),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use isthmus_wire::proto::{PilotNode, PilotRuns, PilotWaits};
+
+    use super::*;
+
+    fn told(phase: pilot_down::Phase, hosts: &[&str]) -> PilotDown {
+        let node = |host: &&str| PilotNode { name: format!("{host}-ada-p1.beta"), host: (*host).to_owned() };
+        PilotDown {
+            scheduler: "Slurm".to_owned(),
+            job: "12".to_owned(),
+            phase: Some(phase),
+            arrived: hosts.iter().map(node).collect(),
+            ..PilotDown::default()
+        }
+    }
+
+    #[test]
+    fn a_run_has_all_nodes_or_says_what_it_waits_for() {
+        let now = Instant::now();
+        let mut board = Board::new(vec![Entry::new("alpha", 1), Entry::new("beta", 2)]);
+        assert_eq!(
+            board.line(now),
+            "the batch job at alpha is being submitted; the batch job at beta is being submitted"
+        );
+        let runs =
+            || pilot_down::Phase::Runs(PilotRuns { nodes: 2, ends_in_seconds: Some(60), suspended: false });
+        board.take(0, told(runs(), &["n1"]), now);
+        let waits = PilotWaits { reason: "Priority".to_owned(), starts_in_seconds: Some(300) };
+        board.take(1, told(pilot_down::Phase::Waits(waits), &[]), now);
+        assert_eq!(
+            board.line(now),
+            "batch job 12 of Slurm at beta waits (Priority), to start in about 5 min"
+        );
+        board.take(1, told(runs(), &["n1"]), now);
+        assert_eq!(board.line(now), "batch job 12 of Slurm at beta runs, 1 of 2 nodes there");
+        assert!(!board.is_complete());
+        board.take(1, told(runs(), &["n2"]), now);
+        assert!(board.is_complete() && board.failure().is_none());
+        assert_eq!(board.names(), ["n1-ada-p1.beta", "n1-ada-p1.beta", "n2-ada-p1.beta"]);
+        assert_eq!(board.end_of(1).unwrap().0, now + Duration::from_secs(60));
+
+        board.take(1, told(pilot_down::Phase::Ends("its time limit was reached".to_owned()), &[]), now);
+        assert_eq!(
+            board.failure().as_deref(),
+            Some("batch job 12 of Slurm at beta: its time limit was reached")
+        );
+        assert!(!board.is_complete() && !board.is_over());
+        board.lose(0, "its agent is gone");
+        board.take(1, told(pilot_down::Phase::Ended(String::new()), &[]), now);
+        assert!(board.is_over() && board.left().is_empty());
+    }
+}
