@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use isthmus_batch::{Batch, BatchError, Job, Pilot as BatchPilot, Request, Secret};
+use isthmus_batch::{Batch, BatchError, Estimate, Job, Pilot as BatchPilot, Request, Secret};
 use isthmus_identity::pilot::{Minted, Terms};
 use isthmus_service::clock::unix_seconds;
 use isthmus_service::lock;
@@ -387,6 +387,10 @@ where
         };
         let unsubmitted = |reason: &dyn std::fmt::Display| Why::Unsubmitted(reason.to_string());
         let name = pilot.id.job_name().map_err(|error| unsubmitted(&error))?;
+        // Schedulers take jobs that never start, and let them wait.
+        if let Ok(Estimate::Never { reason }) = self.batch.estimate(&wanted.request).await {
+            return Err(Why::Unsubmitted(format!("it can't start as things are: {reason}")));
+        }
         let order = self.told(pilot.id, minted).map_err(|reason| unsubmitted(&reason))?;
         let batch_pilot = BatchPilot {
             name: name.clone(),

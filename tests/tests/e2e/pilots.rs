@@ -174,7 +174,7 @@ fn all_nodes_or_none() -> Result<()> {
     ensure!(output.status == 125 && text.contains("of Slurm at beta"), "{text}");
     let refused = world.sh("n1.alpha", SOON, &[&binary, "run", "--pilots", "alpha=9", "--", "hostname"])?;
     let text = refused.whole();
-    ensure!(refused.status == 125 && text.contains("could not be submitted"), "{text}");
+    ensure!(refused.status == 125 && text.contains("it can't start as things are"), "{text}");
     let cancelled = world.sh("n1.beta", LOOK, &["scancel", &job])?;
     ensure!(cancelled.status == 0, "{}", cancelled.whole());
     logins.nothing_left(promised(GONE))

@@ -14,6 +14,8 @@ struct Scheduler {
     /// It takes the next job, and its answer is lost.
     loses_answer: AtomicBool,
     refuses: AtomicBool,
+    /// No job can ever start.
+    is_too_small: AtomicBool,
     cancelled: Mutex<Vec<Job>>,
 }
 
@@ -65,7 +67,9 @@ impl Batch for TestBatch {
     }
 
     async fn estimate(&self, _: &Request) -> Result<Estimate, BatchError> {
-        Ok(Estimate::Unknown { reason: String::new() })
+        let reason = "more nodes than there are".to_owned();
+        let is_too_small = self.0.is_too_small.load(Relaxed);
+        Ok(if is_too_small { Estimate::Never { reason } } else { Estimate::Unknown { reason } })
     }
 
     async fn cancel(&self, job: &Job) -> Result<(), BatchError> {
@@ -237,6 +241,15 @@ async fn a_pilot_that_gets_no_nodes_says_why() {
     let mut held = keeper.order(ID, wanted(None)).unwrap();
     let status = reach(&mut held, ended).await;
     assert!(status.phase.why().unwrap().to_string().contains("no such partition"), "{status:?}");
+    stand.is_clear(0);
+
+    let stand = Stand::new();
+    let keeper = stand.keeper();
+    stand.scheduler.is_too_small.store(true, Relaxed);
+    let mut held = keeper.order(ID, wanted(None)).unwrap();
+    let status = reach(&mut held, ended).await;
+    assert!(status.phase.why().unwrap().to_string().contains("more nodes than there are"), "{status:?}");
+    assert!(lock(&stand.scheduler.jobs).is_empty());
     stand.is_clear(0);
 
     let stand = Stand::new();

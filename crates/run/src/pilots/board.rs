@@ -119,6 +119,8 @@ impl Board {
             entry.arrived.retain(|(_, host)| *host != node.host);
             entry.arrived.push((node.name, node.host));
         }
+        // n2 comes before n10.
+        entry.arrived.sort_by_cached_key(|(_, host)| (host.len(), host.clone()));
     }
 
     /// Notes that nothing more is heard of a pilot, for this reason. Its nodes end by themselves.
