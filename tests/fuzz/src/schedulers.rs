@@ -1,7 +1,7 @@
 //! What commands of batch schedulers write.
 
-use isthmus_batch::slurm::expand_hostlist;
 use isthmus_batch::{grid_engine, hosts, slurm};
+use isthmus_slurm::expand;
 
 /// Outputs of Slurm, Grid Engine and plain hosts. Nothing that they say makes their readers panic,
 /// and a list of nodes has no more than a cluster can have.
@@ -10,7 +10,7 @@ pub fn schedulers(bytes: &[u8]) {
     let _ = (slurm::parse::queue(text), slurm::parse::described(text), slurm::parse::accounts(text));
     let _ = (slurm::parse::capacity(text), slurm::parse::job_id(text), slurm::parse::estimate(text));
     let _ = slurm::parse::trouble(text);
-    if let Ok(nodes) = expand_hostlist(text) {
+    if let Ok(nodes) = expand(text) {
         assert!(nodes.len() <= 65_536);
     }
     let _ = (

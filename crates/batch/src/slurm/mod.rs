@@ -13,13 +13,10 @@ use crate::state::{End, Estimate, Job, JobId, NodeClass, State};
 use crate::{Batch, BatchError, Pilot, Request, Word, script};
 
 mod arguments;
-mod hostlist;
 mod nodes;
 pub mod parse;
 #[cfg(test)]
 mod tests;
-
-pub use hostlist::expand as expand_hostlist;
 
 use parse::{Account, Phase, Queued, Trouble};
 

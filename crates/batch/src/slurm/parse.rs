@@ -5,7 +5,8 @@
 
 use std::time::SystemTime;
 
-use super::hostlist;
+use isthmus_slurm::expand;
+
 pub use super::nodes::{SINFO_FORMAT, capacity};
 use crate::state::End;
 
@@ -129,6 +130,11 @@ pub fn queue(out: &str) -> Result<Vec<Queued>, String> {
     out.lines().filter(|line| !line.trim().is_empty()).map(queued).collect()
 }
 
+/// The nodes of a job, which are none as long as it waits.
+fn hosts(list: &str) -> Result<Vec<String>, String> {
+    if list.is_empty() { Ok(Vec::new()) } else { expand(list).map_err(|error| error.to_string()) }
+}
+
 fn queued(line: &str) -> Result<Queued, String> {
     let wrong = |what: &str| format!("{what} in {:?}", cut(line));
     let fields: Vec<_> = line.trim().splitn(7, '|').collect();
@@ -143,7 +149,7 @@ fn queued(line: &str) -> Result<Queued, String> {
         phase: phase(word, None),
         start: time(start)?,
         end: time(end)?,
-        nodes: hostlist::expand(nodes).map_err(|what| wrong(&what))?,
+        nodes: hosts(nodes).map_err(|what| wrong(&what))?,
         reason: if reason == "None" { String::new() } else { reason.to_owned() },
     })
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
 
+use super::arguments;
 use super::parse::{self, Phase, Trouble};
-use super::{arguments, hostlist};
 use crate::pilot::Request;
 use crate::state::End;
 
@@ -212,7 +212,7 @@ proptest! {
     #[test]
     fn no_output_makes_the_parsers_panic(text in "\\PC*|[-0-9A-Z|:,/\\[\\]KM+*~ \n=]*") {
         let _ = (parse::queue(&text), parse::described(&text), parse::accounts(&text), parse::capacity(&text));
-        let _ = (parse::job_id(&text), parse::estimate(&text), parse::trouble(&text), hostlist::expand(&text));
+        let _ = (parse::job_id(&text), parse::estimate(&text), parse::trouble(&text));
     }
 
     /// Fields of the right number get further.
@@ -222,10 +222,5 @@ proptest! {
         let _ = parse::queue(&fields[..7].join("|"));
         let _ = parse::accounts(&fields[..4].join("|"));
         let _ = parse::estimate(&format!("Job 1 to start at {}", fields[0]));
-    }
-
-    #[test]
-    fn plain_names_stay_themselves(names in prop::collection::vec("[a-z][a-z0-9.-]{0,8}", 0..6)) {
-        prop_assert_eq!(hostlist::expand(&names.join(",")).unwrap(), names);
     }
 }
