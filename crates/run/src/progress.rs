@@ -31,6 +31,11 @@ impl Progress {
         Self { is_visible: !quiet && !is_dumb && std::io::stderr().is_terminal(), line: None }
     }
 
+    /// Whether the line is seen.
+    pub(super) fn is_visible(&self) -> bool {
+        self.is_visible
+    }
+
     /// Shows what is done, and for how many seconds by now.
     pub(super) fn show(&mut self, text: &str) {
         if !self.is_visible {

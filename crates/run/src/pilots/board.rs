@@ -33,7 +33,7 @@ pub(super) struct Entry {
 
 /// How far a pilot is.
 #[derive(Debug)]
-enum Phase {
+pub(super) enum Phase {
     Ordered,
     Waits { reason: String, starts: Option<Instant> },
     Runs { ends: Option<Instant>, suspended: bool },
@@ -151,6 +151,11 @@ impl Board {
             Phase::Ends(why) | Phase::Ended(why) => Some(format!("{}: {why}", entry.name())),
             Phase::Ordered | Phase::Waits { .. } | Phase::Runs { .. } => None,
         })
+    }
+
+    /// How far each pilot is, but for times and nodes that are there.
+    pub(super) fn phases(&self) -> Vec<std::mem::Discriminant<Phase>> {
+        self.0.iter().map(|entry| std::mem::discriminant(&entry.phase)).collect()
     }
 
     /// How far the pilots are, in one line.

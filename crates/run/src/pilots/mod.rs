@@ -72,7 +72,7 @@ impl Pilots {
         let calls = orders.into_iter().enumerate().map(call).collect();
         let pilots = Self { board, calls };
         let outcome = tokio::select! {
-            outcome = pilots.all_there(args.wait, progress) => outcome,
+            outcome = pilots.all_there(args, progress) => outcome,
             signal = signals.next() => Err(Interrupted(signal).into()),
         };
         match outcome {
@@ -91,8 +91,10 @@ impl Pilots {
     }
 
     /// Waits until all nodes are there.
-    async fn all_there(&self, wait: Duration, progress: &mut Progress) -> anyhow::Result<()> {
-        let deadline = Instant::now() + wait;
+    async fn all_there(&self, args: &RunArgs, progress: &mut Progress) -> anyhow::Result<()> {
+        let deadline = Instant::now() + args.wait;
+        // Where no line is seen, as in a log, each change is a message.
+        let (mut told, tells) = (Vec::new(), !args.quiet && !progress.is_visible());
         let mut changes = self.board.subscribe();
         loop {
             {
@@ -103,7 +105,12 @@ impl Pilots {
                 if board.is_complete() {
                     return Ok(());
                 }
-                progress.show(&board.line(Instant::now()));
+                let line = board.line(Instant::now());
+                if tells && told != board.phases() {
+                    told = board.phases();
+                    progress.message(&line);
+                }
+                progress.show(&line);
             }
             if Instant::now() >= deadline {
                 bail!("not started: {} (--wait gives them longer)", self.board.borrow().line(Instant::now()));
