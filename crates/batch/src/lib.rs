@@ -72,6 +72,9 @@ pub trait Batch {
     /// If the scheduler doesn't answer, or doesn't let this user cancel the job.
     fn cancel(&self, job: &Job) -> impl Future<Output = Result<(), BatchError>> + Send;
 
+    /// The end of what a pilot has written, 8 KiB at most; `None` if nothing is known of it.
+    fn written(&self, name: &Word) -> Option<String>;
+
     /// Removes the files of a pilot that has no job.
     ///
     /// # Errors
@@ -136,6 +139,10 @@ impl Batch for Scheduler {
 
     async fn cancel(&self, job: &Job) -> Result<(), BatchError> {
         each!(self, one => one.cancel(job).await)
+    }
+
+    fn written(&self, name: &Word) -> Option<String> {
+        each!(self, one => one.written(name))
     }
 
     async fn forget(&self, name: &Word) -> Result<(), BatchError> {

@@ -1,11 +1,14 @@
 //! A directory that only this user can read, and files in it.
 
 use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::{BatchError, Word};
+
+/// Most bytes of the end of a file.
+const TAIL: u64 = 8 << 10;
 
 /// A directory of this user's with mode 0700.
 #[derive(Debug, Clone)]
@@ -85,6 +88,18 @@ impl Private {
         } else {
             Ok(Some(bytes))
         }
+    }
+
+    /// The end of a file, [`TAIL`] bytes at most. What isn't UTF-8 is replaced.
+    pub(crate) fn tail(&self, name: &Word, kind: &str) -> Option<String> {
+        let mut options = OpenOptions::new();
+        let mut file =
+            options.read(true).custom_flags(nix::libc::O_NOFOLLOW).open(self.path(name, kind)).ok()?;
+        let length = file.metadata().ok()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(TAIL))).ok()?;
+        let mut bytes = Vec::new();
+        file.take(TAIL).read_to_end(&mut bytes).ok()?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// Removes files of a pilot, if they are there.

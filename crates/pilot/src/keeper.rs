@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use isthmus_batch::{Batch, BatchError, Estimate, Job, Pilot as BatchPilot, Request, Secret};
+use isthmus_batch::{Batch, BatchError, End, Estimate, Job, Pilot as BatchPilot, Request, Secret};
 use isthmus_identity::pilot::{Minted, Terms};
 use isthmus_service::clock::unix_seconds;
 use isthmus_service::lock;
@@ -16,7 +16,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{info, warn};
 
-use crate::order::{Of, Order, script};
+use crate::order::{self, Of, Order, script};
 use crate::record::{PilotId, Record};
 use crate::status::{Arrived, Phase, Status, Why};
 use crate::watched::{Answer, Watched};
@@ -28,6 +28,10 @@ const UNHELD: Duration = Duration::from_secs(30);
 const UNKNOWN: Duration = Duration::from_secs(60);
 /// Pause before something is tried again that the scheduler or the grid hasn't answered.
 const AGAIN: Duration = Duration::from_secs(5);
+/// So many answers without the batch job say that a scheduler that was silent doesn't have it.
+const WITHOUT: u32 = 3;
+/// How long nothing may be heard of a node. It says every 20 s that it is there.
+const SILENT: Duration = Duration::from_secs(75);
 /// How long the nodes' certificates are valid beyond the time that the pilot asks for: schedulers let
 /// jobs end their processes, and administrators give them more time.
 const GRACE: Duration = Duration::from_secs(600);
@@ -117,6 +121,21 @@ struct Pilot {
     status: watch::Sender<Status>,
     wish: watch::Sender<Wish>,
     record: Mutex<Record>,
+    /// Whether there may be a batch job whose number isn't known.
+    doubt: Mutex<Doubt>,
+    /// When each node was heard of last, by its host.
+    heard: Mutex<HashMap<String, Instant>>,
+}
+
+/// Whether a scheduler may have a batch job whose number isn't known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doubt {
+    /// It has none.
+    None,
+    /// It was asked for one, and has answered or is to.
+    Submitting,
+    /// It didn't answer, and may still get to it.
+    Late,
 }
 
 /// Who wants a pilot.
@@ -171,16 +190,24 @@ impl Drop for Held {
 }
 
 impl Pilot {
-    fn new(record: Record) -> Arc<Self> {
+    fn new(record: Record, doubt: Doubt) -> Arc<Self> {
         let arrived = record.arrived.clone();
         let status = Status { job: record.job(), arrived, ..Status::default() };
         let wish = Wish { holders: 0, unheld: Instant::now(), end: false };
+        let now = Instant::now();
+        let heard = record.arrived.iter().map(|node| (node.host.clone(), now)).collect();
         Arc::new(Self {
             id: record.id,
             status: watch::Sender::new(status),
             wish: watch::Sender::new(wish),
             record: Mutex::new(record),
+            doubt: Mutex::new(doubt),
+            heard: Mutex::new(heard),
         })
+    }
+
+    fn doubt(&self, doubt: Doubt) {
+        *lock(&self.doubt) = doubt;
     }
 
     fn hold(self: &Arc<Self>, look: &Arc<Notify>) -> Held {
@@ -237,7 +264,8 @@ where
             Arc::new(Self { batch, grid, place, pilots: Mutex::default(), watched: Watched::default() });
         for record in records {
             info!(pilot = %record.id, "a pilot is left from before");
-            let pilot = Pilot::new(record);
+            let doubt = if record.job.is_some() { Doubt::Submitting } else { Doubt::Late };
+            let pilot = Pilot::new(record, doubt);
             lock(&keeper.pilots).insert(pilot.id, pilot.clone());
             tokio::spawn(keeper.clone().live(pilot, None));
         }
@@ -284,14 +312,14 @@ where
         };
         // Before there is a batch job, so that a restart finds it.
         record.write(&self.place.directory).map_err(|error| OrderError::Unkept(error.to_string()))?;
-        let pilot = Pilot::new(record);
+        let pilot = Pilot::new(record, Doubt::None);
         let held = pilot.hold(self.watched.look());
         pilots.insert(id, pilot.clone());
         tokio::spawn(self.clone().live(pilot, Some((wanted, minted))));
         Ok(held)
     }
 
-    /// A node of a pilot is there.
+    /// A node of a pilot is there, or still there.
     ///
     /// # Errors
     /// If there is no such pilot, or it has all its nodes.
@@ -299,6 +327,10 @@ where
         let pilot = lock(&self.pilots).get(&id).cloned().ok_or(OrderError::Unknown)?;
         if let Some(why) = pilot.status.borrow().phase.why() {
             return Err(OrderError::Ends(why.clone()));
+        }
+        lock(&pilot.heard).insert(node.host.clone(), Instant::now());
+        if pilot.status.borrow().arrived.contains(&node) {
+            return Ok(());
         }
         let mut known = Ok(());
         pilot.note(&self.place.directory, |record| {
@@ -343,11 +375,13 @@ where
         let mut answers = self.watched.watch(job);
         let mut unknown: Option<Instant> = None;
         loop {
+            self.drop_silent(pilot);
             let waits = matches!(pilot.status.borrow().phase, Phase::Submitting | Phase::Waits { .. });
             tokio::select! {
                 () = pilot.unwanted() => return Why::Unwanted,
                 () = until(deadline), if waits => return Why::Late,
                 Ok(()) = answers.changed() => {}
+                () = sleep(AGAIN) => continue,
             }
             let state = match answers.borrow_and_update().clone() {
                 Some(Answer::State(state)) => state,
@@ -364,10 +398,37 @@ where
                 status.answers += 1;
                 status.phase = std::mem::take(&mut status.phase).after(state, long);
             });
-            if let Some(why) = pilot.status.borrow().phase.why() {
-                return why.clone();
+            let ended = pilot.status.borrow().phase.why().cloned();
+            match ended {
+                Some(Why::Job(End::Failed { status, signal })) => return self.failed(pilot, status, signal),
+                Some(why) => return why,
+                None => {}
             }
         }
+    }
+
+    /// Why a pilot has failed, if one of its nodes has written that.
+    fn failed(&self, pilot: &Pilot, status: u8, signal: u8) -> Why {
+        let written = pilot.id.job_name().ok().and_then(|name| self.batch.written(&name));
+        match written.as_deref().and_then(order::failure) {
+            Some((host, reason)) => Why::Node { host, reason },
+            None => Why::Job(End::Failed { status, signal }),
+        }
+    }
+
+    /// Nodes of which nothing is heard any more aren't there.
+    fn drop_silent(&self, pilot: &Pilot) {
+        let silent = |host: &str| lock(&pilot.heard).get(host).is_none_or(|heard| heard.elapsed() >= SILENT);
+        if !pilot.status.borrow().arrived.iter().any(|node| silent(&node.host)) {
+            return;
+        }
+        let dropped =
+            pilot.note(&self.place.directory, |record| record.arrived.retain(|node| !silent(&node.host)));
+        if let Err(error) = dropped {
+            warn!(pilot = %pilot.id, %error, "cannot note that a node of a pilot is gone");
+        }
+        let arrived = lock(&pilot.record).arrived.clone();
+        pilot.know(|status| status.arrived = arrived);
     }
 
     /// The batch job of a pilot: the one that it has, or a new one.
@@ -388,7 +449,12 @@ where
         let unsubmitted = |reason: &dyn std::fmt::Display| Why::Unsubmitted(reason.to_string());
         let name = pilot.id.job_name().map_err(|error| unsubmitted(&error))?;
         // Schedulers take jobs that never start, and let them wait.
-        if let Ok(Estimate::Never { reason }) = self.batch.estimate(&wanted.request).await {
+        let estimate = tokio::select! {
+            estimate = self.batch.estimate(&wanted.request) => estimate,
+            () = pilot.unwanted() => return Err(Why::Unwanted),
+            () = until(deadline) => return Err(Why::Late),
+        };
+        if let Ok(Estimate::Never { reason }) = estimate {
             return Err(Why::Unsubmitted(format!("it can't start as things are: {reason}")));
         }
         let order = self.told(pilot.id, minted).map_err(|reason| unsubmitted(&reason))?;
@@ -399,12 +465,20 @@ where
             secret: Some(Secret::new(order)),
         };
         loop {
+            pilot.doubt(Doubt::Submitting);
             let mut error = match self.batch.submit(&batch_pilot).await {
                 Ok(job) => return Ok(job),
-                Err(error) => error,
+                Err(error) if error.is_unreachable() => error,
+                Err(error) => {
+                    pilot.doubt(Doubt::None);
+                    return Err(unsubmitted(&error));
+                }
             };
-            // It may have the job all the same. Only an answer without the job says that it has not.
-            while error.is_unreachable() {
+            // It may have the job all the same, or get to it once it answers again. Only several answers
+            // without the job say that it has not.
+            pilot.doubt(Doubt::Late);
+            let mut without = 0;
+            while without < WITHOUT {
                 pilot.trouble(error.to_string());
                 tokio::select! {
                     () = pilot.unwanted() => return Err(Why::Unwanted),
@@ -413,12 +487,9 @@ where
                 }
                 match self.batch.find(&name).await {
                     Ok(Some(job)) => return Ok(job),
-                    Ok(None) => break,
-                    Err(other) => error = other,
+                    Ok(None) => without += 1,
+                    Err(other) => (without, error) = (0, other),
                 }
-            }
-            if !error.is_unreachable() {
-                return Err(unsubmitted(&error));
             }
         }
     }
@@ -440,10 +511,18 @@ where
 
     /// Ends the batch job, if there is one.
     async fn end_job(&self, pilot: &Pilot) {
+        let doubt = *lock(&pilot.doubt);
+        // A scheduler that was silent while the pilot was submitted may get to it later.
+        let mut left = if doubt == Doubt::Late { WITHOUT } else { 0 };
         loop {
             let known = lock(&pilot.record).job();
-            match self.end_job_once(pilot, known).await {
-                Ok(()) => return,
+            let ended = match (doubt, known) {
+                (Doubt::None, None) => self.forget(pilot).await,
+                (_, known) => self.end_job_once(pilot, known).await,
+            };
+            match ended {
+                Ok(()) if left == 0 => return,
+                Ok(()) => left -= 1,
                 Err(error) => {
                     warn!(pilot = %pilot.id, %error, "cannot end the batch job of a pilot");
                     pilot.trouble(error.to_string());
@@ -451,6 +530,11 @@ where
             }
             sleep(AGAIN).await;
         }
+    }
+
+    async fn forget(&self, pilot: &Pilot) -> Result<(), BatchError> {
+        let name = pilot.id.job_name().map_err(|error| BatchError::Request { what: error.to_string() })?;
+        self.batch.forget(&name).await
     }
 
     async fn end_job_once(&self, pilot: &Pilot, known: Option<Job>) -> Result<(), BatchError> {

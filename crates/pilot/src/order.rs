@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::PilotId;
 
+/// Most characters that are told of what a node says.
+const LONGEST: usize = 600;
+
 /// What a node of a batch job is told. It holds a token, and so is a secret.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -40,6 +43,41 @@ pub struct Of {
     pub address: Ipv4Addr,
 }
 
+/// What a node of a batch job says of its agent: one line of JSON.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Word {
+    /// The node's agent is attached.
+    Ready(AllocatedNode),
+    /// There is no agent.
+    Failed {
+        /// The node's name at the scheduler.
+        host: String,
+        /// Why there is none.
+        reason: String,
+    },
+}
+
+/// An agent on a node of a batch job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AllocatedNode {
+    /// The node's name at the scheduler.
+    pub host: String,
+    /// The node's name in the grid.
+    pub name: String,
+    /// The agent's Unix socket, as the node sees it.
+    pub socket: PathBuf,
+}
+
+/// The first node that has written that it has no agent, and why.
+pub(crate) fn failure(written: &str) -> Option<(String, String)> {
+    let short = |text: String| text.chars().take(LONGEST).collect();
+    written.lines().find_map(|line| match serde_json::from_str(line) {
+        Ok(Word::Failed { host, reason }) => Some((short(host), short(reason))),
+        _ => None,
+    })
+}
+
 /// The script that a pilot runs on each of its nodes: `isthmus` at this path becomes the node's agent.
 /// It finds its [`Order`] in the pilot's [secret](isthmus_batch::pilot::SECRET_VARIABLE).
 pub fn script(isthmus: &Path) -> String {
@@ -59,6 +97,15 @@ mod tests {
         ] {
             assert_eq!(script(Path::new(path)), want);
         }
+    }
+
+    #[test]
+    fn a_node_that_fails_says_why() {
+        let failed = r#"{"failed":{"host":"n2","reason":"no room"}}"#;
+        let ready = r#"{"ready":{"host":"n1","name":"n1-ada-p1.alpha","socket":"/x"}}"#;
+        let written = format!("srun: noise\n{ready}\n{failed}\n");
+        assert_eq!(failure(&written), Some(("n2".to_owned(), "no room".to_owned())));
+        assert_eq!(failure(ready), None);
     }
 
     #[test]

@@ -62,6 +62,13 @@ pub enum Phase {
 pub enum Why {
     /// The batch job ended.
     Job(End),
+    /// One of its nodes could not have an agent.
+    Node {
+        /// The node's name at the scheduler.
+        host: String,
+        /// Why.
+        reason: String,
+    },
     /// The scheduler doesn't know the batch job any more.
     Forgotten,
     /// It could not be submitted, for this reason.
@@ -76,6 +83,7 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Job(end) => end.fmt(f),
+            Self::Node { host, reason } => write!(f, "no agent on {host}: {reason}"),
             Self::Forgotten => f.write_str("the scheduler doesn't know it any more"),
             Self::Unsubmitted(reason) => write!(f, "it could not be submitted: {reason}"),
             Self::Unwanted => f.write_str("nobody wants it any more"),

@@ -50,7 +50,7 @@ pub struct RunArgs {
     #[arg(long, value_delimiter = ',', value_name = "SITE=NODES[:CORES]", conflicts_with_all = ["with", "min_nodes"])]
     pub(super) pilots: Vec<SiteNodes>,
     /// With --pilots: how long the nodes are needed, such as "2h"; by default what the schedulers give.
-    #[arg(long, value_name = "TIME", value_parser = whole_seconds, requires = "pilots")]
+    #[arg(long, value_name = "TIME", value_parser = some_time, requires = "pilots")]
     pub(super) time: Option<Duration>,
     /// With --pilots: how long to wait until all nodes are there.
     #[arg(long, value_name = "TIME", value_parser = whole_seconds, default_value = "1d", requires = "pilots")]
@@ -170,6 +170,13 @@ pub fn explain(error: &mut clap::Error) {
         let tip = "options of the launcher come behind it: isthmus run -- mpirun -n 4 ./app";
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
+}
+
+/// Reads for how long nodes are needed.
+fn some_time(text: &str) -> Result<Duration, String> {
+    const YEAR: Duration = Duration::from_secs(366 * 24 * 3600);
+    let read = whole_seconds(text)?;
+    if read.is_zero() || read > YEAR { Err("give a second to a year".to_owned()) } else { Ok(read) }
 }
 
 /// Reads how long a job waits.

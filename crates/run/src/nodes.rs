@@ -182,8 +182,9 @@ fn lacking(grid: &Candidates, chosen: &[JobNode]) -> Vec<(String, Reason)> {
     let Some(head) = grid.nodes.iter().find(|node| node.name == grid.own) else { return Vec::new() };
     let is_chosen = |name: &str| chosen.iter().any(|node| node.name == name);
     let mut by_reason: BTreeMap<Reason, Vec<String>> = BTreeMap::new();
-    // Nodes of other owners were never meant.
-    for node in grid.nodes.iter().filter(|node| may_be_own(head, node)) {
+    // Nodes of other owners were never meant, nor those of pilots and login nodes.
+    let is_meant = |node: &&Node| may_be_own(head, node) && node.pilot.is_empty() && node.submits.is_empty();
+    for node in grid.nodes.iter().filter(is_meant) {
         if let Some(reason) = unfit(head, node) {
             by_reason.entry(reason).or_default().push(node.name.clone());
         }

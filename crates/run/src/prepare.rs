@@ -40,7 +40,7 @@ const START_DEADLINE: Duration = Duration::from_secs(60);
 const HOST_FILE_BYTES: u64 = 1 << 20;
 
 /// The directories in which execvp(3) looks without `PATH`.
-const DEFAULT_PATH: &str = "/bin:/usr/bin";
+pub(super) const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
 /// A job before its command starts.
 pub(super) struct Prepared<'a> {

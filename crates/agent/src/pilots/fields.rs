@@ -88,6 +88,9 @@ pub(super) fn down(scheduler: &str, known: &Known, told: &mut Vec<Arrived>) -> V
         Phase::Ends(why) => Some(pilot_down::Phase::Ends(why.to_string())),
         Phase::Ended(why) => Some(pilot_down::Phase::Ended(why.to_string())),
     };
+    let gone: Vec<_> = told.iter().filter(|node| !known.arrived.contains(node)).cloned().collect();
+    told.retain(|node| known.arrived.contains(node));
+    let gone: Vec<String> = gone.into_iter().map(|node| node.host).take(AT_ONCE).collect();
     let message = |nodes: &[Arrived]| proto::PilotDown {
         scheduler: scheduler.to_owned(),
         job: known.job.as_ref().map(|job| job.id.to_string()).unwrap_or_default(),
@@ -98,6 +101,7 @@ pub(super) fn down(scheduler: &str, known: &Known, told: &mut Vec<Arrived>) -> V
             .collect(),
         trouble: known.trouble.clone().unwrap_or_default(),
         answers: known.answers,
+        gone: gone.clone(),
     };
     let new: Vec<_> = known.arrived.iter().filter(|node| !told.contains(node)).cloned().collect();
     let messages = match new.as_slice() {
@@ -168,6 +172,11 @@ mod tests {
         known.arrived = nodes(1);
         assert_eq!(counts(down("Slurm", &known, &mut told)), [1]);
         assert_eq!(counts(down("Slurm", &known, &mut told)), [0]);
+        known.arrived = Vec::new();
+        let messages = down("Slurm", &known, &mut told);
+        assert_eq!((messages[0].gone.clone(), told.len()), (vec!["n0".to_owned()], 0));
+        known.arrived = nodes(1);
+        assert_eq!(counts(down("Slurm", &known, &mut told)), [1]);
         known.arrived = nodes(1 + AT_ONCE + 1);
         assert_eq!(counts(down("Slurm", &known, &mut told)), [AT_ONCE, 1]);
     }

@@ -277,6 +277,10 @@ impl Batch for GridEngine {
         self.private.remove(&job.name, &["secret"])
     }
 
+    fn written(&self, name: &Word) -> Option<String> {
+        self.private.tail(name, "log")
+    }
+
     async fn forget(&self, name: &Word) -> Result<(), BatchError> {
         self.private.remove(name, FILES)
     }

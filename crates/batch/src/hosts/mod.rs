@@ -229,6 +229,10 @@ impl Batch for Hosts {
         })
     }
 
+    fn written(&self, _: &Word) -> Option<String> {
+        None
+    }
+
     async fn forget(&self, name: &Word) -> Result<(), BatchError> {
         let held = self.hold().await?;
         if held.records.contains_key(name) { Ok(()) } else { self.private.remove(name, &["secret"]) }

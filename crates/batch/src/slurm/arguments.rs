@@ -52,12 +52,12 @@ pub(super) fn submission(name: &Word, request: &Request, log: &Path) -> Vec<Stri
 }
 
 /// The batch script, which Slurm runs on the first node: it runs `script` on each node. A node
-/// whose script fails leaves the others alone.
+/// whose script fails ends the pilot.
 pub(super) fn batch_script(request: &Request, script: &str) -> String {
     let nodes = request.nodes;
     let cores = request.cores.map(|cores| format!(" --cpus-per-task={cores}")).unwrap_or_default();
     format!(
-        "#!/bin/sh\nexec srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1{cores} --kill-on-bad-exit=0 \
+        "#!/bin/sh\nexec srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1{cores} --kill-on-bad-exit=1 \
          --mpi=none sh -c {}\n",
         quoted(script)
     )

@@ -257,12 +257,20 @@ impl Batch for Slurm {
     }
 
     async fn cancel(&self, job: &Job) -> Result<(), BatchError> {
-        // The name is asked for, too: another job of this user's may have got the number since.
-        let output = self.run("scancel", &[format!("--name={}", job.name), job.id.to_string()], b"").await?;
+        // By the name, which no other job has: the number may be another job's by now, and an sbatch
+        // that got no answer may have submitted this one a second time.
+        let user = nix::unistd::geteuid();
+        let user = User::from_uid(user).ok().flatten().map_or_else(|| user.to_string(), |user| user.name);
+        let output =
+            self.run("scancel", &[format!("--name={}", job.name), format!("--user={user}")], b"").await?;
         if !output.is_ok() && parse::trouble(&output.said) != Trouble::UnknownJob {
             return Err(self.failure(&output));
         }
         self.private.remove(&job.name, FILES)
+    }
+
+    fn written(&self, name: &Word) -> Option<String> {
+        self.private.tail(name, "log")
     }
 
     async fn forget(&self, name: &Word) -> Result<(), BatchError> {

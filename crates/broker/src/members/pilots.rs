@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use isthmus_identity::Identity;
 use isthmus_identity::peers::Certified;
-use isthmus_registry::records::{MEMBERS, TOKENS, token_key};
+use isthmus_registry::records::{MEMBERS, TOKENS, node_key, token_key};
 use isthmus_service::clock::unix_seconds;
+use isthmus_wire::GridName;
 use prost::Message as _;
 
 use super::{How, MemberRecord, MemberState, UsedToken, is_member, member, revoke};
@@ -150,6 +151,10 @@ async fn end_members(
         let Some(name) = key.strip_prefix(MEMBERS).filter(|_| joined) else { continue };
         if let Some(revoked) = revoke(store, name, how, now).await? {
             (members, revision) = (members + 1, revoked.revision);
+        }
+        // A node that comes no more is no node that is down.
+        if let Ok(node) = name.parse::<GridName>() {
+            store.transact(Transaction::default().delete(node_key(&node))).await?;
         }
     }
     Ok(Ended::Done { members, revision })

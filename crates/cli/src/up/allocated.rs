@@ -18,10 +18,10 @@ use isthmus_front::state::{host_directory, state_without_option};
 use isthmus_front::{local, output};
 use isthmus_identity::Credentials;
 use isthmus_identity::token::BearerToken;
+use isthmus_pilot::order::{AllocatedNode, Word};
 use isthmus_pilot::{Of, Order};
 use isthmus_rpc::grpc;
 use isthmus_run::allocation::note;
-use isthmus_run::allocation::step::{AllocatedNode, Word};
 use isthmus_service::files;
 use isthmus_wire::{Label, proto};
 use nix::fcntl::{Flock, FlockArg};
@@ -41,6 +41,11 @@ use crate::service::Service;
 const ORDER: u64 = 1 << 20;
 /// How long the agent that has submitted a pilot may be away when a node arrives.
 const ARRIVE: Duration = Duration::from_secs(120);
+/// How long that agent may be away later. Then the node ends its part of the pilot.
+const AWAY: Duration = Duration::from_secs(600);
+/// How often a pilot's node tells that agent that it is there.
+const STILL_THERE: Duration = Duration::from_secs(20);
+const AGAIN: Duration = Duration::from_secs(2);
 /// Most batch jobs of one user on one node at a time.
 const AT_ONCE: u32 = 64;
 
@@ -146,7 +151,13 @@ async fn stay(
     input: Option<&mut BufReader<Take<Stdin>>>,
 ) -> anyhow::Result<()> {
     if let Some(pilot) = &order.pilot {
-        arrive(node, pilot).await?;
+        arrive(node, pilot, ARRIVE).await?;
+        say(&Word::Ready(node.clone()))?;
+        // A pilot that its submitter doesn't know any more, or whose submitter is gone, ends by itself.
+        loop {
+            sleep(STILL_THERE).await;
+            arrive(node, pilot, AWAY).await?;
+        }
     }
     say(&Word::Ready(node.clone()))?;
     match input {
@@ -159,8 +170,9 @@ async fn stay(
     }
 }
 
-/// Tells the agent that has submitted the pilot that this node is there.
-async fn arrive(node: &AllocatedNode, pilot: &Of) -> anyhow::Result<()> {
+/// Tells the agent that has submitted the pilot that this node is there. That agent may be away for so
+/// long.
+async fn arrive(node: &AllocatedNode, pilot: &Of, away: Duration) -> anyhow::Result<()> {
     let mut agent = local::connect(&node.socket).await?;
     let request = proto::ArriveRequest {
         node: pilot.submitter.clone(),
@@ -168,7 +180,7 @@ async fn arrive(node: &AllocatedNode, pilot: &Of) -> anyhow::Result<()> {
         pilot: pilot.id.0.to_vec(),
         host: node.host.clone(),
     };
-    let until = Instant::now() + ARRIVE;
+    let until = Instant::now() + away;
     loop {
         let told = agent.arrive(request.clone()).await;
         match told {
@@ -177,7 +189,7 @@ async fn arrive(node: &AllocatedNode, pilot: &Of) -> anyhow::Result<()> {
             Err(status) if status.code() == Code::Unavailable && Instant::now() < until => {}
             Err(status) => bail!("{} doesn't take it: {}", pilot.submitter, grpc::reason(&status)),
         }
-        sleep(Duration::from_secs(1)).await;
+        sleep(AGAIN).await;
     }
 }
 
@@ -243,10 +255,19 @@ impl Place {
         let mut text = format!("[agent]\nruntime_directory = {:?}\n", runtime.display().to_string());
         if let Some(pilot) = pilot {
             text += &format!("pilot = \"{}\"\n", pilot.id);
+            if let Some(slots) = slots(|name| std::env::var(name).ok()) {
+                text += &format!("slots = {slots}\n");
+            }
         }
         files::write(&self.directory.join(CONFIG_FILE), text.as_bytes(), 0o600)?;
         Ok(runtime.join(runtime_directory::LOCAL_SOCKET))
     }
+}
+
+/// How many ranks a pilot's node starts, as Slurm has given it cores; `None` if it doesn't say.
+fn slots(variable: impl Fn(&str) -> Option<String>) -> Option<u32> {
+    let number = |name| variable(name)?.parse::<u32>().ok().filter(|number| *number > 0);
+    number("SLURM_CPUS_PER_TASK").or_else(|| number("SLURM_CPUS_ON_NODE"))
 }
 
 /// A name with a kind and a number at its end, at most 63 bytes long (RFC 1035); `None` if none can be

@@ -156,7 +156,7 @@ pub(crate) async fn up(args: UpArgs) -> anyhow::Result<()> {
         let Some(agent) = agent else {
             bail!("--submit is for an agent: give --via FRONT-END, or on the front-end itself --node");
         };
-        if submit::configure(agent, to)? && agent.exists() {
+        if submit::configure(agent, to, &std::env::var_os("PATH").unwrap_or_default())? && agent.exists() {
             start::halt(Service::Agent, agent).await?;
         }
     }

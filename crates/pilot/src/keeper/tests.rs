@@ -1,6 +1,6 @@
 use std::num::NonZeroU32;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use isthmus_batch::{End, Estimate, JobId, NodeClass, State, Word};
 
@@ -17,6 +17,9 @@ struct Scheduler {
     /// No job can ever start.
     is_too_small: AtomicBool,
     cancelled: Mutex<Vec<Job>>,
+    /// So many questions for a job are answered before it gets to the job.
+    late: AtomicU32,
+    written: Mutex<Option<String>>,
 }
 
 fn silent() -> BatchError {
@@ -54,6 +57,9 @@ impl Batch for TestBatch {
 
     async fn find(&self, name: &Word) -> Result<Option<Job>, BatchError> {
         self.0.answers()?;
+        if self.0.late.fetch_update(Relaxed, Relaxed, |late| late.checked_sub(1)).is_ok() {
+            return Ok(None);
+        }
         let jobs = lock(&self.0.jobs);
         let ended = |state: &State| matches!(state, State::Ended(_));
         Ok(jobs.iter().find(|(job, state)| job.name == *name && !ended(state)).map(|(job, _)| job.clone()))
@@ -76,6 +82,10 @@ impl Batch for TestBatch {
         self.0.answers()?;
         lock(&self.0.cancelled).push(job.clone());
         Ok(())
+    }
+
+    fn written(&self, _: &Word) -> Option<String> {
+        lock(&self.0.written).clone()
     }
 
     async fn forget(&self, _: &Word) -> Result<(), BatchError> {
@@ -216,6 +226,7 @@ async fn a_scheduler_without_an_answer_gets_one_job() {
     let stand = Stand::new();
     let keeper = stand.keeper();
     stand.scheduler.loses_answer.store(true, Relaxed);
+    stand.scheduler.late.store(WITHOUT - 1, Relaxed);
     let mut held = keeper.order(ID, wanted(None)).unwrap();
     let status = reach(&mut held, |status| status.trouble.is_some()).await;
     assert!(status.trouble.unwrap().contains("no answer"));
@@ -230,7 +241,32 @@ async fn a_scheduler_without_an_answer_gets_one_job() {
     assert!(!ended(&held.status()));
     stand.scheduler.silent.store(false, Relaxed);
     reach(&mut held, ended).await;
-    stand.is_clear(1);
+    // It is cancelled again: a scheduler may get to a second one late.
+    stand.is_clear(1 + WITHOUT as usize);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_of_which_nothing_is_heard_are_gone() {
+    let stand = Stand::new();
+    let keeper = stand.keeper();
+    let mut held = keeper.order(ID, wanted(None)).unwrap();
+    reach(&mut held, |status| matches!(status.phase, Phase::Waits { .. })).await;
+    let hosts = vec!["n1".to_owned(), "n2".to_owned()];
+    stand.scheduler.is(State::Running { nodes: hosts, end: None });
+    let node = |host: &str| Arrived { name: format!("{host}-ada-p1.alpha"), host: host.to_owned() };
+    keeper.arrive(ID, node("n1")).unwrap();
+    keeper.arrive(ID, node("n2")).unwrap();
+    for _ in 0..6 {
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        keeper.arrive(ID, node("n1")).unwrap();
+    }
+    assert_eq!(held.status().arrived, [node("n1")]);
+
+    *lock(&stand.scheduler.written) =
+        Some("{\"failed\":{\"host\":\"n2\",\"reason\":\"no room\"}}\n".to_owned());
+    stand.scheduler.is(State::Ended(End::Failed { status: 1, signal: 0 }));
+    let status = reach(&mut held, ended).await;
+    assert_eq!(status.phase.why().unwrap().to_string(), "no agent on n2: no room");
 }
 
 #[tokio::test(start_paused = true)]

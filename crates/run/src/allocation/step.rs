@@ -7,7 +7,6 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -15,7 +14,6 @@ use anyhow::{Context as _, anyhow, bail};
 use isthmus_front::output::one_line;
 use isthmus_slurm::step::{LEFT_OUT, arguments};
 use isthmus_wire::text::first;
-use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdin, Command};
 use tokio::task::JoinHandle;
@@ -34,33 +32,7 @@ const NAMED: usize = 8;
 /// Variables of the caller's own job and agent, which the agents mustn't have.
 const OWN: [&str; 3] = ["ISTHMUS_AGENT", "ISTHMUS_JOB", "LD_PRELOAD"];
 
-pub use isthmus_pilot::Order;
-
-/// What a node answers.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Word {
-    /// The node's agent is attached.
-    Ready(AllocatedNode),
-    /// There is no agent.
-    Failed {
-        /// The node's name in Slurm.
-        host: String,
-        /// Why there is none.
-        reason: String,
-    },
-}
-
-/// An agent on a node of the batch job.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AllocatedNode {
-    /// The node's name in Slurm.
-    pub host: String,
-    /// The node's name in the grid.
-    pub name: String,
-    /// The agent's Unix socket, as the node sees it.
-    pub socket: PathBuf,
-}
+pub use isthmus_pilot::order::{AllocatedNode, Order, Word};
 
 /// A job step that runs agents.
 #[derive(Debug)]

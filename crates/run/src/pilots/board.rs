@@ -35,10 +35,19 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) enum Phase {
     Ordered,
-    Waits { reason: String, starts: Option<Instant> },
-    Runs { ends: Option<Instant>, suspended: bool },
+    Waits {
+        reason: String,
+        starts: Option<Instant>,
+    },
+    Runs {
+        ends: Option<Instant>,
+        suspended: bool,
+    },
     Ends(String),
+    /// Nothing of it is left.
     Ended(String),
+    /// Nothing more is heard of it.
+    Lost(String),
 }
 
 impl Entry {
@@ -64,7 +73,8 @@ impl Entry {
     }
 
     fn is_complete(&self) -> bool {
-        self.arrived.len() >= self.nodes as usize && !matches!(self.phase, Phase::Ends(_) | Phase::Ended(_))
+        let lives = matches!(self.phase, Phase::Ordered | Phase::Waits { .. } | Phase::Runs { .. });
+        lives && self.arrived.len() >= self.nodes as usize
     }
 
     fn line(&self, now: Instant) -> String {
@@ -84,6 +94,7 @@ impl Entry {
                 format!("runs, {} of {} there", self.arrived.len(), count(self.nodes.into(), "node"))
             }
             Phase::Ends(why) | Phase::Ended(why) => why.clone(),
+            Phase::Lost(reason) => format!("is not heard of any more: {reason}"),
         };
         match self.trouble.as_str() {
             "" => format!("{} {what}", self.name()),
@@ -115,6 +126,7 @@ impl Board {
             Some(pilot_down::Phase::Ended(why)) => entry.phase = Phase::Ended(one_line(&why)),
             None => {}
         }
+        entry.arrived.retain(|(_, host)| !told.gone.contains(host));
         for node in told.arrived {
             entry.arrived.retain(|(_, host)| *host != node.host);
             entry.arrived.push((node.name, node.host));
@@ -126,7 +138,7 @@ impl Board {
     /// Notes that nothing more is heard of a pilot, for this reason. Its nodes end by themselves.
     pub(super) fn lose(&mut self, index: usize, reason: &str) {
         if let Some(entry) = self.0.get_mut(index).filter(|entry| !matches!(entry.phase, Phase::Ended(_))) {
-            entry.phase = Phase::Ended(one_line(reason));
+            entry.phase = Phase::Lost(one_line(reason));
         }
     }
 
@@ -142,13 +154,14 @@ impl Board {
 
     /// Whether nothing of this pilot is left.
     pub(super) fn is_over_at(&self, index: usize) -> bool {
-        self.0.get(index).is_none_or(|entry| matches!(entry.phase, Phase::Ended(_)))
+        self.0.get(index).is_none_or(|entry| matches!(entry.phase, Phase::Ended(_) | Phase::Lost(_)))
     }
 
     /// Which pilot has ended, and why; `None` if none has.
     pub(super) fn failure(&self) -> Option<String> {
         self.0.iter().find_map(|entry| match &entry.phase {
             Phase::Ends(why) | Phase::Ended(why) => Some(format!("{}: {why}", entry.name())),
+            Phase::Lost(reason) => Some(format!("nothing is heard of {}: {reason}", entry.name())),
             Phase::Ordered | Phase::Waits { .. } | Phase::Runs { .. } => None,
         })
     }
@@ -173,10 +186,23 @@ impl Board {
         each.collect::<Vec<_>>().join("; ")
     }
 
-    /// The pilots of which something is left.
-    pub(super) fn left(&self) -> String {
-        let left = self.0.iter().filter(|entry| !matches!(entry.phase, Phase::Ended(_)));
-        left.map(Entry::name).collect::<Vec<_>>().join(", ")
+    /// What to tell of pilots that are left when the run has ended; empty if none is.
+    pub(super) fn left(&self) -> Vec<String> {
+        let each = self.0.iter().filter_map(|entry| match &entry.phase {
+            Phase::Ended(_) => None,
+            Phase::Lost(reason) => Some(format!(
+                "{} may go on, as nothing is heard of it ({reason}): isthmus up on the login node of {} ends it, and \
+                 its nodes end by themselves within 10 min",
+                entry.name(),
+                entry.site
+            )),
+            _ => Some(format!(
+                "{} is still ending; the agent on the login node of {} goes on until it is",
+                entry.name(),
+                entry.site
+            )),
+        });
+        each.collect()
     }
 
     /// Names of all nodes that are there.
@@ -247,8 +273,10 @@ mod tests {
             Some("batch job 12 of Slurm at beta: its time limit was reached")
         );
         assert!(!board.is_complete() && !board.is_over());
-        board.lose(0, "its agent is gone");
         board.take(1, told(pilot_down::Phase::Ended(String::new()), &[]), now);
-        assert!(board.is_over() && board.left().is_empty());
+        board.lose(0, "its agent is gone");
+        board.lose(1, "its agent is gone");
+        let left = board.left();
+        assert!(board.is_over() && left.len() == 1 && left[0].contains("its agent is gone"), "{left:?}");
     }
 }

@@ -59,6 +59,7 @@ impl Pilots {
         if args.pilots.is_empty() {
             return Ok(None);
         }
+        check(args)?;
         progress.show("looking for the agents that submit batch jobs");
         let socket = args.socket.clone().unwrap_or_else(local::socket);
         let orders = tokio::select! {
@@ -155,10 +156,9 @@ impl Pilots {
             call.end();
         }
         let mut changes = self.board.subscribe();
-        let over = timeout(END, changes.wait_for(Board::is_over)).await;
-        if !matches!(over, Ok(Ok(_))) {
-            let left = self.board.borrow().left();
-            message(&format!("{left}: still ending; the agents there go on until it is"));
+        let _ = timeout(END, changes.wait_for(Board::is_over)).await;
+        for line in self.board.borrow().left() {
+            message(&line);
         }
     }
 }
@@ -174,7 +174,36 @@ async fn orders(args: &RunArgs) -> anyhow::Result<Vec<PilotOrder>> {
     let sites = args.pilots.iter().map(|wanted| wanted.site.clone()).collect();
     let filter = NodeFilter { sites, owner: head.owner.clone(), up: true, ..NodeFilter::default() };
     let nodes = grid.list(Records::Nodes(filter)).await?.nodes;
+    // Before anything waits in a queue.
+    if !args.nodes.is_empty() {
+        crate::nodes::chosen(&args.nodes, |records| grid.list(records)).await?;
+    }
     args.pilots.iter().map(|wanted| order(args, wanted, &nodes)).collect()
+}
+
+/// Refuses a command line that no batch job can make good.
+fn check(args: &RunArgs) -> anyhow::Result<()> {
+    let is_launcher = crate::command::launcher(&args.command)?.is_some();
+    if !is_launcher && !args.each && !args.no_check {
+        let program = args.command.first().map(String::as_str).unwrap_or_default();
+        let path = std::env::var("PATH").unwrap_or_else(|_| crate::prepare::DEFAULT_PATH.to_owned());
+        crate::startable::check(program, &path)?;
+    }
+    for (index, wanted) in args.pilots.iter().enumerate() {
+        if args.pilots.iter().take(index).any(|other| other.site == wanted.site) {
+            bail!("--pilots names site {} twice: add its nodes up", wanted.site);
+        }
+    }
+    for (option, values) in
+        [("--queue", &args.queue), ("--reservation", &args.reservation), ("--account", &args.account)]
+    {
+        for site in values.iter().filter_map(|value| value.site.as_ref()) {
+            if !args.pilots.iter().any(|wanted| wanted.site == *site) {
+                bail!("{option} names site {site}, of which --pilots asks for no nodes");
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The order for one site, to the first of the user's agents there that submit batch jobs.
