@@ -50,6 +50,8 @@ pub enum Phase {
         end: Option<SystemTime>,
         /// Whether the scheduler has stopped it for a while.
         suspended: bool,
+        /// Whether the scheduler ends it.
+        ending: bool,
     },
     /// It has ended, or is to end, and something of it may be left.
     Ends(Why),
@@ -107,7 +109,7 @@ impl Phase {
     pub fn after(self, state: State, long_unknown: bool) -> Self {
         let runs = |nodes: &[String], end, suspended| {
             let nodes = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
-            Self::Runs { nodes, end, suspended }
+            Self::Runs { nodes, end, suspended, ending: false }
         };
         match (self, state) {
             (ended @ (Self::Ends(_) | Self::Ended(_)), _) => ended,
@@ -117,6 +119,9 @@ impl Phase {
             (_, State::Ended(end)) => Self::Ends(Why::Job(end)),
             (_, State::Unknown) if long_unknown => Self::Ends(Why::Forgotten),
             // The end and its reason follow.
+            (Self::Runs { nodes, end, suspended, .. }, State::Ending { .. }) => {
+                Self::Runs { nodes, end, suspended, ending: true }
+            }
             (former, State::Ending { .. } | State::Unknown) => former,
         }
     }
@@ -129,7 +134,8 @@ mod tests {
     #[test]
     fn what_the_scheduler_says_leads_on() {
         let waits = || Phase::Waits { reason: "Resources".to_owned(), start: None };
-        let runs = |suspended| Phase::Runs { nodes: 2, end: None, suspended };
+        let runs = |suspended| Phase::Runs { nodes: 2, end: None, suspended, ending: false };
+        let ending = Phase::Runs { nodes: 2, end: None, suspended: false, ending: true };
         let nodes = || vec!["n1".to_owned(), "n2".to_owned()];
         let ended = |end: &End| Phase::Ends(Why::Job(end.clone()));
         let pending = State::Pending { reason: "Resources".to_owned(), start: None };
@@ -138,7 +144,7 @@ mod tests {
             ("it starts", waits(), State::Running { nodes: nodes(), end: None }, false, runs(false)),
             ("it is stopped", runs(false), State::Suspended { nodes: nodes() }, false, runs(true)),
             ("it is requeued", runs(false), pending, false, waits()),
-            ("it is ending", runs(false), State::Ending { nodes: nodes() }, false, runs(false)),
+            ("it is ending", runs(false), State::Ending { nodes: nodes() }, false, ending),
             ("it has ended", runs(false), State::Ended(End::TimeLimit), false, ended(&End::TimeLimit)),
             ("not known yet", Phase::Submitting, State::Unknown, false, Phase::Submitting),
             ("not known any more", runs(false), State::Unknown, true, Phase::Ends(Why::Forgotten)),

@@ -80,10 +80,11 @@ pub(super) fn down(scheduler: &str, known: &Known, told: &mut Vec<Arrived>) -> V
             let (reason, starts_in_seconds) = (reason.clone(), start.as_ref().map(in_seconds));
             Some(pilot_down::Phase::Waits(proto::PilotWaits { reason, starts_in_seconds }))
         }
-        Phase::Runs { nodes, end, suspended } => Some(pilot_down::Phase::Runs(proto::PilotRuns {
+        Phase::Runs { nodes, end, suspended, ending } => Some(pilot_down::Phase::Runs(proto::PilotRuns {
             nodes: *nodes,
             ends_in_seconds: end.as_ref().map(in_seconds),
             suspended: *suspended,
+            ending: *ending,
         })),
         Phase::Ends(why) => Some(pilot_down::Phase::Ends(why.to_string())),
         Phase::Ended(why) => Some(pilot_down::Phase::Ended(why.to_string())),
@@ -162,8 +163,10 @@ mod tests {
 
     #[test]
     fn each_node_is_told_once() {
-        let mut known =
-            Known { phase: Phase::Runs { nodes: 2, end: None, suspended: false }, ..Known::default() };
+        let mut known = Known {
+            phase: Phase::Runs { nodes: 2, end: None, suspended: false, ending: false },
+            ..Known::default()
+        };
         let mut told = Vec::new();
         let counts = |messages: Vec<proto::PilotDown>| -> Vec<_> {
             messages.iter().map(|message| message.arrived.len()).collect()

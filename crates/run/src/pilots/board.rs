@@ -42,6 +42,7 @@ pub(super) enum Phase {
     Runs {
         ends: Option<Instant>,
         suspended: bool,
+        ending: bool,
     },
     Ends(String),
     /// Nothing of it is left.
@@ -120,7 +121,8 @@ impl Board {
                 entry.phase = Phase::Waits { reason, starts };
             }
             Some(pilot_down::Phase::Runs(runs)) => {
-                entry.phase = Phase::Runs { ends: at(runs.ends_in_seconds), suspended: runs.suspended };
+                let (suspended, ending) = (runs.suspended, runs.ending);
+                entry.phase = Phase::Runs { ends: at(runs.ends_in_seconds), suspended, ending };
             }
             Some(pilot_down::Phase::Ends(why)) => entry.phase = Phase::Ends(one_line(&why)),
             Some(pilot_down::Phase::Ended(why)) => entry.phase = Phase::Ended(one_line(&why)),
@@ -164,6 +166,11 @@ impl Board {
             Phase::Lost(reason) => Some(format!("nothing is heard of {}: {reason}", entry.name())),
             Phase::Ordered | Phase::Waits { .. } | Phase::Runs { .. } => None,
         })
+    }
+
+    /// Whether a scheduler ends a pilot, and hasn't said how yet.
+    pub(super) fn is_ending(&self) -> bool {
+        self.0.iter().any(|entry| matches!(entry.phase, Phase::Runs { ending: true, .. }))
     }
 
     /// How far each pilot is, but for times and nodes that are there.
@@ -250,8 +257,9 @@ mod tests {
             board.line(now),
             "the batch job at alpha is being submitted; the batch job at beta is being submitted"
         );
-        let runs =
-            || pilot_down::Phase::Runs(PilotRuns { nodes: 2, ends_in_seconds: Some(60), suspended: false });
+        let runs = || {
+            pilot_down::Phase::Runs(PilotRuns { nodes: 2, ends_in_seconds: Some(60), ..PilotRuns::default() })
+        };
         board.take(0, told(runs(), &["n1"]), now);
         let waits = PilotWaits { reason: "Priority".to_owned(), starts_in_seconds: Some(300) };
         board.take(1, told(pilot_down::Phase::Waits(waits), &[]), now);

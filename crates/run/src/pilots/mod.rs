@@ -30,8 +30,8 @@ use call::Call;
 
 /// How long the schedulers may take to end the pilots.
 const END: Duration = Duration::from_secs(30);
-/// How long a scheduler may take to say whether it has ended a pilot, once the command has failed.
-const ASK: Duration = Duration::from_secs(3);
+/// How long a scheduler may take to say how it has ended a pilot, once the command has failed.
+const ASK: Duration = Duration::from_secs(15);
 /// How often the line about the pilots is written anew.
 const SHOW: Duration = Duration::from_millis(500);
 
@@ -131,18 +131,21 @@ impl Pilots {
     pub(crate) async fn end_of_job(&self) -> Option<String> {
         let mut changes = self.board.subscribe();
         let before = changes.borrow_and_update().answers();
-        for call in &self.calls {
-            call.look();
-        }
         let told = async {
             loop {
-                if let Some(failure) = changes.borrow_and_update().failure() {
-                    return Some(failure);
+                for call in &self.calls {
+                    call.look();
                 }
-                // Of two further answers one was asked for after the command has failed.
-                let now = changes.borrow().answers();
-                if now.iter().zip(&before).all(|(now, before)| *now >= before + 2) {
-                    return None;
+                {
+                    let board = changes.borrow_and_update();
+                    if let Some(failure) = board.failure() {
+                        return Some(failure);
+                    }
+                    // Of two further answers one was asked for after the command has failed.
+                    let more = |(now, before): (&u64, &u64)| *now >= before + 2;
+                    if !board.is_ending() && board.answers().iter().zip(&before).all(more) {
+                        return None;
+                    }
                 }
                 changes.changed().await.ok()?;
             }
