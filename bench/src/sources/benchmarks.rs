@@ -16,8 +16,10 @@ pub(super) struct Benchmark {
 const JOB: &[&str] = &["isthmus", "isthmus-lab", "isthmus-raw", "isthmus-shim"];
 /// What measures in a job.
 const IN_JOBS: &[&str] = &["bench/src/grid.rs", "bench/src/mpi.rs"];
-/// Commands and pictures, which no measurement waits for.
+/// Commands, pictures and pilots, which no measurement waits for.
 const COMMANDS: &[&str] = &[
+    "crates/agent/src/pilots/",
+    "crates/batch/",
     "crates/cli/src/coll.rs",
     "crates/cli/src/doctor/",
     "crates/cli/src/grid.rs",
@@ -36,9 +38,11 @@ const COMMANDS: &[&str] = &[
     "crates/front/src/pages.rs",
     "crates/front/src/picture.rs",
     "crates/front/src/without_broker.rs",
+    "crates/pilot/",
     "crates/profile/",
     "crates/run/src/allocation/",
     "crates/run/src/culprit.rs",
+    "crates/run/src/pilots/",
     "crates/run/src/timing/",
     "crates/slurm/",
 ];
