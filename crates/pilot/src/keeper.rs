@@ -515,12 +515,7 @@ where
         // A scheduler that was silent while the pilot was submitted may get to it later.
         let mut left = if doubt == Doubt::Late { WITHOUT } else { 0 };
         loop {
-            let known = lock(&pilot.record).job();
-            let ended = match (doubt, known) {
-                (Doubt::None, None) => self.forget(pilot).await,
-                (_, known) => self.end_job_once(pilot, known).await,
-            };
-            match ended {
+            match self.end_job_once(pilot, doubt).await {
                 Ok(()) if left == 0 => return,
                 Ok(()) => left -= 1,
                 Err(error) => {
@@ -532,16 +527,12 @@ where
         }
     }
 
-    async fn forget(&self, pilot: &Pilot) -> Result<(), BatchError> {
+    async fn end_job_once(&self, pilot: &Pilot, doubt: Doubt) -> Result<(), BatchError> {
         let name = pilot.id.job_name().map_err(|error| BatchError::Request { what: error.to_string() })?;
-        self.batch.forget(&name).await
-    }
-
-    async fn end_job_once(&self, pilot: &Pilot, known: Option<Job>) -> Result<(), BatchError> {
-        let name = pilot.id.job_name().map_err(|error| BatchError::Request { what: error.to_string() })?;
-        let job = match known {
-            Some(job) => Some(job),
-            None => self.batch.find(&name).await?,
+        let known = lock(&pilot.record).job();
+        let job = match (known, doubt) {
+            (None, Doubt::Submitting | Doubt::Late) => self.batch.find(&name).await?,
+            (known, _) => known,
         };
         match job {
             Some(job) => self.batch.cancel(&job).await,
