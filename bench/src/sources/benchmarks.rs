@@ -57,8 +57,30 @@ const LAB_COMMANDS: &[&str] = &[
     "crates/lab/src/presets.rs",
     "crates/lab/src/presets/",
 ];
-/// What has done its part once connections stand, where times or costs of those are measured.
-const SET_UP: &[&str] = &["crates/broker/", "crates/front/", "crates/registry/"];
+/// What has done its part once connections stand, where times or costs of those are measured: who takes
+/// part in a job, and the calls by which it is set up.
+const SET_UP: &[&str] = &[
+    "crates/broker/",
+    "crates/cli/src/lib.rs",
+    "crates/front/",
+    "crates/matching/",
+    "crates/registry/",
+    "crates/run/src/account.rs",
+    "crates/run/src/args.rs",
+    "crates/run/src/candidates.rs",
+    "crates/run/src/finish.rs",
+    "crates/run/src/given.rs",
+    "crates/run/src/hosts.rs",
+    "crates/run/src/lib.rs",
+    "crates/run/src/nodes.rs",
+    "crates/run/src/preflight.rs",
+    "crates/run/src/prepare.rs",
+    "crates/run/src/profile.rs",
+    "crates/run/src/programs.rs",
+    CONTROL,
+];
+/// The messages of the control plane.
+const CONTROL: &str = "crates/wire/proto/";
 /// What runs where figures are those of connections that stand.
 const STANDING: &[&[&str]] = &[COMMANDS, LAB_COMMANDS, SET_UP];
 /// What runs where set-up is a part of the figures.
@@ -301,7 +323,7 @@ pub(super) const BENCHMARKS: [Benchmark; 15] = [
     Benchmark {
         name: "trunk",
         programs: &["isthmus-carry", "isthmus-lab", "isthmus-trunk"],
-        without: &[LAB_COMMANDS],
+        without: &[LAB_COMMANDS, &[CONTROL]],
         files: &[&[
             "bench/src/account.rs",
             "bench/src/tcp.rs",
