@@ -35,7 +35,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::CompleteEnv;
 use clap_complete::env::Shells;
 use isthmus_front::{format, output};
-use isthmus_run::{self as run, exec, launch};
+use isthmus_run::{self as run, alloc, exec, launch};
 use tokio::runtime::{Builder, Runtime};
 
 use promptly::Children;
@@ -80,6 +80,7 @@ enum Command {
     Trunks(trunks::TrunksArgs),
     Doctor(doctor::DoctorArgs),
     Run(Box<run::RunArgs>),
+    Alloc(Box<alloc::AllocArgs>),
     Exec(exec::ExecArgs),
     Lab(lab::LabArgs),
     /// Print a completion script for a shell.
@@ -141,6 +142,7 @@ pub fn main() -> ExitCode {
         Command::Trunks(args) => finish("trunks", block_on(trunks::run(args))),
         Command::Doctor(args) => doctor(args),
         Command::Run(args) => run::main(*args),
+        Command::Alloc(args) => alloc::main(*args),
         Command::Exec(args) => exec::main(args),
         Command::Lab(_) => lab::run(),
         Command::Completion { shell } => finish("completion", completion(shell)),

@@ -10,7 +10,8 @@ use isthmus_common::time::whole_seconds;
 use isthmus_front::format::{number, trimmed};
 use isthmus_wire::patience::{DEFAULT, LONGEST};
 
-use crate::pilots::{OfSite, SiteNodes};
+use crate::pilots::{Asking, BatchArgs};
+use crate::placing::Placed;
 
 /// Run a command, such as mpirun, as one job over all sites.
 ///
@@ -19,20 +20,23 @@ use crate::pilots::{OfSite, SiteNodes};
 /// command's own; 125 if isthmus itself failed; 126 or 127 if the command
 /// could not be started or found; 128 and the signal's number (143 for SIGTERM,
 /// 130 for SIGINT) if a signal to `isthmus run` ended it.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(override_usage = "isthmus run [OPTIONS] -- COMMAND [ARGUMENT]...")]
 pub struct RunArgs {
     /// Nodes (NODE.SITE, or NODE of this site) or whole sites to use; all that are up by
-    /// default, or in a batch job of Slurm that job's nodes.
+    /// default, or in a batch job of Slurm that job's nodes, or those of `isthmus alloc`.
     #[arg(long, value_delimiter = ',', value_parser = trimmed, value_name = "NAME")]
     pub(super) nodes: Vec<String>,
     /// In a batch job of Slurm: nodes or whole sites to use beside the batch job's nodes.
     ///
     /// Without --nodes, a run in a batch job uses the batch job's nodes, and starts agents by srun on
     /// those that have none. These end with the run.
-    #[arg(long, value_delimiter = ',', value_parser = trimmed, value_name = "NAME", conflicts_with = "nodes")]
+    #[arg(
+        long, value_delimiter = ',', value_parser = trimmed, value_name = "NAME",
+        conflicts_with_all = ["nodes", "pilots"]
+    )]
     pub(super) with: Vec<String>,
-    /// In a batch job: don't use its nodes unasked.
+    /// In a batch job or within `isthmus alloc`: don't use its nodes unasked.
     #[arg(long, conflicts_with = "with")]
     pub(super) no_allocation: bool,
     /// In a batch job: file with a join token of the site, by which its nodes become members of the
@@ -42,39 +46,13 @@ pub struct RunArgs {
     /// In a batch job: the site's front-end, at which its nodes join and attach.
     #[arg(long, env = "ISTHMUS_VIA", value_name = "HOST[:PORT]")]
     pub(super) via: Option<String>,
-    /// Nodes that the batch schedulers of sites are to give for this run, such as `alpha=4,beta=2`; or
-    /// `alpha=4:16`, with 16 cores each.
-    ///
-    /// The user's own agents on the sites' login nodes submit the batch jobs (isthmus up --submit). The run
-    /// starts once all nodes are there, and gives them back at its end. --nodes names others beside them.
-    #[arg(long, value_delimiter = ',', value_name = "SITE=NODES[:CORES]", conflicts_with_all = ["with", "min_nodes"])]
-    pub(super) pilots: Vec<SiteNodes>,
-    /// With --pilots: how long the nodes are needed, such as "2h"; by default what the schedulers give.
-    #[arg(long, value_name = "TIME", value_parser = some_time, requires = "pilots")]
-    pub(super) time: Option<Duration>,
-    /// With --pilots: how long to wait until all nodes are there.
-    #[arg(long, value_name = "TIME", value_parser = whole_seconds, default_value = "1d", requires = "pilots")]
-    pub(super) wait: Duration,
-    /// With --pilots: memory of each node, such as "64 GiB".
-    #[arg(long, value_name = "SIZE", requires = "pilots")]
-    pub(super) memory: Option<ByteSize>,
-    /// With --pilots: a feature that each node must have, as its cluster calls it.
-    #[arg(long = "tag", value_name = "WORD", requires = "pilots")]
-    pub(super) tags: Vec<String>,
-    /// With --pilots: the queue (partition) at every site, or at one.
-    #[arg(long, value_name = "[SITE=]WORD", requires = "pilots")]
-    pub(super) queue: Vec<OfSite>,
-    /// With --pilots: an advance reservation.
-    #[arg(long, value_name = "[SITE=]WORD", requires = "pilots")]
-    pub(super) reservation: Vec<OfSite>,
-    /// With --pilots: the account that is charged.
-    #[arg(long, value_name = "[SITE=]WORD", requires = "pilots")]
-    pub(super) account: Vec<OfSite>,
+    #[command(flatten)]
+    pub(super) batch: BatchArgs,
     /// Start without nodes that are down, if so many others are there.
     ///
     /// With whole sites and without --nodes, one is enough by default. Nodes that --nodes
     /// names must all be there by default.
-    #[arg(long, value_name = "NUMBER", value_parser = number)]
+    #[arg(long, value_name = "NUMBER", value_parser = number, conflicts_with = "pilots")]
     pub(super) min_nodes: Option<u32>,
     /// Print errors only.
     #[arg(long, short)]
@@ -145,9 +123,13 @@ pub struct RunArgs {
     /// the new communicator alone.
     #[arg(long, conflicts_with = "no_coll")]
     pub(super) reorder: bool,
-    /// The job's profile: a TOML file with the groups of ranks that the program asks for,
-    /// each with a name and a number of ranks, in the order of ranks. `reorder = true` is as
-    /// --reorder. `isthmus profile explain` says what a profile asks for.
+    /// The job's profile: a TOML file with the groups of ranks that the program asks for, and what
+    /// they need.
+    ///
+    /// If the launcher's command line has no number of ranks and no hosts (isthmus run --profile
+    /// job.toml -- mpirun ./app), isthmus starts the groups' ranks where they have what they need: on
+    /// free nodes, or on nodes that it has batch schedulers give. --nodes and --pilots say which to
+    /// choose from. `isthmus profile explain` says what a profile asks for.
     #[arg(long, value_name = "FILE", conflicts_with = "no_coll")]
     pub(super) profile: Option<PathBuf>,
     /// The agent's Unix socket.
@@ -157,6 +139,9 @@ pub struct RunArgs {
     // Not allow_hyphen_values: it takes a misspelt option for the command.
     #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     pub(super) command: Vec<String>,
+    /// What the profile says of the ranks.
+    #[arg(skip)]
+    pub(super) placed: Placed,
 }
 
 /// Adds a tip to clap's error for an unknown option, which may be one of the launcher. clap's own
@@ -172,11 +157,17 @@ pub fn explain(error: &mut clap::Error) {
     }
 }
 
-/// Reads for how long nodes are needed.
-fn some_time(text: &str) -> Result<Duration, String> {
-    const YEAR: Duration = Duration::from_secs(366 * 24 * 3600);
-    let read = whole_seconds(text)?;
-    if read.is_zero() || read > YEAR { Err("give a second to a year".to_owned()) } else { Ok(read) }
+impl RunArgs {
+    /// Whether the command line names no nodes, nor schedulers for them.
+    pub(crate) fn asks_for_no_nodes(&self) -> bool {
+        self.nodes.is_empty() && self.batch.pilots.is_empty()
+    }
+
+    /// The nodes of batch schedulers that are asked for.
+    pub(crate) fn asking(&self) -> Asking<'_> {
+        let Self { batch, socket, quiet, nodes, .. } = self;
+        Asking { batch, socket: socket.as_ref(), quiet: *quiet, beside: nodes }
+    }
 }
 
 /// Reads how long a job waits.

@@ -1,10 +1,11 @@
-//! Nodes that something else than the command line gives to a run: the batch job that it is called in,
-//! or batch jobs that it has had submitted.
+//! Nodes that something else than the command line gives to a run: the batch job or the allocation that
+//! it is called in, or batch jobs that it has had submitted.
 
 use std::path::PathBuf;
 
 use isthmus_wire::proto::JobNode;
 
+use super::alloc;
 use super::allocation::OwnBatchJob;
 use super::args::RunArgs;
 use super::pilots::Pilots;
@@ -18,6 +19,8 @@ pub(crate) enum Given {
     Own(Box<OwnBatchJob>),
     /// Of batch jobs that were submitted for this run.
     Pilots(Pilots),
+    /// Of batch jobs that `isthmus alloc` keeps: their names.
+    Kept(Vec<String>),
 }
 
 impl Given {
@@ -30,8 +33,14 @@ impl Given {
         progress: &mut Progress,
         signals: &mut Signals,
     ) -> anyhow::Result<Option<Self>> {
-        if let Some(pilots) = Pilots::find(args, progress, signals).await? {
+        if let Some(pilots) = Pilots::find(args.asking(), progress, signals).await? {
             return Ok(Some(Self::Pilots(pilots)));
+        }
+        if !args.no_allocation
+            && args.asks_for_no_nodes()
+            && let Some(kept) = kept(std::env::var(alloc::NODES).ok())
+        {
+            return Ok(Some(Self::Kept(kept)));
         }
         Ok(OwnBatchJob::find(args, progress, signals).await?.map(|job| Self::Own(Box::new(job))))
     }
@@ -41,6 +50,7 @@ impl Given {
         match self {
             Self::Own(job) => job.names(args),
             Self::Pilots(pilots) => pilots.names().into_iter().chain(args.nodes.iter().cloned()).collect(),
+            Self::Kept(names) => names.iter().chain(&args.with).cloned().collect(),
         }
     }
 
@@ -48,7 +58,7 @@ impl Given {
     pub(crate) fn socket(&self) -> Option<&PathBuf> {
         match self {
             Self::Own(job) => job.socket(),
-            Self::Pilots(_) => None,
+            Self::Pilots(_) | Self::Kept(_) => None,
         }
     }
 
@@ -57,7 +67,7 @@ impl Given {
         match self {
             Self::Own(job) => job.set_slots(nodes),
             // As their agents offer them.
-            Self::Pilots(_) => {}
+            Self::Pilots(_) | Self::Kept(_) => {}
         }
     }
 
@@ -66,6 +76,8 @@ impl Given {
         match self {
             Self::Own(job) => job.end_of_job().await,
             Self::Pilots(pilots) => pilots.end_of_job().await,
+            // `isthmus alloc` says so.
+            Self::Kept(_) => None,
         }
     }
 
@@ -74,6 +86,31 @@ impl Given {
         match self {
             Self::Own(job) => job.finish().await,
             Self::Pilots(pilots) => pilots.finish().await,
+            Self::Kept(_) => {}
+        }
+    }
+}
+
+/// The nodes that `isthmus alloc` tells by its variable; `None` if it tells none.
+fn kept(value: Option<String>) -> Option<Vec<String>> {
+    let names: Vec<String> =
+        value?.split(',').map(str::trim).filter(|name| !name.is_empty()).map(ToOwned::to_owned).collect();
+    (!names.is_empty()).then_some(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_an_allocation() {
+        for (value, want) in [
+            (None, None),
+            (Some(""), None),
+            (Some(","), None),
+            (Some("n1-p1.a,n2-p1.a"), Some(vec!["n1-p1.a".to_owned(), "n2-p1.a".to_owned()])),
+        ] {
+            assert_eq!(kept(value.map(ToOwned::to_owned)), want, "{value:?}");
         }
     }
 }

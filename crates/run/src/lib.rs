@@ -1,10 +1,11 @@
-//! `isthmus run`: prepares the environment and runs the user's own command. Also `isthmus exec`, and
-//! the command that an MPI's launcher calls in place of ssh.
+//! `isthmus run`: prepares the environment and runs the user's own command. Also `isthmus alloc`,
+//! `isthmus exec`, and the command that an MPI's launcher calls in place of ssh.
 
 // Texts of other parties are escaped: isthmus_front::output writes them.
 #![deny(clippy::print_stderr)]
 
 mod account;
+pub mod alloc;
 pub mod allocation;
 mod args;
 mod bypass;
@@ -23,6 +24,7 @@ mod mpi;
 mod nodes;
 mod pauses;
 mod pilots;
+mod placing;
 mod preflight;
 mod prepare;
 mod profile;
@@ -57,7 +59,10 @@ use tonic::Streaming;
 
 use finish::{Files, Finished};
 use given::Given;
-use prepare::Prepared;
+use mpi::Launcher;
+use placing::Placed;
+use prepare::{Prepared, Wanted};
+use profile::Asked;
 use progress::{Daemons, Progress};
 use pulses::Pulses;
 use signals::{Interrupted, Signals};
@@ -75,6 +80,11 @@ const OWN_FAILURE: u8 = 125;
 
 /// Runs `isthmus run`, and returns the exit status of this process.
 pub fn main(args: RunArgs) -> ExitCode {
+    with_signals(|signals| run(args, signals))
+}
+
+/// Runs something that takes signals, and returns the exit status of this process.
+fn with_signals<F: Future<Output = anyhow::Result<i32>>>(what: impl FnOnce(Signals) -> F) -> ExitCode {
     // Before any thread exists, so that all of them leave signals to this one.
     let signals = match Signals::block() {
         Ok(signals) => signals,
@@ -85,7 +95,7 @@ pub fn main(args: RunArgs) -> ExitCode {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = runtime.context("cannot start").and_then(|runtime| {
-        let result = runtime.block_on(run(args, signals));
+        let result = runtime.block_on(what(signals));
         runtime.shutdown_background();
         result
     });
@@ -118,14 +128,14 @@ struct Held<'a> {
 
 /// Tries once to have the agents of a job's nodes hold the job.
 async fn hold<'a>(
-    (args, given): (&'a RunArgs, Option<&Given>),
+    wanted: Wanted<'a>,
     tries: &mut Tries,
     signals: &mut Signals,
     (progress, stopwatch): (&mut Progress, &mut Stopwatch),
 ) -> anyhow::Result<Held<'a>> {
     progress.show("looking up the grid's nodes");
     let mut prepared = tokio::select! {
-        prepared = Prepared::new((args, given), progress, tries) => prepared?,
+        prepared = Prepared::new(wanted, progress, tries) => prepared?,
         signal = signals.next() => return Err(Interrupted(signal).into()),
     };
     let mut warnings = prepared.check_command()?;
@@ -141,24 +151,54 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     let stopwatch = Stopwatch::start();
     let files = Files::create(&args)?;
     let mut progress = Progress::new(args.quiet);
-    let given = Given::find(&args, &mut progress, &mut signals).await?;
-    let result = run_on((&args, given.as_ref()), signals, (progress, stopwatch), files).await;
+    let launcher = prepare::launcher(&args)?;
+    let asked = Asked::read(args.profile.as_deref(), (&args.command, launcher))?;
+    args.batch.check(asked.line.is_some())?;
+    if args.batch.start_estimate && (asked.line.is_none() || args.batch.has_numbers()) {
+        pilots::estimate(args.asking(), &mut progress, &mut signals).await?;
+        return Ok(0);
+    }
+    let mut given = Given::find(&args, &mut progress, &mut signals).await?;
+    let result =
+        run_asked((&args, launcher, &asked), &mut given, signals, (progress, stopwatch), files).await;
     if let Some(given) = given {
         given.finish().await;
     }
     result
 }
 
+/// Runs the job as its profile asks. Nodes that this takes are put into `given`.
+async fn run_asked(
+    (args, launcher, asked): (&RunArgs, Option<Launcher>, &Asked),
+    given: &mut Option<Given>,
+    mut signals: Signals,
+    (mut progress, stopwatch): (Progress, Stopwatch),
+    files: Files<'_>,
+) -> anyhow::Result<i32> {
+    let Asked { profile, line } = asked;
+    let args = match line {
+        Some(_) if args.batch.start_estimate => {
+            placing::estimate(args, profile, given.as_ref(), &mut progress, &mut signals).await?;
+            return Ok(0);
+        }
+        Some(line) => placing::run(args, (profile, line), given, &mut progress, &mut signals).await?,
+        None => RunArgs { placed: Placed::by_launcher(profile), ..args.clone() },
+    };
+    run_on(Wanted { args: &args, launcher, given: given.as_ref() }, signals, (progress, stopwatch), files)
+        .await
+}
+
 /// Runs the job, on the nodes that a batch job has given if there are any.
 async fn run_on(
-    (args, given): (&RunArgs, Option<&Given>),
+    wanted: Wanted<'_>,
     mut signals: Signals,
     (mut progress, mut stopwatch): (Progress, Stopwatch),
     files: Files<'_>,
 ) -> anyhow::Result<i32> {
+    let Wanted { args, given, .. } = wanted;
     let mut tries = Tries::begin(args.try_for);
     let Held { prepared, ready, mut news, warnings } = loop {
-        match hold((args, given), &mut tries, &mut signals, (&mut progress, &mut stopwatch)).await {
+        match hold(wanted, &mut tries, &mut signals, (&mut progress, &mut stopwatch)).await {
             Ok(held) => break held,
             Err(error) => tries.again(error, &mut progress, (&mut signals, args.quiet)).await?,
         }

@@ -28,6 +28,8 @@ pub(crate) struct Needs<'a> {
     pub nodes: &'a [JobNode],
     /// Bytes of free memory that each node must have, if the user asks for that.
     pub memory_bytes: Option<u64>,
+    /// Bytes of free memory that nodes must have for their ranks, by their names.
+    pub memory_of_ranks: &'a BTreeMap<String, u64>,
 }
 
 /// A fault that was found before a job's start.
@@ -133,14 +135,17 @@ pub(super) fn findings(
                 add(node, Fatal, what, "install the same version of the MPI on all nodes");
             }
         }
-        if let Some(wanted) = needs.memory_bytes.filter(|wanted| report.memory_available_bytes < *wanted) {
-            let what = format!(
-                "{} of its {} of memory are free, --min-memory wants {}",
-                bytes(report.memory_available_bytes),
-                bytes(report.memory_total_bytes),
-                bytes(wanted)
-            );
-            add(node, Fatal, what, "free some, or name other nodes with --nodes");
+        let of_ranks = needs.memory_of_ranks.get(node).copied();
+        for (who, wanted) in [("--min-memory wants", needs.memory_bytes), ("its ranks need", of_ranks)] {
+            if let Some(wanted) = wanted.filter(|wanted| report.memory_available_bytes < *wanted) {
+                let what = format!(
+                    "{} of its {} of memory are free, {who} {}",
+                    bytes(report.memory_available_bytes),
+                    bytes(report.memory_total_bytes),
+                    bytes(wanted)
+                );
+                add(node, Fatal, what, "free some, or name other nodes with --nodes");
+            }
         }
     }
     found
@@ -218,19 +223,28 @@ mod tests {
         /// The report of n1.b. The one of n1.a shows no fault.
         report: NodeReport,
         memory_bytes: Option<u64>,
+        /// What n1.b's ranks need.
+        of_ranks: Option<u64>,
         want: &'static str,
     }
 
     fn case(name: &'static str, report: NodeReport, want: &'static str) -> Case {
-        Case { name, missing: Vec::new(), report, memory_bytes: None, want }
+        Case { name, missing: Vec::new(), report, memory_bytes: None, of_ranks: None, want }
     }
 
     fn check(cases: Vec<Case>) {
         let node = |name: &str, slots| JobNode { name: name.to_owned(), virtual_address: 0, slots };
         let nodes = [node("n1.a", 2), node("n1.b", 2), node("fe.c", 0)];
         let wanted = [NamedProgram { program: "./app".to_owned(), nodes: None, is_certain: true }];
-        for Case { name, missing, report: there, memory_bytes, want } in cases {
-            let needs = Needs { launcher: Some("mpirun"), wanted: &wanted, nodes: &nodes, memory_bytes };
+        for Case { name, missing, report: there, memory_bytes, of_ranks, want } in cases {
+            let memory_of_ranks = &of_ranks.map(|bytes| ("n1.b".to_owned(), bytes)).into_iter().collect();
+            let needs = Needs {
+                launcher: Some("mpirun"),
+                wanted: &wanted,
+                nodes: &nodes,
+                memory_bytes,
+                memory_of_ranks,
+            };
             // A node without ranks may lack anything.
             let bare = NodeReport { node: "fe.c".to_owned(), ..NodeReport::default() };
             let found = findings(&needs, &missing, &[report("n1.a"), there, bare]);
@@ -314,6 +328,15 @@ mod tests {
                      (free some, or name other nodes with --nodes)",
                 )
             },
+            Case {
+                of_ranks: wanted,
+                ..case(
+                    "too little memory for its ranks",
+                    changed(|report| report.memory_available_bytes = 1_000_000),
+                    "! n1.b: 1.0 MB of its 8.0 GB of memory are free, its ranks need 4.0 GB \
+                     (free some, or name other nodes with --nodes)",
+                )
+            },
             case(
                 "a clock that may be right",
                 changed(|report| {
@@ -360,7 +383,9 @@ mod tests {
         ] {
             let failure = "relay: refused".to_owned();
             let probe = Probe { failure, remedy: remedy.into(), ..Probe::default() };
-            let needs = Needs { launcher: None, wanted: &[], nodes: &[], memory_bytes: None };
+            let memory_of_ranks = &BTreeMap::new();
+            let needs =
+                Needs { launcher: None, wanted: &[], nodes: &[], memory_bytes: None, memory_of_ranks };
             let found = findings(&needs, &[], &[NodeReport { probes: vec![probe], ..report("n1.b") }]);
             assert_eq!(found.iter().map(|finding| finding.weight).collect::<Vec<_>>(), [want], "{remedy:?}");
         }

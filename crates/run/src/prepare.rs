@@ -28,8 +28,7 @@ use super::tries::{NotStarted, Tries};
 use super::uncarried::{self, Part};
 use super::work::Work;
 use super::{
-    command, each, hosts, mpi, nodes, preflight, profile, programs, replaced, slots, startable, topology,
-    unready,
+    command, each, hosts, mpi, nodes, preflight, programs, replaced, slots, startable, topology, unready,
 };
 
 /// How long the nodes may take to take part. The agent's own deadline is shorter,
@@ -40,7 +39,42 @@ const START_DEADLINE: Duration = Duration::from_secs(60);
 const HOST_FILE_BYTES: u64 = 1 << 20;
 
 /// The directories in which execvp(3) looks without `PATH`.
-pub(super) const DEFAULT_PATH: &str = "/bin:/usr/bin";
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
+/// What is to be run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub args: &'a RunArgs,
+    /// The MPI whose launcher the command is; `None` for any other command.
+    pub launcher: Option<Launcher>,
+    /// The nodes that batch jobs give, if any do.
+    pub given: Option<&'a Given>,
+}
+
+/// Which MPI's launcher the command is; `None` for any other command.
+///
+/// # Errors
+/// If the command can't be started here.
+pub(super) fn launcher(args: &RunArgs) -> anyhow::Result<Option<Launcher>> {
+    let launcher = command::launcher(&args.command)?;
+    if launcher.is_some() && args.each {
+        bail!("a launcher starts its ranks on all nodes by itself: leave --each out");
+    }
+    if launcher.is_none() && !args.each && !args.no_check {
+        check_program(&args.command)?;
+    }
+    Ok(launcher)
+}
+
+/// Whether a command's program can be started here.
+///
+/// # Errors
+/// [`startable::Unstartable`].
+pub(super) fn check_program(command: &[String]) -> anyhow::Result<()> {
+    let program = command.first().map(String::as_str).unwrap_or_default();
+    let path = std::env::var("PATH").unwrap_or_else(|_| DEFAULT_PATH.to_owned());
+    Ok(startable::check(program, &path)?)
+}
 
 /// A job before its command starts.
 pub(super) struct Prepared<'a> {
@@ -69,19 +103,10 @@ impl<'a> Prepared<'a> {
     /// If the launcher can't be used, the agent doesn't answer, or a node that the
     /// command line names can't take part.
     pub(super) async fn new(
-        (args, given): (&'a RunArgs, Option<&Given>),
+        Wanted { args, launcher, given }: Wanted<'a>,
         progress: &Progress,
         tries: &mut Tries,
     ) -> anyhow::Result<Self> {
-        let launcher = command::launcher(&args.command)?;
-        if launcher.is_some() && args.each {
-            bail!("a launcher starts its ranks on all nodes by itself: leave --each out");
-        }
-        if launcher.is_none() && !args.each && !args.no_check {
-            let program = args.command.first().map(String::as_str).unwrap_or_default();
-            startable::check(program, &std::env::var("PATH").unwrap_or_else(|_| DEFAULT_PATH.to_owned()))?;
-        }
-        let profile = args.profile.as_deref().map(profile::read).transpose()?.unwrap_or_default();
         let own = given.and_then(Given::socket).or(args.socket.as_ref());
         let socket = own.cloned().unwrap_or_else(local::socket);
         let agent = local::connect(&socket).await?;
@@ -107,9 +132,9 @@ impl<'a> Prepared<'a> {
         let topology = match args.no_coll {
             true => None,
             false => {
-                let groups = profile::groups(&profile);
+                let groups = args.placed.groups.clone();
                 let known = topology::of(&nodes, groups, |records| grid.list(records)).await?;
-                Some(proto::Topology { reorder: args.reorder || profile.reorder, ..known })
+                Some(proto::Topology { reorder: args.reorder || args.placed.reorder, ..known })
             }
         };
         Ok(Self { args, socket, agent, job, candidates, nodes, launcher, wanted, topology })
@@ -242,6 +267,7 @@ impl<'a> Prepared<'a> {
             wanted: &self.wanted,
             nodes: &self.nodes,
             memory_bytes: self.args.min_memory.map(|size| size.0),
+            memory_of_ranks: &self.args.placed.memory,
         };
         let mut findings = preflight::findings(&needs, &ready.missing, &ready.reports);
         findings.extend(self.more_ranks_than_slots());

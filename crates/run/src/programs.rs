@@ -137,7 +137,7 @@ pub(super) fn wanted(arguments: &[String]) -> Vec<NamedProgram> {
 
 /// Whether the command line itself names the nodes of a context, or a file with them.
 pub(super) fn is_placed(arguments: &[String]) -> bool {
-    options(arguments).iter().any(|option| HOSTS.contains(&option.name) || PLACED.contains(&option.name))
+    options(arguments).iter().any(Given::places)
 }
 
 /// The program of a command that every node runs.
@@ -178,8 +178,19 @@ impl Given<'_> {
         HOST_FILES.contains(&self.name)
     }
 
-    fn has_values(&self) -> bool {
-        self.within.is_some() || self.words.len() > 1
+    /// Whether the option names nodes of ranks, or a file that places ranks.
+    pub(super) fn places(&self) -> bool {
+        HOSTS.contains(&self.name) || PLACED.contains(&self.name)
+    }
+
+    /// Whether it is known how many values the option has.
+    pub(super) fn is_known(&self) -> bool {
+        self.within.is_some() || self.words.len() > 1 || FLAGS.contains(&self.name)
+    }
+
+    /// The words of the option and its values.
+    pub(super) fn words(&self) -> &[String] {
+        self.words
     }
 
     /// Whether the option's first value is the name of a parameter of Open MPI.
@@ -196,16 +207,16 @@ impl fmt::Display for Given<'_> {
 
 /// All options of a launcher, of each context up to its program.
 pub(super) fn options(arguments: &[String]) -> Vec<Given<'_>> {
-    arguments.split(|word| word == ":").flat_map(|words| read(words).0).collect()
+    arguments.split(|word| word == ":").flat_map(|words| split(words).0).collect()
 }
 
-/// The options of a context, and its program.
-fn read(words: &[String]) -> (Vec<Given<'_>>, Option<&String>) {
+/// The options of a context, and what follows: its program with the program's arguments.
+pub(super) fn split(words: &[String]) -> (Vec<Given<'_>>, &[String]) {
     let mut given = Vec::new();
     let mut rest = words;
     while let [word, ..] = rest {
         let Some(option) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else {
-            return (given, Some(word));
+            break;
         };
         let (name, within) = match option.split_once('=') {
             Some((name, value)) => (name, Some(value)),
@@ -221,21 +232,20 @@ fn read(words: &[String]) -> (Vec<Given<'_>>, Option<&String>) {
         given.push(Given { name, within, words });
         rest = behind;
     }
-    (given, None)
+    (given, rest)
 }
 
 fn context(words: &[String]) -> Option<NamedProgram> {
-    let (given, program) = read(words);
+    let (given, program) = split(words);
     if given.iter().any(|option| PLACED.contains(&option.name)) {
         return None;
     }
     let hosts = given.iter().rfind(|option| HOSTS.contains(&option.name));
     let node = |host: &str| host.split(':').next().unwrap_or(host).to_owned();
     let nodes = hosts.map(|option| option.value(0).split(',').map(node).collect());
-    let is_known = |last: &Given<'_>| last.has_values() || FLAGS.contains(&last.name);
     let is_elsewhere = given.iter().any(|option| ELSEWHERE.contains(&option.name));
-    let is_certain = given.last().is_none_or(is_known) && !is_elsewhere;
-    Some(NamedProgram { program: program?.clone(), nodes, is_certain })
+    let is_certain = given.last().is_none_or(Given::is_known) && !is_elsewhere;
+    Some(NamedProgram { program: program.first()?.clone(), nodes, is_certain })
 }
 
 /// Programs that all or some of their nodes lack. A word that isn't certain to be a program, and is

@@ -30,6 +30,7 @@ mod pilots;
 mod policy;
 mod preflight;
 mod privacy;
+mod profiles;
 mod programs;
 mod rails;
 mod security_flood;

@@ -25,6 +25,11 @@ struct Logins<'a>(&'a World);
 
 impl<'a> Logins<'a> {
     fn start(world: &'a World) -> Result<Self> {
+        Self::start_for(world, "4")
+    }
+
+    /// Starts them with the right to so many nodes at a time each.
+    fn start_for(world: &'a World, nodes: &str) -> Result<Self> {
         let logins = Self(world);
         for site in SITES {
             let state = logins.state(site);
@@ -35,7 +40,7 @@ impl<'a> Logins<'a> {
             let _ = std::fs::remove_file(&token);
             let (token, state) = (token.display().to_string(), state.display().to_string());
             let invite = ["grid", "invite", "--state", "/var/lib/isthmus/broker", "--site", site, "--owner"];
-            let more = ["root", "--nodes", "1", "--pilot-nodes", "4", "--out", &token];
+            let more = ["root", "--nodes", "1", "--pilot-nodes", nodes, "--out", &token];
             logins.isthmus("hub", &[&invite[..], &more[..]].concat())?;
             let up = ["up", "--state", &state, "--token", &token, "--via", VIA, "--name", "login"];
             logins.isthmus(&format!("n1.{site}"), &up)?;
@@ -150,6 +155,13 @@ fn a_cancelled_pilot_ends_the_run_and_is_named() -> Result<()> {
         Ok(ranks == 2)
     })?;
     let job = world.sh("n1.beta", LOOK, &["squeue", "--noheader", "--format=%i"])?.stdout.trim().to_owned();
+    // Others can read the script, and what processes are called with.
+    let script = world.sh("n1.beta", LOOK, &["scontrol", "write", "batch_script", &job, "-"])?;
+    ensure!(script.status == 0 && script.stdout.contains("isthmus"), "{}", script.whole());
+    let called = world.sh("n2.beta", LOOK, &["ps", "-eo", "args"])?.stdout;
+    for text in [&script.stdout, &called] {
+        ensure!(!text.contains("isthmus-pilot-"), "a token is in\n{text}");
+    }
     let cancelled = world.sh("n1.beta", LOOK, &["scancel", &job])?;
     ensure!(cancelled.status == 0, "{}", cancelled.whole());
     let (status, text) = run.end()?;
@@ -177,5 +189,127 @@ fn all_nodes_or_none() -> Result<()> {
     ensure!(refused.status == 125 && text.contains("it can't start as things are"), "{text}");
     let cancelled = world.sh("n1.beta", LOOK, &["scancel", &job])?;
     ensure!(cancelled.status == 0, "{}", cancelled.whole());
+    logins.nothing_left(promised(GONE))
+}
+
+/// Two groups of which each fills a site, but for a node.
+const PROFILE: &str = "time = '10m'\n[[group]]\nname = 'masters'\nranks = 2\n\
+                       [[group]]\nname = 'workers'\nranks = '4-9'\n";
+
+#[test]
+fn a_profile_gets_nodes_of_schedulers() -> Result<()> {
+    let world = GRID.take()?;
+    let logins = Logins::start(&world)?;
+    let path = world.directory.path().join("job.toml");
+    std::fs::write(&path, PROFILE)?;
+    let (path, binary) = (path.display().to_string(), isthmus().display().to_string());
+    let ring = Mpi::OpenMpi.program("ring");
+    let run = |options: &[&str]| {
+        let words = [&[&binary, "run", "--profile", &path, "--pilots", "alpha,beta"], options].concat();
+        world.sh("n1.alpha", SOON, &[&words[..], &["--", "mpirun.openmpi", &ring]].concat())
+    };
+    let asked = run(&["--start-estimate"])?;
+    for words in [
+        "masters: 2 ranks on 1 node with 2 cores of Slurm at ",
+        "workers: 4 ranks on 2 nodes with 2 cores of Slurm at ",
+    ] {
+        ensure!(asked.status == 0 && asked.stdout.contains(words), "{words:?} is not in\n{}", asked.whole());
+    }
+    ensure!(asked.stdout.matches(": at once").count() == 2, "{}", asked.whole());
+    let output = run(&[])?;
+    let text = output.whole();
+    for words in
+        [" No Errors", "masters: 2 ranks at ", "workers: 4 ranks at ", "6 ranks on 3 nodes at 2 sites"]
+    {
+        ensure!(output.status == 0 && text.contains(words), "{words:?} is not in\n{text}");
+    }
+    logins.nothing_left(promised(GONE))?;
+
+    std::fs::write(&path, PROFILE.replace("4-9", "5"))?;
+    let refused = run(&[])?;
+    let text = refused.whole();
+    ensure!(refused.status == 125 && text.contains("workers needs 5 ranks"), "{text}");
+    logins.nothing_left(promised(GONE))
+}
+
+#[test]
+fn an_allocation_is_kept_for_several_runs() -> Result<()> {
+    let world = GRID.take()?;
+    let logins = Logins::start(&world)?;
+    let binary = isthmus().display().to_string();
+    let ring = Mpi::OpenMpi.program("ring");
+    let script = format!(
+        "{binary} run -- mpirun.openmpi -n 2 --map-by node {ring} && {binary} run --each --no-prefix -- \
+         sh -c 'echo on $ISTHMUS_NODE' && exit 7"
+    );
+    let words = [&binary, "alloc", "--pilots", "alpha=1,beta=1", "--time", "10m", "--", "sh", "-c", &script];
+    let output = world.sh("n1.alpha", SOON, &words)?;
+    let text = output.whole();
+    ensure!(output.status == 7, "{text}");
+    for words in
+        [" No Errors", "2 ranks on 2 nodes at 2 sites", "of Slurm at alpha: n", "of Slurm at beta: n"]
+    {
+        ensure!(text.contains(words), "{words:?} is not in\n{text}");
+    }
+    let on: Vec<&str> = output.stdout.lines().filter_map(|line| line.strip_prefix("on ")).collect();
+    ensure!(on.len() == 2 && on.iter().all(|node| node.contains("-root-p")), "{text}");
+    logins.nothing_left(promised(GONE))
+}
+
+/// A process that stands still until this value is dropped.
+struct Stopped<'a>(&'a World, &'static str, String);
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.kill(self.1, "CONT", &self.2) {
+            eprintln!("process {} at {} doesn't go on: {error:#}", self.2, self.1);
+        }
+    }
+}
+
+#[test]
+#[ignore = "test-all"]
+fn a_scheduler_that_is_away_is_waited_for() -> Result<()> {
+    let world = GRID.take()?;
+    let logins = Logins::start(&world)?;
+    let daemon = world.processes("n1.beta", "slurmctld")?.pop().context("no slurmctld")?;
+    world.kill("n1.beta", "STOP", &daemon)?;
+    let stopped = Stopped(&world, "n1.beta", daemon);
+    let run = isthmus_e2e::Job::start(logins.run("alpha=1,beta=1", &["hostname"])?)?;
+    World::eventually("alpha's pilot is there", SOON, || {
+        let agents = ["n2.alpha", "n3.alpha"].map(|node| world.processes(node, "/isthmus"));
+        Ok(agents.into_iter().collect::<Result<Vec<_>>>()?.concat().len() == 1)
+    })?;
+    drop(stopped);
+    let (status, text) = run.end()?;
+    ensure!(status == 0 && text.contains("of Slurm at beta: n"), "{text}");
+    logins.nothing_left(promised(GONE))
+}
+
+#[test]
+#[ignore = "test-all"]
+fn fifty_pilots_at_once() -> Result<()> {
+    let world = GRID.take()?;
+    let logins = Logins::start_for(&world, "50")?;
+    let runs = (0..50).map(|_| isthmus_e2e::Job::start(logins.run("alpha=1", &["true"])?));
+    let runs = runs.collect::<Result<Vec<_>>>()?;
+    for run in runs {
+        let (status, text) = run.end()?;
+        ensure!(status == 0, "{text}");
+    }
+    logins.nothing_left(promised(GONE))
+}
+
+#[test]
+#[ignore = "test-all"]
+fn dask_runs_over_pilots() -> Result<()> {
+    let world = GRID.take()?;
+    let logins = Logins::start(&world)?;
+    let program = isthmus_e2e::root().join("tests/programs/dask_cluster.py").display().to_string();
+    let binary = isthmus().display().to_string();
+    let run = [&binary, "run", "--pilots", "alpha=1,beta=1", "--time", "10m", "--each", "--no-prefix", "--"];
+    let output = world.sh("n1.alpha", SOON, &[&run[..], &["/usr/bin/python3", &program]].concat())?;
+    let right = "40 digests of the other worker's data are right";
+    ensure!(output.status == 0 && output.stdout.contains(right), "{}", output.whole());
     logins.nothing_left(promised(GONE))
 }

@@ -55,7 +55,7 @@ impl OwnBatchJob {
         progress: &mut Progress,
         signals: &mut Signals,
     ) -> anyhow::Result<Option<Self>> {
-        if args.no_allocation || !args.nodes.is_empty() {
+        if args.no_allocation || !args.asks_for_no_nodes() {
             return Ok(None);
         }
         let allocation = of_this_process().context(

@@ -29,6 +29,8 @@ pub(super) struct Entry {
     arrived: Vec<(String, String)>,
     trouble: String,
     answers: u64,
+    /// When its nodes were given, and when they were gone.
+    had: (Option<Instant>, Option<Instant>),
 }
 
 /// How far a pilot is.
@@ -62,6 +64,7 @@ impl Entry {
             arrived: Vec::new(),
             trouble: String::new(),
             answers: 0,
+            had: (None, None),
         }
     }
 
@@ -127,6 +130,11 @@ impl Board {
             Some(pilot_down::Phase::Ends(why)) => entry.phase = Phase::Ends(one_line(&why)),
             Some(pilot_down::Phase::Ended(why)) => entry.phase = Phase::Ended(one_line(&why)),
             None => {}
+        }
+        match entry.phase {
+            Phase::Runs { .. } => entry.had.0 = entry.had.0.or(Some(now)),
+            Phase::Ended(_) => entry.had.1 = entry.had.1.or(Some(now)),
+            _ => {}
         }
         entry.arrived.retain(|(_, host)| !told.gone.contains(host));
         for node in told.arrived {
@@ -212,9 +220,27 @@ impl Board {
         each.collect()
     }
 
+    /// How long which site's nodes were had, in words; `None` if there were none.
+    pub(super) fn hours(&self, now: Instant) -> Option<String> {
+        let each = self.0.iter().filter_map(|entry| {
+            let took = entry.had.1.unwrap_or(now).saturating_duration_since(entry.had.0?);
+            let hours = f64::from(entry.nodes) * took.as_secs_f64() / 3600.0;
+            let nodes = count(entry.nodes.into(), "node");
+            Some(format!("{nodes} of {} for {} ({hours:.2} node-hours)", entry.site, humane(took)))
+        });
+        let all = each.collect::<Vec<_>>().join(", ");
+        (!all.is_empty()).then(|| format!("used {all}"))
+    }
+
     /// Names of all nodes that are there.
     pub(super) fn names(&self) -> Vec<String> {
         self.0.iter().flat_map(|entry| entry.arrived.iter().map(|(name, _)| name.clone())).collect()
+    }
+
+    /// Names of the nodes of one pilot that are there.
+    pub(super) fn names_of(&self, index: usize) -> Vec<String> {
+        let arrived = self.0.get(index).map_or(&[][..], |entry| entry.arrived.as_slice());
+        arrived.iter().map(|(name, _)| name.clone()).collect()
     }
 
     /// How often the scheduler of each pilot has answered.
@@ -273,6 +299,7 @@ mod tests {
         board.take(1, told(runs(), &["n2"]), now);
         assert!(board.is_complete() && board.failure().is_none());
         assert_eq!(board.names(), ["n1-ada-p1.beta", "n1-ada-p1.beta", "n2-ada-p1.beta"]);
+        assert_eq!(board.names_of(1), ["n1-ada-p1.beta", "n2-ada-p1.beta"]);
         assert_eq!(board.end_of(1).unwrap().0, now + Duration::from_secs(60));
 
         board.take(1, told(pilot_down::Phase::Ends("its time limit was reached".to_owned()), &[]), now);
@@ -281,7 +308,14 @@ mod tests {
             Some("batch job 12 of Slurm at beta: its time limit was reached")
         );
         assert!(!board.is_complete() && !board.is_over());
-        board.take(1, told(pilot_down::Phase::Ended(String::new()), &[]), now);
+        let later = now + Duration::from_secs(900);
+        board.take(1, told(pilot_down::Phase::Ended(String::new()), &[]), later);
+        assert_eq!(
+            board.hours(later + later.duration_since(now)).as_deref(),
+            Some(
+                "used 1 node of alpha for 30 min (0.50 node-hours), 2 nodes of beta for 15 min (0.50 node-hours)"
+            )
+        );
         board.lose(0, "its agent is gone");
         board.lose(1, "its agent is gone");
         let left = board.left();

@@ -1,12 +1,15 @@
-//! Nodes that batch schedulers of sites give for one run. All pilots of the run get their nodes, or
-//! none keeps any.
+//! Nodes that batch schedulers of sites give for one run, or for `isthmus alloc`. All pilots get their
+//! nodes, or none keeps any.
 
+mod args;
 mod board;
 mod call;
+pub(crate) mod scheduler;
 mod wanted;
 
-pub(crate) use wanted::{OfSite, SiteNodes};
+pub(crate) use args::{Asking, BatchArgs, of_site};
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +17,7 @@ use anyhow::{Context as _, bail};
 use isthmus_front::ask::Grid;
 use isthmus_front::format::site;
 use isthmus_front::local;
-use isthmus_front::output::message;
+use isthmus_front::output::{message, print};
 use isthmus_service::clock::seconds;
 use isthmus_service::mac;
 use isthmus_wire::proto::list_request::Records;
@@ -22,7 +25,7 @@ use isthmus_wire::proto::{Node, NodeFilter, NodesWanted, PilotOrder};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::args::RunArgs;
+use crate::nodes::ChoiceError;
 use crate::progress::Progress;
 use crate::signals::{Interrupted, Signals};
 use board::{Board, Entry};
@@ -43,59 +46,69 @@ type Shared = Arc<watch::Sender<Board>>;
 pub(crate) struct Pilots {
     board: Shared,
     calls: Vec<Call>,
+    quiet: bool,
 }
 
 impl Pilots {
-    /// Has the schedulers of the sites give nodes, as the command line says. `None` if it names none.
+    /// Has the schedulers of the sites give nodes, as the command line says. `None` if it names none, or
+    /// leaves their number to a profile.
     ///
     /// # Errors
-    /// If a site's scheduler can't be asked, or a pilot gets no nodes in time; [`Interrupted`] if a
-    /// signal comes. Nothing is left in a queue then.
+    /// As [`Self::start`], or if a site's scheduler can't be asked.
     pub(crate) async fn find(
-        args: &RunArgs,
+        asking: Asking<'_>,
         progress: &mut Progress,
         signals: &mut Signals,
     ) -> anyhow::Result<Option<Self>> {
-        if args.pilots.is_empty() {
+        if !asking.batch.has_numbers() {
             return Ok(None);
         }
-        check(args)?;
         progress.show("looking for the agents that submit batch jobs");
-        let socket = args.socket.clone().unwrap_or_else(local::socket);
         let orders = tokio::select! {
-            orders = orders(args) => orders?,
+            orders = orders(asking) => orders?,
             signal = signals.next() => return Err(Interrupted(signal).into()),
         };
+        let pilots = Self::start(asking, orders, progress, signals).await?;
+        if !asking.quiet {
+            progress.message(&pilots.board.borrow().given());
+        }
+        Ok(Some(pilots))
+    }
+
+    /// Orders pilots, and waits until all their nodes are there.
+    ///
+    /// # Errors
+    /// If one gets no nodes in time; [`Interrupted`] if a signal comes. Nothing is left in a queue then.
+    pub(crate) async fn start(
+        asking: Asking<'_>,
+        orders: Vec<PilotOrder>,
+        progress: &mut Progress,
+        signals: &mut Signals,
+    ) -> anyhow::Result<Self> {
+        let socket = asking.socket.cloned().unwrap_or_else(local::socket);
         let wanted = |order: &PilotOrder| order.wanted.as_ref().map_or(0, |wanted| wanted.nodes);
         let entries = orders.iter().map(|order| Entry::new(site(&order.node), wanted(order)));
         let board: Shared = Arc::new(watch::Sender::new(Board::new(entries.collect())));
         let call = |(index, order)| Call::start(socket.clone(), order, (board.clone(), index));
         let calls = orders.into_iter().enumerate().map(call).collect();
-        let pilots = Self { board, calls };
+        let pilots = Self { board, calls, quiet: asking.quiet };
         let outcome = tokio::select! {
-            outcome = pilots.all_there(args, progress) => outcome,
+            outcome = pilots.all_there(asking, progress) => outcome,
             signal = signals.next() => Err(Interrupted(signal).into()),
         };
-        match outcome {
-            Ok(()) => {
-                if !args.quiet {
-                    progress.message(&pilots.board.borrow().given());
-                }
-                Ok(Some(pilots))
-            }
-            Err(error) => {
-                progress.show("giving the nodes back");
-                pilots.finish().await;
-                Err(error)
-            }
+        if let Err(error) = outcome {
+            progress.show("giving the nodes back");
+            pilots.finish().await;
+            return Err(error);
         }
+        Ok(pilots)
     }
 
     /// Waits until all nodes are there.
-    async fn all_there(&self, args: &RunArgs, progress: &mut Progress) -> anyhow::Result<()> {
-        let deadline = Instant::now() + args.wait;
+    async fn all_there(&self, asking: Asking<'_>, progress: &mut Progress) -> anyhow::Result<()> {
+        let deadline = Instant::now() + asking.batch.wait();
         // Where no line is seen, as in a log, each change is a message.
-        let (mut told, tells) = (Vec::new(), !args.quiet && !progress.is_visible());
+        let (mut told, tells) = (Vec::new(), !asking.quiet && !progress.is_visible());
         let mut changes = self.board.subscribe();
         loop {
             {
@@ -124,6 +137,24 @@ impl Pilots {
     /// The names of the nodes, in the order of the command line's sites.
     pub(crate) fn names(&self) -> Vec<String> {
         self.board.borrow().names()
+    }
+
+    /// The names of the nodes of one order.
+    pub(crate) fn names_of(&self, order: usize) -> Vec<String> {
+        self.board.borrow().names_of(order)
+    }
+
+    /// Waits until a pilot ends, and returns why in words.
+    pub(crate) async fn failure(&self) -> String {
+        let mut changes = self.board.subscribe();
+        loop {
+            if let Some(failure) = changes.borrow_and_update().failure() {
+                return failure;
+            }
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
     }
 
     /// How a scheduler ends one of the batch jobs, in words; `None` if none does, or doesn't say so in
@@ -160,83 +191,115 @@ impl Pilots {
         }
         let mut changes = self.board.subscribe();
         let _ = timeout(END, changes.wait_for(Board::is_over)).await;
+        if let Some(hours) = self.board.borrow().hours(Instant::now()).filter(|_| !self.quiet) {
+            message(&hours);
+        }
         for line in self.board.borrow().left() {
             message(&line);
         }
     }
 }
 
-/// What the agents of the sites are asked for.
-async fn orders(args: &RunArgs) -> anyhow::Result<Vec<PilotOrder>> {
-    let socket = args.socket.clone().unwrap_or_else(local::socket);
+/// What the agents of the sites are asked for, as the command line says.
+///
+/// # Errors
+/// If there is no agent that submits batch jobs at a site, or nodes that are to be used beside aren't
+/// there.
+async fn orders(asking: Asking<'_>) -> anyhow::Result<Vec<PilotOrder>> {
+    let batch = asking.batch;
+    let socket = asking.socket.cloned().unwrap_or_else(local::socket);
     let grid = Grid::of_agent(local::connect(&socket).await?, socket);
+    let sites: Vec<String> = batch.pilots.iter().map(|wanted| wanted.site.clone()).collect();
+    let submitters = submitters(&grid, &sites).await?;
+    // Before anything waits in a queue.
+    if !asking.beside.is_empty() {
+        crate::nodes::chosen(asking.beside, |records| grid.list(records)).await?;
+    }
+    let each = submitters.iter().zip(&batch.pilots).map(|(submitter, wanted)| {
+        let nodes = NodesWanted {
+            nodes: wanted.nodes,
+            time_seconds: batch.time.map_or(0, seconds),
+            cores: wanted.cores,
+            memory_bytes: batch.memory.map_or(0, |memory| memory.0),
+            tags: batch.tags.clone(),
+            ..NodesWanted::default()
+        };
+        order(batch, submitter, nodes)
+    });
+    Ok(each.collect())
+}
+
+/// Says when the schedulers would give the nodes that the command line asks for. Nothing is submitted.
+///
+/// # Errors
+/// If a scheduler can't be asked.
+pub(crate) async fn estimate(
+    asking: Asking<'_>,
+    progress: &mut Progress,
+    signals: &mut Signals,
+) -> anyhow::Result<()> {
+    progress.show("asking the batch schedulers");
+    let socket = asking.socket.cloned().unwrap_or_else(local::socket);
+    let lines = async {
+        let agent = local::connect(&socket).await?;
+        let mut lines = Vec::new();
+        for order in orders(asking).await? {
+            lines.push(scheduler::start_of(agent.clone(), &order).await?);
+        }
+        anyhow::Ok(lines)
+    };
+    let lines = tokio::select! {
+        lines = lines => lines?,
+        signal = signals.next() => return Err(Interrupted(signal).into()),
+    };
+    progress.clear();
+    print(&lines, &lines.iter().map(|line| format!("{line}\n")).collect::<String>(), false)
+}
+
+/// The user's agents that submit batch jobs: the first one of each of these sites, in their order, or of
+/// all sites if none is named.
+///
+/// # Errors
+/// If a site has none, or the grid can't be asked.
+pub(crate) async fn submitters(grid: &Grid, sites: &[String]) -> anyhow::Result<Vec<Node>> {
     let own = NodeFilter { own: true, ..NodeFilter::default() };
     let reply = grid.list(Records::Nodes(own)).await?;
-    let head = reply.nodes.iter().find(|node| node.name == reply.own);
-    let head = head.context("this node's own agent is not among the grid's nodes; is it attached?")?;
-    let sites = args.pilots.iter().map(|wanted| wanted.site.clone()).collect();
-    let filter = NodeFilter { sites, owner: head.owner.clone(), up: true, ..NodeFilter::default() };
-    let nodes = grid.list(Records::Nodes(filter)).await?.nodes;
-    // Before anything waits in a queue.
-    if !args.nodes.is_empty() {
-        crate::nodes::chosen(&args.nodes, |records| grid.list(records)).await?;
+    let head = reply.nodes.iter().find(|node| node.name == reply.own).ok_or(ChoiceError::NotAttached)?;
+    let filter =
+        NodeFilter { sites: sites.to_vec(), owner: head.owner.clone(), up: true, ..NodeFilter::default() };
+    let mut nodes = grid.list(Records::Nodes(filter)).await?.nodes;
+    nodes.retain(|node| !node.submits.is_empty());
+    if sites.is_empty() {
+        let mut seen = BTreeSet::new();
+        nodes.retain(|node| seen.insert(site(&node.name).to_owned()));
+        return Ok(nodes);
     }
-    args.pilots.iter().map(|wanted| order(args, wanted, &nodes)).collect()
-}
-
-/// Refuses a command line that no batch job can make good.
-fn check(args: &RunArgs) -> anyhow::Result<()> {
-    let is_launcher = crate::command::launcher(&args.command)?.is_some();
-    if !is_launcher && !args.each && !args.no_check {
-        let program = args.command.first().map(String::as_str).unwrap_or_default();
-        let path = std::env::var("PATH").unwrap_or_else(|_| crate::prepare::DEFAULT_PATH.to_owned());
-        crate::startable::check(program, &path)?;
-    }
-    for (index, wanted) in args.pilots.iter().enumerate() {
-        if args.pilots.iter().take(index).any(|other| other.site == wanted.site) {
-            bail!("--pilots names site {} twice: add its nodes up", wanted.site);
-        }
-    }
-    for (option, values) in
-        [("--queue", &args.queue), ("--reservation", &args.reservation), ("--account", &args.account)]
-    {
-        for site in values.iter().filter_map(|value| value.site.as_ref()) {
-            if !args.pilots.iter().any(|wanted| wanted.site == *site) {
-                bail!("{option} names site {site}, of which --pilots asks for no nodes");
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The order for one site, to the first of the user's agents there that submit batch jobs.
-fn order(args: &RunArgs, wanted: &SiteNodes, nodes: &[Node]) -> anyhow::Result<PilotOrder> {
-    let submits = |node: &&Node| site(&node.name) == wanted.site && !node.submits.is_empty();
-    let submitter = nodes.iter().find(submits).with_context(|| {
-        format!(
-            "no agent of yours submits batch jobs at {0}: start one on {0}'s login node (isthmus up --submit slurm)",
-            wanted.site
-        )
-    })?;
-    let of_site = |values: &[OfSite]| {
-        let named = values.iter().find(|value| value.site.as_ref() == Some(&wanted.site));
-        let value = named.or_else(|| values.iter().find(|value| value.site.is_none()));
-        value.map(|value| value.value.clone()).unwrap_or_default()
+    let of_site = |wanted: &String| {
+        let found = nodes.iter().find(|node| site(&node.name) == wanted).cloned();
+        found.with_context(|| {
+            format!(
+                "no agent of yours submits batch jobs at {wanted}: start one on {wanted}'s login node (isthmus up \
+                 --submit slurm)"
+            )
+        })
     };
-    Ok(PilotOrder {
+    sites.iter().map(of_site).collect()
+}
+
+/// The order for these nodes to an agent that submits batch jobs. Queue, reservation and account are
+/// those of the command line.
+pub(crate) fn order(batch: &BatchArgs, submitter: &Node, nodes: NodesWanted) -> PilotOrder {
+    let word = |values| of_site(values, site(&submitter.name)).unwrap_or_default().to_owned();
+    PilotOrder {
         node: submitter.name.clone(),
         virtual_address: submitter.virtual_address,
         pilot: mac::random::<16>().to_vec(),
         wanted: Some(NodesWanted {
-            nodes: wanted.nodes,
-            time_seconds: args.time.map_or(0, seconds),
-            cores: wanted.cores,
-            memory_bytes: args.memory.map_or(0, |memory| memory.0),
-            tags: args.tags.clone(),
-            queue: of_site(&args.queue),
-            reservation: of_site(&args.reservation),
-            account: of_site(&args.account),
+            queue: word(&batch.queue),
+            reservation: word(&batch.reservation),
+            account: word(&batch.account),
+            ..nodes
         }),
-        wait_seconds: seconds(args.wait),
-    })
+        wait_seconds: seconds(batch.wait()),
+    }
 }

@@ -1,4 +1,4 @@
-//! What the command line says of pilots: `SITE=NODES`, and words for one site or all.
+//! What the command line says of pilots: `SITE=NODES` or `SITE`, and words for one site or all.
 
 use std::str::FromStr;
 
@@ -6,10 +6,11 @@ use std::str::FromStr;
 const MOST_NODES: u32 = 10_000;
 
 /// Nodes that a site's batch scheduler is to give: `SITE=NODES`, or `SITE=NODES:CORES` with so many
-/// cores each.
+/// cores each; or `SITE` if a profile says how many.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SiteNodes {
     pub(crate) site: String,
+    /// How many; 0 for as many as a profile needs.
     pub(crate) nodes: u32,
     /// Cores of each node; 0 for the scheduler's default.
     pub(crate) cores: u32,
@@ -21,7 +22,10 @@ impl FromStr for SiteNodes {
     fn from_str(text: &str) -> Result<Self, String> {
         let form = || format!("{text:?} isn't SITE=NODES or SITE=NODES:CORES, such as alpha=4");
         let number = |text: &str| text.trim().parse::<u32>().ok().filter(|number| *number > 0);
-        let (site, nodes) = text.split_once('=').ok_or_else(form)?;
+        let Some((site, nodes)) = text.split_once('=') else {
+            let site = text.trim().to_owned();
+            return if site.is_empty() { Err(form()) } else { Ok(Self { site, nodes: 0, cores: 0 }) };
+        };
         let (nodes, cores) = match nodes.split_once(':') {
             Some((nodes, cores)) => (nodes, number(cores).ok_or_else(form)?),
             None => (nodes, 0),
@@ -69,7 +73,8 @@ mod tests {
         let read = |text: &str| text.parse::<SiteNodes>().map(|read| (read.site, read.nodes, read.cores));
         assert_eq!(read("alpha=4"), Ok(("alpha".to_owned(), 4, 0)));
         assert_eq!(read(" alpha = 4:16"), Ok(("alpha".to_owned(), 4, 16)));
-        for text in ["alpha", "=4", "alpha=", "alpha=0", "alpha=-1", "alpha=4:0", "alpha=4:", "alpha=10001"] {
+        assert_eq!(read(" alpha "), Ok(("alpha".to_owned(), 0, 0)));
+        for text in ["", "=4", "alpha=", "alpha=0", "alpha=-1", "alpha=4:0", "alpha=4:", "alpha=10001"] {
             assert!(read(text).is_err(), "{text}");
         }
     }

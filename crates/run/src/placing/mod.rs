@@ -1,0 +1,214 @@
+//! Ranks where a profile wants them (paper 2, section 3.2): on nodes with agents, and on nodes that
+//! batch schedulers give for it.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`line`] | the launcher's command line |
+//! | [`offered`] | the nodes that there are |
+//! | [`asking`] | asks the grid and the schedulers for them |
+//! | [`shares`] | from a placement to batch jobs and nodes |
+//! | [`told`] | the words for it |
+
+mod asking;
+mod line;
+mod offered;
+mod shares;
+mod told;
+
+pub(crate) use line::{ByUser, Line};
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use isthmus_front::output::print;
+use isthmus_matching::{Placement, Refusal, place};
+use isthmus_profile::launch::Got;
+use isthmus_profile::{Profile, Ranks};
+use isthmus_wire::proto;
+
+use crate::args::RunArgs;
+use crate::given::Given;
+use crate::pilots::{Pilots, scheduler};
+use crate::progress::Progress;
+use crate::signals::{Interrupted, Signals};
+use crate::tries::Tries;
+use asking::Found;
+use offered::{Offered, When};
+use shares::Parts;
+
+/// How long the search for a placement may take.
+const SEARCH: Duration = Duration::from_secs(5);
+
+/// What the ranks of a run are told of its profile, and where they go.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Placed {
+    /// The groups, each with its number of ranks.
+    pub groups: Vec<proto::Group>,
+    /// Whether topologies may have their ranks in another order.
+    pub reorder: bool,
+    /// Bytes of free memory that nodes must have for their ranks, by their names.
+    pub memory: BTreeMap<String, u64>,
+}
+
+impl Placed {
+    /// The groups of a profile whose ranks the launcher places.
+    pub(crate) fn by_launcher(profile: &Profile) -> Self {
+        let ranks = profile.groups.iter().map(|group| group.ranks.most);
+        Self { groups: groups(profile, ranks), reorder: profile.reorder, memory: BTreeMap::new() }
+    }
+}
+
+/// A placement, and what it was made of.
+struct Chosen {
+    offered: Offered,
+    parts: Parts,
+}
+
+/// Places the ranks of a profile's groups, and has schedulers give nodes where that is needed. These
+/// are put into `given`. Returns the command line with which the run goes on.
+///
+/// # Errors
+/// If the grid doesn't meet the profile, the message says which requirements it is about; or if a
+/// scheduler gives no nodes; [`Interrupted`] if a signal comes.
+pub(crate) async fn run(
+    args: &RunArgs,
+    (profile, line): (&Profile, &Line),
+    given: &mut Option<Given>,
+    progress: &mut Progress,
+    signals: &mut Signals,
+) -> anyhow::Result<RunArgs> {
+    let (found, chosen) = choose(args, profile, given.as_ref(), progress, signals).await?;
+    let orders = orders(args, &found, &chosen);
+    let mut names = vec![Vec::new(); orders.len()];
+    let mut args = args.clone();
+    if given.is_none() {
+        args.nodes = chosen.parts.standing();
+    }
+    if !orders.is_empty() {
+        let pilots = Pilots::start(args.asking(), orders, progress, signals).await?;
+        for (index, names) in names.iter_mut().enumerate() {
+            *names = pilots.names_of(index);
+        }
+        *given = Some(Given::Pilots(pilots));
+    }
+    let shares = chosen.parts.shares(&names);
+    if !args.quiet {
+        progress.message(&told::got(profile, &shares, &chosen.offered.offer));
+    }
+    let ranks = shares.iter().map(|shares| shares.iter().map(|share| share.ranks.get()).sum::<u32>());
+    args.placed = Placed {
+        groups: groups(profile, ranks),
+        reorder: profile.reorder,
+        memory: chosen.parts.memory(profile),
+    };
+    args.command = line.command(profile, &Got::Nodes(shares))?;
+    Ok(args)
+}
+
+/// Says where the ranks would go, and when the schedulers would give nodes for it. Nothing is
+/// submitted.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) async fn estimate(
+    args: &RunArgs,
+    profile: &Profile,
+    given: Option<&Given>,
+    progress: &mut Progress,
+    signals: &mut Signals,
+) -> anyhow::Result<()> {
+    let (found, chosen) = choose(args, profile, given, progress, signals).await?;
+    let mut starts = Vec::new();
+    for order in orders(args, &found, &chosen) {
+        starts.push(scheduler::start_of(found.agent.clone(), &order).await?);
+    }
+    progress.clear();
+    print(&starts, &told::planned(profile, &chosen.parts, &starts), false)
+}
+
+/// The groups of a profile, with these numbers of ranks.
+fn groups(profile: &Profile, ranks: impl Iterator<Item = u32>) -> Vec<proto::Group> {
+    let group =
+        |(group, ranks): (&isthmus_profile::Group, u32)| proto::Group { name: group.name.to_string(), ranks };
+    profile.groups.iter().zip(ranks).map(group).collect()
+}
+
+/// Finds out what there is, and chooses where the groups go.
+async fn choose(
+    args: &RunArgs,
+    profile: &Profile,
+    given: Option<&Given>,
+    progress: &mut Progress,
+    signals: &mut Signals,
+) -> anyhow::Result<(Found, Chosen)> {
+    if args.min_nodes.is_some() {
+        bail!("--min-nodes is for runs whose ranks the launcher places, and the profile has its own numbers");
+    }
+    let time = args.batch.time.or(profile.time);
+    progress.show("looking for nodes for the profile's groups");
+    let mut tries = Tries::begin(args.try_for);
+    let found = loop {
+        let found = tokio::select! {
+            found = asking::find(args, time, given, progress) => found,
+            signal = signals.next() => return Err(Interrupted(signal).into()),
+        };
+        match found {
+            Ok(found) => break found,
+            Err(error) => tries.again(error, progress, (&mut *signals, args.quiet)).await?,
+        }
+    };
+    if found.standing.is_empty() && found.schedulers.is_empty() {
+        bail!(
+            "not started: no free node of yours is there, and no agent of yours submits batch jobs{}",
+            found.not_asked()
+        );
+    }
+    // What has to be waited for is asked for at the least.
+    let least = Profile { groups: profile.groups.iter().cloned().map(at_least).collect(), ..profile.clone() };
+    let mut stages = vec![(When::Now, profile)];
+    if !found.schedulers.is_empty() {
+        stages.push((When::Later, &least));
+    }
+    let last = stages.len() - 1;
+    for (stage, (when, profile)) in stages.into_iter().enumerate() {
+        let offered = Offered::new(&found.standing, &found.schedulers, &found.paths, when);
+        match search(profile, &offered, signals).await? {
+            Ok(placement) => {
+                let parts = Parts::new(&placement, &offered, profile, time);
+                return Ok((found, Chosen { offered, parts }));
+            }
+            Err(Refusal::Impossible(_)) if stage < last => {}
+            Err(refusal) => bail!("not started: {refusal}{}", found.not_asked()),
+        }
+    }
+    bail!("not started: the profile has no groups")
+}
+
+fn at_least(mut group: isthmus_profile::Group) -> isthmus_profile::Group {
+    group.ranks = Ranks { most: group.ranks.least, ..group.ranks };
+    group
+}
+
+/// Searches on a thread of its own, so that a signal ends the wait.
+async fn search(
+    profile: &Profile,
+    offered: &Offered,
+    signals: &mut Signals,
+) -> anyhow::Result<Result<Placement, Refusal>> {
+    let (profile, offer) = (profile.clone(), offered.offer.clone());
+    let searching = tokio::task::spawn_blocking(move || place(&profile, &offer, SEARCH));
+    tokio::select! {
+        placement = searching => placement.context("the search for a placement failed"),
+        signal = signals.next() => Err(Interrupted(signal).into()),
+    }
+}
+
+/// What the agents that submit are asked for.
+fn orders(args: &RunArgs, found: &Found, chosen: &Chosen) -> Vec<proto::PilotOrder> {
+    let order = |wanted: &shares::Wanted| {
+        let scheduler = found.schedulers.get(wanted.scheduler)?;
+        Some(crate::pilots::order(&args.batch, &scheduler.submitter, wanted.nodes.clone()))
+    };
+    chosen.parts.orders.iter().filter_map(order).collect()
+}
