@@ -86,6 +86,26 @@ fn exact_own_cpu_time(pid: i32) -> anyhow::Result<Option<Duration>> {
     }
 }
 
+/// Processor time, user and system, of the calling thread.
+///
+/// # Errors
+/// The kernel refuses.
+pub(crate) fn thread_cpu_time() -> anyhow::Result<Duration> {
+    Ok(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).context("no clock of this thread")?.into())
+}
+
+/// Processor time, user and system, of a thread of this process that doesn't run at the moment, to the
+/// nanosecond as the scheduler counts it (`/proc/PID/task/TID/schedstat`, proc(5)).
+///
+/// # Errors
+/// The thread has ended.
+pub(crate) fn waiting_thread_cpu_time(thread: Pid) -> anyhow::Result<Duration> {
+    let path = format!("/proc/self/task/{thread}/schedstat");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let nanos = text.split_whitespace().next().and_then(|word| word.parse().ok());
+    Ok(Duration::from_nanos(nanos.with_context(|| format!("{path} has no time: {text:?}"))?))
+}
+
 /// Ids of a process and of its descendants.
 ///
 /// # Errors
@@ -164,6 +184,28 @@ mod tests {
         assert!(exact > Duration::ZERO && exact <= own + Duration::from_millis(500), "{exact:?} {own:?}");
         assert!(exact_cpu_time(&[0x7fff_fff0]).is_err());
         assert_eq!(exact_own_cpu_time(0x7fff_fff0).unwrap(), None);
+    }
+
+    #[test]
+    fn a_thread_has_its_own_time() {
+        let (id_tx, id_rx) = std::sync::mpsc::channel();
+        let (end_tx, end_rx) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            while thread_cpu_time().unwrap() < Duration::from_millis(30) {}
+            id_tx.send((nix::unistd::gettid(), thread_cpu_time().unwrap())).unwrap();
+            end_rx.recv().unwrap_err();
+        });
+        let (id, burned) = id_rx.recv().unwrap();
+        let waits = || waiting_thread_cpu_time(id).unwrap();
+        // The thread has told its id, and doesn't wait yet.
+        let deadline = std::time::Instant::now() + Duration::from_secs(20);
+        while waits() < burned && std::time::Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(waits() >= burned && waits() < burned + Duration::from_secs(1), "{:?} {burned:?}", waits());
+        drop(end_tx);
+        thread.join().unwrap();
+        assert!(waiting_thread_cpu_time(id).is_err());
     }
 
     #[test]

@@ -140,6 +140,7 @@ fn page(old: &str, results: &Results) -> anyhow::Result<String> {
         ("fast-retransmits", counters::counts(counts, Count::FastRetransmits)),
         ("timeouts", counters::counts(counts, Count::Timeouts)),
         ("processors", counters::processors(counts)),
+        ("nodes", counters::nodes(counts)),
     ] {
         let begin = format!("<!-- {name} -->\n");
         let at = page.find(&begin).with_context(|| format!("{PAGE} has no {begin:?}"))? + begin.len();

@@ -1,5 +1,5 @@
-//! What TCP counted while gathers ran, and the processor time of a trunk's ends: tables 1 and 2 and
-//! figure 12 of Alter and Glück, RR-6986.
+//! What TCP counted while gathers ran, and the processor time of a trunk's ends and of programs: tables
+//! 1 and 2 and figures 11 to 13 of Alter and Glück, RR-6986.
 
 use serde::Deserialize;
 
@@ -45,6 +45,8 @@ pub(super) struct Counted {
     senders: Tcp,
     /// Processor seconds of the end beside the senders, and of the one beside the receiver.
     ends_seconds: [f64; 2],
+    /// Processor seconds of the senders together, and of the receiver. Earlier counts lack them.
+    programs_seconds: Option<[f64; 2]>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -116,6 +118,32 @@ pub(super) fn processors(counted: Option<&[Counted]>) -> String {
     table
 }
 
+/// Processor seconds per GB on the nodes of the senders and on that of the receiver, by size and senders:
+/// those of the programs with connections of their own (figure 11), and those of the programs and the
+/// trunk's ends (figure 13). The first link of the tables counts.
+pub(super) fn nodes(counted: Option<&[Counted]>) -> String {
+    let Some(counted) = counted else { return NOTHING.to_owned() };
+    let columns: Vec<_> = ["senders", "where", "by"].into_iter().chain(SIZES).collect();
+    let mut table = heading(&columns);
+    for senders in SENDERS {
+        for (end, place) in ["senders' nodes", "receiver's node"].into_iter().enumerate() {
+            for way in ["own CUBIC", "trunk with BBR"] {
+                let cell = |size| {
+                    let one = found(counted, &format!("{senders} × {size}"), LINKS[0], way)?;
+                    let ends = if way == "own CUBIC" { 0.0 } else { one.ends_seconds[end] };
+                    Some((one.programs_seconds?[end] + ends) / one.bytes * 1e9)
+                };
+                let cells = SIZES.map(|size| {
+                    cell(size).map_or_else(|| NONE.to_owned(), |seconds| format!("{} s", figures(seconds)))
+                });
+                let first = [senders.to_string(), place.to_owned(), way.to_owned()];
+                line(&mut table, &[&first[..], &cells].concat());
+            }
+        }
+    }
+    table
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,6 +157,7 @@ mod tests {
             bytes: 500e6,
             senders: Tcp { fast_retransmits: 20.0, timeouts: 1.0 },
             ends_seconds: [0.0, 0.0],
+            programs_seconds: Some([0.25, 0.5]),
         };
         let trunk = Counted { way: "trunk with BBR".into(), ends_seconds: [1.0, 2.0], ..counted.clone() };
         let both = [counted, trunk];
@@ -147,5 +176,16 @@ mod tests {
             "{table}"
         );
         assert_eq!(processors(None), NOTHING);
+        let table = nodes(Some(&both));
+        for (place, way, want) in [
+            ("senders' nodes", "own CUBIC", "0.500"),
+            ("receiver's node", "own CUBIC", "1.00"),
+            ("senders' nodes", "trunk with BBR", "2.50"),
+            ("receiver's node", "trunk with BBR", "5.00"),
+        ] {
+            let want =
+                format!("| 10 | {place} | {way} | not measured | not measured | not measured | {want} s |");
+            assert!(table.contains(&want), "{want} {table}");
+        }
     }
 }

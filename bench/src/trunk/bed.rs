@@ -188,15 +188,20 @@ impl Bed {
                 return Ok(Turn { seconds, ..Turn::default() });
             }
             let connected = Connected::new(near, &self.listener, options, senders)?;
-            let (took, before) = connected.gathers(gather.size, duration, self.slow, || self.counters())?;
+            let (took, (before, idle)) = connected.gathers(gather.size, duration, self.slow, || {
+                Ok((self.counters()?, connected.processor_time()?))
+            })?;
+            let busy = connected.processor_time()?;
             let after = self.counters()?;
             let ends = |at: usize| (after.1[at].saturating_sub(before.1[at])).as_secs_f64();
+            let programs = |at: usize| (busy[at].saturating_sub(idle[at])).as_secs_f64();
             let seconds = took.iter().sum::<Duration>().as_secs_f64() / took.len() as f64;
             Ok(Turn {
                 seconds: self.slow.as_described(seconds),
                 gathers: took.len() as u64,
                 tcp: [after.0[0].since(before.0[0]), after.0[1].since(before.0[1])],
                 ends_seconds: [ends(0), ends(1)],
+                programs_seconds: [programs(0), programs(1)],
             })
         };
         turn().with_context(|| way.name())

@@ -17,6 +17,8 @@ pub(super) struct Turn {
     pub tcp: [Tcp; 2],
     /// Processor seconds of the near end and the far end.
     pub ends_seconds: [f64; 2],
+    /// Processor seconds of the senders together, and of the root.
+    pub programs_seconds: [f64; 2],
 }
 
 /// All rounds of a way in a case.
@@ -33,6 +35,8 @@ struct Sum {
     root: Tcp,
     /// Processor seconds of the near end and the far end, in all rounds.
     ends_seconds: [f64; 2],
+    /// Processor seconds of the senders together, and of the root.
+    programs_seconds: [f64; 2],
 }
 
 /// The counts of all cases and ways, for `trunk-counts.json`.
@@ -64,6 +68,7 @@ impl Counts {
                 senders: Tcp::default(),
                 root: Tcp::default(),
                 ends_seconds: [0.0; 2],
+                programs_seconds: [0.0; 2],
             });
             self.sums.len() - 1
         });
@@ -73,8 +78,10 @@ impl Counts {
         sum.bytes += turn.gathers * bytes_each;
         sum.senders.add(turn.tcp[0]);
         sum.root.add(turn.tcp[1]);
-        sum.ends_seconds[0] += turn.ends_seconds[0];
-        sum.ends_seconds[1] += turn.ends_seconds[1];
+        for at in [0, 1] {
+            sum.ends_seconds[at] += turn.ends_seconds[at];
+            sum.programs_seconds[at] += turn.programs_seconds[at];
+        }
     }
 
     pub(super) fn write(&self) -> anyhow::Result<()> {

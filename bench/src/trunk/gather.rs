@@ -8,6 +8,7 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,10 @@ use anyhow::{Context as _, bail, ensure};
 use isthmus_lab::Machine;
 use isthmus_lab::grid::Slow;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::unistd::{Pid, gettid};
 use socket2::{Domain, Socket, Type};
+
+use crate::account::{thread_cpu_time, waiting_thread_cpu_time};
 
 /// The port at which the root listens.
 pub(super) const ROOT_PORT: u16 = 7000;
@@ -51,7 +55,26 @@ pub(super) struct SenderOptions {
 #[derive(Debug)]
 pub(super) struct Connected {
     root: Vec<TcpStream>,
-    senders: Vec<JoinHandle<io::Result<()>>>,
+    senders: Vec<Sender>,
+}
+
+/// The thread of a sender.
+#[derive(Debug)]
+struct Sender {
+    id: Pid,
+    thread: JoinHandle<io::Result<()>>,
+}
+
+impl Sender {
+    fn start(socket: TcpStream) -> anyhow::Result<Self> {
+        let (id_tx, id_rx) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            // Nobody listens only if this process ends.
+            let _ = id_tx.send(gettid());
+            send(socket)
+        });
+        Ok(Self { id: id_rx.recv().context("a sender has not begun")?, thread })
+    }
 }
 
 impl Connected {
@@ -69,7 +92,7 @@ impl Connected {
         for _ in 0..senders {
             let [sender, root] = pair(near, listener, options)?;
             connected.root.push(root);
-            connected.senders.push(thread::spawn(move || send(sender)));
+            connected.senders.push(Sender::start(sender)?);
         }
         Ok(connected)
     }
@@ -97,6 +120,17 @@ impl Connected {
             left.retain(|(_, bytes)| *bytes > 0);
         }
         Ok(start.elapsed())
+    }
+
+    /// Processor time of all senders, and of the root, which is the calling thread. To be called between
+    /// gathers.
+    ///
+    /// # Errors
+    /// A sender has ended.
+    pub(super) fn processor_time(&self) -> anyhow::Result<[Duration; 2]> {
+        let senders = self.senders.iter().map(|sender| waiting_thread_cpu_time(sender.id));
+        let senders = senders.collect::<anyhow::Result<Vec<_>>>()?;
+        Ok([senders.into_iter().sum(), thread_cpu_time()?])
     }
 
     /// Has the first sender send without a pause, and counts its bytes, until `stop`.
@@ -152,7 +186,7 @@ impl Drop for Connected {
             let _ = socket.shutdown(std::net::Shutdown::Both);
         }
         for sender in self.senders.drain(..) {
-            let _ = sender.join();
+            let _ = sender.thread.join();
         }
     }
 }
