@@ -1,8 +1,8 @@
 """How long a program that isn't made for wide areas takes to move 64 MB between two nodes.
 
-ocean.py allreduce RANK HEAD    the sum of a vector over both nodes, by PyTorch's Gloo: each sends
-                                64 MB and receives as much
-ocean.py iperf3 RANK HEAD       a stream of iperf3 to the second node, which HEAD names
+torchrun … ocean.py allreduce    the sum of a vector over both nodes, by PyTorch's Gloo: each sends
+                                 64 MB and receives as much
+ocean.py iperf3 RANK HEAD        a stream of iperf3 to the second node, which HEAD names
 
 --slow FACTOR                   the network is so many times slower: waits are as much longer
 
@@ -19,8 +19,8 @@ import time
 parser = argparse.ArgumentParser()
 parser.add_argument("--slow", type=int, default=1)
 parser.add_argument("what", choices=["allreduce", "iperf3"])
-parser.add_argument("rank", type=int)
-parser.add_argument("head")
+parser.add_argument("rank", type=int, nargs="?", default=int(os.environ.get("RANK", "0")))
+parser.add_argument("head", nargs="?")
 arguments = parser.parse_args()
 
 BYTES = 64_000_000
@@ -37,9 +37,7 @@ def all_reduce():
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = arguments.head, str(PORT)
-    patience = datetime.timedelta(seconds=DEADLINE_SECONDS)
-    dist.init_process_group("gloo", timeout=patience, rank=arguments.rank, world_size=2)
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=DEADLINE_SECONDS))
     vector = torch.ones(BYTES // 4)
     took = []
     for _ in range(TIMES):

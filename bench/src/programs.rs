@@ -1,5 +1,5 @@
-//! Programs that aren't made for wide areas, over an ocean: PyTorch's all-reduce by Gloo, and a
-//! stream of iperf3. In a job of isthmus they run over a trunk; the reference are the same programs
+//! Programs that aren't made for wide areas, over an ocean: PyTorch's all-reduce by Gloo, started by
+//! torchrun, and a stream of iperf3. In a job of isthmus they run over a trunk; the reference are the same programs
 //! over plain routing, whose connections have CUBIC.
 
 use std::fmt;
@@ -26,6 +26,8 @@ const BYTES: f64 = 64e6;
 const OF_IDEAL: Bar = Bar::AtMost(1.17);
 /// Debian's Python, which has Debian's PyTorch.
 const PYTHON: &str = "/usr/bin/python3";
+/// `torchrun` of two nodes. Debian 12's is older than its Python, and needs the options for its output.
+const TORCHRUN: &str = "-m torch.distributed.run -r 1 -t 1 --nnodes 2 --nproc_per_node 1 --master_port 7001";
 /// Gives the connections of a node CUBIC, unless programs choose themselves, as agents do. The kernel
 /// lets a network namespace have other defaults only if the machine's administrator allows them.
 const CUBIC: &str = "ip route change $(ip -4 route show default) congctl cubic";
@@ -47,7 +49,7 @@ enum Program {
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self {
-            Self::AllReduce => "PyTorch's all-reduce (Gloo)",
+            Self::AllReduce => "torchrun's all-reduce (PyTorch, Gloo)",
             Self::Iperf3 => "a stream of iperf3",
         };
         write!(f, "{what}, 64 MB, 100 ms, 200 Mb/s, loss 0.01 %")
@@ -123,10 +125,16 @@ impl Ocean {
         Ok([near, far])
     }
 
-    /// The words of a program at an end, up to its rank.
-    fn words(&self, program: Program) -> String {
+    /// The words of a program at an end, which is told its rank and the address of the head.
+    fn words(&self, program: Program, rank: &str, head: &str) -> String {
         let script = root().join("bench/programs/ocean.py");
-        format!("{PYTHON} {} --slow {} {}", script.display(), self.bench.slow(), program.name())
+        let script = format!("{} --slow {} {}", script.display(), self.bench.slow(), program.name());
+        match program {
+            Program::AllReduce => {
+                format!("{PYTHON} {TORCHRUN} --node_rank {rank} --master_addr {head} {script}")
+            }
+            Program::Iperf3 => format!("{PYTHON} {script} {rank} {head}"),
+        }
     }
 
     /// Milliseconds in a job of isthmus.
@@ -139,7 +147,7 @@ impl Ocean {
             nodes[1].name
         );
         let script =
-            format!("exec {} $ISTHMUS_NODE_RANK {}", self.words(program), nodes[program.head()].name);
+            format!("exec {}", self.words(program, "$ISTHMUS_NODE_RANK", &nodes[program.head()].name));
         let words = [words(&job), vec![script]].concat();
         self.milliseconds(&self.bench.output(&nodes[0].name, &words)?)
     }
@@ -150,8 +158,8 @@ impl Ocean {
         let at = |rank: usize| {
             // Otherwise Gloo takes the address by which the node's name is found: loopback's.
             let interface = "GLOO_SOCKET_IFNAME=eth0";
-            let head = nodes[program.head()].address;
-            words(&format!("env {interface} {} {rank} {head}", self.words(program)))
+            let head = nodes[program.head()].address.to_string();
+            words(&format!("env {interface} {}", self.words(program, &rank.to_string(), &head)))
         };
         let mut far = self.bench.command(&nodes[1].name, &at(1))?;
         far.stdout(Stdio::null());
@@ -160,7 +168,10 @@ impl Ocean {
     }
 
     fn milliseconds(&self, output: &str) -> anyhow::Result<f64> {
-        let seconds = json(output)?["seconds"].as_f64().context("no time")?;
+        // torchrun begins lines with the rank's name.
+        let lines = output.lines().filter_map(|line| line.get(line.find('{')?..));
+        let found = json(&lines.collect::<Vec<_>>().join("\n"))?;
+        let seconds = found["seconds"].as_f64().context("no time")?;
         Ok(self.bench.slow().as_described(seconds) * 1e3)
     }
 }
