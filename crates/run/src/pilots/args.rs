@@ -32,6 +32,10 @@ pub(crate) struct BatchArgs {
     /// How long to wait until all nodes are there; by default 1d.
     #[arg(long, value_name = "TIME", value_parser = whole_seconds)]
     wait: Option<Duration>,
+    /// How long nodes that are there may wait for others, before all are given back; by default as --wait.
+    /// What they cost meanwhile is told.
+    #[arg(long, value_name = "TIME", value_parser = whole_seconds)]
+    hold: Option<Duration>,
     /// Memory of each node, such as "64 GiB".
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<ByteSize>,
@@ -69,6 +73,11 @@ impl BatchArgs {
         self.wait.unwrap_or(WAIT)
     }
 
+    /// How long nodes that are there may wait for others.
+    pub(super) fn hold(&self) -> Duration {
+        self.hold.unwrap_or(Duration::MAX)
+    }
+
     /// Whether the command line says how many nodes of which sites.
     pub(crate) fn has_numbers(&self) -> bool {
         self.pilots.iter().any(|wanted| wanted.nodes > 0)
@@ -84,6 +93,7 @@ impl BatchArgs {
         let others = [
             ("--time", self.time.is_some()),
             ("--wait", self.wait.is_some()),
+            ("--hold", self.hold.is_some()),
             ("--queue", !self.queue.is_empty()),
             ("--reservation", !self.reservation.is_empty()),
             ("--account", !self.account.is_empty()),

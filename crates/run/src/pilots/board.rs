@@ -10,6 +10,8 @@ use isthmus_wire::text::first;
 
 /// Most nodes that a message names.
 const NAMED: usize = 8;
+/// Nodes that wait for others for so long are told.
+const TOLD: Duration = Duration::from_secs(10);
 
 /// All pilots of a run.
 #[derive(Debug)]
@@ -79,6 +81,14 @@ impl Entry {
     fn is_complete(&self) -> bool {
         let lives = matches!(self.phase, Phase::Ordered | Phase::Waits { .. } | Phase::Runs { .. });
         lives && self.arrived.len() >= self.nodes as usize
+    }
+
+    /// How long its nodes were had, in words; `None` if there were none.
+    fn cost(&self, now: Instant) -> Option<String> {
+        let took = self.had.1.unwrap_or(now).saturating_duration_since(self.had.0?);
+        let hours = f64::from(self.nodes) * took.as_secs_f64() / 3600.0;
+        let nodes = count(self.nodes.into(), "node");
+        Some(format!("{nodes} of {} for {} ({hours:.2} node-hours)", self.site, humane(took)))
     }
 
     fn line(&self, now: Instant) -> String {
@@ -186,10 +196,22 @@ impl Board {
         self.0.iter().map(|entry| std::mem::discriminant(&entry.phase)).collect()
     }
 
-    /// How far the pilots are, in one line.
+    /// How far the pilots are, in one line: those that lack nodes, and what the others cost meanwhile.
     pub(super) fn line(&self, now: Instant) -> String {
-        let waiting = self.0.iter().filter(|entry| !entry.is_complete());
-        waiting.map(|entry| entry.line(now)).collect::<Vec<_>>().join("; ")
+        let lacking = self.0.iter().filter(|entry| !entry.is_complete()).map(|entry| entry.line(now));
+        let held = self.held(now).filter(|held| *held >= TOLD).map(|_| {
+            let complete = self.0.iter().filter(|entry| entry.is_complete());
+            let costs: Vec<String> = complete.filter_map(|entry| entry.cost(now)).collect();
+            format!("meanwhile held: {}", costs.join(", "))
+        });
+        lacking.chain(held).collect::<Vec<_>>().join("; ")
+    }
+
+    /// For how long pilots with all their nodes have waited for others; `None` if none does.
+    pub(super) fn held(&self, now: Instant) -> Option<Duration> {
+        let complete = self.0.iter().filter(|entry| entry.is_complete());
+        let since = complete.filter_map(|entry| entry.had.0).min()?;
+        (!self.is_complete()).then(|| now.saturating_duration_since(since))
     }
 
     /// Which nodes there are, in one line.
@@ -222,13 +244,7 @@ impl Board {
 
     /// How long which site's nodes were had, in words; `None` if there were none.
     pub(super) fn hours(&self, now: Instant) -> Option<String> {
-        let each = self.0.iter().filter_map(|entry| {
-            let took = entry.had.1.unwrap_or(now).saturating_duration_since(entry.had.0?);
-            let hours = f64::from(entry.nodes) * took.as_secs_f64() / 3600.0;
-            let nodes = count(entry.nodes.into(), "node");
-            Some(format!("{nodes} of {} for {} ({hours:.2} node-hours)", entry.site, humane(took)))
-        });
-        let all = each.collect::<Vec<_>>().join(", ");
+        let all = self.0.iter().filter_map(|entry| entry.cost(now)).collect::<Vec<_>>().join(", ");
         (!all.is_empty()).then(|| format!("used {all}"))
     }
 
@@ -295,9 +311,15 @@ mod tests {
         );
         board.take(1, told(runs(), &["n1"]), now);
         assert_eq!(board.line(now), "batch job 12 of Slurm at beta runs, 1 of 2 nodes there");
-        assert!(!board.is_complete());
+        let later = now + Duration::from_secs(360);
+        assert_eq!(
+            board.line(later),
+            "batch job 12 of Slurm at beta runs, 1 of 2 nodes there; meanwhile held: 1 node of alpha for 6 min \
+             (0.10 node-hours)"
+        );
+        assert!(!board.is_complete() && board.held(later) == Some(Duration::from_secs(360)));
         board.take(1, told(runs(), &["n2"]), now);
-        assert!(board.is_complete() && board.failure().is_none());
+        assert!(board.is_complete() && board.failure().is_none() && board.held(later).is_none());
         assert_eq!(board.names(), ["n1-ada-p1.beta", "n1-ada-p1.beta", "n2-ada-p1.beta"]);
         assert_eq!(board.names_of(1), ["n1-ada-p1.beta", "n2-ada-p1.beta"]);
         assert_eq!(board.end_of(1).unwrap().0, now + Duration::from_secs(60));

@@ -126,6 +126,13 @@ impl Pilots {
                 }
                 progress.show(&line);
             }
+            let held = self.board.borrow().held(Instant::now());
+            if held.is_some_and(|held| held >= asking.batch.hold()) {
+                bail!(
+                    "not started: {} (--hold keeps nodes longer)",
+                    self.board.borrow().line(Instant::now())
+                );
+            }
             if Instant::now() >= deadline {
                 bail!("not started: {} (--wait gives them longer)", self.board.borrow().line(Instant::now()));
             }
