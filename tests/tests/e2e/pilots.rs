@@ -184,6 +184,11 @@ fn all_nodes_or_none() -> Result<()> {
     let output = world.sh("n1.alpha", SOON, &words)?;
     let text = output.whole();
     ensure!(output.status == 125 && text.contains("of Slurm at beta"), "{text}");
+    let words = [&binary, "run", "--pilots", "alpha=1,beta=1", "--hold", "5s", "--", "hostname"];
+    let output = world.sh("n1.alpha", SOON, &words)?;
+    let text = output.whole();
+    ensure!(output.status == 125 && text.contains("--hold keeps nodes longer"), "{text}");
+    ensure!(text.contains("used 1 node of alpha for "), "{text}");
     let refused = world.sh("n1.alpha", SOON, &[&binary, "run", "--pilots", "alpha=9", "--", "hostname"])?;
     let text = refused.whole();
     ensure!(refused.status == 125 && text.contains("it can't start as things are"), "{text}");
