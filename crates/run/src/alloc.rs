@@ -2,14 +2,16 @@
 //! script with several calls of `isthmus run`.
 
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
-use isthmus_agent::starting::supervise::handle::Launch;
-use isthmus_agent::starting::supervise::{Outcome, Supervised};
+use isthmus_agent::starting::supervise::Supervised;
+use isthmus_agent::starting::supervise::handle::{self, Launch};
 use isthmus_front::output::message;
-use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
 use crate::pilots::{self, Asking, BatchArgs, Pilots};
 use crate::prepare::check_program;
@@ -19,6 +21,8 @@ use crate::work::Work;
 
 /// The variable with the names of an allocation's nodes, separated by commas.
 pub(crate) const NODES: &str = "ISTHMUS_ALLOCATION";
+/// How long the command may take to end after a signal that ends it.
+const TERM_GRACE: Duration = Duration::from_secs(4);
 /// The shell of users who have set none.
 const SHELL: &str = "/bin/sh";
 
@@ -30,17 +34,18 @@ const SHELL: &str = "/bin/sh";
 #[derive(Debug, Args)]
 #[command(override_usage = "isthmus alloc [OPTIONS] --pilots SITE=NODES,... [-- COMMAND [ARGUMENT]...]")]
 pub struct AllocArgs {
-    #[command(flatten)]
-    batch: BatchArgs,
     /// Print errors only.
     #[arg(long, short)]
     quiet: bool,
     /// The agent's Unix socket.
     #[arg(long, env = "ISTHMUS_AGENT", value_name = "PATH")]
-    socket: Option<std::path::PathBuf>,
+    socket: Option<PathBuf>,
     /// The command and its arguments; by default your shell ($SHELL).
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<String>,
+    // The last one: its heading is for all that follows.
+    #[command(flatten)]
+    batch: BatchArgs,
 }
 
 /// Runs `isthmus alloc`, and returns the exit status of this process.
@@ -49,13 +54,13 @@ pub fn main(args: AllocArgs) -> ExitCode {
 }
 
 async fn alloc(args: AllocArgs, mut signals: Signals) -> anyhow::Result<i32> {
-    let AllocArgs { batch, quiet, socket, command } = args;
+    let AllocArgs { quiet, socket, command, batch } = args;
     let mut progress = Progress::new(quiet);
     anyhow::ensure!(
         !batch.pilots.is_empty(),
         "say with --pilots which nodes to keep, such as --pilots alpha=4,beta=2"
     );
-    batch.check(false)?;
+    batch.check(false, false)?;
     let command = if command.is_empty() { vec![shell()] } else { command };
     check_program(&command)?;
     let asking = Asking { batch: &batch, socket: socket.as_ref(), quiet, beside: &[] };
@@ -65,7 +70,7 @@ async fn alloc(args: AllocArgs, mut signals: Signals) -> anyhow::Result<i32> {
     }
     let Some(pilots) = Pilots::find(asking, &mut progress, &mut signals).await? else { return Ok(0) };
     progress.clear();
-    let status = run(&command, &pilots, &mut signals).await;
+    let status = run(&command, socket.as_deref(), &pilots, &mut signals).await;
     if !quiet {
         message("giving the nodes back");
     }
@@ -74,41 +79,68 @@ async fn alloc(args: AllocArgs, mut signals: Signals) -> anyhow::Result<i32> {
 }
 
 /// Runs the command until it ends. A pilot that ends before it doesn't end it.
-async fn run(command: &[String], pilots: &Pilots, signals: &mut Signals) -> anyhow::Result<i32> {
+async fn run(
+    command: &[String],
+    socket: Option<&Path>,
+    pilots: &Pilots,
+    signals: &mut Signals,
+) -> anyhow::Result<i32> {
     let isthmus = std::env::current_exe().context("cannot find the isthmus binary")?;
     let working_directory = std::env::current_dir().context("the working directory is gone")?;
-    let nodes = OsString::from(pilots.names().join(","));
-    let others = std::env::vars_os().filter(|(name, _)| name != NODES);
     let supervised = Supervised::start(Launch {
         isthmus: &isthmus,
         command: command.iter().map(OsString::from).collect(),
-        environment: others.chain([(OsString::from(NODES), nodes)]).collect(),
+        environment: environment(&pilots.names(), socket),
         working_directory: &working_directory,
         detached: false,
     });
     let mut work = Work::Here(supervised.context("cannot start the command's supervisor")?);
     let mut outcome = work.outcome();
-    let mut is_told = false;
+    let (mut told, mut deadline) = (0, None);
     let status = loop {
         tokio::select! {
-            status = ended(&mut outcome) => break status,
-            signal = signals.next() => work.signal(signal.number, signal.from_terminal).await,
-            failure = pilots.failure(), if !is_told => {
-                is_told = true;
-                message(&format!("{failure}. Its nodes are gone; the command goes on"));
+            status = handle::status(&mut outcome) => break status,
+            signal = signals.next() => {
+                work.signal(signal.number, signal.from_terminal).await;
+                if signal.is_final() {
+                    deadline.get_or_insert_with(|| Instant::now() + TERM_GRACE);
+                }
+            }
+            () = until(deadline), if deadline.is_some() => {
+                deadline = None;
+                work.end().await;
+            }
+            failures = pilots.failures(told) => {
+                for failure in failures.iter().skip(told) {
+                    message(&format!(
+                        "{failure}. The command goes on; its next runs must name the other nodes with --nodes"
+                    ));
+                }
+                told = failures.len();
             }
         }
     };
+    // Runs that the command has left behind end before their nodes.
     work.end().await;
+    handle::gone(&mut outcome).await;
     Ok(status)
 }
 
-/// The command's status, once it has ended.
-async fn ended(outcome: &mut watch::Receiver<Outcome>) -> i32 {
-    match outcome.wait_for(|outcome| outcome.status.is_some()).await {
-        Ok(outcome) => outcome.status.unwrap_or_default(),
-        // The supervisor was killed, and the command with it.
-        Err(_) => i32::from(crate::OWN_FAILURE),
+/// The command's environment: this process's, the nodes, and the agent's socket if it isn't the default.
+fn environment(nodes: &[String], socket: Option<&Path>) -> Vec<(OsString, OsString)> {
+    let mut environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+    let socket = socket.map(|socket| ("ISTHMUS_AGENT", OsString::from(socket)));
+    for (name, value) in [(NODES, OsString::from(nodes.join(",")))].into_iter().chain(socket) {
+        environment.retain(|(old, _)| old != name);
+        environment.push((name.into(), value));
+    }
+    environment
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -126,6 +158,23 @@ mod tests {
     struct Cli {
         #[command(flatten)]
         args: AllocArgs,
+    }
+
+    #[test]
+    fn the_command_is_told_nodes_and_agent() {
+        let told = |socket: Option<&str>| {
+            let nodes = ["n1.a", "n2.b"].map(str::to_owned);
+            let found = environment(&nodes, socket.map(Path::new));
+            let value = |wanted: &str| {
+                let mut values =
+                    found.iter().filter(|(name, _)| name == wanted).map(|(_, value)| value.clone());
+                (values.next(), values.next())
+            };
+            (value(NODES), value("ISTHMUS_AGENT").0)
+        };
+        let nodes = (Some(OsString::from("n1.a,n2.b")), None);
+        assert_eq!(told(Some("/x")), (nodes.clone(), Some("/x".into())));
+        assert_eq!(told(None).0, nodes);
     }
 
     #[test]

@@ -46,8 +46,6 @@ pub struct RunArgs {
     /// In a batch job: the site's front-end, at which its nodes join and attach.
     #[arg(long, env = "ISTHMUS_VIA", value_name = "HOST[:PORT]")]
     pub(super) via: Option<String>,
-    #[command(flatten)]
-    pub(super) batch: BatchArgs,
     /// Start without nodes that are down, if so many others are there.
     ///
     /// With whole sites and without --nodes, one is enough by default. Nodes that --nodes
@@ -142,6 +140,9 @@ pub struct RunArgs {
     /// What the profile says of the ranks.
     #[arg(skip)]
     pub(super) placed: Placed,
+    // The last one: its heading is for all that follows.
+    #[command(flatten)]
+    pub(super) batch: BatchArgs,
 }
 
 /// Adds a tip to clap's error for an unknown option, which may be one of the launcher. clap's own

@@ -38,11 +38,16 @@ impl Given {
         }
         if !args.no_allocation
             && args.asks_for_no_nodes()
-            && let Some(kept) = kept(std::env::var(alloc::NODES).ok())
+            && let Some(kept) = Self::kept()
         {
-            return Ok(Some(Self::Kept(kept)));
+            return Ok(Some(kept));
         }
         Ok(OwnBatchJob::find(args, progress, signals).await?.map(|job| Self::Own(Box::new(job))))
+    }
+
+    /// The nodes of the allocation that the run is called in; `None` if it is called in none.
+    pub(crate) fn kept() -> Option<Self> {
+        kept(std::env::var(alloc::NODES).ok()).map(Self::Kept)
     }
 
     /// The names of the nodes that the job is to have.

@@ -153,12 +153,16 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     let mut progress = Progress::new(args.quiet);
     let launcher = prepare::launcher(&args)?;
     let asked = Asked::read(args.profile.as_deref(), (&args.command, launcher))?;
-    args.batch.check(asked.line.is_some())?;
+    let by_profile = asked.line.is_some();
+    args.batch.check(by_profile, by_profile && args.nodes.is_empty() && Given::kept().is_none())?;
     if args.batch.start_estimate && (asked.line.is_none() || args.batch.has_numbers()) {
         pilots::estimate(args.asking(), &mut progress, &mut signals).await?;
         return Ok(0);
     }
-    let mut given = Given::find(&args, &mut progress, &mut signals).await?;
+    let mut given = match args.batch.start_estimate {
+        true => Given::kept(),
+        false => Given::find(&args, &mut progress, &mut signals).await?,
+    };
     let result =
         run_asked((&args, launcher, &asked), &mut given, signals, (progress, stopwatch), files).await;
     if let Some(given) = given {

@@ -125,6 +125,7 @@ impl<'a> Prepared<'a> {
         let wanted = match (args.no_check, args.each) {
             (true, _) => Vec::new(),
             (false, true) => programs::everywhere(&args.command),
+            (false, false) if !args.placed.programs.is_empty() => args.placed.programs.clone(),
             (false, false) if launcher.is_some() => programs::wanted(arguments(args)),
             (false, false) => Vec::new(),
         };

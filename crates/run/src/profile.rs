@@ -47,17 +47,27 @@ impl Asked {
         };
         let by_user = match line {
             Ok(line) => {
-                let named = profile.groups.iter().all(|group| !group.command.is_empty());
-                if let Some(program) = line.program().filter(|_| named) {
-                    bail!(
-                        "{name} has a `command` for each group, and none would run {program}: leave it out"
-                    );
+                let bare = profile.groups.iter().find(|group| group.command.is_empty());
+                match (bare, line.program()) {
+                    (None, Some(program)) => {
+                        bail!(
+                            "{name} has a `command` for each group, and none would run {program}: leave it out"
+                        )
+                    }
+                    (Some(group), None) => bail!(
+                        "{name} has no `command` for group {}, and the command line names no program",
+                        group.name
+                    ),
+                    _ => {}
                 }
                 return Ok(Self { profile, line: Some(line) });
             }
             Err(by_user) => by_user,
         };
         let asked = not_kept(&profile);
+        if matches!(by_user, ByUser::Unclear(_)) {
+            bail!("{name} says how many ranks there are: {}", reason(&by_user));
+        }
         if !asked.is_empty() {
             let asked = first(asked.iter(), 0, NAMED);
             bail!("{name} has {asked}, and isthmus doesn't place the ranks: {}", reason(&by_user));
@@ -177,8 +187,14 @@ mod tests {
         assert!(by(plain, "mpirun -n 4 ./app").unwrap().line.is_none());
         let named = format!("{group}command = ['./a']");
         assert!(by(&named, "mpirun").unwrap().line.is_some());
-        let error = by(&named, "mpirun ./app").unwrap_err().to_string();
-        assert!(error.contains("none would run ./app"), "{error}");
+        for (text, command, want) in [
+            (named.as_str(), "mpirun ./app", "none would run ./app"),
+            (group, "mpirun", "no `command` for group a"),
+            (plain, "mpirun --new 3 ./app", "write it as --new=VALUE"),
+        ] {
+            let error = by(text, command).unwrap_err().to_string();
+            assert!(error.contains(want), "{command}: {error}");
+        }
     }
 
     #[test]

@@ -188,6 +188,11 @@ impl Given<'_> {
         self.within.is_some() || self.words.len() > 1 || FLAGS.contains(&self.name)
     }
 
+    /// Whether the option changes where a program is looked for.
+    pub(super) fn looks_elsewhere(&self) -> bool {
+        ELSEWHERE.contains(&self.name)
+    }
+
     /// The words of the option and its values.
     pub(super) fn words(&self) -> &[String] {
         self.words
@@ -243,7 +248,7 @@ fn context(words: &[String]) -> Option<NamedProgram> {
     let hosts = given.iter().rfind(|option| HOSTS.contains(&option.name));
     let node = |host: &str| host.split(':').next().unwrap_or(host).to_owned();
     let nodes = hosts.map(|option| option.value(0).split(',').map(node).collect());
-    let is_elsewhere = given.iter().any(|option| ELSEWHERE.contains(&option.name));
+    let is_elsewhere = given.iter().any(Given::looks_elsewhere);
     let is_certain = given.last().is_none_or(Given::is_known) && !is_elsewhere;
     Some(NamedProgram { program: program.first()?.clone(), nodes, is_certain })
 }

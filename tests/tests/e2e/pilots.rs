@@ -261,6 +261,23 @@ fn an_allocation_is_kept_for_several_runs() -> Result<()> {
     logins.nothing_left(promised(GONE))
 }
 
+/// A shell ignores SIGTERM while it waits. `isthmus alloc` doesn't keep nodes for it.
+#[test]
+fn an_allocation_ends_by_a_signal() -> Result<()> {
+    let world = GRID.take()?;
+    let logins = Logins::start(&world)?;
+    let binary = isthmus().display().to_string();
+    let words =
+        [&binary, "alloc", "--pilots", "alpha=1", "--", "sh", "-c", "trap '' TERM; echo; sleep 600; true"];
+    let alloc = isthmus_e2e::Job::start(world.command("n1.alpha", SOON, &words)?)?;
+    World::eventually("the command runs", SOON, || Ok(!world.processes("n1.alpha", "sleep")?.is_empty()))?;
+    let pid = world.service("n1.alpha", "alloc")?;
+    world.kill("n1.alpha", "TERM", &pid)?;
+    let (_, text) = alloc.end()?;
+    ensure!(text.contains("giving the nodes back"), "{text}");
+    logins.nothing_left(promised(GONE))
+}
+
 /// A process that stands still until this value is dropped.
 struct Stopped<'a>(&'a World, &'static str, String);
 

@@ -1,5 +1,7 @@
 //! Ranks go where their groups' profile wants them, on nodes whose agents are there.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, ensure};
 use isthmus_e2e::{Mpi, Output, Shared, World};
 
@@ -9,27 +11,37 @@ static GRID: Shared = Shared::new("four-sites");
 const TWO: &str = "[[group]]\nname = 'masters'\nranks = 1\nrtt = '5 ms'\n\
                    [[group]]\nname = 'workers'\nranks = '2-4'\nsplit = true\n";
 
-/// Runs a command with a profile on a node of alpha and one of beta.
-fn run(world: &World, profile: &str, options: &[&str], words: &[&str]) -> Result<Output> {
+const NODES: &str = "n1.alpha,n1.beta";
+
+/// Writes a profile, and returns its path.
+fn written(world: &World, profile: &str) -> Result<String> {
     let path = world.directory.path().join("job.toml");
     std::fs::write(&path, profile)?;
-    let path = path.display().to_string();
-    let options = [&["--nodes", "n1.alpha,n1.beta", "--profile", &path], options].concat();
-    world.run("n1.alpha", &options, words)
+    Ok(path.display().to_string())
+}
+
+/// Runs a command with a profile on a node of alpha and one of beta.
+fn run(world: &World, profile: &str, options: &[&str], words: &[&str]) -> Result<Output> {
+    let path = written(world, profile)?;
+    world.run("n1.alpha", &[&["--nodes", NODES, "--profile", &path], options].concat(), words)
 }
 
 /// Checks that groups get nodes, and each its number of ranks.
 fn groups_are_placed(mpi: Mpi) -> Result<()> {
     let world = GRID.take_for(mpi)?;
-    let (launcher, program) = (mpi.launcher(), mpi.program("ring"));
-    let output = run(&world, TWO, &[], &[&launcher, &program])?;
+    let (launcher, program, path) = (mpi.launcher(), mpi.program("ring"), written(&world, TWO)?);
+    let options = ["--nodes", NODES, "--profile", &path];
+    let (output, account) = world.run_reported("n1.alpha", &options, &[&launcher, &program])?;
     let text = output.whole();
     ensure!(output.status == 0 && output.stdout.contains(" No Errors"), "{mpi:?}: {text}");
     let (masters, workers) = (line(&output, "masters: 1 rank at ")?, line(&output, "workers: 2 ranks at ")?);
     let site = |line: &str| line.split_whitespace().next().unwrap_or_default().to_owned();
-    ensure!(site(&masters) != site(&workers), "{mpi:?}: {text}");
     ensure!(text.contains("between alpha and beta"), "{mpi:?}: {text}");
-    ensure!(text.contains("3 ranks on 2 nodes"), "{mpi:?}: {text}");
+    let ran = account["ranks_by_node"].as_array().context("no ranks by node")?;
+    for (site, ranks) in [(site(&masters), 1), (site(&workers), 2)] {
+        let node = serde_json::json!({ "node": format!("n1.{site}"), "ranks": ranks });
+        ensure!(ran.contains(&node), "{mpi:?}: not {node}: {account:#}\n{text}");
+    }
     world.expect_clean()
 }
 
@@ -64,6 +76,31 @@ fn groups_run_their_own_programs() -> Result<()> {
     let output = run(&world, profile, &[], &words)?;
     let count = |words: &str| output.stdout.lines().filter(|line| *line == words).count();
     ensure!(count("it is a") == 1 && count("it is b") == 2, "{}", output.whole());
+    Ok(())
+}
+
+/// Only the nodes of a group must have its program.
+#[test]
+fn mpich_groups_have_programs_of_their_own() -> Result<()> {
+    let world = GRID.take_for(Mpi::Mpich)?;
+    let program = |name: &str| format!("/tmp/only-of-{name}");
+    let group =
+        |name: &str| format!("[[group]]\nname = '{name}'\nranks = 2\ncommand = ['{}']\n", program(name));
+    let profile = group("a") + &group("b");
+    let launcher = Mpi::Mpich.launcher();
+    let planned = run(&world, &profile, &["--start-estimate"], &[&launcher])?;
+    for name in ["a", "b"] {
+        let line = planned.stdout.lines().find_map(|line| line.strip_prefix(&format!("{name}: 2 ranks on ")));
+        let node = line.with_context(|| planned.whole())?;
+        // Each machine of a lab has a /tmp of its own.
+        let path = program(name);
+        let write = format!("printf '#!/bin/sh\\necho it is {name}\\n' >{path} && chmod 755 {path}");
+        let made = world.sh(node, Duration::from_secs(60), &["sh", "-c", &write])?;
+        ensure!(made.status == 0, "{}", made.whole());
+    }
+    let output = run(&world, &profile, &[], &[&launcher])?;
+    let count = |words: &str| output.stdout.lines().filter(|line| *line == words).count();
+    ensure!(count("it is a") == 2 && count("it is b") == 2, "{}", output.whole());
     Ok(())
 }
 

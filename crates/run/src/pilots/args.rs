@@ -84,11 +84,11 @@ impl BatchArgs {
     }
 
     /// Refuses a command line that no batch job can make good. `by_profile`: a profile says how many nodes
-    /// are needed.
+    /// are needed. `is_open`: schedulers may be asked even if `--pilots` names none.
     ///
     /// # Errors
     /// What is wrong.
-    pub(crate) fn check(&self, by_profile: bool) -> anyhow::Result<()> {
+    pub(crate) fn check(&self, by_profile: bool, is_open: bool) -> anyhow::Result<()> {
         let needs = [("--memory", self.memory.is_some()), ("--tag", !self.tags.is_empty())];
         let others = [
             ("--time", self.time.is_some()),
@@ -97,15 +97,15 @@ impl BatchArgs {
             ("--queue", !self.queue.is_empty()),
             ("--reservation", !self.reservation.is_empty()),
             ("--account", !self.account.is_empty()),
-            ("--start-estimate", self.start_estimate),
+            ("--start-estimate", self.start_estimate && !by_profile),
         ];
         if self.pilots.is_empty()
-            && !by_profile
+            && !is_open
             && let Some(option) = first(needs.iter().chain(&others))
         {
             bail!(
                 "{option} is for nodes of batch schedulers: say with --pilots how many, or with --profile and a launcher \
-                 without numbers"
+                 without numbers and --nodes"
             );
         }
         if let Some(wanted) = self.pilots.iter().find(|wanted| wanted.nodes == 0 && !by_profile) {
@@ -191,9 +191,20 @@ mod tests {
             ("--pilots a=1,b=1,a=2", false, "site a twice"),
             ("--pilots a=1 --account b=x", false, "--account names site b"),
         ] {
-            let said = read(line).check(by_profile).err().map(|error| error.to_string()).unwrap_or_default();
+            let said = read(line)
+                .check(by_profile, by_profile)
+                .err()
+                .map(|error| error.to_string())
+                .unwrap_or_default();
             assert!(said.contains(want) && said.is_empty() == want.is_empty(), "{line}: {said}");
         }
+    }
+
+    #[test]
+    fn nodes_that_are_named_need_no_scheduler() {
+        let check = |line: &str| read(line).check(true, false);
+        assert!(check("--wait 10m").is_err() && check("--queue x").is_err());
+        assert!(check("--start-estimate").is_ok() && check("").is_ok());
     }
 
     #[test]

@@ -179,11 +179,17 @@ impl Board {
 
     /// Which pilot has ended, and why; `None` if none has.
     pub(super) fn failure(&self) -> Option<String> {
-        self.0.iter().find_map(|entry| match &entry.phase {
+        self.failures().into_iter().next()
+    }
+
+    /// Which pilots have ended, and why.
+    pub(super) fn failures(&self) -> Vec<String> {
+        let each = self.0.iter().filter_map(|entry| match &entry.phase {
             Phase::Ends(why) | Phase::Ended(why) => Some(format!("{}: {why}", entry.name())),
             Phase::Lost(reason) => Some(format!("nothing is heard of {}: {reason}", entry.name())),
             Phase::Ordered | Phase::Waits { .. } | Phase::Runs { .. } => None,
-        })
+        });
+        each.collect()
     }
 
     /// Whether a scheduler ends a pilot, and hasn't said how yet.

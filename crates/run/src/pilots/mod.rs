@@ -151,12 +151,13 @@ impl Pilots {
         self.board.borrow().names_of(order)
     }
 
-    /// Waits until a pilot ends, and returns why in words.
-    pub(crate) async fn failure(&self) -> String {
+    /// Waits until more pilots than `known` have ended, and returns why each has, in words.
+    pub(crate) async fn failures(&self, known: usize) -> Vec<String> {
         let mut changes = self.board.subscribe();
         loop {
-            if let Some(failure) = changes.borrow_and_update().failure() {
-                return failure;
+            let failures = changes.borrow_and_update().failures();
+            if failures.len() > known {
+                return failures;
             }
             if changes.changed().await.is_err() {
                 std::future::pending::<()>().await;
@@ -249,11 +250,7 @@ pub(crate) async fn estimate(
     let socket = asking.socket.cloned().unwrap_or_else(local::socket);
     let lines = async {
         let agent = local::connect(&socket).await?;
-        let mut lines = Vec::new();
-        for order in orders(asking).await? {
-            lines.push(scheduler::start_of(agent.clone(), &order).await?);
-        }
-        anyhow::Ok(lines)
+        scheduler::starts_of(&agent, &orders(asking).await?).await
     };
     let lines = tokio::select! {
         lines = lines => lines?,

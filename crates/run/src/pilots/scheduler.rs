@@ -30,11 +30,23 @@ pub(crate) async fn ask(
     }
 }
 
-/// When a scheduler would give what is ordered, in words. Nothing is submitted.
+/// When schedulers would give what is ordered, in words, in the order of the orders. Nothing is
+/// submitted.
 ///
 /// # Errors
-/// If the scheduler doesn't answer.
-pub(crate) async fn start_of(agent: LocalClient<Channel>, order: &PilotOrder) -> anyhow::Result<String> {
+/// If a scheduler doesn't answer.
+pub(crate) async fn starts_of(
+    agent: &LocalClient<Channel>,
+    orders: &[PilotOrder],
+) -> anyhow::Result<Vec<String>> {
+    let mut lines = Vec::new();
+    for order in orders {
+        lines.push(start_of(agent.clone(), order).await?);
+    }
+    Ok(lines)
+}
+
+async fn start_of(agent: LocalClient<Channel>, order: &PilotOrder) -> anyhow::Result<String> {
     let wanted = order.wanted.clone().unwrap_or_default();
     let request = SchedulerRequest {
         node: order.node.clone(),

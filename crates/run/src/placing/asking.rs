@@ -8,7 +8,6 @@ use isthmus_front::format::site;
 use isthmus_front::local;
 use isthmus_front::output::one_line;
 use isthmus_service::clock::humane;
-use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::local_client::LocalClient;
 use isthmus_wire::proto::{JobNode, Node, SchedulerReply, SchedulerRequest, SitePath};
 use tokio::task::JoinSet;
@@ -20,6 +19,7 @@ use crate::candidates::Candidates;
 use crate::given::Given;
 use crate::pilots::scheduler;
 use crate::progress::Progress;
+use crate::tries::NotStarted;
 use crate::{nodes, pilots, topology};
 
 /// What there is.
@@ -29,15 +29,8 @@ pub(super) struct Found {
     pub standing: Vec<Standing>,
     pub schedulers: Vec<Scheduler>,
     pub paths: Vec<SitePath>,
-    /// Schedulers that can't be asked, and why.
-    unasked: Vec<String>,
-}
-
-impl Found {
-    /// The end of a message about a profile that can't be met: which schedulers weren't asked.
-    pub(super) fn not_asked(&self) -> String {
-        self.unasked.iter().map(|line| format!("\n({line})")).collect()
-    }
+    /// Schedulers that give no nodes, and why.
+    pub unasked: Vec<String>,
 }
 
 /// Finds nodes with agents, and schedulers that may give nodes for `time`: of those that the command
@@ -77,10 +70,14 @@ pub(super) async fn find(
         let submitters = pilots::submitters(&grid, &sites).await?;
         for (submitter, answer) in capacities(&agent, submitters).await {
             let place = site(&submitter.name).to_owned();
+            let may_pass = answer.is_err();
             match answer.and_then(|reply| usable(args, time, submitter, reply)) {
                 Ok(scheduler) => schedulers.push(scheduler),
                 Err(reason) if is_open => unasked.push(format!("no nodes of {place}'s scheduler: {reason}")),
-                Err(reason) => bail!("not started: no nodes of {place}'s scheduler: {reason}"),
+                Err(reason) => {
+                    let reasons = format!("no nodes of {place}'s scheduler: {reason}");
+                    bail!(NotStarted { text: format!("not started: {reasons}"), reasons, may_pass });
+                }
             }
         }
     }

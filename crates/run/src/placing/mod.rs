@@ -30,6 +30,7 @@ use isthmus_wire::proto;
 use crate::args::RunArgs;
 use crate::given::Given;
 use crate::pilots::{Pilots, scheduler};
+use crate::programs::NamedProgram;
 use crate::progress::Progress;
 use crate::signals::{Interrupted, Signals};
 use crate::tries::Tries;
@@ -49,13 +50,15 @@ pub(crate) struct Placed {
     pub reorder: bool,
     /// Bytes of free memory that nodes must have for their ranks, by their names.
     pub memory: BTreeMap<String, u64>,
+    /// The programs that isthmus starts, and where; empty if the launcher places the ranks.
+    pub programs: Vec<NamedProgram>,
 }
 
 impl Placed {
     /// The groups of a profile whose ranks the launcher places.
     pub(crate) fn by_launcher(profile: &Profile) -> Self {
         let ranks = profile.groups.iter().map(|group| group.ranks.most);
-        Self { groups: groups(profile, ranks), reorder: profile.reorder, memory: BTreeMap::new() }
+        Self { groups: groups(profile, ranks), reorder: profile.reorder, ..Self::default() }
     }
 }
 
@@ -79,6 +82,9 @@ pub(crate) async fn run(
     signals: &mut Signals,
 ) -> anyhow::Result<RunArgs> {
     let (found, chosen) = choose(args, profile, given.as_ref(), progress, signals).await?;
+    if !args.quiet {
+        found.unasked.iter().for_each(|line| progress.message(line));
+    }
     let orders = orders(args, &found, &chosen);
     let mut names = vec![Vec::new(); orders.len()];
     let mut args = args.clone();
@@ -101,6 +107,7 @@ pub(crate) async fn run(
         groups: groups(profile, ranks),
         reorder: profile.reorder,
         memory: chosen.parts.memory(profile),
+        programs: line.programs(profile, &shares),
     };
     args.command = line.command(profile, &Got::Nodes(shares))?;
     Ok(args)
@@ -119,10 +126,11 @@ pub(crate) async fn estimate(
     signals: &mut Signals,
 ) -> anyhow::Result<()> {
     let (found, chosen) = choose(args, profile, given, progress, signals).await?;
-    let mut starts = Vec::new();
-    for order in orders(args, &found, &chosen) {
-        starts.push(scheduler::start_of(found.agent.clone(), &order).await?);
-    }
+    let orders = orders(args, &found, &chosen);
+    let starts = tokio::select! {
+        starts = scheduler::starts_of(&found.agent, &orders) => starts?,
+        signal = signals.next() => return Err(Interrupted(signal).into()),
+    };
     progress.clear();
     print(&starts, &told::planned(profile, &chosen.parts, &starts), false)
 }
@@ -159,10 +167,13 @@ async fn choose(
         }
     };
     if found.standing.is_empty() && found.schedulers.is_empty() {
-        bail!(
-            "not started: no free node of yours is there, and no agent of yours submits batch jobs{}",
-            found.not_asked()
-        );
+        let none =
+            if args.nodes.is_empty() { "no node of yours is free" } else { "these nodes start no ranks" };
+        let schedulers = match found.unasked.as_slice() {
+            [] if args.nodes.is_empty() => "; no agent of yours submits batch jobs".to_owned(),
+            lines => lines.iter().map(|line| format!("; {line}")).collect(),
+        };
+        bail!("not started: {none}{schedulers}");
     }
     // What has to be waited for is asked for at the least.
     let least = Profile { groups: profile.groups.iter().cloned().map(at_least).collect(), ..profile.clone() };
@@ -179,7 +190,10 @@ async fn choose(
                 return Ok((found, Chosen { offered, parts }));
             }
             Err(Refusal::Impossible(_)) if stage < last => {}
-            Err(refusal) => bail!("not started: {refusal}{}", found.not_asked()),
+            Err(refusal) => {
+                let unasked: String = found.unasked.iter().map(|line| format!("\n({line})")).collect();
+                bail!("not started: {refusal}{unasked}")
+            }
         }
     }
     bail!("not started: the profile has no groups")

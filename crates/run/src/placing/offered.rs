@@ -131,7 +131,9 @@ fn of_scheduler(class: &proto::NodeClass, submitter: &proto::Node, when: When) -
         When::Now => (class.nodes_free, Some(STARTS)),
         When::Later => (class.nodes, None),
     };
-    let mut tags: Vec<Label> = class.features.iter().filter_map(|feature| feature.parse().ok()).collect();
+    // A label is in lower case. A scheduler is asked for the feature by that.
+    let tag = |feature: &String| feature.parse().ok().filter(|tag: &Label| tag.as_str() == feature);
+    let mut tags: Vec<Label> = class.features.iter().filter_map(tag).collect();
     tags.sort();
     tags.dedup();
     (nodes > 0 && class.cores > 0).then(|| NodeClass {
@@ -145,7 +147,7 @@ fn of_scheduler(class: &proto::NodeClass, submitter: &proto::Node, when: When) -
 }
 
 /// The classes of the queue that a job would be in: the one that is named, or else the scheduler's own
-/// choice.
+/// choice. Where that may be one of several, it is the largest: nodes may be in all of them.
 ///
 /// # Errors
 /// The queues that there are, if that isn't one of them.
@@ -155,7 +157,14 @@ pub(super) fn of_queue(
 ) -> Result<Vec<proto::NodeClass>, Vec<String>> {
     let mut queues: Vec<String> = classes.iter().map(|class| class.queue.clone()).collect();
     let is_meant = |class: &proto::NodeClass| queue.map_or(class.default, |queue| class.queue == queue);
-    let found: Vec<_> = classes.into_iter().filter(is_meant).collect();
+    let mut found: Vec<_> = classes.into_iter().filter(is_meant).collect();
+    let mut cores: BTreeMap<String, u64> = BTreeMap::new();
+    for class in &found {
+        *cores.entry(class.queue.clone()).or_default() += u64::from(class.nodes) * u64::from(class.cores);
+    }
+    if let Some((largest, _)) = cores.into_iter().max_by_key(|(_, cores)| *cores) {
+        found.retain(|class| class.queue == largest);
+    }
     if found.is_empty() && !queues.is_empty() {
         queues.sort();
         queues.dedup();
@@ -201,7 +210,7 @@ mod tests {
             cores: 16,
             memory_bytes: 1 << 36,
             time_seconds: 3600,
-            features: vec!["gpu".to_owned(), "not,a.label".to_owned()],
+            features: vec!["gpu".to_owned(), "not,a.label".to_owned(), "GPU".to_owned()],
             ..proto::NodeClass::default()
         }
     }
@@ -270,5 +279,8 @@ mod tests {
         assert_eq!(of_queue(classes(), Some("short")).unwrap(), [class("short", (2, 2))]);
         assert_eq!(of_queue(classes(), Some("long")).unwrap_err(), ["main", "short"]);
         assert!(of_queue(Vec::new(), Some("long")).unwrap().is_empty());
+        // Grid Engine chooses among all.
+        let any = classes().into_iter().map(|class| proto::NodeClass { default: true, ..class }).collect();
+        assert_eq!(of_queue(any, None).unwrap().len(), 1);
     }
 }
