@@ -15,7 +15,7 @@ DESTDIR ?=
 # A failed test ends with its reason. `make RUST_BACKTRACE=1 test` adds backtraces.
 export RUST_BACKTRACE := 0
 # Those that take longest come last, as each leaves the time that it doesn't need to the next ones.
-BENCHES := lab direct rails programs relay shim site-trunk nas slow start simulate connect patterns trunk coll
+BENCHES := lab direct pilot rails programs relay shim site-trunk nas slow start simulate connect patterns trunk coll
 
 # The end-to-end tests and the benchmarks make network namespaces; the demo does
 # so without root where the system lets ordinary users.

@@ -22,6 +22,7 @@ mod nas;
 mod nebula;
 mod papers;
 mod patterns;
+mod pilot;
 mod programs;
 mod rails;
 mod relay;
@@ -92,6 +93,8 @@ enum Bench {
     /// Programs that aren't made for wide areas, over an ocean: PyTorch's all-reduce and iperf3 over a
     /// trunk, and over connections of their own.
     Programs(programs::Options),
+    /// Nodes that a batch scheduler gives, until a command runs over them, against srun.
+    Pilot(pilot::Options),
     /// A site with two links: a trunk over both against each alone.
     Rails(rails::Options),
     /// The emulated links themselves: what was asked for against what programs at
@@ -127,6 +130,7 @@ fn main() -> ExitCode {
         Bench::Nas(options) => nas::run(&options).map(held),
         Bench::Slow(options) => slow::run(&options).map(held),
         Bench::Programs(options) => programs::run(&options).map(held),
+        Bench::Pilot(options) => pilot::run(&options).map(held),
         Bench::Rails(options) => rails::run(&options).map(held),
         Bench::SiteTrunk(options) => site_trunk::run(&options).map(held),
         Bench::Trunk(options) => trunk::run(&options).map(held),

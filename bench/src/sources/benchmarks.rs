@@ -134,7 +134,7 @@ const CONNECT: &[&str] =
     &["bench/src/connect.rs", "bench/src/connect/", "bench/src/tunnel.rs", "bench/programs/connect.py"];
 
 /// All benchmarks.
-pub(super) const BENCHMARKS: [Benchmark; 15] = [
+pub(super) const BENCHMARKS: [Benchmark; 16] = [
     Benchmark {
         name: "coll",
         programs: JOB,
@@ -239,6 +239,12 @@ pub(super) const BENCHMARKS: [Benchmark; 15] = [
                 "bench/grids/ocean.toml",
             ],
         ],
+    },
+    Benchmark {
+        name: "pilot",
+        programs: JOB,
+        without: &[LAB_COMMANDS],
+        files: &[IN_JOBS, &["bench/src/pilot.rs", "bench/grids/pilot.toml"]],
     },
     Benchmark {
         name: "rails",
