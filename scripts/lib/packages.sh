@@ -27,10 +27,10 @@ python3-torch    | test-all bench             | /usr/lib/python3*/dist-packages/
 postgresql       | test-all                   | /usr/lib/postgresql/*/bin/initdb| PostgreSQL between sites
 nginx-light      | test-all                   | /usr/sbin/nginx                 | a web server between sites
 apache2-utils    | test-all                   | ab                              | 1,000 connections to that
-slurmctld        | test                       | slurmctld                       | Slurm in the lab: batch jobs with isthmus (6 MB)
-slurmd           | test                       | slurmd                          | the same, on nodes of the lab
-slurm-client     | test                       | sbatch                          | the same, its commands
-munge            | test                       | munged                          | the same, how its parts know one another
+slurmctld        | test bench                 | slurmctld                       | Slurm in the lab: batch jobs with isthmus (6 MB)
+slurmd           | test bench                 | slurmd                          | the same, on nodes of the lab
+slurm-client     | test bench                 | sbatch                          | the same, its commands
+munge            | test bench                 | munged                          | the same, how its parts know one another
 gdb              | test-all                   | gdb                             | programs under a debugger are carried
 bubblewrap       | test                       | bwrap                           | programs in a container are carried
 nodejs           | test-all                   | node                            | Node.js between sites (13 MB)
