@@ -272,7 +272,7 @@ fn an_allocation_ends_by_a_signal() -> Result<()> {
     let alloc = isthmus_e2e::Job::start(world.command("n1.alpha", SOON, &words)?)?;
     World::eventually("the command runs", SOON, || Ok(!world.processes("n1.alpha", "sleep")?.is_empty()))?;
     let pid = world.service("n1.alpha", "alloc")?;
-    world.kill("n1.alpha", "TERM", &pid)?;
+    world.kill("n1.alpha", "-TERM", &pid)?;
     let (_, text) = alloc.end()?;
     ensure!(text.contains("giving the nodes back"), "{text}");
     logins.nothing_left(promised(GONE))
@@ -283,7 +283,7 @@ struct Stopped<'a>(&'a World, &'static str, String);
 
 impl Drop for Stopped<'_> {
     fn drop(&mut self) {
-        if let Err(error) = self.0.kill(self.1, "CONT", &self.2) {
+        if let Err(error) = self.0.kill(self.1, "-CONT", &self.2) {
             eprintln!("process {} at {} doesn't go on: {error:#}", self.2, self.1);
         }
     }
@@ -295,7 +295,7 @@ fn a_scheduler_that_is_away_is_waited_for() -> Result<()> {
     let world = GRID.take()?;
     let logins = Logins::start(&world)?;
     let daemon = world.processes("n1.beta", "slurmctld")?.pop().context("no slurmctld")?;
-    world.kill("n1.beta", "STOP", &daemon)?;
+    world.kill("n1.beta", "-STOP", &daemon)?;
     let stopped = Stopped(&world, "n1.beta", daemon);
     let run = isthmus_e2e::Job::start(logins.run("alpha=1,beta=1", &["hostname"])?)?;
     World::eventually("alpha's pilot is there", SOON, || {

@@ -240,7 +240,8 @@ pub fn estimate(said: &str) -> Option<SystemTime> {
 /// A time in UTC, such as `2026-11-28T20:56:11`; `None` if Slurm has none.
 fn time(text: &str) -> Result<Option<SystemTime>, String> {
     match text {
-        "" | "N/A" | "Unknown" | "None" | "(null)" => Ok(None),
+        // squeue writes NONE for the end of a job without a time limit.
+        "" | "N/A" | "Unknown" | "None" | "NONE" | "(null)" => Ok(None),
         _ if text.len() == 19 => {
             humantime::parse_rfc3339_weak(text).map(Some).map_err(|_| "a time was expected".to_owned())
         }

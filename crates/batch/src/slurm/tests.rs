@@ -15,6 +15,12 @@ fn at(text: &str) -> Option<SystemTime> {
 }
 
 #[test]
+fn a_job_without_a_limit_has_no_end() {
+    let jobs = parse::queue("6|RUNNING|2026-11-29T04:38:44|NONE|n2|p6|None\n").unwrap();
+    assert_eq!((jobs[0].phase.clone(), jobs[0].end), (Phase::Running, None));
+}
+
+#[test]
 fn squeue_lists_jobs_in_every_state() {
     let out = "\
 3|PENDING|N/A|N/A||p3|Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions
