@@ -127,12 +127,17 @@ pub struct Launch {
     looked: (Instant, bool),
     /// For how long data has waited.
     busy: Duration,
+    /// When data last waited.
+    waited: Instant,
+    /// When data began to wait after a rest of more than a round trip; `None` if there was no rest.
+    rested: Option<Instant>,
 }
 
 impl Launch {
     /// The launch of a carrier that has sent nothing.
     pub fn new(now: Instant) -> Self {
-        Self { phase: Phase::Free(None), looked: (now, false), busy: Duration::ZERO }
+        let looked = (now, false);
+        Self { phase: Phase::Free(None), looked, busy: Duration::ZERO, waited: now, rested: None }
     }
 
     /// Whether nothing bounds the carrier any more.
@@ -155,20 +160,32 @@ impl Launch {
         if waited && seen.waits {
             self.busy += now.saturating_duration_since(looked);
         }
-        self.phase = self.next(seen, now);
+        let rests = now.saturating_duration_since(self.waited) > seen.rtt;
+        if seen.waits {
+            self.waited = now;
+            self.rested = if rests { Some(now) } else { self.rested };
+        }
+        // A queue is gone after a rest, and round trips are those of what little was sent meanwhile, whose
+        // acknowledgements may have been delayed.
+        let is_told = match self.rested {
+            Some(began) => now >= began + seen.min_rtt * 5 / 4 && (seen.waits || !rests),
+            None => !rests,
+        };
+        self.phase = self.next(seen, is_told, now);
         let Phase::Bounded(Bounded { calm, .. }) = self.phase else { return None };
-        let part = if calm.is_queue_gone(seen) { GROW } else { DRAIN };
+        let part = if is_told && !calm.is_queue_gone(seen) { DRAIN } else { GROW };
         Some((part * seen.most as f64) as u64)
     }
 
-    fn next(&self, seen: &Observed, now: Instant) -> Phase {
+    /// `is_told`: round trips tell of a queue.
+    fn next(&self, seen: &Observed, is_told: bool, now: Instant) -> Phase {
         match self.phase {
             _ if !seen.is_starting || self.busy > LONGEST => Phase::Over,
             // The path loses segments, or its queue is too short to be seen.
             Phase::Free(_) if seen.has_lost => Phase::Over,
             Phase::Free(_) if !seen.is_dense() => self.phase,
             Phase::Free(None) => Phase::Free(Some(Calm { rtt: seen.rtt, deviation: seen.deviation })),
-            Phase::Free(Some(calm)) if calm.is_queue_seen(seen) => {
+            Phase::Free(Some(calm)) if is_told && calm.is_queue_seen(seen) => {
                 let until = now + BOUNDED_ROUNDS * seen.rtt;
                 Phase::Bounded(Bounded { calm, busy: self.busy, until, is_own: false })
             }
@@ -278,9 +295,22 @@ mod tests {
     #[test]
     fn a_rest_is_no_start_up() {
         let idle = Observed { waits: false, ..QUEUED };
-        let looks = [(3, CALM), (3, QUEUED), (3, idle), (1800, QUEUED), (3, QUEUED)];
-        let drain = Some(6_000_000);
-        assert_eq!(bounds(&looks), (vec![None, drain, drain, drain, drain], false));
+        let looks = [(3, CALM), (3, QUEUED), (3, idle), (1700, QUEUED), (3, QUEUED), (60, QUEUED)];
+        let (drain, grow) = (Some(6_000_000), Some(10_000_000));
+        assert_eq!(bounds(&looks), (vec![None, drain, drain, grow, grow, drain], false));
+    }
+
+    #[test]
+    fn sparse_messages_tell_of_no_queue() {
+        let sparse = Observed { waits: false, rtt: 90 * MS, ..QUEUED };
+        let (drain, grow) = (Some(6_000_000), Some(10_000_000));
+        let looks =
+            [(3, CALM), (3, QUEUED), (100, sparse), (10, sparse), (10, Observed { rtt: 90 * MS, ..QUEUED })];
+        assert_eq!(bounds(&looks), (vec![None, drain, grow, grow, grow], false));
+        // Nor is one seen first by them.
+        let again = Observed { rtt: 90 * MS, ..QUEUED };
+        let looks = [(3, CALM), (100, sparse), (10, again), (50, QUEUED), (50, QUEUED)];
+        assert_eq!(bounds(&looks), (vec![None, None, None, None, drain], false));
     }
 
     #[test]

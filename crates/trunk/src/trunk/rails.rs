@@ -10,6 +10,8 @@ use crate::rails::{self, Lane, Path, Verdict};
 use crate::spare::Report;
 use crate::{CarrierId, CarrierState, Congestion, Encoded, Frame, Measured, Purpose, SILENCE, Wanted};
 
+/// Bytes under way beside which padding does no harm.
+const LITTLE: u64 = 2 * MAX_FRAME as u64;
 /// Shortest time after which a carrier that was refused a frame for its backlog is asked again.
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
 
@@ -61,8 +63,8 @@ impl Trunk {
     }
 
     /// Lets the congestion window of a carrier grow, by padding of up to
-    /// [`MAX_PRIMING`](crate::MAX_PRIMING) bytes, while the trunk has nothing to send. Call this
-    /// when a carrier has joined, and before a burst after idle.
+    /// [`MAX_PRIMING`](crate::MAX_PRIMING) bytes, while the trunk has nothing to send and next to
+    /// nothing is under way. Call this when a carrier has joined, and before a burst after idle.
     pub fn prime(&mut self, id: CarrierId) {
         if let Some(carrier) = self.carriers.get_mut(&id) {
             carrier.priming = Some(Priming::new());
@@ -72,7 +74,10 @@ impl Trunk {
     /// The next padding for a carrier, if it is to be primed and nothing waits.
     pub(super) fn padding(&mut self, id: CarrierId, room: usize, now: Instant) -> Option<Encoded> {
         let under_way: u64 = self.carriers.values().map(|carrier| carrier.payload).sum();
-        let idle = self.held == under_way;
+        // Carriers share a path, on which padding would delay what is under way. What congestion control
+        // learns of the path beside padding is less than there is, and holds for as long as a program
+        // sends little.
+        let idle = self.held == under_way && under_way <= LITTLE;
         let carrier = self.carriers.get_mut(&id)?;
         let live = carrier.state == CarrierState::Live;
         let priming = carrier.priming.as_mut().filter(|priming| priming.may_send())?;

@@ -83,6 +83,28 @@ fn no_padding_beside_data_that_another_carrier_is_to_take() {
 }
 
 #[test]
+fn no_padding_beside_much_that_is_under_way() {
+    let mut pair = Pair::standing();
+    let id = pair.pipes[0].ids[A].unwrap();
+    let streams: Vec<_> = (0..4).map(|_| pair.ends[A].open().unwrap()).collect();
+    pair.run(100 * MS);
+    for stream in streams {
+        pair.write(A, stream, vec![1; 15_000]);
+    }
+    assert_eq!(pair.transmit(A, 0, MAX_FRAME, 99), 4);
+    pair.ends[A].prime(id);
+    assert_eq!(pair.transmit(A, 0, MAX_FRAME, 99), 0, "nothing waits, but it has not arrived");
+    // The peer acknowledges that.
+    pair.deliver(A, 0, usize::MAX);
+    pair.transmit(B, 0, MAX_FRAME, 99);
+    pair.now += 100 * MS;
+    pair.ends[B].on_deadline(pair.now);
+    pair.transmit(B, 0, MAX_FRAME, 99);
+    pair.deliver(B, 0, usize::MAX);
+    assert_eq!(pair.transmit(A, 0, MAX_FRAME, 99), 1, "the first padding");
+}
+
+#[test]
 fn an_answer_stands_for_all_pings_before_it() {
     let mut pair = Pair::standing();
     let id = pair.pipes[0].ids[A].unwrap();
