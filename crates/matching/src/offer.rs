@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use isthmus_profile::{Architecture, Link};
+use isthmus_profile::{Architecture, Link, Tag};
 use isthmus_wire::Label;
 
 /// At most so many sites may be offered.
@@ -42,8 +42,8 @@ pub struct NodeClass {
     pub memory_bytes: Option<u64>,
     /// The processor's architecture, if known.
     pub architecture: Option<Architecture>,
-    /// Words that the nodes' owner has given them.
-    pub tags: Vec<Label>,
+    /// Their features.
+    pub tags: Vec<Tag>,
     /// How long until such nodes can be had: zero for nodes that are free. `None` if nobody knows;
     /// that counts as later than any time.
     pub start: Option<Duration>,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use isthmus_profile::{Architecture, Between, Group, Link, Needs, Profile};
+use isthmus_profile::{Architecture, Between, Group, Link, Needs, Profile, Tag};
 use isthmus_wire::Label;
 
 /// One thing that a profile asks.
@@ -46,7 +46,7 @@ pub enum Requirement {
         /// The group.
         group: Label,
         /// The tag.
-        tag: Label,
+        tag: Tag,
     },
     /// The round trip among a group's ranks, or between those of two groups.
     Rtt {
@@ -192,7 +192,7 @@ fn link(profile: &mut Profile, groups: &Among, change: impl FnOnce(&mut Link)) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{apart, group, label, profile, within};
+    use crate::testing::{apart, group, label, profile, tag, within};
 
     #[test]
     fn a_profile_asks_what_is_listed_of_it() {
@@ -202,7 +202,7 @@ mod tests {
             cores: Some(2),
             memory_bytes: Some(9),
             architecture: Some(Architecture::X86_64),
-            tags: vec![label("gpu"), label("ib")],
+            tags: vec![tag("gpu"), tag("ib")],
         };
         full.between = vec![apart("a", "b", Link { bytes_per_second: Some(7), ..within(3) })];
         let listed = listed(&full);

@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
-use isthmus_profile::{Between, Group, Link, Needs, Profile, Ranks};
+use isthmus_profile::{Between, Group, Link, Needs, Profile, Ranks, Tag};
 use isthmus_wire::Label;
 
 use crate::{Links, NodeClass, Offer, Site};
 
 pub(crate) fn label(name: &str) -> Label {
     name.parse().unwrap()
+}
+
+pub(crate) fn tag(word: &str) -> Tag {
+    word.parse().unwrap()
 }
 
 /// A group that isn't split and needs nothing.

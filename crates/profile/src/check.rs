@@ -12,7 +12,7 @@ use toml::Spanned;
 use crate::command::command;
 use crate::limits::{BETWEEN_MAX, CORES_MAX, GROUPS_MAX, RANKS_MAX, RTT_MIN, TAGS_MAX, TIME_MAX};
 use crate::written::{BetweenTable, GroupTable, ProfileTable, Time};
-use crate::{Between, Group, Link, Needs, Profile, ProfileError};
+use crate::{Between, Group, Link, Needs, Profile, ProfileError, Tag};
 
 /// Most groups that a message names.
 const NAMED: usize = 8;
@@ -69,6 +69,10 @@ fn label(name: &Spanned<String>) -> Result<Label, Fault> {
     name.get_ref().parse().or_else(|error| fault(name, format!("{error}")))
 }
 
+fn tag(word: &Spanned<String>) -> Result<Tag, Fault> {
+    word.get_ref().parse().or_else(|error| fault(word, format!("{error}")))
+}
+
 fn group(name: Label, table: GroupTable) -> Result<Group, Fault> {
     if let Some(cores) = table.cores.as_ref().filter(|cores| !(1..=CORES_MAX).contains(cores.get_ref())) {
         return fault(cores, format!("a rank needs 1 to {CORES_MAX} cores"));
@@ -79,7 +83,7 @@ fn group(name: Label, table: GroupTable) -> Result<Group, Fault> {
     if let Some(tag) = table.tags.get(TAGS_MAX) {
         return fault(tag, format!("{} tags are too many, at most {TAGS_MAX}", table.tags.len()));
     }
-    let tags = table.tags.iter().map(label).collect::<Result<BTreeSet<_>, _>>()?;
+    let tags = table.tags.iter().map(tag).collect::<Result<BTreeSet<_>, _>>()?;
     Ok(Group {
         name,
         ranks: table.ranks.into_inner(),

@@ -24,12 +24,14 @@ pub mod launch;
 pub mod limits;
 mod profile;
 mod ranks;
+mod tag;
 mod written;
 
 pub use architecture::{Architecture, ArchitectureError};
 pub use error::ProfileError;
 pub use profile::{Between, Group, Link, Needs, Profile, Ranks};
 pub use ranks::RanksError;
+pub use tag::{Tag, TagError};
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use isthmus_wire::Label;
 
-use crate::Architecture;
+use crate::{Architecture, Tag};
 
 /// What a job asks for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -54,9 +54,8 @@ pub struct Needs {
     pub memory_bytes: Option<u64>,
     /// The processor's architecture.
     pub architecture: Option<Architecture>,
-    /// Words that the node's owner has given it (such as `gpu`), all of which it must have. Sorted,
-    /// each is there once.
-    pub tags: Vec<Label>,
+    /// Features that the node must have, all of them. Sorted, each is there once.
+    pub tags: Vec<Tag>,
 }
 
 /// What is asked of the network between two ranks, or what is known of it.

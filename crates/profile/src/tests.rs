@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use isthmus_wire::Label;
 
-use crate::{Architecture, Between, Group, Link, Needs, Profile, Ranks};
+use crate::{Architecture, Between, Group, Link, Needs, Profile, Ranks, Tag};
 
 /// A profile with every key.
 const FULL: &str = r#"
@@ -38,6 +38,10 @@ fn label(text: &str) -> Label {
     text.parse().unwrap()
 }
 
+fn tag(text: &str) -> Tag {
+    text.parse().unwrap()
+}
+
 fn parse(text: &str) -> Profile {
     Profile::parse(text, "job.toml").unwrap_or_else(|error| panic!("{error}"))
 }
@@ -66,7 +70,7 @@ fn every_key_is_read() {
             cores: Some(2),
             memory_bytes: Some(2 << 30),
             architecture: Some(Architecture::X86_64),
-            tags: vec![label("big"), label("gpu")],
+            tags: vec![tag("big"), tag("gpu")],
         },
         inside: Link { rtt: Some(Duration::from_millis(1)), bytes_per_second: Some(125_000_000) },
         ..plain("workers", 8)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use isthmus_matching::{Links, NodeClass, Offer, Site};
-use isthmus_profile::{Architecture, Between, Group, Link, Needs, Profile, Ranks};
+use isthmus_profile::{Architecture, Between, Group, Link, Needs, Profile, Ranks, Tag};
 use isthmus_wire::Label;
 
 const SITES: usize = 1000;
@@ -65,7 +65,7 @@ fn classes(random: &mut Rng, nodes: u32) -> Vec<NodeClass> {
             let nodes = if index + 1 == count { left } else { left / (count - index) };
             left -= nodes;
             let cores = random.choice([16, 32, 48, 64, 96, 128]).unwrap_or(16);
-            let tags = ["gpu", "ib"].map(|tag| (random.u32(0..3) == 0).then(|| label(tag)));
+            let tags = ["gpu", "ib"].map(|tag| (random.u32(0..3) == 0).then(|| tagged(tag)));
             NodeClass {
                 nodes,
                 cores,
@@ -92,10 +92,14 @@ fn label(name: &str) -> Label {
     name.parse().expect("a label")
 }
 
+fn tagged(word: &str) -> Tag {
+    word.parse().expect("a tag")
+}
+
 fn groups(random: &mut Rng, least: (u32, u32), more: u32) -> Profile {
     let group = |index| {
         let least = random.u32(least.0..=least.1);
-        let tag = (random.u32(0..6) == 0).then(|| label("ib"));
+        let tag = (random.u32(0..6) == 0).then(|| tagged("ib"));
         Group {
             name: label(&format!("group{index}")),
             ranks: Ranks { least, most: least + least / 100 * more },

@@ -6,7 +6,7 @@ use isthmus_profile::{Architecture, Group, Link, Needs, Profile};
 
 use super::{brute, random};
 use crate::requirement::{Requirement, asking, listed};
-use crate::testing::{apart, class, group, label, linked, offer, profile, site, split, within};
+use crate::testing::{apart, class, group, linked, offer, profile, site, split, tag, within};
 use crate::{Impossible, NodeClass, Offer, Refusal, Remedy, place};
 
 const LONG: Duration = Duration::from_secs(600);
@@ -153,7 +153,7 @@ Change one of them as it says, or find another site",
         ),
         (
             "a tag",
-            profile([needing(Needs { tags: vec![label("gpu")], ..Needs::default() }, group("a", 1, 1))]),
+            profile([needing(Needs { tags: vec![tag("gpu")], ..Needs::default() }, group("a", 1, 1))]),
             offer([site("alpha", [rich.clone()])]),
             "the 1 site on offer can't meet these 2 together:
 - a needs 1 rank; there is room for none with the rest

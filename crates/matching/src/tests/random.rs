@@ -7,7 +7,7 @@ use fastrand::Rng;
 use isthmus_profile::{Architecture, Between, Group, Link, Profile};
 
 use super::brute;
-use crate::testing::{class, group, label, offer, site};
+use crate::testing::{class, group, offer, site, tag};
 use crate::{NodeClass, Offer, Placement, Refusal, Score, place};
 
 const LONG: Duration = Duration::from_secs(600);
@@ -41,7 +41,7 @@ fn offered(random: &mut Rng, groups: usize) -> Offer {
                         1 => Some(Architecture::Aarch64),
                         _ => Some(Architecture::X86_64),
                     },
-                    tags: if one_in(random, 2) { vec![label("gpu")] } else { Vec::new() },
+                    tags: if one_in(random, 2) { vec![tag("gpu")] } else { Vec::new() },
                     start: (!one_in(random, 6)).then(|| Duration::from_secs(random.u64(0..4))),
                     ..class(random.u32(1..=nodes_most), random.u32(1..=4))
                 })
@@ -80,7 +80,7 @@ fn asked(random: &mut Rng, groups: usize) -> Profile {
         of.needs.memory_bytes = one_in(random, 3).then(|| random.u64(1..=3));
         of.needs.architecture = one_in(random, 5).then_some(Architecture::X86_64);
         if one_in(random, 5) {
-            of.needs.tags.push(label("gpu"));
+            of.needs.tags.push(tag("gpu"));
         }
         profile.groups.push(of);
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use isthmus_profile::{Group, Link, Needs, Profile};
 
-use crate::testing::{apart, class, group, label, later, linked, offer, profile, site, split, within};
+use crate::testing::{apart, class, group, later, linked, offer, profile, site, split, tag, within};
 use crate::{NodeClass, Offer, Refusal, Score, Site, place};
 
 const LONG: Duration = Duration::from_secs(600);
@@ -33,7 +33,7 @@ fn three() -> Vec<Site> {
 }
 
 fn gpu(class: NodeClass) -> NodeClass {
-    NodeClass { tags: vec![label("gpu")], ..class }
+    NodeClass { tags: vec![tag("gpu")], ..class }
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn groups_go_where_there_is_room_with_the_least_traffic() {
             "nodes with tags, and the others for whom needs none",
             vec![
                 group("g", 8, 8),
-                Group { needs: Needs { tags: vec![label("gpu")], ..Needs::default() }, ..group("h", 8, 8) },
+                Group { needs: Needs { tags: vec![tag("gpu")], ..Needs::default() }, ..group("h", 8, 8) },
             ],
             offer([site("a", [gpu(class(1, 8)), class(1, 8)])]),
             vec!["a.1: 1/8", "a.0: 1/8"],

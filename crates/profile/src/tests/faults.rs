@@ -48,7 +48,7 @@ fn faults_of_a_group() {
             "architecture = 'pdp11'",
             "job.toml:4:16: \"pdp11\" is no architecture that isthmus knows: write it as `uname -m`",
         ),
-        ("tags = ['gpu', 'two words']", "job.toml:4:16: \"two words\" is not a valid name"),
+        ("tags = ['gpu', 'two words']", "job.toml:4:16: \"two words\" can't be a tag"),
         ("rtt = '0 ms'", "job.toml:4:7: no network has so short a round trip"),
         ("rtt = '999 ns'", "job.toml:4:7: no network has so short a round trip"),
         ("rtt = '2'", "job.toml:4:7: \"2\" is not a delay"),

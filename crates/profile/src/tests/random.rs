@@ -7,7 +7,7 @@ use std::time::Duration;
 use isthmus_common::quantity::{BitRate, ByteSize, Delay};
 use proptest::prelude::*;
 
-use super::{FULL, label};
+use super::{FULL, label, tag};
 use crate::explain::explain;
 use crate::launch::{Got, Launcher, words};
 use crate::limits::CORES_MAX;
@@ -24,12 +24,12 @@ fn needs() -> impl Strategy<Value = Needs> {
     let cores = proptest::option::of(1..=CORES_MAX);
     let memory = proptest::option::of(1..=1_000_000_000_000_u64);
     let architecture = proptest::option::of(proptest::sample::select(&Architecture::ALL[..]));
-    let tags = proptest::collection::btree_set("[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?", 0..4);
+    let tags = proptest::collection::btree_set("[A-Za-z0-9_][A-Za-z0-9._+@:-]{0,9}", 0..4);
     (cores, memory, architecture, tags).prop_map(|(cores, memory_bytes, architecture, tags)| Needs {
         cores,
         memory_bytes,
         architecture,
-        tags: tags.iter().map(|tag| label(tag)).collect(),
+        tags: tags.iter().map(|word| tag(word)).collect(),
     })
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use isthmus_front::format::site;
 use isthmus_matching::{Links, MOST_CLASSES, NodeClass, Offer, Site};
-use isthmus_profile::Link;
+use isthmus_profile::{Link, Tag};
 use isthmus_wire::Label;
 use isthmus_wire::proto::{self, JobNode, SitePath};
 
@@ -131,9 +131,7 @@ fn of_scheduler(class: &proto::NodeClass, submitter: &proto::Node, when: When) -
         When::Now => (class.nodes_free, Some(STARTS)),
         When::Later => (class.nodes, None),
     };
-    // A label is in lower case. A scheduler is asked for the feature by that.
-    let tag = |feature: &String| feature.parse().ok().filter(|tag: &Label| tag.as_str() == feature);
-    let mut tags: Vec<Label> = class.features.iter().filter_map(tag).collect();
+    let mut tags: Vec<Tag> = class.features.iter().filter_map(|feature| feature.parse().ok()).collect();
     tags.sort();
     tags.dedup();
     (nodes > 0 && class.cores > 0).then(|| NodeClass {
