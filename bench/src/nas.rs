@@ -147,7 +147,7 @@ impl Experiment for Sites {
 
 /// Seconds of the steps, from LAMMPS's line "Loop time of 2.32 on 4 procs for 20 steps with 1728
 /// atoms".
-fn loop_seconds(output: &str) -> Option<f64> {
+pub(crate) fn loop_seconds(output: &str) -> Option<f64> {
     let line = output.lines().find_map(|line| line.strip_prefix("Loop time of "))?;
     line.split_whitespace().next()?.parse().ok()
 }

@@ -1,5 +1,8 @@
 //! Nodes that a batch scheduler gives: how long it takes until a command runs over agents on all of
-//! them, against `srun hostname` on as many nodes of the same Slurm.
+//! them, against `srun hostname` on as many nodes of the same Slurm. Jobs over two such clusters.
+
+mod login;
+mod two_sites;
 
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -14,11 +17,7 @@ use crate::rounds::{self, Case, Experiment, Run, in_turns};
 use crate::verdict::Bar;
 
 const GRID: &str = "pilot";
-const LOGIN: &str = "n1.alpha";
-/// Where the broker is, and its state directory.
-const BROKER: (&str, &str) = ("hub", "/var/lib/isthmus/broker");
-/// The address of the site's gateway.
-const VIA: &str = "192.168.1.2";
+const SITE: &str = "alpha";
 /// Numbers of nodes.
 const NODES: [u32; 4] = [1, 4, 16, 64];
 /// How long an agent may take on top, to start and to attach.
@@ -58,7 +57,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
         Case::new(case, vec![row.bar(Bar::AtMost(1.0))])
     });
     // Processors decide, and Slurm's own times, which slow motion doesn't change.
-    run.part(1, cases.into(), Cluster::up)?;
+    run.part(2, cases.into(), Cluster::up)?;
+    run.part(1, two_sites::cases(), two_sites::Clusters::up)?;
     run.finish()
 }
 
@@ -70,36 +70,17 @@ struct Cluster {
 impl Cluster {
     fn up() -> anyhow::Result<Self> {
         let bench = Bench::without_sshd(GRID, Slow::NONE)?;
-        let state = bench.scratch().join("login");
-        std::fs::create_dir_all(&state)?;
-        let config = "[agent]\nsubmit = \"slurm\"\nruntime_directory = \"/run/isthmus-login\"\n";
-        std::fs::write(state.join("isthmus.toml"), config)?;
-        let cluster = Self { bench };
-        let token = cluster.bench.scratch().join("token").display().to_string();
-        let invite = format!(
-            "grid invite --state {} --site alpha --owner root --nodes 1 --pilot-nodes {} --out {token}",
-            BROKER.1,
-            NODES.iter().max().copied().unwrap_or_default()
-        );
-        cluster.isthmus(BROKER.0, &invite)?;
-        cluster.isthmus(
-            LOGIN,
-            &format!("up --state {} --token {token} --via {VIA} --name login", state.display()),
-        )?;
-        Ok(cluster)
-    }
-
-    fn isthmus(&self, node: &str, arguments: &str) -> anyhow::Result<String> {
-        let line = format!("{} {arguments}", self.bench.isthmus().display());
-        self.bench.output(node, &words(&line))
+        login::start(&bench, SITE, NODES.iter().max().copied().unwrap_or_default())?;
+        Ok(Self { bench })
     }
 
     /// Waits until Slurm has no job, and all nodes can be had.
     fn clean(&self) -> anyhow::Result<()> {
         let began = Instant::now();
+        let login = login::node(SITE);
         loop {
-            let jobs = self.bench.output(LOGIN, &words("squeue --noheader"))?;
-            let busy = self.bench.output(LOGIN, &words("sinfo --noheader --format=%T"))?;
+            let jobs = self.bench.output(&login, &words("squeue --noheader"))?;
+            let busy = self.bench.output(&login, &words("sinfo --noheader --format=%T"))?;
             if jobs.trim().is_empty() && busy.split_whitespace().all(|state| state == "idle") {
                 return Ok(());
             }
@@ -115,7 +96,8 @@ impl Cluster {
         self.clean()?;
         let now = || SystemTime::now().duration_since(UNIX_EPOCH).map(|now| now.as_secs_f64());
         let asked = now()?;
-        let printed = self.isthmus(LOGIN, &format!("alloc --quiet --pilots alpha={nodes} -- date +%s.%N"))?;
+        let alloc = format!("alloc --quiet --pilots {SITE}={nodes} -- date +%s.%N");
+        let printed = login::isthmus(&self.bench, &login::node(SITE), &alloc)?;
         Ok(printed.trim().parse::<f64>().context("no time")? - asked)
     }
 
@@ -123,7 +105,8 @@ impl Cluster {
     fn srun(&self, nodes: u32) -> anyhow::Result<f64> {
         self.clean()?;
         let began = Instant::now();
-        self.bench.output(LOGIN, &words(&format!("srun --nodes={nodes} --ntasks-per-node=1 hostname")))?;
+        let srun = format!("srun --nodes={nodes} --ntasks-per-node=1 hostname");
+        self.bench.output(&login::node(SITE), &words(&srun))?;
         Ok(began.elapsed().as_secs_f64())
     }
 }

@@ -20,10 +20,13 @@ const IN_JOBS: &[&str] = &["bench/src/grid.rs", "bench/src/mpi.rs"];
 const COMMANDS: &[&str] = &[
     "crates/agent/src/pilots/",
     "crates/batch/",
+    "crates/cli/src/cancel.rs",
     "crates/cli/src/coll.rs",
     "crates/cli/src/doctor/",
     "crates/cli/src/grid.rs",
     "crates/cli/src/grid/",
+    "crates/cli/src/jobs.rs",
+    "crates/cli/src/jobs/",
     "crates/cli/src/join.rs",
     "crates/cli/src/lab.rs",
     "crates/cli/src/man.rs",
@@ -43,6 +46,7 @@ const COMMANDS: &[&str] = &[
     "crates/run/src/allocation/",
     "crates/run/src/culprit.rs",
     "crates/run/src/pilots/",
+    "crates/run/src/staging/",
     "crates/run/src/timing/",
     "crates/slurm/",
 ];
@@ -244,7 +248,19 @@ pub(super) const BENCHMARKS: [Benchmark; 16] = [
         name: "pilot",
         programs: JOB,
         without: &[LAB_COMMANDS],
-        files: &[IN_JOBS, &["bench/src/pilot.rs", "bench/grids/pilot.toml"]],
+        files: &[
+            IN_JOBS,
+            &[
+                "bench/src/pilot.rs",
+                "bench/src/pilot/",
+                "bench/src/nas.rs",
+                "bench/grids/pilot.toml",
+                "bench/grids/pilot-two.toml",
+                "bench/programs/salt.in",
+                "apps/Makefile",
+                "apps/nas.c",
+            ],
+        ],
     },
     Benchmark {
         name: "rails",
