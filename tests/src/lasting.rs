@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use crate::{Job, Mpi, World, isthmus};
+use crate::{Mpi, Printing, World, isthmus};
 
 /// How long the job may take to do something. It guards against hanging only, as nothing is
 /// promised.
@@ -16,40 +16,49 @@ const SOON: Duration = Duration::from_secs(120);
 const AT_MOST: Duration = Duration::from_secs(900);
 /// Rounds of ranks that aren't asked to end: enough for weeks.
 const ROUNDS: &str = "100000000";
-/// Shell script that runs a command with both outputs to a file, which can be read at any time.
-const SCRIPT: &str = "exec \"$@\" >\"$0\" 2>&1";
 
-/// A job of two ranks on each of some nodes, which exchange checked messages and keep opening
-/// connections (apps/visit.c). It lasts until it is asked to end. It is ended when this value is
-/// dropped.
+/// A job whose ranks exchange checked messages and keep opening connections (apps/visit.c). It lasts
+/// until it is asked to end. It is ended when this value is dropped.
 #[derive(Debug)]
 pub struct Lasting {
-    job: Job,
+    job: Printing,
     directory: PathBuf,
 }
 
 impl Lasting {
-    /// Starts the job on the first of the nodes, with these options of `isthmus run`. Waits until
-    /// each rank has exchanged messages with others.
+    /// Starts a job of two ranks on each of the nodes, on the first of them, with these options of
+    /// `isthmus run`. Waits until each rank has exchanged messages with others.
     ///
     /// # Errors
     /// The ranks don't. The error has what was printed.
     pub fn start(world: &World, mpi: Mpi, nodes: &[&str], options: &[&str]) -> Result<Self> {
+        let (joined, count) = (nodes.join(","), (2 * nodes.len()).to_string());
+        let head = nodes.first().context("no node")?;
+        let options = [&["--nodes", joined.as_str()][..], options].concat();
+        Self::start_by(world, head, &options, (mpi, &["-n", count.as_str()]))
+    }
+
+    /// Starts a job in a node, with these options of `isthmus run` and those of the launcher, for two
+    /// ranks at least. Waits until each rank has exchanged messages with others.
+    ///
+    /// # Errors
+    /// The ranks don't. The error has what was printed.
+    pub fn start_by(
+        world: &World,
+        head: &str,
+        options: &[&str],
+        (mpi, of_launcher): (Mpi, &[&str]),
+    ) -> Result<Self> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let directory = world.directory.path().join(format!("lasting-{number}"));
         fs::create_dir(&directory)?;
         let (binary, launcher, program) =
             (isthmus().display().to_string(), mpi.launcher(), mpi.program("visit"));
-        let (joined, count) = (nodes.join(","), (2 * nodes.len()).to_string());
-        let (shown, printed) =
-            (directory.display().to_string(), directory.join("printed").display().to_string());
-        let shell = ["sh", "-c", SCRIPT, printed.as_str()];
-        let run = [binary.as_str(), "run", "--nodes", joined.as_str()];
-        let ranks = ["--", launcher.as_str(), "-n", &count, &program, ROUNDS, "1", &shown];
-        let words = [&shell[..], &run[..], options, &ranks[..]].concat();
-        let head = nodes.first().context("no node")?;
-        let job = Job::start(world.command(head, AT_MOST, &words)?)?;
+        let shown = directory.display().to_string();
+        let run = [&[binary.as_str(), "run"][..], options, &["--", launcher.as_str()], of_launcher].concat();
+        let words = [&run[..], &[program.as_str(), ROUNDS, "1", shown.as_str()]].concat();
+        let job = Printing::start(world, head, AT_MOST, &words)?;
         let lasting = Self { job, directory };
         World::eventually("all ranks have ended a round", SOON, || Ok(lasting.rounds() > 0))
             .with_context(|| lasting.printed())?;
@@ -74,8 +83,7 @@ impl Lasting {
 
     /// What the job has written to both outputs so far.
     pub fn printed(&self) -> String {
-        let bytes = fs::read(self.directory.join("printed")).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).into_owned()
+        self.job.printed()
     }
 
     /// Waits until the job has written a text.
@@ -83,7 +91,7 @@ impl Lasting {
     /// # Errors
     /// The job doesn't write it. The error has what it has written.
     pub fn prints(&self, text: &str) -> Result<()> {
-        World::eventually(text, SOON, || Ok(self.printed().contains(text))).with_context(|| self.printed())
+        self.job.prints(text)
     }
 
     /// Waits for the job's end, without causing it. Returns the job's status and what it has
@@ -92,10 +100,7 @@ impl Lasting {
     /// # Errors
     /// The job can't be waited for.
     pub fn ended(self) -> Result<(i32, String)> {
-        let Self { job, directory } = self;
-        let (status, _) = job.end()?;
-        let bytes = fs::read(directory.join("printed"))?;
-        Ok((status, String::from_utf8_lossy(&bytes).into_owned()))
+        self.job.ended()
     }
 
     /// Has the ranks end after a round, and waits for the job's end. Returns its status and what it

@@ -4,11 +4,13 @@
 // Texts of other parties are escaped: output writes them.
 #![deny(clippy::print_stderr)]
 
+mod cancel;
 mod coll;
 mod config;
 mod doctor;
 mod few_lines;
 mod grid;
+mod jobs;
 mod join;
 mod lab;
 mod man;
@@ -35,7 +37,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::CompleteEnv;
 use clap_complete::env::Shells;
 use isthmus_front::{format, output};
-use isthmus_run::{self as run, alloc, exec, launch};
+use isthmus_run::{self as run, alloc, exec, launch, staging};
 use tokio::runtime::{Builder, Runtime};
 
 use promptly::Children;
@@ -80,6 +82,8 @@ enum Command {
     Trunks(trunks::TrunksArgs),
     Doctor(doctor::DoctorArgs),
     Run(Box<run::RunArgs>),
+    Jobs(jobs::JobsArgs),
+    Cancel(cancel::CancelArgs),
     Alloc(Box<alloc::AllocArgs>),
     Exec(exec::ExecArgs),
     Lab(lab::LabArgs),
@@ -98,6 +102,9 @@ enum Command {
     Allocated,
     #[command(hide = true)]
     Launch(launch::LaunchArgs),
+    /// The command by which `isthmus run` sends files to nodes.
+    #[command(hide = true)]
+    Stage,
     #[command(hide = true)]
     Supervise(SuperviseArgs),
 }
@@ -142,6 +149,8 @@ pub fn main() -> ExitCode {
         Command::Trunks(args) => finish("trunks", block_on(trunks::run(args))),
         Command::Doctor(args) => doctor(args),
         Command::Run(args) => run::main(*args),
+        Command::Jobs(args) => finish("jobs", block_on(jobs::run(args))),
+        Command::Cancel(args) => finish("cancel", block_on(cancel::run(args))),
         Command::Alloc(args) => alloc::main(*args),
         Command::Exec(args) => exec::main(args),
         Command::Lab(_) => lab::run(),
@@ -149,6 +158,7 @@ pub fn main() -> ExitCode {
         Command::Man(args) => finish("man", man::run(Cli::command(), &args)),
         Command::Allocated => finish("allocated", block_on(up::allocated::run())),
         Command::Launch(args) => launch::main(args),
+        Command::Stage => staging::main(),
         Command::Supervise(args) => supervise(args),
     }
 }

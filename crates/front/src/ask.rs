@@ -14,8 +14,8 @@ use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::local_client::LocalClient;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{
-    ExplainReply, ExplainRequest, ListReply, ListRequest, MeasureReply, MeasureRequest, PacketsRequest,
-    SiteFilter,
+    ExplainReply, ExplainRequest, ListReply, ListRequest, MeasureReply, MeasureRequest, NodeFilter,
+    PacketsRequest, SiteFilter,
 };
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
@@ -129,6 +129,23 @@ impl Grid {
         };
         let page = |request| self.call(ListRequest { without_broker: self.without_broker, ..request }, list);
         pages::all(records, page).await.map_err(|status| self.failure(&status))
+    }
+
+    /// The owner and the grid name of the node whose agent, or whose agent's identity, asks. `None` for
+    /// administrators and gateways, which see other owners' jobs.
+    ///
+    /// # Errors
+    /// As [`Grid::list`].
+    pub async fn own_node(&self) -> anyhow::Result<Option<(String, String)>> {
+        if let AskedServer::Upstream { credentials, .. } = &self.server {
+            let identity = credentials.identity();
+            let (owner, name) = (identity.owner(), identity.grid_name());
+            return Ok(owner.zip(name).map(|(owner, name)| (owner.as_str().to_owned(), name.to_string())));
+        }
+        let own = NodeFilter { own: true, ..NodeFilter::default() };
+        let ListReply { nodes, own, .. } = self.list(Records::Nodes(own)).await?;
+        let found = nodes.into_iter().find(|node| node.name == own);
+        Ok(found.map(|node| (node.owner, node.name)))
     }
 
     /// The message about an unknown site; it names the sites that there are.

@@ -289,10 +289,7 @@ where
     pub fn order(self: &Arc<Self>, id: PilotId, wanted: Wanted) -> Result<Held, OrderError> {
         let mut pilots = lock(&self.pilots);
         if let Some(pilot) = pilots.get(&id) {
-            return match pilot.status.borrow().phase.why() {
-                Some(why) => Err(OrderError::Ends(why.clone())),
-                None => Ok(pilot.hold(self.watched.look())),
-            };
+            return self.hold(pilot);
         }
         if pilots.len() >= MOST {
             return Err(OrderError::TooMany);
@@ -317,6 +314,22 @@ where
         pilots.insert(id, pilot.clone());
         tokio::spawn(self.clone().live(pilot, Some((wanted, minted))));
         Ok(held)
+    }
+
+    /// Goes on with a pilot.
+    ///
+    /// # Errors
+    /// There is no such pilot any more, or it is ending.
+    pub fn held(&self, id: PilotId) -> Result<Held, OrderError> {
+        let pilot = lock(&self.pilots).get(&id).cloned().ok_or(OrderError::Unknown)?;
+        self.hold(&pilot)
+    }
+
+    fn hold(&self, pilot: &Arc<Pilot>) -> Result<Held, OrderError> {
+        match pilot.status.borrow().phase.why() {
+            Some(why) => Err(OrderError::Ends(why.clone())),
+            None => Ok(pilot.hold(self.watched.look())),
+        }
     }
 
     /// A node of a pilot is there, or still there.

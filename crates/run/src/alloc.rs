@@ -10,14 +10,16 @@ use anyhow::Context as _;
 use clap::Args;
 use isthmus_agent::starting::supervise::Supervised;
 use isthmus_agent::starting::supervise::handle::{self, Launch};
+use isthmus_front::notes::{self, Kind, Phase};
 use isthmus_front::output::message;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use crate::pilots::{self, Asking, BatchArgs, Pilots};
 use crate::prepare::check_program;
 use crate::progress::Progress;
 use crate::signals::Signals;
 use crate::work::Work;
+use crate::{CANCELLED, is_cancel, or_cancelled, until};
 
 /// The variable with the names of an allocation's nodes, separated by commas.
 pub(crate) const NODES: &str = "ISTHMUS_ALLOCATION";
@@ -63,14 +65,17 @@ async fn alloc(args: AllocArgs, mut signals: Signals) -> anyhow::Result<i32> {
     batch.check(false, false)?;
     let command = if command.is_empty() { vec![shell()] } else { command };
     check_program(&command)?;
-    let asking = Asking { batch: &batch, socket: socket.as_ref(), quiet, beside: &[] };
+    let note = notes::Own::begin(Kind::Alloc, command.first().map_or("", String::as_str));
+    let asking = Asking { batch: &batch, note: &note, socket: socket.as_ref(), quiet, beside: &[] };
     if batch.start_estimate {
         pilots::estimate(asking, &mut progress, &mut signals).await?;
         return Ok(0);
     }
-    let Some(pilots) = Pilots::find(asking, &mut progress, &mut signals).await? else { return Ok(0) };
+    let pilots = or_cancelled(Pilots::find(asking, &mut progress, &mut signals).await, &note)?;
+    let Some(pilots) = pilots else { return Ok(0) };
     progress.clear();
-    let status = run(&command, socket.as_deref(), &pilots, &mut signals).await;
+    note.is(Phase::Runs);
+    let status = run(&command, socket.as_deref(), &pilots, (&mut signals, &note)).await;
     if !quiet {
         message("giving the nodes back");
     }
@@ -83,7 +88,7 @@ async fn run(
     command: &[String],
     socket: Option<&Path>,
     pilots: &Pilots,
-    signals: &mut Signals,
+    (signals, note): (&mut Signals, &notes::Own),
 ) -> anyhow::Result<i32> {
     let isthmus = std::env::current_exe().context("cannot find the isthmus binary")?;
     let working_directory = std::env::current_dir().context("the working directory is gone")?;
@@ -101,6 +106,9 @@ async fn run(
         tokio::select! {
             status = handle::status(&mut outcome) => break status,
             signal = signals.next() => {
+                if is_cancel(signal, note) {
+                    message(CANCELLED);
+                }
                 work.signal(signal.number, signal.from_terminal).await;
                 if signal.is_final() {
                     deadline.get_or_insert_with(|| Instant::now() + TERM_GRACE);
@@ -135,13 +143,6 @@ fn environment(nodes: &[String], socket: Option<&Path>) -> Vec<(OsString, OsStri
         environment.push((name.into(), value));
     }
     environment
-}
-
-async fn until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => sleep_until(deadline).await,
-        None => std::future::pending().await,
-    }
 }
 
 fn shell() -> String {

@@ -8,10 +8,12 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use isthmus_common::quantity::ByteSize;
 use isthmus_common::time::whole_seconds;
 use isthmus_front::format::{number, trimmed};
+use isthmus_front::notes;
 use isthmus_wire::patience::{DEFAULT, LONGEST};
 
 use crate::pilots::{Asking, BatchArgs};
 use crate::placing::Placed;
+use crate::staging::StagingArgs;
 
 /// Run a command, such as mpirun, as one job over all sites.
 ///
@@ -108,6 +110,8 @@ pub struct RunArgs {
     /// kernel. By default the job ends with the reason, for most MPIs would wait for ever.
     #[arg(long)]
     pub(super) keep_going: bool,
+    #[command(flatten)]
+    pub(super) staging: StagingArgs,
     /// Encrypt data between sites at the nodes, even where the sites' gateways would do it
     /// in their place.
     #[arg(long)]
@@ -164,10 +168,10 @@ impl RunArgs {
         self.nodes.is_empty() && self.batch.pilots.is_empty()
     }
 
-    /// The nodes of batch schedulers that are asked for.
-    pub(crate) fn asking(&self) -> Asking<'_> {
+    /// The nodes of batch schedulers that are asked for, by a process with this note.
+    pub(crate) fn asking<'a>(&'a self, note: &'a notes::Own) -> Asking<'a> {
         let Self { batch, socket, quiet, nodes, .. } = self;
-        Asking { batch, socket: socket.as_ref(), quiet: *quiet, beside: nodes }
+        Asking { batch, note, socket: socket.as_ref(), quiet: *quiet, beside: nodes }
     }
 }
 

@@ -31,8 +31,8 @@ impl Candidates {
         F: Future<Output = Result<ListReply, E>>,
     {
         let (names, bare): (Vec<_>, Vec<_>) = wanted.iter().cloned().partition(|name| name.contains('.'));
-        let filter = NodeFilter { names, own: true, ..NodeFilter::default() };
-        let ListReply { own, mut nodes, mut without_broker, .. } = list(Records::Nodes(filter)).await?;
+        let (head, found) = with_own(names, &list).await?;
+        let ListReply { own, mut nodes, mut without_broker, .. } = found;
         let mut sites = Vec::new();
         if !bare.is_empty() {
             let found = list(Records::Sites(SiteFilter { names: bare.clone() })).await?;
@@ -48,12 +48,8 @@ impl Candidates {
             join(&mut without_broker, found.without_broker);
             nodes.extend(found.nodes);
         }
-        if let Some(head) = nodes.iter().find(|node| node.name == own)
-            && (wanted.is_empty() || !sites.is_empty())
-        {
-            let filter =
-                NodeFilter { sites: sites.clone(), owner: head.owner.clone(), ..NodeFilter::default() };
-            let found = list(Records::Nodes(filter)).await?;
+        if let Some(head) = head.filter(|_| wanted.is_empty() || !sites.is_empty()) {
+            let found = of_owner(&head, sites.clone(), &list).await?;
             join(&mut without_broker, found.without_broker);
             nodes.extend(found.nodes);
         }
@@ -68,6 +64,44 @@ impl Candidates {
     pub(super) fn node_name(&self, word: &str) -> String {
         if word.contains('.') { word.to_owned() } else { beside(word, &self.own) }
     }
+}
+
+/// The nodes of the own node's owner, at the sites that are chosen for the own node; at all sites if
+/// none is. `None` if the grid doesn't list the own node.
+///
+/// # Errors The error of `list`, which fetches all records of one kind.
+pub(crate) async fn own_nodes<F, E>(
+    sites: impl FnOnce(&Node) -> Vec<String>,
+    list: impl Fn(Records) -> F,
+) -> Result<Option<Vec<Node>>, E>
+where
+    F: Future<Output = Result<ListReply, E>>,
+{
+    let (Some(head), _) = with_own(Vec::new(), &list).await? else { return Ok(None) };
+    Ok(Some(of_owner(&head, sites(&head), &list).await?.nodes))
+}
+
+/// Fetches the own node and the nodes of these names. The first is the own node's record, if the grid
+/// lists it.
+async fn with_own<F, E>(
+    names: Vec<String>,
+    list: &impl Fn(Records) -> F,
+) -> Result<(Option<Node>, ListReply), E>
+where
+    F: Future<Output = Result<ListReply, E>>,
+{
+    let filter = NodeFilter { names, own: true, ..NodeFilter::default() };
+    let reply = list(Records::Nodes(filter)).await?;
+    Ok((reply.nodes.iter().find(|node| node.name == reply.own).cloned(), reply))
+}
+
+/// Fetches the nodes of the head's owner at these sites; of all sites if none is named.
+async fn of_owner<F, E>(head: &Node, sites: Vec<String>, list: &impl Fn(Records) -> F) -> Result<ListReply, E>
+where
+    F: Future<Output = Result<ListReply, E>>,
+{
+    let filter = NodeFilter { sites, owner: head.owner.clone(), ..NodeFilter::default() };
+    list(Records::Nodes(filter)).await
 }
 
 /// The grid name of the node with this name in the own node's site.

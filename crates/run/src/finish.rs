@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use isthmus_agent::starting::supervise::handle;
 use isthmus_front::format::count;
+use isthmus_front::notes;
 use isthmus_front::output::{self, message};
 use isthmus_front::output_file::OutputFile;
 use isthmus_rpc::grpc;
@@ -20,7 +21,7 @@ use super::given::Given;
 use super::prepare::Prepared;
 use super::signals::Received;
 use super::watch::{Ended, Watch};
-use super::{OWN_FAILURE, bypass, preflight, ranks, timing};
+use super::{CANCELLED, OWN_FAILURE, bypass, is_cancel, preflight, ranks, timing};
 
 /// How long the nodes may take to end the job.
 const END_DEADLINE: Duration = Duration::from_secs(30);
@@ -67,6 +68,8 @@ impl<'a> Files<'a> {
 /// A job whose command has ended.
 pub(super) struct Finished<'a> {
     pub args: &'a RunArgs,
+    /// What this process notes of itself.
+    pub note: &'a notes::Own,
     /// What the batch job has given, in one.
     pub given: Option<&'a Given>,
     pub prepared: Prepared<'a>,
@@ -77,13 +80,25 @@ pub(super) struct Finished<'a> {
     pub took: Duration,
 }
 
+/// How a run has ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Conclusion {
+    /// The exit status.
+    pub status: i32,
+    /// Whether a signal to `isthmus run` has ended it.
+    pub was_interrupted: bool,
+}
+
 impl Finished<'_> {
-    /// Ends the job on all nodes, and prints and writes its account. Returns the
-    /// exit status.
+    /// Ends the job on all nodes, and prints and writes its account.
     ///
     /// # Errors
     /// If a file can't be written.
-    pub(super) async fn account(mut self, news: Streaming<JobNews>, files: Files<'_>) -> anyhow::Result<i32> {
+    pub(super) async fn account(
+        mut self,
+        news: Streaming<JobNews>,
+        files: Files<'_>,
+    ) -> anyhow::Result<Conclusion> {
         let command = self.args.command.first().map(String::as_str).unwrap_or_default();
         self.watch.command_ended(command.rsplit('/').next().unwrap_or(command));
         self.watch.work.end().await;
@@ -96,15 +111,17 @@ impl Finished<'_> {
             lost_late || self.watch.observed.daemon_killed || self.watch.observed.agent_gone,
         );
         let culprit = self.watch.culprit(self.took).filter(|_| status != 0);
+        let signal = culprit.as_ref().and_then(|culprit| culprit.signal);
+        let was_interrupted = signal.is_some();
+        let cancelled = signal.filter(|signal| is_cancel(*signal, self.note)).map(|_| CANCELLED.to_owned());
         // A launcher's own status says nothing of the signal. The commands of --each decide.
-        let signal = culprit.as_ref().and_then(|culprit| culprit.signal).filter(|_| !self.args.each);
-        let status = signal.map_or(status, Received::status);
+        let status = signal.filter(|_| !self.args.each).map_or(status, Received::status);
         // Slurm ends the agents together with `isthmus run`: all else follows from that.
-        let slurm = match self.given.filter(|_| status != 0) {
+        let slurm = match self.given.filter(|_| status != 0 && cancelled.is_none()) {
             Some(given) => given.end_of_job().await,
             None => None,
         };
-        let ended_by = slurm.or(culprit.map(|culprit| culprit.words));
+        let ended_by = cancelled.or(slurm).or(culprit.map(|culprit| culprit.words));
         // This is printed before all else on the job's end.
         if let Some(culprit) = &ended_by {
             message(culprit);
@@ -123,7 +140,7 @@ impl Finished<'_> {
         self.print(&account);
         let nodes = count(self.prepared.nodes.len() as u64, "node");
         files.write(&account, &format!("{} on {nodes}", self.args.command[0]))?;
-        Ok(status)
+        Ok(Conclusion { status, was_interrupted })
     }
 
     fn make_account(

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use isthmus_front::notes;
 use isthmus_wire::proto::JobNode;
 
 use super::alloc;
@@ -30,10 +31,11 @@ impl Given {
     /// As [`Pilots::find`] and [`OwnBatchJob::find`].
     pub(crate) async fn find(
         args: &RunArgs,
+        note: &notes::Own,
         progress: &mut Progress,
         signals: &mut Signals,
     ) -> anyhow::Result<Option<Self>> {
-        if let Some(pilots) = Pilots::find(args.asking(), progress, signals).await? {
+        if let Some(pilots) = Pilots::find(args.asking(note), progress, signals).await? {
             return Ok(Some(Self::Pilots(pilots)));
         }
         if !args.no_allocation

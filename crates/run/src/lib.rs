@@ -37,6 +37,7 @@ mod replaced;
 mod signals;
 mod silent;
 mod slots;
+pub mod staging;
 mod startable;
 mod timing;
 mod topology;
@@ -53,22 +54,26 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use isthmus_front::format::causes;
+use isthmus_front::notes::{self, Kind, Phase};
 use isthmus_front::output::message;
 use isthmus_wire::proto::{JobNews, Ready, UncarriedProgram};
+use nix::sys::signal::Signal;
 use tonic::Streaming;
 
-use finish::{Files, Finished};
+use finish::{Conclusion, Files, Finished};
 use given::Given;
 use mpi::Launcher;
+use nodes::ChoiceError;
 use placing::Placed;
 use prepare::{Prepared, Wanted};
 use profile::Asked;
 use progress::{Daemons, Progress};
 use pulses::Pulses;
-use signals::{Interrupted, Signals};
+use signals::{Interrupted, Received, Signals};
+use staging::Paths;
 use startable::Unstartable;
 use timing::Stopwatch;
-use tries::Tries;
+use tries::{NotStarted, Tries};
 use watch::{Begun, Watch};
 
 pub use args::{RunArgs, explain};
@@ -77,6 +82,8 @@ pub use topology::of as job_topology;
 
 /// Exit status where isthmus itself failed, as env(1) and timeout(1) have it.
 const OWN_FAILURE: u8 = 125;
+/// What the user reads where `isthmus cancel` has sent a signal.
+const CANCELLED: &str = "cancelled by `isthmus cancel`";
 
 /// Runs `isthmus run`, and returns the exit status of this process.
 pub fn main(args: RunArgs) -> ExitCode {
@@ -117,6 +124,43 @@ fn own_status(error: &anyhow::Error) -> u8 {
     interrupted.and_then(|interrupted| u8::try_from(interrupted.0.status()).ok()).unwrap_or(OWN_FAILURE)
 }
 
+/// Whether `isthmus cancel` has sent a signal to this process, which has this note.
+fn is_cancel(signal: Received, note: &notes::Own) -> bool {
+    signal.number == Signal::SIGTERM as i32 && note.is_cancelled()
+}
+
+/// The result of a command with this note; its error says so if `isthmus cancel` has ended it.
+fn or_cancelled<T>(result: anyhow::Result<T>, note: &notes::Own) -> anyhow::Result<T> {
+    result.map_err(|error| {
+        let interrupted = error.downcast_ref::<Interrupted>();
+        let is_cancelled = interrupted.is_some_and(|interrupted| is_cancel(interrupted.0, note));
+        if is_cancelled { error.context(CANCELLED) } else { error }
+    })
+}
+
+/// The result of a run on nodes that batch jobs give. Its error says so if one of these has ended, and
+/// nodes are missing for that.
+async fn or_ended<T>(result: anyhow::Result<T>, given: &Given) -> anyhow::Result<T> {
+    let Err(error) = result else { return result };
+    let is_missing = error.downcast_ref().is_some_and(ChoiceError::may_pass)
+        || error.downcast_ref().is_some_and(|start: &NotStarted| start.may_pass);
+    if !is_missing {
+        return Err(error);
+    }
+    match given.end_of_job().await {
+        Some(words) => Err(error.context(words)),
+        None => Err(error),
+    }
+}
+
+/// Waits until a time; forever if there is none.
+async fn until(time: Option<tokio::time::Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// A job whose nodes are ready.
 struct Held<'a> {
     prepared: Prepared<'a>,
@@ -147,24 +191,55 @@ async fn hold<'a>(
     Ok(Held { prepared, ready, news, warnings })
 }
 
-async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
+/// Has the agents of a job's nodes hold the job, and tries again what may pass.
+async fn hold_soon<'a>(
+    wanted: Wanted<'a>,
+    signals: &mut Signals,
+    (progress, stopwatch): (&mut Progress, &mut Stopwatch),
+) -> anyhow::Result<Held<'a>> {
+    let mut tries = Tries::begin(wanted.args.try_for);
+    loop {
+        match hold(wanted, &mut tries, signals, (progress, stopwatch)).await {
+            Ok(held) => return Ok(held),
+            Err(error) => tries.again(error, progress, (signals, wanted.args.quiet)).await?,
+        }
+    }
+}
+
+async fn run(args: RunArgs, signals: Signals) -> anyhow::Result<i32> {
     let stopwatch = Stopwatch::start();
-    let files = Files::create(&args)?;
+    let note = notes::Own::begin(Kind::Run, args.command.first().map_or("", String::as_str));
+    or_cancelled(run_noted(&args, &note, signals, stopwatch).await, &note)
+}
+
+async fn run_noted(
+    args: &RunArgs,
+    note: &notes::Own,
+    mut signals: Signals,
+    stopwatch: Stopwatch,
+) -> anyhow::Result<i32> {
+    let files = Files::create(args)?;
+    let paths = args.staging.paths()?;
     let mut progress = Progress::new(args.quiet);
-    let launcher = prepare::launcher(&args)?;
+    let launcher = prepare::launcher(args)?;
     let asked = Asked::read(args.profile.as_deref(), (&args.command, launcher))?;
     let by_profile = asked.line.is_some();
     args.batch.check(by_profile, by_profile && args.nodes.is_empty() && Given::kept().is_none())?;
     if args.batch.start_estimate && (asked.line.is_none() || args.batch.has_numbers()) {
-        pilots::estimate(args.asking(), &mut progress, &mut signals).await?;
+        pilots::estimate(args.asking(note), &mut progress, &mut signals).await?;
         return Ok(0);
     }
     let mut given = match args.batch.start_estimate {
         true => Given::kept(),
-        false => Given::find(&args, &mut progress, &mut signals).await?,
+        false => Given::find(args, note, &mut progress, &mut signals).await?,
     };
-    let result =
-        run_asked((&args, launcher, &asked), &mut given, signals, (progress, stopwatch), files).await;
+    let wanted = (args, note, launcher, &asked);
+    let files = (files, &paths);
+    let result = run_asked(wanted, &mut given, signals, (progress, stopwatch), files).await;
+    let result = match &given {
+        Some(given) => or_ended(result, given).await,
+        None => result,
+    };
     if let Some(given) = given {
         given.finish().await;
     }
@@ -173,11 +248,11 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
 
 /// Runs the job as its profile asks. Nodes that this takes are put into `given`.
 async fn run_asked(
-    (args, launcher, asked): (&RunArgs, Option<Launcher>, &Asked),
+    (args, note, launcher, asked): (&RunArgs, &notes::Own, Option<Launcher>, &Asked),
     given: &mut Option<Given>,
     mut signals: Signals,
     (mut progress, stopwatch): (Progress, Stopwatch),
-    files: Files<'_>,
+    files: (Files<'_>, &Paths),
 ) -> anyhow::Result<i32> {
     let Asked { profile, line } = asked;
     let args = match line {
@@ -185,11 +260,11 @@ async fn run_asked(
             placing::estimate(args, profile, given.as_ref(), &mut progress, &mut signals).await?;
             return Ok(0);
         }
-        Some(line) => placing::run(args, (profile, line), given, &mut progress, &mut signals).await?,
+        Some(line) => placing::run((args, note), (profile, line), given, &mut progress, &mut signals).await?,
         None => RunArgs { placed: Placed::by_launcher(profile), ..args.clone() },
     };
-    run_on(Wanted { args: &args, launcher, given: given.as_ref() }, signals, (progress, stopwatch), files)
-        .await
+    let wanted = Wanted { args: &args, note, launcher, given: given.as_ref() };
+    run_on(wanted, signals, (progress, stopwatch), files).await
 }
 
 /// Runs the job, on the nodes that a batch job has given if there are any.
@@ -197,16 +272,15 @@ async fn run_on(
     wanted: Wanted<'_>,
     mut signals: Signals,
     (mut progress, mut stopwatch): (Progress, Stopwatch),
-    files: Files<'_>,
+    (files, paths): (Files<'_>, &Paths),
 ) -> anyhow::Result<i32> {
-    let Wanted { args, given, .. } = wanted;
-    let mut tries = Tries::begin(args.try_for);
-    let Held { prepared, ready, mut news, warnings } = loop {
-        match hold(wanted, &mut tries, &mut signals, (&mut progress, &mut stopwatch)).await {
-            Ok(held) => break held,
-            Err(error) => tries.again(error, &mut progress, (&mut signals, args.quiet)).await?,
-        }
-    };
+    let Wanted { args, note, given, .. } = wanted;
+    if !paths.stage.is_empty() {
+        staging::bring(wanted, &paths.stage, &mut signals, &mut progress).await?;
+        stopwatch = Stopwatch::start();
+    }
+    let Held { prepared, ready, mut news, warnings } =
+        hold_soon(wanted, &mut signals, (&mut progress, &mut stopwatch)).await?;
     if let Some(line) = prepared.left_out() {
         progress.message(&line);
     }
@@ -216,6 +290,7 @@ async fn run_on(
     let started = Instant::now();
     stopwatch.command(started);
     let work = prepared.start(&ready)?;
+    note.is(Phase::Runs);
     let (agent, job) = (prepared.agent.clone(), prepared.job.clone());
     let (quiet, keep_going) = (args.quiet, args.keep_going);
     let head = prepared.nodes.first().map(|node| node.name.clone()).unwrap_or_default();
@@ -242,5 +317,33 @@ async fn run_on(
     let ended = watch.until_end(&mut news).await;
     let took = started.elapsed();
     watch.stopwatch.ended(watch.wire_up.span());
-    Finished { args, given, prepared, ready, watch, ended, took }.account(news, files).await
+    let finished = Finished { args, note, given, prepared, ready, watch, ended, took };
+    let concluded = finished.account(news, files).await?;
+    fetch(wanted, &paths.fetch, concluded).await
+}
+
+/// Fetches files once the command has ended. Returns the exit status.
+async fn fetch(
+    wanted: Wanted<'_>,
+    paths: &[String],
+    Conclusion { status, was_interrupted }: Conclusion,
+) -> anyhow::Result<i32> {
+    if paths.is_empty() {
+        return Ok(status);
+    }
+    if was_interrupted {
+        message("nothing is fetched, as the run was interrupted");
+        return Ok(status);
+    }
+    let (mut signals, mut progress) = (Signals::block()?, Progress::new(wanted.args.quiet));
+    let fetched = staging::fetch(wanted, paths, &mut signals, &mut progress).await;
+    progress.clear();
+    let Err(error) = fetched else { return Ok(status) };
+    let (why, own) = match error.downcast_ref::<Interrupted>() {
+        Some(Interrupted(signal)) => (format!("interrupted by {signal}"), signal.status()),
+        None => (causes(&error), i32::from(OWN_FAILURE)),
+    };
+    message(&format!("cannot fetch files: {why}"));
+    // The command's own failure is what scripts are to see.
+    Ok(if status == 0 { own } else { status })
 }

@@ -14,9 +14,9 @@ use super::programs::{self, Lacking, NamedProgram};
 const SKEW_MAX: Duration = Duration::from_secs(30);
 
 /// What to do about a program that a node lacks, or the directory that it is run in.
-const NOT_THERE: &str = "put it there, or name other nodes with --nodes";
+const NOT_THERE: &str = "bring it there with --stage, or name other nodes with --nodes";
 const NO_DIRECTORY: &str =
-    "make it there with the program, run from one that all nodes have, or name other nodes";
+    "bring the program there with --stage, run from a directory that all nodes have, or name other nodes";
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Needs<'a> {
@@ -268,8 +268,8 @@ mod tests {
                 ..case(
                     "the directory",
                     report("n1.b"),
-                    "! n1.b: the directory /home/ada/run is missing, so ./app is, too (make it there with the \
-                     program, run from one that all nodes have, or name other nodes)",
+                    "! n1.b: the directory /home/ada/run is missing, so ./app is, too (bring the \
+                     program there with --stage, run from a directory that all nodes have, or name other nodes)",
                 )
             },
             Case {
@@ -286,7 +286,7 @@ mod tests {
                 ..case(
                     "a program",
                     report("n1.b"),
-                    "! n1.b: ./app is missing, or not executable (put it there, or name other nodes with --nodes)",
+                    "! n1.b: ./app is missing, or not executable (bring it there with --stage, or name other nodes with --nodes)",
                 )
             },
             case(

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use anyhow::bail;
 use isthmus_front::ask::Grid;
-use isthmus_front::{local, without_broker};
+use isthmus_front::{local, notes, without_broker};
 use isthmus_rpc::grpc;
 use isthmus_service::clock::seconds;
-use isthmus_service::mac;
 use isthmus_wire::proto::job_news::Kind;
 use isthmus_wire::proto::local_client::LocalClient;
 use isthmus_wire::proto::{self, JobNews, JobNode, Ready, Topology, UncarriedProgram};
@@ -45,6 +44,8 @@ const DEFAULT_PATH: &str = "/bin:/usr/bin";
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted<'a> {
     pub args: &'a RunArgs,
+    /// What this process notes of itself.
+    pub note: &'a notes::Own,
     /// The MPI whose launcher the command is; `None` for any other command.
     pub launcher: Option<Launcher>,
     /// The nodes that batch jobs give, if any do.
@@ -103,7 +104,7 @@ impl<'a> Prepared<'a> {
     /// If the launcher can't be used, the agent doesn't answer, or a node that the
     /// command line names can't take part.
     pub(super) async fn new(
-        Wanted { args, launcher, given }: Wanted<'a>,
+        Wanted { args, note, launcher, given }: Wanted<'a>,
         progress: &Progress,
         tries: &mut Tries,
     ) -> anyhow::Result<Self> {
@@ -129,7 +130,7 @@ impl<'a> Prepared<'a> {
             (false, false) if launcher.is_some() => programs::wanted(arguments(args)),
             (false, false) => Vec::new(),
         };
-        let job = mac::new_job().to_string();
+        let job = note.next_job();
         let topology = match args.no_coll {
             true => None,
             false => {

@@ -12,6 +12,7 @@ mod members;
 mod profile;
 mod protocol;
 mod schedulers;
+mod staging;
 mod tls;
 mod trunk;
 
@@ -50,6 +51,7 @@ cases!(
     protocol::protocol,
     protocol::status,
     schedulers::schedulers,
+    staging::staging,
     tls::tls,
     trunk::trunk,
     trunk::trunk_frame,

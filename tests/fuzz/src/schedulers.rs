@@ -9,7 +9,7 @@ pub fn schedulers(bytes: &[u8]) {
     let text = crate::text(bytes);
     let _ = (slurm::parse::queue(text), slurm::parse::described(text), slurm::parse::accounts(text));
     let _ = (slurm::parse::capacity(text), slurm::parse::job_id(text), slurm::parse::estimate(text));
-    let _ = slurm::parse::trouble(text);
+    let _ = (slurm::parse::trouble(text), slurm::parse::out_of_service(text));
     if let Ok(nodes) = expand(text) {
         assert!(nodes.len() <= 65_536);
     }

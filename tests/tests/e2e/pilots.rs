@@ -1,114 +1,16 @@
 //! Jobs over nodes that the batch schedulers of two sites, real Slurms, give for them.
 
-use std::path::PathBuf;
-use std::process::Command;
-use std::time::Duration;
+mod agents;
+mod controllers;
+mod logins;
+mod out_of_service;
+mod secrets;
 
 use anyhow::{Context as _, Result, ensure};
-use isthmus_e2e::{Mpi, Output, Shared, World, isthmus, promised};
+use isthmus_e2e::{Mpi, World, isthmus, promised};
 
-static GRID: Shared = Shared::new("two-slurms");
-
-/// Deadline of runs that end by themselves. It guards against hanging only.
-const SOON: Duration = Duration::from_secs(240);
-/// Deadline of commands that only ask. It guards against hanging only.
-const LOOK: Duration = Duration::from_secs(60);
-/// Time within which nothing of a pilot is left.
-const GONE: Duration = Duration::from_secs(30);
-/// The address that the lab gives to n1, the front-end, of both sites.
-const VIA: &str = "192.168.1.2";
-const SITES: [&str; 2] = ["alpha", "beta"];
-
-/// The user's agents on the login nodes of both sites, which submit batch jobs. They end with this
-/// value.
-struct Logins<'a>(&'a World);
-
-impl<'a> Logins<'a> {
-    fn start(world: &'a World) -> Result<Self> {
-        Self::start_for(world, "4")
-    }
-
-    /// Starts them with the right to so many nodes at a time each.
-    fn start_for(world: &'a World, nodes: &str) -> Result<Self> {
-        let logins = Self(world);
-        for site in SITES {
-            let state = logins.state(site);
-            std::fs::create_dir_all(&state)?;
-            let config = "[agent]\nsubmit = \"slurm\"\nruntime_directory = \"/run/isthmus-login\"\n";
-            std::fs::write(state.join("isthmus.toml"), config)?;
-            let token = world.directory.path().join(format!("{site}.token"));
-            let _ = std::fs::remove_file(&token);
-            let (token, state) = (token.display().to_string(), state.display().to_string());
-            let invite = ["grid", "invite", "--state", "/var/lib/isthmus/broker", "--site", site, "--owner"];
-            let more = ["root", "--nodes", "1", "--pilot-nodes", nodes, "--out", &token];
-            logins.isthmus("hub", &[&invite[..], &more[..]].concat())?;
-            let up = ["up", "--state", &state, "--token", &token, "--via", VIA, "--name", "login"];
-            logins.isthmus(&format!("n1.{site}"), &up)?;
-        }
-        Ok(logins)
-    }
-
-    fn state(&self, site: &str) -> PathBuf {
-        self.0.directory.path().join(format!("login-{site}"))
-    }
-
-    /// Runs an isthmus command that must succeed.
-    fn isthmus(&self, node: &str, words: &[&str]) -> Result<Output> {
-        let binary = isthmus().display().to_string();
-        let output = self.0.sh(node, LOOK, &[&[binary.as_str()], words].concat())?;
-        ensure!(output.status == 0, "{}", output.whole());
-        Ok(output)
-    }
-
-    /// A run over nodes that the schedulers give.
-    fn run(&self, pilots: &str, words: &[&str]) -> Result<Command> {
-        let binary = isthmus().display().to_string();
-        let run = [&binary, "run", "--pilots", pilots, "--time", "10m", "--"];
-        self.0.command("n1.alpha", SOON, &[&run[..], words].concat())
-    }
-
-    /// Waits until nothing of any pilot is left: no batch job, agent or member.
-    fn nothing_left(&self, deadline: Duration) -> Result<()> {
-        let mut found = Vec::new();
-        let gone = World::eventually("nothing is left", deadline, || {
-            found = self.left()?;
-            Ok(found.is_empty())
-        });
-        gone.with_context(|| found.join("\n"))
-    }
-
-    fn left(&self) -> Result<Vec<String>> {
-        let mut all = Vec::new();
-        for site in SITES {
-            let queued = self.0.sh(&format!("n1.{site}"), LOOK, &["squeue", "--noheader"])?;
-            ensure!(queued.status == 0, "{}", queued.whole());
-            all.extend(queued.stdout.lines().map(|line| format!("squeue at {site}: {line}")));
-            for node in ["n2", "n3"] {
-                let name = format!("{node}.{site}");
-                let agents = self.0.sh(&name, LOOK, &["pgrep", "-a", "isthmus"])?;
-                all.extend(agents.stdout.lines().map(|line| format!("{name}: {line}")));
-            }
-            let kept = self.state(site).join("pilots");
-            let records = std::fs::read_dir(kept).into_iter().flatten().flatten();
-            let records = records.map(|entry| entry.path().display().to_string());
-            all.extend(records.filter(|path| path.ends_with(".pilot.json")));
-        }
-        let members = self.isthmus("hub", &["grid", "list", "--state", "/var/lib/isthmus/broker/admin"])?;
-        all.extend(members.stdout.lines().filter(|line| line.contains("-root-p")).map(ToOwned::to_owned));
-        Ok(all)
-    }
-}
-
-impl Drop for Logins<'_> {
-    fn drop(&mut self) {
-        for site in SITES {
-            let state = self.state(site).display().to_string();
-            if let Err(error) = self.isthmus(&format!("n1.{site}"), &["down", "--state", &state]) {
-                eprintln!("the login agent of {site} isn't stopped: {error:#}");
-            }
-        }
-    }
-}
+use crate::clusters::{self, Busy, GONE, GRID, SOON, sh};
+use logins::{Logins, isthmus_on};
 
 /// What a command has written.
 fn written(output: &std::process::Output) -> String {
@@ -154,16 +56,8 @@ fn a_cancelled_pilot_ends_the_run_and_is_named() -> Result<()> {
         }
         Ok(ranks == 2)
     })?;
-    let job = world.sh("n1.beta", LOOK, &["squeue", "--noheader", "--format=%i"])?.stdout.trim().to_owned();
-    // Others can read the script, and what processes are called with.
-    let script = world.sh("n1.beta", LOOK, &["scontrol", "write", "batch_script", &job, "-"])?;
-    ensure!(script.status == 0 && script.stdout.contains("isthmus"), "{}", script.whole());
-    let called = world.sh("n2.beta", LOOK, &["ps", "-eo", "args"])?.stdout;
-    for text in [&script.stdout, &called] {
-        ensure!(!text.contains("isthmus-pilot-"), "a token is in\n{text}");
-    }
-    let cancelled = world.sh("n1.beta", LOOK, &["scancel", &job])?;
-    ensure!(cancelled.status == 0, "{}", cancelled.whole());
+    let job = clusters::pilot(&world, "beta", "RUNNING")?.id;
+    sh(&world, "n1.beta", &["scancel", &job])?;
     let (status, text) = run.end()?;
     let want = format!("batch job {job} of Slurm at beta: it was cancelled");
     ensure!(status != 0 && text.contains(&want), "{want:?} is not in\n{text}");
@@ -171,14 +65,35 @@ fn a_cancelled_pilot_ends_the_run_and_is_named() -> Result<()> {
 }
 
 #[test]
+fn a_run_that_waits_is_listed_and_cancelled() -> Result<()> {
+    let world = GRID.take()?;
+    let logins = Logins::start(&world)?;
+    let busy = Busy::start(&world, "beta")?;
+    let run = isthmus_e2e::Job::start(logins.run("alpha=1,beta=1", &["hostname"])?)?;
+    let mut shown = serde_json::Value::Null;
+    World::eventually("the run waits", SOON, || {
+        shown = serde_json::from_str(&isthmus_on(&world, "n1.alpha", &["jobs", "--json"])?.stdout)?;
+        let queued = sh(&world, "n1.beta", &["squeue", "--noheader"])?;
+        Ok(shown["commands"][0]["phase"] == "waits" && queued.stdout.lines().count() == 2)
+    })?;
+    let id = shown["commands"][0]["id"].as_str().context("no id")?;
+    let text = isthmus_on(&world, "n1.alpha", &["jobs", &id[..6]])?.stdout;
+    let want = format!("job {}: hostname waits for nodes of alpha, beta, for ", &id[..8]);
+    ensure!(text.starts_with(&want), "{want:?} is not in\n{text}");
+    let cancelled = isthmus_on(&world, "n1.alpha", &["cancel", &id[..6]])?;
+    ensure!(cancelled.stdout.contains(&format!("job {} cancelled\n", &id[..8])), "{}", cancelled.whole());
+    let (status, text) = run.end()?;
+    let want = "cancelled by `isthmus cancel`: interrupted by SIGTERM";
+    ensure!(status == 128 + libc::SIGTERM && text.contains(want), "status {status}\n{text}");
+    busy.end()?;
+    logins.nothing_left(promised(GONE))
+}
+
+#[test]
 fn all_nodes_or_none() -> Result<()> {
     let world = GRID.take()?;
     let logins = Logins::start(&world)?;
-    // Both nodes of beta are somebody else's.
-    let busy = ["sbatch", "--parsable", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 600"];
-    let busy = world.sh("n1.beta", LOOK, &busy)?;
-    ensure!(busy.status == 0, "{}", busy.whole());
-    let job = busy.stdout.trim().to_owned();
+    let busy = Busy::start(&world, "beta")?;
     let binary = isthmus().display().to_string();
     let words = [&binary, "run", "--pilots", "alpha=1,beta=1", "--wait", "10s", "--", "hostname"];
     let output = world.sh("n1.alpha", SOON, &words)?;
@@ -192,8 +107,7 @@ fn all_nodes_or_none() -> Result<()> {
     let refused = world.sh("n1.alpha", SOON, &[&binary, "run", "--pilots", "alpha=9", "--", "hostname"])?;
     let text = refused.whole();
     ensure!(refused.status == 125 && text.contains("it can't start as things are"), "{text}");
-    let cancelled = world.sh("n1.beta", LOOK, &["scancel", &job])?;
-    ensure!(cancelled.status == 0, "{}", cancelled.whole());
+    busy.end()?;
     logins.nothing_left(promised(GONE))
 }
 
@@ -278,6 +192,28 @@ fn an_allocation_ends_by_a_signal() -> Result<()> {
     logins.nothing_left(promised(GONE))
 }
 
+#[test]
+#[ignore = "test-all"]
+fn an_allocation_is_cancelled() -> Result<()> {
+    let world = GRID.take()?;
+    let logins = Logins::start(&world)?;
+    let binary = isthmus().display().to_string();
+    let words = [&binary, "alloc", "--pilots", "alpha=1", "--", "sleep", "600"];
+    let alloc = isthmus_e2e::Job::start(world.command("n1.alpha", SOON, &words)?)?;
+    World::eventually("the command runs", SOON, || {
+        let shown = isthmus_on(&world, "n1.alpha", &["jobs"])?.stdout;
+        Ok(shown.starts_with("allocation ") && shown.contains(": sleep has nodes of alpha, for "))
+    })?;
+    let cancelled = isthmus_on(&world, "n1.alpha", &["cancel", "--all"])?;
+    ensure!(cancelled.stdout.starts_with("allocation "), "{}", cancelled.whole());
+    let (status, text) = alloc.end()?;
+    ensure!(status == 128 + libc::SIGTERM, "status {status}\n{text}");
+    for words in ["isthmus: cancelled by `isthmus cancel`\n", "giving the nodes back"] {
+        ensure!(text.contains(words), "{words:?} is not in\n{text}");
+    }
+    logins.nothing_left(promised(GONE))
+}
+
 /// A process that stands still until this value is dropped.
 struct Stopped<'a>(&'a World, &'static str, String);
 
@@ -298,10 +234,7 @@ fn a_scheduler_that_is_away_is_waited_for() -> Result<()> {
     world.kill("n1.beta", "-STOP", &daemon)?;
     let stopped = Stopped(&world, "n1.beta", daemon);
     let run = isthmus_e2e::Job::start(logins.run("alpha=1,beta=1", &["hostname"])?)?;
-    World::eventually("alpha's pilot is there", SOON, || {
-        let agents = ["n2.alpha", "n3.alpha"].map(|node| world.processes(node, "/isthmus"));
-        Ok(agents.into_iter().collect::<Result<Vec<_>>>()?.concat().len() == 1)
-    })?;
+    clusters::pilot(&world, "alpha", "RUNNING")?;
     drop(stopped);
     let (status, text) = run.end()?;
     ensure!(status == 0 && text.contains("of Slurm at beta: n"), "{text}");

@@ -23,7 +23,7 @@ const SOON: Duration = Duration::from_secs(90);
 const BROKER: &str = "/var/lib/isthmus/broker";
 /// Path of the socket of berta's agent, on each of her nodes.
 const SOCKET: &str = "/run/berta/agent.sock";
-fn runtime() -> Result<tokio::runtime::Runtime> {
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
@@ -42,7 +42,7 @@ fn isthmus_on(world: &World, machine: &str, words: &[&str]) -> Result<Output> {
 }
 
 /// A machine's path as this process sees it.
-fn inside(world: &World, machine: &str, path: &str) -> Result<PathBuf> {
+pub(crate) fn inside(world: &World, machine: &str, path: &str) -> Result<PathBuf> {
     Ok(format!("/proc/{}/root{path}", world.lab().machine(machine)?.init().pid).into())
 }
 

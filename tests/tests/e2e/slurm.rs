@@ -4,19 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use isthmus_e2e::{Mpi, Output, Shared, World, isthmus, promised, write_program};
+use isthmus_e2e::{Mpi, Output, World, isthmus, promised, write_program};
 
-static GRID: Shared = Shared::new("two-slurms");
-
-/// Deadline of batch jobs that end by themselves. It guards against hanging only.
-const SOON: Duration = Duration::from_secs(240);
-/// Deadline of commands that only ask. It guards against hanging only.
-const LOOK: Duration = Duration::from_secs(60);
-/// Time within which nothing of a cancelled batch job is left.
-const GONE: Duration = Duration::from_secs(30);
-
-/// The address that the lab gives to n1, the front-end, of both sites.
-const VIA: &str = "192.168.1.2";
+use crate::clusters::{self, GONE, GRID, LOOK, SITES, SOON, VIA};
 
 /// A batch job's script, and where its output goes.
 struct Batch<'a> {
@@ -79,7 +69,7 @@ impl<'a> Batch<'a> {
 /// Ids and command lines of processes on the machines that are no services: those of batch jobs.
 fn left(world: &World) -> Result<Vec<String>> {
     let mut all = Vec::new();
-    for site in ["alpha", "beta"] {
+    for site in SITES {
         for node in ["n1", "n2", "n3"] {
             let name = format!("{node}.{site}");
             let is_slurm = |line: &String| {
@@ -102,21 +92,14 @@ fn left(world: &World) -> Result<Vec<String>> {
             let agents = world.sh(&name, LOOK, &look)?;
             all.extend(agents.stdout.lines().map(|line| format!("{name}: {line}")));
         }
-        let queued = world.sh(&format!("n1.{site}"), LOOK, &["squeue", "--noheader"])?;
-        ensure!(queued.status == 0, "{}", queued.whole());
-        all.extend(queued.stdout.lines().map(|line| format!("squeue at {site}: {line}")));
     }
+    all.extend(clusters::queued(world)?);
     Ok(all)
 }
 
 /// Waits until nothing of any batch job is left on any node, nor in Slurm's queues.
 fn nothing_left(world: &World, deadline: Duration) -> Result<()> {
-    let mut found = Vec::new();
-    let gone = World::eventually("nothing is left", deadline, || {
-        found = left(world)?;
-        Ok(found.is_empty())
-    });
-    gone.with_context(|| found.join("\n"))
+    clusters::nothing_left(deadline, || left(world))
 }
 
 fn over_two_sites(mpi: Mpi) -> Result<()> {

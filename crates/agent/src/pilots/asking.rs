@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use isthmus_rpc::grpc;
 use isthmus_wire::patience;
 use isthmus_wire::proto::peer_client::PeerClient;
 use isthmus_wire::proto::{self, pilot_up};
@@ -56,8 +57,10 @@ pub(crate) async fn scheduler(
 /// Tells the agent that has submitted a pilot that this node is one of it.
 ///
 /// # Errors
-/// As [`pilot`].
+/// As [`pilot`]. It is `UNAVAILABLE` also if that agent ends meanwhile: it may be starting again.
 pub(crate) async fn arrive(node: &Arc<Node>, request: proto::ArriveRequest) -> Result<(), Status> {
     let mut client = client(node, &request.node, request.virtual_address).await?;
-    client.arrive(request).await.map(drop)
+    client.arrive(request).await.map(drop).map_err(|status| {
+        if grpc::connection_broke(&status) { Status::unavailable(grpc::reason(&status)) } else { status }
+    })
 }

@@ -96,7 +96,12 @@ pub(crate) fn serve(
     order: &proto::PilotOrder,
     up: Streaming<proto::PilotUp>,
 ) -> Result<Answers<proto::PilotDown>, Status> {
-    let held = pilots.order(fields::id(&order.pilot)?, fields::wanted(order)?).map_err(refused)?;
+    let id = fields::id(&order.pilot)?;
+    let held = match order.known {
+        true => pilots.held(id),
+        false => pilots.order(id, fields::wanted(order)?),
+    };
+    let held = held.map_err(refused)?;
     let (down_tx, down_rx) = mpsc::channel(QUEUE);
     tokio::spawn(tell(pilots.batch().name(), held, up, down_tx));
     Ok(Box::pin(ReceiverStream::new(down_rx)))

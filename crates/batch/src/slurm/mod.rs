@@ -63,6 +63,23 @@ impl Slurm {
         }
     }
 
+    /// Why a job can't start, in Slurm's words. Of nodes that are drained or down it says no more than
+    /// that nodes aren't available, so these are named.
+    async fn never(&self, output: &Output) -> String {
+        let reason = output.reason();
+        if !output.said.contains("not available") {
+            return reason;
+        }
+        let format = format!("--format={}", parse::REASONS_FORMAT);
+        let arguments = ["--noheader".to_owned(), "--list-reasons".to_owned(), format];
+        let nodes = match self.run("sinfo", &arguments, b"").await {
+            Ok(listed) if listed.is_ok() => parse::out_of_service(&listed.out),
+            // Slurm's words alone must do.
+            Ok(_) | Err(_) => String::new(),
+        };
+        if nodes.is_empty() { reason } else { format!("{reason}; out of service: {nodes}") }
+    }
+
     /// What `squeue` says of jobs, of those that it knows.
     async fn queue(&self, options: Vec<String>) -> Result<Vec<Queued>, BatchError> {
         let mut arguments = vec!["--noheader".to_owned(), "--all".to_owned()];
@@ -252,7 +269,7 @@ impl Batch for Slurm {
         match parse::trouble(&output.said) {
             Trouble::Unreachable => Err(self.runner.unreachable(&output)),
             _ if output.is_ok() => Ok(Estimate::Unknown { reason: output.reason() }),
-            _ => Ok(Estimate::Never { reason: output.reason() }),
+            _ => Ok(Estimate::Never { reason: self.never(&output).await }),
         }
     }
 

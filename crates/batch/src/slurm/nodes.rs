@@ -8,6 +8,12 @@ use crate::state::NodeClass;
 /// Fields of a line of `sinfo` (sinfo(1), `--format`): partition, its state, its time limit, the
 /// nodes' state and number, sockets, cores of a socket, CPUs, memory in MiB, CPUs by state, features.
 pub const SINFO_FORMAT: &str = "%P|%a|%l|%T|%D|%X|%Y|%c|%m|%C|%f";
+/// Fields of a line of `sinfo --list-reasons`: nodes, their state, why they are out of service. The last
+/// may be any text.
+pub const REASONS_FORMAT: &str = "%N|%T|%E";
+/// Most groups of nodes out of service that a message names.
+const NAMED: usize = 4;
+
 /// A length of time: `[DAYS-]HOURS:MINUTES:SECONDS`, `MINUTES:SECONDS`; `None` if there is no limit.
 fn length(text: &str) -> Result<Option<Duration>, String> {
     if matches!(text, "infinite" | "UNLIMITED" | "n/a" | "N/A") {
@@ -69,6 +75,19 @@ pub fn capacity(out: &str) -> Result<Vec<NodeClass>, String> {
         }
     }
     Ok(classes)
+}
+
+/// The nodes that are out of service, with state and reason, from what `sinfo --list-reasons` lists by
+/// [`REASONS_FORMAT`]; empty if there are none. A line that isn't of that form is left out.
+pub fn out_of_service(out: &str) -> String {
+    let mut each = out.lines().filter_map(|line| {
+        let fields: Vec<_> = line.trim().splitn(3, '|').collect();
+        let [nodes, state, reason] = fields[..] else { return None };
+        Some(format!("{} ({}: {})", cut(nodes), cut(state), cut(reason)))
+    });
+    let named: Vec<_> = each.by_ref().take(NAMED).collect();
+    let others = if each.next().is_some() { ", and others" } else { "" };
+    named.join(", ") + others
 }
 
 /// The class of one line; `None` if no job can go there.

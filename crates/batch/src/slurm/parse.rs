@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use isthmus_slurm::expand;
 
-pub use super::nodes::{SINFO_FORMAT, capacity};
+pub use super::nodes::{REASONS_FORMAT, SINFO_FORMAT, capacity, out_of_service};
 use crate::state::End;
 
 /// Fields of a line of `squeue` (squeue(1), `--format`): id, state, start, end, nodes, name, reason.

@@ -194,6 +194,26 @@ old|down|1-00:30:00|idle|1|1|4|4|2000|0/4/0/4|(null)
 }
 
 #[test]
+fn nodes_out_of_service_are_named() {
+    for (out, want) in [
+        ("", ""),
+        ("sinfo: no such thing\n", ""),
+        ("n3|drained|test\n", "n3 (drained: test)"),
+        (
+            "n[1-2]|down*|Not responding\nn3|draining|a|b\n",
+            "n[1-2] (down*: Not responding), n3 (draining: a|b)",
+        ),
+        ("a|down|x\nb|down|y\nc|down|z\nd|down|w\n", "a (down: x), b (down: y), c (down: z), d (down: w)"),
+        (
+            "a|down|x\nb|down|y\nc|down|z\nd|down|w\ne|down|v\n",
+            "a (down: x), b (down: y), c (down: z), d (down: w), and others",
+        ),
+    ] {
+        assert_eq!(parse::out_of_service(out), want, "{out}");
+    }
+}
+
+#[test]
 fn a_request_becomes_options() {
     let mut request = Request::of(NonZeroU32::new(2).unwrap());
     assert_eq!(arguments::requested(&request).join(" "), "--nodes=2 --ntasks-per-node=1");
@@ -219,6 +239,7 @@ proptest! {
     fn no_output_makes_the_parsers_panic(text in "\\PC*|[-0-9A-Z|:,/\\[\\]KM+*~ \n=]*") {
         let _ = (parse::queue(&text), parse::described(&text), parse::accounts(&text), parse::capacity(&text));
         let _ = (parse::job_id(&text), parse::estimate(&text), parse::trouble(&text));
+        let _ = parse::out_of_service(&text);
     }
 
     /// Fields of the right number get further.

@@ -225,6 +225,9 @@ async fn ways_to_end(slurm: &Slurm, directory: &Path) {
     assert_eq!(ends(slurm, &lost).await, End::NodeFailure);
     let classes = slurm.capacity().await.unwrap();
     assert_eq!(classes.iter().map(|class| class.nodes).sum::<u32>(), 1, "{classes:?}");
+    let estimate = slurm.estimate(&request(2, 1)).await.unwrap();
+    let named = "out of service: n2 (down";
+    assert!(matches!(&estimate, Estimate::Never { reason } if reason.contains(named)), "{estimate:?}");
 }
 
 async fn controller_down(slurm: &Slurm, directory: &Path) {

@@ -1,16 +1,13 @@
 //! The grid as `isthmus status` shows it to people: tables.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
-use isthmus_front::format::{bytes, count, site};
+use isthmus_front::format::{bytes, count};
 use isthmus_front::output::one_line;
 use isthmus_front::without_broker;
-use isthmus_run::joined;
-use isthmus_wire::proto::{self, ListReply};
+use isthmus_wire::proto::ListReply;
 
-use super::view::{Job, Site, View};
+use super::view::{Site, View};
 use crate::path::Path;
 
 /// The most pairs of sites that are listed without `--verbose`.
@@ -50,8 +47,9 @@ impl View {
                 " and {left_out} more: `isthmus status SITE` lists those of a site, -v all\n"
             ));
         }
-        for (job, report) in self.jobs.iter().zip(&reply.jobs) {
-            text.push_str(&job.text(report, verbose));
+        for job in &self.jobs {
+            text.push('\n');
+            text.push_str(&job.text(verbose));
         }
         text
     }
@@ -147,37 +145,6 @@ impl View {
             ]
         });
         table(&["relay", "state", "address", "connections", "carried", "version"], &[3, 4], rows)
-    }
-}
-
-impl Job {
-    fn text(&self, report: &proto::JobReport, verbose: bool) -> String {
-        let running = SystemTime::now()
-            .duration_since(UNIX_EPOCH + Duration::from_millis(self.started_unix_ms))
-            .map_or(0, |running| running.as_secs());
-        let mut text = format!(
-            "\njob {}: {} of {}, {} from {}, for {}\n",
-            self.id.get(..8).unwrap_or(&self.id),
-            one_line(&self.program),
-            if self.owner.is_empty() { "an unknown user" } else { &self.owner },
-            count(self.node_count.into(), "node"),
-            self.nodes.first().map_or("nowhere", String::as_str),
-            humantime::format_duration(Duration::from_secs(running)),
-        );
-        if verbose {
-            text.push_str(&joined::table("nodes", &self.joined));
-        } else {
-            let between: Vec<_> = report
-                .joined
-                .iter()
-                .filter(|entry| site(&entry.initiator) != site(&entry.acceptor))
-                .collect();
-            text.push_str(&joined::table("sites", &joined::pairs(&between, site)));
-        }
-        if self.joined_left_out > 0 {
-            text.push_str(&format!(" and {} more pairs of nodes\n", self.joined_left_out));
-        }
-        text
     }
 }
 

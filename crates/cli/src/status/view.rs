@@ -4,10 +4,10 @@ use std::net::Ipv4Addr;
 
 use isthmus_front::{format, picture, without_broker};
 use isthmus_rpc::enums::inbound_from_wire;
-use isthmus_run::joined::{self, Pair};
 use isthmus_wire::proto::{self, ListReply};
 use serde::Serialize;
 
+use crate::jobs::Job;
 use crate::path::Path;
 
 #[derive(Debug, Serialize)]
@@ -89,22 +89,6 @@ pub(super) struct Relay {
     /// Bytes that the relay has carried since it started, in both directions.
     pub(super) bytes: u64,
     pub(super) version: String,
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct Job {
-    pub(super) id: String,
-    pub(super) owner: String,
-    pub(super) program: String,
-    /// Grid names of the job's nodes, the head first; the broker cuts a very long list.
-    pub(super) nodes: Vec<String>,
-    /// How many nodes the job has, also those that the list lacks.
-    pub(super) node_count: u32,
-    pub(super) started_unix_ms: u64,
-    /// How each pair of the job's nodes is joined; the broker cuts a very long list.
-    pub(super) joined: Vec<Pair>,
-    /// How many pairs the list lacks.
-    pub(super) joined_left_out: u32,
 }
 
 impl Gateway {
@@ -192,28 +176,14 @@ impl View {
             bytes: relay.bytes,
             version: relay.version.clone(),
         });
-        let jobs = reply.jobs.iter().map(|job| Job {
-            id: job.job.clone(),
-            owner: job.owner.clone(),
-            program: job.program.clone(),
-            nodes: job.nodes.clone(),
-            node_count: job.node_count.max(count(job.nodes.len())),
-            joined_left_out: job.joined_count.saturating_sub(count(job.joined.len())),
-            started_unix_ms: job.started_unix_ms,
-            joined: joined::pairs(&job.joined.iter().collect::<Vec<_>>(), |name| name),
-        });
         Self {
             grid: reply.grid.clone(),
             sites: sites.collect(),
             nodes: nodes.collect(),
             relays: relays.collect(),
-            jobs: jobs.collect(),
+            jobs: reply.jobs.iter().map(Job::new).collect(),
             site_paths: reply.paths.iter().map(Path::new).collect(),
             without_broker: reply.without_broker.as_ref().map(without_broker::View::new),
         }
     }
-}
-
-fn count(items: usize) -> u32 {
-    u32::try_from(items).unwrap_or(u32::MAX)
 }

@@ -24,6 +24,7 @@ use isthmus_front::output;
 use isthmus_front::state::{NODE_DIRECTORY, StateArgs};
 use isthmus_identity::token::{BearerToken, Invitation};
 use isthmus_identity::{Credentials, Role};
+use isthmus_pilot::record::Record;
 use isthmus_wire::Label;
 
 use crate::config::Config;
@@ -37,6 +38,8 @@ use running::Stopped;
 use start::{Running, Started};
 use systemd::Manager;
 
+/// Where an agent that submits batch jobs has its records of them, in its state directory.
+const PILOTS_DIRECTORY: &str = "pilots";
 /// How long a service that was just started may take to attach.
 const ATTACH: Duration = Duration::from_secs(15);
 /// How long a service that ran before may take to attach: it may be between two attempts.
@@ -348,6 +351,20 @@ pub(crate) async fn down(args: DownArgs) -> anyhow::Result<()> {
     if all.is_empty() {
         text = format!("Nothing runs here that isthmus up has started ({}).\n", directory.display());
     }
+    let pilots: usize = [directory.join(NODE_DIRECTORY), directory]
+        .map(|state| Record::all(&state.join(PILOTS_DIRECTORY)).len())
+        .into_iter()
+        .sum();
+    text += &left_text(pilots);
     drop(lock);
     output::print(&(), &text, false)
+}
+
+/// What is said of the batch jobs that no agent looks after any more.
+fn left_text(pilots: usize) -> String {
+    match pilots {
+        0 => String::new(),
+        1 => "A batch job of its agent may go on: its nodes end within 10 min.\n".to_owned(),
+        many => format!("{many} batch jobs of its agent may go on: their nodes end within 10 min.\n"),
+    }
 }

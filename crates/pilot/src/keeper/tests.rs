@@ -146,6 +146,16 @@ impl Stand {
         keeper
     }
 
+    /// Orders a pilot, whose job then runs on n1 and n2.
+    async fn running(&self, keeper: &Arc<Keeper<TestBatch, TestGrid>>) -> Held {
+        let mut held = keeper.order(ID, wanted(None)).unwrap();
+        reach(&mut held, |status| matches!(status.phase, Phase::Waits { .. })).await;
+        let hosts = vec!["n1".to_owned(), "n2".to_owned()];
+        self.scheduler.is(State::Running { nodes: hosts, end: None });
+        reach(&mut held, |status| matches!(status.phase, Phase::Runs { nodes: 2, .. })).await;
+        held
+    }
+
     /// Nothing of the pilot with the only job is left.
     fn is_clear(&self, cancelled: usize) {
         assert_eq!(lock(&self.scheduler.cancelled).len(), cancelled);
@@ -180,11 +190,7 @@ fn ended(status: &Status) -> bool {
 async fn a_pilot_brings_its_nodes_and_ends_with_its_job() {
     let stand = Stand::new();
     let keeper = stand.keeper();
-    let mut held = keeper.order(ID, wanted(None)).unwrap();
-    reach(&mut held, |status| matches!(status.phase, Phase::Waits { .. })).await;
-    let hosts = vec!["n1".to_owned(), "n2".to_owned()];
-    stand.scheduler.is(State::Running { nodes: hosts, end: None });
-    reach(&mut held, |status| matches!(status.phase, Phase::Runs { nodes: 2, .. })).await;
+    let mut held = stand.running(&keeper).await;
     let node = |host: &str| Arrived { name: format!("{host}-ada-1.alpha"), host: host.to_owned() };
     assert_eq!(keeper.arrive(PilotId([8; 16]), node("n1")), Err(OrderError::Unknown));
     for (host, want) in [("n1", Ok(())), ("n2", Ok(())), ("n2", Ok(())), ("n3", Err(OrderError::Complete))] {
@@ -196,6 +202,8 @@ async fn a_pilot_brings_its_nodes_and_ends_with_its_job() {
     assert_eq!(status.phase, Phase::Ended(Why::Job(End::TimeLimit)));
     stand.is_clear(1);
     assert!(keeper.arrive(ID, node("n1")).is_err());
+    // Whoever has held it gets no other in its place.
+    assert!(matches!(keeper.held(ID), Err(OrderError::Unknown)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -249,10 +257,7 @@ async fn a_scheduler_without_an_answer_gets_one_job() {
 async fn nodes_of_which_nothing_is_heard_are_gone() {
     let stand = Stand::new();
     let keeper = stand.keeper();
-    let mut held = keeper.order(ID, wanted(None)).unwrap();
-    reach(&mut held, |status| matches!(status.phase, Phase::Waits { .. })).await;
-    let hosts = vec!["n1".to_owned(), "n2".to_owned()];
-    stand.scheduler.is(State::Running { nodes: hosts, end: None });
+    let mut held = stand.running(&keeper).await;
     let node = |host: &str| Arrived { name: format!("{host}-ada-p1.alpha"), host: host.to_owned() };
     keeper.arrive(ID, node("n1")).unwrap();
     keeper.arrive(ID, node("n2")).unwrap();

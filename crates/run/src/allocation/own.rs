@@ -12,8 +12,7 @@ use isthmus_front::local;
 use isthmus_front::output::message;
 use isthmus_front::state::state_without_option;
 use isthmus_slurm::{Allocation, End};
-use isthmus_wire::proto::list_request::Records;
-use isthmus_wire::proto::{JobNode, Node, NodeFilter};
+use isthmus_wire::proto::{JobNode, Node};
 use isthmus_wire::text::first;
 use tokio::process::Command;
 use tokio::time::timeout;
@@ -22,6 +21,7 @@ use super::note::Note;
 use super::step::{AllocatedNode, Order, Step};
 use super::{known, of_this_process};
 use crate::args::RunArgs;
+use crate::candidates::own_nodes;
 use crate::progress::Progress;
 use crate::signals::{Interrupted, Signals};
 
@@ -170,12 +170,9 @@ const REMEDY: &str = "the batch job's nodes can't be used (--token FILE and --vi
 async fn listed(socket: PathBuf) -> Vec<Node> {
     let Ok(agent) = local::connect(&socket).await else { return Vec::new() };
     let grid = Grid::of_agent(agent, socket).or_without_broker();
-    let own = NodeFilter { own: true, ..NodeFilter::default() };
-    let Ok(reply) = grid.list(Records::Nodes(own)).await else { return Vec::new() };
-    let Some(head) = reply.nodes.iter().find(|node| node.name == reply.own) else { return Vec::new() };
-    let sites = vec![site(&head.name).to_owned()];
-    let filter = NodeFilter { sites, owner: head.owner.clone(), ..NodeFilter::default() };
-    grid.list(Records::Nodes(filter)).await.map(|reply| reply.nodes).unwrap_or_default()
+    let own_site = |head: &Node| vec![site(&head.name).to_owned()];
+    let found = own_nodes(own_site, |records| grid.list(records)).await;
+    found.ok().flatten().unwrap_or_default()
 }
 
 /// What nodes without an agent are told.

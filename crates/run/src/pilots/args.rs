@@ -7,6 +7,7 @@ use anyhow::bail;
 use clap::Args;
 use isthmus_common::quantity::ByteSize;
 use isthmus_common::time::whole_seconds;
+use isthmus_front::notes;
 
 use super::wanted::{OfSite, SiteNodes};
 
@@ -60,6 +61,8 @@ pub(crate) struct BatchArgs {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asking<'a> {
     pub batch: &'a BatchArgs,
+    /// What this process notes of itself.
+    pub note: &'a notes::Own,
     /// The socket of this node's agent; `None` for the default.
     pub socket: Option<&'a PathBuf>,
     pub quiet: bool,
@@ -80,7 +83,7 @@ impl BatchArgs {
 
     /// Whether the command line says how many nodes of which sites.
     pub(crate) fn has_numbers(&self) -> bool {
-        self.pilots.iter().any(|wanted| wanted.nodes > 0)
+        self.pilots.iter().any(|wanted| wanted.nodes.is_some())
     }
 
     /// Refuses a command line that no batch job can make good. `by_profile`: a profile says how many nodes
@@ -108,10 +111,10 @@ impl BatchArgs {
                  without numbers and --nodes"
             );
         }
-        if let Some(wanted) = self.pilots.iter().find(|wanted| wanted.nodes == 0 && !by_profile) {
+        if let Some(wanted) = self.pilots.iter().find(|wanted| wanted.nodes.is_none() && !by_profile) {
             bail!("--pilots {0}: say how many nodes, such as {0}=4", wanted.site);
         }
-        if self.has_numbers() && self.pilots.iter().any(|wanted| wanted.nodes == 0) {
+        if self.has_numbers() && self.pilots.iter().any(|wanted| wanted.nodes.is_none()) {
             bail!("--pilots: say for each site how many nodes, or for none and the profile says so");
         }
         if by_profile

@@ -202,6 +202,19 @@ impl Board {
         self.0.iter().map(|entry| std::mem::discriminant(&entry.phase)).collect()
     }
 
+    /// Why pilots wait, and why schedulers can't be asked; each with the number of its pilot.
+    pub(super) fn reasons(&self) -> Vec<(usize, String)> {
+        let each = self.0.iter().enumerate().flat_map(|(index, entry)| {
+            let waits = match &entry.phase {
+                Phase::Waits { reason, .. } => reason.as_str(),
+                _ => "",
+            };
+            let reasons = [waits, entry.trouble.as_str()].into_iter().filter(|reason| !reason.is_empty());
+            reasons.map(move |reason| (index, reason.to_owned()))
+        });
+        each.collect()
+    }
+
     /// How far the pilots are, in one line: those that lack nodes, and what the others cost meanwhile.
     pub(super) fn line(&self, now: Instant) -> String {
         let lacking = self.0.iter().filter(|entry| !entry.is_complete()).map(|entry| entry.line(now));

@@ -7,7 +7,7 @@ use isthmus_front::{local, output};
 use isthmus_rpc::grpc;
 use isthmus_wire::proto::{PilotOrder, PilotUp, pilot_up};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
@@ -48,19 +48,31 @@ impl Call {
     }
 }
 
+/// What lasts longer than a call: the agent may be started again meanwhile.
+struct Kept {
+    said: mpsc::UnboundedReceiver<pilot_up::Kind>,
+    /// Whether the agent has told anything of the pilot. If the pilot is then gone, it has ended.
+    known: bool,
+    /// Whether the pilot is to end.
+    ends: bool,
+    /// Whether the user was told of the end of the pilot's time.
+    warned: bool,
+    /// Until when the agent may be away.
+    until: Instant,
+}
+
 /// Follows a pilot until nothing of it is left, or nothing more is heard of it.
 async fn follow(
     socket: PathBuf,
     order: PilotOrder,
-    mut said: mpsc::UnboundedReceiver<pilot_up::Kind>,
+    said: mpsc::UnboundedReceiver<pilot_up::Kind>,
     (board, index): (Shared, usize),
 ) {
-    let mut until = Instant::now() + AWAY;
-    let mut ends = false;
+    let mut kept = Kept { said, known: false, ends: false, warned: false, until: Instant::now() + AWAY };
     loop {
-        let reason = match once(&socket, &order, (&mut said, &mut ends), (&board, index), &mut until).await {
+        let reason = match once(&socket, &order, &mut kept, (&board, index)).await {
             Ok(()) => return,
-            Err(Lost { reason, may_pass }) if !may_pass || Instant::now() >= until => reason,
+            Err(Lost { reason, may_pass }) if !may_pass || Instant::now() >= kept.until => reason,
             Err(_) => {
                 sleep(AGAIN).await;
                 continue;
@@ -80,57 +92,52 @@ struct Lost {
 async fn once(
     socket: &Path,
     order: &PilotOrder,
-    (said, ends): (&mut mpsc::UnboundedReceiver<pilot_up::Kind>, &mut bool),
+    kept: &mut Kept,
     (board, index): (&Shared, usize),
-    until: &mut Instant,
 ) -> Result<(), Lost> {
     let away = |error: anyhow::Error| Lost { reason: format!("{error:#}"), may_pass: true };
     let mut agent = local::connect(socket).await.map_err(away)?;
     let (up_tx, up_rx) = mpsc::channel(QUEUE);
-    let first = PilotUp { kind: Some(pilot_up::Kind::Order(order.clone())) };
-    let again = ends.then_some(PilotUp { kind: Some(pilot_up::Kind::End(true)) });
+    let order = PilotOrder { known: kept.known, ..order.clone() };
+    let first = PilotUp { kind: Some(pilot_up::Kind::Order(order)) };
+    let again = kept.ends.then_some(PilotUp { kind: Some(pilot_up::Kind::End(true)) });
     for message in std::iter::once(first).chain(again) {
         // It has room for both.
         let _ = up_tx.try_send(message);
     }
+    // An agent that ends, in order or not, breaks the call in several ways.
     let failed = |status: tonic::Status| Lost {
-        may_pass: matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled),
+        may_pass: matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled)
+            || grpc::connection_broke(&status),
         reason: grpc::reason(&status),
     };
     let mut down = agent.pilot(ReceiverStream::new(up_rx)).await.map_err(failed)?.into_inner();
-    let mut warned = false;
     loop {
         let end = board.borrow().end_of(index);
         let soon = end.and_then(|(end, _)| Instant::from_std(end).checked_sub(SOON));
         tokio::select! {
             message = down.message() => match message.map_err(failed)? {
                 Some(told) => {
-                    *until = Instant::now() + AWAY;
+                    kept.known = true;
+                    kept.until = Instant::now() + AWAY;
                     board.send_modify(|board| board.take(index, told, std::time::Instant::now()));
                 }
                 // Nothing of the pilot is left, if it has said so.
                 None if board.borrow().is_over_at(index) => return Ok(()),
                 None => return Err(Lost { reason: "its agent has ended the call".to_owned(), may_pass: true }),
             },
-            Some(kind) = said.recv() => {
-                *ends |= kind == pilot_up::Kind::End(true);
+            Some(kind) = kept.said.recv() => {
+                kept.ends |= kind == pilot_up::Kind::End(true);
                 // Without a receiver the call has ended, which the next message tells.
                 let _ = up_tx.send(PilotUp { kind: Some(kind) }).await;
             }
-            () = until_soon(soon), if !warned && soon.is_some() => {
-                warned = true;
+            () = crate::until(soon), if !kept.warned && soon.is_some() => {
+                kept.warned = true;
                 if let Some((end, name)) = board.borrow().end_of(index) {
                     let left = end.saturating_duration_since(std::time::Instant::now()).as_secs();
                     output::message(&format!("{name} ends in {left} s, by its time limit"));
                 }
             }
         }
-    }
-}
-
-async fn until_soon(soon: Option<Instant>) {
-    match soon {
-        Some(soon) => sleep_until(soon).await,
-        None => std::future::pending().await,
     }
 }

@@ -5,6 +5,7 @@ mod args;
 mod board;
 mod call;
 pub(crate) mod scheduler;
+mod told;
 mod wanted;
 
 pub(crate) use args::{Asking, BatchArgs, of_site};
@@ -17,19 +18,21 @@ use anyhow::{Context as _, bail};
 use isthmus_front::ask::Grid;
 use isthmus_front::format::site;
 use isthmus_front::local;
+use isthmus_front::notes::Phase;
 use isthmus_front::output::{message, print};
 use isthmus_service::clock::seconds;
 use isthmus_service::mac;
-use isthmus_wire::proto::list_request::Records;
-use isthmus_wire::proto::{Node, NodeFilter, NodesWanted, PilotOrder};
+use isthmus_wire::proto::{Node, NodesWanted, PilotOrder};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::candidates;
 use crate::nodes::ChoiceError;
 use crate::progress::Progress;
 use crate::signals::{Interrupted, Signals};
 use board::{Board, Entry};
 use call::Call;
+use told::Told;
 
 /// How long the schedulers may take to end the pilots.
 const END: Duration = Duration::from_secs(30);
@@ -86,6 +89,7 @@ impl Pilots {
         signals: &mut Signals,
     ) -> anyhow::Result<Self> {
         let socket = asking.socket.cloned().unwrap_or_else(local::socket);
+        asking.note.waits_for(orders.iter().map(|order| site(&order.node).to_owned()));
         let wanted = |order: &PilotOrder| order.wanted.as_ref().map_or(0, |wanted| wanted.nodes);
         let entries = orders.iter().map(|order| Entry::new(site(&order.node), wanted(order)));
         let board: Shared = Arc::new(watch::Sender::new(Board::new(entries.collect())));
@@ -101,6 +105,7 @@ impl Pilots {
             pilots.finish().await;
             return Err(error);
         }
+        asking.note.is(Phase::Starts);
         Ok(pilots)
     }
 
@@ -108,7 +113,7 @@ impl Pilots {
     async fn all_there(&self, asking: Asking<'_>, progress: &mut Progress) -> anyhow::Result<()> {
         let deadline = Instant::now() + asking.batch.wait();
         // Where no line is seen, as in a log, each change is a message.
-        let (mut told, tells) = (Vec::new(), !asking.quiet && !progress.is_visible());
+        let (mut told, tells) = (Told::default(), !asking.quiet && !progress.is_visible());
         let mut changes = self.board.subscribe();
         loop {
             {
@@ -120,8 +125,7 @@ impl Pilots {
                     return Ok(());
                 }
                 let line = board.line(Instant::now());
-                if tells && told != board.phases() {
-                    told = board.phases();
+                if tells && told.takes(&board) {
                     progress.message(&line);
                 }
                 progress.show(&line);
@@ -225,7 +229,7 @@ async fn orders(asking: Asking<'_>) -> anyhow::Result<Vec<PilotOrder>> {
     }
     let each = submitters.iter().zip(&batch.pilots).map(|(submitter, wanted)| {
         let nodes = NodesWanted {
-            nodes: wanted.nodes,
+            nodes: wanted.nodes.unwrap_or_default(),
             time_seconds: batch.time.map_or(0, seconds),
             cores: wanted.cores,
             memory_bytes: batch.memory.map_or(0, |memory| memory.0),
@@ -266,13 +270,9 @@ pub(crate) async fn estimate(
 /// # Errors
 /// If a site has none, or the grid can't be asked.
 pub(crate) async fn submitters(grid: &Grid, sites: &[String]) -> anyhow::Result<Vec<Node>> {
-    let own = NodeFilter { own: true, ..NodeFilter::default() };
-    let reply = grid.list(Records::Nodes(own)).await?;
-    let head = reply.nodes.iter().find(|node| node.name == reply.own).ok_or(ChoiceError::NotAttached)?;
-    let filter =
-        NodeFilter { sites: sites.to_vec(), owner: head.owner.clone(), up: true, ..NodeFilter::default() };
-    let mut nodes = grid.list(Records::Nodes(filter)).await?.nodes;
-    nodes.retain(|node| !node.submits.is_empty());
+    let found = candidates::own_nodes(|_| sites.to_vec(), |records| grid.list(records)).await?;
+    let mut nodes = found.ok_or(ChoiceError::NotAttached)?;
+    nodes.retain(|node| node.up && !node.submits.is_empty());
     if sites.is_empty() {
         let mut seen = BTreeSet::new();
         nodes.retain(|node| seen.insert(site(&node.name).to_owned()));
@@ -305,5 +305,6 @@ pub(crate) fn order(batch: &BatchArgs, submitter: &Node, nodes: NodesWanted) -> 
             ..nodes
         }),
         wait_seconds: seconds(batch.wait()),
+        known: false,
     }
 }

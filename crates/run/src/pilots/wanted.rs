@@ -10,8 +10,8 @@ const MOST_NODES: u32 = 10_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SiteNodes {
     pub(crate) site: String,
-    /// How many; 0 for as many as a profile needs.
-    pub(crate) nodes: u32,
+    /// How many; `None` for as many as a profile needs.
+    pub(crate) nodes: Option<u32>,
     /// Cores of each node; 0 for the scheduler's default.
     pub(crate) cores: u32,
 }
@@ -24,7 +24,7 @@ impl FromStr for SiteNodes {
         let number = |text: &str| text.trim().parse::<u32>().ok().filter(|number| *number > 0);
         let Some((site, nodes)) = text.split_once('=') else {
             let site = text.trim().to_owned();
-            return if site.is_empty() { Err(form()) } else { Ok(Self { site, nodes: 0, cores: 0 }) };
+            return if site.is_empty() { Err(form()) } else { Ok(Self { site, nodes: None, cores: 0 }) };
         };
         let (nodes, cores) = match nodes.split_once(':') {
             Some((nodes, cores)) => (nodes, number(cores).ok_or_else(form)?),
@@ -37,7 +37,7 @@ impl FromStr for SiteNodes {
         if nodes > MOST_NODES {
             return Err(format!("{nodes} nodes, and {MOST_NODES} is the most of one site"));
         }
-        Ok(Self { site: site.trim().to_owned(), nodes, cores })
+        Ok(Self { site: site.trim().to_owned(), nodes: Some(nodes), cores })
     }
 }
 
@@ -71,9 +71,9 @@ mod tests {
     #[test]
     fn nodes_of_a_site() {
         let read = |text: &str| text.parse::<SiteNodes>().map(|read| (read.site, read.nodes, read.cores));
-        assert_eq!(read("alpha=4"), Ok(("alpha".to_owned(), 4, 0)));
-        assert_eq!(read(" alpha = 4:16"), Ok(("alpha".to_owned(), 4, 16)));
-        assert_eq!(read(" alpha "), Ok(("alpha".to_owned(), 0, 0)));
+        assert_eq!(read("alpha=4"), Ok(("alpha".to_owned(), Some(4), 0)));
+        assert_eq!(read(" alpha = 4:16"), Ok(("alpha".to_owned(), Some(4), 16)));
+        assert_eq!(read(" alpha "), Ok(("alpha".to_owned(), None, 0)));
         for text in ["", "=4", "alpha=", "alpha=0", "alpha=-1", "alpha=4:0", "alpha=4:", "alpha=10001"] {
             assert!(read(text).is_err(), "{text}");
         }

@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use isthmus_front::notes;
 use isthmus_front::output::print;
 use isthmus_matching::{Placement, Refusal, place};
 use isthmus_profile::launch::Got;
@@ -75,7 +76,7 @@ struct Chosen {
 /// If the grid doesn't meet the profile, the message says which requirements it is about; or if a
 /// scheduler gives no nodes; [`Interrupted`] if a signal comes.
 pub(crate) async fn run(
-    args: &RunArgs,
+    (args, note): (&RunArgs, &notes::Own),
     (profile, line): (&Profile, &Line),
     given: &mut Option<Given>,
     progress: &mut Progress,
@@ -92,7 +93,7 @@ pub(crate) async fn run(
         args.nodes = chosen.parts.standing();
     }
     if !orders.is_empty() {
-        let pilots = Pilots::start(args.asking(), orders, progress, signals).await?;
+        let pilots = Pilots::start(args.asking(note), orders, progress, signals).await?;
         for (index, names) in names.iter_mut().enumerate() {
             *names = pilots.names_of(index);
         }

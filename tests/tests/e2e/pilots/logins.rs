@@ -1,0 +1,189 @@
+//! Agents that tests of pilots start beside the lab's: those on the login nodes, which submit batch
+//! jobs; runs over nodes that they get, and what is left of these.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use isthmus_e2e::{Lasting, Mpi, Output, Printing, World, isthmus};
+
+use crate::clusters::{self, LOOK, SITES, SOON, VIA, login, sh};
+
+/// Longest time of a run that a test ends, after which it is ended.
+const LASTS: Duration = Duration::from_secs(600);
+/// The state directory of the grid's broker, on hub.
+const BROKER: &str = "/var/lib/isthmus/broker";
+
+/// An agent on a site's login node, beside the lab's. It ends with this value.
+pub(super) struct Agent<'a> {
+    world: &'a World,
+    name: String,
+    machine: String,
+}
+
+impl<'a> Agent<'a> {
+    /// Makes an agent a member of the grid by a token with these options of `isthmus grid invite`, and
+    /// starts it with these further lines of configuration.
+    pub(super) fn start(
+        world: &'a World,
+        site: &str,
+        (name, owner): (&str, &str),
+        options: &[&str],
+        lines: &str,
+    ) -> Result<Self> {
+        let agent = Self { world, name: name.to_owned(), machine: login(site) };
+        let state = agent.state();
+        std::fs::create_dir_all(&state)?;
+        let config = format!("[agent]\nruntime_directory = \"/run/isthmus-{name}\"\n{lines}");
+        std::fs::write(state.join("isthmus.toml"), config)?;
+        let token = world.directory.path().join(format!("{name}-{site}.token"));
+        let _ = std::fs::remove_file(&token);
+        let token = token.display().to_string();
+        let invite = ["grid", "invite", "--state", BROKER, "--site", site, "--owner", owner, "--out", &token];
+        isthmus_on(world, "hub", &[&invite[..], options].concat())?;
+        let state = state.display().to_string();
+        let up = ["up", "--state", &state, "--token", &token, "--via", VIA, "--name", name];
+        isthmus_on(world, &agent.machine, &up)?;
+        Ok(agent)
+    }
+
+    /// Its state directory, which all machines see.
+    pub(super) fn state(&self) -> PathBuf {
+        self.world.directory.path().join(format!("{}-{}", self.name, self.machine))
+    }
+
+    /// The path of its socket on its machine.
+    pub(super) fn socket(&self) -> String {
+        format!("/run/isthmus-{}/agent.sock", self.name)
+    }
+
+    /// Kills it, and starts it again.
+    pub(super) fn restart(&self) -> Result<()> {
+        let process = self.process()?.context("it doesn't run")?;
+        self.world.kill(&self.machine, "-KILL", &process)?;
+        World::eventually("the agent is gone", SOON, || Ok(self.process()?.is_none()))?;
+        isthmus_on(self.world, &self.machine, &["up", "--state", &self.state().display().to_string()])
+            .map(drop)
+    }
+
+    /// The id of its process on its machine.
+    fn process(&self) -> Result<Option<String>> {
+        let state = self.state().display().to_string();
+        let listing = sh(self.world, &self.machine, &["ps", "-eo", "pid=,args="])?.stdout;
+        let found = listing.lines().find_map(|line| {
+            let mut words = line.split_whitespace();
+            let pid = words.next()?;
+            let is_agent = words.next()?.ends_with("/isthmus") && words.next()? == "agent";
+            (is_agent && words.any(|word| word == state)).then(|| pid.to_owned())
+        });
+        Ok(found)
+    }
+}
+
+impl Drop for Agent<'_> {
+    fn drop(&mut self) {
+        let state = self.state().display().to_string();
+        if let Err(error) = isthmus_on(self.world, &self.machine, &["down", "--state", &state]) {
+            eprintln!("the agent {} at {} isn't stopped: {error:#}", self.name, self.machine);
+        }
+    }
+}
+
+/// Runs an isthmus command that must succeed.
+pub(super) fn isthmus_on(world: &World, machine: &str, words: &[&str]) -> Result<Output> {
+    let binary = isthmus().display().to_string();
+    sh(world, machine, &[&[binary.as_str()], words].concat())
+}
+
+/// The command line of a run over nodes that the schedulers give.
+fn run_on<'w>(binary: &'w str, pilots: &'w str, words: &[&'w str]) -> Vec<&'w str> {
+    [&[binary, "run", "--pilots", pilots, "--time", "10m", "--"][..], words].concat()
+}
+
+/// The user's agents on the login nodes of both sites, which submit batch jobs. They end with this
+/// value.
+pub(super) struct Logins<'a> {
+    world: &'a World,
+    agents: Vec<Agent<'a>>,
+}
+
+impl<'a> Logins<'a> {
+    pub(super) fn start(world: &'a World) -> Result<Self> {
+        Self::start_for(world, "4")
+    }
+
+    /// Starts them with the right to so many nodes at a time each.
+    pub(super) fn start_for(world: &'a World, nodes: &str) -> Result<Self> {
+        let options = ["--nodes", "1", "--pilot-nodes", nodes];
+        let start = |site| Agent::start(world, site, ("login", "root"), &options, "submit = \"slurm\"\n");
+        let agents = SITES.into_iter().map(start).collect::<Result<Vec<_>>>()?;
+        Ok(Self { world, agents })
+    }
+
+    /// The agent of a site.
+    pub(super) fn agent(&self, site: &str) -> Result<&Agent<'a>> {
+        self.agents.iter().find(|agent| agent.machine == login(site)).context("no such site")
+    }
+
+    /// A run over nodes that the schedulers give.
+    pub(super) fn run(&self, pilots: &str, words: &[&str]) -> Result<Command> {
+        let binary = isthmus().display().to_string();
+        self.world.command("n1.alpha", SOON, &run_on(&binary, pilots, words))
+    }
+
+    /// A run over nodes that the schedulers give, whose output a test reads meanwhile.
+    pub(super) fn printing(&self, pilots: &str, words: &[&str]) -> Result<Printing> {
+        let binary = isthmus().display().to_string();
+        Printing::start(self.world, "n1.alpha", LASTS, &run_on(&binary, pilots, words))
+    }
+
+    /// A run that waits for nodes of alpha, which others have. Its batch job is known to it.
+    pub(super) fn waiting(&self, nodes: &str) -> Result<Printing> {
+        let run = self.printing(&format!("alpha={nodes}"), &["hostname"])?;
+        run.prints("of Slurm at alpha waits")?;
+        Ok(run)
+    }
+
+    /// A job with a rank on a node of each site, which lasts.
+    pub(super) fn lasting(&self) -> Result<Lasting> {
+        let options = ["--pilots", "alpha=1,beta=1", "--time", "10m"];
+        let launched = (Mpi::OpenMpi, &["-n", "2", "--map-by", "node"][..]);
+        Lasting::start_by(self.world, "n1.alpha", &options, launched)
+    }
+
+    /// Checks that a job goes on and ends in order, and waits until nothing of its pilots is left.
+    pub(super) fn ends_well(&self, job: Lasting, deadline: Duration) -> Result<()> {
+        job.goes_on()?;
+        let (status, text) = job.end()?;
+        ensure!(status == 0 && text.contains(" No Errors"), "status {status}\n{text}");
+        // The run has heard of each pilot until its end.
+        ensure!(!text.contains(" may go on, "), "{text}");
+        self.nothing_left(deadline)
+    }
+
+    /// Waits until nothing of any pilot is left: no batch job, agent or member.
+    pub(super) fn nothing_left(&self, deadline: Duration) -> Result<()> {
+        clusters::nothing_left(deadline, || self.left())
+    }
+
+    fn left(&self) -> Result<Vec<String>> {
+        let mut all = clusters::queued(self.world)?;
+        for site in SITES {
+            for node in ["n2", "n3"] {
+                let name = format!("{node}.{site}");
+                let agents = self.world.sh(&name, LOOK, &["pgrep", "-a", "isthmus"])?;
+                all.extend(agents.stdout.lines().map(|line| format!("{name}: {line}")));
+            }
+        }
+        for agent in &self.agents {
+            let records = std::fs::read_dir(agent.state().join("pilots")).into_iter().flatten().flatten();
+            let records = records.map(|entry| entry.path().display().to_string());
+            all.extend(records.filter(|path| path.ends_with(".pilot.json")));
+        }
+        let members =
+            isthmus_on(self.world, "hub", &["grid", "list", "--state", &format!("{BROKER}/admin")])?;
+        all.extend(members.stdout.lines().filter(|line| line.contains("-root-p")).map(ToOwned::to_owned));
+        Ok(all)
+    }
+}
