@@ -84,7 +84,7 @@ async fn chosen(all: &[Found], args: &CancelArgs) -> anyhow::Result<BTreeSet<usi
 fn end(mut left: Vec<&Found>, now: bool) -> anyhow::Result<()> {
     let (signal, done) = match now {
         true => (Signal::SIGKILL, "killed; the agents end what is left of it"),
-        false => (Signal::SIGTERM, "cancelled"),
+        false => (Signal::SIGTERM, "has ended"),
     };
     for found in &left {
         match found.cancel(signal) {
@@ -179,8 +179,8 @@ fn refusal(job: &JobReport, own: Option<&(String, String)>) -> String {
     match own {
         Some((user, _)) if user != owner => format!("job {id} is {owner}'s: only {owner} can cancel it"),
         Some((_, node)) if node == head => format!(
-            "job {id} was started on this node, but by another user of the machine, or with another HOME: whoever has \
-             started it can cancel it"
+            "job {id} was started on this node, but by another user of the machine, with another HOME, or without a \
+             place for its note: whoever has started it can cancel it, or kill its `isthmus run`"
         ),
         Some(_) => format!("job {id} was started on {head}: `isthmus cancel {id}` there ends it"),
         None => {

@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use isthmus_front::ask::Grid;
 use isthmus_front::notes::{self, Note};
-use isthmus_front::output::print;
+use isthmus_front::output::{message, print};
 use isthmus_front::state::StateArgs;
 use isthmus_front::without_broker;
 use isthmus_wire::proto::list_request::Records;
@@ -59,7 +59,11 @@ struct View {
 pub(crate) async fn run(args: JobsArgs) -> anyhow::Result<()> {
     let grid = Grid::find(&args.state).await?.or_without_broker();
     let reply = listed(&grid).await?;
-    let notes = notes::all()?.into_iter().map(|found| found.note).collect();
+    let notes = notes::all().unwrap_or_else(|error| {
+        message(&format!("{error:#}: what waits on this machine isn't shown"));
+        Vec::new()
+    });
+    let notes = notes.into_iter().map(|found| found.note).collect();
     let line = reply.without_broker.as_ref().map(without_broker::line);
     let view = View::new(&reply, notes).only(&args.jobs);
     // Without the broker, few jobs are known.
@@ -110,7 +114,7 @@ pub(crate) fn find(beginning: &str, ids: &[Vec<&str>]) -> anyhow::Result<Option<
 impl View {
     fn new(reply: &ListReply, notes: Vec<Note>) -> Self {
         let jobs: Vec<Job> = reply.jobs.iter().map(Job::new).collect();
-        let is_listed = |note: &Note| jobs.iter().any(|job| job.id == note.id);
+        let is_listed = |note: &Note| jobs.iter().any(|job| note.ids().contains(&job.id.as_str()));
         let commands = notes.into_iter().filter(|note| !is_listed(note)).map(Command::new).collect();
         let without_broker = reply.without_broker.as_ref().map(without_broker::View::new);
         Self { jobs, commands, without_broker }

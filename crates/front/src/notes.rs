@@ -39,6 +39,8 @@ const LONGEST: u64 = 64 << 10;
 const MOST: usize = 4096;
 /// Most characters of a program's name, and most sites.
 const NAME: usize = 256;
+/// Most further ids of a command.
+const FURTHER: usize = 4;
 /// Files that are of no use here are removed after this time: they may be of use elsewhere.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 
@@ -71,6 +73,9 @@ pub struct Note {
     pub id: String,
     /// The id that it had first: each try to start a job has one of its own.
     pub first_id: String,
+    /// Ids of jobs that bring files for it.
+    #[serde(default)]
+    further_ids: Vec<String>,
     /// Which command it is.
     pub kind: Kind,
     /// First word of what it was given to run.
@@ -90,7 +95,8 @@ pub struct Note {
 impl Note {
     /// The ids by which users may name it.
     pub fn ids(&self) -> Vec<&str> {
-        vec![self.id.as_str(), self.first_id.as_str()]
+        let own = [&self.id, &self.first_id].into_iter().chain(&self.further_ids);
+        own.map(String::as_str).collect()
     }
 }
 
@@ -123,6 +129,7 @@ impl Own {
             is_taken: Cell::new(false),
             note: RefCell::new(Note {
                 first_id: id.clone(),
+                further_ids: Vec::new(),
                 id,
                 kind,
                 program: program.chars().take(NAME).collect(),
@@ -143,6 +150,16 @@ impl Own {
             self.change(|note| note.id = mac::new_job().to_string());
         }
         self.note.borrow().id.clone()
+    }
+
+    /// The id of a job that brings files for the command: each call has another one.
+    pub fn further_job(&self) -> String {
+        let id = mac::new_job().to_string();
+        self.change(|note| {
+            note.further_ids.truncate(FURTHER - 1);
+            note.further_ids.insert(0, id.clone());
+        });
+        id
     }
 
     /// Notes that the command waits for nodes of the batch schedulers of these sites.

@@ -263,7 +263,7 @@ async fn run_asked(
         Some(line) => placing::run((args, note), (profile, line), given, &mut progress, &mut signals).await?,
         None => RunArgs { placed: Placed::by_launcher(profile), ..args.clone() },
     };
-    let wanted = Wanted { args: &args, note, launcher, given: given.as_ref() };
+    let wanted = Wanted { args: &args, note, launcher, given: given.as_ref(), is_staging: false };
     run_on(wanted, signals, (progress, stopwatch), files).await
 }
 
@@ -274,11 +274,15 @@ async fn run_on(
     (mut progress, mut stopwatch): (Progress, Stopwatch),
     (files, paths): (Files<'_>, &Paths),
 ) -> anyhow::Result<i32> {
-    let Wanted { args, note, given, .. } = wanted;
-    if !paths.stage.is_empty() {
-        staging::bring(wanted, &paths.stage, &mut signals, &mut progress).await?;
+    let staged;
+    let wanted = if paths.stage.is_empty() {
+        wanted
+    } else {
+        staged = staging::bring(wanted, &paths.stage, &mut signals, &mut progress).await?;
         stopwatch = Stopwatch::start();
-    }
+        Wanted { args: &staged, ..wanted }
+    };
+    let Wanted { args, note, given, .. } = wanted;
     let Held { prepared, ready, mut news, warnings } =
         hold_soon(wanted, &mut signals, (&mut progress, &mut stopwatch)).await?;
     if let Some(line) = prepared.left_out() {
@@ -340,6 +344,9 @@ async fn fetch(
     progress.clear();
     let Err(error) = fetched else { return Ok(status) };
     let (why, own) = match error.downcast_ref::<Interrupted>() {
+        Some(Interrupted(signal)) if is_cancel(*signal, wanted.note) => {
+            (CANCELLED.to_owned(), signal.status())
+        }
         Some(Interrupted(signal)) => (format!("interrupted by {signal}"), signal.status()),
         None => (causes(&error), i32::from(OWN_FAILURE)),
     };

@@ -50,6 +50,8 @@ pub(super) struct Wanted<'a> {
     pub launcher: Option<Launcher>,
     /// The nodes that batch jobs give, if any do.
     pub given: Option<&'a Given>,
+    /// Whether this is the job that brings files, before or after the run's own.
+    pub is_staging: bool,
 }
 
 /// Which MPI's launcher the command is; `None` for any other command.
@@ -104,7 +106,7 @@ impl<'a> Prepared<'a> {
     /// If the launcher can't be used, the agent doesn't answer, or a node that the
     /// command line names can't take part.
     pub(super) async fn new(
-        Wanted { args, note, launcher, given }: Wanted<'a>,
+        Wanted { args, note, launcher, given, is_staging }: Wanted<'a>,
         progress: &Progress,
         tries: &mut Tries,
     ) -> anyhow::Result<Self> {
@@ -130,7 +132,7 @@ impl<'a> Prepared<'a> {
             (false, false) if launcher.is_some() => programs::wanted(arguments(args)),
             (false, false) => Vec::new(),
         };
-        let job = note.next_job();
+        let job = if is_staging { note.further_job() } else { note.next_job() };
         let topology = match args.no_coll {
             true => None,
             false => {

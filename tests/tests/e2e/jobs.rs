@@ -83,7 +83,7 @@ fn a_job_is_listed_and_cancelled() -> Result<()> {
     running(&world)?;
 
     let cancelled = ask(&world, HEAD, &["cancel", shorter])?;
-    expect(&cancelled, 0, &[&format!("job {short} cancelled\n")])?;
+    expect(&cancelled, 0, &[&format!("job {short} has ended\n")])?;
     let (status, text) = job.end()?;
     ensure!(status == 128 + libc::SIGTERM, "status {status}\n{text}");
     for words in ["isthmus: cancelled by `isthmus cancel`\n", "\n  cause: cancelled by `isthmus cancel`\n"] {

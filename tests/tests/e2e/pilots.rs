@@ -81,7 +81,7 @@ fn a_run_that_waits_is_listed_and_cancelled() -> Result<()> {
     let want = format!("job {}: hostname waits for nodes of alpha, beta, for ", &id[..8]);
     ensure!(text.starts_with(&want), "{want:?} is not in\n{text}");
     let cancelled = isthmus_on(&world, "n1.alpha", &["cancel", &id[..6]])?;
-    ensure!(cancelled.stdout.contains(&format!("job {} cancelled\n", &id[..8])), "{}", cancelled.whole());
+    ensure!(cancelled.stdout.contains(&format!("job {} has ended\n", &id[..8])), "{}", cancelled.whole());
     let (status, text) = run.end()?;
     let want = "cancelled by `isthmus cancel`: interrupted by SIGTERM";
     ensure!(status == 128 + libc::SIGTERM && text.contains(want), "status {status}\n{text}");

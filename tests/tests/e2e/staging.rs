@@ -113,6 +113,15 @@ fn outputs_come_back_with_their_sites_names() -> Result<()> {
     let all = sh(&world, "n1.alpha", &format!("ls -d {path}* | wc -l"))?;
     ensure!(all.stdout.trim() == "3", "{}", output.whole());
     ensure!(output.stderr.contains("fetched.beta (1 file"), "{}", output.whole());
+    // The same again stays, and a pipe at one node keeps no other's back.
+    let again = run(&world, &each, &["sh", "-c", &script])?;
+    ensure!(again.status == 0 && again.stderr.contains("fetched.beta (1 file"), "{}", again.whole());
+    let pipe = format!("test $ISTHMUS_NODE != n2.alpha || mkfifo {path}/pipe");
+    let partly = run(&world, &each, &["sh", "-c", &pipe])?;
+    let told = partly.stderr.contains("n2.alpha: ") && partly.stderr.contains("/pipe is neither a file");
+    ensure!(partly.status == 125 && told && partly.stderr.contains("fetched.beta"), "{}", partly.whole());
+    sh(&world, "n2.alpha", &format!("rm {path}/pipe"))?;
+    ensure!(sh(&world, "n1.alpha", &format!("ls -d {path}* | wc -l"))?.stdout.trim() == "3", "moved aside");
     // A run that fails has its outputs fetched, too, and its own status.
     // The first one that fails ends the others, which by then have written theirs.
     let failing = format!("echo late > {path}/sub/late; sleep 5; test $ISTHMUS_NODE_RANK = 0 || exit 7");

@@ -252,8 +252,8 @@ mod tests {
             let sites = Offered::new(&[], &[scheduler("b")], &[], when).offer.sites;
             sites[0].classes.first().map(|class| (class.nodes, class.start.is_some(), class.tags.len()))
         };
-        assert_eq!(offer(When::Now), Some((1, true, 1)));
-        assert_eq!(offer(When::Later), Some((4, false, 1)));
+        assert_eq!(offer(When::Now), Some((1, true, 2)));
+        assert_eq!(offer(When::Later), Some((4, false, 2)));
     }
 
     #[test]

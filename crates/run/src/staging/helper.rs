@@ -65,6 +65,7 @@ fn work() -> anyhow::Result<()> {
     say(&Said::Offers(Offers {
         port: listener.local_addr()?.port(),
         digest,
+        entries: manifest.entries.len() as u64,
         files: manifest.files().count() as u64,
         bytes: manifest.bytes(),
         written,

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use isthmus_front::output::one_line;
 use isthmus_service::mac;
 use isthmus_wire::proto::local_client::LocalClient;
@@ -112,35 +112,36 @@ impl<'a> Helpers<'a> {
         Ok(())
     }
 
-    /// What a helper says next, with the index of its node.
+    /// What a helper says next, or why it has failed, with the index of its node.
     ///
     /// # Errors
-    /// A helper has failed, or none says anything for too long.
-    pub(super) async fn next(&mut self) -> anyhow::Result<(usize, Said)> {
+    /// None says anything for too long.
+    pub(super) async fn next(&mut self) -> anyhow::Result<(usize, anyhow::Result<Said>)> {
         let said = timeout(self.patience, self.said.recv()).await;
         let patience = humantime::format_duration(self.patience);
         let (node, said) = said.ok().flatten().with_context(|| format!("nothing went on for {patience}"))?;
-        match said.with_context(|| self.nodes[node].name.clone())? {
-            Said::Failed { why } => {
+        let said = match said {
+            Ok(Said::Failed { why }) => {
                 let why: String = why.chars().take(ERRORS_MAX).collect();
-                bail!("{}: {}", self.nodes[node].name, one_line(&why))
+                Err(anyhow::anyhow!("{}", one_line(&why)))
             }
-            said => Ok((node, said)),
-        }
+            said => said,
+        };
+        Ok((node, said.with_context(|| self.nodes[node].name.clone())))
     }
 
     /// Waits until a helper offers files. `told` gets all else that is said.
     ///
     /// # Errors
-    /// As [`Self::next`].
+    /// A helper has failed, or none says anything for too long.
     pub(super) async fn offers(
         &mut self,
         mut told: impl FnMut(usize, &Said),
     ) -> anyhow::Result<(usize, Offers)> {
         loop {
             match self.next().await? {
-                (node, Said::Offers(offers)) => return Ok((node, offers)),
-                (node, said) => told(node, &said),
+                (node, Ok(Said::Offers(offers))) => return Ok((node, offers)),
+                (node, said) => told(node, &said?),
             }
         }
     }

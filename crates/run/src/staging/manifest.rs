@@ -136,6 +136,12 @@ impl Manifest {
         Ok(())
     }
 
+    /// Whether what is at this root is the same as at the only root of another one, but for permissions.
+    pub(super) fn is_same(&self, root: usize, other: &Self) -> bool {
+        let ours = self.entries.iter().filter(|entry| entry.root == root);
+        ours.map(content).eq(other.entries.iter().map(content))
+    }
+
     /// Where an entry's root is written, for paths that end with `suffix`.
     pub(super) fn root(&self, entry: &Entry, suffix: &str) -> PathBuf {
         let root = self.roots.get(entry.root).map(String::as_str).unwrap_or_default();
@@ -161,6 +167,16 @@ impl Manifest {
     pub(super) fn bytes(&self) -> u64 {
         self.files().fold(0, |sum, file| sum.saturating_add(file.bytes))
     }
+}
+
+/// An entry's path below its root, and what it is, without permissions.
+fn content(entry: &Entry) -> (&str, Kind) {
+    let kind = match &entry.kind {
+        Kind::Directory { .. } => Kind::Directory { mode: 0 },
+        Kind::File(file) => Kind::File(FileEntry { mode: 0, ..file.clone() }),
+        link @ Kind::Link { .. } => link.clone(),
+    };
+    (&entry.below, kind)
 }
 
 impl FileEntry {

@@ -19,6 +19,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context as _, ensure};
 use isthmus_front::format::{bytes, count, site};
 use isthmus_front::local;
 use isthmus_front::output::one_line;
@@ -52,7 +53,8 @@ const END_DEADLINE: Duration = Duration::from_secs(30);
 /// Most names that a line has.
 const NAMES_MAX: usize = 4;
 
-/// Brings what is at these paths to all nodes.
+/// Brings what is at these paths to all nodes. Returns the command line of a run on these nodes: one
+/// that attaches meanwhile has nothing of that.
 ///
 /// # Errors
 /// A node can't take part or write it, or a signal comes.
@@ -61,22 +63,35 @@ pub(crate) async fn bring(
     paths: &[String],
     signals: &mut Signals,
     progress: &mut Progress,
-) -> anyhow::Result<()> {
-    let quiet = wanted.args.quiet;
+) -> anyhow::Result<RunArgs> {
+    let args = wanted.args;
     let began = Instant::now();
-    let (line, _) = in_job(wanted, signals, progress, async |helpers, nodes, progress| {
+    let mut names = Vec::new();
+    let brought = in_job(wanted, signals, progress, async |helpers, nodes, progress| {
         let brought = spread(helpers, nodes, paths, progress).await?;
+        names = nodes.iter().map(|node| node.name.clone()).collect();
         Ok(brought.text(nodes, began.elapsed()))
-    })
-    .await?;
-    tell(progress, quiet, &line);
-    Ok(())
+    });
+    let (line, _) = brought.await.context("files can't be staged")?;
+    tell(progress, args.quiet, &line);
+    Ok(on(args, wanted.given.is_some(), names))
+}
+
+/// The command line with the nodes of these names. Nodes that batch jobs give are named elsewhere.
+fn on(args: &RunArgs, are_given: bool, names: Vec<String>) -> RunArgs {
+    if are_given {
+        return args.clone();
+    }
+    // Of sites as a whole, those count that are up.
+    let all = !args.nodes.is_empty() && args.nodes.iter().all(|name| name.contains('.'));
+    let min_nodes = args.min_nodes.or((!all).then_some(1));
+    RunArgs { nodes: names, min_nodes, ..args.clone() }
 }
 
 /// Brings what is at these paths on the nodes back, to paths that end with their sites' names.
 ///
 /// # Errors
-/// As [`bring`].
+/// As [`bring`]. What can be fetched is fetched in any case.
 pub(crate) async fn fetch(
     wanted: Wanted<'_>,
     paths: &[String],
@@ -87,14 +102,16 @@ pub(crate) async fn fetch(
     // A node that is gone by now keeps no other's files back.
     let args = RunArgs { min_nodes: Some(1), ..wanted.args.clone() };
     let wanted = Wanted { args: &args, ..wanted };
+    let mut failures = Vec::new();
     let (line, without) = in_job(wanted, signals, progress, async |helpers, nodes, progress| {
-        collect(helpers, nodes, paths, progress).await
+        collect(helpers, nodes, paths, (progress, &mut failures)).await
     })
     .await?;
     if let Some(without) = without {
         progress.message(&format!("to fetch files, {without}"));
     }
     tell(progress, quiet, &line);
+    ensure!(failures.is_empty(), "{}", failures.join("; "));
     Ok(())
 }
 
@@ -114,7 +131,6 @@ async fn in_job(
     work: impl AsyncFnOnce(&mut Helpers<'_>, &[JobNode], &mut Progress) -> anyhow::Result<String>,
 ) -> anyhow::Result<(String, Option<String>)> {
     let args = RunArgs {
-        command: vec!["isthmus-stage".to_owned()],
         each: true,
         no_check: true,
         no_coll: true,
@@ -122,7 +138,7 @@ async fn in_job(
         placed: Placed::default(),
         ..wanted.args.clone()
     };
-    let wanted = Wanted { args: &args, launcher: None, ..wanted };
+    let wanted = Wanted { args: &args, launcher: None, is_staging: true, ..wanted };
     let Held { prepared, mut news, .. } =
         hold_soon(wanted, signals, (progress, &mut Stopwatch::start())).await?;
     let (head, others) = prepared.nodes.split_at(1.min(prepared.nodes.len()));
@@ -235,40 +251,52 @@ impl Brought {
     }
 }
 
+/// Fetches what the nodes have. What can't be fetched is noted in `failures`.
 async fn collect(
     helpers: &mut Helpers<'_>,
     nodes: &[JobNode],
     paths: &[String],
-    progress: &mut Progress,
+    (progress, failures): (&mut Progress, &mut Vec<String>),
 ) -> anyhow::Result<String> {
     progress.show("looking for the files to be fetched");
     for node in 0..nodes.len() {
         helpers.start(node, Work::Offer { paths: paths.to_vec(), may_lack: true })?;
     }
     let mut offers: Vec<Option<Offers>> = vec![None; nodes.len()];
-    while offers.iter().any(Option::is_none) {
-        let (node, offered) = helpers.offers(|_, _| ()).await?;
-        offers[node] = Some(offered);
+    let mut open: BTreeSet<usize> = (0..nodes.len()).collect();
+    while !open.is_empty() {
+        let (node, said) = helpers.next().await?;
+        match said {
+            Ok(Said::Offers(offered)) => offers[node] = Some(offered),
+            Ok(_) => continue,
+            Err(error) => failures.push(format!("{error:#}")),
+        }
+        open.remove(&node);
     }
-    let offers: Vec<Offers> = offers.into_iter().flatten().collect();
     let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
     let mut fetched = Vec::new();
-    for (node, suffix) in picks(&names, &offers) {
-        progress.show(&format!("fetching {} from {}", bytes(offers[node].bytes), names[node]));
-        let from = helpers.address(node, offers[node].port);
+    for (node, offered, suffix) in picks(&names, &offers) {
+        progress.show(&format!("fetching {} from {}", bytes(offered.bytes), names[node]));
+        let from = helpers.address(node, offered.port);
         helpers.start(0, Work::Take { from, paths: paths.to_vec(), suffix: suffix.clone() })?;
         let taken = loop {
-            // Only the head takes files. Another node may say anything.
-            let told = |_, said: &Said| show_fetched(progress, names[node], said);
-            if let (0, taken) = helpers.offers(told).await? {
-                break taken;
+            match helpers.next().await? {
+                // Only the head takes files. Another node may say anything.
+                (0, Ok(Said::Offers(taken))) => break Ok(taken),
+                (0, Ok(said)) => show_fetched(progress, names[node], &said),
+                (at, Err(error)) if at == 0 || at == node => break Err(error),
+                _ => {}
             }
         };
-        let name = match paths {
-            [path] => path.rsplit('/').next().unwrap_or(path),
-            _ => "*",
-        };
-        fetched.push(format!("{name}{suffix} ({}, {})", count(taken.files, "file"), bytes(taken.bytes)));
+        match taken {
+            Ok(taken) => {
+                let to =
+                    paths.iter().map(|path| path.rsplit('/').next().unwrap_or(path).to_owned() + &suffix);
+                let (to, files) = (first(to, 0, NAMES_MAX), count(taken.files, "file"));
+                fetched.push(format!("{to} ({files}, {})", bytes(taken.bytes)));
+            }
+            Err(error) => failures.push(format!("from {}: {error:#}", names[node])),
+        }
     }
     Ok(match fetched.is_empty() {
         true => format!("nothing fetched: no other node has more of {}", first(paths.iter(), 0, NAMES_MAX)),
@@ -282,22 +310,26 @@ fn show_fetched(progress: &mut Progress, from: &str, said: &Said) {
     }
 }
 
-/// The nodes whose files the head takes, each with how the paths end there. Node 0 is the head. Files
-/// that it has itself aren't taken, nor what another node of the same site has as well, as nodes that
-/// share a file system do.
-fn picks(names: &[&str], offers: &[Offers]) -> Vec<(usize, String)> {
-    let (mut seen, mut named) = (BTreeSet::new(), BTreeSet::new());
-    let own = offers.first().map(|own| own.digest);
-    let mut picks = Vec::new();
+/// The nodes whose files the head takes, each with what it offers and how the paths end there. Node 0
+/// is the head. Files that it has itself aren't taken, nor what another node of the same site has as
+/// well, as nodes that share a file system do. Paths end with the site, or if several of its nodes have
+/// different files, with the node.
+fn picks<'a>(names: &[&str], offers: &'a [Option<Offers>]) -> Vec<(usize, &'a Offers, String)> {
+    let mut seen = BTreeSet::new();
+    let own = offers.first().and_then(Option::as_ref).map(|own| own.digest);
+    let mut picked = Vec::new();
     for (index, (name, offer)) in names.iter().zip(offers).enumerate().skip(1) {
-        let site = site(name);
-        if offer.files == 0 || Some(offer.digest) == own || !seen.insert((site, offer.digest)) {
-            continue;
+        let Some(offer) = offer.as_ref().filter(|offer| offer.entries > 0) else { continue };
+        if Some(offer.digest) != own && seen.insert((site(name), offer.digest)) {
+            picked.push((index, *name, offer));
         }
-        let suffix = if named.insert(site) { format!(".{site}") } else { format!(".{name}") };
-        picks.push((index, suffix));
     }
-    picks
+    let are_several = |of: &str| picked.iter().filter(|(_, name, _)| site(name) == of).count() > 1;
+    let with_suffix = |(index, name, offer): &(usize, &str, &'a Offers)| {
+        let end = if are_several(site(name)) { name } else { site(name) };
+        (*index, *offer, format!(".{end}"))
+    };
+    picked.iter().map(with_suffix).collect()
 }
 
 /// Where a list of files that a node has sent for these paths is written, for paths that end with
@@ -313,9 +345,33 @@ pub fn paths(list: &[u8], roots: &[String], suffix: &str) -> Option<Vec<PathBuf>
 mod tests {
     use super::*;
 
+    #[derive(Debug, clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: RunArgs,
+    }
+
+    #[test]
+    fn the_command_runs_where_the_files_are() {
+        for (line, are_given, want) in [
+            ("true", false, (&["n1.a", "n1.b"][..], Some(1))),
+            ("--nodes b true", false, (&["n1.a", "n1.b"], Some(1))),
+            ("--nodes b --min-nodes 2 true", false, (&["n1.a", "n1.b"], Some(2))),
+            ("--nodes n1.a,n1.b true", false, (&["n1.a", "n1.b"], None)),
+            ("--nodes n1.c true", true, (&["n1.c"], None)),
+        ] {
+            let words = std::iter::once("run").chain(line.split_whitespace());
+            let args = <Cli as clap::Parser>::try_parse_from(words).unwrap().args;
+            let got = on(&args, are_given, vec!["n1.a".to_owned(), "n1.b".to_owned()]);
+            let names: Vec<&str> = got.nodes.iter().map(String::as_str).collect();
+            assert_eq!((names.as_slice(), got.min_nodes), want, "{line}");
+        }
+    }
+
     fn offers(digest: u8, files: u64) -> Offers {
         let digest = [digest; 32];
-        Offers { port: 1, digest, files, bytes: 1000 * files, written: files, received: 1000 * files }
+        let bytes = 1000 * files;
+        Offers { port: 1, digest, entries: files, files, bytes, written: files, received: bytes }
     }
 
     #[test]
@@ -332,14 +388,18 @@ mod tests {
             (
                 "each its own",
                 [(1, 1), (2, 1), (3, 1), (4, 1), (3, 1), (3, 1)],
-                vec![(1, ".a"), (2, ".b"), (3, ".n2.b"), (5, ".c")],
+                vec![(1, ".a"), (2, ".n1.b"), (3, ".n2.b"), (5, ".c")],
             ),
         ] {
-            let found: Vec<Offers> = found.iter().map(|(digest, files)| offers(*digest, *files)).collect();
-            let want: Vec<(usize, String)> =
-                want.into_iter().map(|(node, suffix): (usize, &str)| (node, suffix.to_owned())).collect();
-            assert_eq!(picks(&names, &found), want, "{name}");
+            let found = found.map(|(digest, files)| Some(offers(digest, files)));
+            let picked = picks(&names, &found);
+            let picked: Vec<_> = picked.iter().map(|(node, _, suffix)| (*node, suffix.as_str())).collect();
+            assert_eq!(picked, want, "{name}");
         }
+        let failed = [None, Some(offers(1, 1)), None, Some(offers(1, 1)), None, None];
+        let picked = picks(&names, &failed);
+        let picked: Vec<_> = picked.iter().map(|(node, _, suffix)| (*node, suffix.as_str())).collect();
+        assert_eq!(picked, [(1, ".a"), (3, ".b")], "some have failed");
     }
 
     #[test]

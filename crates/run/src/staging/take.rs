@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddrV4, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use isthmus_wire::preamble::Mac;
@@ -49,6 +49,9 @@ pub(super) fn take(
     stream.write_all(&keys.greeting)?;
     let manifest = manifest(&mut stream, keys).with_context(|| format!("no list of files from {from}"))?;
     manifest.check(paths).context("the list of files can't be used")?;
+    if !suffix.is_empty() {
+        make_way(&manifest, suffix, keys, told)?;
+    }
     let umask = umask();
     let mut made = Vec::new();
     let mut wanted = Vec::new();
@@ -64,23 +67,19 @@ pub(super) fn take(
         read(0);
         match &entry.kind {
             Kind::Directory { mode } => {
-                let is_root = entry.below.is_empty();
-                let is_new = target::make_directory(&path, is_root)?;
-                if is_root {
-                    target::check_owner(&path)?;
-                }
-                if is_new {
+                let is_new = target::make_directory(&path, entry.below.is_empty())?;
+                target::check_owner(&path)?;
+                if is_new || target::open_directory(&path)? {
                     made.push((path, *mode));
                 }
             }
             Kind::Link { target } => {
                 target::make_link(&path, target)?;
+                target::check_owner(&path)?;
             }
             Kind::File(file) => {
                 let need = Need::find(&path, file, &keys.blocks, &mut read)?;
-                if entry.below.is_empty() {
-                    target::check_owner(&path)?;
-                }
+                target::check_owner(&path)?;
                 match need {
                     Need::Nothing => target::mend_mode(&path, file.mode, umask)?,
                     need => wanted.push(Wanted { index, entry: file, path, need }),
@@ -95,6 +94,27 @@ pub(super) fn take(
         target::set_mode(&path, mode, umask)?;
     }
     Ok(Taken { manifest, written, received })
+}
+
+/// Moves aside what an earlier run has brought to the paths that end with `suffix`, unless it is the
+/// same: else the two would be mixed.
+fn make_way(
+    manifest: &Manifest,
+    suffix: &str,
+    keys: &Keys,
+    told: &mut dyn FnMut(Said),
+) -> anyhow::Result<()> {
+    for (index, root) in manifest.roots.iter().enumerate() {
+        let there = vec![format!("{root}{suffix}")];
+        let read = &mut |bytes| told(Said::Read { bytes });
+        // What can't be listed is another thing.
+        let known = Manifest::of(&there, true, &keys.blocks, read).ok();
+        let is_same = known.is_some_and(|known| known.entries.is_empty() || manifest.is_same(index, &known));
+        if !is_same && manifest.entries.iter().any(|entry| entry.root == index) {
+            target::move_aside(Path::new(&there[0]))?;
+        }
+    }
+    Ok(())
 }
 
 /// Makes sure that an entry may be written.

@@ -3,8 +3,10 @@
 //! No symbolic link is followed below a path that the user has named: else a party that sends files
 //! could have them written anywhere.
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{
     DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink,
 };
@@ -19,6 +21,10 @@ use super::manifest::{BLOCK, FileEntry, PART};
 
 /// Who may write to a directory: all users.
 const WORLD_WRITABLE: u32 = 0o002;
+/// Most former results of a path that are kept beside it.
+const NUMBERS: u32 = 10_000;
+/// Longest name of a file, in bytes (NAME_MAX of Linux).
+const NAME_MAX: usize = 255;
 
 /// Makes the directories above a path that the user has named.
 ///
@@ -105,6 +111,30 @@ pub(super) fn make_directory(path: &Path, is_root: bool) -> anyhow::Result<bool>
     }
 }
 
+/// Lets the owner, if that is this user, write in a directory. Returns whether that wasn't so.
+///
+/// # Errors
+/// As chmod(2).
+pub(super) fn open_directory(path: &Path) -> anyhow::Result<bool> {
+    let found = path.metadata().with_context(|| format!("cannot look at {}", path.display()))?;
+    let is_closed = found.uid() == nix::unistd::geteuid().as_raw() && found.mode() & 0o700 != 0o700;
+    if is_closed {
+        set_mode(path, found.mode() | 0o700, 0)?;
+    }
+    Ok(is_closed)
+}
+
+/// Gives what is at a path another name: the same with the next number.
+///
+/// # Errors
+/// As rename(2), or there are very many numbers.
+pub(super) fn move_aside(path: &Path) -> anyhow::Result<()> {
+    let numbered = (1..NUMBERS).map(|number| PathBuf::from(format!("{}.{number}", path.display())));
+    let free = numbered.into_iter().find(|path| is_missing(path));
+    let free = free.with_context(|| format!("remove {}.1 and those after it", path.display()))?;
+    fs::rename(path, free).with_context(|| format!("cannot rename {}", path.display()))
+}
+
 /// Gives a file or directory these permission bits, as far as the process's umask has them.
 ///
 /// # Errors
@@ -114,13 +144,15 @@ pub(super) fn set_mode(path: &Path, mode: u32, umask: u32) -> anyhow::Result<()>
         .with_context(|| format!("cannot change the mode of {}", path.display()))
 }
 
-/// Gives a file that is there its owner's permission bits, if it has others.
+/// Gives a file that is there these permission bits, if it has others. If it is another user's, only
+/// what its owner may do counts.
 ///
 /// # Errors
 /// As chmod(2): the file may be another user's.
 pub(super) fn mend_mode(path: &Path, mode: u32, umask: u32) -> anyhow::Result<()> {
     let found = path.metadata().with_context(|| format!("cannot look at {}", path.display()))?;
-    if (found.mode() ^ mode) & 0o700 == 0 { Ok(()) } else { set_mode(path, mode, umask) }
+    let counts = if found.uid() == nix::unistd::geteuid().as_raw() { 0o777 } else { 0o700 };
+    if (found.mode() ^ (mode & !umask)) & counts == 0 { Ok(()) } else { set_mode(path, mode, umask) }
 }
 
 /// Makes a symbolic link. Another one at its path is replaced. Returns whether it wasn't there.
@@ -306,8 +338,10 @@ fn unique(target: &Path) -> PathBuf {
 }
 
 fn beside(target: &Path, suffix: &str) -> PathBuf {
-    let name = target.file_name().unwrap_or_default().to_string_lossy();
-    target.with_file_name(format!(".{name}{suffix}"))
+    let name = target.file_name().unwrap_or_default().as_bytes();
+    // Two long names may have the same beginning: then one of them gets a unique one.
+    let kept = name.len().min(NAME_MAX - suffix.len() - 1);
+    target.with_file_name(OsStr::from_bytes(&[b".", &name[..kept], suffix.as_bytes()].concat()))
 }
 
 #[cfg(test)]
@@ -376,6 +410,38 @@ mod tests {
         assert!(root.join("link").symlink_metadata().unwrap().is_file());
         assert!(make_link(&root.join("link"), "../other").is_err());
         assert!(Need::find(&other, &entry(b"x"), &keys(), &mut |_| {}).is_err());
+    }
+
+    #[test]
+    fn names_of_parts_are_no_longer_than_names_may_be() {
+        for len in [1, 200, NAME_MAX] {
+            let target = Path::new("/a").join("é".repeat(len).chars().take(len / 2).collect::<String>());
+            assert!(usual(&target).file_name().unwrap().len() <= NAME_MAX, "{len}");
+            assert!(unique(&target).file_name().unwrap().len() <= NAME_MAX, "{len}");
+        }
+    }
+
+    #[test]
+    fn former_results_are_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("out.beta");
+        for number in 1..=3 {
+            fs::write(&path, number.to_string()).unwrap();
+            move_aside(&path).unwrap();
+            let kept = directory.path().join(format!("out.beta.{number}"));
+            assert_eq!(fs::read_to_string(kept).unwrap(), number.to_string());
+        }
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_directory_that_is_closed_is_opened() {
+        let directory = tempfile::tempdir().unwrap();
+        for (mode, want) in [(0o555, 0o755), (0o755, 0o755), (0o400, 0o700)] {
+            fs::set_permissions(directory.path(), Permissions::from_mode(mode)).unwrap();
+            assert_eq!(open_directory(directory.path()).unwrap(), mode != want);
+            assert_eq!(directory.path().metadata().unwrap().mode() & 0o777, want);
+        }
     }
 
     #[test]

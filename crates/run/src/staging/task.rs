@@ -44,11 +44,13 @@ pub(super) struct Offers {
     pub port: u16,
     /// HMAC of the manifest: helpers with the same files have the same.
     pub digest: [u8; 32],
-    /// How many files it offers.
+    /// How many files, directories and symbolic links it offers.
+    pub entries: u64,
+    /// How many of these are files.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// How many of them it has written.
+    /// How many files it has written.
     pub written: u64,
     /// How many bytes it has received for that.
     pub received: u64,
