@@ -194,7 +194,8 @@ impl Experiment for Jobs {
         let links = Sites::of(&self.described, platform.sites, platform.ranks_per_site)?;
         let least = sizes.iter().map(|bytes| links.bound(operation, ROOT_SITE, *bytes).least).min();
         let least = least.unwrap_or_default();
-        let measured = timed(&self.bench, &nodes, mpi, &options, &arguments, [TO_TELL, least])?;
+        let clock = Clock { ranks, to_tell: TO_TELL, least };
+        let measured = timed(&self.bench, &nodes, mpi, &options, &arguments, clock)?;
         ensure!(measured.len() == sizes.len(), "not a line for each size");
         let mut figures = Vec::new();
         self.algorithms.clear();
@@ -243,60 +244,73 @@ pub(crate) struct Timed {
 }
 
 /// Times each size in `calls`. `options` are the launcher's, which takes `nodes` in their order.
-/// `calls` are arguments of the program. All ranks are told within `to_tell`, as described, and no
-/// call takes less than `least`.
+/// `calls` are arguments of the program.
 pub(crate) fn timed(
     bench: &Bench,
     nodes: &[Node],
     mpi: Mpi,
     options: &str,
     calls: &str,
-    [to_tell, least]: [Duration; 2],
+    clock: Clock,
 ) -> anyhow::Result<Vec<Timed>> {
     let slow = bench.slow();
     let program = mpi.program("colltime")?;
-    let words = words(&format!("{options} {program} {calls} {}", by_clock(slow, to_tell, least)));
+    let words = words(&format!("{options} {program} {calls} {}", clock.argument(slow)));
     let first = nodes.first().context("no node")?;
     let output = bench.output(&first.name, &bench.ours(mpi, &[], nodes, &words))?;
-    output.lines().filter(|line| line.starts_with('{')).map(|line| figures(line, slow, least)).collect()
+    output
+        .lines()
+        .filter(|line| line.starts_with('{'))
+        .map(|line| figures(line, slow, clock.most_late(slow)))
+        .collect()
 }
 
 /// How long the program takes to tell all ranks when to begin, over these platforms: more than two
 /// crossings, of which one is needed. A crossing takes 7.8 ms at most (coll-clusters).
 pub(crate) const TO_TELL: Duration = Duration::from_millis(20);
-/// And what processors take for it: 32 ranks may share two cores with others. Slow motion makes only
-/// the way longer.
-const PROCESSORS: Duration = Duration::from_millis(200);
-
+/// And what processors take for it, for each rank: many that poll may share a core. Slow motion makes
+/// only the way longer.
+const PROCESSORS: Duration = Duration::from_millis(25);
 /// The part of a call's time, as a divisor, by which ranks may begin too late.
 const MOST_LATE: u32 = 50;
 /// Processors wake ranks no more exactly than that.
 const EXACT: Duration = Duration::from_millis(2);
 
-/// By how much ranks may begin too late for a call that counts and takes `least`, as described.
-fn most_late(slow: Slow, least: Duration) -> Duration {
-    (slow.time(least) / MOST_LATE).max(EXACT)
+/// How all ranks begin at the same moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock {
+    pub ranks: u32,
+    /// A message from rank 0 reaches each rank within this, as described.
+    pub to_tell: Duration,
+    /// No call takes less, as described.
+    pub least: Duration,
 }
 
-/// The program's last argument, by which all ranks begin at the same moment. In `to_tell`, as
-/// described, a message from rank 0 reaches each rank. No call takes less than `least`, as described.
-pub(crate) fn by_clock(slow: Slow, to_tell: Duration, least: Duration) -> String {
-    let head_start = slow.time(to_tell) + PROCESSORS;
-    format!("clock={},{}", head_start.as_secs_f64(), most_late(slow, least).as_secs_f64())
+impl Clock {
+    /// The program's last argument.
+    pub(crate) fn argument(self, slow: Slow) -> String {
+        let head_start = slow.time(self.to_tell) + PROCESSORS * self.ranks;
+        format!("clock={},{}", head_start.as_secs_f64(), self.most_late(slow).as_secs_f64())
+    }
+
+    /// By how much ranks may begin too late for a call that counts.
+    fn most_late(self, slow: Slow) -> Duration {
+        (slow.time(self.least) / MOST_LATE).max(EXACT)
+    }
 }
 
-/// What a line of the program says.
+/// What a line of the program says of calls that all ranks began at most `most_late` too late.
 ///
 /// # Errors
 /// The library wasn't there, or it didn't know of several sites. [`Void`] if ranks got no processor
 /// when they were to begin, again and again.
-fn figures(line: &str, slow: Slow, least: Duration) -> anyhow::Result<Timed> {
+fn figures(line: &str, slow: Slow, most_late: Duration) -> anyhow::Result<Timed> {
     let found = json(line)?;
     ensure!(found["interposed"] == true, "the library isn't in the program: {found}");
     let algorithm = found["algorithm"].as_str().unwrap_or_default().to_owned();
     ensure!(!algorithm.is_empty(), "the library knows of no sites: {found}");
     let late = found["late_us"].as_f64().unwrap_or_default();
-    if late > most_late(slow, least).as_secs_f64() * 1e6 {
+    if late > most_late.as_secs_f64() * 1e6 {
         return Err(Void(format!("a rank began {:.1} ms late", late / 1e3)).into());
     }
     let milliseconds = |name: &str| found[name].as_f64().with_context(|| format!("no {name}: {found}"));
@@ -350,13 +364,22 @@ mod tests {
         let line = |interposed, algorithm| late(interposed, algorithm, 1900.0);
         let slow = Slow::try_from(2).unwrap();
         let want = Timed { milliseconds: [1.0, 3.0], algorithm: "relayed".into() };
-        let short = Duration::from_millis(1);
+        let short = Duration::from_millis(2);
         assert_eq!(figures(&line(true, "relayed"), slow, short).unwrap(), want);
         assert!(figures(&line(true, ""), slow, short).is_err());
         assert!(figures(&line(false, "relayed"), slow, short).is_err());
         let error = figures(&late(true, "relayed", 2100.0), slow, short).unwrap_err();
         assert!(error.downcast_ref::<Void>().is_some(), "{error:#}");
-        assert!(figures(&late(true, "relayed", 2100.0), slow, Duration::from_millis(60)).is_ok());
+        assert!(figures(&late(true, "relayed", 2100.0), slow, Duration::from_millis(3)).is_ok());
+    }
+
+    #[test]
+    fn ranks_have_time_to_hear_when_to_begin() {
+        let slow = Slow::try_from(10).unwrap();
+        for (ranks, least_ms, want) in [(4, 5, "clock=0.3,0.002"), (32, 50, "clock=1,0.01")] {
+            let clock = Clock { ranks, to_tell: TO_TELL, least: Duration::from_millis(least_ms) };
+            assert_eq!(clock.argument(slow), want);
+        }
     }
 
     #[test]

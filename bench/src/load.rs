@@ -1,6 +1,7 @@
 //! How much of the machine is used while something is measured: by processes that are not the
 //! benchmark's, together with time that the hypervisor took, and by all but ranks that poll while
-//! they wait.
+//! they wait. The machine is the processors that the benchmark may run on: with `taskset -c 0` the
+//! others are free for other work meanwhile.
 
 mod polled;
 mod shares;
@@ -31,6 +32,7 @@ pub(crate) struct Watch {
     shares: Shares,
     proc: PathBuf,
     own: i32,
+    processors: Processors,
 }
 
 impl Watch {
@@ -38,7 +40,7 @@ impl Watch {
     /// descendants of that.
     pub(crate) fn new(shares: Shares) -> Self {
         let (proc, own) = confine::outside();
-        Self { shares, proc, own }
+        Self { shares, proc, own, processors: Processors::own() }
     }
 
     /// Waits until the machine is quiet enough. Returns why not if that takes too long, otherwise
@@ -68,14 +70,15 @@ impl Watch {
         polling: &[&str],
         what: impl FnOnce() -> T,
     ) -> anyhow::Result<(T, Option<Objection>)> {
-        let (before, start) = (Snapshot::take(&self.proc)?, Instant::now());
+        let take = || Snapshot::take(&self.proc, &self.processors);
+        let (before, start) = (take()?, Instant::now());
         let (value, polled) =
             if slow.is_none() || polling.is_empty() { (what(), 0) } else { self.polled(polling, what) };
-        let (seconds, after) = (start.elapsed().as_secs_f64(), Snapshot::take(&self.proc)?);
+        let (seconds, after) = (start.elapsed().as_secs_f64(), take()?);
         let share = |ticks: u64| {
             (ticks as f64 / procfs::ticks_per_second() as f64 / seconds / cores() as f64).min(1.0)
         };
-        let others = share(others(&before, &after, self.own));
+        let others = share(others(&before, &after, self.own, &self.processors));
         let used = Used {
             others,
             all: share(after.busy.saturating_sub(before.busy).saturating_sub(polled)).max(others),
@@ -114,6 +117,25 @@ impl Watch {
     }
 }
 
+/// The processors that this process may run on, by number. They are those that the kernel had at the
+/// start of the watch.
+#[derive(Debug, Clone)]
+struct Processors(Vec<(u32, u32)>);
+
+impl Processors {
+    /// All, if the kernel doesn't say.
+    fn own() -> Self {
+        let status = procfs::process::Process::myself().and_then(|process| process.status());
+        let listed = status.ok().and_then(|status| status.cpus_allowed_list);
+        Self(listed.unwrap_or_else(|| vec![(0, u32::MAX)]))
+    }
+
+    fn has(&self, processor: usize) -> bool {
+        let within = |(first, last): &(u32, u32)| (*first as usize..=*last as usize).contains(&processor);
+        self.0.iter().any(within)
+    }
+}
+
 /// A process, with its processor time in ticks.
 #[derive(Debug, Clone, Copy)]
 struct Process {
@@ -124,6 +146,8 @@ struct Process {
     /// Processor time of the process, user and system, and of its children that have been waited
     /// for.
     ticks: u64,
+    /// The processor on which it last ran.
+    processor: usize,
 }
 
 /// The processor time of all processes at a moment. The kernel's own threads are left out, as they
@@ -138,15 +162,16 @@ struct Snapshot {
 }
 
 impl Snapshot {
-    fn take(proc: &std::path::Path) -> anyhow::Result<Self> {
+    fn take(proc: &std::path::Path, processors: &Processors) -> anyhow::Result<Self> {
         let all = procfs::process::all_processes_with_root(proc)?;
         let stats = all.flatten().filter_map(|process| process.stat().ok());
         let users = stats.filter(|stat| stat.flags & StatFlags::PF_KTHREAD.bits() == 0);
-        let total = KernelStats::current()?.total;
+        let times = KernelStats::current()?.cpu_time;
+        let ours = || times.iter().enumerate().filter(|(at, _)| processors.has(*at)).map(|(_, time)| time);
         Ok(Self {
             processes: users.map(|stat| (stat.pid, Process::from(&stat))).collect(),
-            stolen: total.steal.unwrap_or(0),
-            busy: busy(&total),
+            stolen: ours().filter_map(|time| time.steal).sum(),
+            busy: ours().map(busy).sum(),
         })
     }
 
@@ -170,7 +195,12 @@ impl From<&Stat> for Process {
     fn from(stat: &Stat) -> Self {
         // The first process waits for orphans of everyone.
         let children = if stat.pid == 1 { 0 } else { u64::try_from(stat.cutime + stat.cstime).unwrap_or(0) };
-        Self { parent: stat.ppid, start: stat.starttime, ticks: stat.utime + stat.stime + children }
+        Self {
+            parent: stat.ppid,
+            start: stat.starttime,
+            ticks: stat.utime + stat.stime + children,
+            processor: stat.processor.and_then(|processor| usize::try_from(processor).ok()).unwrap_or(0),
+        }
     }
 }
 
@@ -182,16 +212,17 @@ fn busy(total: &CpuTime) -> u64 {
 }
 
 /// Ticks between two snapshots that processes outside the family of `own` used or the hypervisor
-/// gave away.
-fn others(before: &Snapshot, after: &Snapshot, own: i32) -> u64 {
+/// gave away. Of processes that last ran on none of `processors` nothing counts.
+fn others(before: &Snapshot, after: &Snapshot, own: i32, processors: &Processors) -> u64 {
     let (family_before, family_after) = (before.family(own), after.family(own));
     let same = |pid: &i32, process: &Process| {
         after.processes.get(pid).filter(|later| later.start == process.start).is_some()
     };
+    let is_here = |process: &Process| processors.has(process.processor);
     let now: u64 = after
         .processes
         .iter()
-        .filter(|(pid, _)| !family_after.contains(pid))
+        .filter(|(pid, process)| !family_after.contains(pid) && is_here(process))
         .map(|(_, process)| process.ticks)
         .sum();
     let then: u64 = before
@@ -208,7 +239,7 @@ fn others(before: &Snapshot, after: &Snapshot, own: i32) -> u64 {
                     _ => return false,
                 }
             }
-            true
+            after.processes.get(&pid).is_some_and(is_here)
         })
         .map(|(_, process)| process.ticks)
         .sum();
@@ -222,9 +253,9 @@ mod tests {
     use super::*;
 
     fn snapshot(stolen: u64, processes: &[(i32, i32, u64)]) -> Snapshot {
-        let processes = processes
-            .iter()
-            .map(|(pid, parent, ticks)| (*pid, Process { parent: *parent, start: 7, ticks: *ticks }));
+        let processes = processes.iter().map(|(pid, parent, ticks)| {
+            (*pid, Process { parent: *parent, start: 7, ticks: *ticks, processor: 1 })
+        });
         Snapshot { processes: processes.collect(), stolen, busy: 0 }
     }
 
@@ -243,7 +274,10 @@ mod tests {
             ("stolen", 4, &before, 4),
             ("a parent and its child, waited for", 0, &[(1, 0, 50), (10, 1, 5), (30, 1, 161)], 12),
         ] {
-            assert_eq!(others(&snapshot(0, &before), &snapshot(stolen, after), 10), want, "{name}");
+            let (before, after) = (snapshot(0, &before), snapshot(stolen, after));
+            assert_eq!(others(&before, &after, 10, &Processors(vec![(0, 0), (1, 3)])), want, "{name}");
+            let elsewhere = Processors(vec![(0, 0), (2, 3)]);
+            assert_eq!(others(&before, &after, 10, &elsewhere), stolen, "{name}, on other processors");
         }
     }
 
@@ -252,7 +286,7 @@ mod tests {
         let watch = Watch::new(Shares { others: f64::INFINITY, busy: f64::INFINITY });
         let (value, objection) = watch.during(Slow::NONE, &[], || 5).unwrap();
         assert_eq!((value, objection), (5, None));
-        let snapshot = Snapshot::take(&watch.proc).unwrap();
+        let snapshot = Snapshot::take(&watch.proc, &watch.processors).unwrap();
         assert!(snapshot.family(watch.own).contains(&watch.own));
         let strict = Watch { shares: Shares { others: -1.0, busy: -1.0 }, ..watch };
         let (_, objection) = strict.during(Slow::NONE, &[], || ()).unwrap();

@@ -168,7 +168,7 @@ impl Sites {
                     Mpi::Openmpi,
                     "-n 2 --map-by node",
                     &calls,
-                    [TO_TELL, TO_TELL / 5],
+                    coll::Clock { ranks: 2, to_tell: TO_TELL, least: TO_TELL / 5 },
                 )?;
                 found.first().map(|call| call.milliseconds).context("no figures")
             }

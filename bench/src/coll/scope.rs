@@ -8,30 +8,54 @@ use std::time::Duration;
 use super::platform::{Layout, Platform};
 use crate::mpi::Mpi;
 
-/// How much is measured of an MPI.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Width {
-    Full,
-    Sample,
+/// A place: the platform's grid, its number of sites, and the layout of ranks.
+type Place = (&'static str, usize, Layout);
+
+const FOUR: Place = ("coll", 4, Layout::Blocks);
+const FOUR_IN_TURNS: Place = ("coll", 4, Layout::Turns);
+const THREE: Place = ("coll", 3, Layout::Blocks);
+const TWO: Place = ("coll", 2, Layout::Blocks);
+const TWO_IN_TURNS: Place = ("coll", 2, Layout::Turns);
+const CLUSTERS: Place = ("coll-clusters", 2, Layout::Blocks);
+const CLUSTERS_IN_TURNS: Place = ("coll-clusters", 2, Layout::Turns);
+
+/// Which sizes are measured of an MPI where.
+struct Scope {
+    mpi: Mpi,
+    places: &'static [Place],
+    sizes: &'static [u64],
 }
+
+/// Messages that crossings decide.
+const SMALL: &[u64] = &[8, 4 << 10, 32 << 10];
+/// Messages that the links' rates decide.
+const LARGE: &[u64] = &[256 << 10, 1 << 20, 4 << 20];
 
 /// An MPI of each family in full: those whose algorithms the library's costs and the simulation
 /// know. Their other versions differ in few algorithms, and the library is the same.
-const WIDTHS: [(Mpi, Width); 4] = [
-    (Mpi::Openmpi, Width::Full),
-    (Mpi::Mpich, Width::Full),
-    (Mpi::Openmpi5, Width::Sample),
-    (Mpi::Mpich4, Width::Sample),
+///
+/// Numbers of sites that are powers of two show what the other layout changes. Three sites show what
+/// another number changes. A large call takes a minute, and its links don't know which MPI fills them:
+/// so each place has them under one MPI, and four sites under both.
+const SCOPES: [Scope; 6] = [
+    Scope {
+        mpi: Mpi::Openmpi,
+        places: &[FOUR, FOUR_IN_TURNS, THREE, TWO, TWO_IN_TURNS, CLUSTERS, CLUSTERS_IN_TURNS],
+        sizes: SMALL,
+    },
+    Scope { mpi: Mpi::Openmpi, places: &[FOUR, TWO_IN_TURNS, CLUSTERS, CLUSTERS_IN_TURNS], sizes: LARGE },
+    Scope {
+        mpi: Mpi::Mpich,
+        places: &[FOUR, FOUR_IN_TURNS, THREE, TWO, TWO_IN_TURNS, CLUSTERS, CLUSTERS_IN_TURNS],
+        sizes: SMALL,
+    },
+    Scope { mpi: Mpi::Mpich, places: &[FOUR, FOUR_IN_TURNS, THREE, TWO], sizes: LARGE },
+    Scope { mpi: Mpi::Openmpi5, places: &[FOUR], sizes: SAMPLE },
+    Scope { mpi: Mpi::Mpich4, places: &[FOUR], sizes: SAMPLE },
 ];
-
-/// The places of the full width, by the sites of a platform. Numbers of sites that are powers of two
-/// show what the other layout changes. Three sites show what another number changes.
-const LAYOUTS: [(usize, &[Layout]); 3] = [(4, &Layout::ALL), (3, &[Layout::Blocks]), (2, &Layout::ALL)];
-
-/// The place of a sample: most sites, and the layout that launchers choose.
-const SAMPLE_PLACE: (&str, usize, Layout) = ("coll", 4, Layout::Blocks);
-/// Sizes in bytes of a sample: one that crossings decide, and one that the links' rates decide.
-const SAMPLE_SIZES: [u64; 2] = [8, 256 << 10];
+/// Of other versions: one size of each kind, at the place with most sites in the layout that launchers
+/// choose.
+const SAMPLE: &[u64] = &[8, 256 << 10];
 
 /// Longest time that a call may need, as described. Above it, the busiest link carries bytes for at
 /// least 30 crossings, and further bytes only prolong that.
@@ -51,16 +75,10 @@ impl Call {
     /// Whether the call is measured by default.
     pub(super) fn is_needed(&self) -> bool {
         let Self { mpi, platform, layout, bytes, needed } = *self;
-        let width = WIDTHS.iter().find(|(one, _)| *one == mpi).map(|(_, width)| *width);
-        let is_there = match width {
-            Some(Width::Full) => {
-                LAYOUTS.iter().any(|(sites, layouts)| *sites == platform.sites && layouts.contains(&layout))
-            }
-            Some(Width::Sample) => {
-                (platform.grid, platform.sites, layout) == SAMPLE_PLACE && SAMPLE_SIZES.contains(&bytes)
-            }
-            None => false,
-        };
+        let place = (platform.grid, platform.sites, layout);
+        let is_there = SCOPES
+            .iter()
+            .any(|scope| scope.mpi == mpi && scope.places.contains(&place) && scope.sizes.contains(&bytes));
         is_there && needed <= LONGEST
     }
 }
@@ -81,7 +99,11 @@ mod tests {
         let (blocks, turns) = (Layout::Blocks, Layout::Turns);
         for (mpi, platform, layout, bytes, needed_ms, want) in [
             (Mpi::Openmpi, four, turns, 4096, 20, true),
-            (Mpi::Mpich, clusters, turns, 4 << 20, 260, true),
+            (Mpi::Openmpi, clusters, turns, 4 << 20, 260, true),
+            (Mpi::Mpich, clusters, turns, 32 << 10, 26, true),
+            // Under the other MPI.
+            (Mpi::Mpich, clusters, turns, 4 << 20, 260, false),
+            (Mpi::Openmpi, three, blocks, 256 << 10, 26, false),
             (Mpi::Mpich, two, turns, 8, 5, true),
             (Mpi::Openmpi, three, blocks, 8, 5, true),
             (Mpi::Openmpi, three, turns, 8, 5, false),

@@ -15,13 +15,13 @@ use isthmus_lab::grid::Slow;
 use super::platform::{Order, Platform};
 use super::smpi::{Selection, Times, read_times, simulate, words};
 use super::{OPERATIONS, sizes};
-use crate::coll::{PROGRAM, TO_TELL, by_clock};
+use crate::coll::{Clock, PROGRAM, TO_TELL};
 use crate::grid::{Bench, root};
 use crate::report::{Comparison, Row};
 use crate::rounds::{Case, Experiment};
 
 /// All ranks, two on each of four nodes: few enough for a machine of two cores.
-const RANKS: usize = 8;
+const RANKS: u32 = 8;
 /// How ranks are placed. Both must agree with the lab.
 const ORDERS: [Order; 2] = [Order::BySite, Order::InTurns];
 /// How far the simulation may be from the lab, as a share of the lab's time.
@@ -92,7 +92,7 @@ impl Sites {
 
     fn simulated(&mut self, job: Job) -> anyhow::Result<&[Times]> {
         if !self.simulated.contains_key(&job) {
-            let platform = Platform::of_lab(&self.grid, RANKS, job.order)?;
+            let platform = Platform::of_lab(&self.grid, RANKS as usize, job.order)?;
             let cases = [(job.operation, sizes(job.operation))];
             let times = simulate(&platform, job.selection, &cases, self.scratch.path())?;
             let slow = self.bench.slow();
@@ -111,11 +111,12 @@ impl Sites {
         let words = words(&cases, self.repetitions).join(" ");
         // Otherwise the library would choose by what agents have measured of the sites' paths so far.
         let topology = self.bench.scratch().join("topology");
-        fs::write(&topology, Platform::of_lab(&self.grid, RANKS, job.order)?.topology())?;
+        fs::write(&topology, Platform::of_lab(&self.grid, RANKS as usize, job.order)?.topology())?;
+        let clock = Clock { ranks: RANKS, to_tell: TO_TELL, least: TO_TELL / 4 };
         let arguments = crate::grid::words(&format!(
             "-n {RANKS} {options} {further} env ISTHMUS_TOPOLOGY={} {program} {words} {}",
             topology.display(),
-            by_clock(self.bench.slow(), TO_TELL, TO_TELL / 4)
+            clock.argument(self.bench.slow())
         ));
         let output = self.bench.output(&nodes[0].name, &self.bench.ours(mpi, &[], nodes, &arguments))?;
         let slow = self.bench.slow();
