@@ -85,6 +85,20 @@ const SET_UP: &[&str] = &[
     "crates/run/src/programs.rs",
     CONTROL,
 ];
+/// What joins nodes that don't reach each other, what finds the ways, and what starts programs and ends
+/// them. Between nodes that reach each other nothing of it runs once connections stand.
+const WAYS: &[&str] = &[
+    "crates/agent/src/jobs/",
+    "crates/agent/src/starting/",
+    "crates/agent/src/uplink/",
+    "crates/carry/src/released.rs",
+    "crates/carry/src/splice/",
+    "crates/gateway/",
+    "crates/plan/",
+    "crates/reach/",
+    "crates/relay/",
+    "crates/splice/",
+];
 /// The messages of the control plane.
 const CONTROL: &str = "crates/wire/proto/";
 /// What runs where figures are those of connections that stand.
@@ -142,7 +156,7 @@ pub(super) const BENCHMARKS: [Benchmark; 16] = [
     Benchmark {
         name: "coll",
         programs: JOB,
-        without: &[COMMANDS, LAB_COMMANDS, SET_UP, NOT_IN_COLLTIME],
+        without: &[COMMANDS, LAB_COMMANDS, SET_UP, WAYS, NOT_IN_COLLTIME],
         files: &[
             IN_JOBS,
             MPI,
@@ -287,7 +301,7 @@ pub(super) const BENCHMARKS: [Benchmark; 16] = [
     Benchmark {
         name: "simulate",
         programs: JOB,
-        without: &[COMMANDS, LAB_COMMANDS, SET_UP, NOT_IN_COLLTIME],
+        without: &[COMMANDS, LAB_COMMANDS, SET_UP, WAYS, NOT_IN_COLLTIME],
         files: &[
             IN_JOBS,
             MPI,
