@@ -47,6 +47,8 @@ pub struct GatewayConfig {
     /// Networks with private addresses, or of this site, in which relays may be. The broker's
     /// host may be private in any case.
     pub relay_networks: Vec<Network>,
+    /// What this gateway relays for other sites, if it has a port outside.
+    pub relay: RelayConfig,
     /// How many streams a trunk with another site takes before a further trunk is made; `None` is
     /// the default. Tests set fewer.
     #[serde(skip)]
@@ -75,6 +77,25 @@ impl GatewayConfig {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// What a gateway with a port outside relays for sites that can't reach each other. It carries their
+/// encrypted connections only.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RelayConfig {
+    /// Whether it offers itself.
+    pub offer: bool,
+    /// Most connections at once.
+    pub connections: u32,
+    /// Most megabits per second in each direction, of all connections together; 0 for no bound.
+    pub megabits_per_second: u32,
+}
+
+impl Default for RelayConfig {
+    fn default() -> Self {
+        Self { offer: true, connections: 256, megabits_per_second: 100 }
     }
 }
 
@@ -128,6 +149,7 @@ impl Default for GatewayConfig {
             site_trunk: false,
             rails: Vec::new(),
             relay_networks: Vec::new(),
+            relay: RelayConfig::default(),
             streams_per_trunk: None,
         }
     }

@@ -98,11 +98,13 @@ impl Held {
         self.places.iter().chain(&self.broker).cloned().collect()
     }
 
-    /// The part of the directory for agents: it lacks the gateways of their own site.
+    /// The part of the directory for agents: it lacks the gateways of their own site, also as relays.
     fn for_agents(&self, site: &Label, grid: &proto::Directory, nodes: usize) -> proto::Directory {
         let own = |entry: &proto::DirectoryEntry| site_of(&entry.name) == site.as_str();
         let gateways = grid.gateways.iter().filter(|entry| !own(entry)).take(DIRECTORY_RELAYS);
+        let relays = grid.relays.iter().filter(|entry| !own(entry));
         proto::Directory {
+            relays: relays.cloned().collect(),
             gateways: gateways.cloned().collect(),
             probe_interval_s: seconds(probe_interval(nodes)),
             relay_places: self.relay_places(),

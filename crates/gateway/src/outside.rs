@@ -48,9 +48,10 @@ pub(crate) async fn watch(gateway: &Gateway) {
             continue;
         }
         let reach = test(gateway, &address).await;
+        let noted = gateway.outside.set(&reach);
         if reach != sent {
             log(&reach);
-            gateway.upstream.send(attach_up::Kind::GatewayReach(gateway.outside.set(&reach)));
+            gateway.upstream.send(attach_up::Kind::GatewayReach(noted));
             sent = reach.clone();
         }
         pause = match reach.result {
@@ -75,7 +76,10 @@ fn log(Reach { result, address, detail, .. }: &Reach) {
 /// that could try failed.
 async fn test(gateway: &Gateway, address: &str) -> Reach {
     let mut found = Reach::default();
-    for relay in gateway.directory.relays().iter().take(RELAYS) {
+    // Its own answer as a relay would say nothing.
+    let own = gateway.relay_name().to_string();
+    let others = gateway.directory.relays().into_iter().filter(|relay| relay.name != own);
+    for relay in &others.take(RELAYS).collect::<Vec<_>>() {
         let reach = try_from(gateway, address, relay).await;
         match reach.result {
             Reachability::Reachable => return reach,

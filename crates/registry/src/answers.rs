@@ -133,7 +133,7 @@ impl Registry {
         proto::Facts {
             acceptor: Some(acceptor),
             trusted: self.policy.trusted.contains(site, other),
-            relays: u32::try_from(self.relays_up()).unwrap_or(u32::MAX),
+            relays: u32::try_from(self.relays_for([site, other]).len()).unwrap_or(u32::MAX),
             forbidden: forbidden.dials.each().map(|dial| dial_to_wire(dial).into()).collect(),
             forbidden_routes: forbidden.routes.each().map(|route| route_to_wire(route).into()).collect(),
             trunk_pin: match self.policy.pins.between(site, other) {

@@ -112,9 +112,10 @@ impl Registry {
         let answered =
             if filter.asking_site.is_empty() { BTreeMap::new() } else { self.answered(&filter.asking_site) };
         page.take(self.relays.iter().map(|(name, entry)| {
+            let name = name.to_string();
             let ports = answered.get(name.as_str()).into_iter().flatten();
             let relay = proto::Relay {
-                name: name.to_string(),
+                name: name.clone(),
                 address: entry.address.clone(),
                 up: entry.session.is_some(),
                 connections: entry.report.connections,
@@ -122,7 +123,7 @@ impl Registry {
                 version: entry.version.clone(),
                 answered: ports.copied().collect(),
             };
-            (relay.name.clone(), relay)
+            (name, relay)
         }))
     }
 

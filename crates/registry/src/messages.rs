@@ -3,7 +3,7 @@
 use isthmus_rpc::enums::mapping_to_wire;
 use isthmus_service::mac::Secret;
 use isthmus_wire::bounds::{self, Bounded as _};
-use isthmus_wire::{GridName, Label, VirtualAddress, proto};
+use isthmus_wire::{GridName, Label, RelayName, VirtualAddress, proto};
 
 use super::{Refused, Registry, SessionId};
 use crate::addresses::{Assignment, Exhausted};
@@ -54,23 +54,26 @@ impl Registry {
         Ok(GatewayRecord { up: up.clone(), key, outside_reach, mapping })
     }
 
-    /// The record of a relay that attaches. It replaces a former relay of the same
-    /// name and keeps its key, so that tickets under way stay good. A relay of a new
-    /// name gets `new_key`.
+    /// The record of a relay that attaches, or of a gateway that attaches as one. It replaces a former
+    /// relay of the same name and keeps its key, so that tickets under way stay good. A relay of a
+    /// new name gets `new_key`.
     ///
     /// # Errors
-    /// If the message names another relay, has no address, exceeds a bound, or the
-    /// grid has too many relays.
+    /// If the message names another relay, has no address, exceeds a bound, the grid has too many
+    /// relays, or it wants no gateways as relays.
     pub fn relay_record(
         &self,
-        name: &Label,
+        name: &RelayName,
         up: &proto::RelayUp,
         new_key: &Secret,
     ) -> Result<RelayRecord, Refused> {
-        if up.name != name.as_str() {
+        if up.name != name.to_string() {
             return Err(Refused(format!("this relay's certificate is for {name}, not {:?}", up.name)));
         }
         up.check()?;
+        if matches!(name, RelayName::Gateway(_)) && !self.policy.gateways_relay {
+            return Err(Refused("the broker's configuration has `gateways_relay = false`".to_owned()));
+        }
         let attached = self.relays_up();
         if attached >= bounds::RELAYS && !self.relays.contains_key(name) {
             return Err(Refused(format!("the grid has {attached} other relays attached already")));
