@@ -66,3 +66,22 @@ fn a_job_outlives_each_gateway_that_relays() -> Result<()> {
     ensure!(status == 0, "status {status}\n{printed}");
     world.expect_clean()
 }
+
+/// What a gateway relays isn't handed over to the program that takes its place.
+#[test]
+#[ignore = "test-all"]
+fn a_job_outlives_an_upgrade_of_each_gateway_that_relays() -> Result<()> {
+    let world = up()?;
+    let job = Lasting::start(&world, Mpi::Mpich, &NODES, &[])?;
+    for (upgraded, site) in SITES.iter().enumerate() {
+        let front_end = format!("fe.{site}");
+        world.kill(&front_end, "-HUP", &world.service(&front_end, "gateway")?)?;
+        let carries_on = || Ok(world.logs()?.matches("upgraded in place").count() > upgraded);
+        World::eventually("the gateway is replaced", SOON, carries_on)?;
+        job.goes_on()?;
+        World::eventually("both gateways relay", SOON, || Ok(connections(&world)?.len() == 2))?;
+    }
+    let (status, printed) = job.end()?;
+    ensure!(status == 0, "status {status}\n{printed}");
+    world.expect_clean()
+}
