@@ -67,6 +67,9 @@ impl GatewayConfig {
     /// The first conflict between settings.
     pub fn check(&self) -> Result<(), GatewayError> {
         rails::check(&self.rails).map_err(GatewayError::Rails)?;
+        if self.relay.offer && self.relay.connections == 0 {
+            return Err(GatewayError::RelaysNothing);
+        }
         if !self.rails.is_empty() && !self.site_trunk {
             return Err(GatewayError::Rails("only trunks use them: set `site_trunk = true`".to_owned()));
         }
@@ -87,7 +90,7 @@ impl GatewayConfig {
 pub struct RelayConfig {
     /// Whether it offers itself.
     pub offer: bool,
-    /// Most connections at once.
+    /// Most connections at once. Two nodes have three or so between them.
     pub connections: u32,
     /// Most megabits per second in each direction, of all connections together; 0 for no bound.
     pub megabits_per_second: u32,
@@ -95,7 +98,7 @@ pub struct RelayConfig {
 
 impl Default for RelayConfig {
     fn default() -> Self {
-        Self { offer: true, connections: 256, megabits_per_second: 100 }
+        Self { offer: true, connections: 1024, megabits_per_second: 100 }
     }
 }
 

@@ -47,7 +47,11 @@ pub(crate) async fn watch(gateway: &Gateway) {
             tokio::time::sleep(FIRST_PAUSE).await;
             continue;
         }
-        let reach = test(gateway, &address).await;
+        let Some(relays) = gateway.directory.relays_beyond(&gateway.site) else {
+            tokio::time::sleep(FIRST_PAUSE).await;
+            continue;
+        };
+        let reach = test(gateway, &address, &relays).await;
         let noted = gateway.outside.set(&reach);
         if reach != sent {
             log(&reach);
@@ -74,12 +78,9 @@ fn log(Reach { result, address, detail, .. }: &Reach) {
 
 /// Tests the port outside. It is reached if any relay reaches it, and not reached if every relay
 /// that could try failed.
-async fn test(gateway: &Gateway, address: &str) -> Reach {
+async fn test(gateway: &Gateway, address: &str, relays: &[proto::DirectoryEntry]) -> Reach {
     let mut found = Reach::default();
-    // Its own answer as a relay would say nothing.
-    let own = gateway.relay_name().to_string();
-    let others = gateway.directory.relays().into_iter().filter(|relay| relay.name != own);
-    for relay in &others.take(RELAYS).collect::<Vec<_>>() {
+    for relay in relays.iter().take(RELAYS) {
         let reach = try_from(gateway, address, relay).await;
         match reach.result {
             Reachability::Reachable => return reach,

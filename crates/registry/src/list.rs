@@ -9,7 +9,7 @@ use isthmus_wire::proto::{self, list_request::Records};
 use isthmus_wire::{GridName, Label, VirtualAddress};
 
 use super::filters::site_of;
-use super::{NodeEntry, Presence, Refused, Registry, SiteEntry, View, contact, filters};
+use super::{NodeEntry, Presence, Refused, Registry, RelayEntry, SiteEntry, View, contact, filters};
 
 impl Registry {
     /// A page of the records that the caller may see.
@@ -111,8 +111,10 @@ impl Registry {
     fn list_relays(&self, page: &mut Page, filter: &proto::RelayFilter) -> Vec<proto::Relay> {
         let answered =
             if filter.asking_site.is_empty() { BTreeMap::new() } else { self.answered(&filter.asking_site) };
-        page.take(self.relays.iter().map(|(name, entry)| {
-            let name = name.to_string();
+        // Pages go by the order of texts.
+        let by_name: BTreeMap<String, &RelayEntry> =
+            self.relays.iter().map(|(name, entry)| (name.to_string(), entry)).collect();
+        page.take(by_name.into_iter().map(|(name, entry)| {
             let ports = answered.get(name.as_str()).into_iter().flatten();
             let relay = proto::Relay {
                 name: name.clone(),

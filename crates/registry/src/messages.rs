@@ -1,5 +1,6 @@
 //! What gateways and relays send becomes a record here, if it is accepted.
 
+use isthmus_net::callback::{FIRST_PORT, HTTPS};
 use isthmus_rpc::enums::mapping_to_wire;
 use isthmus_service::mac::Secret;
 use isthmus_wire::bounds::{self, Bounded as _};
@@ -74,12 +75,35 @@ impl Registry {
         if matches!(name, RelayName::Gateway(_)) && !self.policy.gateways_relay {
             return Err(Refused("the broker's configuration has `gateways_relay = false`".to_owned()));
         }
-        let attached = self.relays_up();
-        if attached >= bounds::RELAYS && !self.relays.contains_key(name) {
-            return Err(Refused(format!("the grid has {attached} other relays attached already")));
-        }
         if up.address.is_empty() {
             return Err(Refused("a relay must name the address at which agents reach it".to_owned()));
+        }
+        let most = match name {
+            RelayName::Relay(_) => bounds::RELAYS,
+            RelayName::Gateway(gateway) => {
+                let entry = self.sites.get(&gateway.site).and_then(|site| site.gateways.get(&gateway.node));
+                if !entry.is_some_and(|entry| entry.session.is_some() && entry.outside_address == up.address)
+                {
+                    return Err(Refused(format!(
+                        "{} is not the port outside of gateway {gateway}",
+                        up.address
+                    )));
+                }
+                // Where a site's configuration names the place, its agents check no port.
+                let port = up.address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+                if !port.is_some_and(|port| port >= FIRST_PORT || port == HTTPS) {
+                    return Err(Refused(format!("{} has a port of system services", up.address)));
+                }
+                bounds::RELAYING_GATEWAYS
+            }
+        };
+        let is_same_kind =
+            |other: &RelayName| matches!(other, RelayName::Relay(_)) == matches!(name, RelayName::Relay(_));
+        let attached =
+            self.relays.iter().filter(|(other, entry)| entry.session.is_some() && is_same_kind(other));
+        let attached = attached.count();
+        if attached >= most && !self.relays.contains_key(name) {
+            return Err(Refused(format!("the grid has {attached} others attached already")));
         }
         let key = self.relays.get(name).map_or(new_key, |former| &former.key).expose().to_vec();
         Ok(RelayRecord { up: up.clone(), key })

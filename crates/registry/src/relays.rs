@@ -40,6 +40,19 @@ impl Registry {
         self.relays.iter().any(|(name, entry)| entry.session.is_some() && others(name))
     }
 
+    /// The relays that tell nodes of two sites how they are seen from outside. A gateway of either is
+    /// behind the same NAT. Of sites that trust each other, what a gateway says isn't asked: data goes
+    /// unencrypted to where a node says that it is seen.
+    pub(super) fn reflecting<'a>(&'a self, sites: [&'a Label; 2]) -> impl Iterator<Item = &'a RelayEntry> {
+        let trusted = self.policy.trusted.contains(sites[0], sites[1]);
+        let reflects = move |name: &RelayName| match name {
+            RelayName::Relay(_) => true,
+            RelayName::Gateway(gateway) => !trusted && sites.into_iter().all(|site| *site != gateway.site),
+        };
+        let up = self.relays.iter().filter(|(_, entry)| entry.session.is_some());
+        up.filter(move |(name, _)| reflects(name)).map(|(_, entry)| entry)
+    }
+
     /// The relays that may join nodes of two sites.
     ///
     /// A gateway is its owner's, who could read what passes. So it joins only sites whose data is

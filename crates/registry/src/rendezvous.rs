@@ -166,7 +166,7 @@ impl<'a> Arranged<'a> {
             (RequestWay::Punch { rendezvous, port, ask }, _) => Some(Wire::Punch(wire::Punch {
                 rendezvous: id(rendezvous),
                 address: port.address.to_string(),
-                reflectors: self.registry.reflectors(),
+                reflectors: self.registry.reflectors([&self.from.name().site, &self.to.name().site]),
                 ask: *ask,
                 signature: port.signature.clone(),
             })),

@@ -24,8 +24,10 @@ use crate::prober::Prober;
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 /// How often the relay reports its counters, if they have changed.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
-/// The shortest pause between attempts to attach.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// Pauses between attempts to attach: the shortest, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+/// The longest pause of a gateway that the broker refuses as a relay: it may want none.
+const REFUSED_PAUSE: Duration = Duration::from_secs(300);
 /// Messages to the broker that may wait to be sent: the first message, one report of counters, and
 /// results of probes.
 const UP_BOUND: usize = 66;
@@ -50,17 +52,6 @@ pub enum Kind {
     Relay,
     /// A gateway that relays besides.
     Gateway,
-}
-
-impl Kind {
-    /// The longest pause between attempts to attach. A broker that wants no gateway as a relay isn't
-    /// asked often.
-    fn longest_pause(self) -> Duration {
-        match self {
-            Self::Relay => Duration::from_secs(5),
-            Self::Gateway => Duration::from_secs(60),
-        }
-    }
 }
 
 /// The data for attaching, and the parts of the service that use the attachment.
@@ -95,14 +86,15 @@ impl fmt::Debug for Attachment {
 impl Attachment {
     /// Attaches, and attaches again whenever the attachment is lost. Never returns.
     pub async fn keep(&self) -> Infallible {
-        let mut pause = FIRST_PAUSE;
+        let mut pause = PAUSES.0;
+        let mut told = String::new();
         loop {
             if self.kind == Kind::Relay {
                 self.credentials.attaching();
             }
             let lost = match self.attach().await {
                 Ok(session) => {
-                    pause = FIRST_PAUSE;
+                    pause = PAUSES.0;
                     if self.kind == Kind::Relay {
                         self.credentials.attachment().begun();
                     }
@@ -110,16 +102,22 @@ impl Attachment {
                 }
                 Err(lost) => lost,
             };
-            let reason = lost.to_string();
+            let (reason, is_refused) = (lost.to_string(), matches!(lost, Lost::Refused { .. }));
             match self.kind {
                 Kind::Relay => {
                     let reason = self.credentials.not_attached(&reason);
                     tracing::warn!(reason, retry_in = ?pause, "not attached to the broker");
                 }
-                Kind::Gateway => tracing::info!(reason, retry_in = ?pause, "relays nothing for other sites"),
+                // The gateway tells of all else itself.
+                Kind::Gateway if is_refused && reason != told => {
+                    tracing::info!(reason, "relays nothing for other sites");
+                    told = reason;
+                }
+                Kind::Gateway => tracing::debug!(reason, retry_in = ?pause, "relays nothing for other sites"),
             }
             sleep(pause).await;
-            pause = (pause * 2).min(self.kind.longest_pause());
+            let longest = if self.kind == Kind::Gateway && is_refused { REFUSED_PAUSE } else { PAUSES.1 };
+            pause = (pause * 2).min(longest);
         }
     }
 

@@ -83,7 +83,10 @@ pub async fn serve(
             _ = tokio::time::timeout(patience, keys.wait_for(Option::is_some)) => {}
         }
     }
-    let bounds = Bounds { waiting: within_descriptors(limits.matching.waiting), ..limits.matching };
+    // The gates share the descriptors that may wait.
+    let gates = 1 + usize::from(intake.relaying.is_some());
+    let waiting = within_descriptors(limits.matching.waiting) / gates;
+    let bounds = Bounds { waiting, ..limits.matching };
     let mut gates = Gates {
         own: Gate::new(keys, bounds, (intake.pairs, limits.spliced)),
         relaying: intake.relaying.take().map(|relaying| Gate::relaying(relaying, bounds)),
@@ -207,7 +210,9 @@ fn admit(gate: &mut Gate, ticket: &[u8; TICKET_LEN], candidate: Candidate, plane
             let most = gate.most;
             if gate.running(plane) >= most {
                 counters::refused("too many");
-                tracing::warn!(%connection, most, "too many connections are spliced already: not spliced");
+                if gate.is_newly_full() {
+                    tracing::warn!(%connection, most, "too many connections are spliced already: not spliced, nor those that follow");
+                }
                 return;
             }
             tracing::debug!(%connection, initiator = %initiator.peer, acceptor = %acceptor.peer, "spliced");

@@ -2,12 +2,13 @@
 //! that it relays for others.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use isthmus_carry::Share;
 use isthmus_carry::plane::Plane;
 use isthmus_service::clock::unix_seconds;
 use isthmus_service::counters;
+use isthmus_service::exhausted::Spell;
 use isthmus_service::mac::Secret;
 use isthmus_wire::ticket::TICKET_LEN;
 use tokio::sync::watch;
@@ -23,6 +24,8 @@ pub(crate) struct Gate {
     /// Most connections that are spliced at once: of the plane, or of the share.
     pub(crate) most: u64,
     pub(crate) share: Option<Arc<Share>>,
+    /// Pairs that came while there were too many.
+    full: Spell,
 }
 
 impl Gate {
@@ -35,12 +38,17 @@ impl Gate {
         if let Some(key) = keys.borrow_and_update().clone() {
             matcher.set_key(key, now());
         }
-        Self { matcher, keys, pairs, most, share: None }
+        Self { matcher, keys, pairs, most, share: None, full: Spell::default() }
     }
 
     pub(crate) fn relaying(relaying: Relaying, bounds: Bounds) -> Self {
         let Relaying { keys, most, share } = relaying;
         Self { share: Some(share), ..Self::new(keys, bounds, (Pairs::Any, most)) }
+    }
+
+    /// Notes that a pair isn't joined, as there are too many. Returns whether that is new.
+    pub(crate) fn is_newly_full(&mut self) -> bool {
+        self.full.failed(Instant::now()).is_zero()
     }
 
     /// Takes the next key; never returns if none comes any more.

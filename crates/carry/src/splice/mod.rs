@@ -33,7 +33,11 @@ pub(crate) struct Pair {
 
 impl Pair {
     pub(crate) fn new(ends: [Socket; 2], share: Option<&Arc<Share>>) -> Self {
-        Self { ends, flows: [Flow::new(), Flow::new()], member: share.map(Member::join) }
+        let mut member = share.map(Member::join);
+        if let Some(member) = &mut member {
+            member.carried(0, &ends);
+        }
+        Self { ends, flows: [Flow::new(), Flow::new()], member }
     }
 
     /// Whether the next program may get the pair. It knows of no shares.
@@ -75,12 +79,9 @@ impl Pair {
     /// Gives both directions a turn; adds the bytes that reached a socket to `carried`.
     pub(crate) fn turn(&mut self, tools: &mut Tools, carried: &mut u64) -> Turn {
         let before = *carried;
-        if let Some(member) = &mut self.member {
-            member.pace(&self.ends);
-        }
         let turn = self.both(tools, carried);
-        if let Some(member) = &self.member {
-            member.carried(*carried - before);
+        if let Some(member) = &mut self.member {
+            member.carried(*carried - before, &self.ends);
         }
         turn
     }

@@ -1,21 +1,51 @@
 //! What spliced pairs may use together of a machine, and what they have carried.
 
 use std::num::NonZeroU64;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use isthmus_service::lock;
 
 use crate::pacing_rate;
 use crate::plane::Totals;
 use crate::socket::Socket;
 
-/// Pairs that share a rate. The kernel paces each pair's sockets at an equal part of it. A part that
-/// one pair doesn't need isn't given to others.
+/// For so long a pair that has carried [`SOME`] bytes counts as busy, and up to twice as long.
+const TICK: Duration = Duration::from_millis(500);
+/// What an idle pair doesn't carry in a tick.
+const SOME: u64 = 8 << 10;
+
+/// Pairs that share a rate. The kernel paces the sockets of each at an equal part of it: the part is that
+/// of the pairs that are busy.
 #[derive(Debug, Default)]
 pub struct Share {
     bytes_per_second: Option<NonZeroU64>,
     connections: AtomicU64,
     running: AtomicU64,
     bytes: AtomicU64,
+    busy: Mutex<Busy>,
+}
+
+/// How many pairs were busy in a tick, and in the tick before it.
+#[derive(Debug, Default)]
+struct Busy {
+    tick: u64,
+    now: u64,
+    before: u64,
+}
+
+impl Busy {
+    /// Takes in that this tick has come, and that one more pair is busy in it or not. Returns how many
+    /// are.
+    fn count(&mut self, tick: u64, one_more: bool) -> u64 {
+        if tick > self.tick {
+            self.before = if tick == self.tick + 1 { self.now } else { 0 };
+            (self.tick, self.now) = (tick, 0);
+        }
+        self.now += u64::from(one_more);
+        self.now.max(self.before).max(1)
+    }
 }
 
 impl Share {
@@ -33,9 +63,9 @@ impl Share {
         }
     }
 
-    /// The bytes per second of each pair, if so many run.
-    fn part(&self, running: u64) -> Option<u64> {
-        self.bytes_per_second.map(|all| (all.get() / running.max(1)).max(1))
+    /// The bytes per second of each pair, if so many are busy.
+    fn part(&self, busy: u64) -> Option<u64> {
+        self.bytes_per_second.map(|all| (all.get() / busy.max(1)).max(1))
     }
 }
 
@@ -45,24 +75,38 @@ pub(super) struct Member {
     share: Arc<Share>,
     /// The number of pairs by which this one's sockets are paced; 0 before they are.
     paced_for: u64,
+    /// What it has carried in this tick.
+    carried: (u64, u64),
 }
 
 impl Member {
     pub(super) fn join(share: &Arc<Share>) -> Self {
         share.connections.fetch_add(1, Relaxed);
         share.running.fetch_add(1, Relaxed);
-        Self { share: share.clone(), paced_for: 0 }
+        Self { share: share.clone(), paced_for: 0, carried: (0, 0) }
     }
 
-    /// Paces the pair's sockets by the number of pairs that run now. To be called before each turn: a
-    /// pair that sends nothing needs no pace.
-    pub(super) fn pace(&mut self, ends: &[Socket; 2]) {
-        let running = self.share.running.load(Relaxed);
-        if self.paced_for == running {
+    /// Notes what the pair has carried in a turn, and paces its sockets by the number of pairs that are
+    /// busy. To be called at the begin and after each turn: a pair that sends nothing needs no other
+    /// pace.
+    pub(super) fn carried(&mut self, bytes: u64, ends: &[Socket; 2]) {
+        self.share.bytes.fetch_add(bytes, Relaxed);
+        if self.share.bytes_per_second.is_none() {
             return;
         }
-        self.paced_for = running;
-        let Some(part) = self.share.part(running) else { return };
+        let tick = u64::try_from(begin().elapsed().as_millis() / TICK.as_millis()).unwrap_or(u64::MAX);
+        let before = if self.carried.0 == tick { self.carried.1 } else { 0 };
+        self.carried = (tick, before + bytes);
+        let is_newly_busy = before < SOME && before + bytes >= SOME;
+        let busy = lock(&self.share.busy).count(tick, is_newly_busy);
+        if self.paced_for != busy {
+            self.paced_for = busy;
+            self.pace(ends);
+        }
+    }
+
+    fn pace(&self, ends: &[Socket; 2]) {
+        let Some(part) = self.share.part(self.paced_for) else { return };
         for end in ends {
             // It fails on sockets that aren't TCP's alone.
             if let Err(error) = pacing_rate::set_most(end, Some(part)) {
@@ -70,12 +114,12 @@ impl Member {
             }
         }
     }
+}
 
-    pub(super) fn carried(&self, bytes: u64) {
-        if bytes > 0 {
-            self.share.bytes.fetch_add(bytes, Relaxed);
-        }
-    }
+/// When ticks begin to count.
+fn begin() -> Instant {
+    static BEGIN: OnceLock<Instant> = OnceLock::new();
+    *BEGIN.get_or_init(Instant::now)
 }
 
 impl Drop for Member {
@@ -105,9 +149,25 @@ mod tests {
     #[test]
     fn a_member_counts_until_it_is_dropped() {
         let share = Arc::new(Share::new(None));
-        let (first, second) = (Member::join(&share), Member::join(&share));
-        first.carried(5);
+        let (_first, second) = (Member::join(&share), Member::join(&share));
         drop(second);
-        assert_eq!(share.totals(), Totals { connections: 2, running: 1, bytes: 5 });
+        assert_eq!(share.totals(), Totals { connections: 2, running: 1, bytes: 0 });
+    }
+
+    #[test]
+    fn pairs_are_busy_for_a_tick_or_two() {
+        let mut busy = Busy::default();
+        for (tick, one_more, want) in [
+            (1, false, 1),
+            (1, true, 1),
+            (1, true, 2),
+            (2, false, 2),
+            (2, true, 2),
+            (3, false, 1),
+            (3, true, 1),
+            (9, false, 1),
+        ] {
+            assert_eq!(busy.count(tick, one_more), want, "{tick} {one_more}");
+        }
     }
 }

@@ -73,6 +73,10 @@ fn reasons_of_steps_that_are_left_out() {
         ),
         (Reason::NoRelay, "no relay is attached to the broker"),
         (
+            Reason::GatewaysJoinNone,
+            "only gateways relay, and they join neither sites that trust each other nor those that may not relay by them",
+        ),
+        (
             Reason::NoRelayForBoth,
             "no relay is attached to the broker, so it is unknown how the nodes are seen from outside",
         ),

@@ -18,7 +18,9 @@ impl Registry {
         let Some(key) = Secret::from_slice(&record.key) else { return Vec::new() };
         let usable_before = self.usable_relays();
         let former = self.relays.remove(name);
-        make_room(&mut self.relays, bounds::RELAYS, |relay| relay.session.is_none());
+        make_room(&mut self.relays, bounds::RELAYS + bounds::RELAYING_GATEWAYS, |relay| {
+            relay.session.is_none()
+        });
         let mut effects = Vec::new();
         if let Some(old) = former.and_then(|former| former.session).filter(|old| *old != session) {
             let reason = format!("another relay of the name {name} has attached");
