@@ -78,11 +78,10 @@ impl Watch {
         let share = |ticks: u64| {
             (ticks as f64 / procfs::ticks_per_second() as f64 / seconds / cores() as f64).min(1.0)
         };
-        let others = share(others(&before, &after, self.own, &self.processors));
-        let used = Used {
-            others,
-            all: share(after.busy.saturating_sub(before.busy).saturating_sub(polled)).max(others),
-        };
+        let all = share(after.busy.saturating_sub(before.busy).saturating_sub(polled));
+        // A process that has waited for others has their time, which they may have used elsewhere.
+        let others = share(others(&before, &after, self.own, &self.processors)).min(all);
+        let used = Used { others, all };
         Ok((value, self.shares.objection(slow, used)))
     }
 }
