@@ -67,9 +67,7 @@ pub enum Reason {
     PortNotReached { found: Reach },
     #[error("no relay is attached to the broker")]
     NoRelay,
-    #[error(
-        "only gateways relay, and they join neither sites that trust each other nor those that may not relay by them"
-    )]
+    #[error("only gateways relay, and none of them may join these two sites")]
     GatewaysJoinNone,
     #[error("no relay is attached to the broker, so it is unknown how the nodes are seen from outside")]
     NoRelayForBoth,
