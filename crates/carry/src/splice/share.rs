@@ -11,8 +11,10 @@ use crate::pacing_rate;
 use crate::plane::Totals;
 use crate::socket::Socket;
 
-/// For so long a pair that has carried [`SOME`] bytes counts as busy, and up to twice as long.
+/// A pair that carries more than an idle one counts as busy in this time and in the next.
 const TICK: Duration = Duration::from_millis(500);
+/// Ticks in a second.
+const TICKS: u64 = 2;
 /// What an idle pair doesn't carry in a tick.
 const SOME: u64 = 8 << 10;
 
@@ -63,6 +65,12 @@ impl Share {
         }
     }
 
+    /// The bytes from which on a pair counts as busy in a tick, if so many are: a pair of many that are
+    /// busy may carry few.
+    fn least(&self, busy: u64) -> u64 {
+        self.part(busy).map_or(SOME, |part| (part / TICKS / 4).clamp(1, SOME))
+    }
+
     /// The bytes per second of each pair, if so many are busy.
     fn part(&self, busy: u64) -> Option<u64> {
         self.bytes_per_second.map(|all| (all.get() / busy.max(1)).max(1))
@@ -97,7 +105,8 @@ impl Member {
         let tick = u64::try_from(begin().elapsed().as_millis() / TICK.as_millis()).unwrap_or(u64::MAX);
         let before = if self.carried.0 == tick { self.carried.1 } else { 0 };
         self.carried = (tick, before + bytes);
-        let is_newly_busy = before < SOME && before + bytes >= SOME;
+        let least = self.share.least(self.paced_for);
+        let is_newly_busy = before < least && before + bytes >= least;
         let busy = lock(&self.share.busy).count(tick, is_newly_busy);
         if self.paced_for != busy {
             self.paced_for = busy;
@@ -143,6 +152,13 @@ mod tests {
             (None, 3, None),
         ] {
             assert_eq!(Share::new(all).part(running), want, "{all:?} for {running}");
+        }
+    }
+
+    #[test]
+    fn a_pair_of_many_is_busy_with_little() {
+        for (all, busy, want) in [(1 << 30, 1, SOME), (125_000, 20, 781), (125_000, 1, SOME), (2, 9, 1)] {
+            assert_eq!(Share::new(NonZeroU64::new(all)).least(busy), want, "{all} for {busy}");
         }
     }
 
