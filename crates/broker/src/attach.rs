@@ -13,7 +13,7 @@ use isthmus_rpc::rendezvous::read_answer;
 use isthmus_service::mac::Secret;
 use isthmus_wire::bounds::Bounded as _;
 use isthmus_wire::proto::{self, attach_down, attach_up};
-use isthmus_wire::{GridName, JobId, Label};
+use isthmus_wire::{GridName, JobId, Label, RelayName};
 use prost::Message as _;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_stream::wrappers::ReceiverStream;
@@ -35,7 +35,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// The party that attaches, with its first message.
 enum Newcomer {
     Gateway(Label, proto::GatewayUp),
-    Relay(proto::RelayUp),
+    Relay(RelayName, proto::RelayUp),
 }
 
 /// Begins an attachment. A task of its own then drives it to its end.
@@ -49,7 +49,13 @@ pub(crate) async fn attach(
         (Role::Gateway, Some(site), Some(attach_up::Kind::GatewayUp(up))) => {
             Newcomer::Gateway(site.clone(), up)
         }
-        (Role::Relay, _, Some(attach_up::Kind::RelayUp(up))) => Newcomer::Relay(up),
+        (Role::Relay, _, Some(attach_up::Kind::RelayUp(up))) => {
+            Newcomer::Relay(RelayName::Relay(caller.name().clone()), up)
+        }
+        (Role::Gateway, Some(site), Some(attach_up::Kind::RelayUp(up))) => {
+            let gateway = GridName { node: caller.name().clone(), site: site.clone() };
+            Newcomer::Relay(RelayName::Gateway(gateway), up)
+        }
         _ => {
             return Err(Status::permission_denied(format!(
                 "{caller} may not attach with this first message"
@@ -71,7 +77,7 @@ async fn begin(
     let session = broker.store.grant(LEASE).await.map_err(store_status)?;
     let party = match &newcomer {
         Newcomer::Gateway(site, _) => Party::gateway(site, name),
-        Newcomer::Relay(_) => Party::Relay(name.clone()),
+        Newcomer::Relay(relay, _) => Party::Relay(relay.clone()),
     };
     let opened = broker.sessions.open(party.clone(), session);
     let written = match &newcomer {
@@ -82,11 +88,11 @@ async fn begin(
             };
             broker.write((&records::gateway_key(site, name), session), |write| write, make).await
         }
-        Newcomer::Relay(up) => {
+        Newcomer::Relay(relay, up) => {
             let make = |registry: &Registry, _: Option<&Record>| {
-                Ok(RecordChange::Put(registry.relay_record(name, up, &new_key)?.encode_to_vec()))
+                Ok(RecordChange::Put(registry.relay_record(relay, up, &new_key)?.encode_to_vec()))
             };
-            broker.write((&records::relay_key(name), session), |write| write, make).await
+            broker.write((&records::relay_key(relay), session), |write| write, make).await
         }
     };
     if let Err(not_written) = written {

@@ -28,6 +28,8 @@ pub struct BrokerConfig {
     pub places: BTreeMap<String, BTreeMap<String, String>>,
     /// How the relay for two nodes is chosen.
     pub relays: RelayChoice,
+    /// Whether gateways that offer it relay for other sites.
+    pub gateways_relay: bool,
     /// Whether round trips and bandwidths between sites are measured in the background.
     pub measure: Measure,
     /// The path of the audit log, or "off". By default it is audit.log in the state directory.
@@ -46,6 +48,7 @@ impl Default for BrokerConfig {
             levels: Vec::new(),
             places: BTreeMap::new(),
             relays: RelayChoice::default(),
+            gateways_relay: true,
             measure: Measure::default(),
             audit_log: None,
             audit_format: audit::Format::default(),

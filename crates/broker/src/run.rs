@@ -95,6 +95,7 @@ pub async fn run(
         pins: TrunkPins::new(&config.pairs).map_err(|error| PolicyError::Site("pairs", error))?,
         places: Places::new(&config.levels, &config.places)?,
         relays: config.relays,
+        gateways_relay: config.gateways_relay,
         measure: config.measure,
     };
     let registry = Registry::new(&state.grid.name, policy);

@@ -43,5 +43,6 @@ mod turn;
 mod worker;
 
 pub use released::Released;
+pub use splice::Share;
 pub use tcp_info::{TcpInfo, unacknowledged_bytes};
 pub use traffic::{Traffic, Uncounted};

@@ -14,7 +14,7 @@ use crate::item::Item;
 use crate::mailbox::Mailbox;
 use crate::memory;
 use crate::socket::Socket;
-use crate::splice::Pair;
+use crate::splice::{Pair, Share};
 use crate::trunk::{self, Notices, Trunk};
 use crate::worker::Worker;
 
@@ -75,10 +75,16 @@ impl Plane {
     }
 
     /// Splices two connected sockets. Bytes flow between them until both directions
-    /// have ended in order, or one socket breaks, which resets the other.
+    /// have ended in order, or one socket breaks, which resets the other. A pair with a share ends
+    /// when the process is replaced.
     ///
     /// # Errors If a socket can't be made non-blocking; both are closed then.
-    pub fn splice(&self, initiator: std::net::TcpStream, acceptor: std::net::TcpStream) -> io::Result<()> {
+    pub fn splice(
+        &self,
+        initiator: std::net::TcpStream,
+        acceptor: std::net::TcpStream,
+        share: Option<&Arc<Share>>,
+    ) -> io::Result<()> {
         for socket in [&initiator, &acceptor] {
             socket.set_nonblocking(true)?;
             socket.set_nodelay(true)?;
@@ -86,7 +92,7 @@ impl Plane {
         }
         let ends = [initiator, acceptor].map(Socket::new);
         let _shared = self.splicing.read().unwrap_or_else(PoisonError::into_inner);
-        self.send(|_| Item::Spliced(Pair::new(ends)))
+        self.send(|_| Item::Spliced(Pair::new(ends, share)))
     }
 
     /// Makes one end of a trunk. It has no carriers yet.

@@ -181,7 +181,7 @@ impl Worker {
     }
 
     fn take_pair(&mut self, key: usize) -> Option<Pair> {
-        if !matches!(self.carried.get(key)?.item, Item::Spliced(_)) {
+        if !matches!(&self.carried.get(key)?.item, Item::Spliced(pair) if pair.may_be_released()) {
             return None;
         }
         let Item::Spliced(pair) = self.remove(key)?.item else { return None };

@@ -47,6 +47,8 @@ pub struct GatewayConfig {
     /// Networks with private addresses, or of this site, in which relays may be. The broker's
     /// host may be private in any case.
     pub relay_networks: Vec<Network>,
+    /// What this gateway relays for other sites, if it has a port outside.
+    pub relay: RelayConfig,
     /// How many streams a trunk with another site takes before a further trunk is made; `None` is
     /// the default. Tests set fewer.
     #[serde(skip)]
@@ -65,6 +67,9 @@ impl GatewayConfig {
     /// The first conflict between settings.
     pub fn check(&self) -> Result<(), GatewayError> {
         rails::check(&self.rails).map_err(GatewayError::Rails)?;
+        if self.relay.offer && self.relay.connections == 0 {
+            return Err(GatewayError::RelaysNothing);
+        }
         if !self.rails.is_empty() && !self.site_trunk {
             return Err(GatewayError::Rails("only trunks use them: set `site_trunk = true`".to_owned()));
         }
@@ -75,6 +80,25 @@ impl GatewayConfig {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// What a gateway with a port outside relays for sites that can't reach each other. It carries their
+/// encrypted connections only.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RelayConfig {
+    /// Whether it offers itself.
+    pub offer: bool,
+    /// Most connections at once. Two nodes have three or so between them.
+    pub connections: u32,
+    /// Most megabits per second in each direction, of all connections together; 0 for no bound.
+    pub megabits_per_second: u32,
+}
+
+impl Default for RelayConfig {
+    fn default() -> Self {
+        Self { offer: true, connections: 1024, megabits_per_second: 100 }
     }
 }
 
@@ -128,6 +152,7 @@ impl Default for GatewayConfig {
             site_trunk: false,
             rails: Vec::new(),
             relay_networks: Vec::new(),
+            relay: RelayConfig::default(),
             streams_per_trunk: None,
         }
     }

@@ -80,10 +80,18 @@ impl Directory {
         held.grid.as_ref().map(|grid| held.for_agents(site, grid, nodes))
     }
 
-    /// The relays that are up.
+    /// The relays that are up, by name.
     pub(crate) fn relays(&self) -> Vec<proto::DirectoryEntry> {
         let held = lock(&self.0);
-        held.grid.as_ref().map(|grid| grid.relays.clone()).unwrap_or_default()
+        let mut relays = held.grid.as_ref().map(|grid| grid.relays.clone()).unwrap_or_default();
+        relays.sort_by(|one, other| one.name.cmp(&other.name));
+        relays
+    }
+
+    /// The relays that are up, without the gateways of a site. `None` until the broker has sent a
+    /// directory.
+    pub(crate) fn relays_beyond(&self, site: &Label) -> Option<Vec<proto::DirectoryEntry>> {
+        Some(self.for_agent(site, 0)?.relays)
     }
 
     /// Addresses of other sites' gateways. These answer how a connection is seen, as relays do.
@@ -98,11 +106,13 @@ impl Held {
         self.places.iter().chain(&self.broker).cloned().collect()
     }
 
-    /// The part of the directory for agents: it lacks the gateways of their own site.
+    /// The part of the directory for agents: it lacks the gateways of their own site, also as relays.
     fn for_agents(&self, site: &Label, grid: &proto::Directory, nodes: usize) -> proto::Directory {
         let own = |entry: &proto::DirectoryEntry| site_of(&entry.name) == site.as_str();
         let gateways = grid.gateways.iter().filter(|entry| !own(entry)).take(DIRECTORY_RELAYS);
+        let relays = grid.relays.iter().filter(|entry| !own(entry));
         proto::Directory {
+            relays: relays.cloned().collect(),
             gateways: gateways.cloned().collect(),
             probe_interval_s: seconds(probe_interval(nodes)),
             relay_places: self.relay_places(),

@@ -30,6 +30,9 @@ pub enum GatewayError {
         "[gateway] outside_address is set, and outside is not: set `outside`, or remove `outside_address`"
     )]
     NothingOutside,
+    /// The configuration has the gateway relay no connection.
+    #[error("[gateway.relay] connections = 0 relays nothing: set `offer = false` instead")]
+    RelaysNothing,
     /// The rails of the configuration can't be used.
     #[error("[[gateway.rails]]: {0}")]
     Rails(String),

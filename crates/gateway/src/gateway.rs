@@ -9,7 +9,7 @@ use isthmus_rpc::grpc::attachments::Attachments;
 use isthmus_rpc::rendezvous::Leg;
 use isthmus_service::lock;
 use isthmus_wire::proto::{self, attach_down, attach_up};
-use isthmus_wire::{GridName, Label, VirtualAddress};
+use isthmus_wire::{GridName, Label, RelayName, VirtualAddress};
 use tonic::{Request, Status};
 
 use crate::config::{GatewayConfig, Measure};
@@ -97,6 +97,12 @@ impl Gateway {
 
     pub(crate) fn roster(&self) -> MutexGuard<'_, Roster> {
         lock(&self.roster)
+    }
+
+    /// This gateway's name as a relay.
+    pub(crate) fn relay_name(&self) -> RelayName {
+        let node = self.credentials.identity().name().clone();
+        RelayName::Gateway(GridName { node, site: self.site.clone() })
     }
 
     /// The address at which other sites reach the gateway; empty if it is unknown, or if there is

@@ -41,6 +41,7 @@ mod lookups;
 mod outside;
 mod own;
 mod registry;
+mod relaying;
 mod roster;
 mod run;
 mod site_trunks;

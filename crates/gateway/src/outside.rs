@@ -47,10 +47,15 @@ pub(crate) async fn watch(gateway: &Gateway) {
             tokio::time::sleep(FIRST_PAUSE).await;
             continue;
         }
-        let reach = test(gateway, &address).await;
+        let Some(relays) = gateway.directory.relays_beyond(&gateway.site) else {
+            tokio::time::sleep(FIRST_PAUSE).await;
+            continue;
+        };
+        let reach = test(gateway, &address, &relays).await;
+        let noted = gateway.outside.set(&reach);
         if reach != sent {
             log(&reach);
-            gateway.upstream.send(attach_up::Kind::GatewayReach(gateway.outside.set(&reach)));
+            gateway.upstream.send(attach_up::Kind::GatewayReach(noted));
             sent = reach.clone();
         }
         pause = match reach.result {
@@ -73,9 +78,9 @@ fn log(Reach { result, address, detail, .. }: &Reach) {
 
 /// Tests the port outside. It is reached if any relay reaches it, and not reached if every relay
 /// that could try failed.
-async fn test(gateway: &Gateway, address: &str) -> Reach {
+async fn test(gateway: &Gateway, address: &str, relays: &[proto::DirectoryEntry]) -> Reach {
     let mut found = Reach::default();
-    for relay in gateway.directory.relays().iter().take(RELAYS) {
+    for relay in relays.iter().take(RELAYS) {
         let reach = try_from(gateway, address, relay).await;
         match reach.result {
             Reachability::Reachable => return reach,

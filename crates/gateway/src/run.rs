@@ -1,5 +1,6 @@
 //! The gateway as a process.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +34,7 @@ use crate::inside;
 use crate::outside;
 use crate::own::OwnGatewayService;
 use crate::registry::RegistryService;
+use crate::relaying::Relay;
 use crate::site_trunks::{self, SiteTrunks};
 use crate::streams::{ARRIVALS, Streams};
 use crate::upstream::{self, Outbox, Upstream};
@@ -81,16 +83,20 @@ pub async fn run(
         shutdown.await;
         gateway.sessions.remove_all();
     });
+    let claims = Arc::default();
+    let relay =
+        (outside.is_some() && config.relay.offer).then(|| Relay::new(&config.relay, Arc::clone(&claims)));
+    let (relay, relaying) = relay.unzip();
     let intake = Intake {
         outside: outside.map(Outside::Own),
         arrivals_rx,
         pairs: Pairs::InsideWithOutside,
+        relaying,
         reach_tests: gateway.outside.reach_tests.clone(),
         encrypted: config.site_trunk.then(|| outside::encrypted(&gateway)),
         patience: succession::patience(&upgrades),
     };
-    // Only relays dial for reach tests.
-    let (limits, claims) = (Limits::default(), Arc::default());
+    let limits = Limits::default();
     let splicing = admission::serve(intake, limits, keys_rx, plane.clone(), claims, std::future::pending());
     tokio::select! {
         result = serving => Ok(result?),
@@ -98,12 +104,21 @@ pub async fn run(
         () = splicing => Ok(()),
         result = attach(&gateway, config, listening, outbox) => result,
         never = keep("the test of the port outside", || outside::watch(&gateway)), if listening.is_some() => match never {},
+        never = relaying_for_others(relay.as_ref(), &gateway) => match never {},
         never = keep("dials that have failed", || site_trunks::dialing::retry(&gateway)) => match never {},
         never = keep("how this gateway is seen from outside", || site_trunks::dialing::watch(&gateway)) => match never {},
         never = keep("what the broker is told", || send_seen(&gateway)) => match never {},
         never = keep_counted(|| by_site(&gateway)) => match never {},
         never = succession::serve(upgrades, plane) => match never {},
         Some(error) = failure_rx.recv() => Err(GatewayError::Plane(error)),
+    }
+}
+
+/// Relays for other sites, if this gateway does; never returns.
+async fn relaying_for_others(relay: Option<&Relay>, gateway: &Gateway) -> Infallible {
+    match relay {
+        Some(relay) => relay.offer(gateway).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -37,7 +37,8 @@ impl Answered {
             return answered;
         }
         let mut asked = tokio::task::JoinSet::new();
-        let relays = directory.relays().into_iter().map(|entry| (entry.address, true));
+        let relays =
+            directory.relays_beyond(site).unwrap_or_default().into_iter().map(|entry| (entry.address, true));
         let gateways = directory.gateways(site).into_iter().map(|address| (address, false));
         for (address, is_relay) in relays.chain(gateways).take(ASKED) {
             let places = directory.relay_places();

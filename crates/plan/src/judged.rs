@@ -128,7 +128,8 @@ fn reverse(initiator: &EndFacts, acceptor: &EndFacts) -> Judged {
 fn punch(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Judged {
     attached(acceptor)?;
     if pair.relays == 0 {
-        return Err(Reason::NoRelayForBoth);
+        let reason = if pair.gateways_join_none { Reason::GatewaysJoinNone } else { Reason::NoRelayForBoth };
+        return Err(reason);
     }
     for end in [initiator, acceptor] {
         leaves(end)?;
@@ -184,7 +185,11 @@ fn relay(acceptor: &EndFacts, pair: &PairFacts) -> Judged {
 }
 
 pub(crate) fn some_relay(pair: &PairFacts) -> Result<(), Reason> {
-    if pair.relays == 0 { Err(Reason::NoRelay) } else { Ok(()) }
+    match pair {
+        PairFacts { gateways_join_none: true, .. } => Err(Reason::GatewaysJoinNone),
+        PairFacts { relays: 0, .. } => Err(Reason::NoRelay),
+        _ => Ok(()),
+    }
 }
 
 /// Whether the broker can order the acceptor or its gateway to dial out.

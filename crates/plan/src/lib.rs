@@ -208,8 +208,10 @@ pub struct Ports {
 pub struct PairFacts {
     /// Whether data between the two sites goes unencrypted.
     pub trusted: bool,
-    /// How many relays both sites can use.
+    /// How many relays tell nodes of both sites how they are seen from outside.
     pub relays: usize,
+    /// Whether gateways relay, and no relay may join nodes of the two sites.
+    pub gateways_join_none: bool,
     /// Ways that the grid's policy forbids between the two sites.
     pub forbidden: Forbidden,
     /// Measured round trips over relays and gateways.

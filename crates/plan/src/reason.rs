@@ -67,6 +67,8 @@ pub enum Reason {
     PortNotReached { found: Reach },
     #[error("no relay is attached to the broker")]
     NoRelay,
+    #[error("only gateways relay, and none of them may join these two sites")]
+    GatewaysJoinNone,
     #[error("no relay is attached to the broker, so it is unknown how the nodes are seen from outside")]
     NoRelayForBoth,
     #[error("no relay is attached to the broker, so it is unknown how the initiator is seen from outside")]

@@ -67,7 +67,9 @@ impl Reason {
     /// What a person can do about it, as [`Told::remedy`] has it.
     pub fn remedy(&self) -> Option<Remedy> {
         match self {
-            Self::NoRelay | Self::NoRelayForBoth | Self::NoRelayForInitiator => Some(Remedy::StartRelay),
+            Self::NoRelay | Self::GatewaysJoinNone | Self::NoRelayForBoth | Self::NoRelayForInitiator => {
+                Some(Remedy::StartRelay)
+            }
             Self::Detached { .. } => Some(Remedy::StartGateway),
             Self::Forbidden { .. } => Some(Remedy::AllowWay),
             Self::DeclaredOpen { .. } => Some(Remedy::OpenSite),
@@ -106,6 +108,7 @@ mod tests {
         let received = |remedy| Reason::Received(Told { text: "no relay".to_owned(), remedy });
         for (reason, want) in [
             (Reason::NoRelay, Some(Remedy::StartRelay)),
+            (Reason::GatewaysJoinNone, Some(Remedy::StartRelay)),
             (Reason::NoRelayForBoth, Some(Remedy::StartRelay)),
             (Reason::NoRelayForInitiator, Some(Remedy::StartRelay)),
             (Reason::Detached { site: beta() }, Some(Remedy::StartGateway)),

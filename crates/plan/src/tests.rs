@@ -112,6 +112,7 @@ const UNMEASURED: RoundTrips =
 const PAIR: PairFacts = PairFacts {
     trusted: false,
     relays: 1,
+    gateways_join_none: false,
     forbidden: Forbidden::NOTHING,
     round_trips: UNMEASURED,
     pin: None,

@@ -103,6 +103,7 @@ mod tests {
     const PAIR: PairFacts = PairFacts {
         trusted: false,
         relays: 1,
+        gateways_join_none: false,
         forbidden: Forbidden::NOTHING,
         round_trips: RoundTrips { relay: None, to_acceptors_gateway: None, to_initiators_gateway: None },
         pin: None,

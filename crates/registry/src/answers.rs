@@ -133,7 +133,8 @@ impl Registry {
         proto::Facts {
             acceptor: Some(acceptor),
             trusted: self.policy.trusted.contains(site, other),
-            relays: u32::try_from(self.relays_up()).unwrap_or(u32::MAX),
+            relays: u32::try_from(self.reflecting([site, other]).count()).unwrap_or(u32::MAX),
+            gateways_join_none: self.relays_up() > 0 && self.relays_for([site, other]).is_empty(),
             forbidden: forbidden.dials.each().map(|dial| dial_to_wire(dial).into()).collect(),
             forbidden_routes: forbidden.routes.each().map(|route| route_to_wire(route).into()).collect(),
             trunk_pin: match self.policy.pins.between(site, other) {
@@ -202,11 +203,10 @@ impl Registry {
             })
     }
 
-    /// Relays that report outside addresses to nodes. There are two, because a comparison of two
-    /// answers shows whether the NAT's port depends on the destination.
-    pub(super) fn reflectors(&self) -> Vec<String> {
-        let up = self.relays.values().filter(|relay| relay.session.is_some());
-        up.take(2).map(|relay| relay.address.clone()).collect()
+    /// Relays that report outside addresses to nodes of two sites. There are two, because a comparison
+    /// of two answers shows whether the NAT's port depends on the destination.
+    pub(super) fn reflectors(&self, sites: [&Label; 2]) -> Vec<String> {
+        self.reflecting(sites).take(2).map(|relay| relay.address.clone()).collect()
     }
 
     pub(super) fn resolve(&self, request: &proto::LookupRequest) -> Result<VirtualAddress, LookupError> {

@@ -6,7 +6,6 @@ mod relays;
 
 use std::collections::BTreeMap;
 
-use isthmus_wire::Label;
 use isthmus_wire::proto::{self, attach_down};
 
 use super::{Effect, Party, Registry};
@@ -53,7 +52,7 @@ impl Registry {
 }
 
 /// Removes an idle entry if there are `most` entries or more.
-fn make_room<T>(entries: &mut BTreeMap<Label, T>, most: usize, idle: impl Fn(&T) -> bool) {
+fn make_room<K: Ord + Clone, T>(entries: &mut BTreeMap<K, T>, most: usize, idle: impl Fn(&T) -> bool) {
     if entries.len() >= most
         && let Some(idle) = entries.iter().find(|(_, entry)| idle(entry)).map(|(name, _)| name.clone())
     {

@@ -77,7 +77,7 @@ use std::fmt;
 use isthmus_service::mac::Secret;
 use isthmus_wire::bounds::NotAllowed;
 use isthmus_wire::proto::{self, attach_down};
-use isthmus_wire::{GridName, Label};
+use isthmus_wire::{GridName, Label, RelayName};
 
 pub use addresses::{Assignment, Exhausted};
 pub use answers::{LookupError, RendezvousError};
@@ -152,7 +152,7 @@ pub struct Registry {
     holders: Holders,
     /// The directory as it was sent last.
     directory: proto::Directory,
-    relays: BTreeMap<Label, RelayEntry>,
+    relays: BTreeMap<RelayName, RelayEntry>,
     jobs: Jobs,
     /// Revocations, by identity URI without owner.
     revoked: BTreeMap<String, proto::Revocation>,
@@ -160,7 +160,7 @@ pub struct Registry {
     paths: Paths,
     site_paths: SitePaths,
     /// The relay that was chosen last.
-    last_relay: Option<Label>,
+    last_relay: Option<RelayName>,
     #[cfg(test)]
     last_session: u64,
     #[cfg(test)]

@@ -9,7 +9,7 @@ use isthmus_wire::proto::{self, list_request::Records};
 use isthmus_wire::{GridName, Label, VirtualAddress};
 
 use super::filters::site_of;
-use super::{NodeEntry, Presence, Refused, Registry, SiteEntry, View, contact, filters};
+use super::{NodeEntry, Presence, Refused, Registry, RelayEntry, SiteEntry, View, contact, filters};
 
 impl Registry {
     /// A page of the records that the caller may see.
@@ -111,10 +111,13 @@ impl Registry {
     fn list_relays(&self, page: &mut Page, filter: &proto::RelayFilter) -> Vec<proto::Relay> {
         let answered =
             if filter.asking_site.is_empty() { BTreeMap::new() } else { self.answered(&filter.asking_site) };
-        page.take(self.relays.iter().map(|(name, entry)| {
+        // Pages go by the order of texts.
+        let by_name: BTreeMap<String, &RelayEntry> =
+            self.relays.iter().map(|(name, entry)| (name.to_string(), entry)).collect();
+        page.take(by_name.into_iter().map(|(name, entry)| {
             let ports = answered.get(name.as_str()).into_iter().flatten();
             let relay = proto::Relay {
-                name: name.to_string(),
+                name: name.clone(),
                 address: entry.address.clone(),
                 up: entry.session.is_some(),
                 connections: entry.report.connections,
@@ -122,7 +125,7 @@ impl Registry {
                 version: entry.version.clone(),
                 answered: ports.copied().collect(),
             };
-            (relay.name.clone(), relay)
+            (name, relay)
         }))
     }
 

@@ -153,7 +153,6 @@ impl Registry {
     /// its network first: before that, its plans are worse.
     fn delegates(&self) -> Vec<Delegate<'_>> {
         let at_work: BTreeSet<&str> = self.at_work().collect();
-        let no_relays = self.relays_up() == 0;
         let mut best: BTreeMap<&Label, (bool, Delegate<'_>)> = BTreeMap::new();
         for (address, entry) in self.nodes.iter() {
             let site = &entry.name.site;
@@ -167,7 +166,7 @@ impl Registry {
                 .seen
                 .as_ref()
                 .is_some_and(|seen| seen.measured_unix_ms > 0 || seen.way_out() == proto::WayOut::No);
-            if entry.presence != Presence::Up || !(found_out || no_relays) {
+            if entry.presence != Presence::Up || (!found_out && self.has_relay_for(site)) {
                 continue;
             }
             let works = at_work.contains(entry.name.to_string().as_str());

@@ -1,9 +1,10 @@
 //! What gateways and relays send becomes a record here, if it is accepted.
 
+use isthmus_net::callback::{FIRST_PORT, HTTPS};
 use isthmus_rpc::enums::mapping_to_wire;
 use isthmus_service::mac::Secret;
 use isthmus_wire::bounds::{self, Bounded as _};
-use isthmus_wire::{GridName, Label, VirtualAddress, proto};
+use isthmus_wire::{GridName, Label, RelayName, VirtualAddress, proto};
 
 use super::{Refused, Registry, SessionId};
 use crate::addresses::{Assignment, Exhausted};
@@ -54,29 +55,55 @@ impl Registry {
         Ok(GatewayRecord { up: up.clone(), key, outside_reach, mapping })
     }
 
-    /// The record of a relay that attaches. It replaces a former relay of the same
-    /// name and keeps its key, so that tickets under way stay good. A relay of a new
-    /// name gets `new_key`.
+    /// The record of a relay that attaches, or of a gateway that attaches as one. It replaces a former
+    /// relay of the same name and keeps its key, so that tickets under way stay good. A relay of a
+    /// new name gets `new_key`.
     ///
     /// # Errors
-    /// If the message names another relay, has no address, exceeds a bound, or the
-    /// grid has too many relays.
+    /// If the message names another relay, has no address, exceeds a bound, the grid has too many
+    /// relays, or it wants no gateways as relays.
     pub fn relay_record(
         &self,
-        name: &Label,
+        name: &RelayName,
         up: &proto::RelayUp,
         new_key: &Secret,
     ) -> Result<RelayRecord, Refused> {
-        if up.name != name.as_str() {
+        if up.name != name.to_string() {
             return Err(Refused(format!("this relay's certificate is for {name}, not {:?}", up.name)));
         }
         up.check()?;
-        let attached = self.relays_up();
-        if attached >= bounds::RELAYS && !self.relays.contains_key(name) {
-            return Err(Refused(format!("the grid has {attached} other relays attached already")));
+        if matches!(name, RelayName::Gateway(_)) && !self.policy.gateways_relay {
+            return Err(Refused("the broker's configuration has `gateways_relay = false`".to_owned()));
         }
         if up.address.is_empty() {
             return Err(Refused("a relay must name the address at which agents reach it".to_owned()));
+        }
+        let most = match name {
+            RelayName::Relay(_) => bounds::RELAYS,
+            RelayName::Gateway(gateway) => {
+                let entry = self.sites.get(&gateway.site).and_then(|site| site.gateways.get(&gateway.node));
+                if !entry.is_some_and(|entry| entry.session.is_some() && entry.outside_address == up.address)
+                {
+                    return Err(Refused(format!(
+                        "{} is not the port outside of gateway {gateway}",
+                        up.address
+                    )));
+                }
+                // Where a site's configuration names the place, its agents check no port.
+                let port = up.address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+                if !port.is_some_and(|port| port >= FIRST_PORT || port == HTTPS) {
+                    return Err(Refused(format!("{} has a port of system services", up.address)));
+                }
+                bounds::RELAYING_GATEWAYS
+            }
+        };
+        let is_same_kind =
+            |other: &RelayName| matches!(other, RelayName::Relay(_)) == matches!(name, RelayName::Relay(_));
+        let attached =
+            self.relays.iter().filter(|(other, entry)| entry.session.is_some() && is_same_kind(other));
+        let attached = attached.count();
+        if attached >= most && !self.relays.contains_key(name) {
+            return Err(Refused(format!("the grid has {attached} others attached already")));
         }
         let key = self.relays.get(name).map_or(new_key, |former| &former.key).expose().to_vec();
         Ok(RelayRecord { up: up.clone(), key })

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use isthmus_wire::Label;
+use isthmus_wire::{Label, RelayName};
 
 /// A service that attaches to a broker.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -14,8 +14,9 @@ pub enum Party {
         /// The gateway's name, which is unique in its site.
         name: Label,
     },
-    /// A relay, by its name, which is unique in the grid.
-    Relay(Label),
+    /// A relay, or the attachment as such of a gateway that relays, by its name, which is unique in
+    /// the grid.
+    Relay(RelayName),
 }
 
 impl Party {

@@ -23,6 +23,8 @@ pub struct Policy {
     pub places: Places,
     /// How the relay for two nodes is chosen.
     pub relays: RelayChoice,
+    /// Whether gateways may relay for other sites.
+    pub gateways_relay: bool,
     /// Whether paths between sites are measured in the background.
     pub measure: Measure,
 }

@@ -8,7 +8,7 @@ use std::fmt;
 use isthmus_net::callback::FIRST_PORT;
 use isthmus_rpc::probe::Task;
 use isthmus_wire::proto::{self, attach_down};
-use isthmus_wire::{ConnectionId, DecodeError, Label, VirtualAddress};
+use isthmus_wire::{ConnectionId, DecodeError, Label, RelayName, VirtualAddress};
 
 use super::site::SiteEntry;
 use super::{Effect, Party, Registry};
@@ -118,7 +118,7 @@ impl Registry {
             }
             Task::Prepare(_) => self.requester(site, request)?,
         };
-        let attached = |name: &Label| self.relays.get(name).is_some_and(|relay| relay.session.is_some());
+        let attached = |name: &RelayName| self.relays.get(name).is_some_and(|relay| relay.session.is_some());
         let relay = request.relay.parse().ok().filter(attached);
         let to = Party::Relay(relay.ok_or_else(|| ProbeError::NoRelay(request.relay.clone()))?);
         if !self.probed.allow(requester, now_unix_seconds) {

@@ -17,7 +17,7 @@
 
 use std::fmt;
 
-use isthmus_wire::{GridName, JobId, Label, VirtualAddress, proto};
+use isthmus_wire::{GridName, JobId, Label, RelayName, VirtualAddress, proto};
 use prost::Message;
 
 const ADDRESSES: &str = "addresses/";
@@ -135,7 +135,7 @@ pub enum Fact {
     /// A relay is attached, or isn't any more.
     Relay {
         /// The relay's name.
-        name: Label,
+        name: RelayName,
         /// The relay's record, with the lease of its attachment.
         record: Option<(Lease, RelayRecord)>,
     },
@@ -256,7 +256,7 @@ pub fn gateway_key(site: &Label, name: &Label) -> String {
 }
 
 /// The key of a relay's record.
-pub fn relay_key(name: &Label) -> String {
+pub fn relay_key(name: &RelayName) -> String {
     format!("{RELAYS}{name}")
 }
 

@@ -7,7 +7,7 @@ use isthmus_rpc::rendezvous::{Request, RequestWay};
 use isthmus_service::mac::Secret;
 use isthmus_wire::proto::{self, attach_down, dial_request, leg, rendezvous_reply};
 use isthmus_wire::ticket::{Side, Ticket};
-use isthmus_wire::{ConnectionId, Label};
+use isthmus_wire::{ConnectionId, Label, RelayName};
 
 use super::endpoint::{Endpoint, Endpoints};
 use super::gateways::{Chosen, Stop};
@@ -24,7 +24,7 @@ struct Arranged<'a> {
     to: Endpoint<'a>,
     near: Option<Chosen<'a>>,
     far: Option<Chosen<'a>>,
-    relay: Option<(&'a Label, &'a RelayEntry)>,
+    relay: Option<(&'a RelayName, &'a RelayEntry)>,
     connection: ConnectionId,
     expiry_unix_seconds: u64,
 }
@@ -59,7 +59,7 @@ impl Registry {
             far: gateway_of(to.node(), parts.acceptors_gateway)?,
             relay: match way.1 {
                 Dial::Relay => {
-                    let relay = self.next_relay([from.node(), to.node()], avoid);
+                    let relay = self.next_relay([&from, &to], avoid);
                     Some(relay.ok_or_else(|| refused(way.0, &Reason::NoRelay))?)
                 }
                 _ => None,
@@ -166,7 +166,7 @@ impl<'a> Arranged<'a> {
             (RequestWay::Punch { rendezvous, port, ask }, _) => Some(Wire::Punch(wire::Punch {
                 rendezvous: id(rendezvous),
                 address: port.address.to_string(),
-                reflectors: self.registry.reflectors(),
+                reflectors: self.registry.reflectors([&self.from.name().site, &self.to.name().site]),
                 ask: *ask,
                 signature: port.signature.clone(),
             })),

@@ -8,14 +8,14 @@
 use isthmus_identity::Role;
 use isthmus_identity::peers::{Revoked, messages};
 use isthmus_wire::proto::{self, attach_down};
-use isthmus_wire::{GridName, Label};
+use isthmus_wire::{GridName, Label, RelayName};
 
 use super::{Effect, Party, Registry};
 
 /// The party that a revoked identity names.
 enum Named {
     Gateway(Label, Label),
-    Relay(Label),
+    Relay(RelayName),
     Node(GridName),
 }
 
@@ -26,7 +26,11 @@ impl Registry {
             return Vec::new();
         };
         let mut effects = match read(&identity) {
-            Some(Named::Gateway(site, name)) => self.drop_gateway(&site, &name),
+            Some(Named::Gateway(site, name)) => {
+                let mut effects = self.drop_gateway(&site, &name);
+                effects.extend(self.drop_relay(&RelayName::Gateway(GridName { node: name, site })));
+                effects
+            }
             Some(Named::Relay(name)) => self.drop_relay(&name),
             Some(Named::Node(node)) => {
                 let address = self.addresses.address(&node);
@@ -43,7 +47,7 @@ impl Registry {
 
     /// Ends a relay's attachment and forgets its key. Whoever has taken the relay's machine could
     /// seal tickets with the key.
-    fn drop_relay(&mut self, name: &Label) -> Vec<Effect> {
+    fn drop_relay(&mut self, name: &RelayName) -> Vec<Effect> {
         let session = self.relays.get(name).and_then(|relay| relay.session);
         let mut effects = self.fold_relay_gone(name);
         self.relays.remove(name);
@@ -81,7 +85,7 @@ fn read(uri: &str) -> Option<Named> {
     let [role, site, name, ""] = parts[..] else { return None };
     let name: Label = name.parse().ok()?;
     if role == Role::Relay.as_str() {
-        return Some(Named::Relay(name));
+        return Some(Named::Relay(RelayName::Relay(name)));
     }
     let site: Label = site.parse().ok()?;
     if role == Role::Gateway.as_str() {

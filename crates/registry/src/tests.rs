@@ -2,6 +2,7 @@
 
 mod gateways;
 mod lists;
+mod relays;
 mod revoked;
 mod several;
 mod site_paths;
@@ -20,6 +21,10 @@ use super::*;
 use crate::records::{Fact, GatewayRecord};
 
 fn label(text: &str) -> Label {
+    text.parse().unwrap()
+}
+
+fn relay_name(text: &str) -> RelayName {
     text.parse().unwrap()
 }
 
@@ -87,7 +92,7 @@ impl Registry {
 
     fn attach_relay(
         &mut self,
-        name: &Label,
+        name: &RelayName,
         up: &proto::RelayUp,
         new_key: Secret,
     ) -> Result<(SessionId, Vec<Effect>), Refused> {
@@ -192,7 +197,7 @@ impl Registry {
             address: format!("{name}.example.org:7720"),
             ..proto::RelayUp::default()
         };
-        self.attach_relay(&label(name), &up, Secret::new([name.len() as u8; 32])).unwrap()
+        self.attach_relay(&relay_name(name), &up, Secret::new([name.len() as u8; 32])).unwrap()
     }
 
     /// A lookup by the gateway of a site.
@@ -549,7 +554,7 @@ fn a_relay_that_attaches_again_keeps_its_key() {
     };
     let first = key(&registry.relay("r1").1);
     let up = proto::RelayUp { name: "r1".to_owned(), address: "r:1".to_owned(), ..proto::RelayUp::default() };
-    let (_, effects) = registry.attach_relay(&label("r1"), &up, Secret::new([99; 32])).unwrap();
+    let (_, effects) = registry.attach_relay(&relay_name("r1"), &up, Secret::new([99; 32])).unwrap();
     assert_eq!(key(&effects), first);
     assert_eq!(texts(&effects)[0], "close 1: another relay of the name r1 has attached");
 }
@@ -668,7 +673,7 @@ fn the_nearest_relay_for_both_joins_two_nodes() {
         for relay in ["dead", "far", "mid", "near"] {
             registry.relay(relay);
         }
-        registry.last_relay = Some(label("far"));
+        registry.last_relay = Some(relay_name("far"));
         let request = Request {
             initiator: [240, 64, 1, 1].into(),
             to: Peer::Node([240, 64, 2, 1].into()),

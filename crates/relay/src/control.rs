@@ -1,13 +1,16 @@
-//! The relay's attachment to the broker. The relay announces itself, receives the key
-//! of tickets, and reports its counters. Spliced connections don't depend on it.
+//! The attachment to the broker of a relay, or of a gateway that relays. It announces itself, receives
+//! the key of tickets, and reports its counters. Spliced connections don't depend on it.
 
+use std::convert::Infallible;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use isthmus_carry::plane::{Plane, Totals};
+use isthmus_carry::plane::Totals;
 use isthmus_identity::Credentials;
 use isthmus_rpc::grpc::{self, ConnectError};
 use isthmus_service::mac::Secret;
+use isthmus_wire::RelayName;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{AttachDown, AttachUp, ProbeReport, RelayReport, RelayUp, attach_down, attach_up};
 use tokio::sync::{mpsc, watch};
@@ -23,6 +26,8 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 /// Pauses between attempts to attach: the shortest, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+/// The longest pause of a gateway that the broker refuses as a relay: it may want none.
+const REFUSED_PAUSE: Duration = Duration::from_secs(300);
 /// Messages to the broker that may wait to be sent: the first message, one report of counters, and
 /// results of probes.
 const UP_BOUND: usize = 66;
@@ -40,36 +45,79 @@ enum Lost {
     Broke { address: String, reason: String },
 }
 
-/// The data for attaching, and the parts of the relay that use the attachment.
-pub(crate) struct Attachment {
-    pub(crate) credentials: Credentials,
+/// What attaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A relay. It is of no use while it isn't attached, and says so.
+    Relay,
+    /// A gateway that relays besides.
+    Gateway,
+}
+
+/// The data for attaching, and the parts of the service that use the attachment.
+pub struct Attachment {
+    /// What attaches.
+    pub kind: Kind,
+    /// The credentials of the service.
+    pub credentials: Credentials,
+    /// The name as a relay.
+    pub name: RelayName,
     /// Where agents reach the relay.
-    pub(crate) address: String,
-    pub(crate) plane: Arc<Plane>,
-    pub(crate) keys_tx: watch::Sender<Option<Secret>>,
-    pub(crate) prober: Arc<Prober>,
+    pub address: String,
+    /// The counters of what was relayed.
+    pub totals: Box<dyn Fn() -> Totals + Send + Sync>,
+    /// Gets the keys of tickets.
+    pub keys_tx: watch::Sender<Option<Secret>>,
+    /// Carries out reach tests.
+    pub prober: Arc<Prober>,
+}
+
+impl fmt::Debug for Attachment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, name, address, .. } = self;
+        f.debug_struct("Attachment")
+            .field("kind", kind)
+            .field("name", name)
+            .field("address", address)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Attachment {
-    /// Attaches, and attaches again whenever the attachment is lost.
-    pub(crate) async fn keep(self) {
+    /// Attaches, and attaches again whenever the attachment is lost. Never returns.
+    pub async fn keep(&self) -> Infallible {
         let mut pause = PAUSES.0;
+        let mut told = String::new();
         loop {
-            self.credentials.attaching();
-            let mut attached = false;
+            if self.kind == Kind::Relay {
+                self.credentials.attaching();
+            }
             let lost = match self.attach().await {
-                Ok(down) => {
-                    attached = true;
-                    self.credentials.attachment().begun();
-                    self.stay(down).await
+                Ok(session) => {
+                    pause = PAUSES.0;
+                    if self.kind == Kind::Relay {
+                        self.credentials.attachment().begun();
+                    }
+                    self.stay(session).await
                 }
                 Err(lost) => lost,
             };
-            pause = if attached { PAUSES.0 } else { pause };
-            let lost = self.credentials.not_attached(&lost.to_string());
-            tracing::warn!(reason = lost, retry_in = ?pause, "not attached to the broker");
+            let (reason, is_refused) = (lost.to_string(), matches!(lost, Lost::Refused { .. }));
+            match self.kind {
+                Kind::Relay => {
+                    let reason = self.credentials.not_attached(&reason);
+                    tracing::warn!(reason, retry_in = ?pause, "not attached to the broker");
+                }
+                // The gateway tells of all else itself.
+                Kind::Gateway if is_refused && reason != told => {
+                    tracing::info!(reason, "relays nothing for other sites");
+                    told = reason;
+                }
+                Kind::Gateway => tracing::debug!(reason, retry_in = ?pause, "relays nothing for other sites"),
+            }
             sleep(pause).await;
-            pause = (pause * 2).min(PAUSES.1);
+            let longest = if self.kind == Kind::Gateway && is_refused { REFUSED_PAUSE } else { PAUSES.1 };
+            pause = (pause * 2).min(longest);
         }
     }
 
@@ -78,7 +126,7 @@ impl Attachment {
         let channel = grpc::connect(self.credentials.upstream(), "broker", &self.credentials).await?;
         let (up_tx, up_rx) = mpsc::channel(UP_BOUND);
         let announcement = RelayUp {
-            name: self.credentials.identity().name().to_string(),
+            name: self.name.to_string(),
             address: self.address.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
@@ -99,7 +147,7 @@ impl Attachment {
         };
         let (probes_tx, probes_rx) = mpsc::channel(PROBES_BOUND);
         self.on_message(first, &probes_tx)?;
-        tracing::info!(broker = self.credentials.upstream(), address = %self.address, "attached to the broker");
+        tracing::info!(broker = self.credentials.upstream(), address = %self.address, "attached to the broker as a relay");
         Ok(Session { up_tx, down, probes_tx, probes_rx })
     }
 
@@ -125,7 +173,7 @@ impl Attachment {
                     let _ = session.up_tx.try_send(message);
                 }
                 _ = ticks.tick() => {
-                    let report = report(self.plane.totals());
+                    let report = report((self.totals)());
                     let message = AttachUp { kind: Some(attach_up::Kind::RelayReport(report)) };
                     // Full: the broker is slow, and the next report has all totals.
                     if report != reported && session.up_tx.try_send(message).is_ok() {

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | [`config`] | the `[relay]` section |
 //! | [`prober`] | dials nodes and gateways for reach tests |
-//! | `control` | the attachment to the broker |
+//! | `control` | the attachment to the broker, also of a gateway that relays |
 //! | `service` | port, data plane and attachment together: [`run`] |
 //!
 //! [`isthmus_splice`] matches tickets and carries bytes.
@@ -19,4 +19,6 @@ mod prober;
 mod service;
 
 pub use config::{DEFAULT_PORT, RelayConfig};
+pub use control::{Attachment, Kind};
+pub use prober::Prober;
 pub use service::{Listens, RelayError, run};

@@ -31,14 +31,15 @@ const MAX_PREPARED: usize = 64;
 
 /// Makes the connections of reach tests that the broker orders.
 #[derive(Debug)]
-pub(crate) struct Prober {
+pub struct Prober {
     claims: Arc<Claims>,
     prepared: Mutex<HashMap<ConnectionId, (Arc<SilentPort>, Instant)>>,
     running: Semaphore,
 }
 
 impl Prober {
-    pub(crate) fn new(claims: Arc<Claims>) -> Self {
+    /// A prober that dials whom clients of the port with these claims have named.
+    pub fn new(claims: Arc<Claims>) -> Self {
         Self { claims, prepared: Mutex::default(), running: Semaphore::new(AT_ONCE) }
     }
 

@@ -10,10 +10,11 @@ use isthmus_service::upgrade::Upgrades;
 use isthmus_splice::address::{self, NoAddress};
 use isthmus_splice::admission::{self, Intake, Limits, Outside};
 use isthmus_splice::{Claims, succession};
+use isthmus_wire::RelayName;
 use tokio::sync::watch;
 
 use crate::config::RelayConfig;
-use crate::control::Attachment;
+use crate::control::{Attachment, Kind};
 use crate::prober::Prober;
 
 /// Why the relay could not start, or why it ended.
@@ -108,8 +109,10 @@ pub async fn run(
         let none = |NoAddress { listen, towards_broker }| RelayError::NoAddress { listen, towards_broker };
         let address = address::of(config.address, listening, credentials.upstream()).await.map_err(none)?;
         let prober = Arc::new(Prober::new(claims.clone()));
-        Attachment { credentials, address, plane: Arc::clone(&plane), keys_tx, prober }.keep().await;
-        Ok(())
+        let (name, plane) = (RelayName::Relay(credentials.identity().name().clone()), Arc::clone(&plane));
+        let totals = Box::new(move || plane.totals());
+        let kind = Kind::Relay;
+        match (Attachment { kind, credentials, name, address, totals, keys_tx, prober }).keep().await {}
     };
     let becoming_ready = async {
         if first_key.changed().await.is_ok() {

@@ -81,7 +81,7 @@ pub const RULES: &[Rule] = &[
         "Registry/Attach",
         &[Member(Role::Gateway), Member(Role::Relay)],
         "a gateway announces itself, and those of its site's agents that joined, each with its owner and jobs; \
-         a relay announces itself",
+         a relay announces itself, and a gateway besides as a relay under its own grid name",
     ),
     rule(Broker, "Registry/Lookup", GATEWAYS, "every node; every gateway"),
     rule(

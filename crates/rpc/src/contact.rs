@@ -131,6 +131,7 @@ pub fn known(initiator: &proto::End, facts: &proto::Facts) -> (EndFacts, EndFact
     let pair = PairFacts {
         trusted: facts.trusted,
         relays: facts.relays as usize,
+        gateways_join_none: facts.gateways_join_none,
         forbidden: Forbidden { dials: Set::of(&dials), routes: Set::of(&routes) },
         round_trips: round_trips(initiator, &acceptor),
         pin: match facts.trunk_pin() {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use isthmus_front::format::{bytes, count, site};
 use isthmus_front::picture;
+use isthmus_service::clock::micros;
 use isthmus_wire::proto::{JobNode, Joined};
 use serde::Serialize;
 
@@ -128,6 +129,15 @@ impl Account {
         }
     }
 
+    /// What share of the job's time the wide area took, of the two sites with the largest share.
+    fn under_way(&self) -> Option<String> {
+        let told = self.pairs.iter().filter_map(|pair| Some((pair.under_way_us?, &pair.ends)));
+        let (under_way_us, [one, other]) = told.max()?;
+        let all_us = micros(Duration::from_secs_f64(self.seconds)).max(1);
+        let percent = under_way_us.saturating_mul(100).checked_div(all_us)?.min(100);
+        Some(format!("  data was under way between {one} and {other} for {percent} % of the time\n"))
+    }
+
     /// A picture (SVG) of the sites, and of how each two of them were joined.
     pub(crate) fn picture(&self, title: &str) -> String {
         let at = |name: &str| self.sites.iter().position(|site| site == name);
@@ -191,6 +201,7 @@ impl Account {
         if verbose {
             text.push_str(&table("nodes", &self.node_pairs));
         }
+        text.extend(self.under_way());
         if self.connections_within_sites > 0 {
             let least = if self.bytes_within_sites_least { "at least " } else { "" };
             let volume = self.bytes_within_sites.map(|volume| format!(", {least}{}", bytes(volume)));
@@ -236,6 +247,7 @@ mod tests {
             setup_total_us: 30_000,
             setup_max_us: 30_000,
             bytes_least: false,
+            under_way_us: 0,
         }
     }
 
@@ -285,6 +297,21 @@ mod tests {
         assert!(account.text(false).contains("relay r1, end-to-end, encrypted"), "{}", account.text(false));
         assert!(account.text(false).contains("4.0 MB / 7 B"), "{}", account.text(false));
         assert!(account.text(false).contains("\n  waited 21.4 s for n1.beta"), "{}", account.text(false));
+    }
+
+    #[test]
+    fn the_share_of_the_wide_area_is_that_of_the_busiest_sites() {
+        let under_way =
+            |initiator, acceptor, under_way_us| Joined { under_way_us, ..joined(initiator, acceptor, 1, 1) };
+        assert!(!account(&[joined("n1.alpha", "n1.beta", 1, 1)]).text(false).contains("under way"));
+        // The job took 4.2 s.
+        let account = account(&[
+            under_way("n1.alpha", "n1.beta", 420_000),
+            under_way("n1.beta", "n2.alpha", 1_050_000),
+            under_way("n1.alpha", "n1.gamma", 840_000),
+        ]);
+        let want = "\n  data was under way between alpha and beta for 25 % of the time\n";
+        assert!(account.text(false).contains(want), "{}", account.text(false));
     }
 
     #[test]

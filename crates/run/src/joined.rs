@@ -40,6 +40,9 @@ pub struct Pair {
     /// Whether there may have been more bytes: those of raw connections that are not over, or were
     /// missed.
     pub bytes_least: bool,
+    /// Microseconds in which data was under way between the ends, estimated, by whichever way; `None`
+    /// if nobody has told. Of sites it is that of the two nodes with the longest time.
+    pub under_way_us: Option<u64>,
 }
 
 impl Pair {
@@ -86,6 +89,7 @@ pub fn pairs(joined: &[&Joined], name: fn(&str) -> &str) -> Vec<Pair> {
         total.setup_max_us = total.setup_max_us.max(entry.setup_max_us);
         total.unknown |= !entry.bytes_known;
         total.least |= entry.bytes_least;
+        total.under_way_us = total.under_way_us.max(entry.under_way_us);
         // Gateways of other owners tell only some of the bytes.
         for (way, bytes) in [(!forward, entry.bytes_sent), (forward, entry.bytes_received)] {
             let sum = &mut total.bytes[usize::from(way)];
@@ -108,6 +112,7 @@ pub fn pairs(joined: &[&Joined], name: fn(&str) -> &str) -> Vec<Pair> {
             setup_max_us: total.setup_max_us,
             bytes: (!total.unknown).then_some(total.bytes),
             bytes_least: !total.unknown && total.least,
+            under_way_us: (total.under_way_us > 0).then_some(total.under_way_us),
         })
         .collect()
 }
@@ -168,4 +173,5 @@ struct Totals {
     bytes: [u64; 2],
     unknown: bool,
     least: bool,
+    under_way_us: u64,
 }

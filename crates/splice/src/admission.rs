@@ -5,10 +5,9 @@
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use isthmus_rpc::port::Passed;
-use isthmus_service::clock::unix_seconds;
 use isthmus_service::exhausted::{self, Spell};
 use isthmus_service::mac::Secret;
 use isthmus_service::unidentified::{Unidentified, UnidentifiedEntry, within_descriptors};
@@ -22,11 +21,13 @@ use tokio::time::MissedTickBehavior;
 
 use crate::claims::Claims;
 use crate::expected::ReachTests;
+use crate::gate::{Gate, Gates, now};
 use crate::intake::accept;
-use crate::matcher::{Admission, Bounds, Matcher, Now, Refusal};
+use crate::matcher::{Admission, Bounds, Refusal};
+use isthmus_carry::Share;
 use isthmus_carry::plane::Plane;
 
-pub use crate::intake::{Candidate, Encrypted, Intake, Origin, Outside, Pairs};
+pub use crate::intake::{Candidate, Encrypted, Intake, Origin, Outside, Pairs, Relaying};
 
 /// How often the counters are updated.
 const COUNTING: Duration = Duration::from_secs(5);
@@ -82,19 +83,21 @@ pub async fn serve(
             _ = tokio::time::timeout(patience, keys.wait_for(Option::is_some)) => {}
         }
     }
-    let waiting = within_descriptors(limits.matching.waiting);
-    let mut matcher = Matcher::new(Bounds { waiting, ..limits.matching });
+    // The gates share the descriptors that may wait.
+    let gates = 1 + usize::from(intake.relaying.is_some());
+    let waiting = within_descriptors(limits.matching.waiting) / gates;
+    let bounds = Bounds { waiting, ..limits.matching };
+    let mut gates = Gates {
+        own: Gate::new(keys, bounds, (intake.pairs, limits.spliced)),
+        relaying: intake.relaying.take().map(|relaying| Gate::relaying(relaying, bounds)),
+    };
     let mut handshakes = JoinSet::new();
     let unidentified = Unidentified::new("connections without a ticket", limits.handshakes);
-    let mut key_may_come = true;
     let mut counting = tokio::time::interval(COUNTING);
     counting.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    if let Some(key) = keys.borrow_and_update().clone() {
-        matcher.set_key(key, now());
-    }
     let mut spell = Spell::default();
     loop {
-        let deadline = matcher.next_deadline();
+        let deadline = gates.iter().filter_map(|gate| gate.matcher.next_deadline()).min();
         tokio::select! {
             () = &mut shutdown => return,
             accepted = accept(intake.outside.as_mut(), &unidentified) => match accepted {
@@ -113,31 +116,20 @@ pub async fn serve(
             },
             Some(shown) = handshakes.join_next(), if !handshakes.is_empty() => {
                 if let Ok(Some((ticket, candidate))) = shown {
-                    admit(&mut matcher, &ticket, candidate, &plane, (intake.pairs, limits.spliced));
+                    admit(gates.of(&ticket), &ticket, candidate, &plane);
                 }
             }
             Some((ticket, candidate)) = intake.arrivals_rx.recv() => {
-                admit(&mut matcher, &ticket, candidate, &plane, (intake.pairs, limits.spliced));
+                admit(gates.of(&ticket), &ticket, candidate, &plane);
             }
             _ = counting.tick() => {
                 let totals = plane.totals();
                 counters::spliced(totals.connections, totals.running, totals.bytes);
                 counters::waiting("ticket", handshakes.len());
-                counters::waiting("other side", matcher.waiting());
+                counters::waiting("other side", gates.iter().map(|gate| gate.matcher.waiting()).sum());
             }
-            changed = keys.changed(), if key_may_come => {
-                key_may_come = changed.is_ok();
-                if let Some(key) = keys.borrow_and_update().clone() {
-                    matcher.set_key(key, now());
-                }
-            }
-            () = sleep_until(deadline), if deadline.is_some() => {
-                for (connection, side, candidate) in matcher.expire(now()) {
-                    counters::refused("other side never came");
-                    tracing::info!(%connection, ?side, "the other side did not arrive");
-                    tracing::debug!(%connection, peer = %candidate.peer, "closed");
-                }
-            }
+            () = gates.take_key() => {}
+            () = sleep_until(deadline), if deadline.is_some() => gates.expire(),
         }
     }
 }
@@ -198,14 +190,8 @@ async fn handshake(
     Some((ticket, candidate))
 }
 
-fn admit(
-    matcher: &mut Matcher<Candidate>,
-    ticket: &[u8; TICKET_LEN],
-    candidate: Candidate,
-    plane: &Plane,
-    (pairs, most): (Pairs, u64),
-) {
-    match matcher.admit(ticket, candidate.peer.ip().into(), candidate, now()) {
+fn admit(gate: &mut Gate, ticket: &[u8; TICKET_LEN], candidate: Candidate, plane: &Plane) {
+    match gate.matcher.admit(ticket, candidate.peer.ip().into(), candidate, now()) {
         Admission::Waits { evicted } => {
             if let Some((connection, side, candidate)) = evicted {
                 counters::refused("too many wait");
@@ -213,7 +199,7 @@ fn admit(
             }
         }
         Admission::Paired { connection, initiator, acceptor } => {
-            if pairs == Pairs::InsideWithOutside && initiator.origin == acceptor.origin {
+            if gate.pairs == Pairs::InsideWithOutside && initiator.origin == acceptor.origin {
                 counters::refused("same origin");
                 tracing::warn!(
                     %connection, initiator = %initiator.peer, acceptor = %acceptor.peer, origin = ?initiator.origin,
@@ -221,13 +207,16 @@ fn admit(
                 );
                 return;
             }
-            if plane.totals().running >= most {
+            let most = gate.most;
+            if gate.running(plane) >= most {
                 counters::refused("too many");
-                tracing::warn!(%connection, most, "too many connections are spliced already: not spliced");
+                if gate.is_newly_full() {
+                    tracing::warn!(%connection, most, "too many connections are spliced already: not spliced, nor those that follow");
+                }
                 return;
             }
             tracing::debug!(%connection, initiator = %initiator.peer, acceptor = %acceptor.peer, "spliced");
-            if let Err(error) = splice(plane, initiator, acceptor) {
+            if let Err(error) = splice(plane, initiator, acceptor, gate.share.as_ref()) {
                 tracing::warn!(%connection, %error, "cannot splice a pair");
             }
         }
@@ -246,17 +235,17 @@ fn admit(
     }
 }
 
-fn splice(plane: &Plane, initiator: Candidate, acceptor: Candidate) -> io::Result<()> {
-    plane.splice(initiator.stream.into_std()?, acceptor.stream.into_std()?)
+fn splice(
+    plane: &Plane,
+    initiator: Candidate,
+    acceptor: Candidate,
+    share: Option<&Arc<Share>>,
+) -> io::Result<()> {
+    plane.splice(initiator.stream.into_std()?, acceptor.stream.into_std()?, share)
 }
 
 async fn sleep_until(deadline: Option<Instant>) {
     if let Some(deadline) = deadline {
         tokio::time::sleep_until(deadline.into()).await;
     }
-}
-
-/// The time by both clocks. The monotonic one is tokio's, so that tests can move it.
-fn now() -> Now {
-    Now { instant: tokio::time::Instant::now().into_std(), unix_seconds: unix_seconds(SystemTime::now()) }
 }

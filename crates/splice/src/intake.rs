@@ -6,11 +6,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use isthmus_carry::Share;
 use isthmus_rpc::port::Passed;
+use isthmus_service::mac::Secret;
 use isthmus_service::unidentified::Unidentified;
 use isthmus_wire::ticket::TICKET_LEN;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::expected::ReachTests;
 
@@ -86,6 +88,8 @@ pub struct Intake {
     pub arrivals_rx: mpsc::Receiver<([u8; TICKET_LEN], Candidate)>,
     /// Which two candidates may be spliced.
     pub pairs: Pairs,
+    /// What is relayed for others at the port outside, besides; `None` for nothing.
+    pub relaying: Option<Relaying>,
     /// The reach tests that the port outside expects.
     pub reach_tests: Arc<ReachTests>,
     /// Takes TLS connections to the port outside; `None` if nothing takes them.
@@ -93,6 +97,17 @@ pub struct Intake {
     /// How long the intake waits for the first key of tickets before it takes anything. `None` if
     /// it takes connections at once, and refuses tickets until the key comes.
     pub patience: Option<Duration>,
+}
+
+/// Connections that a gateway joins as a relay does, with tickets of their own: any two.
+#[derive(Debug, Clone)]
+pub struct Relaying {
+    /// The keys of these tickets, the latest one.
+    pub keys: watch::Receiver<Option<Secret>>,
+    /// Most connections at once.
+    pub most: u64,
+    /// What they share, and their counters.
+    pub share: Arc<Share>,
 }
 
 /// Takes connections that begin with TLS, until their other ends are verified.
@@ -126,6 +141,7 @@ impl Intake {
             outside: Some(outside.into()),
             arrivals_rx: mpsc::channel(1).1,
             pairs: Pairs::Any,
+            relaying: None,
             reach_tests: Arc::default(),
             encrypted: None,
             patience: None,

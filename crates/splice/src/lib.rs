@@ -18,6 +18,7 @@ pub mod address;
 pub mod admission;
 mod claims;
 mod expected;
+mod gate;
 mod intake;
 pub mod matcher;
 pub mod succession;

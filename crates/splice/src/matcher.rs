@@ -172,6 +172,18 @@ impl<T> Matcher<T> {
         self.key = Some(key);
     }
 
+    /// Whether a ticket is signed by a key that this matcher takes.
+    pub(crate) fn is_signed(&self, ticket: &[u8; TICKET_LEN], now: Now) -> bool {
+        Ticket::decode(ticket)
+            .is_ok_and(|(ticket, mac)| self.keys(now).any(|key| key.verify(&ticket.signed_bytes(), &mac)))
+    }
+
+    /// The keys whose tickets are good.
+    fn keys(&self, now: Now) -> impl Iterator<Item = &Secret> {
+        let former = self.former_key.as_ref().filter(move |(_, until)| now.instant < *until);
+        self.key.iter().chain(former.map(|(key, _)| key))
+    }
+
     /// Takes in a candidate, the source that it came from, and the ticket that it showed.
     pub fn admit(
         &mut self,
@@ -268,10 +280,11 @@ impl<T> Matcher<T> {
 
     fn verify(&self, bytes: &[u8; TICKET_LEN], now: Now) -> Result<Ticket, Refusal> {
         let (ticket, mac) = Ticket::decode(bytes)?;
-        let key = self.key.as_ref().ok_or(Refusal::NoKey)?;
-        let former = self.former_key.as_ref().filter(|(_, until)| now.instant < *until).map(|(key, _)| key);
+        if self.key.is_none() {
+            return Err(Refusal::NoKey);
+        }
         let signed = ticket.signed_bytes();
-        if !std::iter::once(key).chain(former).any(|key| key.verify(&signed, &mac)) {
+        if !self.keys(now).any(|key| key.verify(&signed, &mac)) {
             return Err(Refusal::WrongKey);
         }
         if ticket.expiry_unix_seconds <= now.unix_seconds {

@@ -160,7 +160,7 @@ mod tests {
             let (plane, _failure_rx) = start_plane(NonZeroUsize::new(2), &upgrades).unwrap();
             let listener = upgrades.listen("127.0.0.1:0".parse().unwrap()).unwrap();
             let ((mut near, one), (mut far, other)) = (pair(), pair());
-            plane.splice(one, other).unwrap();
+            plane.splice(one, other, None).unwrap();
             for round in 0..3u8 {
                 let Err(error) = upgrade(&upgrades, &plane).await;
                 // The second time the program is gone altogether.

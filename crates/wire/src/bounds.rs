@@ -35,6 +35,8 @@ pub const NODES_PER_OWNER: usize = 4 * NODES_PER_SITE;
 pub const GATEWAYS_PER_SITE: usize = 16;
 /// Most relays of a grid that the broker remembers.
 pub const RELAYS: usize = 256;
+/// Most gateways that relay.
+pub const RELAYING_GATEWAYS: usize = 128;
 /// Most relays in the directory: as many as an agent probes.
 pub const DIRECTORY_RELAYS: usize = 32;
 /// Most gateways in the directory: as many as an agent probes, and those of the agent's own site,

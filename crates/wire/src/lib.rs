@@ -50,7 +50,7 @@ pub mod way;
 
 pub use address::{VirtualAddress, VirtualRange};
 pub use id::{ConnectionId, JobId, Nonce};
-pub use name::{GridName, Label, NameError};
+pub use name::{GridName, Label, NameError, RelayName};
 
 /// Messages and services of the control plane, generated from
 /// `proto/isthmus.proto`, which documents them.

@@ -72,9 +72,50 @@ impl FromStr for GridName {
     }
 }
 
+/// Name of a relay, unique in the grid. Relays come before gateways in its order.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RelayName {
+    /// A relay of its own.
+    Relay(Label),
+    /// A gateway that relays for other sites, by its grid name.
+    Gateway(GridName),
+}
+
+impl fmt::Display for RelayName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Relay(name) => name.fmt(f),
+            Self::Gateway(name) => name.fmt(f),
+        }
+    }
+}
+
+impl FromStr for RelayName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        // A label has no dot.
+        if text.contains('.') { text.parse().map(Self::Gateway) } else { text.parse().map(Self::Relay) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn relays_are_of_their_own_or_gateways() {
+        let name = |text: &str| text.parse::<RelayName>().unwrap();
+        assert_eq!(name("r1"), RelayName::Relay("r1".parse().unwrap()));
+        assert_eq!(name("login1.alpha"), RelayName::Gateway("login1.alpha".parse().unwrap()));
+        for text in ["r1", "login1.alpha"] {
+            assert_eq!(name(text).to_string(), text);
+        }
+        assert!(name("zeta") < name("login1.alpha"), "relays come first");
+        for bad in ["", ".", "login1.", "login1.alpha.x", "a b"] {
+            assert!(bad.parse::<RelayName>().is_err(), "{bad:?}");
+        }
+    }
 
     #[test]
     fn labels_follow_rfc_1123() {

@@ -51,7 +51,7 @@ fn nothing_joins_two_that_let_nothing_in() -> Result<()> {
     let plan = world.plan("n1.nat", "n1.enclosed")?;
     ensure!(plan["steps"].as_array().is_some_and(Vec::is_empty), "{plan:#}");
     let output = world.run("n1.nat", &["--try-for", "0", "--nodes", "n1.nat,n1.enclosed"], &["true"])?;
-    let reason = "no relay is attached";
+    let reason = "only gateways relay, and none of them may join these two sites";
     ensure!(output.status == 125 && output.stderr.contains(reason), "{}", output.whole());
     // What the user can mend comes before all else, and once; the line can be read.
     for line in output.stderr.lines().filter(|line| line.contains(reason)) {

@@ -17,6 +17,7 @@ mod ends;
 mod exhausted;
 mod far;
 mod first_hours;
+mod gateway_relays;
 mod gateways;
 mod jobs;
 mod life;

@@ -2,6 +2,7 @@
 
 mod agents;
 mod controllers;
+mod hosts;
 mod logins;
 mod out_of_service;
 mod secrets;

@@ -307,7 +307,7 @@ async fn connect(
             };
             if is_carried && let Some(socket) = held.take() {
                 job.sockets.knocks.carried(from, (ends.peer, ends.local));
-                return node.plane().splice(socket, stream.into_std()?);
+                return node.plane().splice(socket, stream.into_std()?, None);
             }
             job.sockets.knocks.forget(from);
             // A socket that was not fetched is closed by a reset, as the kernel does

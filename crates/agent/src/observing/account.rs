@@ -1,6 +1,7 @@
 //! The account of a node's connections to other nodes: by which ways, how many, how
 //! many bytes.
 
+mod crossing;
 mod over_trunk;
 
 use std::collections::{BTreeSet, HashMap};
@@ -18,6 +19,7 @@ use isthmus_wire::GridName;
 use isthmus_wire::proto;
 use tokio::sync::watch;
 
+use crossing::Crossing;
 pub(crate) use over_trunk::OverTrunk;
 
 use crate::trunks::registry::Standing;
@@ -135,6 +137,8 @@ impl Totals {
 pub(crate) struct Account {
     initiator: GridName,
     totals: Arc<Mutex<HashMap<Joint, Totals>>>,
+    /// For how long data is under way to each node and back, over trunks of the nodes.
+    crossing_to: Mutex<HashMap<GridName, Arc<Crossing>>>,
     /// Addresses of this node's gateways that carry and encrypt connections.
     gateways: Mutex<BTreeSet<Arc<str>>>,
     changed: watch::Sender<u64>,
@@ -157,6 +161,7 @@ impl Account {
         Self {
             initiator,
             totals: Arc::default(),
+            crossing_to: Mutex::default(),
             gateways: Mutex::default(),
             changed: watch::Sender::new(0),
             under_way: watch::Sender::new(0),
@@ -181,6 +186,7 @@ impl Account {
 
     /// Counts a connection. Its bytes are added to the returned counters.
     pub(crate) fn connected(&self, joint: Joint, setup: Duration) -> Arc<Bytes> {
+        self.crossing_to(&joint.acceptor).set_up(setup);
         let bytes = {
             let mut totals = lock(&self.totals);
             let totals = totals.entry(joint).or_insert_with_key(Totals::new);
@@ -196,7 +202,16 @@ impl Account {
     /// Makes a counter of the bytes that a trunk carries for a connection that was counted under
     /// `joint`.
     pub(crate) fn over_trunk(&self, joint: Joint, standing: Arc<Standing>) -> OverTrunk {
-        OverTrunk::new(self.totals.clone(), joint, standing)
+        let crossing = self.crossing_to(&joint.acceptor);
+        OverTrunk::new(self.totals.clone(), joint, standing, crossing)
+    }
+
+    fn crossing_to(&self, acceptor: &GridName) -> Arc<Crossing> {
+        let mut all = lock(&self.crossing_to);
+        match all.get(acceptor) {
+            Some(known) => known.clone(),
+            None => all.entry(acceptor.clone()).or_default().clone(),
+        }
     }
 
     /// Whether the gateways of both sites have carried a connection to this node.
@@ -256,6 +271,10 @@ impl Account {
                 bytes_least: totals.bytes.open.load(Relaxed) > 0,
                 setup_total_us: micros(totals.setup_total),
                 setup_max_us: micros(totals.setup_max),
+                under_way_us: match joint.encryption {
+                    Encryption::Agents => micros(self.crossing_to(&joint.acceptor).total()),
+                    Encryption::Gateways | Encryption::None => 0,
+                },
             })
             .collect();
         joined.sort_by(|a, b| (&a.acceptor, a.route, a.dial).cmp(&(&b.acceptor, b.route, b.dial)));

@@ -3,31 +3,46 @@
 
 mod flow;
 mod pipe;
+mod share;
 
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use isthmus_wire::upgrade;
 use nix::sys::epoll::EpollFlags;
 
 pub(crate) use pipe::{Pipe, PipePool};
+pub use share::Share;
 
 use crate::socket::Socket;
 use crate::tools::Tools;
 use crate::turn::Turn;
 use flow::{Broken, Flow};
+use share::Member;
 
 /// Two sockets, the ends of the pair. Flow `i` goes from end `i` to the other.
 #[derive(Debug)]
 pub(crate) struct Pair {
     ends: [Socket; 2],
     flows: [Flow; 2],
+    /// `None` for a pair that shares nothing.
+    member: Option<Member>,
 }
 
 impl Pair {
-    pub(crate) fn new(ends: [Socket; 2]) -> Self {
-        Self { ends, flows: [Flow::new(), Flow::new()] }
+    pub(crate) fn new(ends: [Socket; 2], share: Option<&Arc<Share>>) -> Self {
+        let mut member = share.map(Member::join);
+        if let Some(member) = &mut member {
+            member.carried(0, &ends);
+        }
+        Self { ends, flows: [Flow::new(), Flow::new()], member }
+    }
+
+    /// Whether the next program may get the pair. It knows of no shares.
+    pub(crate) fn may_be_released(&self) -> bool {
+        self.member.is_none()
     }
 
     /// Takes over a pair that another program had.
@@ -36,7 +51,7 @@ impl Pair {
             Socket::adopt(TcpStream::from(descriptor), urgent, failed)
         });
         let [there, back] = pair.flows;
-        Ok(Self { ends, flows: [Flow::adopt(there)?, Flow::adopt(back)?] })
+        Ok(Self { ends, flows: [Flow::adopt(there)?, Flow::adopt(back)?], member: None })
     }
 
     /// The pair as the next program gets it.
@@ -63,6 +78,15 @@ impl Pair {
 
     /// Gives both directions a turn; adds the bytes that reached a socket to `carried`.
     pub(crate) fn turn(&mut self, tools: &mut Tools, carried: &mut u64) -> Turn {
+        let before = *carried;
+        let turn = self.both(tools, carried);
+        if let Some(member) = &mut self.member {
+            member.carried(*carried - before, &self.ends);
+        }
+        turn
+    }
+
+    fn both(&mut self, tools: &mut Tools, carried: &mut u64) -> Turn {
         let mut unfinished = false;
         for from in 0..2 {
             match self.flow(from, tools, carried) {

@@ -20,7 +20,7 @@ use crate::common::{PATIENCE, counts, pair, plane};
 async fn joined(plane: &Plane) -> (TcpStream, TcpStream) {
     let (near, one) = pair().await;
     let (far, other) = pair().await;
-    plane.splice(one.into_std().unwrap(), other.into_std().unwrap()).unwrap();
+    plane.splice(one.into_std().unwrap(), other.into_std().unwrap(), None).unwrap();
     (near, far)
 }
 
@@ -197,7 +197,7 @@ async fn it_goes_on_if_nobody_takes_over() {
         let released = plane.release().unwrap();
         let plane = plane.clone();
         let (one, other) = (one.into_std().unwrap(), other.into_std().unwrap());
-        let splicing = std::thread::spawn(move || plane.splice(one, other));
+        let splicing = std::thread::spawn(move || plane.splice(one, other, None));
         near.write_all(b"meanwhile").await.unwrap();
         assert!(!splicing.is_finished());
         released.resume();

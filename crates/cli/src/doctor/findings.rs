@@ -1,6 +1,7 @@
 //! Problems of a site, and hints: a pure decision over what its nodes found out.
 
 use isthmus_agent::config::DEFAULT_PORT as AGENTS;
+use isthmus_front::format::site as site_of;
 use isthmus_plan::egress::Egress;
 use isthmus_plan::{Filtering, Mapping, Reachability};
 use isthmus_rpc::enums::{filtering_from_wire, mapping_from_wire};
@@ -44,8 +45,14 @@ pub(crate) fn of_site(site: &proto::Site, nodes: &[&proto::Node], relays: &[prot
             site.outside_address
         )));
     }
+    let relays_for_others = || relays.iter().any(|relay| relay.up && site_of(&relay.name) == site.name);
     if nodes.is_empty() {
-        findings.push(problem(format!("no agent of site {} is attached to its gateway", site.name)));
+        let text = format!("no agent of site {} is attached to its gateway", site.name);
+        findings.push(if relays_for_others() {
+            hint(format!("{text}, which relays for other sites"))
+        } else {
+            problem(text)
+        });
     }
     if !relays.iter().any(|relay| relay.up) {
         findings.push(problem(

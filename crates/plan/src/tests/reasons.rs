@@ -72,6 +72,7 @@ fn reasons_of_steps_that_are_left_out() {
              within 3 s",
         ),
         (Reason::NoRelay, "no relay is attached to the broker"),
+        (Reason::GatewaysJoinNone, "only gateways relay, and none of them may join these two sites"),
         (
             Reason::NoRelayForBoth,
             "no relay is attached to the broker, so it is unknown how the nodes are seen from outside",

@@ -2,7 +2,7 @@
 
 use isthmus_service::mac::Secret;
 use isthmus_wire::proto::{self, attach_down};
-use isthmus_wire::{Label, bounds};
+use isthmus_wire::{RelayName, bounds};
 
 use super::make_room;
 use crate::records::RelayRecord;
@@ -11,14 +11,16 @@ use crate::{Effect, Party, Registry, RelayEntry, SessionId};
 impl Registry {
     pub(crate) fn fold_relay(
         &mut self,
-        name: &Label,
+        name: &RelayName,
         session: SessionId,
         record: RelayRecord,
     ) -> Vec<Effect> {
         let Some(key) = Secret::from_slice(&record.key) else { return Vec::new() };
-        let relays_before = self.relays_up();
+        let usable_before = self.usable_relays();
         let former = self.relays.remove(name);
-        make_room(&mut self.relays, bounds::RELAYS, |relay| relay.session.is_none());
+        make_room(&mut self.relays, bounds::RELAYS + bounds::RELAYING_GATEWAYS, |relay| {
+            relay.session.is_none()
+        });
         let mut effects = Vec::new();
         if let Some(old) = former.and_then(|former| former.session).filter(|old| *old != session) {
             let reason = format!("another relay of the name {name} has attached");
@@ -34,17 +36,26 @@ impl Registry {
             report: proto::RelayReport::default(),
         };
         self.relays.insert(name.clone(), entry);
-        if relays_before == 0 {
+        if self.usable_relays() != usable_before {
             effects.extend(self.everything_changed());
         }
         effects
     }
 
-    pub(crate) fn fold_relay_gone(&mut self, name: &Label) -> Vec<Effect> {
-        let relays_before = self.relays_up();
+    pub(crate) fn fold_relay_gone(&mut self, name: &RelayName) -> Vec<Effect> {
+        let usable_before = self.usable_relays();
         if let Some(relay) = self.relays.get_mut(name) {
             relay.session = None;
         }
-        if relays_before > 0 && self.relays_up() == 0 { self.everything_changed() } else { Vec::new() }
+        if self.usable_relays() == usable_before { Vec::new() } else { self.everything_changed() }
+    }
+
+    /// Which pairs of sites have a relay: `None` for all, as there is one of its own. Otherwise those
+    /// for which one of these gateways may relay.
+    fn usable_relays(&self) -> Option<Vec<RelayName>> {
+        let up = self.relays.iter().filter(|(_, relay)| relay.session.is_some());
+        let names = up.map(|(name, _)| name);
+        let has_one = names.clone().any(|name| matches!(name, RelayName::Relay(_)));
+        (!has_one).then(|| names.cloned().collect())
     }
 }

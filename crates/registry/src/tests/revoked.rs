@@ -45,10 +45,10 @@ fn a_revoked_relay_is_used_for_nothing_and_its_key_is_forgotten() {
     let relays = directories.map(|directory| directory.relays.iter().map(|relay| relay.name.as_str()));
     assert_eq!(relays.map(Iterator::collect::<Vec<_>>).collect::<Vec<_>>(), [["r22"], ["r22"]]);
     // The end of the attachment comes later, and changes nothing.
-    assert_eq!(texts(&registry.fold(Fact::Relay { name: label("r1"), record: None })), [""; 0]);
+    assert_eq!(texts(&registry.fold(Fact::Relay { name: relay_name("r1"), record: None })), [""; 0]);
     // A relay that joined anew.
     let up = proto::RelayUp { name: "r1".to_owned(), address: "r1:7720".to_owned(), ..Default::default() };
-    let record = registry.relay_record(&label("r1"), &up, &Secret::new([9; 32])).unwrap();
+    let record = registry.relay_record(&relay_name("r1"), &up, &Secret::new([9; 32])).unwrap();
     assert_eq!(record.key, [9; 32], "a new key");
 }
 

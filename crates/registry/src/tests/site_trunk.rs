@@ -123,7 +123,7 @@ fn gateways_are_brought_together_by_each_dial() {
         ..proto::RelayUp::default()
     };
     let key = Secret::new([9; 32]);
-    registry.attach_relay(&label("hub"), &relay_up, key.clone()).unwrap();
+    registry.attach_relay(&relay_name("hub"), &relay_up, key.clone()).unwrap();
     let Ok((Some(ReplyWay::Stop(near)), OrderWay::Stop(far))) = ask(&mut registry, to_beta, Dial::Relay)
     else {
         panic!("no relay")

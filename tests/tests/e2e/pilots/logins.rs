@@ -1,7 +1,7 @@
 //! Agents that tests of pilots start beside the lab's: those on the login nodes, which submit batch
 //! jobs; runs over nodes that they get, and what is left of these.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -20,6 +20,8 @@ pub(super) struct Agent<'a> {
     world: &'a World,
     name: String,
     machine: String,
+    /// A directory of programs that it finds before others of their names.
+    programs: Option<PathBuf>,
 }
 
 impl<'a> Agent<'a> {
@@ -28,11 +30,24 @@ impl<'a> Agent<'a> {
     pub(super) fn start(
         world: &'a World,
         site: &str,
+        name: (&str, &str),
+        options: &[&str],
+        lines: &str,
+    ) -> Result<Self> {
+        Self::start_by(world, (site, None), name, options, lines)
+    }
+
+    /// As [`start`](Self::start), with a directory of programs that the agent finds before others of
+    /// their names.
+    pub(super) fn start_by(
+        world: &'a World,
+        (site, programs): (&str, Option<&Path>),
         (name, owner): (&str, &str),
         options: &[&str],
         lines: &str,
     ) -> Result<Self> {
-        let agent = Self { world, name: name.to_owned(), machine: login(site) };
+        let programs = programs.map(Path::to_owned);
+        let agent = Self { world, name: name.to_owned(), machine: login(site), programs };
         let state = agent.state();
         std::fs::create_dir_all(&state)?;
         let config = format!("[agent]\nruntime_directory = \"/run/isthmus-{name}\"\n{lines}");
@@ -43,9 +58,18 @@ impl<'a> Agent<'a> {
         let invite = ["grid", "invite", "--state", BROKER, "--site", site, "--owner", owner, "--out", &token];
         isthmus_on(world, "hub", &[&invite[..], options].concat())?;
         let state = state.display().to_string();
-        let up = ["up", "--state", &state, "--token", &token, "--via", VIA, "--name", name];
-        isthmus_on(world, &agent.machine, &up)?;
+        agent.up(&["--state", &state, "--token", &token, "--via", VIA, "--name", name])?;
         Ok(agent)
+    }
+
+    fn up(&self, options: &[&str]) -> Result<()> {
+        let binary = isthmus().display().to_string();
+        let path = std::env::var("PATH").unwrap_or_default();
+        let path = match &self.programs {
+            Some(programs) => format!("PATH={}:{path}", programs.display()),
+            None => format!("PATH={path}"),
+        };
+        sh(self.world, &self.machine, &[&["env", &path, &binary, "up"][..], options].concat()).map(drop)
     }
 
     /// Its state directory, which all machines see.
@@ -63,8 +87,7 @@ impl<'a> Agent<'a> {
         let process = self.process()?.context("it doesn't run")?;
         self.world.kill(&self.machine, "-KILL", &process)?;
         World::eventually("the agent is gone", SOON, || Ok(self.process()?.is_none()))?;
-        isthmus_on(self.world, &self.machine, &["up", "--state", &self.state().display().to_string()])
-            .map(drop)
+        self.up(&["--state", &self.state().display().to_string()])
     }
 
     /// The id of its process on its machine.
@@ -115,10 +138,25 @@ impl<'a> Logins<'a> {
 
     /// Starts them with the right to so many nodes at a time each.
     pub(super) fn start_for(world: &'a World, nodes: &str) -> Result<Self> {
+        Self::start_by(world, nodes, SITES.map(|site| (site, "submit = \"slurm\"\n".to_owned(), None)))
+    }
+
+    /// Starts them with these further lines of configuration, and directories of programs.
+    pub(super) fn start_by(
+        world: &'a World,
+        nodes: &str,
+        sites: [(&str, String, Option<&Path>); 2],
+    ) -> Result<Self> {
         let options = ["--nodes", "1", "--pilot-nodes", nodes];
-        let start = |site| Agent::start(world, site, ("login", "root"), &options, "submit = \"slurm\"\n");
-        let agents = SITES.into_iter().map(start).collect::<Result<Vec<_>>>()?;
-        Ok(Self { world, agents })
+        let start = |(site, lines, programs): (&str, String, Option<&Path>)| {
+            Agent::start_by(world, (site, programs), ("login", "root"), &options, &lines)
+        };
+        Ok(Self::of(world, sites.into_iter().map(start).collect::<Result<Vec<_>>>()?))
+    }
+
+    /// These agents.
+    pub(super) fn of(world: &'a World, agents: Vec<Agent<'a>>) -> Self {
+        Self { world, agents }
     }
 
     /// The agent of a site.
@@ -167,7 +205,8 @@ impl<'a> Logins<'a> {
         clusters::nothing_left(deadline, || self.left())
     }
 
-    fn left(&self) -> Result<Vec<String>> {
+    /// What is left of pilots.
+    pub(super) fn left(&self) -> Result<Vec<String>> {
         let mut all = clusters::queued(self.world)?;
         for site in SITES {
             for node in ["n2", "n3"] {

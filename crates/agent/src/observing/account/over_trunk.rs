@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use isthmus_carry::Traffic;
 use isthmus_link::CarrierWay;
 use isthmus_service::lock;
 use isthmus_trunk::CarrierId;
 
+use super::crossing::Crossing;
 use super::{Bytes, Joint, Totals};
 use crate::trunks::registry::Standing;
 
@@ -19,6 +21,7 @@ pub(crate) struct OverTrunk {
     /// The kind of the connection, with the way by which it began.
     joint: Joint,
     standing: Arc<Standing>,
+    crossing: Arc<Crossing>,
     by_carrier: Mutex<Vec<(CarrierId, Arc<Bytes>)>>,
 }
 
@@ -27,8 +30,9 @@ impl OverTrunk {
         totals: Arc<Mutex<HashMap<Joint, Totals>>>,
         joint: Joint,
         standing: Arc<Standing>,
+        crossing: Arc<Crossing>,
     ) -> Self {
-        Self { totals, joint, standing, by_carrier: Mutex::default() }
+        Self { totals, joint, standing, crossing, by_carrier: Mutex::default() }
     }
 
     /// The counters of what a carrier carries.
@@ -58,12 +62,19 @@ impl Traffic for OverTrunk {
     fn received(&self, _: u64) {}
 
     fn moved(&self, carrier: CarrierId, sent: i64, received: u64) {
-        let bytes = self.bytes(carrier);
+        let (bytes, now) = (self.bytes(carrier), Instant::now());
         match u64::try_from(sent) {
-            Ok(sent) => Traffic::sent(&*bytes, sent),
+            Ok(0) => {}
+            Ok(sent) => {
+                Traffic::sent(&*bytes, sent);
+                self.crossing.sent(sent, now);
+            }
             Err(_) => bytes.taken_back(sent.unsigned_abs()),
         }
-        Traffic::received(&*bytes, received);
+        if received > 0 {
+            Traffic::received(&*bytes, received);
+            self.crossing.received(received, now);
+        }
     }
 }
 
