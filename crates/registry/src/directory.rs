@@ -11,8 +11,7 @@ use super::{Effect, Party, Registry};
 impl Registry {
     /// The present directory, with the revision that was sent last.
     fn directory(&self) -> proto::Directory {
-        let relays = self.relays.iter().filter(|(_, relay)| relay.session.is_some());
-        let relays = relays.map(|(name, relay)| entry(name.to_string(), &relay.address));
+        let relays = self.attached_relays().map(|(name, relay)| entry(name.to_string(), &relay.address));
         let gateways = self.sites.iter().flat_map(|(site, entry)| {
             entry.attached().map(move |(name, gateway)| (grid_name(name, site), &gateway.outside_address))
         });

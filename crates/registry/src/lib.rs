@@ -239,7 +239,12 @@ impl Registry {
         self.sites.get(site).map(SiteEntry::declared)
     }
 
+    /// The relays that are attached, by name.
+    fn attached_relays(&self) -> impl Iterator<Item = (&RelayName, &RelayEntry)> + Clone {
+        self.relays.iter().filter(|(_, relay)| relay.session.is_some())
+    }
+
     fn relays_up(&self) -> usize {
-        self.relays.values().filter(|relay| relay.session.is_some()).count()
+        self.attached_relays().count()
     }
 }

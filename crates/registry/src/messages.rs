@@ -99,9 +99,7 @@ impl Registry {
         };
         let is_same_kind =
             |other: &RelayName| matches!(other, RelayName::Relay(_)) == matches!(name, RelayName::Relay(_));
-        let attached =
-            self.relays.iter().filter(|(other, entry)| entry.session.is_some() && is_same_kind(other));
-        let attached = attached.count();
+        let attached = self.attached_relays().filter(|(other, _)| is_same_kind(other)).count();
         if attached >= most && !self.relays.contains_key(name) {
             return Err(Refused(format!("the grid has {attached} others attached already")));
         }

@@ -37,7 +37,7 @@ impl Registry {
     /// Whether a relay tries to reach the nodes of a site. Its own gateways say nothing of that.
     pub(super) fn has_relay_for(&self, site: &Label) -> bool {
         let others = |name: &RelayName| !matches!(name, RelayName::Gateway(gateway) if gateway.site == *site);
-        self.relays.iter().any(|(name, entry)| entry.session.is_some() && others(name))
+        self.attached_relays().any(|(name, _)| others(name))
     }
 
     /// The relays that tell nodes of two sites how they are seen from outside. A gateway of either is
@@ -49,8 +49,7 @@ impl Registry {
             RelayName::Relay(_) => true,
             RelayName::Gateway(gateway) => !trusted && sites.into_iter().all(|site| *site != gateway.site),
         };
-        let up = self.relays.iter().filter(|(_, entry)| entry.session.is_some());
-        up.filter(move |(name, _)| reflects(name)).map(|(_, entry)| entry)
+        self.attached_relays().filter(move |(name, _)| reflects(name)).map(|(_, entry)| entry)
     }
 
     /// The relays that may join nodes of two sites.
@@ -70,7 +69,7 @@ impl Registry {
             RelayName::Relay(_) => true,
             RelayName::Gateway(gateway) => may_join(&gateway.site),
         };
-        self.relays.iter().filter(|(name, entry)| entry.session.is_some() && joins(name)).collect()
+        self.attached_relays().filter(|(name, _)| joins(name)).collect()
     }
 }
 

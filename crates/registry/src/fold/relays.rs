@@ -53,8 +53,7 @@ impl Registry {
     /// Which pairs of sites have a relay: `None` for all, as there is one of its own. Otherwise those
     /// for which one of these gateways may relay.
     fn usable_relays(&self) -> Option<Vec<RelayName>> {
-        let up = self.relays.iter().filter(|(_, relay)| relay.session.is_some());
-        let names = up.map(|(name, _)| name);
+        let names = self.attached_relays().map(|(name, _)| name);
         let has_one = names.clone().any(|name| matches!(name, RelayName::Relay(_)));
         (!has_one).then(|| names.cloned().collect())
     }
