@@ -26,8 +26,8 @@ pub struct TcpInfo {
     pub min_rtt: Duration,
     /// Bytes that may be under way at once.
     pub congestion_window_bytes: u64,
-    /// Whether the window has left slow start (RFC 5681 section 3.1), as it does after a loss. BBR
-    /// has no slow start.
+    /// Whether the window has left slow start (RFC 5681 section 3.1), as it does after a loss. BBR says so
+    /// once its start-up is over.
     pub is_past_slow_start: bool,
     /// For how long there was something to send or to be acknowledged.
     pub busy: Duration,

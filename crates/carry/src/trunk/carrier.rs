@@ -50,6 +50,8 @@ pub(super) struct Carrier {
     /// Whether the end of TLS is sealed, so that nothing more is sent.
     is_sealed: bool,
     decided_by: DecidedBy,
+    /// Whether this program gave the carrier BBR.
+    has_bbr: bool,
     /// The start-up of a carrier to which BBR was given; `None` once that is over.
     launching: Option<Launching>,
 }
@@ -67,6 +69,7 @@ impl Carrier {
         }
         // The end that accepts it has read the peer's HELLO, which tells the purpose.
         let decided_by = congestion::set(SockRef::from(&tls.socket), purpose(core, id), core.congestion());
+        let has_bbr = purpose(core, id) == Purpose::Bulk && decided_by == DecidedBy::Isthmus;
         Ok(Self {
             id,
             tls,
@@ -76,8 +79,9 @@ impl Carrier {
             is_short: false,
             closing: None,
             is_sealed: false,
-            launching: (decided_by == DecidedBy::Isthmus).then(|| Launching::new(now)),
+            launching: has_bbr.then(|| Launching::new(now)),
             decided_by,
+            has_bbr,
         })
     }
 
@@ -127,7 +131,7 @@ impl Carrier {
             bytes_per_second: Some(info.bytes_per_second).filter(|rate| *rate > 0),
             app_limited: info.app_limited,
             unsent: Some(info.unsent_bytes),
-            held_back: info.is_past_slow_start || self.is_short_of_buffers(&info),
+            held_back: congestion::is_held_back(&info, self.has_bbr) || self.is_short_of_buffers(&info),
         };
         core.carrier_measured(self.id, measured, now);
         let unsent_bytes = congestion::unsent_bytes(purpose(core, self.id), &info);

@@ -12,6 +12,9 @@ use crate::tcp_rto;
 
 /// The name of BBR for the kernel (`TCP_CONGESTION`, tcp(7)).
 const BBR: &[u8] = b"bbr";
+/// What carriers for small frames have instead where the system's own is BBR. Every kernel has Reno, and
+/// lets every user have it.
+const UNPACED: [&[u8]; 2] = [b"cubic", b"reno"];
 
 /// Bounds of the bytes that a carrier's socket may queue unsent. Queued bytes wait in front of
 /// small frames. But the link would be idle with less than it sends until a busy worker looks
@@ -49,9 +52,10 @@ const RETRANSMISSION: Duration = Duration::from_millis(20);
 /// Who decided a carrier's congestion control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecidedBy {
-    /// This program: the carrier is for bulk, and got BBR.
+    /// This program: the carrier is for bulk, and got BBR, or it is for small frames, and got another one
+    /// than the system's BBR.
     Isthmus,
-    /// The system. Carriers for small frames keep its congestion control.
+    /// The system. Carriers for small frames keep its congestion control, unless that is BBR.
     SystemForSmall,
     /// The system, since the kernel lets this process have no BBR.
     SystemWithoutBbr,
@@ -66,7 +70,7 @@ pub(super) fn set(socket: SockRef<'_>, purpose: Purpose, congestion: Congestion)
             if let Err(error) = tcp_rto::set_least(&*socket, RETRANSMISSION) {
                 tracing::debug!(%error, "a carrier sends lost segments again no sooner than others");
             }
-            DecidedBy::SystemForSmall
+            unpace(&socket)
         }
         Purpose::Bulk if congestion == Congestion::Bbr => match socket.set_tcp_congestion(BBR) {
             Ok(()) => DecidedBy::Isthmus,
@@ -79,12 +83,31 @@ pub(super) fn set(socket: SockRef<'_>, purpose: Purpose, congestion: Congestion)
     }
 }
 
+/// Takes BBR from a socket for small frames, if the system has given it that.
+fn unpace(socket: &SockRef<'_>) -> DecidedBy {
+    if name(&**socket).as_bytes() != BBR {
+        return DecidedBy::SystemForSmall;
+    }
+    if UNPACED.iter().any(|unpaced| socket.set_tcp_congestion(unpaced).is_ok()) {
+        DecidedBy::Isthmus
+    } else {
+        tracing::debug!("a carrier for small frames keeps BBR");
+        DecidedBy::SystemForSmall
+    }
+}
+
 /// The name of a socket's congestion control; empty if the kernel doesn't tell.
 pub(super) fn name(socket: &impl AsFd) -> String {
     let name = SockRef::from(socket).tcp_congestion().unwrap_or_default();
     // The kernel fills up with zeros.
     let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(name).into_owned()
+}
+
+/// Whether a carrier's window has been small since a loss. That of BBR never is: it has a threshold of
+/// slow start since the end of its start-up, which only says what was under way then.
+pub(super) fn is_held_back(info: &TcpInfo, has_bbr: bool) -> bool {
+    info.is_past_slow_start && !has_bbr
 }
 
 /// How many bytes a carrier's socket may queue unsent: half of what is under way at its full rate.
@@ -117,6 +140,28 @@ mod tests {
             socket.set_tcp_congestion(b"reno").unwrap();
             assert_eq!(set(SockRef::from(&socket), purpose, congestion), by, "{purpose:?}, {congestion:?}");
             assert_eq!(name(&socket).as_bytes(), want, "{purpose:?}, {congestion:?}");
+        }
+    }
+
+    #[test]
+    fn a_system_with_bbr_paces_no_small_frames() {
+        if congestion() == Congestion::Other {
+            eprintln!("skipped: this process may not have BBR");
+            return;
+        }
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_tcp_congestion(BBR).unwrap();
+        assert_eq!(set(SockRef::from(&socket), Purpose::Small, Congestion::Bbr), DecidedBy::Isthmus);
+        assert_ne!(name(&socket).as_bytes(), BBR);
+    }
+
+    #[test]
+    fn a_loss_holds_back_what_has_no_bbr() {
+        for (is_past_slow_start, has_bbr, want) in
+            [(false, false, false), (true, false, true), (false, true, false), (true, true, false)]
+        {
+            let info = TcpInfo { is_past_slow_start, ..TcpInfo::default() };
+            assert_eq!(is_held_back(&info, has_bbr), want, "{is_past_slow_start} {has_bbr}");
         }
     }
 
