@@ -17,7 +17,7 @@ use crate::{splice, trunk};
 #[derive(Debug)]
 pub(crate) enum Item {
     /// Two sockets whose bytes go to each other.
-    Spliced(splice::Pair),
+    Spliced(Box<splice::Pair>),
     /// Programs' sockets and carriers.
     Trunk(Box<trunk::Ends>),
 }
@@ -69,7 +69,7 @@ impl Item {
 
     pub(crate) fn turn(&mut self, round: &mut Round<'_>) -> Turn {
         match self {
-            Self::Spliced(pair) => pair.turn(round.tools, round.carried),
+            Self::Spliced(pair) => pair.turn(round.tools, round.carried, round.now),
             Self::Trunk(ends) => ends.turn(round),
         }
     }
@@ -77,7 +77,7 @@ impl Item {
     /// When the item wants a turn without an event.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self {
-            Self::Spliced(_) => None,
+            Self::Spliced(pair) => pair.deadline(),
             Self::Trunk(ends) => ends.deadline(),
         }
     }

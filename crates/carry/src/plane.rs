@@ -92,7 +92,7 @@ impl Plane {
         }
         let ends = [initiator, acceptor].map(Socket::new);
         let _shared = self.splicing.read().unwrap_or_else(PoisonError::into_inner);
-        self.send(|_| Item::Spliced(Pair::new(ends, share)))
+        self.send(|_| Item::Spliced(Box::new(Pair::new(ends, share))))
     }
 
     /// Makes one end of a trunk. It has no carriers yet.

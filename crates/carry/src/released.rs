@@ -119,7 +119,7 @@ impl<'a> Released<'a> {
             let _ = mailbox.send(Mail::Resume);
         }
         for pair in self.pairs {
-            if let Err(error) = self.plane.put(Item::Spliced(pair)) {
+            if let Err(error) = self.plane.put(Item::Spliced(Box::new(pair))) {
                 tracing::error!(%error, "a spliced connection is lost");
             }
         }
@@ -142,7 +142,7 @@ impl Plane {
     pub fn adopt(&self, pairs: Vec<upgrade::Pair<OwnedFd>>, connections: u64, bytes: u64) -> io::Result<()> {
         self.count_on_from(connections, bytes);
         for pair in pairs {
-            self.put(Item::Spliced(Pair::adopt(pair)?))?;
+            self.put(Item::Spliced(Box::new(Pair::adopt(pair)?)))?;
         }
         Ok(())
     }

@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{SpliceFFlags, splice};
+use nix::libc;
 use nix::sys::epoll::EpollFlags;
 use socket2::SockRef;
 
+use crate::socket_option;
 use crate::splice::Pipe;
 
 /// The events that a socket is registered for.
@@ -115,6 +117,20 @@ impl Socket {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Has an event tell that the socket can be read only once so many bytes have come (`SO_RCVLOWAT`,
+    /// socket(7)), or it has ended.
+    ///
+    /// # Errors If its kind lacks the option.
+    pub(crate) fn wake_from(&self, bytes: usize) -> io::Result<()> {
+        let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+        socket_option::set(&self.stream, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &bytes.to_ne_bytes())
+    }
+
+    /// Has the next read ask the kernel, though no event has told of anything to read.
+    pub(crate) fn look_again(&mut self) {
+        self.readable = true;
     }
 
     /// Writes as much as the socket takes at once; returns the number of bytes.

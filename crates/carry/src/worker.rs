@@ -175,7 +175,7 @@ impl Worker {
         let pairs = keys.into_iter().filter_map(|key| self.take_pair(key)).collect();
         for pair in collection.give(pairs) {
             self.mailbox.running.fetch_add(1, Relaxed);
-            self.add(Item::Spliced(pair), now);
+            self.add(Item::Spliced(Box::new(pair)), now);
         }
         self.carried.iter_mut().for_each(|(_, carried)| carried.item.end_by_reset(true));
     }
@@ -184,12 +184,13 @@ impl Worker {
         if !matches!(&self.carried.get(key)?.item, Item::Spliced(pair) if pair.may_be_released()) {
             return None;
         }
-        let Item::Spliced(pair) = self.remove(key)?.item else { return None };
+        let Item::Spliced(mut pair) = self.remove(key)?.item else { return None };
+        pair.stop_gathering();
         for (_, socket) in pair.sockets() {
             // Each was added when the pair came.
             let _ = self.epoll.delete(socket);
         }
-        Some(pair)
+        Some(*pair)
     }
 
     fn on_event(&mut self, token: u64, events: EpollFlags) {

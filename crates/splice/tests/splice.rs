@@ -411,6 +411,42 @@ async fn small_and_large_messages_take_turns() {
     }
 }
 
+/// Pieces that come close together are gathered. The last ones wait for no more of them, and what is answered
+/// doesn't wait.
+#[tokio::test]
+async fn a_stream_of_small_pieces_arrives_whole() {
+    let relay = Relay::start(Limits::default()).await;
+    let (initiator, mut acceptor) = relay.pair().await;
+    initiator.set_nodelay(true).unwrap();
+    let mut near = initiator.into_std().unwrap();
+    for round in 0..3 {
+        let message = noise(round, 500_000);
+        let pieces = message.clone();
+        near.set_nonblocking(false).unwrap();
+        let sending = std::thread::spawn(move || {
+            for piece in pieces.chunks(300) {
+                std::io::Write::write_all(&mut near, piece).unwrap();
+                // Some 60 µs, so that the piece isn't read along with others before the plane gathers.
+                std::thread::sleep(Duration::from_micros(1));
+            }
+            near
+        });
+        assert!(receive(&mut acceptor, message.len()).await == message, "round {round}");
+        near = sending.join().unwrap();
+        near.set_nonblocking(true).unwrap();
+        let mut initiator = TcpStream::from_std(near).unwrap();
+        for turn in 0..50 {
+            acceptor.write_all(&[turn]).await.unwrap();
+            assert_eq!(receive(&mut initiator, 1).await, [turn]);
+            initiator.write_all(&[turn]).await.unwrap();
+            assert_eq!(receive(&mut acceptor, 1).await, [turn]);
+        }
+        near = initiator.into_std().unwrap();
+    }
+    drop(near);
+    assert!(rest(&mut acceptor).await.0.is_empty());
+}
+
 /// A read stops at urgent data, and splice(2) doesn't get past it. Bytes behind that data that came
 /// along with it cause no event of their own.
 #[tokio::test]

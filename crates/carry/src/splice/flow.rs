@@ -7,9 +7,11 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::time::Instant;
 
 use isthmus_wire::upgrade;
 
+use super::gather::{ENOUGH, Gather};
 use super::pipe::Pipe;
 use crate::released::number;
 use crate::socket::{Received, Socket};
@@ -45,11 +47,22 @@ pub(crate) struct Flow {
     ended: bool,
     splices: bool,
     small_in_a_row: u8,
+    gather: Gather,
+    /// Whether the source wakes the worker only once enough has come.
+    is_gathering: bool,
 }
 
 impl Flow {
     pub(crate) fn new() -> Self {
-        Self { held: Held::Nothing, source_ended: false, ended: false, splices: false, small_in_a_row: 0 }
+        Self {
+            held: Held::Nothing,
+            source_ended: false,
+            ended: false,
+            splices: false,
+            small_in_a_row: 0,
+            gather: Gather::default(),
+            is_gathering: false,
+        }
     }
 
     /// Takes over a flow that another program had. It begins by copying.
@@ -94,14 +107,59 @@ impl Flow {
         self.ended
     }
 
-    /// Moves bytes, at most one turn's worth. Adds those that reached the sink to
-    /// `carried`.
+    /// When the flow wants a turn without an event.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        // What waits for the sink is read no sooner than it takes more.
+        matches!(self.held, Held::Nothing).then(|| self.gather.until()).flatten()
+    }
+
+    /// Gathers no more, as when something went the other way, or another program gets the source.
+    pub(crate) fn stop_gathering(&mut self, source: &Socket) {
+        self.gather.stop();
+        self.have_woken(source);
+    }
+
+    /// Has the source wake the worker once enough has come, if the flow gathers.
+    fn have_woken(&mut self, source: &Socket) {
+        let gathers = self.gather.until().is_some() && !self.source_ended;
+        if self.is_gathering != gathers {
+            match source.wake_from(if gathers { ENOUGH } else { 1 }) {
+                Ok(()) => self.is_gathering = gathers,
+                Err(error) => {
+                    tracing::debug!(%error, "a socket wakes as before");
+                    self.gather.stop();
+                }
+            }
+        }
+    }
+
+    /// Moves bytes, at most one turn's worth. Adds those that reached the sink to `carried`. Returns
+    /// also whether the source had any.
     pub(crate) fn turn(
         &mut self,
         source: &mut Socket,
         sink: &mut Socket,
         tools: &mut Tools,
         carried: &mut u64,
+        now: Instant,
+    ) -> Result<(Turn, bool), Broken> {
+        if self.deadline().is_some_and(|deadline| deadline <= now) {
+            source.look_again();
+        }
+        let mut read = false;
+        let turn = self.pass(source, sink, tools, carried, now, &mut read);
+        self.have_woken(source);
+        Ok((turn?, read))
+    }
+
+    fn pass(
+        &mut self,
+        source: &mut Socket,
+        sink: &mut Socket,
+        tools: &mut Tools,
+        carried: &mut u64,
+        now: Instant,
+        read: &mut bool,
     ) -> Result<Turn, Broken> {
         let mut left = TURN_BYTES;
         loop {
@@ -128,8 +186,12 @@ impl Flow {
                 self.copy(source, sink, tools, carried)?
             };
             match received {
-                Received::Bytes(count) => left = left.saturating_sub(count),
-                Received::Nothing => {}
+                Received::Bytes(count) => {
+                    left = left.saturating_sub(count);
+                    *read = true;
+                    self.gather.read(count, now);
+                }
+                Received::Nothing => self.gather.read(0, now),
                 Received::End => self.source_ended = true,
             }
         }
@@ -145,7 +207,8 @@ impl Flow {
     ) -> Result<Received, Broken> {
         let received = source.receive(&mut tools.buffer).map_err(Broken::Source)?;
         if let Received::Bytes(count) = received {
-            self.splices = count >= LARGE;
+            // Pieces that were gathered have too many pages for a pipe.
+            self.splices = count >= LARGE && !self.is_gathering;
             let written = sink.send(&tools.buffer[..count]).map_err(Broken::Sink)?;
             *carried += written as u64;
             if written < count {

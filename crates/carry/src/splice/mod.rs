@@ -2,6 +2,7 @@
 //! an end; if one socket breaks, the other is reset.
 
 mod flow;
+mod gather;
 mod pipe;
 mod share;
 
@@ -9,6 +10,7 @@ use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 use isthmus_wire::upgrade;
 use nix::sys::epoll::EpollFlags;
@@ -76,25 +78,37 @@ impl Pair {
         }
     }
 
+    /// When the pair wants a turn without an event.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.flows.iter().filter_map(Flow::deadline).min()
+    }
+
+    /// Gathers no more: another program gets the sockets.
+    pub(crate) fn stop_gathering(&mut self) {
+        for (flow, source) in self.flows.iter_mut().zip(&self.ends) {
+            flow.stop_gathering(source);
+        }
+    }
+
     /// Gives both directions a turn; adds the bytes that reached a socket to `carried`.
-    pub(crate) fn turn(&mut self, tools: &mut Tools, carried: &mut u64) -> Turn {
+    pub(crate) fn turn(&mut self, tools: &mut Tools, carried: &mut u64, now: Instant) -> Turn {
         let before = *carried;
-        let turn = self.both(tools, carried);
+        let turn = self.both(tools, carried, now);
         if let Some(member) = &mut self.member {
             member.carried(*carried - before, &self.ends);
         }
         turn
     }
 
-    fn both(&mut self, tools: &mut Tools, carried: &mut u64) -> Turn {
+    fn both(&mut self, tools: &mut Tools, carried: &mut u64, now: Instant) -> Turn {
         let mut unfinished = false;
         for from in 0..2 {
-            match self.flow(from, tools, carried) {
+            match self.flow(from, tools, carried, now) {
                 Ok(turn) => unfinished |= turn == Turn::Unfinished,
                 Err(Broken::Source(error)) => return self.broken(&error),
                 Err(Broken::Sink(error)) => {
                     // Bytes that the broken end sent before are still carried.
-                    let _ = self.flow(1 - from, tools, carried);
+                    let _ = self.flow(1 - from, tools, carried, now);
                     return self.broken(&error);
                 }
             }
@@ -113,10 +127,21 @@ impl Pair {
         }
     }
 
-    fn flow(&mut self, from: usize, tools: &mut Tools, carried: &mut u64) -> Result<Turn, Broken> {
+    fn flow(
+        &mut self,
+        from: usize,
+        tools: &mut Tools,
+        carried: &mut u64,
+        now: Instant,
+    ) -> Result<Turn, Broken> {
         let [one, other] = &mut self.ends;
         let (source, sink) = if from == 0 { (one, other) } else { (other, one) };
-        self.flows[from].turn(source, sink, tools, carried)
+        let (turn, read) = self.flows[from].turn(source, sink, tools, carried, now)?;
+        if read {
+            // It may be an answer to what came the other way.
+            self.flows[1 - from].stop_gathering(sink);
+        }
+        Ok(turn)
     }
 
     fn broken(&self, error: &std::io::Error) -> Turn {

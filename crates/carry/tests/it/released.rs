@@ -125,6 +125,38 @@ async fn no_byte_is_lost_or_doubled() {
     assert_eq!((totals.connections, totals.bytes), (1, (want.len() + small.len()) as u64));
 }
 
+/// Where small pieces come close together, the plane has the kernel wake it for many. The next program
+/// knows nothing of that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_of_small_pieces_goes_on() {
+    let mut plane = plane();
+    let (near, far) = joined(&plane).await;
+    near.set_nodelay(true).unwrap();
+    let mut near = near.into_std().unwrap();
+    near.set_nonblocking(false).unwrap();
+    let sent = noise(1_000_000);
+    let want = sent.clone();
+    let sending = std::thread::spawn(move || {
+        for piece in sent.chunks(300) {
+            std::io::Write::write_all(&mut near, piece).unwrap();
+            // Some 60 µs, so that the piece isn't read along with others before the plane gathers.
+            std::thread::sleep(Duration::from_micros(1));
+        }
+        near
+    });
+    let there = tokio::spawn(async move {
+        let (mut far, mut bytes) = (far, vec![0; 1_000_000]);
+        timeout(PATIENCE, far.read_exact(&mut bytes)).await.expect("the last ones arrive").unwrap();
+        bytes
+    });
+    while !sending.is_finished() {
+        (plane, _) = tokio::task::spawn_blocking(move || moved(&plane)).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    }
+    assert!(there.await.unwrap() == want);
+    sending.join().unwrap();
+}
+
 #[tokio::test]
 async fn the_end_of_one_direction_is_kept() {
     let plane = plane();
