@@ -60,7 +60,10 @@ impl Socket {
 
     /// Takes over a socket that another program had, with its [`marks`](Self::marks) there.
     pub(crate) fn adopt(stream: TcpStream, urgent: bool, failed: bool) -> Self {
-        Self { urgent, failed, thorough: urgent, ..Self::new(stream) }
+        let socket = Self { urgent, failed, thorough: urgent, ..Self::new(stream) };
+        // That program may have left something else behind. It fails on sockets that don't need it.
+        let _ = socket.wake_from(1);
+        socket
     }
 
     /// Whether urgent data has come, and whether the socket has failed. Its readiness need not be

@@ -117,7 +117,7 @@ pub async fn run(
 /// Relays for other sites, if this gateway does; never returns.
 async fn relaying_for_others(relay: Option<&Relay>, gateway: &Gateway) -> Infallible {
     match relay {
-        Some(relay) => relay.offer(gateway).await,
+        Some(relay) => keep("what this gateway relays for other sites", || relay.offer(gateway)).await,
         None => std::future::pending().await,
     }
 }

@@ -60,7 +60,7 @@ impl Flow {
             ended: false,
             splices: false,
             small_in_a_row: 0,
-            gather: Gather::default(),
+            gather: Gather::new(),
             is_gathering: false,
         }
     }
@@ -192,7 +192,10 @@ impl Flow {
                     self.gather.read(count, now);
                 }
                 Received::Nothing => self.gather.read(0, now),
-                Received::End => self.source_ended = true,
+                Received::End => {
+                    self.source_ended = true;
+                    self.gather.stop();
+                }
             }
         }
     }
@@ -207,8 +210,7 @@ impl Flow {
     ) -> Result<Received, Broken> {
         let received = source.receive(&mut tools.buffer).map_err(Broken::Source)?;
         if let Received::Bytes(count) = received {
-            // Pieces that were gathered have too many pages for a pipe.
-            self.splices = count >= LARGE && !self.is_gathering;
+            self.splices = count >= LARGE;
             let written = sink.send(&tools.buffer[..count]).map_err(Broken::Sink)?;
             *carried += written as u64;
             if written < count {
@@ -266,5 +268,64 @@ impl Flow {
             tools.pipes.give_back(pipe);
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::time::Duration;
+
+    use nix::libc;
+    use nix::sys::epoll::EpollFlags;
+
+    use super::*;
+    use crate::socket_option;
+
+    /// A program's end of a connection, and the other one.
+    fn connection() -> (TcpStream, Socket) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let program = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (end, _) = listener.accept().unwrap();
+        end.set_nonblocking(true).unwrap();
+        (program, Socket::new(end))
+    }
+
+    fn wakes_from(socket: &Socket) -> u32 {
+        let mut bytes = [0; 4];
+        socket_option::get(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &mut bytes).unwrap();
+        u32::from_ne_bytes(bytes)
+    }
+
+    #[test]
+    fn a_flow_gathers_until_it_is_answered_or_ends() {
+        let ((mut near, mut source), (_far, mut sink)) = (connection(), connection());
+        let (mut flow, mut tools, mut carried) = (Flow::new(), Tools::new(), 0);
+        let mut now = Instant::now();
+        let mut turn = |flow: &mut Flow, source: &mut Socket, now| {
+            source.on_event(EpollFlags::EPOLLIN);
+            flow.turn(source, &mut sink, &mut tools, &mut carried, now).unwrap();
+            carried
+        };
+        let mut sent = 0;
+        for is_answered in [true, false] {
+            while flow.deadline().is_none() {
+                near.write_all(&[0; 100]).unwrap();
+                sent += 100;
+                now += Duration::from_micros(10);
+                while turn(&mut flow, &mut source, now) < sent {}
+            }
+            assert_eq!(wakes_from(&source), ENOUGH as u32);
+            if is_answered {
+                flow.stop_gathering(&source);
+            } else {
+                near.shutdown(Shutdown::Write).unwrap();
+                while !flow.ended() {
+                    turn(&mut flow, &mut source, now);
+                }
+            }
+            assert_eq!((flow.deadline(), wakes_from(&source)), (None, 1), "{is_answered}");
+        }
     }
 }

@@ -50,7 +50,6 @@ pub(super) struct Carrier {
     /// Whether the end of TLS is sealed, so that nothing more is sent.
     is_sealed: bool,
     decided_by: DecidedBy,
-    /// Whether this program gave the carrier BBR.
     has_bbr: bool,
     /// The start-up of a carrier to which BBR was given; `None` once that is over.
     launching: Option<Launching>,
@@ -69,7 +68,7 @@ impl Carrier {
         }
         // The end that accepts it has read the peer's HELLO, which tells the purpose.
         let decided_by = congestion::set(SockRef::from(&tls.socket), purpose(core, id), core.congestion());
-        let has_bbr = purpose(core, id) == Purpose::Bulk && decided_by == DecidedBy::Isthmus;
+        let has_bbr = congestion::name(&tls.socket) == "bbr";
         Ok(Self {
             id,
             tls,
@@ -79,7 +78,7 @@ impl Carrier {
             is_short: false,
             closing: None,
             is_sealed: false,
-            launching: has_bbr.then(|| Launching::new(now)),
+            launching: (has_bbr && decided_by == DecidedBy::Isthmus).then(|| Launching::new(now)),
             decided_by,
             has_bbr,
         })

@@ -13,7 +13,8 @@ use crate::tcp_rto;
 /// The name of BBR for the kernel (`TCP_CONGESTION`, tcp(7)).
 const BBR: &[u8] = b"bbr";
 /// What carriers for small frames have instead where the system's own is BBR. Every kernel has Reno, and
-/// lets every user have it.
+/// lets every user have it. The kernel goes on to pace a connection that began with BBR, but by its window,
+/// and not by a rate that was measured while less was sent.
 const UNPACED: [&[u8]; 2] = [b"cubic", b"reno"];
 
 /// Bounds of the bytes that a carrier's socket may queue unsent. Queued bytes wait in front of
@@ -62,7 +63,7 @@ pub enum DecidedBy {
 }
 
 /// Sets a carrier's socket up for its purpose. A carrier for bulk gets the trunk's congestion
-/// control. A carrier for small frames isn't paced. BBR would space out frames of many streams that
+/// control. A carrier for small frames has no BBR, which would space out frames of many streams that
 /// come at once, by a rate measured while there were few.
 pub(super) fn set(socket: SockRef<'_>, purpose: Purpose, congestion: Congestion) -> DecidedBy {
     match purpose {
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_with_bbr_paces_no_small_frames() {
+    fn small_frames_have_no_bbr_where_it_is_the_systems() {
         if congestion() == Congestion::Other {
             eprintln!("skipped: this process may not have BBR");
             return;
