@@ -364,12 +364,13 @@ pub(super) fn conditions<'a>(reports: impl Iterator<Item = &'a Report>) -> Strin
         };
         let _ = writeln!(
             text,
-            "- `make bench-{}`, {}, {commit}{older}: {rounds} rounds on {} cores ({}), Linux {}; {}.",
+            "- `make bench-{}`, {}, {commit}{older}: {rounds} rounds on {} cores ({}), Linux {}, whose own congestion control is {}; {}.",
             report.name,
             found.date,
             found.cores,
             found.cpu,
             found.kernel,
+            found.congestion_control,
             versions.join(", ")
         );
     }

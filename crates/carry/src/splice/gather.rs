@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 /// Bytes that wake the reader of a stream that gathers. A piece of so many isn't small.
 pub(super) const ENOUGH: usize = 16 << 10;
-/// Longest time between two pieces that are close together.
-const CLOSE: Duration = Duration::from_micros(100);
+/// Longest time between two pieces that are close together. Where processors are scarce, each piece that wakes this
+/// process and the receiver holds the sender up: without gathering its pieces come further apart than they could.
+const CLOSE: Duration = Duration::from_micros(400);
 /// After so many small pieces close together, and none the other way, a flow gathers: the least and the most.
 const PIECES: (u8, u8) = (16, 128);
 /// Least number of reads that give several pieces each, for gathering to have been of use.
@@ -102,7 +103,7 @@ mod tests {
         for (name, reads, want) in [
             ("the first ones", pieces(16, 10, 1024), None),
             ("one more", pieces(17, 10, 1024), Some(360)),
-            ("far apart", pieces(100, 101, 1024), None),
+            ("far apart", pieces(100, 401, 1024), None),
             ("large", pieces(100, 10, ENOUGH), None),
             ("nothing", pieces(100, 10, 0), None),
         ] {
