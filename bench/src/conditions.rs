@@ -5,6 +5,7 @@ use std::fs;
 use std::process::Command;
 use std::time::SystemTime;
 
+use isthmus_lab::congestion_control;
 use serde::{Deserialize, Serialize};
 
 /// The machine and the tools that results come from.
@@ -16,7 +17,7 @@ pub(crate) struct Conditions {
     pub cpu: String,
     /// Release of the kernel.
     pub kernel: String,
-    /// TCP congestion control that connections use by default.
+    /// TCP congestion control that connections in a lab use by default.
     pub congestion_control: String,
     /// When the results were written, in UTC.
     pub date: String,
@@ -47,7 +48,7 @@ impl Conditions {
             cores: cores(),
             cpu: cpu.unwrap_or_default(),
             kernel: read("/proc/sys/kernel/osrelease"),
-            congestion_control: read("/proc/sys/net/ipv4/tcp_congestion_control"),
+            congestion_control: congestion_control(),
             date: String::new(),
             load_average: String::new(),
             versions,

@@ -364,7 +364,7 @@ pub(super) fn conditions<'a>(reports: impl Iterator<Item = &'a Report>) -> Strin
         };
         let _ = writeln!(
             text,
-            "- `make bench-{}`, {}, {commit}{older}: {rounds} rounds on {} cores ({}), Linux {}, whose own congestion control is {}; {}.",
+            "- `make bench-{}`, {}, {commit}{older}: {rounds} rounds on {} cores ({}), Linux {}, connections with {}; {}.",
             report.name,
             found.date,
             found.cores,
