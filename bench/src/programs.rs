@@ -17,8 +17,9 @@ use crate::rounds::{self, Case, Experiment, Run, in_turns};
 use crate::tunnel::start;
 use crate::verdict::Bar;
 
-const GRID: &str = "ocean";
-/// The grid's round trip in seconds, and the rate of its link.
+/// The grids, and what their trunks have.
+const GRIDS: [(&str, &str); 2] = [("ocean", ""), ("ocean-without-bbr", ", trunk without BBR")];
+/// The grids' round trip in seconds, and the rate of its link.
 const RTT_SECONDS: f64 = 0.1;
 const BITS_PER_SECOND: f64 = 200e6;
 /// The bytes that a program sends.
@@ -92,11 +93,15 @@ fn slow_motion(slow: Slow) -> Slow {
 pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let mut run = Run::begin("programs", &options.rounds, &[("iperf3".to_owned(), "--version")])?;
     let slow = slow_motion(options.rounds.slow);
-    let cases = [Program::AllReduce, Program::Iperf3].map(|program| {
-        let row = |against: &str, bar| Comparison::new(program.to_string(), "ms", against).bar(bar);
-        Case::new(program, vec![row("ideal", OF_IDEAL), row("own CUBIC", program.of_cubic())]).slowed(slow)
-    });
-    run.part_in_slow_motion(1, cases.into(), Ocean::up)?;
+    for (parts_left, (grid, trunk)) in (1..=2).rev().zip(GRIDS) {
+        let cases = [Program::AllReduce, Program::Iperf3].map(|program| {
+            let row =
+                |against: &str, bar| Comparison::new(format!("{program}{trunk}"), "ms", against).bar(bar);
+            Case::new(program, vec![row("ideal", OF_IDEAL), row("own CUBIC", program.of_cubic())])
+                .slowed(slow)
+        });
+        run.part_in_slow_motion(parts_left, cases.into(), |slow| Ocean::up(grid, slow))?;
+    }
     let holds = run.finish()?;
     options.rounds.refresh_papers()?;
     Ok(holds)
@@ -108,13 +113,13 @@ struct Ocean {
 }
 
 impl Ocean {
-    fn up(slow: Slow) -> anyhow::Result<Self> {
+    fn up(grid: &str, slow: Slow) -> anyhow::Result<Self> {
         ensure!(congestion_control() == "cubic", "the kernel has no CUBIC");
-        Ok(Self { bench: Bench::without_sshd(GRID, slow)? })
+        Ok(Self { bench: Bench::without_sshd(grid, slow)? })
     }
 
     fn nodes(&self) -> anyhow::Result<[&Node; 2]> {
-        let [near, far] = self.bench.nodes() else { anyhow::bail!("{GRID} must have two nodes") };
+        let [near, far] = self.bench.nodes() else { anyhow::bail!("an ocean must have two nodes") };
         Ok([near, far])
     }
 

@@ -255,6 +255,7 @@ pub(super) const BENCHMARKS: [Benchmark; 16] = [
                 "bench/src/tunnel.rs",
                 "bench/programs/ocean.py",
                 "bench/grids/ocean.toml",
+                "bench/grids/ocean-without-bbr.toml",
             ],
         ],
     },

@@ -15,7 +15,7 @@ use clap::{Args, Subcommand};
 use isthmus_carry::Uncounted;
 use isthmus_carry::plane::Plane;
 use isthmus_carry::trunk::accept::hello;
-use isthmus_carry::trunk::{By, Dialed, Embedding, First, Kept, Stream, Undialed, config, keep};
+use isthmus_carry::trunk::{Bbr, By, Dialed, Embedding, First, Kept, Stream, Undialed, config, keep};
 use isthmus_identity::credentials::SigningRequest;
 use isthmus_identity::secured::{ClientTls, Secured};
 use isthmus_identity::{Authority, Credentials, Identity, Role as Party};
@@ -196,9 +196,10 @@ async fn join(mut tls: Secured, program: &mut TcpStream) -> anyhow::Result<()> {
 /// Makes a trunk, and spawns the task that keeps it up.
 async fn trunk(dialer: &Arc<Dialer>, plane: &Plane, congestion: Congestion) -> anyhow::Result<Arc<Kept>> {
     let id = TrunkId([if congestion == Congestion::Bbr { 1 } else { 2 }; 16]);
-    let ours = Config { congestion, ..config(Role::Initiator, id, &[]) };
+    let ours = Config { congestion, ..config(Role::Initiator, id, &[], Bbr::Auto) };
     ensure!(
-        congestion == Congestion::Other || config(Role::Initiator, id, &[]).congestion == Congestion::Bbr,
+        congestion == Congestion::Other
+            || config(Role::Initiator, id, &[], Bbr::Auto).congestion == Congestion::Bbr,
         "the kernel has no BBR for this process"
     );
     let tls = dialer.connect(CARRIERS_PORT).await?;
@@ -299,7 +300,8 @@ impl Acceptor {
             return Ok(());
         }
         let peer = tls.identity().cloned().context("the near end has no certificate")?;
-        let ours = Config { congestion: hello.congestion, ..config(Role::Acceptor, hello.trunk, &[]) };
+        let ours =
+            Config { congestion: hello.congestion, ..config(Role::Acceptor, hello.trunk, &[], Bbr::Auto) };
         let (trunk, notices) = self.plane.trunk(ours)?;
         let kept = Arc::new(Kept::new((hello.trunk, false), trunk, peer));
         isthmus_service::lock(&self.trunks).push(kept.clone());

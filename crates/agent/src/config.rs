@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use isthmus_batch::hosts::Host;
+use isthmus_carry::trunk::Bbr;
 use isthmus_net::rails::{self, Rail};
 use serde::Deserialize;
 
@@ -62,6 +63,8 @@ pub struct AgentConfig {
     pub raw: Option<PathBuf>,
     /// Further links of this node to other sites. Trunks use all of them.
     pub rails: Vec<Rail>,
+    /// Whether trunks use BBR for bulk.
+    pub bbr: Bbr,
     /// The batch scheduler at which the agent submits pilots for its user. An agent on a login node
     /// has this, and starts no ranks unless `slots` says so.
     pub submit: Option<Submit>,

@@ -236,7 +236,7 @@ fn carrying(
     let (plane, failure_rx) = Plane::start(workers).context("cannot start the data plane")?;
     let rails = config.rails.clone();
     rails::warn_of_absent(&rails);
-    Ok((Carrying { plane, rails, calls_tx }, failure_rx))
+    Ok((Carrying { plane, rails, bbr: config.bbr, calls_tx }, failure_rx))
 }
 
 /// TLS for the connections that this agent opens.

@@ -257,6 +257,7 @@ fn congestion_by(by: proto::CongestionBy) -> &'static str {
         proto::CongestionBy::Isthmus => "isthmus",
         proto::CongestionBy::SystemForSmall => "the system",
         proto::CongestionBy::SystemWithoutBbr => "the system: the kernel refuses BBR",
+        proto::CongestionBy::SystemAsConfigured => "the system: BBR is switched off",
     }
 }
 
@@ -293,6 +294,12 @@ mod tests {
                 By::SystemWithoutBbr,
                 "cubic, by the system: the kernel refuses BBR",
                 [Some("cubic"), Some("the system: the kernel refuses BBR")],
+            ),
+            (
+                "cubic",
+                By::SystemAsConfigured,
+                "cubic, by the system: BBR is switched off",
+                [Some("cubic"), Some("the system: BBR is switched off")],
             ),
             // An older agent or gateway doesn't tell.
             ("", By::Unknown, "–", [None, Some("unknown")]),

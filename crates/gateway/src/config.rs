@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::num::NonZeroUsize;
 
+use isthmus_carry::trunk::Bbr;
 use isthmus_net::rails::{self, Rail};
 use isthmus_net::relay_places::Network;
 use isthmus_wire::proto;
@@ -44,6 +45,8 @@ pub struct GatewayConfig {
     pub site_trunk: bool,
     /// Further links of this machine to other sites. The trunks with other sites use all of them.
     pub rails: Vec<Rail>,
+    /// Whether trunks with other sites use BBR for bulk.
+    pub bbr: Bbr,
     /// Networks with private addresses, or of this site, in which relays may be. The broker's
     /// host may be private in any case.
     pub relay_networks: Vec<Network>,
@@ -151,6 +154,7 @@ impl Default for GatewayConfig {
             measure: Measure::default(),
             site_trunk: false,
             rails: Vec::new(),
+            bbr: Bbr::default(),
             relay_networks: Vec::new(),
             relay: RelayConfig::default(),
             streams_per_trunk: None,

@@ -36,7 +36,7 @@ use std::sync::{Arc, Mutex};
 
 use isthmus_carry::Traffic;
 use isthmus_carry::plane::Plane;
-use isthmus_carry::trunk::Stream;
+use isthmus_carry::trunk::{Bbr, Stream};
 use isthmus_identity::credentials::CredentialsError;
 use isthmus_identity::secured::{ClientTls, ServerTls};
 use isthmus_identity::{Credentials, Identity, Role};
@@ -79,6 +79,7 @@ pub(crate) struct SiteTrunks {
     /// How many streams a trunk takes; `None` is the default.
     streams_per_trunk: Option<u32>,
     rails: Vec<Rail>,
+    bbr: Bbr,
     client: ClientTls,
     server: ServerTls,
     peers: Peers<gone::Former, failed::NoStream>,
@@ -121,6 +122,7 @@ impl SiteTrunks {
             incarnation: Incarnation(random()),
             streams_per_trunk: config.streams_per_trunk,
             rails: config.rails.clone(),
+            bbr: config.bbr,
             client: credentials.client_config(&[PROTOCOL])?,
             server: credentials.server_config(&[PROTOCOL])?,
             peers: Peers::default(),

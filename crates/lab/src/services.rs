@@ -160,6 +160,9 @@ impl PlacedRole<'_> {
                 if self.site.is_some_and(|site| site.site_trunk) {
                     set("site_trunk", "true".to_owned());
                 }
+                if self.site.is_some_and(|site| !site.bbr) {
+                    set("bbr", "\"off\"".to_owned());
+                }
                 let relays = self.relays_of_site();
                 if !relays.is_empty() {
                     set("relay_networks", format!("{relays:?}"));
@@ -189,6 +192,9 @@ impl PlacedRole<'_> {
                 }
                 if let Some(slots) = self.slots {
                     set("slots", slots.to_string());
+                }
+                if self.site.is_some_and(|site| !site.bbr) {
+                    set("bbr", "\"off\"".to_owned());
                 }
                 if let Some((ports, outside)) = self.let_in() {
                     set("port_range", format!("{:?}", ports.to_string()));

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use isthmus_carry::plane::Plane;
+use isthmus_carry::trunk::Bbr;
 use isthmus_identity::{Identity, Owner, Role, secured};
 use isthmus_net::loopback::{PairMaker, Sources};
 use isthmus_net::rails::Rail;
@@ -67,6 +68,8 @@ pub(crate) struct Carrying {
     pub plane: Plane,
     /// Further links of the node to other sites, for trunks.
     pub rails: Vec<Rail>,
+    /// Whether trunks use BBR for bulk.
+    pub bbr: Bbr,
     /// The way by which connections of other agents for gRPC reach this node's gRPC server.
     pub calls_tx: mpsc::Sender<Served>,
 }
@@ -86,6 +89,7 @@ pub(crate) struct Node {
     plane: Plane,
     trunks: Registry,
     rails: Vec<Rail>,
+    bbr: Bbr,
     /// The way by which connections of other agents for gRPC reach this node's gRPC server.
     calls_tx: mpsc::Sender<Served>,
     jobs: Mutex<HashMap<JobId, Arc<Job>>>,
@@ -111,7 +115,7 @@ impl Node {
         tls: ClientTls,
         (loopback, pairs, black_hole): (Sources, PairMaker, BlackHole),
         heartbeats: Heartbeats,
-        Carrying { plane, rails, calls_tx }: Carrying,
+        Carrying { plane, rails, bbr, calls_tx }: Carrying,
     ) -> Self {
         let (ports, measuring, jobs) = (PortCounter::default(), Measuring::default(), Mutex::default());
         Self {
@@ -128,6 +132,7 @@ impl Node {
             plane,
             trunks: Registry::default(),
             rails,
+            bbr,
             calls_tx,
             jobs,
             given_up: GivenUp::default(),
@@ -208,6 +213,11 @@ impl Node {
     /// Further links of this node to other sites.
     pub(crate) fn rails(&self) -> &[Rail] {
         &self.rails
+    }
+
+    /// Whether this node's trunks use BBR for bulk.
+    pub(crate) fn bbr(&self) -> Bbr {
+        self.bbr
     }
 
     /// The sender that takes connections of other agents to this node's gRPC server.

@@ -48,7 +48,7 @@ impl Service for Node {
     /// The trunk tells what each carrier carries.
     fn config(&self, role: Role, id: TrunkId) -> Config {
         let incarnation = Some(self.facilities().incarnation);
-        Config { notes_moved: true, incarnation, ..config(role, id, self.rails()) }
+        Config { notes_moved: true, incarnation, ..config(role, id, self.rails(), self.bbr()) }
     }
 
     fn expected(&self, name: &GridName) -> Expected {

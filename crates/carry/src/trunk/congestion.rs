@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use isthmus_trunk::{Congestion, Purpose};
+use serde::Deserialize;
 use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::tcp_info::TcpInfo;
@@ -12,7 +13,7 @@ use crate::tcp_rto;
 
 /// The name of BBR for the kernel (`TCP_CONGESTION`, tcp(7)).
 const BBR: &[u8] = b"bbr";
-/// What carriers for small frames have instead where the system's own is BBR. Every kernel has Reno, and
+/// What carriers have that are to have no BBR where the system's own is BBR. Every kernel has Reno, and
 /// lets every user have it. The kernel goes on to pace a connection that began with BBR, but by its window,
 /// and not by a rate that was measured while less was sent.
 const UNPACED: [&[u8]; 2] = [b"cubic", b"reno"];
@@ -24,9 +25,28 @@ const UNSENT: std::ops::RangeInclusive<u64> = (128 << 10)..=(1 << 20);
 /// Most bytes that the socket of a carrier for small frames alone may queue unsent.
 const UNSENT_SMALL: u32 = 32 << 10;
 
+/// Whether trunks use BBR for bulk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Bbr {
+    /// They do where the kernel lets them.
+    #[default]
+    Auto,
+    /// They have the system's congestion control, or CUBIC if that is BBR.
+    Off,
+}
+
+/// The congestion control that trunks have for bulk.
+pub(super) fn congestion(bbr: Bbr) -> Congestion {
+    match bbr {
+        Bbr::Auto => allowed(),
+        Bbr::Off => Congestion::Other,
+    }
+}
+
 /// The congestion control that this process may have. The kernel refuses BBR to ordinary users,
 /// unless `net.ipv4.tcp_allowed_congestion_control` lists it.
-pub(super) fn congestion() -> Congestion {
+fn allowed() -> Congestion {
     static FOUND: OnceLock<Congestion> = OnceLock::new();
     *FOUND.get_or_init(|| {
         let tried =
@@ -53,13 +73,14 @@ const RETRANSMISSION: Duration = Duration::from_millis(20);
 /// Who decided a carrier's congestion control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecidedBy {
-    /// This program: the carrier is for bulk, and got BBR, or it is for small frames, and got another one
-    /// than the system's BBR.
+    /// This program: the carrier got BBR, or another one than the system's BBR.
     Isthmus,
     /// The system. Carriers for small frames keep its congestion control, unless that is BBR.
     SystemForSmall,
     /// The system, since the kernel lets this process have no BBR.
     SystemWithoutBbr,
+    /// The system, since this end was told to use no BBR.
+    SystemAsConfigured,
 }
 
 /// Sets a carrier's socket up for its purpose. A carrier for bulk gets the trunk's congestion
@@ -71,7 +92,7 @@ pub(super) fn set(socket: SockRef<'_>, purpose: Purpose, congestion: Congestion)
             if let Err(error) = tcp_rto::set_least(&*socket, RETRANSMISSION) {
                 tracing::debug!(%error, "a carrier sends lost segments again no sooner than others");
             }
-            unpace(&socket)
+            if take_bbr(&socket) { DecidedBy::Isthmus } else { DecidedBy::SystemForSmall }
         }
         Purpose::Bulk if congestion == Congestion::Bbr => match socket.set_tcp_congestion(BBR) {
             Ok(()) => DecidedBy::Isthmus,
@@ -80,21 +101,24 @@ pub(super) fn set(socket: SockRef<'_>, purpose: Purpose, congestion: Congestion)
                 DecidedBy::SystemWithoutBbr
             }
         },
-        Purpose::Bulk => DecidedBy::SystemWithoutBbr,
+        Purpose::Bulk if take_bbr(&socket) => DecidedBy::Isthmus,
+        Purpose::Bulk => match allowed() {
+            Congestion::Bbr => DecidedBy::SystemAsConfigured,
+            Congestion::Other => DecidedBy::SystemWithoutBbr,
+        },
     }
 }
 
-/// Takes BBR from a socket for small frames, if the system has given it that.
-fn unpace(socket: &SockRef<'_>) -> DecidedBy {
+/// Takes BBR from a socket, if the system has given it that. Returns whether it has another one now.
+fn take_bbr(socket: &SockRef<'_>) -> bool {
     if name(&**socket).as_bytes() != BBR {
-        return DecidedBy::SystemForSmall;
+        return false;
     }
-    if UNPACED.iter().any(|unpaced| socket.set_tcp_congestion(unpaced).is_ok()) {
-        DecidedBy::Isthmus
-    } else {
-        tracing::debug!("a carrier for small frames keeps BBR");
-        DecidedBy::SystemForSmall
+    let is_taken = UNPACED.iter().any(|unpaced| socket.set_tcp_congestion(unpaced).is_ok());
+    if !is_taken {
+        tracing::debug!("a carrier keeps the system's BBR");
     }
+    is_taken
 }
 
 /// The name of a socket's congestion control; empty if the kernel doesn't tell.
@@ -126,34 +150,48 @@ pub(super) fn unsent_bytes(purpose: Purpose, info: &TcpInfo) -> u32 {
 mod tests {
     use super::*;
 
+    /// A socket to which the system has given this congestion control.
+    fn socket(system: &[u8]) -> Socket {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_tcp_congestion(system).unwrap();
+        socket
+    }
+
     #[test]
     fn only_carriers_for_bulk_get_bbr() {
-        let bulk = match congestion() {
-            Congestion::Bbr => (b"bbr".as_slice(), DecidedBy::Isthmus),
-            Congestion::Other => (b"reno".as_slice(), DecidedBy::SystemWithoutBbr),
+        let allowed = congestion(Bbr::Auto);
+        let (bulk, without) = match allowed {
+            Congestion::Bbr => ((b"bbr".as_slice(), DecidedBy::Isthmus), DecidedBy::SystemAsConfigured),
+            Congestion::Other => {
+                ((b"reno".as_slice(), DecidedBy::SystemWithoutBbr), DecidedBy::SystemWithoutBbr)
+            }
         };
-        for (purpose, congestion, (want, by)) in [
-            (Purpose::Bulk, congestion(), bulk),
-            (Purpose::Bulk, Congestion::Other, (b"reno".as_slice(), DecidedBy::SystemWithoutBbr)),
-            (Purpose::Small, congestion(), (b"reno", DecidedBy::SystemForSmall)),
+        for (purpose, bbr, (want, by)) in [
+            (Purpose::Bulk, Bbr::Auto, bulk),
+            (Purpose::Bulk, Bbr::Off, (b"reno", without)),
+            (Purpose::Small, Bbr::Auto, (b"reno", DecidedBy::SystemForSmall)),
+            (Purpose::Small, Bbr::Off, (b"reno", DecidedBy::SystemForSmall)),
         ] {
-            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-            socket.set_tcp_congestion(b"reno").unwrap();
-            assert_eq!(set(SockRef::from(&socket), purpose, congestion), by, "{purpose:?}, {congestion:?}");
-            assert_eq!(name(&socket).as_bytes(), want, "{purpose:?}, {congestion:?}");
+            let socket = socket(b"reno");
+            let found = set(SockRef::from(&socket), purpose, congestion(bbr));
+            assert_eq!((name(&socket).as_bytes(), found), (want, by), "{purpose:?}, {bbr:?}");
         }
     }
 
     #[test]
-    fn small_frames_have_no_bbr_where_it_is_the_systems() {
-        if congestion() == Congestion::Other {
+    fn the_systems_bbr_is_taken_away() {
+        if congestion(Bbr::Auto) == Congestion::Other {
             eprintln!("skipped: this process may not have BBR");
             return;
         }
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        socket.set_tcp_congestion(BBR).unwrap();
-        assert_eq!(set(SockRef::from(&socket), Purpose::Small, Congestion::Bbr), DecidedBy::Isthmus);
-        assert_ne!(name(&socket).as_bytes(), BBR);
+        for (purpose, bbr) in
+            [(Purpose::Small, Bbr::Auto), (Purpose::Small, Bbr::Off), (Purpose::Bulk, Bbr::Off)]
+        {
+            let socket = socket(BBR);
+            let found = set(SockRef::from(&socket), purpose, congestion(bbr));
+            assert_eq!(found, DecidedBy::Isthmus, "{purpose:?}, {bbr:?}");
+            assert_ne!(name(&socket).as_bytes(), BBR, "{purpose:?}, {bbr:?}");
+        }
     }
 
     #[test]

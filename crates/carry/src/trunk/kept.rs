@@ -13,7 +13,7 @@ use isthmus_trunk::{Addresses, CarrierId, Config, Incarnation, MAX_RAILS, Purpos
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::congestion::congestion;
+use super::congestion::{Bbr, congestion};
 use super::handle::{Joining, Trunk};
 
 // What the configuration allows, HELLO has room for.
@@ -21,9 +21,9 @@ const _: () = assert!(rails::MOST == MAX_RAILS);
 
 /// The configuration of a trunk whose carriers are TCP connections, for an end with these further
 /// rails.
-pub fn config(role: Role, id: TrunkId, rails: &[Rail]) -> Config {
+pub fn config(role: Role, id: TrunkId, rails: &[Rail], bbr: Bbr) -> Config {
     let addresses = rails::addresses(rails).collect();
-    Config { congestion: congestion(), addresses, further_rails: rails.len(), ..Config::new(role, id) }
+    Config { congestion: congestion(bbr), addresses, further_rails: rails.len(), ..Config::new(role, id) }
 }
 
 /// A trunk, for those who use it and for [`keep`](super::keep).

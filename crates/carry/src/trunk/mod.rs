@@ -35,7 +35,7 @@ mod launching;
 pub mod seen;
 mod stream;
 
-pub use congestion::DecidedBy;
+pub use congestion::{Bbr, DecidedBy};
 pub use embedding::{Better, By, Dialed, Embedding, First, Undialed};
 pub use handle::{CarrierSnapshot, Control, Notice, Notices, OpenError, Snapshot, Trunk, Waits};
 pub use keep::keep;

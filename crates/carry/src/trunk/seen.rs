@@ -91,6 +91,7 @@ fn congestion_by(decided: DecidedBy) -> proto::CongestionBy {
         DecidedBy::Isthmus => proto::CongestionBy::Isthmus,
         DecidedBy::SystemForSmall => proto::CongestionBy::SystemForSmall,
         DecidedBy::SystemWithoutBbr => proto::CongestionBy::SystemWithoutBbr,
+        DecidedBy::SystemAsConfigured => proto::CongestionBy::SystemAsConfigured,
     }
 }
 

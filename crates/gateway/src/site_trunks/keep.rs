@@ -59,7 +59,7 @@ impl Service for Party {
 
     fn config(&self, role: Role, id: TrunkId) -> Config {
         let trunks = &self.trunks;
-        let config = config(role, id, &trunks.rails);
+        let config = config(role, id, &trunks.rails, trunks.bbr);
         let max_streams = trunks.streams_per_trunk.unwrap_or(config.max_streams);
         Config { incarnation: Some(trunks.incarnation), max_streams, ..config }
     }

@@ -92,6 +92,7 @@ pub(super) struct SiteTable {
     pub measure: Option<bool>,
     #[serde(default)]
     pub site_trunk: bool,
+    pub bbr: Option<bool>,
     #[serde(default)]
     pub rails: Vec<RailTable>,
     #[serde(default)]

@@ -114,6 +114,8 @@ pub struct Site {
     pub measure: bool,
     /// Whether the site's gateways keep trunks with gateways of other sites that do so, too.
     pub site_trunk: bool,
+    /// Whether trunks of the site's gateways and agents may have BBR.
+    pub bbr: bool,
     /// Further networks between the nodes.
     pub rails: Vec<Rail>,
     /// The site's nodes, in the order of the file.

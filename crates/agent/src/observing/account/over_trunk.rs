@@ -84,7 +84,7 @@ mod tests {
     use std::time::Duration;
 
     use isthmus_carry::plane::Plane;
-    use isthmus_carry::trunk::{Kept, config};
+    use isthmus_carry::trunk::{Bbr, Kept, config};
     use isthmus_identity::{Identity, Role as Party};
     use isthmus_link::{DialedWay, Last};
     use isthmus_plan::Encryption;
@@ -106,7 +106,7 @@ mod tests {
     fn bytes_count_for_the_way_of_the_carrier_that_moves_them() {
         let (plane, _errors) = Plane::start(NonZeroUsize::MIN).unwrap();
         let id = TrunkId([7; 16]);
-        let (trunk, _notices) = plane.trunk(config(Role::Initiator, id, &[])).unwrap();
+        let (trunk, _notices) = plane.trunk(config(Role::Initiator, id, &[], Bbr::Auto)).unwrap();
         let peer = Identity::new(Party::Gateway, "beta".parse().ok(), None, None).unwrap();
         let kept = Arc::new(Kept::new((id, true), trunk, peer));
         let (relay, punch) = (way(proto::Dial::Relay, "hub"), way(proto::Dial::Punch, ""));

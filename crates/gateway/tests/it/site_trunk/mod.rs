@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use isthmus_broker::PairConfig;
 use isthmus_carry::plane::Plane;
-use isthmus_carry::trunk::{Notice, Stream, Trunk, config};
+use isthmus_carry::trunk::{Bbr, Notice, Stream, Trunk, config};
 use isthmus_gateway::GatewayConfig;
 use isthmus_identity::secured::Secured;
 use isthmus_identity::{Credentials, Role};
@@ -359,8 +359,9 @@ async fn stream_since(
     incarnation: Option<Incarnation>,
 ) -> Result<(Trunk, Stream), String> {
     let tls = carrier_of(credentials, to).await?;
-    let (trunk, mut notices) =
-        plane.trunk(Config { incarnation, ..config(End::Initiator, TrunkId(mac::random()), &[]) }).unwrap();
+    let (trunk, mut notices) = plane
+        .trunk(Config { incarnation, ..config(End::Initiator, TrunkId(mac::random()), &[], Bbr::Auto) })
+        .unwrap();
     trunk.join(tls.into_parts().0).await?;
     let ended = async {
         while let Some(notice) = notices.recv().await {

@@ -42,6 +42,7 @@ pub(super) fn check_site(table: &SiteTable, subnet: Ipv4Net, wan: &mut WanAddres
         egress: table.egress.as_ref().map(egress).transpose()?,
         measure: table.measure.unwrap_or(true),
         site_trunk: table.site_trunk,
+        bbr: table.bbr.unwrap_or(true),
         rails: check_rails(table, &name, subnet, &nodes, wan)?,
         nodes,
         name,
