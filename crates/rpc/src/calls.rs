@@ -130,6 +130,12 @@ pub const RULES: &[Rule] = &[
         AGENTS,
         "of the same owner: tells a job's head that the node is lost that held it",
     ),
+    rule(
+        Agent,
+        "Peer/Partner",
+        AGENTS,
+        "of the same owner that holds the node in a job: tells of a run that joins",
+    ),
     rule(Agent, "Peer/Pilot", AGENTS, "of the same owner: has the agent submit a batch job for its nodes"),
     rule(Agent, "Peer/Scheduler", AGENTS, "of the same owner: what the batch scheduler of the site has"),
     rule(Agent, "Peer/Arrive", AGENTS, "of the same owner and site: its node is one of a pilot"),

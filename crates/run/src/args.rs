@@ -80,6 +80,13 @@ pub struct RunArgs {
     /// node has it. When it fails on one node, isthmus ends it on all.
     #[arg(long)]
     pub(super) each: bool,
+    /// With --each: join a job that was started on this node and runs, by the beginning of its id
+    /// (isthmus jobs). The programs of both connect with each other.
+    ///
+    /// The run has nodes and an end of its own. It ends when the job ends. ISTHMUS_HEAD is this node, and
+    /// ISTHMUS_JOINED the job's id.
+    #[arg(long, value_name = "JOB", requires = "each", value_parser = job_id)]
+    pub(super) join: Option<String>,
     /// With --each: set a variable for the command; without a value, to what it
     /// is here.
     #[arg(long, value_name = "NAME[=VALUE]", requires = "each")]
@@ -173,6 +180,13 @@ impl RunArgs {
         let Self { batch, socket, quiet, nodes, .. } = self;
         Asking { batch, note, socket: socket.as_ref(), quiet: *quiet, beside: nodes }
     }
+}
+
+/// Reads the beginning of a job's id.
+fn job_id(text: &str) -> Result<String, String> {
+    let id = text.to_ascii_lowercase();
+    let is_id = (1..=32).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_id { Ok(id) } else { Err("a job's id has hexadecimal digits; isthmus jobs shows it".to_owned()) }
 }
 
 /// Reads how long a job waits.
@@ -280,6 +294,19 @@ mod tests {
             ("1500ms", None),
         ] {
             assert_eq!(try_for(text).ok(), want.map(Duration::from_secs), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_beginning_of_a_job_s_id() {
+        for (text, want) in [
+            ("5A1f", Some("5a1f")),
+            ("0123456789abcdef0123456789abcdef", Some("0123456789abcdef0123456789abcdef")),
+            ("0123456789abcdef0123456789abcdef0", None),
+            ("", None),
+            ("5a-1", None),
+        ] {
+            assert_eq!(job_id(text).ok().as_deref(), want, "{text}");
         }
     }
 

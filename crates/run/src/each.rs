@@ -42,6 +42,8 @@ pub(super) struct EachCommand<'a> {
     pub environment: &'a [String],
     /// Whether lines of output begin with the node's name.
     pub prefix: bool,
+    /// The job that the run has joined, and that job's head; `None` if it has joined none.
+    pub joined: Option<(&'a str, &'a str)>,
 }
 
 impl Each {
@@ -53,7 +55,7 @@ impl Each {
         let mut running = JoinSet::new();
         for (rank, node) in nodes.iter().enumerate() {
             let mut environment = remote::variables(wanted.job, wanted.environment);
-            environment.extend(variables(&nodes, rank));
+            environment.extend(variables(&nodes, rank, wanted.joined));
             let remote = Remote::new(Command {
                 job: wanted.job.to_owned(),
                 node: (*node).to_owned(),
@@ -143,15 +145,22 @@ fn failed(node: &str, status: i32) -> String {
 }
 
 /// The variables by which the command finds its rank.
-fn variables(nodes: &[&str], rank: usize) -> Vec<isthmus_wire::proto::Variable> {
+fn variables(
+    nodes: &[&str],
+    rank: usize,
+    joined: Option<(&str, &str)>,
+) -> Vec<isthmus_wire::proto::Variable> {
+    let head = joined.map_or_else(|| nodes.first().copied().unwrap_or_default(), |(_, head)| head);
+    let joined = joined.map(|(job, _)| ("ISTHMUS_JOINED", job.to_owned()));
     [
         ("ISTHMUS_NODE_RANK", rank.to_string()),
         ("ISTHMUS_NODES", nodes.len().to_string()),
         ("ISTHMUS_NODE", nodes.get(rank).copied().unwrap_or_default().to_owned()),
-        ("ISTHMUS_HEAD", nodes.first().copied().unwrap_or_default().to_owned()),
+        ("ISTHMUS_HEAD", head.to_owned()),
         ("ISTHMUS_NODE_LIST", nodes.join(",")),
     ]
     .into_iter()
+    .chain(joined)
     .map(|(name, value)| remote::variable(name, &value))
     .collect()
 }
@@ -246,15 +255,19 @@ mod tests {
 
     #[test]
     fn each_finds_its_rank() {
-        let text = |rank| {
-            let entries = variables(&["n1.a", "n1.b"], rank).into_iter().map(|entry| {
+        let text = |rank, joined| {
+            let entries = variables(&["n1.a", "n1.b"], rank, joined).into_iter().map(|entry| {
                 format!("{}={}", String::from_utf8_lossy(&entry.name), String::from_utf8_lossy(&entry.value))
             });
             entries.collect::<Vec<_>>().join(" ")
         };
         assert_eq!(
-            text(1),
+            text(1, None),
             "ISTHMUS_NODE_RANK=1 ISTHMUS_NODES=2 ISTHMUS_NODE=n1.b ISTHMUS_HEAD=n1.a ISTHMUS_NODE_LIST=n1.a,n1.b"
+        );
+        assert_eq!(
+            text(0, Some(("5a1f", "n0.a"))),
+            "ISTHMUS_NODE_RANK=0 ISTHMUS_NODES=2 ISTHMUS_NODE=n1.a ISTHMUS_HEAD=n0.a ISTHMUS_NODE_LIST=n1.a,n1.b ISTHMUS_JOINED=5a1f"
         );
     }
 }

@@ -110,6 +110,9 @@ impl Finished<'_> {
             self.ended,
             lost_late || self.watch.observed.daemon_killed || self.watch.observed.agent_gone,
         );
+        // That is no failure of the run: its work is over.
+        let joined_ended = self.watch.observed.joined_ended.take();
+        let status = if joined_ended.is_some() { 0 } else { status };
         let culprit = self.watch.culprit(self.took).filter(|_| status != 0);
         let signal = culprit.as_ref().and_then(|culprit| culprit.signal);
         let was_interrupted = signal.is_some();
@@ -121,7 +124,9 @@ impl Finished<'_> {
             Some(given) => given.end_of_job().await,
             None => None,
         };
-        let ended_by = cancelled.or(slurm).or(culprit.map(|culprit| culprit.words));
+        let joined_ended =
+            joined_ended.map(|job| format!("job {job} has ended, and so does this run, which had joined it"));
+        let ended_by = cancelled.or(joined_ended).or(slurm).or(culprit.map(|culprit| culprit.words));
         // This is printed before all else on the job's end.
         if let Some(culprit) = &ended_by {
             message(culprit);

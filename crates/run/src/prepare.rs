@@ -115,6 +115,11 @@ impl<'a> Prepared<'a> {
         let agent = local::connect(&socket).await?;
         let grid = Grid::of_agent(agent.clone(), socket.clone()).or_without_broker();
         let names = given.map_or_else(|| args.nodes.clone(), |given| given.names(args));
+        if args.join.is_some() && names.is_empty() {
+            bail!(
+                "name the nodes that are to join the job: --nodes, or --pilots for those of a batch scheduler"
+            );
+        }
         let candidates = Candidates::of(&names, |records| grid.list(records)).await?;
         if let Some(answer) = candidates.without_broker.as_ref().filter(|_| !args.quiet)
             && !std::mem::replace(&mut tries.without_broker_is_told, true)
@@ -218,6 +223,7 @@ impl<'a> Prepared<'a> {
             encrypt_to_nodes: self.args.encrypt_to_nodes,
             patience_seconds: seconds(self.args.patience),
             topology: self.topology.clone(),
+            join: self.args.join.clone().unwrap_or_default(),
         };
         let starting = async {
             let mut news = self.agent.start(request).await?.into_inner();
@@ -305,6 +311,8 @@ impl<'a> Prepared<'a> {
             command: &self.args.command,
             environment: &self.args.env,
             prefix: !self.args.no_prefix,
+            joined: Some((ready.joined.as_str(), self.candidates.own.as_str()))
+                .filter(|(job, _)| !job.is_empty()),
         };
         Ok(Work::Each(each::Each::start(&self.agent, &wanted)))
     }

@@ -109,6 +109,8 @@ pub(super) struct Observed {
     pub events: Events,
     /// Whether a launcher's daemon was killed.
     pub daemon_killed: bool,
+    /// The job that this run has joined, if that has ended.
+    pub joined_ended: Option<String>,
     /// Whether this node's agent is gone.
     pub agent_gone: bool,
     /// Links between nodes that no agent handed over.
@@ -238,6 +240,11 @@ impl Watch {
             if self.observed.daemon_killed && !is_ending {
                 is_ending = true;
                 deadline = Some(tokio::time::Instant::now() + DAEMON_GRACE);
+            }
+            if self.observed.joined_ended.is_some() && !is_ending {
+                is_ending = true;
+                deadline = Some(tokio::time::Instant::now() + TERM_GRACE);
+                self.work.signal(nix::libc::SIGTERM, false).await;
             }
             if self.waits_in_vain() && !is_ending {
                 is_ending = true;

@@ -20,6 +20,7 @@ mod first_hours;
 mod gateway_relays;
 mod gateways;
 mod jobs;
+mod joining;
 mod life;
 mod liveness;
 mod logs;

@@ -172,7 +172,7 @@ impl Programs {
             warn!(job = %job.id, ends, "denied: this preamble was seen before");
             return Err(Status::Denied);
         }
-        let Some(source) = job.members.node(preamble.source) else {
+        let Some(source) = job.node(preamble.source) else {
             warn!(job = %job.id, ends, source = %preamble.source, "denied: not a node of the job");
             return Err(Status::Denied);
         };
@@ -185,7 +185,7 @@ impl Programs {
             Encryption::Agents => match connection.identity() {
                 Some(identity)
                     if identity.role() == Role::Agent
-                        && identity.grid_name().as_ref() == Some(source)
+                        && identity.grid_name().as_ref() == Some(&source)
                         && identity.owner() == Some(self.node.owner()) =>
                 {
                     Ok(())
@@ -200,7 +200,7 @@ impl Programs {
             // plan decides, not the initiator.
             Encryption::None if source.site == self.node.name().site => Ok(()),
             raw => {
-                let found = self.node.dialer().find((preamble.source, Some(source)), PLAN).await.ok();
+                let found = self.node.dialer().find((preamble.source, Some(&source)), PLAN).await.ok();
                 let allowed = found.as_ref().is_some_and(|found| match raw {
                     Encryption::Gateways => found.plan.takes_site_trunk && !job.encrypt_to_nodes,
                     Encryption::None | Encryption::Agents => !found.plan.encrypted,
@@ -231,9 +231,9 @@ impl Programs {
 /// Tells the head that this node lacks a resource for a connection. The initiator isn't told which.
 fn not_taken(node: &Node, job: &Job, preamble: &Preamble, exhausted: Exhausted) {
     let acceptor = node.name().to_string();
-    let initiator = job.members.node(preamble.source);
+    let initiator = job.node(preamble.source);
     job.news.send(job_news::Kind::ConnectFailed(proto::ConnectFailed {
-        initiator: initiator.map_or_else(|| preamble.source.to_string(), ToString::to_string),
+        initiator: initiator.map_or_else(|| preamble.source.to_string(), |node| node.to_string()),
         reason: format!("{acceptor} {exhausted}"),
         acceptor,
         given_up: true,
@@ -280,8 +280,8 @@ async fn connect(
         // The process that fetches the connection may say otherwise.
         is_v6: false,
     };
-    let source = job.members.node(preamble.source);
-    if source.is_some_and(|source| source.site != node.name().site) {
+    let source = job.node(preamble.source);
+    if source.as_ref().is_some_and(|source| source.site != node.name().site) {
         connection.keep_alive();
     }
     connection.send(&sealed(&job.token, Status::Connected, preamble)).await?;

@@ -24,6 +24,7 @@ use crate::carrying::persist;
 use crate::carrying::sockets::{cookie, inode};
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
+use crate::jobs::partners::Acceptor;
 use crate::jobs::progress;
 use crate::observing::account::Joint;
 use crate::observing::heartbeat::beat;
@@ -63,21 +64,19 @@ pub(crate) async fn connect(
         return Connected::failed(libc::ENETUNREACH);
     };
     let destination = request.destination;
-    let Some(acceptor) = job.members.node(destination.address) else {
+    let Some(target) = job.acceptor(destination.address) else {
         debug!(job = %job.id, destination = %destination.address, "not a node of the job");
         return Connected::failed(libc::EHOSTUNREACH);
     };
+    let acceptor = &target.name;
     // No program can listen at this port; between agents it stands for heartbeats.
     if destination.port == beat::PORT {
         return Connected::failed(libc::ECONNREFUSED);
     }
-    let source_port = match request.source_port {
-        0 => node.next_port(),
-        port => port,
-    };
+    let source_port = if request.source_port == 0 { node.next_port() } else { request.source_port };
     debug!(job = %job.id, %acceptor, port = destination.port, "a program connects");
     let preamble = Preamble {
-        job: job.id,
+        job: target.job(job).0,
         nonce: connection::new_nonce(),
         source: own.ip(),
         source_port,
@@ -85,11 +84,11 @@ pub(crate) async fn connect(
         destination_port: destination.port,
     };
     let _under_way = job.account.begin();
-    let reaching = persist::reach_in_time(node, job, acceptor, preamble, (request.options, given_up));
+    let reaching = persist::reach_in_time(node, job, &target, preamble, (request.options, given_up));
     let reached = match reaching.await {
         Ok(reached) => reached,
         Err(error) => {
-            return not_made(node, job, acceptor, destination, &error);
+            return not_made(node, job, &target, destination, &error);
         }
     };
     if !reached.failures.is_empty() {
@@ -143,10 +142,11 @@ pub(crate) async fn connect(
 fn not_made(
     node: &Node,
     job: &Job,
-    acceptor: &GridName,
+    target: &Acceptor,
     destination: Endpoint,
     error: &ReachError,
 ) -> Connected {
+    let acceptor = &target.name;
     let errno = errno(error);
     if !matches!(errno, libc::ECONNREFUSED | libc::ECANCELED) {
         warn!(job = %job.id, %acceptor, port = destination.port, %error, "connection not made");
@@ -154,7 +154,8 @@ fn not_made(
             initiator: node.name().to_string(),
             acceptor: acceptor.to_string(),
             reason: error.to_string(),
-            given_up: !matches!(error, ReachError::Answered(_)),
+            // A partner may leave at any time, which ends no other job.
+            given_up: !matches!(error, ReachError::Answered(_)) && target.partner.is_none(),
         }));
     }
     Connected::failed(errno)

@@ -22,6 +22,7 @@ use tracing::{debug, info};
 use super::reaching::{Introduced, reach, reach_over_trunk};
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
+use crate::jobs::partners::Acceptor;
 
 /// After this time the user is told of a connection that isn't made yet. From then on it may go
 /// over a trunk that stands.
@@ -45,11 +46,11 @@ const SYN_RETRIES: u32 = 6;
 pub(super) async fn reach_in_time(
     node: &Arc<Node>,
     job: &Job,
-    acceptor: &GridName,
+    target: &Acceptor,
     preamble: Preamble,
     (options, given_up): (SocketOptions, &CancellationToken),
 ) -> Result<Introduced, ReachError> {
-    let started = Instant::now();
+    let (started, acceptor) = (Instant::now(), &target.name);
     let limits = job.connect_limits;
     let is_cut = || {
         // The gateways don't tell whether their trunk is cut. A trunk that has carried the job's
@@ -64,10 +65,10 @@ pub(super) async fn reach_in_time(
     let mut known = None;
     for failures in 0.. {
         let trying = async {
-            let reaching = reach(node, job, acceptor, preamble, (options, given_up), &mut known);
+            let reaching = reach(node, job, target, preamble, (options, given_up), &mut known);
             match reaching.await {
                 Err(error) if may_pass(&error) && started.elapsed() > TOLD && !given_up.is_cancelled() => {
-                    match reach_over_trunk(node, job, acceptor, preamble).await {
+                    match reach_over_trunk(node, job, target, preamble).await {
                         Some(Ok(introduced)) => Ok(introduced.after(error)),
                         Some(Err(ReachError::Answered(status))) => Err(ReachError::Answered(status)),
                         Some(Err(_)) | None => Err(error),

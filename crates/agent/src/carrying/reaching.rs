@@ -19,6 +19,7 @@ use crate::carrying::agent_connection::{AgentConnection, Messages as _};
 use crate::carrying::introduction::JobIntroduction;
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
+use crate::jobs::partners::Acceptor;
 use crate::trunks;
 use crate::trunks::open::Opened;
 use crate::trunks::registry::Standing;
@@ -75,12 +76,13 @@ impl Introduced {
 pub(super) async fn reach(
     node: &Arc<Node>,
     job: &Job,
-    acceptor: &GridName,
+    target: &Acceptor,
     preamble: Preamble,
     (options, given_up): (SocketOptions, &CancellationToken),
     known: &mut Option<Found>,
 ) -> Result<Introduced, ReachError> {
-    let started = Instant::now();
+    let (started, acceptor) = (Instant::now(), &target.name);
+    let (_, token) = target.job(job);
     let found = tokio::select! {
         found = trunks::open::find(node, acceptor, preamble.destination) => found,
         () = given_up.cancelled() => return Err(ReachError::GivenUp),
@@ -90,7 +92,7 @@ pub(super) async fn reach(
         job,
         acceptor,
         destination: preamble.destination,
-        introduction: JobIntroduction::new(&job.token, preamble),
+        introduction: JobIntroduction::new(token, preamble),
         options,
         given_up,
         started,
@@ -101,7 +103,7 @@ pub(super) async fn reach(
         // A trunk goes on without the plan.
         (Err(_), None) if node.trunks().own(acceptor).is_some() => return connecting.by_trunk().await,
         (Err(error), None) => {
-            let over_trunk = reach_over_trunk(node, job, acceptor, preamble).await;
+            let over_trunk = reach_over_trunk(node, job, target, preamble).await;
             return over_trunk.and_then(Result::ok).ok_or(error);
         }
     };
@@ -215,12 +217,13 @@ impl Connecting<'_> {
 pub(super) async fn reach_over_trunk(
     node: &Node,
     job: &Job,
-    acceptor: &GridName,
+    target: &Acceptor,
     preamble: Preamble,
 ) -> Option<Result<Introduced, ReachError>> {
     let started = Instant::now();
-    let opened = trunks::open::over_any(node, acceptor).await?;
-    let mut introduction = JobIntroduction::new(&job.token, preamble);
+    let opened = trunks::open::over_any(node, &target.name).await?;
+    let (_, token) = target.job(job);
+    let mut introduction = JobIntroduction::new(token, preamble);
     Some(introduced_over(opened, &mut introduction, started).await)
 }
 

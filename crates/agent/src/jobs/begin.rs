@@ -12,7 +12,7 @@ use tracing::info;
 
 use crate::accepting::past;
 use crate::carrying::{persist, shim_socket};
-use crate::jobs::job::{Job, Terms};
+use crate::jobs::job::{Job, Terms, known_hosts};
 use crate::jobs::job_directory::{JobDirectory, MPI_LIBRARY};
 use crate::jobs::news::NewsReceiver;
 use crate::jobs::node::{Facilities, Node};
@@ -79,7 +79,7 @@ pub(crate) fn begin(
         interface: interface.clone(),
         black_hole_port: node.black_hole_port(),
         connect_limits,
-        hosts: nodes.clone(),
+        hosts: known_hosts(&nodes, &terms.partners),
     };
     let topology = terms.topology.as_ref().map(|topology| topology.file(&nodes, &name));
     if topology.is_some() && !shim.with_file_name(MPI_LIBRARY).is_file() {
@@ -92,7 +92,7 @@ pub(crate) fn begin(
             return Err(BeginError::Stopping(name.clone()));
         }
         let directory =
-            JobDirectory::create(id, (&settings, topology.as_deref()), shim, isthmus, local_socket)
+            JobDirectory::create(id, (settings, topology.as_deref()), shim, isthmus, local_socket)
                 .map_err(failed)?;
         let listener = shim_socket::bind(&directory.socket()).map_err(failed)?;
         let (job, news_rx) = Job::new(id, terms, connect_limits, nodes, name.clone(), directory);

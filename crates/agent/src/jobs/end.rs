@@ -52,8 +52,8 @@ async fn ask_gateway(node: &Node, job: &Job) {
     match node.upstream().carried(job.id, &gateway, CARRIED).await {
         Ok(carried) => {
             for proto::Carried { acceptor, bytes_sent, bytes_received } in carried {
-                if let Some(acceptor) = job.members.node(acceptor.into()) {
-                    job.account.told(acceptor, (bytes_sent, bytes_received));
+                if let Some(acceptor) = job.node(acceptor.into()) {
+                    job.account.told(&acceptor, (bytes_sent, bytes_received));
                 }
             }
         }

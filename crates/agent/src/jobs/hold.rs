@@ -98,6 +98,7 @@ fn together(job: &Job, faults: Faults, report: Option<proto::NodeReport>, held: 
     let Faults { missing, uncarried } = faults;
     let mut ready = proto::Ready {
         has_topology: job.has_topology,
+        joined: job.joined.map(|joined| joined.to_string()).unwrap_or_default(),
         job_directory: job.directory.path().to_string_lossy().into_owned(),
         missing,
         uncarried,

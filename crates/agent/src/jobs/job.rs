@@ -1,6 +1,7 @@
 //! One job at one node: its terms, and what belongs to it here.
 
 use std::collections::HashSet;
+use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,7 @@ use crate::jobs::job_directory::JobDirectory;
 use crate::jobs::lost_gateway::OverGateways;
 use crate::jobs::members::Members;
 use crate::jobs::news::{News, NewsReceiver};
+use crate::jobs::partners::{Acceptor, Partners};
 use crate::jobs::sockets::Sockets;
 use crate::observing::account::Account;
 use crate::observing::leftovers::Leftovers;
@@ -53,6 +55,10 @@ pub(crate) struct Terms {
     pub encrypt_to_nodes: bool,
     /// What the job's MPI library is told; `None` for a job without that library.
     pub topology: Option<Topology>,
+    /// The jobs with which its programs connect when it begins.
+    pub partners: Partners,
+    /// At the head: the job that this one joins, if it joins one.
+    pub joined: Option<JobId>,
 }
 
 /// A job at one node.
@@ -72,6 +78,10 @@ pub(crate) struct Job {
     /// How long the job's connections may take to be made, by agents and by shims.
     pub connect_limits: ConnectLimits,
     pub members: Members,
+    /// The jobs with which its programs connect.
+    pub partners: Partners,
+    /// At the head: the job that this one has joined, if it has joined one.
+    pub joined: Option<JobId>,
     pub directory: JobDirectory,
     /// The job's knocks and handed-over sockets at this node.
     pub sockets: Sockets,
@@ -109,7 +119,7 @@ impl Job {
     /// the news for the head.
     pub(crate) fn new(
         id: JobId,
-        Terms { token, outlive, patience, encrypt_to_nodes, topology }: Terms,
+        Terms { token, outlive, patience, encrypt_to_nodes, topology, partners, joined }: Terms,
         connect_limits: ConnectLimits,
         nodes: Vec<Host>,
         own: GridName,
@@ -126,6 +136,8 @@ impl Job {
             has_topology: topology.is_some(),
             connect_limits,
             members: Members::new(nodes),
+            partners,
+            joined,
             directory,
             sockets: Sockets::default(),
             trunks: Mutex::default(),
@@ -143,6 +155,33 @@ impl Job {
             cleared: CancellationToken::new(),
         };
         (job, news_rx)
+    }
+
+    /// Where a program's connection to this address leads; `None` if that is no node of the job or of a
+    /// partner. The head of a run that has joined a job is the other job's: partners come first.
+    pub(crate) fn acceptor(&self, address: Ipv4Addr) -> Option<Acceptor> {
+        if let Some((partner, name)) = self.partners.at(address) {
+            return Some(Acceptor { name, partner: Some(partner) });
+        }
+        self.members.node(address).map(|name| Acceptor { name: name.clone(), partner: None })
+    }
+
+    /// The node of the job, or of a partner, with this address.
+    pub(crate) fn node(&self, address: Ipv4Addr) -> Option<GridName> {
+        let own = self.members.node(address).cloned();
+        own.or_else(|| self.partners.at(address).map(|(_, name)| name))
+    }
+
+    /// The nodes whose names the job's programs know.
+    pub(crate) fn hosts(&self) -> Vec<Host> {
+        known_hosts(&self.members.nodes, &self.partners)
+    }
+
+    /// Writes the names of all nodes into the job's directory, for processes that start from now on.
+    pub(crate) fn write_hosts(&self) {
+        if let Err(error) = self.directory.set_hosts(self.hosts()) {
+            warn!(job = %self.id, %error, "new processes don't know the names of new nodes");
+        }
     }
 
     /// Ends the job's processes on this node and lets no further one start. Returns the number of
@@ -212,4 +251,14 @@ impl Job {
         let job = Arc::clone(self);
         spawn_blocking(move || job.leftovers.remove()).await.unwrap_or(true)
     }
+}
+
+/// The nodes of a job and of its partners, each once.
+pub(crate) fn known_hosts(nodes: &[Host], partners: &Partners) -> Vec<Host> {
+    let mut hosts = nodes.to_vec();
+    let mut names: HashSet<GridName> = hosts.iter().map(|host| host.name.clone()).collect();
+    for partner in partners.all() {
+        hosts.extend(partner.nodes.iter().filter(|host| names.insert(host.name.clone())).cloned());
+    }
+    hosts
 }

@@ -8,10 +8,12 @@ use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use isthmus_service::lock;
 use isthmus_wire::JobId;
-use isthmus_wire::settings::{CONNECTS, CONNECTS_NAME, FILE_NAME, SOCKET_NAME, Settings};
+use isthmus_wire::settings::{CONNECTS, CONNECTS_NAME, FILE_NAME, Host, SOCKET_NAME, Settings};
 use isthmus_wire::topology;
 
 use crate::observing::leftovers::Leftovers;
@@ -27,6 +29,8 @@ pub const LAUNCHER: &str = "launch";
 pub const HOSTS: &str = "hosts";
 /// File name of the list of nodes within a job's directory, as Hydra reads it.
 pub const HYDRA_HOSTS: &str = "hosts.hydra";
+/// File name of the shim's settings within a job's directory as long as they aren't complete.
+const NEW_SETTINGS: &str = "shim.conf.new";
 
 /// The value of `LD_PRELOAD` for the processes of a job with this directory.
 pub fn preload(directory: &Path) -> OsString {
@@ -43,6 +47,7 @@ pub fn preload(directory: &Path) -> OsString {
 #[derive(Debug)]
 pub(crate) struct JobDirectory {
     path: PathBuf,
+    settings: Mutex<Settings>,
     is_removed: AtomicBool,
 }
 
@@ -54,20 +59,22 @@ impl JobDirectory {
     /// The file system's.
     pub(crate) fn create(
         job: JobId,
-        (settings, topology): (&Settings, Option<&str>),
+        (settings, topology): (Settings, Option<&str>),
         shim: &Path,
         isthmus: &Path,
         local_socket: &Path,
     ) -> io::Result<Self> {
         let directory = local_socket.with_file_name(job.to_string());
         DirBuilder::new().mode(0o700).create(&directory)?;
-        let this = Self { path: directory, is_removed: AtomicBool::new(false) };
+        let text = settings.encode();
+        let this =
+            Self { path: directory, settings: Mutex::new(settings), is_removed: AtomicBool::new(false) };
         symlink(shim, this.path.join(SHIM))?;
         // The shim refuses settings that others may write; umask may allow it.
         let new = |name, mode| {
             OpenOptions::new().write(true).create_new(true).mode(mode).open(this.path.join(name))
         };
-        new(FILE_NAME, 0o600)?.write_all(settings.encode().as_bytes())?;
+        new(FILE_NAME, 0o600)?.write_all(text.as_bytes())?;
         if let Some(topology) = topology {
             new(topology::FILE_NAME, 0o600)?.write_all(topology.as_bytes())?;
             DirBuilder::new().mode(0o700).create(this.path.join(topology::REPORTS))?;
@@ -89,6 +96,20 @@ impl JobDirectory {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Replaces the nodes in the shim's settings. Processes read these when they start.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub(crate) fn set_hosts(&self, hosts: Vec<Host>) -> io::Result<()> {
+        let mut settings = lock(&self.settings);
+        settings.hosts = hosts;
+        let (new, path) = (self.path.join(NEW_SETTINGS), self.path.join(FILE_NAME));
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        file.write_all(settings.encode().as_bytes())?;
+        // A process that starts just now finds the former file or the new one.
+        fs::rename(new, path)
     }
 
     /// Removes the directory, unless that is done.
@@ -182,7 +203,8 @@ mod tests {
         };
         let runtime = tempfile::tempdir().unwrap();
         let (nowhere, socket) = (Path::new("/nonexistent"), runtime.path().join("agent.sock"));
-        let create = |topology| JobDirectory::create(job, (&settings, topology), nowhere, nowhere, &socket);
+        let create =
+            |topology| JobDirectory::create(job, (settings.clone(), topology), nowhere, nowhere, &socket);
         let directory = create(Some("text")).unwrap();
         assert_eq!(fs::read(directory.path().join(topology::FILE_NAME)).unwrap(), b"text");
         assert!(directory.path().join(topology::REPORTS).is_dir());

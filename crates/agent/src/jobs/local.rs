@@ -18,7 +18,7 @@ use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::local_server::Local;
 use isthmus_wire::proto::{self, exec_down, job_news};
 use tokio::net::UnixListener;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedMutexGuard, mpsc};
 use tokio::time::MissedTickBehavior;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
@@ -32,6 +32,7 @@ use crate::jobs::job::{Job, Terms};
 use crate::jobs::news::{NewsReceiver, NewsSender};
 use crate::jobs::node::Node;
 use crate::jobs::part;
+use crate::jobs::partners::{self, Partners};
 use crate::jobs::peers::{self, Answers, NEWS_QUEUE, parse_job, parse_nodes, parse_topology};
 use crate::observing::measure;
 use crate::pilots::asking;
@@ -102,7 +103,18 @@ impl Local for LocalService {
         let outlive = Duration::from_secs(request.outlive_seconds.into());
         let patience = patience::read(request.patience_seconds);
         let topology = parse_topology(request.topology.clone())?;
-        let terms = Terms { token, outlive, patience, encrypt_to_nodes: request.encrypt_to_nodes, topology };
+        let encrypt_to_nodes = request.encrypt_to_nodes;
+        let (joining, partners) = match request.join.as_str() {
+            "" => (None, Partners::default()),
+            id => {
+                let joining = Joining::new(&self.node, id).await?;
+                let partners = partners::of_new(&self.node, &joining.root, &nodes)?;
+                refuse_head(&request.nodes, &joining.root)?;
+                (Some(joining), partners)
+            }
+        };
+        let joined = joining.as_ref().map(|joining| joining.root.id);
+        let terms = Terms { token, outlive, patience, encrypt_to_nodes, topology, partners, joined };
         let (job, own_news) =
             begin(&self.node, parse_job(&request.job)?, terms, nodes).map_err(Status::from)?;
         let nodes: Vec<_> = job.members.nodes.iter().map(|node| node.name.to_string()).collect();
@@ -110,7 +122,7 @@ impl Local for LocalService {
         audit::Entry::done("job").by_user(uid).about(subject).record();
         let (news_tx, news_rx) = mpsc::channel(NEWS_QUEUE);
         let program = request.program.clone();
-        let head = Head { node: self.node.clone(), job: job.clone(), news_tx, program };
+        let head = Head { node: self.node.clone(), job: job.clone(), joining, news_tx, program };
         // A task of its own: this call may be dropped at any moment, and then the job
         // must be ended.
         let heading = head.start(own_news, request);
@@ -264,10 +276,48 @@ impl LocalService {
     }
 }
 
+/// A run that joins a job.
+struct Joining {
+    /// The job.
+    root: Arc<Job>,
+    /// Ensures that of several runs that join, each is told of those before. `None` once it is.
+    turn: Option<OwnedMutexGuard<()>>,
+}
+
+impl Joining {
+    /// # Errors
+    /// As [`partners::to_join`].
+    async fn new(node: &Node, id: &str) -> Result<Self, Status> {
+        let turn = node.joining().lock_owned().await;
+        Ok(Self { root: partners::to_join(node, id)?, turn: Some(turn) })
+    }
+
+    /// Returns once the job has ended that this run has joined; never for a run that has joined none.
+    async fn ended(joining: Option<&Self>) {
+        match joining {
+            Some(joining) => joining.root.ended.cancelled().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Refuses a run that joins and has programs on its head, which is the joined job's.
+///
+/// # Errors
+/// `FAILED_PRECONDITION`.
+fn refuse_head(nodes: &[proto::JobNode], root: &Job) -> Result<(), Status> {
+    match nodes.first().filter(|head| head.slots > 0) {
+        Some(head) => Err(partners::takes_part(&head.name, root)),
+        None => Ok(()),
+    }
+}
+
 /// The head of a running job.
 struct Head {
     node: Arc<Node>,
     job: Arc<Job>,
+    /// What this job joins; `None` for a job by itself.
+    joining: Option<Joining>,
     /// The way of news from the head to `isthmus run`.
     news_tx: NewsSender,
     program: String,
@@ -275,7 +325,7 @@ struct Head {
 
 impl Head {
     async fn start(
-        self,
+        mut self,
         own_news: NewsReceiver,
         proto::StartRequest { nodes, check, preflight, topology, .. }: proto::StartRequest,
     ) {
@@ -289,7 +339,12 @@ impl Head {
             encrypt_to_nodes: self.job.encrypt_to_nodes,
             patience_seconds: seconds(self.job.patience),
             topology,
+            partners: self.job.partners.messages(),
         };
+        if let Some(joining) = &mut self.joining {
+            partners::tell_joined(&self.node, &self.job).await;
+            joining.turn = None;
+        }
         match hold::prepare(&self.node, &self.job, request, &self.news_tx).await {
             Ok(held) => self.run(held, own_news).await,
             Err(status) => {
@@ -297,9 +352,12 @@ impl Head {
                 let _ = self.news_tx.send(Err(status)).await;
             }
         }
+        if self.joining.is_some() {
+            partners::tell_left(&self.node, &self.job).await;
+        }
     }
 
-    async fn run(self, held: Vec<Held>, own_news: NewsReceiver) {
+    async fn run(&self, held: Vec<Held>, own_news: NewsReceiver) {
         let started_unix_ms = unix_ms();
         let (all_tx, mut all_rx) = mpsc::channel(NEWS_QUEUE);
         hold::follow_all(&self.node, &self.job, held, &all_tx);
@@ -327,7 +385,7 @@ impl Head {
         // The gateway heeds signs of life only of a job that it knows: an agent that freezes
         // just now is missed, too.
         report(&joined, false);
-        let mut is_ending = false;
+        let (mut is_ending, mut is_joined) = (false, true);
         loop {
             tokio::select! {
                 Some(news) = all_rx.recv() => {
@@ -348,6 +406,14 @@ impl Head {
                 () = self.job.holding.ending.cancelled(), if !is_ending => {
                     is_ending = true;
                     report(&joined, true);
+                }
+                () = Joining::ended(self.joining.as_ref()), if is_joined => {
+                    is_joined = false;
+                    let root = self.job.joined.map(|root| root.to_string()).unwrap_or_default();
+                    let ended = job_news::Kind::JoinedEnded(root);
+                    if self.news_tx.send(Ok(proto::JobNews { kind: Some(ended) })).await.is_err() {
+                        break;
+                    }
                 }
                 _ = pulses.tick() => self.pulse(&mut pulsed),
                 () = self.job.ended.cancelled() => break,

@@ -16,6 +16,7 @@
 //! | `own_site` | whether the head's own site is cut off |
 //! | `stop` | ends all jobs when the agent is stopped |
 //! | `unready` | why nodes can't take part |
+//! | `partners` | jobs whose programs connect with those of this one |
 //! | `over` | the end of a job that this node can't be told of |
 //! | `verify` | their certificates, anew before the former ones end |
 //! | `progress` | whether what its programs send over trunks arrives |
@@ -39,6 +40,7 @@ pub(crate) mod node;
 pub(crate) mod over;
 pub(crate) mod own_site;
 pub(crate) mod part;
+pub(crate) mod partners;
 pub(crate) mod peers;
 pub(crate) mod progress;
 pub(crate) mod sockets;

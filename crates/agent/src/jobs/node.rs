@@ -94,6 +94,8 @@ pub(crate) struct Node {
     calls_tx: mpsc::Sender<Served>,
     jobs: Mutex<HashMap<JobId, Arc<Job>>>,
     given_up: GivenUp,
+    /// Runs join jobs one after the other.
+    joining: Arc<tokio::sync::Mutex<()>>,
     /// The agent stops: no further job begins.
     stopping: AtomicBool,
 }
@@ -136,6 +138,7 @@ impl Node {
             calls_tx,
             jobs,
             given_up: GivenUp::default(),
+            joining: Arc::default(),
             stopping: AtomicBool::new(false),
         }
     }
@@ -273,6 +276,11 @@ impl Node {
 
     pub(crate) fn job(&self, id: JobId) -> Option<Arc<Job>> {
         lock(&self.jobs).get(&id).cloned()
+    }
+
+    /// The lock that a run holds while it joins a job.
+    pub(crate) fn joining(&self) -> Arc<tokio::sync::Mutex<()>> {
+        Arc::clone(&self.joining)
     }
 
     pub(crate) fn given_up(&self) -> &GivenUp {

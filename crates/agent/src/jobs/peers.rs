@@ -27,6 +27,7 @@ use crate::jobs::job::{Job, Terms};
 use crate::jobs::news::{NewsReceiver, NewsSender};
 use crate::jobs::node::Node;
 use crate::jobs::part;
+use crate::jobs::partners::{self, Partners};
 use crate::jobs::told;
 use crate::jobs::tree;
 use crate::pilots::serving::{self, Pilots};
@@ -140,7 +141,9 @@ impl Peer for PeerService {
         let outlive = Duration::from_secs(request.outlive_seconds.into());
         let patience = patience::read(request.patience_seconds);
         let topology = parse_topology(request.topology.clone())?;
-        let terms = Terms { token, outlive, patience, encrypt_to_nodes: request.encrypt_to_nodes, topology };
+        let partners = Partners::read(&request.partners)?;
+        let encrypt_to_nodes = request.encrypt_to_nodes;
+        let terms = Terms { token, outlive, patience, encrypt_to_nodes, topology, partners, joined: None };
         let (job, own_news) =
             begin(&self.node, parse_job(&request.job)?, terms, nodes).map_err(Status::from)?;
         audit::Entry::done("job").by(&caller).from(from).about(format!("job {}", job.id)).record();
@@ -199,6 +202,17 @@ impl Peer for PeerService {
         check_node(&job.members.nodes, &caller)?;
         told::take(&self.node, &job, &caller, request.lost)?;
         Ok(Response::new(proto::TellReply {}))
+    }
+
+    async fn partner(
+        &self,
+        request: Request<proto::PartnerRequest>,
+    ) -> Result<Response<proto::PartnerReply>, Status> {
+        let caller = self.authorise(&request)?;
+        let request = request.into_inner();
+        let job = self.job(&request.job)?;
+        partners::take(&self.node, &job, caller.grid_name(), request.change).await?;
+        Ok(Response::new(proto::PartnerReply {}))
     }
 
     async fn pilot(

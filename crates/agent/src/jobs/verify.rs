@@ -23,7 +23,7 @@ pub(crate) async fn keep_verified(node: &Arc<Node>, peers: &Peers) {
         for identity in peers.agents_to_verify(SystemTime::now()) {
             let Some(name) = identity.grid_name() else { continue };
             let jobs = node.jobs();
-            let mut hosts = jobs.iter().flat_map(|job| job.members.nodes.iter());
+            let mut hosts = jobs.iter().flat_map(|job| job.hosts());
             let Some(host) = hosts.find(|host| host.name == name) else { continue };
             let purpose = Purpose::tls(&tls, Some(node.owner()));
             if let Err(error) = node.dialer().reach(host.address.ip(), purpose).await {
