@@ -22,6 +22,8 @@ const MEGABIT: u64 = 125_000;
 /// What the gateway relays.
 pub(crate) struct Relay {
     share: Arc<Share>,
+    /// Most connections at once.
+    most: u64,
     keys_tx: watch::Sender<Option<Secret>>,
     prober: Arc<Prober>,
 }
@@ -33,8 +35,9 @@ impl Relay {
         let bytes_per_second = NonZeroU64::new(u64::from(config.megabits_per_second) * MEGABIT);
         let share = Arc::new(Share::new(bytes_per_second));
         let (keys_tx, keys) = watch::channel(None);
-        let relaying = Relaying { keys, most: config.connections.into(), share: share.clone() };
-        (Self { share, keys_tx, prober: Arc::new(Prober::new(claims)) }, relaying)
+        let most = config.connections.into();
+        let relaying = Relaying { keys, most, share: share.clone() };
+        (Self { share, most, keys_tx, prober: Arc::new(Prober::new(claims)) }, relaying)
     }
 
     /// Offers to relay as long as other sites may reach the port outside; never returns.
@@ -62,6 +65,7 @@ impl Relay {
             name: gateway.relay_name(),
             address,
             totals: Box::new(move || share.totals()),
+            most: self.most,
             keys_tx: self.keys_tx.clone(),
             prober: self.prober.clone(),
         }

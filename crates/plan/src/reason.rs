@@ -67,6 +67,8 @@ pub enum Reason {
     PortNotReached { found: Reach },
     #[error("no relay is attached to the broker")]
     NoRelay,
+    #[error("relay {relay} has as many connections as it takes, and no other one may join the two nodes")]
+    RelayFull { relay: String },
     #[error("only gateways relay, and none of them may join these two sites")]
     GatewaysJoinNone,
     #[error("no relay is attached to the broker, so it is unknown how the nodes are seen from outside")]

@@ -18,11 +18,13 @@ pub struct Candidate {
     pub unreached: bool,
     /// Whether the relay has just failed for these nodes.
     pub failed: bool,
+    /// Whether the relay takes no further connection.
+    pub full: bool,
 }
 
 /// The indexes of the best relays: all that are about as near as the nearest. A
 /// relay at an unknown distance is taken only if no distance is known. A relay that
-/// a node didn't reach, or that has failed, is taken only if there is no other.
+/// a node didn't reach, that has failed, or that is full, is taken only if there is no other.
 pub fn nearest(candidates: &[Candidate]) -> Vec<usize> {
     let fit = fit(candidates);
     let distance = |index: &usize| candidates.get(*index).and_then(|candidate| candidate.round_trip);
@@ -42,7 +44,7 @@ pub(crate) fn much_longer(round_trip: Duration, than: Duration) -> bool {
 
 /// The indexes of the relays that can be expected to work, whatever their round trips.
 pub fn fit(candidates: &[Candidate]) -> Vec<usize> {
-    let bad = |candidate: &Candidate| (candidate.failed, candidate.unreached);
+    let bad = |candidate: &Candidate| (candidate.full, candidate.failed, candidate.unreached);
     let least = candidates.iter().map(bad).min();
     let indexed = candidates.iter().enumerate();
     indexed.filter(|(_, candidate)| Some(bad(candidate)) == least).map(|(index, _)| index).collect()
@@ -59,6 +61,7 @@ mod tests {
                 "?" => {}
                 "unreached" => candidate.unreached = true,
                 "failed" => candidate.failed = true,
+                "full" => candidate.full = true,
                 number => candidate.round_trip = Some(Duration::from_micros(number.parse().unwrap())),
             }
         }
@@ -81,6 +84,9 @@ mod tests {
             ("unreached unreached", vec![0, 1], vec![0, 1]),
             ("10000+failed 20000+failed", vec![0], vec![0, 1]),
             ("unreached 20000+failed", vec![0], vec![0]),
+            ("10000+full 20000", vec![1], vec![1]),
+            ("10000+full 20000+failed", vec![1], vec![1]),
+            ("10000+full 20000+full", vec![0], vec![0, 1]),
         ] {
             let found: Vec<_> = candidates.split_whitespace().map(candidate).collect();
             assert_eq!((nearest(&found), fit(&found)), (near, working), "{candidates}");

@@ -67,9 +67,11 @@ impl Reason {
     /// What a person can do about it, as [`Told::remedy`] has it.
     pub fn remedy(&self) -> Option<Remedy> {
         match self {
-            Self::NoRelay | Self::GatewaysJoinNone | Self::NoRelayForBoth | Self::NoRelayForInitiator => {
-                Some(Remedy::StartRelay)
-            }
+            Self::NoRelay
+            | Self::RelayFull { .. }
+            | Self::GatewaysJoinNone
+            | Self::NoRelayForBoth
+            | Self::NoRelayForInitiator => Some(Remedy::StartRelay),
             Self::Detached { .. } => Some(Remedy::StartGateway),
             Self::Forbidden { .. } => Some(Remedy::AllowWay),
             Self::DeclaredOpen { .. } => Some(Remedy::OpenSite),

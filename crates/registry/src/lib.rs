@@ -194,6 +194,13 @@ struct RelayEntry {
     report: proto::RelayReport,
 }
 
+impl RelayEntry {
+    /// Whether the relay takes no further connection, by its last report.
+    fn is_full(&self) -> bool {
+        self.report.room == Some(0)
+    }
+}
+
 impl Registry {
     /// A registry without records.
     pub fn new(grid: &str, policy: Policy) -> Self {

@@ -120,6 +120,7 @@ impl Registry {
                 name: name.clone(),
                 address: entry.address.clone(),
                 up: entry.session.is_some(),
+                full: entry.is_full(),
                 connections: entry.report.connections,
                 bytes: entry.report.bytes,
                 version: entry.version.clone(),

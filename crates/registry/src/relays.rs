@@ -20,7 +20,8 @@ impl Registry {
     ) -> Option<(&RelayName, &RelayEntry)> {
         let up = self.relays_for([&from.name().site, &to.name().site]);
         let nodes = [from.node(), to.node()];
-        let candidates: Vec<_> = up.iter().map(|(name, _)| candidate(name, nodes, avoid)).collect();
+        let candidates: Vec<_> =
+            up.iter().map(|(name, entry)| candidate((name, entry), nodes, avoid)).collect();
         let best = match self.policy.relays {
             RelayChoice::Nearest => nearest(&candidates),
             RelayChoice::RoundRobin => fit(&candidates),
@@ -74,7 +75,11 @@ impl Registry {
 }
 
 /// A relay as two nodes see it.
-fn candidate(name: &RelayName, nodes: [Option<&NodeEntry>; 2], avoid: &[String]) -> Candidate {
+fn candidate(
+    (name, entry): (&RelayName, &RelayEntry),
+    nodes: [Option<&NodeEntry>; 2],
+    avoid: &[String],
+) -> Candidate {
     let name = name.to_string();
     let sights = nodes.map(|node| {
         let seen = node.and_then(|node| node.contact.seen.as_ref());
@@ -91,5 +96,6 @@ fn candidate(name: &RelayName, nodes: [Option<&NodeEntry>; 2], avoid: &[String])
         },
         unreached: sights.into_iter().flatten().any(|sight| !sight.failure.is_empty()),
         failed: avoid.contains(&name),
+        full: entry.is_full(),
     }
 }

@@ -60,7 +60,11 @@ impl Registry {
             relay: match way.1 {
                 Dial::Relay => {
                     let relay = self.next_relay([&from, &to], avoid);
-                    Some(relay.ok_or_else(|| refused(way.0, &Reason::NoRelay))?)
+                    let (name, entry) = relay.ok_or_else(|| refused(way.0, &Reason::NoRelay))?;
+                    if entry.is_full() {
+                        return Err(refused(way.0, &Reason::RelayFull { relay: name.to_string() }));
+                    }
+                    Some((name, entry))
                 }
                 _ => None,
             },

@@ -66,6 +66,8 @@ pub struct Attachment {
     pub address: String,
     /// The counters of what was relayed.
     pub totals: Box<dyn Fn() -> Totals + Send + Sync>,
+    /// Most connections at once.
+    pub most: u64,
     /// Gets the keys of tickets.
     pub keys_tx: watch::Sender<Option<Secret>>,
     /// Carries out reach tests.
@@ -173,7 +175,7 @@ impl Attachment {
                     let _ = session.up_tx.try_send(message);
                 }
                 _ = ticks.tick() => {
-                    let report = report((self.totals)());
+                    let report = report((self.totals)(), self.most);
                     let message = AttachUp { kind: Some(attach_up::Kind::RelayReport(report)) };
                     // Full: the broker is slow, and the next report has all totals.
                     if report != reported && session.up_tx.try_send(message).is_ok() {
@@ -246,6 +248,7 @@ struct Session {
     probes_rx: mpsc::Receiver<ProbeReport>,
 }
 
-fn report(totals: Totals) -> RelayReport {
-    RelayReport { connections: totals.connections, bytes: totals.bytes }
+fn report(totals: Totals, most: u64) -> RelayReport {
+    let Totals { connections, running, bytes } = totals;
+    RelayReport { connections, bytes, room: Some(most.saturating_sub(running)) }
 }

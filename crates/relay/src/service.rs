@@ -105,14 +105,15 @@ pub async fn run(
     let claims = Arc::new(Claims::default());
     let mut first_key = keys_rx.clone();
     tracing::info!(%listening, "relay started");
+    let limits = Limits::default();
     let attaching = async {
         let none = |NoAddress { listen, towards_broker }| RelayError::NoAddress { listen, towards_broker };
         let address = address::of(config.address, listening, credentials.upstream()).await.map_err(none)?;
         let prober = Arc::new(Prober::new(claims.clone()));
         let (name, plane) = (RelayName::Relay(credentials.identity().name().clone()), Arc::clone(&plane));
         let totals = Box::new(move || plane.totals());
-        let kind = Kind::Relay;
-        match (Attachment { kind, credentials, name, address, totals, keys_tx, prober }).keep().await {}
+        let (kind, most) = (Kind::Relay, limits.spliced);
+        match (Attachment { kind, credentials, name, address, totals, most, keys_tx, prober }).keep().await {}
     };
     let becoming_ready = async {
         if first_key.changed().await.is_ok() {
@@ -121,8 +122,7 @@ pub async fn run(
         std::future::pending::<()>().await;
     };
     let intake = Intake { patience: succession::patience(&upgrades), ..Intake::open(outside) };
-    let serving =
-        admission::serve(intake, Limits::default(), keys_rx, Arc::clone(&plane), claims.clone(), shutdown);
+    let serving = admission::serve(intake, limits, keys_rx, Arc::clone(&plane), claims.clone(), shutdown);
     let result = tokio::select! {
         () = serving => Ok(()),
         result = attaching => result,

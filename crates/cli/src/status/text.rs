@@ -137,7 +137,7 @@ impl View {
         let rows = self.relays.iter().map(|relay| {
             vec![
                 relay.name.clone(),
-                state(relay.up),
+                if relay.up && relay.full { "full".to_owned() } else { state(relay.up) },
                 relay.address.clone(),
                 relay.connections.to_string(),
                 bytes(relay.bytes),

@@ -83,6 +83,8 @@ pub(super) struct Node {
 pub(super) struct Relay {
     pub(super) name: String,
     pub(super) up: bool,
+    /// Whether the relay takes no further connection at present.
+    pub(super) full: bool,
     pub(super) address: String,
     /// Connections that the relay has spliced since it started.
     pub(super) connections: u64,
@@ -171,6 +173,7 @@ impl View {
         let relays = reply.relays.iter().map(|relay| Relay {
             name: relay.name.clone(),
             up: relay.up,
+            full: relay.full,
             address: relay.address.clone(),
             connections: relay.connections,
             bytes: relay.bytes,

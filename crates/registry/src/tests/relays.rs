@@ -163,3 +163,26 @@ fn a_revoked_gateway_relays_no_more() {
     assert_eq!(effects.iter().filter(closed).count(), 1, "{effects:?}");
     assert!(joins(&mut registry).is_err_and(|text| text.contains("no relay is attached")));
 }
+
+#[test]
+fn a_full_relay_joins_no_further_nodes() {
+    let mut registry = sites(&[]);
+    let (gamma, _) = registry.relay("gateway.gamma");
+    let report = |room| proto::RelayReport { connections: 7, bytes: 700, room };
+    let shown = |registry: &mut Registry| {
+        let listed = registry.all(Records::Relays(proto::RelayFilter::default())).relays;
+        listed.into_iter().map(|relay| relay.full).collect::<Vec<_>>()
+    };
+    // An older relay doesn't tell.
+    for room in [None, Some(1)] {
+        registry.relay_report(gamma, report(room));
+        assert_eq!(joins(&mut registry).as_deref(), Ok("gateway.gamma"), "{room:?}");
+        assert_eq!(shown(&mut registry), [false]);
+    }
+    registry.relay_report(gamma, report(Some(0)));
+    let refused = joins(&mut registry).unwrap_err();
+    assert!(refused.contains("relay gateway.gamma has as many connections as it takes"), "{refused}");
+    assert_eq!(shown(&mut registry), [true]);
+    registry.relay("hub");
+    assert_eq!(joins(&mut registry).as_deref(), Ok("hub"));
+}
