@@ -83,8 +83,8 @@ pub struct RunArgs {
     /// With --each: join a job that was started on this node and runs, by the beginning of its id
     /// (isthmus jobs). The programs of both connect with each other.
     ///
-    /// The run has nodes and an end of its own. It ends when the job ends. ISTHMUS_HEAD is this node, and
-    /// ISTHMUS_JOINED the job's id.
+    /// The run has nodes and an end of its own. It ends when the job ends. ISTHMUS_HEAD is the first node on
+    /// which the job's command runs, and ISTHMUS_JOINED the job's id.
     #[arg(long, value_name = "JOB", requires = "each", value_parser = job_id)]
     pub(super) join: Option<String>,
     /// With --each: set a variable for the command; without a value, to what it

@@ -42,7 +42,7 @@ pub(super) struct EachCommand<'a> {
     pub environment: &'a [String],
     /// Whether lines of output begin with the node's name.
     pub prefix: bool,
-    /// The job that the run has joined, and that job's head; `None` if it has joined none.
+    /// The job that the run has joined, and the first node on which its program runs; `None` if it has joined none.
     pub joined: Option<(&'a str, &'a str)>,
 }
 

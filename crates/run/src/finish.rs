@@ -29,6 +29,8 @@ const END_DEADLINE: Duration = Duration::from_secs(30);
 const SILENT_DEADLINE: Duration = Duration::from_secs(1);
 /// How long to wait for news that were on their way when the job ended.
 const LAST_NEWS: Duration = Duration::from_millis(50);
+/// How long to wait for the news that the job ends that this run has joined.
+const JOINED_END: Duration = Duration::from_secs(1);
 
 /// The files that a run writes at its end.
 pub(super) struct Files<'a> {
@@ -96,12 +98,15 @@ impl Finished<'_> {
     /// If a file can't be written.
     pub(super) async fn account(
         mut self,
-        news: Streaming<JobNews>,
+        mut news: Streaming<JobNews>,
         files: Files<'_>,
     ) -> anyhow::Result<Conclusion> {
         let command = self.args.command.first().map(String::as_str).unwrap_or_default();
         self.watch.command_ended(command.rsplit('/').next().unwrap_or(command));
         self.watch.work.end().await;
+        if self.args.join.is_some() && status(self.ended, false) != 0 {
+            wait_for_joined_end(&mut self.watch, &mut news).await;
+        }
         let (reply, unconfirmed) = end_job(&mut self.watch).await;
         let lost_late = last_news(&mut self.watch, news, &reply).await;
         let killed_here = handle::gone(&mut self.watch.work.outcome()).await;
@@ -188,6 +193,19 @@ impl Finished<'_> {
             output::write(&account.timing.table());
         }
     }
+}
+
+/// Waits for the news that the job ends that this run has joined. Workers whose job ends may fail by that,
+/// and that news comes a little later.
+async fn wait_for_joined_end(watch: &mut Watch, news: &mut Streaming<JobNews>) {
+    let told = async {
+        while watch.observed.joined_ended.is_none()
+            && let Ok(Some(message)) = news.message().await
+        {
+            watch.take_news(message.kind);
+        }
+    };
+    let _ = tokio::time::timeout(JOINED_END, told).await;
 }
 
 /// Has the agents end the job. If they don't confirm that, the answer is empty, and the text tells

@@ -87,6 +87,8 @@ pub(super) struct Prepared<'a> {
     pub agent: LocalClient<Channel>,
     /// The job's id.
     pub job: String,
+    /// The job that this one joins, if it joins one.
+    join: Option<&'a str>,
     /// The records that the nodes were chosen from.
     pub candidates: Candidates,
     /// The job's nodes, the head first.
@@ -115,7 +117,9 @@ impl<'a> Prepared<'a> {
         let agent = local::connect(&socket).await?;
         let grid = Grid::of_agent(agent.clone(), socket.clone()).or_without_broker();
         let names = given.map_or_else(|| args.nodes.clone(), |given| given.names(args));
-        if args.join.is_some() && names.is_empty() {
+        // Files are brought in a job by itself, which has programs on this node as well.
+        let join = args.join.as_deref().filter(|_| !is_staging);
+        if join.is_some() && names.is_empty() {
             bail!(
                 "name the nodes that are to join the job: --nodes, or --pilots for those of a batch scheduler"
             );
@@ -146,7 +150,7 @@ impl<'a> Prepared<'a> {
                 Some(proto::Topology { reorder: args.reorder || args.placed.reorder, ..known })
             }
         };
-        Ok(Self { args, socket, agent, job, candidates, nodes, launcher, wanted, topology })
+        Ok(Self { args, socket, agent, job, join, candidates, nodes, launcher, wanted, topology })
     }
 
     /// The launcher, as on the command line; `None` for any other command.
@@ -223,7 +227,7 @@ impl<'a> Prepared<'a> {
             encrypt_to_nodes: self.args.encrypt_to_nodes,
             patience_seconds: seconds(self.args.patience),
             topology: self.topology.clone(),
-            join: self.args.join.clone().unwrap_or_default(),
+            join: self.join.unwrap_or_default().to_owned(),
         };
         let starting = async {
             let mut news = self.agent.start(request).await?.into_inner();
@@ -311,8 +315,7 @@ impl<'a> Prepared<'a> {
             command: &self.args.command,
             environment: &self.args.env,
             prefix: !self.args.no_prefix,
-            joined: Some((ready.joined.as_str(), self.candidates.own.as_str()))
-                .filter(|(job, _)| !job.is_empty()),
+            joined: self.join.map(|_| (ready.joined.as_str(), ready.joined_leader.as_str())),
         };
         Ok(Work::Each(each::Each::start(&self.agent, &wanted)))
     }

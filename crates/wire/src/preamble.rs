@@ -133,7 +133,7 @@ impl fmt::Display for Status {
             Self::Refused => "no program listens there",
             Self::TimedOut => "the listener does not accept: its backlog stayed full",
             Self::UnknownJob => "the node does not take part in this job (did its agent restart?)",
-            Self::Denied => "the node denied it: the job's token does not match",
+            Self::Denied => "the node denied it: the log of its agent says why",
             Self::WrongNode => "another node answered: does the contact's address belong to another node?",
             Self::Failed => "the node's agent failed; see its log",
             Self::Waiting => "the listener's backlog is full",

@@ -95,6 +95,77 @@ fn members_join_and_leave_while_a_service_runs() -> Result<()> {
     world.expect_clean()
 }
 
+/// Each is told of those before, whichever comes first.
+#[test]
+fn runs_that_join_at_once_reach_each_other() -> Result<()> {
+    let world = GRID.take()?;
+    let service = Service::start(&world)?;
+    let job = id(&world)?;
+    let nodes = ["n2.alpha", "n2.beta", "n1.gamma", "n1.delta"];
+    let runs = nodes.map(|node| members(&world, &job, node));
+    for (node, run) in nodes.iter().zip(runs.iter()) {
+        let run = run.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"))?;
+        run.prints(&format!("{node}: a member, which has joined {job}"))?;
+    }
+    service.end()?;
+    for run in runs {
+        let (status, printed) = run?.ended()?;
+        ensure!(status == 0, "{printed}");
+    }
+    world.expect_clean()
+}
+
+/// A worker may end badly when its scheduler ends. The run's work is over, then, and it has not failed.
+#[test]
+fn a_member_that_fails_as_the_job_ends_is_no_failure() -> Result<()> {
+    let world = GRID.take()?;
+    let service = Service::start(&world)?;
+    let job = id(&world)?;
+    let program = root().join("tests/programs/joins.py").display().to_string();
+    let binary = isthmus().display().to_string();
+    let options = [&binary, "run", "--each", "--join", &job, "--nodes", "n2.beta", "--"];
+    let words = ["sh", "-c", "/usr/bin/python3 $0 member; exit 7", &program];
+    let run = Printing::start(&world, HEAD, LONG, &[&options[..], &words].concat())?;
+    run.prints("n2.beta: a member")?;
+    service.end()?;
+    let (status, printed) = run.ended()?;
+    ensure!(status == 0 && printed.contains(&format!("job {job} has ended")), "status {status}: {printed}");
+    world.expect_clean()
+}
+
+#[test]
+fn files_are_brought_to_nodes_that_join() -> Result<()> {
+    let world = GRID.take()?;
+    let service = Service::start(&world)?;
+    let job = id(&world)?;
+    // A directory of the node's own.
+    let text = "/tmp/joining-staged";
+    let here = ["sh", "-c", "echo staged > $0", text];
+    let made = world.sh(HEAD, LONG, &here)?;
+    ensure!(made.status == 0, "{}", made.whole());
+    let options = ["--each", "--join", &job, "--nodes", "n1.gamma", "--stage", text];
+    let output = world.run(HEAD, &options, &["cat", text])?;
+    ensure!(output.status == 0 && output.stdout == "n1.gamma: staged\n", "{}", output.whole());
+    service.end()?;
+    world.expect_clean()
+}
+
+/// What a node can't be told of while its site is cut off, it is told of later.
+#[test]
+fn a_site_that_was_cut_off_learns_who_has_joined() -> Result<()> {
+    let world = GRID.take()?;
+    let service = Service::start(&world)?;
+    let job = id(&world)?;
+    world.cut_site("beta")?;
+    let run = members(&world, &job, "n1.gamma")?;
+    service.run.prints("connected back to n1.gamma")?;
+    world.heal_site("beta")?;
+    run.prints("n1.gamma: reached n1.beta")?;
+    service.end()?;
+    drop(run);
+    world.expect_clean()
+}
+
 /// Members that don't end with the head.
 #[test]
 fn a_run_ends_with_the_job_that_it_has_joined() -> Result<()> {

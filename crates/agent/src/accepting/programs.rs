@@ -319,7 +319,7 @@ async fn connect(
         }
         AgentConnection::Stream(stream) => {
             let program = admit(&job.id, knock, ends)?;
-            job.sockets.carried(stream.stream.attach(program, Arc::new(Uncounted))?);
+            job.sockets.carried(preamble.source, stream.stream.attach(program, Arc::new(Uncounted))?);
             Ok(())
         }
     }

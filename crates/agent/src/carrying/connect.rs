@@ -190,7 +190,8 @@ async fn hand_over(
         AgentConnection::Stream(stream) => {
             let buffers = Buffers { send: options.send_buffer, receive: options.receive_buffer };
             let pair = node.pairs().pair(buffers).await?;
-            job.sockets.carried(stream.stream.attach(pair.agent.into_std()?, traffic)?);
+            let running = stream.stream.attach(pair.agent.into_std()?, traffic)?;
+            job.sockets.carried(ends.peer.address, running);
             pair.program
         }
     };

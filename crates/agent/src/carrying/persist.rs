@@ -61,6 +61,9 @@ pub(super) async fn reach_in_time(
     tokio::pin!(end);
     let mut pending =
         PendingConnect { job, ends: [node.name().clone(), acceptor.clone()], started, told: false };
+    let left = target.left();
+    tokio::pin!(left);
+    let has_left = || ReachError::no_way(format!("{acceptor} takes part no more: its run has ended"));
     let mut failure = "the first try goes on".to_owned();
     let mut known = None;
     for failures in 0.. {
@@ -85,6 +88,7 @@ pub(super) async fn reach_in_time(
                     pending.tell(&failure, if is_cut() { limits.cut } else { limits.kernel });
                 }
                 () = &mut end => return Err(late(&failure, started.elapsed())),
+                () = &mut left => return Err(has_left()),
             }
         };
         let error = match tried {
@@ -106,6 +110,7 @@ pub(super) async fn reach_in_time(
         tokio::select! {
             () = sleep(pause(failures, chance)) => {}
             () = &mut end => return Err(late(&failure, started.elapsed())),
+            () = &mut left => return Err(has_left()),
             () = given_up.cancelled() => {
                 pending.abandoned(&failure);
                 return Err(ReachError::GivenUp);

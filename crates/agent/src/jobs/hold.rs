@@ -20,6 +20,7 @@ use crate::jobs::node::{Faults, Node};
 use crate::jobs::over;
 use crate::jobs::own_site;
 use crate::jobs::part;
+use crate::jobs::partners;
 use crate::jobs::tree;
 use crate::jobs::unready::Unready;
 use crate::observing::heartbeat;
@@ -98,7 +99,8 @@ fn together(job: &Job, faults: Faults, report: Option<proto::NodeReport>, held: 
     let Faults { missing, uncarried } = faults;
     let mut ready = proto::Ready {
         has_topology: job.has_topology,
-        joined: job.joined.map(|joined| joined.to_string()).unwrap_or_default(),
+        joined: job.joined.as_ref().map(|joined| joined.job.to_string()).unwrap_or_default(),
+        joined_leader: job.joined.as_ref().map(|joined| joined.leader.clone()).unwrap_or_default(),
         job_directory: job.directory.path().to_string_lossy().into_owned(),
         missing,
         uncarried,
@@ -185,6 +187,8 @@ async fn hold(
 /// Passes on the news of the nodes that this one holds, in a task for each.
 pub(crate) fn follow_all(node: &Arc<Node>, job: &Arc<Job>, held: Vec<Held>, news_tx: &NewsSender) {
     for held in held {
+        let telling = partners::keep_told(node.clone(), job.clone(), held.host.clone());
+        part::spawn(node, job, "telling a node of partners", telling);
         part::spawn(node, job, "holding a node", follow(node.clone(), job.clone(), held, news_tx.clone()));
     }
 }

@@ -23,7 +23,7 @@ use crate::jobs::job_directory::JobDirectory;
 use crate::jobs::lost_gateway::OverGateways;
 use crate::jobs::members::Members;
 use crate::jobs::news::{News, NewsReceiver};
-use crate::jobs::partners::{Acceptor, Partners};
+use crate::jobs::partners::{Acceptor, Joined, Partners};
 use crate::jobs::sockets::Sockets;
 use crate::observing::account::Account;
 use crate::observing::leftovers::Leftovers;
@@ -58,7 +58,9 @@ pub(crate) struct Terms {
     /// The jobs with which its programs connect when it begins.
     pub partners: Partners,
     /// At the head: the job that this one joins, if it joins one.
-    pub joined: Option<JobId>,
+    pub joined: Option<Joined>,
+    /// At the head: the first node on which the job's program runs. Empty elsewhere.
+    pub leader: String,
 }
 
 /// A job at one node.
@@ -81,7 +83,9 @@ pub(crate) struct Job {
     /// The jobs with which its programs connect.
     pub partners: Partners,
     /// At the head: the job that this one has joined, if it has joined one.
-    pub joined: Option<JobId>,
+    pub joined: Option<Joined>,
+    /// At the head: the first node on which the job's program runs. Empty elsewhere.
+    pub leader: String,
     pub directory: JobDirectory,
     /// The job's knocks and handed-over sockets at this node.
     pub sockets: Sockets,
@@ -119,7 +123,7 @@ impl Job {
     /// the news for the head.
     pub(crate) fn new(
         id: JobId,
-        Terms { token, outlive, patience, encrypt_to_nodes, topology, partners, joined }: Terms,
+        Terms { token, outlive, patience, encrypt_to_nodes, topology, partners, joined, leader }: Terms,
         connect_limits: ConnectLimits,
         nodes: Vec<Host>,
         own: GridName,
@@ -138,6 +142,7 @@ impl Job {
             members: Members::new(nodes),
             partners,
             joined,
+            leader,
             directory,
             sockets: Sockets::default(),
             trunks: Mutex::default(),

@@ -12,13 +12,13 @@ use isthmus_identity::audit;
 use isthmus_rpc::grpc;
 use isthmus_service::clock::{micros, seconds, unix_ms};
 use isthmus_service::mac::Secret;
-use isthmus_service::silence;
+use isthmus_service::{lock, silence};
 use isthmus_wire::patience;
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::local_server::Local;
 use isthmus_wire::proto::{self, exec_down, job_news};
 use tokio::net::UnixListener;
-use tokio::sync::{OwnedMutexGuard, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
@@ -32,7 +32,7 @@ use crate::jobs::job::{Job, Terms};
 use crate::jobs::news::{NewsReceiver, NewsSender};
 use crate::jobs::node::Node;
 use crate::jobs::part;
-use crate::jobs::partners::{self, Partners};
+use crate::jobs::partners::{self, Joined, Partners};
 use crate::jobs::peers::{self, Answers, NEWS_QUEUE, parse_job, parse_nodes, parse_topology};
 use crate::observing::measure;
 use crate::pilots::asking;
@@ -104,25 +104,30 @@ impl Local for LocalService {
         let patience = patience::read(request.patience_seconds);
         let topology = parse_topology(request.topology.clone())?;
         let encrypt_to_nodes = request.encrypt_to_nodes;
-        let (joining, partners) = match request.join.as_str() {
-            "" => (None, Partners::default()),
-            id => {
-                let joining = Joining::new(&self.node, id).await?;
-                let partners = partners::of_new(&self.node, &joining.root, &nodes)?;
-                refuse_head(&request.nodes, &joining.root)?;
-                (Some(joining), partners)
-            }
+        let leader = request.nodes.iter().find(|node| node.slots > 0).or(request.nodes.first());
+        let leader = leader.map(|node| node.name.clone()).unwrap_or_default();
+        let begin = |joined, partners| {
+            let terms =
+                Terms { token, outlive, patience, encrypt_to_nodes, topology, partners, joined, leader };
+            begin(&self.node, parse_job(&request.job)?, terms, nodes).map_err(Status::from)
         };
-        let joined = joining.as_ref().map(|joining| joining.root.id);
-        let terms = Terms { token, outlive, patience, encrypt_to_nodes, topology, partners, joined };
-        let (job, own_news) =
-            begin(&self.node, parse_job(&request.job)?, terms, nodes).map_err(Status::from)?;
+        let (job, own_news, root) = if request.join.is_empty() {
+            let (job, own_news) = begin(None, Partners::default())?;
+            (job, own_news, None)
+        } else {
+            let _turn = lock(self.node.joining());
+            let (root, partners) = partners::find(&self.node, &request.join, &request.nodes)?;
+            let joined = Joined { job: root.id, leader: root.leader.clone() };
+            let (job, own_news) = begin(Some(joined), partners)?;
+            partners::add(&self.node, &job);
+            (job, own_news, Some(root))
+        };
         let nodes: Vec<_> = job.members.nodes.iter().map(|node| node.name.to_string()).collect();
         let subject = format!("job {}: {:?} on {}", job.id, request.program, nodes.join(" "));
         audit::Entry::done("job").by_user(uid).about(subject).record();
         let (news_tx, news_rx) = mpsc::channel(NEWS_QUEUE);
         let program = request.program.clone();
-        let head = Head { node: self.node.clone(), job: job.clone(), joining, news_tx, program };
+        let head = Head { node: self.node.clone(), job: job.clone(), root, news_tx, program };
         // A task of its own: this call may be dropped at any moment, and then the job
         // must be ended.
         let heading = head.start(own_news, request);
@@ -276,48 +281,12 @@ impl LocalService {
     }
 }
 
-/// A run that joins a job.
-struct Joining {
-    /// The job.
-    root: Arc<Job>,
-    /// Ensures that of several runs that join, each is told of those before. `None` once it is.
-    turn: Option<OwnedMutexGuard<()>>,
-}
-
-impl Joining {
-    /// # Errors
-    /// As [`partners::to_join`].
-    async fn new(node: &Node, id: &str) -> Result<Self, Status> {
-        let turn = node.joining().lock_owned().await;
-        Ok(Self { root: partners::to_join(node, id)?, turn: Some(turn) })
-    }
-
-    /// Returns once the job has ended that this run has joined; never for a run that has joined none.
-    async fn ended(joining: Option<&Self>) {
-        match joining {
-            Some(joining) => joining.root.ended.cancelled().await,
-            None => std::future::pending().await,
-        }
-    }
-}
-
-/// Refuses a run that joins and has programs on its head, which is the joined job's.
-///
-/// # Errors
-/// `FAILED_PRECONDITION`.
-fn refuse_head(nodes: &[proto::JobNode], root: &Job) -> Result<(), Status> {
-    match nodes.first().filter(|head| head.slots > 0) {
-        Some(head) => Err(partners::takes_part(&head.name, root)),
-        None => Ok(()),
-    }
-}
-
 /// The head of a running job.
 struct Head {
     node: Arc<Node>,
     job: Arc<Job>,
-    /// What this job joins; `None` for a job by itself.
-    joining: Option<Joining>,
+    /// The job that this one has joined; `None` for a job by itself.
+    root: Option<Arc<Job>>,
     /// The way of news from the head to `isthmus run`.
     news_tx: NewsSender,
     program: String,
@@ -325,7 +294,7 @@ struct Head {
 
 impl Head {
     async fn start(
-        mut self,
+        self,
         own_news: NewsReceiver,
         proto::StartRequest { nodes, check, preflight, topology, .. }: proto::StartRequest,
     ) {
@@ -339,12 +308,8 @@ impl Head {
             encrypt_to_nodes: self.job.encrypt_to_nodes,
             patience_seconds: seconds(self.job.patience),
             topology,
-            partners: self.job.partners.messages(),
+            partners: Some(self.job.partners.message()),
         };
-        if let Some(joining) = &mut self.joining {
-            partners::tell_joined(&self.node, &self.job).await;
-            joining.turn = None;
-        }
         match hold::prepare(&self.node, &self.job, request, &self.news_tx).await {
             Ok(held) => self.run(held, own_news).await,
             Err(status) => {
@@ -352,9 +317,8 @@ impl Head {
                 let _ = self.news_tx.send(Err(status)).await;
             }
         }
-        if self.joining.is_some() {
-            partners::tell_left(&self.node, &self.job).await;
-        }
+        // Unless its end has begun before.
+        partners::remove(&self.node, &self.job);
     }
 
     async fn run(&self, held: Vec<Held>, own_news: NewsReceiver) {
@@ -405,13 +369,15 @@ impl Head {
                 // reached learns of the end by it.
                 () = self.job.holding.ending.cancelled(), if !is_ending => {
                     is_ending = true;
+                    // Nobody is to connect to what ends.
+                    partners::remove(&self.node, &self.job);
                     report(&joined, true);
                 }
-                () = Joining::ended(self.joining.as_ref()), if is_joined => {
+                () = self.joined_ends(), if is_joined => {
                     is_joined = false;
-                    let root = self.job.joined.map(|root| root.to_string()).unwrap_or_default();
-                    let ended = job_news::Kind::JoinedEnded(root);
-                    if self.news_tx.send(Ok(proto::JobNews { kind: Some(ended) })).await.is_err() {
+                    let root = self.root.as_ref().map(|root| root.id.to_string()).unwrap_or_default();
+                    let ends = job_news::Kind::JoinedEnds(root);
+                    if self.news_tx.send(Ok(proto::JobNews { kind: Some(ends) })).await.is_err() {
                         break;
                     }
                 }
@@ -426,6 +392,17 @@ impl Head {
         if !self.job.ended.is_cancelled() {
             tracing::warn!(job = %self.job.id, "`isthmus run` is gone: the job ends");
             end::end_all(&self.node, &self.job).await;
+        }
+    }
+
+    /// Returns once the job ends that this one has joined; never for a job that has joined none.
+    async fn joined_ends(&self) {
+        match &self.root {
+            Some(root) => tokio::select! {
+                () = root.holding.ending.cancelled() => {}
+                () = root.ended.cancelled() => {}
+            },
+            None => std::future::pending().await,
         }
     }
 

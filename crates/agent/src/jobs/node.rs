@@ -95,7 +95,7 @@ pub(crate) struct Node {
     jobs: Mutex<HashMap<JobId, Arc<Job>>>,
     given_up: GivenUp,
     /// Runs join jobs one after the other.
-    joining: Arc<tokio::sync::Mutex<()>>,
+    joining: Mutex<()>,
     /// The agent stops: no further job begins.
     stopping: AtomicBool,
 }
@@ -138,7 +138,7 @@ impl Node {
             calls_tx,
             jobs,
             given_up: GivenUp::default(),
-            joining: Arc::default(),
+            joining: Mutex::default(),
             stopping: AtomicBool::new(false),
         }
     }
@@ -278,9 +278,9 @@ impl Node {
         lock(&self.jobs).get(&id).cloned()
     }
 
-    /// The lock that a run holds while it joins a job.
-    pub(crate) fn joining(&self) -> Arc<tokio::sync::Mutex<()>> {
-        Arc::clone(&self.joining)
+    /// The lock that a run holds while it joins a job, or leaves it.
+    pub(crate) fn joining(&self) -> &Mutex<()> {
+        &self.joining
     }
 
     pub(crate) fn given_up(&self) -> &GivenUp {

@@ -5,17 +5,17 @@
 //! are there. A connection between partners is one of the acceptor's job: it has that job's id and token.
 
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use isthmus_rpc::grpc;
 use isthmus_service::lock;
 use isthmus_service::mac::Secret;
-use isthmus_wire::proto::partner_request::Change;
 use isthmus_wire::settings::Host;
 use isthmus_wire::{GridName, JobId, proto};
-use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use crate::jobs::calls;
@@ -26,9 +26,11 @@ use crate::jobs::tree;
 
 /// Most partners of a job.
 const MOST: usize = 256;
-/// How long the nodes of a job may take to be told of a partner, and those of each node below.
+/// How long a node may take to answer that it knows the partners of a job.
 const TELLING: Duration = Duration::from_secs(5);
-const TELLING_BELOW: Duration = Duration::from_secs(3);
+/// The pause before a node is told again. It doubles with each further failure, up to [`LONGEST_PAUSE`].
+const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// A job whose programs connect with those of another one.
 #[derive(Debug)]
@@ -37,15 +39,21 @@ pub(crate) struct Partner {
     pub token: Secret,
     /// The nodes on which its programs run.
     pub nodes: Vec<Host>,
+    /// Cancelled once it is no partner any more.
+    pub gone: CancellationToken,
 }
 
 impl Partner {
+    fn new(job: JobId, token: Secret, nodes: Vec<Host>) -> Self {
+        Self { job, token, nodes, gone: CancellationToken::new() }
+    }
+
     /// # Errors
     /// `INVALID_ARGUMENT` if an id, a token, a name or an address is invalid.
     fn read(message: &proto::JobPartner) -> Result<Self, Status> {
         let token = Secret::from_slice(&message.token)
             .ok_or_else(|| Status::invalid_argument("a partner's token is not 32 bytes"))?;
-        Ok(Self { job: parse_job(&message.job)?, token, nodes: parse_nodes(&message.nodes)? })
+        Ok(Self::new(parse_job(&message.job)?, token, parse_nodes(&message.nodes)?))
     }
 
     fn message(&self) -> proto::JobPartner {
@@ -62,64 +70,93 @@ impl Partner {
     }
 }
 
-/// The partners of a job.
+/// All partners of a job. The number grows with each change.
+#[derive(Debug, Clone, Default)]
+struct List {
+    number: u64,
+    all: Vec<Arc<Partner>>,
+}
+
+/// The partners of a job, as far as this node knows. The head decides; each other node is told by the
+/// node that holds it.
 #[derive(Debug, Default)]
-pub(crate) struct Partners(Mutex<Vec<Arc<Partner>>>);
+pub(crate) struct Partners(watch::Sender<List>);
 
 impl Partners {
-    pub(crate) fn new(partners: Vec<Arc<Partner>>) -> Self {
-        Self(Mutex::new(partners))
+    pub(crate) fn new(all: Vec<Arc<Partner>>) -> Self {
+        Self(watch::Sender::new(List { number: 0, all }))
     }
 
-    /// Reads the partners that a job begins with.
+    /// Reads the partners that a job has when it begins.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` if a partner is invalid; `RESOURCE_EXHAUSTED` if there are too many.
-    pub(crate) fn read(messages: &[proto::JobPartner]) -> Result<Self, Status> {
-        if messages.len() > MOST {
-            return Err(too_many());
-        }
-        let partners = messages.iter().map(|message| Partner::read(message).map(Arc::new));
-        Ok(Self::new(partners.collect::<Result<_, _>>()?))
+    /// `INVALID_ARGUMENT` if a partner is invalid, or there are too many.
+    pub(crate) fn read(message: Option<proto::PartnerList>) -> Result<Self, Status> {
+        Ok(Self(watch::Sender::new(read(&message.unwrap_or_default())?)))
     }
 
-    pub(crate) fn messages(&self) -> Vec<proto::JobPartner> {
-        self.all().iter().map(|partner| partner.message()).collect()
+    pub(crate) fn message(&self) -> proto::PartnerList {
+        let List { number, all } = &*self.0.borrow();
+        proto::PartnerList { number: *number, partners: all.iter().map(|one| one.message()).collect() }
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Partner>> {
-        lock(&self.0).clone()
+        self.0.borrow().all.clone()
     }
 
     /// The partner on one of whose nodes programs have this address, and that node's name.
     pub(crate) fn at(&self, address: Ipv4Addr) -> Option<(Arc<Partner>, GridName)> {
-        let all = lock(&self.0);
-        let mut found = all.iter().filter_map(|partner| {
+        let list = self.0.borrow();
+        let mut found = list.all.iter().filter_map(|partner| {
             let host = partner.nodes.iter().find(|host| host.address.ip() == address)?;
             Some((Arc::clone(partner), host.name.clone()))
         });
         found.next()
     }
 
-    /// # Errors
-    /// `RESOURCE_EXHAUSTED` if there are too many.
-    fn add(&self, partner: Arc<Partner>) -> Result<(), Status> {
-        let mut all = lock(&self.0);
-        all.retain(|other| other.job != partner.job);
-        if all.len() >= MOST {
-            return Err(too_many());
-        }
-        all.push(partner);
-        Ok(())
+    /// Changes the partners. Returns those that are partners no more.
+    fn change(&self, change: impl FnOnce(&mut Vec<Arc<Partner>>)) -> Vec<Arc<Partner>> {
+        let mut gone = Vec::new();
+        self.0.send_modify(|list| {
+            gone.clone_from(&list.all);
+            change(&mut list.all);
+            list.number += 1;
+            gone.retain(|former| !list.all.iter().any(|partner| partner.job == former.job));
+        });
+        gone
     }
 
-    fn remove(&self, job: JobId) {
-        lock(&self.0).retain(|partner| partner.job != job);
+    /// Takes in a list unless a later one has come before. Returns the partners that are none any more;
+    /// `None` if the list isn't taken.
+    fn take(&self, list: List) -> Option<Vec<Arc<Partner>>> {
+        let mut gone = None;
+        self.0.send_if_modified(|own| {
+            if list.number <= own.number {
+                return false;
+            }
+            let former = std::mem::replace(own, list);
+            // What still is a partner stays the same one: connections to it are being made.
+            for partner in &mut own.all {
+                if let Some(same) = former.all.iter().find(|same| same.job == partner.job) {
+                    *partner = Arc::clone(same);
+                }
+            }
+            let is_gone = |one: &Arc<Partner>| !own.all.iter().any(|partner| partner.job == one.job);
+            gone = Some(former.all.into_iter().filter(is_gone).collect());
+            true
+        });
+        gone
     }
 }
 
-fn too_many() -> Status {
-    Status::resource_exhausted(format!("more than {MOST} runs have joined a job"))
+/// # Errors
+/// `INVALID_ARGUMENT` if a partner is invalid, or there are too many.
+fn read(message: &proto::PartnerList) -> Result<List, Status> {
+    if message.partners.len() > MOST {
+        return Err(Status::invalid_argument(format!("more than {MOST} partners of a job")));
+    }
+    let all = message.partners.iter().map(|message| Partner::read(message).map(Arc::new));
+    Ok(List { number: message.number, all: all.collect::<Result<_, _>>()? })
 }
 
 /// Where a program's connection leads: to a node of the job, or of a partner.
@@ -135,6 +172,22 @@ impl Acceptor {
     pub(crate) fn job<'a>(&'a self, own: &'a Job) -> (JobId, &'a Secret) {
         self.partner.as_ref().map_or((own.id, &own.token), |partner| (partner.job, &partner.token))
     }
+
+    /// Returns once the node takes part no more, as its run has ended. Never for the own job's nodes.
+    pub(crate) async fn left(&self) {
+        match &self.partner {
+            Some(partner) => partner.gone.cancelled().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// A job that a run has joined.
+#[derive(Debug, Clone)]
+pub(crate) struct Joined {
+    pub job: JobId,
+    /// The first of its nodes on which its program runs.
+    pub leader: String,
 }
 
 /// The job that was started on this node and has an id that begins like this. One that has itself
@@ -142,7 +195,7 @@ impl Acceptor {
 ///
 /// # Errors
 /// `NOT_FOUND` if there is none; `INVALID_ARGUMENT` if there are several.
-pub(crate) fn to_join(node: &Node, id: &str) -> Result<Arc<Job>, Status> {
+fn to_join(node: &Node, id: &str) -> Result<Arc<Job>, Status> {
     let mut found: Vec<_> = node
         .jobs()
         .into_iter()
@@ -157,121 +210,154 @@ pub(crate) fn to_join(node: &Node, id: &str) -> Result<Arc<Job>, Status> {
     if !found.is_empty() {
         return Err(Status::invalid_argument(format!("the ids of several jobs begin with {id}")));
     }
-    match job.joined {
-        Some(root) => node.job(root).ok_or_else(|| Status::not_found(format!("job {root} has ended"))),
+    match &job.joined {
+        Some(root) => {
+            node.job(root.job).ok_or_else(|| Status::not_found(format!("job {} has ended", root.job)))
+        }
         None => Ok(job),
     }
 }
 
-/// A job and all runs that have joined it. This node is the head of all of them.
+/// A job and all runs that have joined it, the job first. This node is the head of all of them.
 fn together(node: &Node, root: JobId) -> Vec<Arc<Job>> {
+    let is_joined = |job: &Job| job.joined.as_ref().is_some_and(|joined| joined.job == root);
     let mut all = node.jobs();
-    all.retain(|job| job.id == root || job.joined == Some(root));
-    // The job that the others have joined comes first.
+    all.retain(|job| job.id == root || is_joined(job));
     all.sort_by_key(|job| job.joined.is_some());
     all
 }
 
-/// The partners of a run that joins the job `root` with these nodes, the head first.
+/// Finds the job that a run joins with these nodes, the head first. Returns it, and the partners that
+/// the run begins with. The caller holds [`Node::joining`] until the run is [`added`](add).
 ///
 /// # Errors
-/// `FAILED_PRECONDITION` if one of the nodes takes part already.
-pub(crate) fn of_new(node: &Node, root: &Job, nodes: &[Host]) -> Result<Partners, Status> {
+/// If there is no such job, or one of the nodes takes part already, or too many runs have joined.
+pub(crate) fn find(node: &Node, id: &str, nodes: &[proto::JobNode]) -> Result<(Arc<Job>, Partners), Status> {
+    let root = to_join(node, id)?;
+    if let Some(head) = nodes.first().filter(|head| head.slots > 0) {
+        // The head is the joined job's.
+        return Err(takes_part(&head.name, &root));
+    }
     let mut partners = Vec::new();
     for job in together(node, root.id) {
         let partner = as_partner(&job);
-        let is_new = |host: &&Host| partner.nodes.iter().any(|other| other.name == host.name);
-        if let Some(host) = nodes.iter().skip(1).find(is_new) {
-            return Err(takes_part(&host.name, &job));
+        let takes_part_here = |new: &&proto::JobNode| {
+            partner.nodes.iter().any(|host| u32::from(host.address.ip()) == new.virtual_address)
+        };
+        if let Some(new) = nodes.iter().skip(1).find(takes_part_here) {
+            return Err(takes_part(&new.name, &job));
         }
         partners.push(Arc::new(partner));
     }
-    Ok(Partners::new(partners))
+    if partners.len() >= MOST {
+        return Err(Status::resource_exhausted(format!("{MOST} runs have joined job {} already", root.id)));
+    }
+    Ok((root, Partners::new(partners)))
 }
 
-/// The error for a node that can't take part in a run that joins, since it does in another one.
-pub(crate) fn takes_part(node: impl std::fmt::Display, job: &Job) -> Status {
+fn takes_part(node: &str, job: &Job) -> Status {
     Status::failed_precondition(format!("{node} takes part in job {} already", job.id))
 }
 
 /// What the partners of a job are told of it.
 fn as_partner(job: &Job) -> Partner {
-    let nodes = &job.members.nodes;
-    // No program runs on the head of a run that has joined: it is the head of the other job.
+    // No program of a run that has joined runs on its head, which is the head of the other job.
     let without = usize::from(job.joined.is_some());
-    Partner { job: job.id, token: job.token.clone(), nodes: nodes.iter().skip(without).cloned().collect() }
+    Partner::new(job.id, job.token.clone(), job.members.nodes.iter().skip(without).cloned().collect())
 }
 
-/// At the head: tells all partners of a run that it has joined.
-pub(crate) async fn tell_joined(node: &Arc<Node>, job: &Job) {
-    tell_partners(node, job, &Change::Joins(as_partner(job).message())).await;
-}
-
-/// At the head: tells all partners of a run that it has ended.
-pub(crate) async fn tell_left(node: &Arc<Node>, job: &Job) {
-    tell_partners(node, job, &Change::Leaves(job.id.to_string())).await;
-}
-
-async fn tell_partners(node: &Arc<Node>, job: &Job, change: &Change) {
-    let mut telling = JoinSet::new();
-    for partner in job.partners.all() {
-        let Some(other) = node.job(partner.job) else { continue };
-        let (node, change) = (node.clone(), change.clone());
-        telling.spawn(async move {
-            if let Err(status) = apply(&node, &other, change, TELLING).await {
-                tracing::warn!(job = %other.id, reason = grpc::reason(&status), "not told of a partner");
-            }
-        });
+/// At the head: makes a run that joins a partner of the others.
+pub(crate) fn add(node: &Node, run: &Job) {
+    let partner = Arc::new(as_partner(run));
+    for job in others(node, run) {
+        let gone = job.partners.change(|all| all.push(Arc::clone(&partner)));
+        changed(&job, &gone);
     }
-    telling.join_all().await;
 }
 
-/// Takes in a change at this node, and tells the nodes that this one holds.
-///
-/// # Errors
-/// `INVALID_ARGUMENT` if the change is invalid; `RESOURCE_EXHAUSTED` if there are too many partners.
-async fn apply(node: &Arc<Node>, job: &Arc<Job>, change: Change, limit: Duration) -> Result<(), Status> {
-    match &change {
-        Change::Joins(partner) => job.partners.add(Arc::new(Partner::read(partner)?))?,
-        Change::Leaves(partner) => job.partners.remove(parse_job(partner)?),
+/// At the head: makes a run that ends no partner of the others any more.
+pub(crate) fn remove(node: &Node, run: &Job) {
+    let _turn = lock(node.joining());
+    for job in others(node, run) {
+        let gone = job.partners.change(|all| all.retain(|partner| partner.job != run.id));
+        changed(&job, &gone);
+    }
+}
+
+fn others(node: &Node, run: &Job) -> impl Iterator<Item = Arc<Job>> {
+    let all = run.joined.as_ref().map(|root| together(node, root.job)).unwrap_or_default();
+    all.into_iter().filter(|job| job.id != run.id)
+}
+
+/// Carries out at this node what follows from a change of a job's partners.
+fn changed(job: &Job, gone: &[Arc<Partner>]) {
+    for partner in gone {
+        partner.gone.cancel();
+        job.sockets.end_with(|peer| partner.nodes.iter().any(|host| host.address.ip() == peer));
     }
     job.write_hosts();
-    let mut telling = JoinSet::new();
-    for host in tree::children(&job.members.nodes, node.name()).into_iter().cloned() {
-        let request = proto::PartnerRequest { job: job.id.to_string(), change: Some(change.clone()) };
-        let (node, job) = (node.clone(), job.clone());
-        telling.spawn(async move {
-            let calling = async { calls::channel(&node, &job, &host).await?.partner(request).await };
-            match timeout(limit, calling).await {
-                Ok(Ok(_)) => {}
-                Ok(Err(status)) => {
-                    let reason = grpc::reason(&status);
-                    tracing::warn!(job = %job.id, node = %host.name, reason, "not told of a partner");
-                }
-                Err(_) => tracing::warn!(job = %job.id, node = %host.name, "not told of a partner in time"),
+}
+
+/// Tells a node that this one holds of the job's partners, again whenever they change, until the job
+/// ends. What doesn't arrive, as over a way that is cut, is told again.
+pub(crate) async fn keep_told(node: Arc<Node>, job: Arc<Job>, host: Host) {
+    let mut changes = job.partners.0.subscribe();
+    // The list that it has begun with.
+    let mut told = 0;
+    let mut pause = PAUSE;
+    loop {
+        let partners = job.partners.message();
+        if partners.number == told {
+            tokio::select! {
+                // The sender lives as long as the job.
+                _ = changes.changed() => {}
+                () = job.ended.cancelled() => return,
             }
-        });
+            continue;
+        }
+        let number = partners.number;
+        let request = proto::PartnerRequest { job: job.id.to_string(), partners: Some(partners) };
+        let calling = async { calls::channel(&node, &job, &host).await?.partner(request).await };
+        let answered = tokio::select! {
+            answered = timeout(TELLING, calling) => answered,
+            () = job.ended.cancelled() => return,
+        };
+        let reason = match answered {
+            Ok(Ok(_)) => {
+                (told, pause) = (number, PAUSE);
+                continue;
+            }
+            Ok(Err(status)) => grpc::reason(&status),
+            Err(_) => format!("no answer within {} s", TELLING.as_secs()),
+        };
+        tracing::info!(job = %job.id, node = %host.name, reason, "not told of the job's partners yet");
+        tokio::select! {
+            () = sleep(pause) => pause = (2 * pause).min(LONGEST_PAUSE),
+            () = job.ended.cancelled() => return,
+        }
     }
-    telling.join_all().await;
-    Ok(())
 }
 
 /// At a node that is held: takes its holder's word.
 ///
 /// # Errors
-/// `PERMISSION_DENIED` if the caller doesn't hold this node in the job; those of [`apply`].
-pub(crate) async fn take(
-    node: &Arc<Node>,
-    job: &Arc<Job>,
+/// `PERMISSION_DENIED` if the caller doesn't hold this node in the job; `INVALID_ARGUMENT` if a partner
+/// is invalid, or there are too many.
+pub(crate) fn take(
+    node: &Node,
+    job: &Job,
     caller: Option<GridName>,
-    change: Option<Change>,
+    partners: Option<proto::PartnerList>,
 ) -> Result<(), Status> {
     let holder = tree::holder(&job.members.nodes, node.name());
     if holder.is_none_or(|holder| caller.as_ref() != Some(&holder.name)) {
         return Err(Status::permission_denied("only the node that holds this one may do this"));
     }
-    let change = change.ok_or_else(|| Status::invalid_argument("no change"))?;
-    apply(node, job, change, TELLING_BELOW).await
+    let list = read(&partners.unwrap_or_default())?;
+    if let Some(gone) = job.partners.take(list) {
+        changed(job, &gone);
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -281,39 +367,42 @@ mod tests {
     fn partner(job: u8, hosts: &[(u8, &str)]) -> Arc<Partner> {
         let host = |(last, name): &(u8, &str)| Host::read(name, 0xf040_0100 + u32::from(*last)).unwrap();
         let nodes = hosts.iter().map(host).collect();
-        Arc::new(Partner { job: format!("{job:032x}").parse().unwrap(), token: Secret::random(), nodes })
+        Arc::new(Partner::new(format!("{job:032x}").parse().unwrap(), Secret::random(), nodes))
+    }
+
+    fn names(partners: &Partners) -> Vec<String> {
+        let at = |last: u8| partners.at([240, 64, 1, last].into()).map(|(_, name)| name.to_string());
+        (1..=3).filter_map(at).collect()
     }
 
     #[test]
     fn partners_come_and_go() {
-        let partners = Partners::default();
-        let at = |last: u8| partners.at([240, 64, 1, last].into()).map(|(_, name)| name.to_string());
-        let first = partner(1, &[(1, "n1.alpha")]);
-        partners.add(first.clone()).unwrap();
-        partners.add(partner(2, &[(2, "n2.alpha")])).unwrap();
-        assert_eq!([at(1), at(2), at(3)], [Some("n1.alpha".into()), Some("n2.alpha".into()), None]);
-        // Told again: it has no second place.
-        partners.add(first.clone()).unwrap();
-        assert_eq!(partners.all().len(), 2);
-        partners.remove(first.job);
-        assert_eq!([at(1), at(2)], [None, Some("n2.alpha".into())]);
+        let head = Partners::default();
+        let (first, second) = (partner(1, &[(1, "n1.alpha")]), partner(2, &[(2, "n2.alpha")]));
+        assert!(head.change(|all| all.push(first.clone())).is_empty());
+        let told = Partners::read(Some(head.message())).unwrap();
+        assert!(head.change(|all| all.push(second)).is_empty());
+        assert_eq!(names(&head), ["n1.alpha", "n2.alpha"]);
+
+        let both = read(&head.message()).unwrap();
+        assert_eq!(told.take(both.clone()).unwrap().len(), 0);
+        assert!(told.take(both.clone()).is_none(), "it was told of that before");
+        let known = told.at([240, 64, 1, 1].into()).unwrap().0;
+        let gone = head.change(|all| all.retain(|partner| partner.job != first.job));
+        assert_eq!(gone.iter().map(|partner| partner.job).collect::<Vec<_>>(), [first.job]);
+        let gone = told.take(read(&head.message()).unwrap()).unwrap();
+        assert!(Arc::ptr_eq(&gone[0], &known), "the one to which connections are being made");
+        assert!(told.take(both).is_none(), "it comes late");
+        assert_eq!((names(&head), names(&told)), (vec!["n2.alpha".into()], vec!["n2.alpha".into()]));
     }
 
     #[test]
     fn there_are_not_too_many() {
-        let partners = Partners::default();
-        let added = (0..=u8::MAX).filter(|job| partners.add(partner(*job, &[])).is_ok()).count();
-        assert_eq!(added, MOST);
-        let late = Arc::new(Partner {
-            job: isthmus_service::mac::new_job(),
-            token: Secret::random(),
-            nodes: Vec::new(),
-        });
-        assert_eq!(partners.add(late).unwrap_err().code(), tonic::Code::ResourceExhausted);
-        let mut messages = partners.messages();
-        assert_eq!(Partners::read(&messages).unwrap().all().len(), MOST);
-        messages.push(messages[0].clone());
-        assert_eq!(Partners::read(&messages).unwrap_err().code(), tonic::Code::ResourceExhausted);
+        let partners = Partners::new(vec![partner(0, &[]); MOST]);
+        let mut message = partners.message();
+        assert_eq!(read(&message).unwrap().all.len(), MOST);
+        message.partners.push(message.partners[0].clone());
+        assert_eq!(read(&message).unwrap_err().code(), tonic::Code::InvalidArgument);
     }
 
     #[test]

@@ -141,9 +141,18 @@ impl Peer for PeerService {
         let outlive = Duration::from_secs(request.outlive_seconds.into());
         let patience = patience::read(request.patience_seconds);
         let topology = parse_topology(request.topology.clone())?;
-        let partners = Partners::read(&request.partners)?;
+        let partners = Partners::read(request.partners.clone())?;
         let encrypt_to_nodes = request.encrypt_to_nodes;
-        let terms = Terms { token, outlive, patience, encrypt_to_nodes, topology, partners, joined: None };
+        let terms = Terms {
+            token,
+            outlive,
+            patience,
+            encrypt_to_nodes,
+            topology,
+            partners,
+            joined: None,
+            leader: String::new(),
+        };
         let (job, own_news) =
             begin(&self.node, parse_job(&request.job)?, terms, nodes).map_err(Status::from)?;
         audit::Entry::done("job").by(&caller).from(from).about(format!("job {}", job.id)).record();
@@ -211,7 +220,7 @@ impl Peer for PeerService {
         let caller = self.authorise(&request)?;
         let request = request.into_inner();
         let job = self.job(&request.job)?;
-        partners::take(&self.node, &job, caller.grid_name(), request.change).await?;
+        partners::take(&self.node, &job, caller.grid_name(), request.partners)?;
         Ok(Response::new(proto::PartnerReply {}))
     }
 

@@ -1,6 +1,7 @@
 //! A job's connections at one node: knocks, and sockets that were handed over.
 
 use std::collections::HashSet;
+use std::net::Ipv4Addr;
 use std::sync::{Mutex, MutexGuard};
 
 use isthmus_carry::trunk::Running;
@@ -38,7 +39,8 @@ pub(crate) struct Sockets {
 
 #[derive(Debug, Default)]
 struct Streams {
-    running: Vec<Running>,
+    /// Each with the virtual address at its other end.
+    running: Vec<(Ipv4Addr, Running)>,
     /// How many streams there must be before the ended ones are forgotten.
     full: usize,
     /// Whether the job has ended here.
@@ -83,25 +85,32 @@ impl Sockets {
         }
     }
 
-    /// Keeps a stream, to be ended with the job. Its trunk may be cut for long, and its other end
+    /// Keeps a stream to or from a node at this virtual address, to be ended with the job. Its trunk may be cut for long, and its other end
     /// may be gone.
-    pub(crate) fn carried(&self, stream: Running) {
+    pub(crate) fn carried(&self, peer: Ipv4Addr, stream: Running) {
         let mut streams = lock(&self.streams);
         if streams.ended {
             return stream.reset();
         }
         if streams.running.len() >= streams.full {
-            streams.running.retain(|stream| !stream.is_over());
+            streams.running.retain(|(_, stream)| !stream.is_over());
             streams.full = (2 * streams.running.len()).max(STREAMS_LEAST);
         }
-        streams.running.push(stream);
+        streams.running.push((peer, stream));
+    }
+
+    /// Resets the streams to and from these virtual addresses.
+    pub(crate) fn end_with(&self, is_meant: impl Fn(Ipv4Addr) -> bool) {
+        let mut streams = lock(&self.streams);
+        let ending = streams.running.extract_if(.., |(peer, _)| is_meant(*peer));
+        ending.for_each(|(_, stream)| stream.reset());
     }
 
     /// Resets all streams, and those that come from now on.
     pub(crate) fn end(&self) {
         let mut streams = lock(&self.streams);
         streams.ended = true;
-        std::mem::take(&mut streams.running).iter().for_each(Running::reset);
+        std::mem::take(&mut streams.running).iter().for_each(|(_, stream)| stream.reset());
     }
 
     /// Whether this socket was handed over.

@@ -718,7 +718,9 @@ async fn the_whole_grid_is_listed() {
     let agent = grid.agent(&alpha, "n1").await;
     let (attached, _) = agent.up("10.0.0.1:7730").await;
     let (relay, _) = grid.relay("r1").await;
-    relay.send(attach_up::Kind::RelayReport(proto::RelayReport { connections: 3, bytes: 4000, room: None })).await;
+    relay
+        .send(attach_up::Kind::RelayReport(proto::RelayReport { connections: 3, bytes: 4000, room: None }))
+        .await;
     let job = proto::JobReport {
         job: "0a".repeat(16),
         nodes: vec!["n1.alpha".to_owned()],

@@ -69,7 +69,8 @@ pub(crate) async fn bring(
     let mut names = Vec::new();
     let brought = in_job(wanted, signals, progress, async |helpers, nodes, progress| {
         let brought = spread(helpers, nodes, paths, progress).await?;
-        names = nodes.iter().map(|node| node.name.clone()).collect();
+        // The head takes part in any case. If it isn't named, no program runs there.
+        names = nodes.iter().filter(|node| node.slots > 0).map(|node| node.name.clone()).collect();
         Ok(brought.text(nodes, began.elapsed()))
     });
     let (line, _) = brought.await.context("files can't be staged")?;

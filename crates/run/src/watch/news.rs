@@ -69,7 +69,7 @@ impl Watch {
                 self.lost(lost);
                 return true;
             }
-            Some(Kind::JoinedEnded(job)) => self.observed.joined_ended = Some(one_line(&job)),
+            Some(Kind::JoinedEnds(job)) => self.observed.joined_ended = Some(one_line(&job)),
             Some(Kind::NodeShort(short)) => self.short(&short),
             Some(Kind::CutOff(cut)) => {
                 let (silent, reason) =
