@@ -104,7 +104,8 @@ impl Finished<'_> {
         let command = self.args.command.first().map(String::as_str).unwrap_or_default();
         self.watch.command_ended(command.rsplit('/').next().unwrap_or(command));
         self.watch.work.end().await;
-        if self.args.join.is_some() && status(self.ended, false) != 0 {
+        let is_interrupted = self.watch.culprit(self.took).is_some_and(|culprit| culprit.signal.is_some());
+        if self.args.join.is_some() && status(self.ended, false) != 0 && !is_interrupted {
             wait_for_joined_end(&mut self.watch, &mut news).await;
         }
         let (reply, unconfirmed) = end_job(&mut self.watch).await;
