@@ -5,7 +5,6 @@ use std::fs;
 use std::process::Command;
 use std::time::SystemTime;
 
-use isthmus_lab::congestion_control;
 use serde::{Deserialize, Serialize};
 
 /// The machine and the tools that results come from.
@@ -17,7 +16,7 @@ pub(crate) struct Conditions {
     pub cpu: String,
     /// Release of the kernel.
     pub kernel: String,
-    /// TCP congestion control that connections in a lab use by default.
+    /// TCP congestion control that connections use by default.
     pub congestion_control: String,
     /// When the results were written, in UTC.
     pub date: String,
@@ -48,7 +47,7 @@ impl Conditions {
             cores: cores(),
             cpu: cpu.unwrap_or_default(),
             kernel: read("/proc/sys/kernel/osrelease"),
-            congestion_control: congestion_control(),
+            congestion_control: read("/proc/sys/net/ipv4/tcp_congestion_control"),
             date: String::new(),
             load_average: String::new(),
             versions,

@@ -56,4 +56,4 @@ mod rootless;
 pub use faults::FaultError;
 pub use grid::{Grid, GridError};
 pub use lab::{Lab, LabError, Machine, Options, Running};
-pub use network::{NetworkError, congestion_control};
+pub use network::NetworkError;

@@ -1,7 +1,6 @@
 //! Interfaces, addresses, routes and packet filters, by iproute2 and
 //! nftables: run by the keeper, in the network namespaces of its machines.
 
-mod congestion;
 mod settle;
 
 use std::env;
@@ -18,8 +17,6 @@ use crate::emulator::router_mac;
 use crate::rootless;
 use crate::state::MachineRecord;
 use crate::topology::Topology;
-
-pub use congestion::congestion_control;
 
 /// Why a lab's or machine's network can't be set up or changed.
 #[derive(Debug, thiserror::Error)]
@@ -226,11 +223,8 @@ pub(crate) fn wire_emulator(topology: &Topology, pids: &[i32]) -> Result<(), Net
 /// the same order.
 pub(crate) fn configure(topology: &Topology, namespaces: &[OwnedFd]) -> Result<(), NetworkError> {
     let mut running = Vec::new();
-    let has_cubic = congestion::has_cubic();
     for (machine, namespace) in topology.machines.iter().zip(namespaces) {
-        let ip_commands = &machine.ip_commands;
-        let ip_commands = if has_cubic { congestion::with_cubic(ip_commands) } else { ip_commands.clone() };
-        let input = ip_commands.join("\n") + "\n";
+        let input = machine.ip_commands.join("\n") + "\n";
         running.push(Running::start(
             &machine.name,
             Some(Namespaces::here(namespace)),
