@@ -116,6 +116,9 @@ fn all_nodes_or_none() -> Result<()> {
 const PROFILE: &str = "time = '10m'\n[[group]]\nname = 'masters'\nranks = 2\n\
                        [[group]]\nname = 'workers'\nranks = '4-9'\n";
 
+/// Rounds over both sites that take some seconds.
+const ROUNDS: &str = "200";
+
 #[test]
 fn a_profile_gets_nodes_of_schedulers() -> Result<()> {
     let world = GRID.take()?;
@@ -126,7 +129,9 @@ fn a_profile_gets_nodes_of_schedulers() -> Result<()> {
     let ring = Mpi::OpenMpi.program("ring");
     let run = |options: &[&str]| {
         let words = [&[&binary, "run", "--profile", &path, "--pilots", "alpha,beta"], options].concat();
-        world.sh("n1.alpha", SOON, &[&words[..], &["--", "mpirun.openmpi", &ring]].concat())
+        // Agents look for ranks each second.
+        let program = ["--", "mpirun.openmpi", &ring, "1024", ROUNDS];
+        world.sh("n1.alpha", SOON, &[&words[..], &program].concat())
     };
     let asked = run(&["--start-estimate"])?;
     for words in [
