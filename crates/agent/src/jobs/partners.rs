@@ -118,10 +118,10 @@ impl Partners {
     fn change(&self, change: impl FnOnce(&mut Vec<Arc<Partner>>)) -> Vec<Arc<Partner>> {
         let mut gone = Vec::new();
         self.0.send_modify(|list| {
-            gone.clone_from(&list.all);
+            let former = list.all.clone();
             change(&mut list.all);
             list.number += 1;
-            gone.retain(|former| !list.all.iter().any(|partner| partner.job == former.job));
+            gone = without(former, &list.all);
         });
         gone
     }
@@ -141,12 +141,17 @@ impl Partners {
                     *partner = Arc::clone(same);
                 }
             }
-            let is_gone = |one: &Arc<Partner>| !own.all.iter().any(|partner| partner.job == one.job);
-            gone = Some(former.all.into_iter().filter(is_gone).collect());
+            gone = Some(without(former.all, &own.all));
             true
         });
         gone
     }
+}
+
+/// Those of the former partners that aren't among these.
+fn without(mut former: Vec<Arc<Partner>>, now: &[Arc<Partner>]) -> Vec<Arc<Partner>> {
+    former.retain(|one| !now.iter().any(|partner| partner.job == one.job));
+    former
 }
 
 /// # Errors
