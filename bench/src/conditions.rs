@@ -47,7 +47,7 @@ impl Conditions {
             cores: cores(),
             cpu: cpu.unwrap_or_default(),
             kernel: read("/proc/sys/kernel/osrelease"),
-            congestion_control: read("/proc/sys/net/ipv4/tcp_congestion_control"),
+            congestion_control: congestion_control(),
             date: String::new(),
             load_average: String::new(),
             versions,
@@ -59,7 +59,9 @@ impl Conditions {
 
     /// Whether these are of a machine alike, so that rounds on both add up.
     pub(crate) fn is_same_machine(&self, other: &Self) -> bool {
-        (self.cores, &self.cpu) == (other.cores, &other.cpu)
+        self.cores == other.cores
+            && self.cpu == other.cpu
+            && self.congestion_control == other.congestion_control
     }
 
     /// Sets date and load to those of this moment.
@@ -67,6 +69,11 @@ impl Conditions {
         self.date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         self.load_average = read("/proc/loadavg").split(' ').take(3).collect::<Vec<_>>().join(" ");
     }
+}
+
+/// The congestion control of connections whose programs choose none.
+pub(crate) fn congestion_control() -> String {
+    read("/proc/sys/net/ipv4/tcp_congestion_control")
 }
 
 /// How many cores this machine has.
