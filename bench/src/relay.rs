@@ -262,7 +262,7 @@ pub(crate) fn run_under_test(options: &UnderTest) -> anyhow::Result<()> {
     runtime.block_on(async {
         let workers = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         let (plane, _failure_rx) = Plane::start(workers)?;
-        let (_keys_tx, keys_rx) = watch::channel(Some(Secret::new(key)));
+        let (_keys_tx, keys_rx) = watch::channel(Some(Secret::new(key).into()));
         let listener = TcpListener::bind(options.listen).await?;
         admission::serve(
             Intake::open(listener),

@@ -31,6 +31,7 @@ slurmctld        | test bench                 | slurmctld                       
 slurmd           | test bench                 | slurmd                          | the same, on nodes of the lab
 slurm-client     | test bench                 | sbatch                          | the same, its commands
 munge            | test bench                 | munged                          | the same, how its parts know one another
+libfaketime      | test                       | /usr/lib/*/faketime/libfaketimeMT.so.1 | a cluster whose clock is wrong
 gdb              | test-all                   | gdb                             | programs under a debugger are carried
 bubblewrap       | test                       | bwrap                           | programs in a container are carried
 nodejs           | test-all                   | node                            | Node.js between sites (13 MB)

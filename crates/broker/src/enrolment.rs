@@ -8,7 +8,7 @@ use isthmus_identity::peers::{Certified, Refusal};
 use isthmus_identity::pilot;
 use isthmus_identity::signed::renewal;
 use isthmus_identity::token::{JoinToken, TokenError, Verified};
-use isthmus_identity::{Authority, Identity, Role, audit};
+use isthmus_identity::{Authority, CLOCK_SKEW, Identity, Role, audit};
 use isthmus_rpc::grpc;
 use isthmus_service::allowance::Allowance;
 use isthmus_service::clock::unix_seconds;
@@ -149,7 +149,8 @@ impl EnrolmentService {
         }
         // Before the token is used: a malformed request must not use it up.
         self.certificate(&identity, &request.signing_request, (unix_seconds(now), 0))?;
-        let life = token.delegation.as_ref().map_or(Duration::ZERO, |delegation| delegation.life);
+        // Its site's clock may be ahead, by which peers there judge the certificate.
+        let life = token.delegation.as_ref().map_or(Duration::ZERO, |found| found.life + CLOCK_SKEW);
         let pilot = by.as_ref().map(|by| OfPilot { by, life });
         let used = UsedToken {
             // A pilot's nodes may have certificates for so long after they have joined.

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
+use std::time::SystemTime;
 
 use isthmus_registry::{Effect, Party, SessionId};
 use isthmus_rpc::grpc::attachments::{Attachments, Opened};
+use isthmus_service::clock::unix_seconds;
 use isthmus_service::lock;
-use isthmus_wire::proto::attach_down;
+use isthmus_wire::proto::{self, attach_down};
 
 /// Most messages that may wait for a gateway or relay. If all nodes of a gateway come up at once,
 /// the gateway gets a message for each. This is enough for 4,000 nodes.
@@ -51,7 +53,7 @@ impl Sessions {
                 Effect::Send { to, message } => {
                     let session = lock(&self.parties).get(&to).and_then(BTreeSet::last).copied();
                     if let Some(session) = session {
-                        self.send(session, message);
+                        self.send(session, dated(message));
                     }
                 }
                 Effect::Close { session, reason } => self.attachments.close(session, reason),
@@ -62,5 +64,16 @@ impl Sessions {
     /// Sends over an attachment, whether or not it is the present attachment of its party.
     pub(crate) fn send(&self, session: SessionId, message: attach_down::Kind) {
         self.attachments.send(session, message);
+    }
+}
+
+/// Adds the time to a key of tickets, which expire by this broker's clock.
+fn dated(message: attach_down::Kind) -> attach_down::Kind {
+    match message {
+        attach_down::Kind::RelayKey(key) => {
+            let unix_seconds = unix_seconds(SystemTime::now());
+            attach_down::Kind::RelayKey(proto::RelayKey { unix_seconds, ..key })
+        }
+        other => other,
     }
 }

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use isthmus_carry::Share;
 use isthmus_plan::Reach;
 use isthmus_relay::{Attachment, Kind, Prober};
-use isthmus_service::mac::Secret;
-use isthmus_splice::Claims;
 use isthmus_splice::admission::Relaying;
+use isthmus_splice::{Claims, TicketKey};
 use tokio::sync::watch;
 
 use crate::config::RelayConfig;
@@ -24,7 +23,7 @@ pub(crate) struct Relay {
     share: Arc<Share>,
     /// Most connections at once.
     most: u64,
-    keys_tx: watch::Sender<Option<Secret>>,
+    keys_tx: watch::Sender<Option<TicketKey>>,
     prober: Arc<Prober>,
 }
 

@@ -6,15 +6,17 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use isthmus_net::dial::{SocketOptions, direct};
 use isthmus_net::relay_places::RelayPlaces;
 use isthmus_rpc::rendezvous::{Leg, SealedTicket};
 use isthmus_service::mac::Secret;
 use isthmus_service::{Deadline, Late, lock};
+use isthmus_splice::TicketKey;
 use isthmus_splice::admission::{Candidate, Origin};
 use isthmus_wire::ConnectionId;
+use isthmus_wire::proto;
 use isthmus_wire::ticket::{TICKET_LEN, Ticket};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
@@ -39,7 +41,7 @@ pub(crate) type Arrival = ([u8; TICKET_LEN], Candidate);
 
 /// The streams over this gateway, as the rest of the gateway sees them.
 pub(crate) struct Streams {
-    keys_tx: watch::Sender<Option<Secret>>,
+    keys_tx: watch::Sender<Option<TicketKey>>,
     arrivals_tx: mpsc::Sender<Arrival>,
     expected: Mutex<Expected>,
     /// Sent whenever a further node is expected.
@@ -50,7 +52,7 @@ pub(crate) struct Streams {
 
 impl Streams {
     pub(crate) fn new(
-        keys_tx: watch::Sender<Option<Secret>>,
+        keys_tx: watch::Sender<Option<TicketKey>>,
         arrivals_tx: mpsc::Sender<Arrival>,
         far_agents: FarAgents,
     ) -> Self {
@@ -60,9 +62,12 @@ impl Streams {
     }
 
     /// Takes the key of tickets from the broker.
-    pub(crate) fn set_key(&self, key: &[u8]) {
+    pub(crate) fn set_key(&self, proto::RelayKey { key, unix_seconds }: &proto::RelayKey) {
         match Secret::from_slice(key) {
-            Some(key) => drop(self.keys_tx.send_replace(Some(key))),
+            Some(secret) => {
+                let key = TicketKey::received(secret, *unix_seconds, SystemTime::now());
+                self.keys_tx.send_replace(Some(key));
+            }
             None => error!(
                 bytes = key.len(),
                 "the broker sent a key that is not of 32 bytes: no connection goes over this gateway"
@@ -72,7 +77,7 @@ impl Streams {
 
     /// A ticket for this gateway; `None` if the broker has sent no key so far.
     pub(crate) fn seal(&self, ticket: &Ticket) -> Option<SealedTicket> {
-        self.keys_tx.borrow().as_ref().map(|key| key.seal_ticket(ticket))
+        self.keys_tx.borrow().as_ref().map(|key| key.secret.seal_ticket(ticket))
     }
 
     /// Expects the node at this address, which was given a ticket.

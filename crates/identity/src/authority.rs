@@ -51,9 +51,9 @@ pub const KEY_FILE: &str = "ca-key.pem";
 const SIGNING_FILE: &str = "signing.pem";
 
 const DAY: u64 = 24 * 3600;
-/// Certificates are valid from a little before they are made, for clocks that are
-/// late.
-pub(crate) const CLOCK_SKEW: Duration = Duration::from_secs(3600);
+/// By how much clocks of the grid may be late or ahead. Those of a cluster whose time zone is wrong are so by
+/// an hour. Certificates are valid from so long before they are made.
+pub const CLOCK_SKEW: Duration = Duration::from_secs(2 * 3600);
 
 /// Why the authority can't do what it is asked for.
 #[derive(Debug, thiserror::Error)]

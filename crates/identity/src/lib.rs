@@ -27,6 +27,6 @@ pub mod signed;
 pub mod tls;
 pub mod token;
 
-pub use authority::Authority;
+pub use authority::{Authority, CLOCK_SKEW};
 pub use credentials::Credentials;
 pub use identity::{Identity, Owner, Role};

@@ -15,6 +15,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, pipe2};
 
+use crate::clock;
 use crate::machine::NAMESPACES;
 use crate::mounts::{private_above, runtime_directory};
 use crate::network;
@@ -127,6 +128,7 @@ fn become_command(
     if PathBuf::from(slurm::CONFIGURATION).is_file() {
         command.env("SLURM_CONF", slurm::CONFIGURATION);
     }
+    command.envs(clock::variables(machine.clock_ahead_seconds));
     command.envs(job.environment.iter().map(|(name, value)| (name, value)));
     command.env("ISTHMUS_LAB_MACHINE", &machine.name);
     signal_mask.thread_set_mask().map_err(failed("signal mask"))?;

@@ -42,6 +42,7 @@ pub mod state;
 pub mod topology;
 
 mod child;
+mod clock;
 mod enter;
 mod entrance;
 mod interface;

@@ -123,6 +123,8 @@ pub struct MachineRecord {
     pub address: std::net::Ipv4Addr,
     /// The machine's first process, which holds its namespaces.
     pub init: ProcessId,
+    /// By how many seconds the clock of its programs is ahead.
+    pub clock_ahead_seconds: i32,
 }
 
 impl Record {

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use isthmus_batch::{Batch, BatchError, End, Estimate, Job, Pilot as BatchPilot, Request, Secret};
+use isthmus_identity::CLOCK_SKEW;
 use isthmus_identity::pilot::{Minted, Terms};
 use isthmus_service::clock::unix_seconds;
 use isthmus_service::lock;
@@ -295,8 +296,9 @@ where
             return Err(OrderError::TooMany);
         }
         let run = wanted.request.time.unwrap_or(UNLIMITED).saturating_add(GRACE);
-        let expires =
-            SystemTime::now() + wanted.wait.unwrap_or(UNLIMITED).min(UNLIMITED) + run.min(UNLIMITED);
+        // The broker judges by its own clock.
+        let lasts = wanted.wait.unwrap_or(UNLIMITED).min(UNLIMITED) + run.min(UNLIMITED);
+        let expires = SystemTime::now() + lasts + CLOCK_SKEW;
         let terms = Terms { nodes: wanted.request.nodes.get(), expires, life: run };
         let minted = self.grid.mint(terms).map_err(OrderError::Unkept)?;
         let record = Record {

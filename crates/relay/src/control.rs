@@ -4,12 +4,13 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use isthmus_carry::plane::Totals;
 use isthmus_identity::Credentials;
 use isthmus_rpc::grpc::{self, ConnectError};
 use isthmus_service::mac::Secret;
+use isthmus_splice::TicketKey;
 use isthmus_wire::RelayName;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{AttachDown, AttachUp, ProbeReport, RelayReport, RelayUp, attach_down, attach_up};
@@ -69,7 +70,7 @@ pub struct Attachment {
     /// Most connections at once.
     pub most: u64,
     /// Gets the keys of tickets.
-    pub keys_tx: watch::Sender<Option<Secret>>,
+    pub keys_tx: watch::Sender<Option<TicketKey>>,
     /// Carries out reach tests.
     pub prober: Arc<Prober>,
 }
@@ -196,8 +197,9 @@ impl Attachment {
         };
         match kind {
             Some(attach_down::Kind::RelayKey(message)) => {
-                let key = Secret::from_slice(&message.key)
+                let secret = Secret::from_slice(&message.key)
                     .ok_or_else(|| self.broke(format!("its key has {} bytes, not 32", message.key.len())))?;
+                let key = TicketKey::received(secret, message.unix_seconds, SystemTime::now());
                 self.keys_tx.send_replace(Some(key));
                 Ok(())
             }

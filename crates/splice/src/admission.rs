@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use isthmus_rpc::port::Passed;
 use isthmus_service::exhausted::{self, Spell};
-use isthmus_service::mac::Secret;
 use isthmus_service::unidentified::{Unidentified, UnidentifiedEntry, within_descriptors};
 use isthmus_service::{counters, listen};
 use isthmus_wire::ticket::TICKET_LEN;
@@ -21,9 +20,10 @@ use tokio::time::MissedTickBehavior;
 
 use crate::claims::Claims;
 use crate::expected::ReachTests;
-use crate::gate::{Gate, Gates, now};
+use crate::gate::{Gate, Gates};
 use crate::intake::accept;
 use crate::matcher::{Admission, Bounds, Refusal};
+use crate::ticket_key::TicketKey;
 use isthmus_carry::Share;
 use isthmus_carry::plane::Plane;
 
@@ -70,7 +70,7 @@ impl Default for Limits {
 pub async fn serve(
     mut intake: Intake,
     limits: Limits,
-    mut keys: watch::Receiver<Option<Secret>>,
+    mut keys: watch::Receiver<Option<TicketKey>>,
     plane: Arc<Plane>,
     claims: Arc<Claims>,
     shutdown: impl Future<Output = ()>,
@@ -191,7 +191,8 @@ async fn handshake(
 }
 
 fn admit(gate: &mut Gate, ticket: &[u8; TICKET_LEN], candidate: Candidate, plane: &Plane) {
-    match gate.matcher.admit(ticket, candidate.peer.ip().into(), candidate, now()) {
+    let now = gate.now();
+    match gate.matcher.admit(ticket, candidate.peer.ip().into(), candidate, now) {
         Admission::Waits { evicted } => {
             if let Some((connection, side, candidate)) = evicted {
                 counters::refused("too many wait");

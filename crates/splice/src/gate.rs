@@ -9,17 +9,19 @@ use isthmus_carry::plane::Plane;
 use isthmus_service::clock::unix_seconds;
 use isthmus_service::counters;
 use isthmus_service::exhausted::Spell;
-use isthmus_service::mac::Secret;
 use isthmus_wire::ticket::TICKET_LEN;
 use tokio::sync::watch;
 
 use crate::intake::{Candidate, Pairs, Relaying};
 use crate::matcher::{Bounds, Matcher, Now};
+use crate::ticket_key::TicketKey;
 
 /// Tickets of one kind, and what they admit to.
 pub(crate) struct Gate {
     pub(crate) matcher: Matcher<Candidate>,
-    keys: watch::Receiver<Option<Secret>>,
+    keys: watch::Receiver<Option<TicketKey>>,
+    /// By how many seconds this machine's clock is ahead of the broker's.
+    ahead_seconds: u64,
     pub(crate) pairs: Pairs,
     /// Most connections that are spliced at once: of the plane, or of the share.
     pub(crate) most: u64,
@@ -30,15 +32,14 @@ pub(crate) struct Gate {
 
 impl Gate {
     pub(crate) fn new(
-        mut keys: watch::Receiver<Option<Secret>>,
+        keys: watch::Receiver<Option<TicketKey>>,
         bounds: Bounds,
         (pairs, most): (Pairs, u64),
     ) -> Self {
-        let mut matcher = Matcher::new(bounds);
-        if let Some(key) = keys.borrow_and_update().clone() {
-            matcher.set_key(key, now());
-        }
-        Self { matcher, keys, pairs, most, share: None, full: Spell::default() }
+        let (matcher, full) = (Matcher::new(bounds), Spell::default());
+        let mut gate = Self { matcher, keys, ahead_seconds: 0, pairs, most, share: None, full };
+        gate.set_key();
+        gate
     }
 
     pub(crate) fn relaying(relaying: Relaying, bounds: Bounds) -> Self {
@@ -56,9 +57,23 @@ impl Gate {
         if self.keys.changed().await.is_err() {
             return std::future::pending().await;
         }
-        if let Some(key) = self.keys.borrow_and_update().clone() {
-            self.matcher.set_key(key, now());
+        self.set_key();
+    }
+
+    fn set_key(&mut self) {
+        let key = self.keys.borrow_and_update().clone();
+        if let Some(TicketKey { secret, ahead_seconds }) = key {
+            self.ahead_seconds = ahead_seconds;
+            let now = self.now();
+            self.matcher.set_key(secret, now);
         }
+    }
+
+    /// The time by both clocks. The monotonic one is tokio's, so that tests can move it. The date is the
+    /// broker's, unless this machine's is earlier.
+    pub(crate) fn now(&self) -> Now {
+        let unix_seconds = unix_seconds(SystemTime::now()).saturating_sub(self.ahead_seconds);
+        Now { instant: tokio::time::Instant::now().into_std(), unix_seconds }
     }
 
     pub(crate) fn running(&self, plane: &Plane) -> u64 {
@@ -67,7 +82,7 @@ impl Gate {
 
     /// Closes the sides whose other side didn't arrive in time.
     fn expire(&mut self) {
-        for (connection, side, candidate) in self.matcher.expire(now()) {
+        for (connection, side, candidate) in self.matcher.expire(self.now()) {
             counters::refused("other side never came");
             tracing::info!(%connection, ?side, "the other side did not arrive");
             tracing::debug!(%connection, peer = %candidate.peer, "closed");
@@ -91,7 +106,7 @@ impl Gates {
     /// The gate for a ticket. Of a ticket that none knows, the service's own says why it is refused.
     pub(crate) fn of(&mut self, ticket: &[u8; TICKET_LEN]) -> &mut Gate {
         match &mut self.relaying {
-            Some(relaying) if relaying.matcher.is_signed(ticket, now()) => relaying,
+            Some(relaying) if relaying.matcher.is_signed(ticket, relaying.now()) => relaying,
             _ => &mut self.own,
         }
     }
@@ -111,9 +126,4 @@ impl Gates {
         self.own.expire();
         self.relaying.iter_mut().for_each(Gate::expire);
     }
-}
-
-/// The time by both clocks. The monotonic one is tokio's, so that tests can move it.
-pub(crate) fn now() -> Now {
-    Now { instant: tokio::time::Instant::now().into_std(), unix_seconds: unix_seconds(SystemTime::now()) }
 }

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use isthmus_carry::Share;
 use isthmus_rpc::port::Passed;
-use isthmus_service::mac::Secret;
 use isthmus_service::unidentified::Unidentified;
 use isthmus_wire::ticket::TICKET_LEN;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 
 use crate::expected::ReachTests;
+use crate::ticket_key::TicketKey;
 
 /// The side from which a connection arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,7 +103,7 @@ pub struct Intake {
 #[derive(Debug, Clone)]
 pub struct Relaying {
     /// The keys of these tickets, the latest one.
-    pub keys: watch::Receiver<Option<Secret>>,
+    pub keys: watch::Receiver<Option<TicketKey>>,
     /// Most connections at once.
     pub most: u64,
     /// What they share, and their counters.

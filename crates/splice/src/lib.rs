@@ -10,6 +10,7 @@
 //! | [`claims`] | reach tests that clients have named |
 //! | `expected` | expected reach tests of the port outside |
 //! | [`succession`] | another program takes this one's place, and carries on |
+//! | `ticket_key` | the key of tickets, and the clock by which they expire |
 //! | [`address`] | the address that a service announces |
 
 #![forbid(unsafe_code)]
@@ -22,6 +23,8 @@ mod gate;
 mod intake;
 pub mod matcher;
 pub mod succession;
+mod ticket_key;
 
 pub use claims::Claims;
 pub use expected::ReachTests;
+pub use ticket_key::TicketKey;

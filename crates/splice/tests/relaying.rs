@@ -41,14 +41,14 @@ impl Port {
         let (plane, _failure_rx) = Plane::start(NonZeroUsize::new(2).unwrap()).unwrap();
         let (own, relays) = (Secret::random(), Secret::random());
         let share = Arc::new(Share::new(bytes_per_second.and_then(NonZeroU64::new)));
-        let keys = watch::channel(Some(relays.clone())).1;
+        let keys = watch::channel(Some(relays.clone().into())).1;
         let intake = Intake {
             pairs: Pairs::InsideWithOutside,
             relaying: Some(Relaying { keys, most, share: share.clone() }),
             ..Intake::open(listener)
         };
         let limits = Limits { matching: Bounds { patience: WAIT, ..Bounds::default() }, ..Limits::default() };
-        let keys = watch::channel(Some(own.clone())).1;
+        let keys = watch::channel(Some(own.clone().into())).1;
         let serving =
             admission::serve(intake, limits, keys, Arc::new(plane), Arc::default(), std::future::pending());
         tokio::spawn(serving);

@@ -6,15 +6,16 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use isthmus_carry::plane::{Plane, Totals};
 use isthmus_rpc::connection::new_id;
+use isthmus_service::clock::unix_seconds;
 use isthmus_service::listen::listen;
 use isthmus_service::mac::Secret;
-use isthmus_splice::ReachTests;
 use isthmus_splice::admission::{self, Intake, Limits};
 use isthmus_splice::matcher::Bounds;
+use isthmus_splice::{ReachTests, TicketKey};
 use isthmus_wire::ticket::{Side, TICKET_LEN, Ticket};
 use isthmus_wire::{ConnectionId, hello, reflect};
 use socket2::SockRef;
@@ -32,7 +33,7 @@ struct Relay {
     address: SocketAddr,
     key: Secret,
     plane: Arc<Plane>,
-    keys_tx: watch::Sender<Option<Secret>>,
+    keys_tx: watch::Sender<Option<TicketKey>>,
     reach_tests: Arc<ReachTests>,
     /// Ends the relay when it is dropped.
     _stop_tx: oneshot::Sender<()>,
@@ -51,7 +52,7 @@ impl Relay {
         let address = listener.local_addr().unwrap();
         let (plane, _failure_rx) = Plane::start(NonZeroUsize::new(2).unwrap()).unwrap();
         let plane = Arc::new(plane);
-        let (keys_tx, keys_rx) = watch::channel(key.clone());
+        let (keys_tx, keys_rx) = watch::channel(key.clone().map(TicketKey::from));
         let key = key.unwrap_or_else(Secret::random);
         let (stop_tx, stop_rx) = oneshot::channel::<()>();
         let intake = Intake { patience, ..Intake::open(listener) };
@@ -64,8 +65,13 @@ impl Relay {
     }
 
     fn ticket(&self, connection: ConnectionId, side: Side) -> [u8; TICKET_LEN] {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-        self.key.seal_ticket(&Ticket { connection, side, expiry_unix_seconds: now + 60 })
+        self.ticket_by(SystemTime::now(), connection, side)
+    }
+
+    /// A ticket of a broker whose clock shows this.
+    fn ticket_by(&self, now: SystemTime, connection: ConnectionId, side: Side) -> [u8; TICKET_LEN] {
+        let expiry_unix_seconds = unix_seconds(now) + 60;
+        self.key.seal_ticket(&Ticket { connection, side, expiry_unix_seconds })
     }
 
     /// Connects to the relay and sends these bytes.
@@ -161,7 +167,7 @@ async fn tickets_wait_for_the_first_key() {
             assert_refused(initiator, "no key").await;
             continue;
         }
-        relay.keys_tx.send_replace(Some(relay.key.clone()));
+        relay.keys_tx.send_replace(Some(relay.key.clone().into()));
         initiator.write_all(b"x").await.unwrap();
         assert_eq!(receive(&mut acceptor, 1).await, b"x");
     }
@@ -371,8 +377,23 @@ async fn a_burst_of_a_thousand_from_one_address_loses_none() {
 async fn a_new_key_counts_at_once() {
     let mut relay = Relay::start(Limits::default()).await;
     relay.key = Secret::random();
-    relay.keys_tx.send_replace(Some(relay.key.clone()));
+    relay.keys_tx.send_replace(Some(relay.key.clone().into()));
     let (mut initiator, mut acceptor) = relay.pair().await;
+    initiator.write_all(b"x").await.unwrap();
+    assert_eq!(receive(&mut acceptor, 1).await, b"x");
+}
+
+#[tokio::test]
+async fn tickets_expire_by_the_clock_of_the_broker() {
+    let relay = Relay::start(Limits::default()).await;
+    let brokers = SystemTime::now() - Duration::from_secs(3600);
+    let refused = relay.ticket_by(brokers, new_id(), Side::Initiator);
+    assert_refused(relay.send(&refused).await, "expired by this machine's clock").await;
+    let key = TicketKey::received(relay.key.clone(), unix_seconds(brokers), SystemTime::now());
+    relay.keys_tx.send_replace(Some(key));
+    let id = new_id();
+    let mut initiator = relay.send(&relay.ticket_by(brokers, id, Side::Initiator)).await;
+    let mut acceptor = relay.send(&relay.ticket_by(brokers, id, Side::Acceptor)).await;
     initiator.write_all(b"x").await.unwrap();
     assert_eq!(receive(&mut acceptor, 1).await, b"x");
 }

@@ -59,7 +59,7 @@ pub(super) fn handle(gateway: &Arc<Gateway>, kind: attach_down::Kind) {
         },
         attach_down::Kind::SiteNode(node) => elsewhere(gateway, node),
         attach_down::Kind::Notice(notice) => warn!("{}", notice.text),
-        attach_down::Kind::RelayKey(key) => gateway.streams.set_key(&key.key),
+        attach_down::Kind::RelayKey(key) => gateway.streams.set_key(&key),
         attach_down::Kind::Revocations(revocations) => gateway.revoked(revocations),
         attach_down::Kind::Directory(directory) => gateway.directory_changed(directory),
         attach_down::Kind::SiteGateways(gateways) => gateway.site_gateways_changed(gateways),

@@ -1,20 +1,18 @@
 //! The proof in a request to renew a certificate: the certificate in use, and a signature
 //! by its key over the request. It is valid whichever services pass the request on.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use isthmus_service::clock::unix_seconds;
 use isthmus_service::mac;
 use isthmus_wire::proto;
 
 use super::{self as signed, ChainError, Holder, Verifier};
+use crate::authority::CLOCK_SKEW;
 use crate::credentials::CredentialsError;
 use crate::peers::Peers;
 use crate::{Authority, Credentials, Identity};
 
-/// How much the signer's clock may differ from the broker's. For as long, a recorded request can be
-/// sent again. Certificates have the same tolerance.
-const CLOCK_SKEW: Duration = Duration::from_secs(3600);
 const PURPOSE: &str = "isthmus renewal";
 
 /// Why a proof is refused.
@@ -69,6 +67,7 @@ pub fn verify(
     if !key.has_signed(&signed, &request.signature) {
         return Err(ProofError::Signature(Box::new(identity)));
     }
+    // For as long, a recorded request can be sent again.
     if unix_seconds(now).abs_diff(request.signed_unix_seconds) > CLOCK_SKEW.as_secs() {
         return Err(ProofError::Time);
     }
@@ -84,6 +83,8 @@ fn signed(signing_request: &[u8], certificates: &[Vec<u8>], unix_seconds: u64) -
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::authority::SERVICE_VALIDITY;
     use crate::credentials::SigningRequest;

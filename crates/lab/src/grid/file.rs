@@ -94,6 +94,8 @@ pub(super) struct SiteTable {
     pub site_trunk: bool,
     pub bbr: Option<bool>,
     #[serde(default)]
+    pub clock_ahead_seconds: i32,
+    #[serde(default)]
     pub rails: Vec<RailTable>,
     #[serde(default)]
     pub nodes: Vec<NodeTable>,

@@ -116,6 +116,8 @@ pub struct Site {
     pub site_trunk: bool,
     /// Whether trunks of the site's gateways and agents may have BBR.
     pub bbr: bool,
+    /// By how many seconds the clock of the site's machines is ahead; negative if it is behind.
+    pub clock_ahead_seconds: i32,
     /// Further networks between the nodes.
     pub rails: Vec<Rail>,
     /// The site's nodes, in the order of the file.
@@ -282,6 +284,12 @@ impl Grid {
             site.nodes.iter().map(|node| (format!("{}.{}", node.name, site.name), node.roles.as_slice()))
         });
         hosts.chain(nodes)
+    }
+
+    /// The site of a node, given the node's name in the lab; `None` for other machines.
+    pub fn site_of(&self, machine: &str) -> Option<&Site> {
+        let (_, site) = machine.split_once('.')?;
+        self.sites.iter().find(|of| of.name == site)
     }
 
     /// Every link to the internet, with its name: `HOST`, `SITE` or `SITE/RAIL`.

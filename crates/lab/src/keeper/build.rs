@@ -81,6 +81,7 @@ pub(super) fn build(
         host_name: machine.host_name.clone(),
         address: machine.address,
         init,
+        clock_ahead_seconds: grid.site_of(&machine.name).map_or(0, |site| site.clock_ahead_seconds),
     };
     let machines = topology.machines.iter().zip(inits).map(record).collect();
     Ok(Record {

@@ -8,6 +8,8 @@ use crate::grid::{Grid, Node, Role, Site};
 pub(crate) const DIRECTORY: &str = "/run/isthmus-machine/slurm";
 /// Slurm's configuration, for its daemons and its commands.
 pub(crate) const CONFIGURATION: &str = "/run/isthmus-machine/slurm/slurm.conf";
+/// The script that sets the clock of jobs, where a site's clock is wrong.
+pub(crate) const CLOCK: &str = "/run/isthmus-machine/slurm/clock";
 /// The key by which a site's munged know one another (munged(8)).
 pub(crate) const KEY: &str = "/run/isthmus-machine/slurm/munge.key";
 /// Where Slurm looks for munged's socket (munged(8), `--socket`).
@@ -27,6 +29,8 @@ pub(crate) struct Slurm {
     pub nodes: usize,
     /// Text of slurm.conf (slurm.conf(5)), the same on all machines of the site.
     pub configuration: String,
+    /// By how many seconds the site's clock is ahead.
+    pub clock_ahead_seconds: i32,
     /// The daemons, each after those that it needs.
     pub daemons: Vec<Daemon>,
 }
@@ -69,6 +73,7 @@ fn slurm(site: &Site, machine: Machine) -> Option<Slurm> {
         controller: name(controller),
         nodes: with(Role::Slurmd).count(),
         configuration: configuration(site, controller, machine),
+        clock_ahead_seconds: site.clock_ahead_seconds,
         daemons: munged.chain([daemon(Role::Slurmctld, controller)]).chain(slurmd).collect(),
     })
 }
@@ -120,6 +125,9 @@ fn configuration(site: &Site, controller: &Node, machine: Machine) -> String {
         short(&controller.host_name),
         controller.address,
     );
+    if site.clock_ahead_seconds != 0 {
+        text.push_str(&format!("TaskProlog={CLOCK}\n"));
+    }
     for node in site.nodes.iter().filter(|node| node.roles.contains(&Role::Slurmd)) {
         text.push_str(&format!(
             "NodeName={} NodeHostname={} NodeAddr={} CPUs={} State=UNKNOWN\n",

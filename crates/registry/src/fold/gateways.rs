@@ -51,7 +51,7 @@ impl Registry {
         if is_new {
             old.and_then(|old| self.gateway_sessions.remove(&old));
             self.gateway_sessions.insert(session, (site.clone(), name.clone()));
-            let message = attach_down::Kind::RelayKey(proto::RelayKey { key: record.key });
+            let message = attach_down::Kind::RelayKey(proto::RelayKey { key: record.key, unix_seconds: 0 });
             effects.push(Effect::Send { to: party.clone(), message });
             effects.extend(self.revocations_for(&party));
             effects.push(self.directory_for(party));

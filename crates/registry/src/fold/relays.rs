@@ -26,7 +26,7 @@ impl Registry {
             let reason = format!("another relay of the name {name} has attached");
             effects.push(Effect::Close { session: old, reason });
         }
-        let message = attach_down::Kind::RelayKey(proto::RelayKey { key: record.key });
+        let message = attach_down::Kind::RelayKey(proto::RelayKey { key: record.key, unix_seconds: 0 });
         effects.push(Effect::Send { to: Party::Relay(name.clone()), message });
         let entry = RelayEntry {
             session: Some(session),

@@ -20,6 +20,7 @@ use isthmus_reach::{Expected, secure};
 use isthmus_rpc::{enrol, grpc};
 use isthmus_service::mac;
 use isthmus_service::mac::Secret;
+use isthmus_splice::TicketKey;
 use isthmus_splice::admission::{self, Intake, Limits};
 use isthmus_trunk::{Config, Incarnation, Role as End, TrunkId};
 use isthmus_wire::VirtualAddress;
@@ -111,7 +112,7 @@ impl Two {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let to_relay = Cable::to(listener.local_addr().unwrap()).await;
         let (relay, key) = grid.relay_at("hub", &to_relay.address.to_string()).await;
-        let (_, keys) = watch::channel(Secret::from_slice(&key));
+        let (_, keys) = watch::channel(Secret::from_slice(&key).map(TicketKey::from));
         let intake = Intake::open(listener);
         let relaying = admission::serve(
             intake,

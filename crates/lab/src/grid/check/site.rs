@@ -43,6 +43,7 @@ pub(super) fn check_site(table: &SiteTable, subnet: Ipv4Net, wan: &mut WanAddres
         measure: table.measure.unwrap_or(true),
         site_trunk: table.site_trunk,
         bbr: table.bbr.unwrap_or(true),
+        clock_ahead_seconds: table.clock_ahead_seconds,
         rails: check_rails(table, &name, subnet, &nodes, wan)?,
         nodes,
         name,

@@ -12,6 +12,7 @@ use anyhow::{Context as _, bail};
 use nix::unistd::Pid;
 
 use super::{Starter, end_of};
+use crate::clock;
 use crate::grid::Role;
 use crate::network::find_program;
 use crate::process::ProcessId;
@@ -99,12 +100,15 @@ impl Starter<'_> {
             }
             let socket = Path::new(slurm::SOCKET).parent().and_then(Path::to_str).unwrap_or_default();
             directory(socket, 0o755)?;
-            for (path, content) in
-                [(slurm::KEY, &key[..]), (slurm::CONFIGURATION, slurm.configuration.as_bytes())]
-            {
+            let clock = clock::task_prolog(slurm.clock_ahead_seconds);
+            for (path, mode, content) in [
+                (slurm::KEY, 0o600, &key[..]),
+                (slurm::CONFIGURATION, 0o600, slurm.configuration.as_bytes()),
+                (slurm::CLOCK, 0o700, clock.as_bytes()),
+            ] {
                 let path = self.inside(&daemon.machine, path)?;
                 let mut options = OpenOptions::new();
-                let written = options.create_new(true).write(true).mode(0o600).open(&path);
+                let written = options.create_new(true).write(true).mode(mode).open(&path);
                 let written = written.and_then(|mut file| file.write_all(content));
                 written.with_context(|| format!("cannot write {}", path.display()))?;
             }
