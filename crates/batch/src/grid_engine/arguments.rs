@@ -66,20 +66,35 @@ pub(super) fn submission(name: &Word, log: &Path) -> Vec<String> {
 }
 
 /// The batch script, which Grid Engine runs on the first of the job's hosts: it runs the file `node`
-/// on each (sge_pe(5): the first line of `$PE_HOSTFILE` is that host).
+/// on each (sge_pe(5): the first line of `$PE_HOSTFILE` is that host). If `node` ends in disorder on one of
+/// them, or can't be run there, it is ended on the first, and with that the job. The job's log says why, as
+/// `node` itself would.
 pub(super) fn batch_script(node: &Path) -> String {
     let node = quoted(&node.to_string_lossy());
     format!(
         r#"#!/bin/sh
-others= first=yes status=0
+# The user's PATH may lack Grid Engine's programs.
+PATH="$PATH${{SGE_BINARY_PATH:+:$SGE_BINARY_PATH}}${{SGE_ROOT:+:$SGE_ROOT/bin/$ARC}}"
+others= first=yes
+sh {node} &
+own=$!
+other() {{
+    qrsh -inherit -nostdin "$1" /bin/sh {node} </dev/null && return
+    status=$?
+    echo "{{\"failed\":{{\"host\":\"$1\",\"reason\":\"qrsh ended with status $status\"}}}}"
+    kill -TERM "$own"
+    return "$status"
+}}
 if [ -f "$PE_HOSTFILE" ]; then
     while read -r host rest; do
         if [ -n "$first" ]; then first=; continue; fi
-        qrsh -inherit -nostdin "$host" /bin/sh {node} </dev/null &
+        other "$host" &
         others="$others $!"
     done <"$PE_HOSTFILE"
 fi
-sh {node} || status=$?
+wait "$own"
+status=$?
+[ "$status" = 0 ] || exit "$status"
 for other in $others; do wait "$other" || status=$?; done
 exit "$status"
 "#

@@ -248,8 +248,28 @@ fn a_request_becomes_options() {
         arguments::requested(&request, Some(&"two".parse().unwrap())).join(" "),
         "-pe two 6 -R y -l h_rt=2 -l mem_free=1M -l gpu=TRUE -q main.q -P a1 -ar 7"
     );
-    let script = arguments::batch_script(Path::new("/home/ada/p.node"));
-    assert!(script.contains("\"$host\" /bin/sh '/home/ada/p.node' </dev/null"), "{script}");
+}
+
+#[test]
+fn a_host_without_an_agent_ends_the_job() {
+    let directory = tempfile::tempdir().unwrap();
+    let (node, hosts) = (directory.path().join("p node"), directory.path().join("hosts"));
+    std::fs::write(&hosts, "n1 2 all.q@n1 <NULL>\nn2 2 all.q@n2 <NULL>\n").unwrap();
+    // Without qrsh, n2 isn't reached.
+    for program in ["sh", "sleep"] {
+        std::os::unix::fs::symlink(format!("/bin/{program}"), directory.path().join(program)).unwrap();
+    }
+    let run = |what: &str, hosts: &Path| {
+        std::fs::write(&node, what).unwrap();
+        let script = arguments::batch_script(&node);
+        let mut shell = std::process::Command::new("/bin/sh");
+        shell.args(["-c", &script]).env_clear().env("PE_HOSTFILE", hosts).env("PATH", directory.path());
+        let output = shell.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let failed = "{\"failed\":{\"host\":\"n2\",\"reason\":\"qrsh ended with status 127\"}}\n";
+    assert_eq!(run("exec sleep 60", &hosts), (Some(143), failed.to_owned()));
+    assert_eq!(run("echo here; exit 7", Path::new("none")), (Some(7), "here\n".to_owned()));
 }
 
 #[test]

@@ -118,7 +118,7 @@ async fn serve(host: &str, order: &Order, input: Option<&mut BufReader<Take<Stdi
     // Left by a job step that was killed, and perhaps in that job's control group.
     running::stop_process(&place.directory, Service::Agent)?;
     let socket = place.configure(order.pilot.as_ref())?;
-    let Started::Runs(running) = start::start(Service::Agent, &place.directory, None).await? else {
+    let Started::Runs(running) = start::start_child(Service::Agent, &place.directory).await? else {
         bail!("{member} is revoked: remove {} to join anew by a token", place.directory.display());
     };
     let report = start::settled(&place.directory, running.pid, super::ATTACH).await?;

@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::Context as _;
 use isthmus_service::upgrade::{Program, VARIABLE};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::signal::Signal;
 
 use crate::service::Service;
 
@@ -34,17 +35,47 @@ const OF_A_MANAGER: [&str; 16] = [
     "MEMORY_PRESSURE_WRITE",
 ];
 
+/// How long a service lasts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lasts {
+    /// Until it is stopped.
+    On,
+    /// Until it is stopped, or the thread that has started it is gone. Schedulers that end a job by killing
+    /// its process group don't find a service, which has a session of its own.
+    AsLongAsItsParent,
+}
+
 /// Starts a service that writes to this log.
 ///
 /// # Errors If the service can't be started.
-pub(super) fn spawn(service: Service, directory: &Path, log: File) -> anyhow::Result<Child> {
+pub(super) fn spawn(service: Service, directory: &Path, log: File, lasts: Lasts) -> anyhow::Result<Child> {
     let itself = Program::of_this_process().context("cannot find this program")?;
     let itself = std::path::absolute(itself.path()).context("cannot find this program")?;
     let mut command = Command::new(itself);
     command.arg(service.name()).args(service.options()).arg("--state").arg(directory);
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     detach(&mut command).context("cannot leave this command's descriptors behind")?;
+    if lasts == Lasts::AsLongAsItsParent {
+        end_with_parent(&mut command);
+    }
     command.spawn().context("cannot start the service")
+}
+
+/// Has a command get SIGTERM once this process's thread is gone.
+fn end_with_parent(command: &mut Command) {
+    let parent = nix::unistd::getpid();
+    // SAFETY: only makes system calls.
+    unsafe {
+        command.pre_exec(move || {
+            nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?;
+            // It may have ended before the line above.
+            if nix::unistd::getppid() == parent {
+                Ok(())
+            } else {
+                Err(std::io::ErrorKind::Interrupted.into())
+            }
+        });
+    }
 }
 
 /// Has a command keep nothing of this process's surroundings.
@@ -94,5 +125,19 @@ mod tests {
         // ls itself has 3 open.
         assert!(number == "3" || !said.lines().any(|line| line == number), "{number}: {said}");
         assert!(output.status.success());
+    }
+
+    #[test]
+    fn a_child_gets_sigterm_when_its_parent_is_gone() {
+        use std::os::unix::process::ExitStatusExt as _;
+
+        let start = || {
+            let mut command = Command::new("sleep");
+            end_with_parent(command.arg("60"));
+            command.spawn().unwrap()
+        };
+        // The thread is the parent.
+        let mut child = std::thread::spawn(start).join().unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(Signal::SIGTERM as i32));
     }
 }

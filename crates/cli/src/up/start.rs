@@ -12,6 +12,7 @@ use anyhow::{Context as _, bail};
 use isthmus_service::upgrade::Program;
 use tokio::time::{Instant, sleep};
 
+use super::detached::Lasts;
 use super::systemd::{self, Manager};
 use super::unit::Unit;
 use super::{detached, running};
@@ -70,7 +71,7 @@ pub(super) async fn start(
     }
     let found;
     let manager = match (manager, &noted) {
-        (None, None) => return in_background(service, directory).await,
+        (None, None) => return in_background(service, directory, Lasts::On).await,
         (Some(manager), _) => manager,
         (None, Some(_)) => {
             found = Manager::find().await?;
@@ -88,11 +89,18 @@ fn before(directory: &Path, pid: u32, unit: Option<String>) -> anyhow::Result<St
     Ok(Started::Runs(Running { already: true, pid, unit }))
 }
 
-async fn in_background(service: Service, directory: &Path) -> anyhow::Result<Started> {
+/// Starts a service that ends with this process, also if that is killed. It must not run.
+///
+/// # Errors If it ends or isn't ready in time; the error has the end of its log.
+pub(super) async fn start_child(service: Service, directory: &Path) -> anyhow::Result<Started> {
+    in_background(service, directory, Lasts::AsLongAsItsParent).await
+}
+
+async fn in_background(service: Service, directory: &Path, lasts: Lasts) -> anyhow::Result<Started> {
     let log = open_log(directory)?;
     let from = log.metadata()?.len();
     standing::forget(directory);
-    let mut child = detached::spawn(service, directory, log)?;
+    let mut child = detached::spawn(service, directory, log, lasts)?;
     if let Err(error) = running::note(directory, service, child.id()) {
         // Without the note nobody could stop the service.
         let _ = child.kill();

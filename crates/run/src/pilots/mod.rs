@@ -36,8 +36,13 @@ use told::Told;
 
 /// How long the schedulers may take to end the pilots.
 const END: Duration = Duration::from_secs(30);
-/// How long a scheduler may take to say how it has ended a pilot, once the command has failed.
-const ASK: Duration = Duration::from_secs(15);
+/// How long a scheduler may take to say how it has ended a pilot, once the command has failed. Grid Engine
+/// writes that down every 15 s (sge_conf(5), `flush_time`).
+const ASK: Duration = Duration::from_secs(30);
+/// For so long a scheduler may not have noticed that a batch job has ended.
+const NOTICED: Duration = Duration::from_secs(3);
+/// How often the schedulers are asked meanwhile.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// How often the line about the pilots is written anew.
 const SHOW: Duration = Duration::from_millis(500);
 
@@ -174,6 +179,7 @@ impl Pilots {
     pub(crate) async fn end_of_job(&self) -> Option<String> {
         let mut changes = self.board.subscribe();
         let before = changes.borrow_and_update().answers();
+        let noticed = Instant::now() + NOTICED;
         let told = async {
             loop {
                 for call in &self.calls {
@@ -186,11 +192,14 @@ impl Pilots {
                     }
                     // Of two further answers one was asked for after the command has failed.
                     let more = |(now, before): (&u64, &u64)| *now >= before + 2;
-                    if !board.is_ending() && board.answers().iter().zip(&before).all(more) {
+                    let is_noticed = Instant::now() >= noticed;
+                    if is_noticed && !board.is_ending() && board.answers().iter().zip(&before).all(more) {
                         return None;
                     }
                 }
-                changes.changed().await.ok()?;
+                if let Ok(Err(_)) = timeout(ASK_AGAIN, changes.changed()).await {
+                    return None;
+                }
             }
         };
         timeout(ASK, told).await.ok().flatten()
