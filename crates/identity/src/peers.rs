@@ -101,10 +101,12 @@ impl Refusal {
     }
 }
 
-/// The latest certificate that an identity has shown.
+/// The latest certificates that an identity has shown.
 #[derive(Debug)]
 struct Latest {
+    /// When the last one was issued.
     issued: SystemTime,
+    /// When the last of them ends.
     ends: SystemTime,
     /// Counts the identity's open connections by its clones.
     open: Arc<()>,
@@ -150,9 +152,8 @@ impl Peers {
         }
         let Certified { identity, issued, ends } = certificate.clone();
         let entry = latest.entry(identity).or_insert_with(|| Latest { issued, ends, open: Arc::default() });
-        if ends > entry.ends {
-            (entry.issued, entry.ends) = (issued, ends);
-        }
+        // A pilot's certificate may end before an earlier one of the same name.
+        (entry.issued, entry.ends) = (entry.issued.max(issued), entry.ends.max(ends));
         let open = entry.open.clone();
         drop(latest);
         Ok(WatchedCertificate::new(self.clone(), certificate, open))

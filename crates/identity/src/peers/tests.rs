@@ -38,6 +38,21 @@ fn a_certificate_is_accepted_until_its_end_and_unless_revoked() {
     }
 }
 
+#[test]
+fn who_joins_again_after_a_revocation_is_not_revoked() {
+    let (peers, second) = (Peers::default(), unix_now());
+    let at = |ago: u64| UNIX_EPOCH + Duration::from_secs(second - ago);
+    let identity = Identity::from_uri(N1).unwrap();
+    let _before = peers.accept(certified(N1, at(90), 2 * HOUR), at(0)).unwrap();
+    let (identity_of_list, issued_until) = ("isthmus:///agent/alpha/n1/".to_owned(), second - 60);
+    let entry = Revoked { identity: identity_of_list, issued_until, ends: second + 3600 };
+    peers.revoke([entry]).unwrap();
+    assert!(peers.revoked_now(&identity).is_some());
+    // Its new certificate ends before the former one.
+    let _after = peers.accept(certified(N1, at(30), HOUR), at(0)).unwrap();
+    assert_eq!(peers.revoked_now(&identity), None);
+}
+
 /// By such revocations, a captured gateway could have its agents refuse somebody for ever, or fill
 /// their memory.
 #[test]
