@@ -14,7 +14,7 @@ mod tokens;
 
 use isthmus_identity::authority::validity;
 use isthmus_identity::peers::Revoked;
-use isthmus_identity::{Identity, Role};
+use isthmus_identity::{CLOCK_SKEW, Identity, Role};
 use isthmus_registry::records::{MEMBERS, REVOKED, member_key, revoked_key};
 use isthmus_wire::proto;
 use prost::Message;
@@ -261,6 +261,8 @@ pub(crate) async fn revoke(
         // second.
         let issued_until = now.max(record.issued);
         let ends = MemberRecord::new(&identity, 0, issued_until).until(record.until).ends;
+        // Services whose clocks are late take a certificate after its end.
+        let ends = ends + CLOCK_SKEW.as_secs();
         let revoked = Revoked { identity: Revoked::key(&identity), issued_until, ends };
         let record = MemberRecord { revoked: issued_until, ..record };
         let entry = revoked_key(&revoked.identity);

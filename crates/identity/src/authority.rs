@@ -51,8 +51,11 @@ pub const KEY_FILE: &str = "ca-key.pem";
 const SIGNING_FILE: &str = "signing.pem";
 
 const DAY: u64 = 24 * 3600;
-/// By how much clocks of the grid may be late or ahead. Those of a cluster whose time zone is wrong are so by
-/// an hour. Certificates are valid from so long before they are made.
+/// Certificates are valid from so long before they are made, for clocks that are late. When one was issued
+/// is reckoned from that, so it can't change without former certificates seeming younger or older.
+pub(crate) const BACKDATED: Duration = Duration::from_secs(3600);
+/// By how much the clock of a service may be wrong. That of a cluster whose time zone is wrong is so by an
+/// hour.
 pub const CLOCK_SKEW: Duration = Duration::from_secs(2 * 3600);
 
 /// Why the authority can't do what it is asked for.
@@ -266,7 +269,7 @@ impl Authority {
             }
         };
         params.use_authority_key_identifier_extension = true;
-        params.not_before = (now - CLOCK_SKEW).into();
+        params.not_before = (now - BACKDATED).into();
         params.not_after = until.map_or(ends, |until| ends.min(until)).into();
         params.serial_number = Some(random_serial_number()?);
         Ok(params.signed_by(key, &signing.issuer)?.pem() + &signing.certificate_pem)
@@ -344,7 +347,7 @@ fn authority_params(
     params.distinguished_name = distinguished_name(name);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(depth));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-    params.not_before = (now - CLOCK_SKEW).into();
+    params.not_before = (now - BACKDATED).into();
     params.not_after = (now + validity).into();
     params.serial_number = Some(random_serial_number()?);
     Ok(params)
@@ -456,7 +459,7 @@ mod tests {
             u64::try_from(bounded).unwrap(),
             isthmus_service::clock::unix_seconds(authority.signing_ends())
         );
-        let after = now + SIGNING_VALIDITY + CLOCK_SKEW;
+        let after = now + SIGNING_VALIDITY + BACKDATED;
         assert!(sign(after).unwrap_err().to_string().contains("isthmus grid sign"));
 
         assert!(!authority.reload_signing(directory.path()).unwrap());

@@ -21,7 +21,7 @@ use isthmus_service::lock;
 use tokio::sync::watch;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::authority::CLOCK_SKEW;
+use crate::authority::BACKDATED;
 use crate::identity::IdentityError;
 use crate::{Identity, Role};
 
@@ -59,7 +59,7 @@ impl Certified {
             .map_err(|_| IdentityError::Certificate("it can't be parsed".to_owned()))?;
         let time = |seconds: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         let validity = certificate.validity();
-        let issued = time(validity.not_before.timestamp()) + CLOCK_SKEW;
+        let issued = time(validity.not_before.timestamp()) + BACKDATED;
         Ok(Self { identity, issued, ends: time(validity.not_after.timestamp()) })
     }
 }
@@ -101,12 +101,10 @@ impl Refusal {
     }
 }
 
-/// The latest certificates that an identity has shown.
+/// The latest certificate that an identity has shown.
 #[derive(Debug)]
 struct Latest {
-    /// When the last one was issued.
     issued: SystemTime,
-    /// When the last of them ends.
     ends: SystemTime,
     /// Counts the identity's open connections by its clones.
     open: Arc<()>,
@@ -153,7 +151,9 @@ impl Peers {
         let Certified { identity, issued, ends } = certificate.clone();
         let entry = latest.entry(identity).or_insert_with(|| Latest { issued, ends, open: Arc::default() });
         // A pilot's certificate may end before an earlier one of the same name.
-        (entry.issued, entry.ends) = (entry.issued.max(issued), entry.ends.max(ends));
+        if (issued, ends) > (entry.issued, entry.ends) {
+            (entry.issued, entry.ends) = (issued, ends);
+        }
         let open = entry.open.clone();
         drop(latest);
         Ok(WatchedCertificate::new(self.clone(), certificate, open))

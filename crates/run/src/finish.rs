@@ -127,7 +127,7 @@ impl Finished<'_> {
         let status = signal.filter(|_| !self.args.each).map_or(status, Received::status);
         // Slurm ends the agents together with `isthmus run`: all else follows from that.
         let slurm = match self.given.filter(|_| status != 0 && cancelled.is_none()) {
-            Some(given) => given.end_of_job().await,
+            Some(given) => given.end_of_job(was_interrupted).await,
             None => None,
         };
         let joined_ended =

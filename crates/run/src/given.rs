@@ -78,10 +78,12 @@ impl Given {
         }
     }
 
-    /// How a batch job is ended, in words; `None` if none is, or the scheduler doesn't say so in time.
-    pub(crate) async fn end_of_job(&self) -> Option<String> {
+    /// How a batch job is ended, in words; `None` if none is, or the scheduler doesn't say so in time. The
+    /// end of a pilot interrupts no run, so nobody is asked if this one was interrupted.
+    pub(crate) async fn end_of_job(&self, was_interrupted: bool) -> Option<String> {
         match self {
             Self::Own(job) => job.end_of_job().await,
+            Self::Pilots(_) if was_interrupted => None,
             Self::Pilots(pilots) => pilots.end_of_job().await,
             // `isthmus alloc` says so.
             Self::Kept(_) => None,

@@ -147,7 +147,7 @@ async fn or_ended<T>(result: anyhow::Result<T>, given: &Given) -> anyhow::Result
     if !is_missing {
         return Err(error);
     }
-    match given.end_of_job().await {
+    match given.end_of_job(false).await {
         Some(words) => Err(error.context(words)),
         None => Err(error),
     }

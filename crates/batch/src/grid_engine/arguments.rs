@@ -67,8 +67,8 @@ pub(super) fn submission(name: &Word, log: &Path) -> Vec<String> {
 
 /// The batch script, which Grid Engine runs on the first of the job's hosts: it runs the file `node`
 /// on each (sge_pe(5): the first line of `$PE_HOSTFILE` is that host). If `node` ends in disorder on one of
-/// them, or can't be run there, it is ended on the first, and with that the job. The job's log says why, as
-/// `node` itself would.
+/// them, or can't be run there, the job ends. Its log says why, as `node` itself would; not if a signal was
+/// the reason, as the end of the whole job is.
 pub(super) fn batch_script(node: &Path) -> String {
     let node = quoted(&node.to_string_lossy());
     format!(
@@ -78,11 +78,13 @@ PATH="$PATH${{SGE_BINARY_PATH:+:$SGE_BINARY_PATH}}${{SGE_ROOT:+:$SGE_ROOT/bin/$A
 others= first=yes
 sh {node} &
 own=$!
+trap 'kill -TERM "$own"; wait "$own"; exit 1' TERM
 other() {{
     qrsh -inherit -nostdin "$1" /bin/sh {node} </dev/null && return
     status=$?
-    echo "{{\"failed\":{{\"host\":\"$1\",\"reason\":\"qrsh ended with status $status\"}}}}"
-    kill -TERM "$own"
+    [ "$status" -gt 128 ] ||
+        echo "{{\"failed\":{{\"host\":\"$1\",\"reason\":\"qrsh ended with status $status\"}}}}"
+    kill -TERM $$
     return "$status"
 }}
 if [ -f "$PE_HOSTFILE" ]; then

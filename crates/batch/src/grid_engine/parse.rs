@@ -202,7 +202,7 @@ fn end(fields: &BTreeMap<String, String>) -> End {
     let status = first("exit_status").and_then(|status| u8::try_from(status).ok());
     match (first("failed"), status) {
         (Some(37), _) => End::TimeLimit,
-        (Some(100), _) if late => End::TimeLimit,
+        (Some(100), _) | (Some(0), Some(1..)) if late => End::TimeLimit,
         (Some(0 | 100), Some(0)) => End::Completed,
         (Some(0 | 100), Some(status @ 129..=192)) => End::Failed { status: 0, signal: status - 128 },
         (Some(0 | 100), Some(status)) => End::Failed { status, signal: 0 },

@@ -254,21 +254,26 @@ fn a_request_becomes_options() {
 fn a_host_without_an_agent_ends_the_job() {
     let directory = tempfile::tempdir().unwrap();
     let (node, hosts) = (directory.path().join("p node"), directory.path().join("hosts"));
-    std::fs::write(&hosts, "n1 2 all.q@n1 <NULL>\nn2 2 all.q@n2 <NULL>\n").unwrap();
-    // Without qrsh, n2 isn't reached.
+    std::fs::write(&hosts, "n1 2 all.q@n1 <NULL>\nn2 2 all.q@n2 <NULL>\nn3 2 all.q@n3 <NULL>\n").unwrap();
     for program in ["sh", "sleep"] {
         std::os::unix::fs::symlink(format!("/bin/{program}"), directory.path().join(program)).unwrap();
     }
+    let qrsh = directory.path().join("qrsh");
+    std::fs::write(&qrsh, "#!/bin/sh\n[ \"$3\" = n2 ] && exit 42\nexec sleep 5\n").unwrap();
+    std::fs::set_permissions(&qrsh, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let run = |what: &str, hosts: &Path| {
         std::fs::write(&node, what).unwrap();
         let script = arguments::batch_script(&node);
         let mut shell = std::process::Command::new("/bin/sh");
         shell.args(["-c", &script]).env_clear().env("PE_HOSTFILE", hosts).env("PATH", directory.path());
-        let output = shell.output().unwrap();
-        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+        // What n3 runs goes on for a while, and holds this.
+        let log = directory.path().join("log");
+        let status = shell.stdout(std::fs::File::create(&log).unwrap()).status().unwrap();
+        (status.code(), std::fs::read_to_string(log).unwrap())
     };
-    let failed = "{\"failed\":{\"host\":\"n2\",\"reason\":\"qrsh ended with status 127\"}}\n";
-    assert_eq!(run("exec sleep 60", &hosts), (Some(143), failed.to_owned()));
+    let failed = "{\"failed\":{\"host\":\"n2\",\"reason\":\"qrsh ended with status 42\"}}\n";
+    let in_order = "trap 'exit 0' TERM\nsleep 5 &\nwait";
+    assert_eq!(run(in_order, &hosts), (Some(1), failed.to_owned()));
     assert_eq!(run("echo here; exit 7", Path::new("none")), (Some(7), "here\n".to_owned()));
 }
 

@@ -123,7 +123,7 @@ async fn in_background(service: Service, directory: &Path, lasts: Lasts) -> anyh
             Some(report) if report.ready => {
                 return Ok(Started::Runs(Running { already: false, pid: child.id(), unit: None }));
             }
-            Some(_) | None if Instant::now() > ends => return Err(late(service, directory, from)),
+            Some(_) | None if Instant::now() > ends => return Err(late(service, lasts, directory, from)),
             Some(_) | None => sleep(LOOK).await,
         }
     }
@@ -167,7 +167,7 @@ async fn as_unit(
             manager.stop(&name).await?;
             return Ok(Started::Revoked);
         }
-        () = sleep(READY) => return Err(late(service, directory, from)),
+        () = sleep(READY) => return Err(late(service, Lasts::On, directory, from)),
     }
     let pid = manager.look(&name).await?.pid;
     Ok(Started::Runs(Running { already: false, pid, unit: Some(name) }))
@@ -197,11 +197,14 @@ async fn revoked(directory: &Path) {
     }
 }
 
-fn late(service: Service, directory: &Path, from: u64) -> anyhow::Error {
+fn late(service: Service, lasts: Lasts, directory: &Path, from: u64) -> anyhow::Error {
+    let and = match lasts {
+        Lasts::On => "; it goes on trying (isthmus down stops it)",
+        Lasts::AsLongAsItsParent => "",
+    };
+    let (name, seconds) = (service.name(), READY.as_secs());
     anyhow::anyhow!(
-        "the {} runs, and isn't ready after {} s; it goes on trying (isthmus down stops it):\n{}",
-        service.name(),
-        READY.as_secs(),
+        "the {name} runs, and isn't ready after {seconds} s{and}:\n{}",
         last_lines(directory, from)
     )
 }

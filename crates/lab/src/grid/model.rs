@@ -286,7 +286,7 @@ impl Grid {
         hosts.chain(nodes)
     }
 
-    /// The site of a node, given the node's name in the lab; `None` for other machines.
+    /// The site of a machine, given its name in the lab; `None` for hosts and the wide area's router.
     pub fn site_of(&self, machine: &str) -> Option<&Site> {
         let (_, site) = machine.split_once('.')?;
         self.sites.iter().find(|of| of.name == site)

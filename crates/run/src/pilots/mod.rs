@@ -38,7 +38,7 @@ use told::Told;
 const END: Duration = Duration::from_secs(30);
 /// How long a scheduler may take to say how it has ended a pilot, once the command has failed. Grid Engine
 /// writes that down every 15 s (sge_conf(5), `flush_time`).
-const ASK: Duration = Duration::from_secs(30);
+const ASK: Duration = Duration::from_secs(20);
 /// For so long a scheduler may not have noticed that a batch job has ended.
 const NOTICED: Duration = Duration::from_secs(3);
 /// How often the schedulers are asked meanwhile.
