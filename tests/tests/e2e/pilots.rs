@@ -19,6 +19,14 @@ fn written(output: &std::process::Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
+/// Checks that a text has all of these words.
+fn has(text: &str, all: &[&str]) -> Result<()> {
+    for words in all {
+        ensure!(text.contains(words), "{words:?} is not in\n{text}");
+    }
+    Ok(())
+}
+
 #[test]
 fn a_run_gets_nodes_of_two_schedulers_and_gives_them_back() -> Result<()> {
     let world = GRID.take()?;
@@ -28,14 +36,12 @@ fn a_run_gets_nodes_of_two_schedulers_and_gives_them_back() -> Result<()> {
         logins.run("alpha=2,beta=2", &["mpirun.openmpi", "-n", "4", "--map-by", "node", &ring])?.output()?;
     let text = written(&output);
     ensure!(output.status.success(), "{text}");
-    for words in [
-        " No Errors",
+    let pilots = [
         "of Slurm at alpha: n2-root-p1.alpha, n3-root-p1.alpha",
         "of Slurm at beta: n2-root-p1.beta, n3-root-p1.beta",
-        "4 nodes at 2 sites",
-    ] {
-        ensure!(text.contains(words), "{words:?} is not in\n{text}");
-    }
+    ];
+    has(&text, &pilots)?;
+    has(&text, &[" No Errors", "4 nodes at 2 sites"])?;
     logins.nothing_left(promised(GONE))
 }
 
@@ -135,20 +141,17 @@ fn a_profile_gets_nodes_of_schedulers() -> Result<()> {
         world.sh("n1.alpha", SOON, &[&words[..], &program].concat())
     };
     let asked = run(&["--start-estimate"])?;
-    for words in [
-        "masters: 2 ranks on 1 node with 2 cores of Slurm at ",
-        "workers: 4 ranks on 2 nodes with 2 cores of Slurm at ",
-    ] {
-        ensure!(asked.status == 0 && asked.stdout.contains(words), "{words:?} is not in\n{}", asked.whole());
-    }
+    ensure!(asked.status == 0, "{}", asked.whole());
+    has(&asked.stdout, &["masters: 2 ranks on 1 node with 2 cores of Slurm at "])?;
+    has(&asked.stdout, &["workers: 4 ranks on 2 nodes with 2 cores of Slurm at "])?;
     ensure!(asked.stdout.matches(": at once").count() == 2, "{}", asked.whole());
     let output = run(&[])?;
     let text = output.whole();
-    for words in
-        [" No Errors", "masters: 2 ranks at ", "workers: 4 ranks at ", "6 ranks on 3 nodes at 2 sites"]
-    {
-        ensure!(output.status == 0 && text.contains(words), "{words:?} is not in\n{text}");
-    }
+    ensure!(output.status == 0, "{text}");
+    has(
+        &text,
+        &[" No Errors", "masters: 2 ranks at ", "workers: 4 ranks at ", "6 ranks on 3 nodes at 2 sites"],
+    )?;
     logins.nothing_left(promised(GONE))?;
 
     std::fs::write(&path, PROFILE.replace("4-9", "5"))?;
@@ -172,11 +175,10 @@ fn an_allocation_is_kept_for_several_runs() -> Result<()> {
     let output = world.sh("n1.alpha", SOON, &words)?;
     let text = output.whole();
     ensure!(output.status == 7, "{text}");
-    for words in
-        [" No Errors", "2 ranks on 2 nodes at 2 sites", "of Slurm at alpha: n", "of Slurm at beta: n"]
-    {
-        ensure!(text.contains(words), "{words:?} is not in\n{text}");
-    }
+    has(
+        &text,
+        &[" No Errors", "2 ranks on 2 nodes at 2 sites", "of Slurm at alpha: n", "of Slurm at beta: n"],
+    )?;
     let on: Vec<&str> = output.stdout.lines().filter_map(|line| line.strip_prefix("on ")).collect();
     ensure!(on.len() == 2 && on.iter().all(|node| node.contains("-root-p")), "{text}");
     logins.nothing_left(promised(GONE))
@@ -215,9 +217,7 @@ fn an_allocation_is_cancelled() -> Result<()> {
     ensure!(cancelled.stdout.starts_with("allocation "), "{}", cancelled.whole());
     let (status, text) = alloc.end()?;
     ensure!(status == 128 + libc::SIGTERM, "status {status}\n{text}");
-    for words in ["isthmus: cancelled by `isthmus cancel`\n", "giving the nodes back"] {
-        ensure!(text.contains(words), "{words:?} is not in\n{text}");
-    }
+    has(&text, &["isthmus: cancelled by `isthmus cancel`\n", "giving the nodes back"])?;
     logins.nothing_left(promised(GONE))
 }
 

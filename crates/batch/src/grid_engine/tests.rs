@@ -259,7 +259,7 @@ fn a_host_without_an_agent_ends_the_job() {
         std::os::unix::fs::symlink(format!("/bin/{program}"), directory.path().join(program)).unwrap();
     }
     let qrsh = directory.path().join("qrsh");
-    std::fs::write(&qrsh, "#!/bin/sh\n[ \"$3\" = n2 ] && exit 42\nexec sleep 5\n").unwrap();
+    std::fs::write(&qrsh, "#!/bin/sh\n[ \"$3\" = n3 ] && exec sleep 5\necho \"$@\"\nexit 42\n").unwrap();
     std::fs::set_permissions(&qrsh, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let run = |what: &str, hosts: &Path| {
         std::fs::write(&node, what).unwrap();
@@ -271,9 +271,12 @@ fn a_host_without_an_agent_ends_the_job() {
         let status = shell.stdout(std::fs::File::create(&log).unwrap()).status().unwrap();
         (status.code(), std::fs::read_to_string(log).unwrap())
     };
-    let failed = "{\"failed\":{\"host\":\"n2\",\"reason\":\"qrsh ended with status 42\"}}\n";
+    let failed = format!(
+        "-inherit -nostdin n2 /bin/sh {}\n{{\"failed\":{{\"host\":\"n2\",\"reason\":\"qrsh ended with status 42\"}}}}\n",
+        node.display()
+    );
     let in_order = "trap 'exit 0' TERM\nsleep 5 &\nwait";
-    assert_eq!(run(in_order, &hosts), (Some(1), failed.to_owned()));
+    assert_eq!(run(in_order, &hosts), (Some(1), failed));
     assert_eq!(run("echo here; exit 7", Path::new("none")), (Some(7), "here\n".to_owned()));
 }
 
