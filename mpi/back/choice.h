@@ -48,6 +48,16 @@ struct crossings {
     double latency;   /* as so many between the farthest */
     double bytes;     /* at the worst rate */
     int number;
+    double link;      /* of trees and rings: the messages that one site's link carries in one direction */
+};
+
+/* The trees in which MPIs send to all ranks, or receive from them. */
+enum native_tree {
+    IN_ORDER,   /* binomial; the ranks below a rank follow it: MPICH's, and Open MPI's of all but Bcast */
+    DOUBLED,    /* binomial; the ranks that have the message double: Open MPI's of Bcast */
+    OF_FOUR,    /* Open MPI's k-nomial tree of radix 4, in order as well */
+    OF_TWO,     /* Open MPI's binary tree */
+    TREES
 };
 
 /* Those of one after those of the other. */
@@ -70,12 +80,12 @@ struct shape {
     int shared_links;          /* all connections of a site share the rate of one */
     int is_ordered;            /* parts are combined in the order of ranks: the operation isn't commutative */
     /* The patterns of native algorithms: */
-    struct crossings tree;          /* a binomial tree from `tree_root` */
-    struct crossings binary;        /* a binary tree from there, as Open MPI has it */
+    struct crossings tree[TREES];   /* from `tree_root` */
     struct crossings star;          /* between there and each other rank, one after the other */
     int tree_root;
     struct crossings doubling;      /* recursive doubling */
     struct crossings dissemination; /* from rank r to r + 2^k in step k */
+    double doubling_blocks, dissemination_blocks;   /* that one site's link carries in an allgather by either */
     struct crossings ring;          /* from rank r to r + 1, size - 1 times */
     struct crossings chain;         /* the same, beginning where it is best */
 };

@@ -17,13 +17,21 @@ static double least(double a, double b)
     return a < b ? a : b;
 }
 
-/* So many of the `steps` go between sites, the others stay. */
+static double most(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* So many of the `steps` go between sites, the others stay. What one link carries takes its time as well, once the first
+ * message is there. */
 static double in_steps(const struct shape *shape, int steps, struct crossings crossings, double bytes)
 {
     int local = steps > crossings.number ? steps - crossings.number : 0;
-    double ask = bytes > EAGER_BYTES ? shape->wan_rtt_seconds : 0;
-    return crossings.latency * (shape->wan_rtt_seconds / 2 + ask) + crossings.number * MESSAGE_SECONDS +
-           crossings.bytes * bytes / shape->wan_bytes_per_second + local * lan_seconds(shape, bytes);
+    double ask = bytes > EAGER_BYTES ? shape->wan_rtt_seconds : 0, way = shape->wan_rtt_seconds / 2 + ask;
+    double path = crossings.latency * way + crossings.number * MESSAGE_SECONDS +
+                  crossings.bytes * bytes / shape->wan_bytes_per_second + local * lan_seconds(shape, bytes);
+    double load = least(crossings.latency, 1) * way + crossings.link * bytes / shape->wan_bytes_per_second;
+    return shape->shared_links ? most(path, load) : path;
 }
 
 /* The same where a site's link carries several of them at once, `link_bytes` in all. */
@@ -64,21 +72,35 @@ static double linear(const struct shape *shape, double bytes)
            (shape->size - 1) * MESSAGE_SECONDS + (shape->size - 1) * bytes / shape->lan_bytes_per_second;
 }
 
-static double tree(const struct shape *shape, double bytes)
+static double along_tree(const struct shape *shape, enum native_tree tree, double bytes)
 {
-    return in_steps(shape, steps_of(shape->size), shape->tree, bytes);
+    return in_steps(shape, steps_of(shape->size), shape->tree[tree], bytes);
+}
+
+/* The tree of MPICH. Which one another MPI has isn't known. */
+static double binomial(const struct shape *shape, double bytes)
+{
+    double in_order = along_tree(shape, IN_ORDER, bytes);
+    return shape->family == FAMILY_ANY ? least(in_order, along_tree(shape, DOUBLED, bytes)) : in_order;
+}
+
+/* Each rank gets a piece from the root, and all put theirs together. */
+static double scattered(const struct shape *shape, int steps, struct crossings together, double bytes, double link_bytes)
+{
+    return latency_and_bytes(shape, steps_of(shape->size) + steps, crossings_sum(shape->tree[IN_ORDER], together),
+                             rated_bytes(shape, 1.5 * bytes, 0.5 * bytes + link_bytes));
 }
 
 /* Of trees, pipelines, and scattering and gathering. */
 static double least_broadcast(const struct shape *shape, double bytes)
 {
-    double binomial = tree(shape, bytes);
+    double tree = binomial(shape, bytes);
     if (bytes <= 8192)
-        return binomial;
-    double pipeline = latency_and_bytes(shape, shape->size - 1, shape->chain, bytes);
-    double scattered = latency_and_bytes(shape, steps_of(shape->size) + shape->size - 1,
-                                         crossings_sum(shape->tree, shape->ring), 1.5 * bytes);
-    return least(binomial, least(pipeline, scattered));
+        return tree;
+    double pipeline = latency_and_bytes(shape, shape->size - 1, shape->chain, rated_bytes(shape, bytes, shape->chain.link * bytes));
+    double in_ring = scattered(shape, shape->size - 1, shape->ring, bytes, shape->ring.link * bytes);
+    double by_doubling = scattered(shape, steps_of(shape->size), shape->doubling, bytes, shape->doubling_blocks * bytes / shape->size);
+    return least(least(tree, pipeline), least(in_ring, by_doubling));
 }
 
 /* The root receives from one rank after the other. Large messages ask it, and wait until it is their turn. */
@@ -98,11 +120,12 @@ static double chain(const struct shape *shape, double bytes)
     return in_steps(shape, shape->size - 1, shape->chain, bytes);
 }
 
-static double open_mpi(const struct shape *shape, enum pattern pattern, double bytes, double all_at_once)
+static double open_mpi(const struct shape *shape, enum pattern pattern, enum native_tree doubled, double bytes, double all_at_once)
 {
     switch (pattern) {
-    case BINOMIAL: return tree(shape, bytes);
-    case BINARY: return in_steps(shape, steps_of(shape->size), shape->binary, bytes);
+    case BINOMIAL: return along_tree(shape, doubled, bytes);
+    case KNOMIAL: return along_tree(shape, OF_FOUR, bytes);
+    case BINARY: return along_tree(shape, OF_TWO, bytes);
     case LINEAR: return all_at_once;
     case CHAIN: return chain(shape, bytes);
     case RING: case NEIGHBOURS: case OTHER: break;
@@ -113,7 +136,7 @@ static double open_mpi(const struct shape *shape, enum pattern pattern, double b
 static double broadcast(const struct shape *shape, double bytes)
 {
     if (is_open_mpi(shape, 2))
-        return open_mpi(shape, open_mpi_bcast(shape->size, bytes), bytes, linear(shape, bytes));
+        return open_mpi(shape, open_mpi_bcast(shape->size, bytes), DOUBLED, bytes, linear(shape, bytes));
     return least_broadcast(shape, bytes);
 }
 
@@ -131,10 +154,10 @@ static double halved(const struct shape *shape, double bytes, struct crossings t
 static double reduce(const struct shape *shape, double bytes)
 {
     if (shape->family == FAMILY_MPICH && bytes > MPICH_SHORT_BYTES && !shape->is_ordered)
-        return halved(shape, bytes, shape->tree);
+        return halved(shape, bytes, shape->tree[IN_ORDER]);
     if (is_open_mpi(shape, 2)) {
         double in_turn = one_by_one(shape, bytes);
-        double chosen = open_mpi(shape, open_mpi_reduce(shape->size, bytes), bytes, in_turn);
+        double chosen = open_mpi(shape, open_mpi_reduce(shape->size, bytes), IN_ORDER, bytes, in_turn);
         return shape->is_ordered ? least(chosen, in_turn) : chosen;
     }
     double all = least_broadcast(shape, bytes);
@@ -157,12 +180,12 @@ static double allreduce(const struct shape *shape, double bytes)
 /* Open MPI has a binomial tree below so many bytes. */
 static double to_or_from_root(const struct shape *shape, double bytes, double open_mpi_binomial_below)
 {
-    double binomial = latency_and_bytes(
-        shape, steps_of(shape->size), shape->tree,
+    double tree = latency_and_bytes(
+        shape, steps_of(shape->size), shape->tree[IN_ORDER],
         rated_bytes(shape, bytes * shape->smallest, bytes * (shape->size - shape->largest)));
     if (shape->family == FAMILY_MPICH || (is_open_mpi(shape, 8) && bytes < open_mpi_binomial_below))
-        return binomial;
-    return least(binomial, linear(shape, bytes));
+        return tree;
+    return least(tree, linear(shape, bytes));
 }
 
 /* One of the ring's crossings is made so often, that of the average path. */
@@ -170,7 +193,7 @@ static struct crossings repeated(const struct shape *shape, double times)
 {
     struct crossings ring = shape->ring;
     double part = times / ring.number;
-    return (struct crossings){ ring.latency * part, ring.bytes * part, (int)times };
+    return (struct crossings){ ring.latency * part, ring.bytes * part, (int)times, 0 };
 }
 
 /* Every rank hands a block to the next one in each step. A large block asks it, and is gone a round trip later. */
@@ -203,12 +226,16 @@ static double allgather(const struct shape *shape, double bytes)
     enum pattern pattern = is_known ? open_mpi_allgather(shape->size, bytes) : OTHER;
     if (pattern != OTHER)
         return pattern == RING ? ring_allgather(shape, bytes) : neighbour_allgather(shape, bytes);
-    double all = bytes * shape->size, over_link = rated_bytes(shape, all / 2, all * (shape->sites - 1) / shape->sites);
+    double all = bytes * shape->size;
+    int disseminates = shape->dissemination.latency < shape->doubling.latency;
+    double blocks = disseminates ? shape->dissemination_blocks : shape->doubling_blocks;
+    double over_link = rated_bytes(shape, all / 2, blocks * bytes);
     double doubling = latency_and_bytes(shape, steps, fewer(shape->doubling, shape->dissemination), over_link);
     /* The last message is half of all. It crosses where the ranks of each site follow one another. */
     if (shape->contiguous && all / 2 > EAGER_BYTES && over_link <= EAGER_BYTES * steps)
         doubling += shape->wan_rtt_seconds;
-    return is_known ? doubling : least(doubling, latency_and_bytes(shape, shape->size - 1, shape->ring, all));
+    return is_known ? doubling : least(doubling, latency_and_bytes(shape, shape->size - 1, shape->ring,
+                                                       rated_bytes(shape, all, shape->ring.link * all)));
 }
 
 static double reduce_scatter(const struct shape *shape, double bytes)

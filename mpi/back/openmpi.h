@@ -1,5 +1,5 @@
 /* Which algorithms Open MPI takes for broadcasts, reductions and allgathers, since its release 4.1. Of 32 ranks and more,
- * simplified.
+ * simplified: few sizes in between go by other ones.
  * Pure.
  *
  * Where several ranks share each of several nodes, Open MPI 5 has `han` cross once between nodes, unless it is told
@@ -8,7 +8,8 @@
 #define ISTHMUS_OPENMPI_H
 
 enum pattern {
-    BINOMIAL,   /* and trees that are flatter: a k-nomial tree of radix 4 */
+    BINOMIAL,
+    KNOMIAL,    /* of radix 4 */
     BINARY,
     LINEAR,     /* every rank with the root */
     CHAIN,      /* along the ranks. Open MPI's "pipeline" is one, too: its choice cuts nothing into segments */

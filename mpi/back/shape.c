@@ -7,7 +7,7 @@
 
 #include "paths.h"
 
-static const struct crossings none = { 0, 0, 0 };
+static const struct crossings none = { 0, 0, 0, 0 };
 
 /* A message between two ranks. */
 static struct crossings crossing(const struct shape *shape, const struct places *places, int a, int b)
@@ -17,13 +17,13 @@ static struct crossings crossing(const struct shape *shape, const struct places 
         return none;
     struct path path = path_between(places->topology, places->site[from], places->site[to]);
     return (struct crossings){
-        path.rtt_seconds / shape->wan_rtt_seconds, shape->wan_bytes_per_second / path.bytes_per_second, 1,
+        path.rtt_seconds / shape->wan_rtt_seconds, shape->wan_bytes_per_second / path.bytes_per_second, 1, 0,
     };
 }
 
 struct crossings crossings_sum(struct crossings a, struct crossings b)
 {
-    return (struct crossings){ a.latency + b.latency, a.bytes + b.bytes, a.number + b.number };
+    return (struct crossings){ a.latency + b.latency, a.bytes + b.bytes, a.number + b.number, a.link + b.link };
 }
 
 /* The one that takes longer, by its latency first. */
@@ -32,16 +32,46 @@ static struct crossings later(struct crossings a, struct crossings b)
     return b.latency > a.latency || (b.latency == a.latency && b.bytes > a.bytes) ? b : a;
 }
 
+/* What sites' links carry, as so many messages at the worst rate. */
+struct loads {
+    float out[SITES_MAX], in[SITES_MAX];
+};
+
+static void loads_clear(struct loads *loads, int sites)
+{
+    memset(loads->out, 0, (size_t)sites * sizeof *loads->out);
+    memset(loads->in, 0, (size_t)sites * sizeof *loads->in);
+}
+
+/* `blocks` cross in one message, or stay where both ranks are at one site. */
+static void loads_add(struct loads *loads, const struct places *places, int from, int to, struct crossings message,
+                      double blocks)
+{
+    loads->out[places->site_of[from]] += (float)(blocks * message.bytes);
+    loads->in[places->site_of[to]] += (float)(blocks * message.bytes);
+}
+
+/* The busiest link, in one direction. */
+static double loads_most(const struct loads *loads, int sites)
+{
+    float most = 0;
+    for (int s = 0; s < sites; s++) {
+        float busier = loads->out[s] > loads->in[s] ? loads->out[s] : loads->in[s];
+        most = busier > most ? busier : most;
+    }
+    return most;
+}
+
 /* Who a rank of a tree has its message from. Both are counted from the root, which is 0. */
 typedef int parent_of(int rank);
 
 /* Without the lowest bit, or without the highest. */
-static int low_binomial(int rank)
+static int in_order(int rank)
 {
     return rank & (rank - 1);
 }
 
-static int high_binomial(int rank)
+static int doubled(int rank)
 {
     int bit = 1;
     while (bit * 2L <= rank)
@@ -49,8 +79,17 @@ static int high_binomial(int rank)
     return rank - bit;
 }
 
+/* Without the lowest digit that isn't 0, to the base of 4. */
+static int of_four(int rank)
+{
+    int digit = 1;
+    while (rank % (4L * digit) == 0)
+        digit *= 4;
+    return rank - (int)(rank % (4L * digit));
+}
+
 /* The levels hold 1, 2, 4, ... ranks, and the ranks of one level take those of the level above in turns. */
-static int binary(int rank)
+static int of_two(int rank)
 {
     int above = 1;   /* ranks at the level above, of which the first is above - 1 */
     while (4L * above - 1 <= rank)
@@ -58,34 +97,43 @@ static int binary(int rank)
     return above - 1 + (rank - (above - 1)) % above;
 }
 
-/* A message between two ranks that are counted from the root. */
-static struct crossings edge(const struct shape *shape, const struct places *places, int root, int a, int b)
+static parent_of *const parents[TREES] = { [IN_ORDER] = in_order, [DOUBLED] = doubled, [OF_FOUR] = of_four, [OF_TWO] = of_two };
+
+/* Of ranks that are counted from the root. */
+static int rank_of(const struct places *places, int root, int from_root)
 {
-    return crossing(shape, places, (int)(((long)a + root) % places->size), (int)(((long)b + root) % places->size));
+    return (int)(((long)from_root + root) % places->size);
 }
 
-/* The most crossings on a path between a rank and the root. */
-static struct crossings longest(const struct shape *shape, const struct places *places, int root, parent_of *parent)
+static struct crossings edge(const struct shape *shape, const struct places *places, int root, int a, int b)
+{
+    return crossing(shape, places, rank_of(places, root, a), rank_of(places, root, b));
+}
+
+/* The most crossings on a path between a rank and the root, and what crosses over one link at all. */
+static struct crossings tree(const struct shape *shape, const struct places *places, int root, parent_of *parent)
 {
     struct crossings most = none;
+    struct loads loads;
+    loads_clear(&loads, places->sites);
     for (int r = 1; r < places->size; r++) {
-        struct crossings path = none;
-        for (int at = r; at > 0; at = parent(at))
+        struct crossings path = edge(shape, places, root, r, parent(r));
+        loads_add(&loads, places, rank_of(places, root, parent(r)), rank_of(places, root, r), path, 1);
+        for (int at = parent(r); at > 0; at = parent(at))
             path = crossings_sum(path, edge(shape, places, root, at, parent(at)));
         most = later(most, path);
     }
+    most.link = loads_most(&loads, places->sites);
     return most;
 }
 
-/* There are two binomial trees: MPICH's and, for most operations, Open MPI's; the better one counts. */
 void shape_root(struct shape *shape, const struct places *places, int root)
 {
     if (shape->tree_root == root)
         return;
     shape->tree_root = root;
-    struct crossings low = longest(shape, places, root, low_binomial), high = longest(shape, places, root, high_binomial);
-    shape->tree = low.latency < high.latency ? low : high;
-    shape->binary = longest(shape, places, root, binary);
+    for (int t = 0; t < TREES; t++)
+        shape->tree[t] = tree(shape, places, root, parents[t]);
     shape->star = none;
     for (int r = 1; r < places->size; r++)
         shape->star = crossings_sum(shape->star, edge(shape, places, root, r, 0));
@@ -101,21 +149,28 @@ static struct crossings latest(const struct crossings *of, int size)
 
 /* Recursive doubling among the largest power of two of ranks; what is left over is folded
  * into neighbours first and served last, as both MPIs do. */
-static struct crossings doubling(const struct shape *shape, const struct places *places, struct crossings *now,
+static struct crossings doubling(struct shape *shape, const struct places *places, struct crossings *now,
                                  struct crossings *next)
 {
     int size = places->size, power = 1;
     while (power * 2 <= size)
         power *= 2;
     int extra = size - power;
+    struct loads loads;
+    loads_clear(&loads, places->sites);
     memset(now, 0, (size_t)size * sizeof *now);
-    for (int i = 0; i < extra; i++)
+    for (int i = 0; i < extra; i++) {
         now[2 * i + 1] = crossing(shape, places, 2 * i, 2 * i + 1);
+        loads_add(&loads, places, 2 * i, 2 * i + 1, now[2 * i + 1], 1);
+        loads_add(&loads, places, 2 * i + 1, 2 * i, now[2 * i + 1], size);
+    }
 #define REAL_RANK(n) ((n) < extra ? 2 * (n) + 1 : (n) + extra)
     for (int step = 1; step < power; step *= 2) {
         for (int n = 0; n < power; n++) {
             int a = REAL_RANK(n), b = REAL_RANK(n ^ step);
-            next[a] = later(now[a], crossings_sum(now[b], crossing(shape, places, a, b)));
+            struct crossings message = crossing(shape, places, a, b);
+            next[a] = later(now[a], crossings_sum(now[b], message));
+            loads_add(&loads, places, b, a, message, (double)step * size / power);
         }
         for (int n = 0; n < power; n++)
             now[REAL_RANK(n)] = next[REAL_RANK(n)];
@@ -123,39 +178,50 @@ static struct crossings doubling(const struct shape *shape, const struct places 
 #undef REAL_RANK
     for (int i = 0; i < extra; i++)
         now[2 * i] = crossings_sum(now[2 * i + 1], crossing(shape, places, 2 * i, 2 * i + 1));
+    shape->doubling_blocks = loads_most(&loads, places->sites);
     return latest(now, size);
 }
 
-static struct crossings dissemination(const struct shape *shape, const struct places *places, struct crossings *now,
+static struct crossings dissemination(struct shape *shape, const struct places *places, struct crossings *now,
                                       struct crossings *next)
 {
     int size = places->size;
+    struct loads loads;
+    loads_clear(&loads, places->sites);
     memset(now, 0, (size_t)size * sizeof *now);
     for (long step = 1; step < size; step *= 2) {
+        long blocks = step < size - step ? step : size - step;
         for (int r = 0; r < size; r++) {
             int from = (int)((r + size - step) % size);
-            next[r] = later(now[r], crossings_sum(now[from], crossing(shape, places, r, from)));
+            struct crossings message = crossing(shape, places, r, from);
+            next[r] = later(now[r], crossings_sum(now[from], message));
+            loads_add(&loads, places, from, r, message, (double)blocks);
         }
         memcpy(now, next, (size_t)size * sizeof *now);
     }
+    shape->dissemination_blocks = loads_most(&loads, places->sites);
     return latest(now, size);
 }
 
 static struct crossings without(struct crossings all, struct crossings one)
 {
-    return (struct crossings){ all.latency - one.latency, all.bytes - one.bytes, all.number - one.number };
+    return (struct crossings){ all.latency - one.latency, all.bytes - one.bytes, all.number - one.number, all.link };
 }
 
 /* A piece goes over all edges of the ring but one. */
 static void ring(struct shape *shape, const struct places *places)
 {
     struct crossings all = none, most = none, least = crossing(shape, places, 0, places->size - 1);
+    struct loads loads;
+    loads_clear(&loads, places->sites);
     for (int r = 0; r < places->size; r++) {
         struct crossings next = crossing(shape, places, r, (r + 1) % places->size);
+        loads_add(&loads, places, r, (r + 1) % places->size, next, 1);
         all = crossings_sum(all, next);
         most = later(most, next);
         least = next.latency < least.latency ? next : least;
     }
+    all.link = loads_most(&loads, places->sites);
     shape->ring = without(all, least);
     shape->chain = without(all, most);
 }

@@ -71,13 +71,15 @@ pub(crate) struct Window {
     window: u64,
     /// When the limit was last raised, or the stream opened.
     raised: Option<Instant>,
+    /// The limit before that, if all of it had come: the sender may have had more.
+    used_up: Option<u64>,
     /// How many bytes the pool has promised to this stream.
     charged: u64,
 }
 
 impl Window {
     pub(crate) fn new(initial: u32, now: Option<Instant>) -> Self {
-        Self { limit: initial.into(), window: initial.into(), raised: now, charged: 0 }
+        Self { limit: initial.into(), window: initial.into(), raised: now, used_up: None, charged: 0 }
     }
 
     /// The offset up to which the peer may send.
@@ -95,7 +97,8 @@ impl Window {
     /// The initial window grows by [`FIRST_STEP`] instead, if it took two round trips
     /// without queues: with queues, a slow link would seem fast. For a stream that was
     /// idle before, three quarters of the credit used are enough, if the trunk's carriers
-    /// are not slow.
+    /// are not slow. They aren't, too, if a sender that had used up its credit sends more as soon
+    /// as it can: a message that is a little longer than the initial credit.
     pub(crate) fn raise(
         &mut self,
         read: u64,
@@ -105,16 +108,17 @@ impl Window {
         pool: &mut Pool,
     ) -> bool {
         self.charge(self.limit, read, pool);
+        let took = self.raised.map_or(Duration::MAX, |raised| now.saturating_duration_since(raised));
+        pool.quick |= self.used_up.is_some_and(|end| arrived > end) && took < 2 * rtts.least;
         if (read + self.window).saturating_sub(self.limit) < (self.window / 2).max(1) {
             return false;
         }
-        let took = self.raised.map_or(Duration::MAX, |raised| now.saturating_duration_since(raised));
         let initial = self.window <= pool.initial;
         // One message isn't a sender that is held up.
         let unproved = self.limit <= pool.initial;
         pool.quick |= initial && took < 2 * rtts.least;
-        let used_up = pool.quick && arrived >= self.limit - self.limit / 4;
-        let wanted = if initial && pool.is_mostly_free() && (took < 2 * rtts.least || used_up) {
+        let mostly_used = pool.quick && arrived >= self.limit - self.limit / 4;
+        let wanted = if initial && pool.is_mostly_free() && (took < 2 * rtts.least || mostly_used) {
             self.window.saturating_mul(FIRST_STEP)
         } else if !unproved && took < 2 * rtts.smoothed {
             self.window.saturating_mul(2)
@@ -123,6 +127,7 @@ impl Window {
         };
         self.window = wanted.min(pool.threshold(self.charged)).max(pool.initial);
         self.raised = Some(now);
+        self.used_up = (arrived >= self.limit).then_some(self.limit);
         let limit = read + self.window;
         if limit <= self.limit {
             return false;
@@ -171,6 +176,28 @@ mod tests {
             }
             assert_eq!(window.window > 1000, grown, "{name}");
         }
+    }
+
+    /// Messages that are a little longer than the initial credit, each long after the one before.
+    #[test]
+    fn carriers_are_quick_if_what_was_held_up_comes_a_round_trip_later() {
+        for (name, rest_after, quick) in [("quick", RTT, true), ("slow", 2 * RTT, false)] {
+            let mut pool = Pool::new(1 << 20, 1000, 1 << 30);
+            let mut stream = Window::new(1000, None);
+            let now = Instant::now();
+            assert!(stream.raise(1000, 1000, RTTS, now, &mut pool), "{name}");
+            assert!(!stream.raise(1001, 1001, RTTS, now + rest_after, &mut pool), "{name}");
+            assert_eq!((stream.window, pool.quick), (1000, quick), "{name}");
+            assert!(stream.raise(2000, 2000, RTTS, now + 100 * RTT, &mut pool), "{name}");
+            assert_eq!(stream.window, if quick { 16_000 } else { 1000 }, "{name}");
+        }
+        // The sender had more credit, and didn't use it: what comes next waited for nothing.
+        let mut pool = Pool::new(1 << 20, 1000, 1 << 30);
+        let mut stream = Window::new(1000, None);
+        let now = Instant::now();
+        assert!(stream.raise(999, 999, RTTS, now, &mut pool));
+        assert!(!stream.raise(1001, 1001, RTTS, now + RTT, &mut pool));
+        assert!(!pool.quick);
     }
 
     #[test]
