@@ -25,9 +25,8 @@ static void swap_rows(struct call *call, const int *length, char *row, char *who
         rows[s] = s == widest->mine ? row : call_memory(call, bytes);
         arrived[s] = s == widest->mine ? -1 : call_receive(call, rows[s], (int)bytes, MPI_BYTE, widest->leaders[s], TAG_ACROSS);
     }
-    for (int s = 0; s < widest->subsets && call_ok(call); s++)
-        if (s != widest->mine)
-            call_send(call, row, (int)own_bytes, MPI_BYTE, widest->leaders[s], TAG_ACROSS);
+    for (int i = 0; i + 1 < widest->subsets && call_ok(call); i++)
+        call_send(call, row, (int)own_bytes, MPI_BYTE, widest->leaders[in_turn(widest->mine, i, widest->subsets)], TAG_ACROSS);
     for (int s = 0; s < widest->subsets && call_ok(call); s++)
         call_wait(call, arrived[s]);
     if (call_ok(call))
@@ -92,9 +91,10 @@ void pieces_together(struct call *call, const int *length, const char *own, char
             in[ins++] = (struct flow){ r, lined + next[at], length[r] };
         next[at] += length[r];
     }
-    for (int s = 0; s < layout->sites; s++)
-        if (s != own_site)
-            out[outs++] = (struct flow){ taker(&sites, s, layout->rank), (char *)own, length[layout->rank] };
+    for (; outs + 1 < layout->sites; outs++) {
+        int site = in_turn(own_site, outs, layout->sites);
+        out[outs] = (struct flow){ taker(&sites, site, layout->rank), (char *)own, length[layout->rank] };
+    }
     struct kind bytes = kind_of_bytes();
     struct swap swap;
     swap_begin(call, &swap, &bytes, out, outs, in, ins, total / (size_t)size);

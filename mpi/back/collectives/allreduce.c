@@ -64,9 +64,10 @@ static void send(struct call *call, const struct reduction *reduction, struct sh
         return;
     }
     share->part_across[widest->mine] = folded;
-    for (int s = 0; s < widest->subsets; s++)
-        if (s != widest->mine)
-            call_send(call, folded, share->count, reduction->kind.type, share->peers[s], TAG_ACROSS);
+    for (int i = 0; i + 1 < widest->subsets; i++) {
+        int peer = share->peers[in_turn(widest->mine, i, widest->subsets)];
+        call_send(call, folded, share->count, reduction->kind.type, peer, TAG_ACROSS);
+    }
 }
 
 /* All peers combine the same parts in the same order. The own part may still be under way

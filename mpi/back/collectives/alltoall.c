@@ -72,7 +72,7 @@ static char *block(const struct side *side, int rank)
 /* A block in a buffer into which others are received must be copied before it is sent. */
 static void send_directly(struct call *call, const struct side *from, const struct side *to, int in_place)
 {
-    int size = call->layout->size;
+    int size = call->layout->size, own = call->layout->rank;
     char **copy = call_memory(call, (size_t)size * sizeof *copy);
     for (int r = 0; r < size && call_ok(call); r++) {
         copy[r] = block(from, r);
@@ -84,9 +84,11 @@ static void send_directly(struct call *call, const struct side *from, const stru
     for (int r = 0; r < size && call_ok(call); r++)
         if (goes_directly(to, r))
             call_receive(call, block(to, r), to->counts[r], to->kind.type, r, TAG_DIRECT);
-    for (int r = 0; r < size && call_ok(call); r++)
+    for (int i = 0; i < size && call_ok(call); i++) {
+        int r = in_turn(own, i, size);
         if (goes_directly(from, r))
             call_send(call, copy[r], from->counts[r], from->kind.type, r, TAG_DIRECT);
+    }
 }
 
 static void alltoallv(struct call *call, struct side *from, struct side *to, int in_place)

@@ -78,6 +78,13 @@ void call_wait(struct call *call, int number);
 void call_wait_all(struct call *call);
 void call_wait_since(struct call *call, int first);
 
+/* To whom of `count` one sends next, the number-th time: to the one after itself first, and to itself last. If all began
+ * with the same one, its link would carry all messages at once, and then none. */
+static inline int in_turn(int own, int number, int count)
+{
+    return (own + 1 + number) % count;
+}
+
 /* Whether arguments are such that the MPI's own function must speak. */
 static inline int bad_root(const struct call *call, int root)
 {

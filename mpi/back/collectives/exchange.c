@@ -85,7 +85,8 @@ static char *swap(struct call *call, const struct traffic *traffic, const char *
         message[s] = call_memory(call, bytes);
         arrived[s] = s == own ? -1 : call_receive(call, message[s], (int)bytes, MPI_BYTE, sites.ranks[sites.start[s]], TAG_ACROSS);
     }
-    for (int s = 0; s < layout->sites && call_ok(call); s++) {
+    for (int i = 0; i < layout->sites && call_ok(call); i++) {
+        int s = in_turn(own, i, layout->sites);
         char *to = s == own ? message[s] : out;
         size_t bytes = pack_for(traffic, &sites, s, rows, out_start, to);
         if (s == own)

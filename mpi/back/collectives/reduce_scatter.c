@@ -71,7 +71,8 @@ static char *cross(struct call *call, const struct reduction *reduction, const s
         leader[s] = sites->ranks[sites->start[s]];
     fold_receive(call, reduction, leader, layout->sites, own, mine, elements, TAG_ACROSS, part, arrived);
     int row = 0;
-    for (int s = 0; s < layout->sites && call_ok(call); s++) {
+    for (int i = 0; i < layout->sites && call_ok(call); i++) {
+        int s = in_turn(own, i, layout->sites);
         char *to = s == own ? mine : element(kind, rows, row);
         int lined = line_up(call, reduction, pieces, whole, &sites->ranks[sites->start[s]],
                             lanes_site_members(sites, s), to);
@@ -115,11 +116,12 @@ static int carer(int index, int members, int other_members)
 static void share_out(const struct layout *layout, const struct lanes *sites, const struct pieces *pieces, int *order,
                       int *first, int *count)
 {
-    int members = layout->site_members, placed = 0;
+    int members = layout->site_members, own = layout->site_of[layout->rank], placed = 0;
     for (int i = 0; i < members; i++) {
         first[i] = placed;
         count[i] = 0;
-        for (int s = 0; s < layout->sites; s++) {
+        for (int number = 0; number < layout->sites; number++) {
+            int s = in_turn(own, number, layout->sites);
             int others = lanes_site_members(sites, s);
             /* Those with carer() == i follow one another. */
             int j = (int)(((long long)i * others + members - 1) / members);

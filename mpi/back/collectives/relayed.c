@@ -72,12 +72,6 @@ static int part_of(const struct relay *relay, int part)
     return (int)((long long)relay->blocks * part / relay->parts);
 }
 
-/* The site whose turn it is: each begins with the one after it, so that they don't all send to the same. */
-static int turn(const struct relay *relay, int number)
-{
-    return (relay->mine + 1 + number) % relay->others;
-}
-
 static void send_piece(struct call *call, const struct relay *relay, const char *stream, int block, int site, int to)
 {
     int count = count_of(relay, block, site);
@@ -111,7 +105,7 @@ static void pass_on(struct call *call, const struct relay *relay, const char *st
         if (is_told(relay, b, relay->mine))
             call_send(call, NULL, 0, MPI_BYTE, root, TAG_DOWN);
         for (int i = 0; i + 1 < relay->others; i++)
-            send_piece(call, relay, stream, b, relay->mine, turn(relay, i));
+            send_piece(call, relay, stream, b, relay->mine, in_turn(relay->mine, i, relay->others));
     }
 }
 
@@ -227,7 +221,7 @@ static void send_parts(struct call *call, const struct reduction *reduction, con
                        int block)
 {
     for (int i = 0; i + 1 < relay->others; i++) {
-        int to = turn(relay, i), count = count_of(relay, block, to);
+        int to = in_turn(relay->mine, i, relay->others), count = count_of(relay, block, to);
         if (count > 0)
             call_send(call, element(&reduction->kind, own, start_of(relay, block, to)), count, reduction->kind.type,
                       relay->ranks[to], TAG_ACROSS);

@@ -3,8 +3,6 @@
 #include "../../back/least.h"
 #include "../../back/window.h"
 
-#include <math.h>
-
 #include "unit.h"
 
 enum { RANKS_MAX = 64, SITES = 8 };
@@ -52,7 +50,8 @@ static struct shape shape_of(const char *sites, double rtt, double rate)
 /* Of both binomial trees. */
 static double fewest(const struct shape *shape)
 {
-    return fmin(shape->tree[IN_ORDER].latency, shape->tree[DOUBLED].latency);
+    double in_order = shape->tree[IN_ORDER].latency, doubled = shape->tree[DOUBLED].latency;
+    return in_order < doubled ? in_order : doubled;
 }
 
 static void check_crossings(void)
