@@ -48,7 +48,8 @@ struct crossings {
     double latency;   /* as so many between the farthest */
     double bytes;     /* at the worst rate */
     int number;
-    double link;      /* of trees and rings: the messages that one site's link carries in one direction */
+    double link;      /* of trees and rings: what the busiest site's link carries in one direction, as so many messages at
+                       * the worst rate */
 };
 
 /* The trees in which MPIs send to all ranks, or receive from them. */
@@ -85,7 +86,7 @@ struct shape {
     int tree_root;
     struct crossings doubling;      /* recursive doubling */
     struct crossings dissemination; /* from rank r to r + 2^k in step k */
-    double doubling_blocks, dissemination_blocks;   /* that one site's link carries in an allgather by either */
+    double doubling_blocks, dissemination_blocks;   /* of an allgather that the busiest site's link carries, as above */
     struct crossings ring;          /* from rank r to r + 1, size - 1 times */
     struct crossings chain;         /* the same, beginning where it is best */
 };
@@ -104,7 +105,7 @@ struct places {
 int shape_make(struct shape *shape, const struct places *places);
 
 /* The same for trees and a star from another root. */
-void shape_root(struct shape *shape, const struct places *places, int root);
+int shape_root(struct shape *shape, const struct places *places, int root);
 
 /* `bytes`: what one rank contributes, or, for Bcast, the message. `commutative`: of a
  * reduction's operation. */

@@ -1,5 +1,5 @@
-/* Which algorithms Open MPI takes for broadcasts, reductions and allgathers, since its release 4.1. Of 32 ranks and more,
- * simplified: few sizes in between go by other ones.
+/* Which algorithms Open MPI takes for broadcasts, reductions and allgathers, since its release 4.1. Of 256 ranks and more,
+ * simplified: a few sizes in between go by others.
  * Pure.
  *
  * Where several ranks share each of several nodes, Open MPI 5 has `han` cross once between nodes, unless it is told

@@ -102,7 +102,8 @@ static parent_of *const parents[TREES] = { [IN_ORDER] = in_order, [DOUBLED] = do
 /* Of ranks that are counted from the root. */
 static int rank_of(const struct places *places, int root, int from_root)
 {
-    return (int)(((long)from_root + root) % places->size);
+    int left = places->size - root;
+    return from_root < left ? from_root + root : from_root - left;
 }
 
 static struct crossings edge(const struct shape *shape, const struct places *places, int root, int a, int b)
@@ -110,33 +111,41 @@ static struct crossings edge(const struct shape *shape, const struct places *pla
     return crossing(shape, places, rank_of(places, root, a), rank_of(places, root, b));
 }
 
-/* The most crossings on a path between a rank and the root, and what crosses over one link at all. */
-static struct crossings tree(const struct shape *shape, const struct places *places, int root, parent_of *parent)
+/* The most crossings on a path between a rank and the root, and what crosses over one link at all. A parent is less than
+ * its children. */
+static struct crossings tree(const struct shape *shape, const struct places *places, int root, parent_of *parent,
+                             struct crossings *path)
 {
     struct crossings most = none;
     struct loads loads;
     loads_clear(&loads, places->sites);
+    path[0] = none;
     for (int r = 1; r < places->size; r++) {
-        struct crossings path = edge(shape, places, root, r, parent(r));
-        loads_add(&loads, places, rank_of(places, root, parent(r)), rank_of(places, root, r), path, 1);
-        for (int at = parent(r); at > 0; at = parent(at))
-            path = crossings_sum(path, edge(shape, places, root, at, parent(at)));
-        most = later(most, path);
+        int from = parent(r);
+        struct crossings message = edge(shape, places, root, from, r);
+        loads_add(&loads, places, rank_of(places, root, from), rank_of(places, root, r), message, 1);
+        path[r] = crossings_sum(path[from], message);
+        most = later(most, path[r]);
     }
     most.link = loads_most(&loads, places->sites);
     return most;
 }
 
-void shape_root(struct shape *shape, const struct places *places, int root)
+int shape_root(struct shape *shape, const struct places *places, int root)
 {
     if (shape->tree_root == root)
-        return;
+        return 0;
+    struct crossings *path = malloc((size_t)places->size * sizeof *path);
+    if (!path)
+        return -1;
     shape->tree_root = root;
     for (int t = 0; t < TREES; t++)
-        shape->tree[t] = tree(shape, places, root, parents[t]);
+        shape->tree[t] = tree(shape, places, root, parents[t], path);
+    free(path);
     shape->star = none;
     for (int r = 1; r < places->size; r++)
         shape->star = crossings_sum(shape->star, edge(shape, places, root, r, 0));
+    return 0;
 }
 
 static struct crossings latest(const struct crossings *of, int size)
@@ -256,7 +265,7 @@ int shape_make(struct shape *shape, const struct places *places)
         shape->contiguous = count_sites(shape, places, ranks);
         rc = shape_paths(shape, places, ranks);
         shape->tree_root = -1;
-        shape_root(shape, places, 0);
+        rc = rc == 0 ? shape_root(shape, places, 0) : rc;
         shape->doubling = doubling(shape, places, now, next);
         shape->dissemination = dissemination(shape, places, now, next);
         ring(shape, places);

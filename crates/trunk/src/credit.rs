@@ -23,8 +23,8 @@ pub(crate) struct Pool {
     used: u64,
     initial: u64,
     max_window: u64,
-    /// Whether an initial credit has come in two round trips without queues, on some stream: then
-    /// the trunk's carriers are not slow.
+    /// Whether an initial credit, or what waited for more, has come in two round trips without
+    /// queues, on some stream: then the trunk's carriers are not slow.
     quick: bool,
 }
 
@@ -71,15 +71,15 @@ pub(crate) struct Window {
     window: u64,
     /// When the limit was last raised, or the stream opened.
     raised: Option<Instant>,
-    /// The limit before that, if all of it had come: the sender may have had more.
-    used_up: Option<u64>,
+    /// The limit before that.
+    former: u64,
     /// How many bytes the pool has promised to this stream.
     charged: u64,
 }
 
 impl Window {
     pub(crate) fn new(initial: u32, now: Option<Instant>) -> Self {
-        Self { limit: initial.into(), window: initial.into(), raised: now, used_up: None, charged: 0 }
+        Self { limit: initial.into(), window: initial.into(), raised: now, former: u64::MAX, charged: 0 }
     }
 
     /// The offset up to which the peer may send.
@@ -97,8 +97,9 @@ impl Window {
     /// The initial window grows by [`FIRST_STEP`] instead, if it took two round trips
     /// without queues: with queues, a slow link would seem fast. For a stream that was
     /// idle before, three quarters of the credit used are enough, if the trunk's carriers
-    /// are not slow. They aren't, too, if a sender that had used up its credit sends more as soon
-    /// as it can: a message that is a little longer than the initial credit.
+    /// are not slow. They also count as quick if more comes within two round trips of the last
+    /// raise than the former limit allowed: the sender waited for that. So a message that is a
+    /// little longer than the initial credit waits once, and not each time.
     pub(crate) fn raise(
         &mut self,
         read: u64,
@@ -109,7 +110,7 @@ impl Window {
     ) -> bool {
         self.charge(self.limit, read, pool);
         let took = self.raised.map_or(Duration::MAX, |raised| now.saturating_duration_since(raised));
-        pool.quick |= self.used_up.is_some_and(|end| arrived > end) && took < 2 * rtts.least;
+        pool.quick |= arrived > self.former && took < 2 * rtts.least;
         if (read + self.window).saturating_sub(self.limit) < (self.window / 2).max(1) {
             return false;
         }
@@ -127,12 +128,11 @@ impl Window {
         };
         self.window = wanted.min(pool.threshold(self.charged)).max(pool.initial);
         self.raised = Some(now);
-        self.used_up = (arrived >= self.limit).then_some(self.limit);
         let limit = read + self.window;
         if limit <= self.limit {
             return false;
         }
-        self.limit = limit;
+        self.former = std::mem::replace(&mut self.limit, limit);
         self.charge(limit, read, pool);
         true
     }
@@ -191,13 +191,15 @@ mod tests {
             assert!(stream.raise(2000, 2000, RTTS, now + 100 * RTT, &mut pool), "{name}");
             assert_eq!(stream.window, if quick { 16_000 } else { 1000 }, "{name}");
         }
-        // The sender had more credit, and didn't use it: what comes next waited for nothing.
-        let mut pool = Pool::new(1 << 20, 1000, 1 << 30);
-        let mut stream = Window::new(1000, None);
-        let now = Instant::now();
-        assert!(stream.raise(999, 999, RTTS, now, &mut pool));
-        assert!(!stream.raise(1001, 1001, RTTS, now + RTT, &mut pool));
-        assert!(!pool.quick);
+        // What the former limit allowed may have been on its way already.
+        for (arrived, quick) in [(1000, false), (1001, true)] {
+            let mut pool = Pool::new(1 << 20, 1000, 1 << 30);
+            let mut stream = Window::new(1000, None);
+            let now = Instant::now();
+            assert!(stream.raise(600, 600, RTTS, now, &mut pool));
+            assert!(!stream.raise(arrived, arrived, RTTS, now + RTT, &mut pool));
+            assert_eq!(pool.quick, quick, "{arrived}");
+        }
     }
 
     #[test]

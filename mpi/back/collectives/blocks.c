@@ -2,8 +2,7 @@
 
 #include <string.h>
 
-#include "../real.h"
-#include "pace.h"
+#include "row_blocks.h"
 
 size_t row_length(const int *length, const int *ranks, int count)
 {
@@ -71,43 +70,6 @@ static void lengths_take(const int *row, int *length, const struct tier *tier, i
             length[tier->ranks[i]] = *row++;
 }
 
-/* A row on its way to the one who collects those of so many others, in blocks. Both ends know alike how it is cut. */
-struct row_blocks {
-    size_t bytes;
-    struct window window;
-    int untold;    /* the last blocks, of which the sender hears nothing */
-};
-
-static struct row_blocks row_blocks_of(const struct call *call, size_t bytes, int rows)
-{
-    const struct shape *shape = &call->spread->shape;
-    int blocks = crossing_blocks(shape, bytes, rows, rows);
-    struct window window = window_make(shape, blocks, (double)bytes * rows / blocks, 1);
-    return (struct row_blocks){ bytes, window, window.ahead };
-}
-
-static size_t row_start(const struct row_blocks *row, int block)
-{
-    return (size_t)((unsigned long long)row->bytes * (unsigned)block / (unsigned)row->window.blocks);
-}
-
-/* Several who send their rows to one at the same time have only some blocks under way: see window.h. */
-static void send_to_collector(struct call *call, const char *bytes, size_t length, int rows, int to)
-{
-    struct row_blocks row = row_blocks_of(call, length, rows);
-    struct pace pace;
-    pace_make(call, &pace, row.window);
-    int *told = call_ints(call, row.window.blocks);
-    for (int b = 0; b < row.window.blocks && call_ok(call); b++)
-        told[b] = b + row.untold < row.window.blocks ? call_receive(call, NULL, 0, MPI_BYTE, to, TAG_HEARD) : -1;
-    while (call_ok(call) && pace.sent < row.window.blocks) {
-        for (; !pace_may_send(&pace) && call_ok(call); pace_hear(&pace))
-            call_wait(call, told[pace.heard]);
-        size_t start = row_start(&row, pace_send(&pace));
-        call_send_bytes(call, bytes + start, row_start(&row, pace.sent) - start, to);
-    }
-}
-
 static void send_lengths(struct call *call, const int *length, const struct tier *tier, int subset, int to)
 {
     int *lengths = lengths_row(call, length, tier, subset);
@@ -131,32 +93,6 @@ static void hear_lengths(struct call *call, const struct tree *tree, const struc
     }
 }
 
-/* A row that comes in. */
-struct coming {
-    struct row_blocks blocks;
-    int from, *arrived;    /* [blocks] */
-};
-
-static void receive_blocks(struct call *call, struct coming *coming, char *row)
-{
-    int blocks = coming->blocks.window.blocks;
-    coming->arrived = call_ints(call, blocks);
-    for (int b = 0; b < blocks && call_ok(call); b++) {
-        size_t start = row_start(&coming->blocks, b);
-        coming->arrived[b] = call_receive_bytes(call, row + start, row_start(&coming->blocks, b + 1) - start, coming->from);
-    }
-}
-
-/* Waits for a block, if the row has it, and tells who sends of it, if they wait for that. */
-static void take_block(struct call *call, const struct coming *coming, int block)
-{
-    if (block >= coming->blocks.window.blocks)
-        return;
-    call_wait(call, coming->arrived[block]);
-    if (block + coming->blocks.untold < coming->blocks.window.blocks)
-        call_send(call, NULL, 0, MPI_BYTE, coming->from, TAG_HEARD);
-}
-
 /* The rows of a tier's other subsets come in; the own one is there. Returns the set's row. */
 static char *collect(struct call *call, const struct tree *tree, const struct layout *layout, int number,
                      const int *length, char *own_row)
@@ -164,7 +100,7 @@ static char *collect(struct call *call, const struct tree *tree, const struct la
     const struct tier *tier = &layout->tier[number];
     char **rows = call_memory(call, (size_t)tier->subsets * sizeof *rows);
     struct coming *coming = call_memory(call, (size_t)tier->subsets * sizeof *coming);
-    int count = 0, most = 0;
+    int count = 0;
     for (int s = 0; s < tier->subsets && call_ok(call); s++)
         rows[s] = own_row;
     for (int c = 0; c < tree->children && call_ok(call); c++) {
@@ -173,15 +109,11 @@ static char *collect(struct call *call, const struct tree *tree, const struct la
         int s = tree->child[c].subset;
         size_t bytes = subset_length(length, tier, s);
         rows[s] = call_memory(call, bytes);
-        coming[count] = (struct coming){ row_blocks_of(call, bytes, tier->subsets - 1), tree->child[c].rank, NULL };
         if (call_ok(call))
-            receive_blocks(call, &coming[count], rows[s]);
-        most = coming[count].blocks.window.blocks > most ? coming[count].blocks.window.blocks : most;
-        count++;
+            coming[count++] = row_comes(call, rows[s], bytes, tier->subsets - 1, tree->child[c].rank);
     }
-    for (int b = 0; b < most; b++)
-        for (int i = 0; i < count && call_ok(call); i++)
-            take_block(call, &coming[i], b);
+    if (call_ok(call))
+        rows_receive(call, coming, count);
     char *row = call_memory(call, row_length(length, tier->ranks, tier->members));
     if (call_ok(call))
         rows_merge(length, tier, rows, row);
@@ -198,7 +130,9 @@ char *blocks_up(struct call *call, const struct layout *layout, const struct tre
             const struct tier *tier = &layout->tier[t];
             if (told)
                 send_lengths(call, length, tier, tier->mine, tree->parent);
-            send_to_collector(call, row, subset_length(length, tier, tier->mine), tier->subsets - 1, tree->parent);
+            size_t bytes = subset_length(length, tier, tier->mine);
+            struct going going = row_goes(call, row, bytes, tier->subsets - 1, tree->parent);
+            rows_send(call, &going, 1);
             return NULL;
         }
         if (told)
@@ -214,19 +148,22 @@ static char *distribute(struct call *call, const struct tree *tree, const struct
 {
     const struct tier *tier = &layout->tier[number];
     char **rows = call_memory(call, (size_t)tier->subsets * sizeof *rows);
+    struct going *going = call_memory(call, (size_t)tier->subsets * sizeof *going);
     for (int s = 0; s < tier->subsets && call_ok(call); s++)
         rows[s] = call_memory(call, subset_length(length, tier, s));
     if (!call_ok(call))
         return NULL;
     rows_part(length, tier, row, rows);
-    for (int c = 0; c < tree->children; c++) {
+    int count = 0;
+    for (int c = 0; c < tree->children && call_ok(call); c++) {
         if (tree->child[c].tier != number)
             continue;
         int subset = tree->child[c].subset, to = tree->child[c].rank;
         if (told)
             send_lengths(call, length, tier, subset, to);
-        call_send_bytes(call, rows[subset], subset_length(length, tier, subset), to);
+        going[count++] = row_goes(call, rows[subset], subset_length(length, tier, subset), tier->subsets - 1, to);
     }
+    rows_send(call, going, count);
     return rows[tier->mine];
 }
 
@@ -242,7 +179,10 @@ static char *receive_row(struct call *call, const struct tree *tree, const struc
         return NULL;
     size_t bytes = subset_length(length, tier, tier->mine);
     char *row = call_memory(call, bytes);
-    call_wait(call, call_receive_bytes(call, row, bytes, tree->parent));
+    if (!call_ok(call))
+        return NULL;
+    struct coming coming = row_comes(call, row, bytes, tier->subsets - 1, tree->parent);
+    rows_receive(call, &coming, 1);
     return row;
 }
 

@@ -66,12 +66,11 @@ static int take(struct call *call, enum algorithm algorithm, size_t bytes, int i
 /* Without memory for the shape this rank can't know what the others do: an error. */
 static int has_shape(struct call *call)
 {
-    if (!call->spread->has_shape && shape_of_spread(call->spread) != 0) {
+    struct spread *spread = call->spread;
+    if ((!spread->has_shape && shape_of_spread(spread) != 0) || (call->root >= 0 && shape_of_root(spread, call->root) != 0)) {
         call->code = MPI_ERR_NO_MEM;
         return 0;
     }
-    if (call->root >= 0)
-        shape_of_root(call->spread, call->root);
     return 1;
 }
 

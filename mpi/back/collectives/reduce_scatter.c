@@ -111,7 +111,7 @@ static int carer(int index, int members, int other_members)
     return (int)((long long)index * members / other_members);
 }
 
-/* Who is taken care of at this site by each of its ranks, one after the other: order[size],
+/* Who is taken care of at this site by each of its ranks, one after the other, the next site's first: order[size],
  * from first[i] to before first[i + 1] by rank i, and how many elements that is, count[i]. */
 static void share_out(const struct layout *layout, const struct lanes *sites, const struct pieces *pieces, int *order,
                       int *first, int *count)

@@ -50,8 +50,8 @@ int shape_of_spread(struct spread *spread)
     return spread->has_shape ? 0 : -1;
 }
 
-void shape_of_root(struct spread *spread, int root)
+int shape_of_root(struct spread *spread, int root)
 {
     struct places places = places_of(spread);
-    shape_root(&spread->shape, &places, root);
+    return shape_root(&spread->shape, &places, root);
 }

@@ -7,7 +7,7 @@
  * processors, and so the same on all ranks. Returns 0, or -1 without memory. */
 int shape_of_spread(struct spread *spread);
 
-/* Makes what the shape says of trees be that of trees from this root. */
-void shape_of_root(struct spread *spread, int root);
+/* Makes what the shape says of trees be that of trees from this root. Returns 0, or -1 without memory. */
+int shape_of_root(struct spread *spread, int root);
 
 #endif

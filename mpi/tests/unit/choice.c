@@ -5,7 +5,7 @@
 
 #include "unit.h"
 
-enum { RANKS_MAX = 64, SITES = 8 };
+enum { RANKS_MAX = 128, SITES = 8 };
 
 /* A topology whose sites have a letter each: the one at the same index in
  * `continents` is the place of a site. Sites of one continent are `near_rtt` apart, others `rtt`. */
@@ -99,7 +99,7 @@ static void check_binary_and_star(void)
         struct shape shape = { 0 };
         grid_make(&grid, cases[i].sites, "EEE", 0.01, 0.01, 1e8);
         CHECK(shape_make(&shape, &grid.places) == 0, "memory");
-        shape_root(&shape, &grid.places, cases[i].root);
+        CHECK(shape_root(&shape, &grid.places, cases[i].root) == 0, "memory");
         CHECK(shape.tree[OF_TWO].number == cases[i].binary, "%s from %d: %d", cases[i].sites, cases[i].root,
               shape.tree[OF_TWO].number);
         CHECK(shape.star.number == cases[i].star, "%s from %d: %d", cases[i].sites, cases[i].root, shape.star.number);
@@ -114,7 +114,7 @@ static void check_roots(void)
     CHECK(shape_make(&shape, &grid.places) == 0, "memory");
     static const int want[] = { 1, 2, 2, 2, 1, 2, 2, 2 };
     for (int root = 0; root < 8; root++) {
-        shape_root(&shape, &grid.places, root);
+        CHECK(shape_root(&shape, &grid.places, root) == 0, "memory");
         CHECK(fewest(&shape) == want[root], "root %d: %g", root, fewest(&shape));
     }
 }
@@ -297,8 +297,8 @@ static void check_allgather(void)
         enum algorithm got = choose(OP_ALLGATHER, &shape, cases[i].bytes, 1);
         CHECK(got == cases[i].want, "%s, %zu bytes: %s", cases[i].sites, cases[i].bytes, algorithm_name(got));
     }
-    /* Each rank sends half of all in the last step of recursive doubling: 6.3 ms instead of 6.0, and 8.4 instead of 7.0.
-     * From 32 KiB on it asks first: 22 ms instead of 8. */
+    /* Each rank sends half of all in the last step of recursive doubling. Measured with Open MPI 4: of 4 KiB 6.3 ms, and
+     * 6.0 by leaders; of 16 KiB 8.4 and 7.0; of 32 KiB, where it asks first, 22 and 8. */
     struct shape few = shape_of("aabb", 0.0106, 25e6);
     few.family = FAMILY_OPENMPI;
     CHECK(choose(OP_ALLGATHER, &few, 4 << 10, 1) == NATIVE, "4 KiB");
@@ -311,6 +311,14 @@ static void check_allgather(void)
  * crosses once, and so do trees of blocks of ranks. */
 static void check_link(void)
 {
+    /* 64 and 64 ranks in blocks: each rank of one half of a binary tree has its message from the other cluster. */
+    char halves[RANKS_MAX + 1] = { 0 };
+    for (int r = 0; r < RANKS_MAX; r++)
+        halves[r] = r < RANKS_MAX / 2 ? 'a' : 'b';
+    struct shape many = shape_of(halves, 0.0156, 17e6);
+    many.family = FAMILY_OPENMPI;
+    CHECK(many.tree[OF_TWO].link == 64 && many.tree[OF_FOUR].link == 1, "%g, %g", many.tree[OF_TWO].link, many.tree[OF_FOUR].link);
+    CHECK(choose(OP_BCAST, &many, 8 << 10, 1) == LEADERS && choose(OP_BCAST, &many, 8, 1) == NATIVE, "128 ranks");
     static const char blocks[] = "aaaaaaaaaaaaaaaabbbbbbbbbbbbbbbb", turns[] = "abababababababababababababababab";
     static const struct {
         const char *sites;
@@ -351,12 +359,32 @@ static void check_trees(void)
         struct shape shape = { 0 };
         grid_make(&grid, cases[i].sites, "EEEE", 0.01, 0.01, 1e8);
         CHECK(shape_make(&shape, &grid.places) == 0, "memory");
-        shape_root(&shape, &grid.places, cases[i].root);
+        CHECK(shape_root(&shape, &grid.places, cases[i].root) == 0, "memory");
         for (int t = 0; t < TREES; t++) {
             struct crossings got = shape.tree[t];
-            CHECK(got.latency == cases[i].latency[t] && got.link == cases[i].link[t], "%s from %d, tree %d: %g, %g",
-                  cases[i].sites, cases[i].root, t, got.latency, got.link);
+            CHECK(got.latency == cases[i].latency[t] && got.number == cases[i].latency[t] && got.link == cases[i].link[t],
+                  "%s from %d, tree %d: %g, %g", cases[i].sites, cases[i].root, t, got.latency, got.link);
         }
+    }
+}
+
+/* What the busiest link carries. Of three ranks, 0 hands its block to 1, which swaps half of all with 2. */
+static void check_loads(void)
+{
+    static const struct {
+        const char *sites;
+        double ring, doubling, dissemination;
+    } cases[] = {
+        { "aaaa", 0, 0, 0 },
+        { "aaaabbbb", 1, 16, 21 },
+        { "abababab", 4, 4, 4 },
+        { "abc", 1, 4.5, 2 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct shape s = shape_of(cases[i].sites, 0.01, 1e8);
+        CHECK(s.ring.link == cases[i].ring && s.chain.link == cases[i].ring, "%s: %g", cases[i].sites, s.ring.link);
+        CHECK(s.doubling_blocks == cases[i].doubling, "%s: %g", cases[i].sites, s.doubling_blocks);
+        CHECK(s.dissemination_blocks == cases[i].dissemination, "%s: %g", cases[i].sites, s.dissemination_blocks);
     }
 }
 
@@ -625,6 +653,7 @@ int main(void)
     check_allgather();
     check_link();
     check_trees();
+    check_loads();
     check_oversubscribed();
     check_never_slower();
     check_asked();
