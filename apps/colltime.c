@@ -19,7 +19,8 @@
  * it, which must be longer than the longest way, as rank 0 tells each rank itself. It is an error if a
  * rank hears of it too late. A rank that gets no processor then delays the call, which isn't the
  * network's doing. So a call is made again, up to 20 times, if a rank woke up more than LATE seconds
- * (0.002) too late. "late_us" is by how much one did for a call that counts.
+ * (0.002) too late. "late_us" is by how much one did for a call that counts. Many ranks to a core need
+ * PAUSE as well (pause.h).
  *
  * The same source is compiled for SimGrid's MPI (make -C ../mpi smpi), in which time is
  * simulated. There all ranks begin at the same moment.
@@ -124,6 +125,8 @@ static void tell_all(void *what, int bytes)
     (void)bytes;
 }
 #else
+#include "pause.h"
+
 /* The first call of each makes its connections and communicators. */
 #define WARM_UPS 2
 #define new_buffer(bytes) calloc(1, bytes)

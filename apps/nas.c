@@ -25,13 +25,17 @@
  *
  * Bailey et al., "The NAS Parallel Benchmarks", RNR-94-007 (1994), has the algorithms.
  * Rank 0 prints one JSON object: steps, seconds for all of them, and messages and bytes
- * of all ranks. Exit status: 1 if a message is wrong, 2 for wrong arguments.
+ * of all ranks. Many ranks to a core need PAUSE (pause.h).
+ * Exit status: 1 if a message is wrong, 2 for wrong arguments.
  */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "pause.h"
 
 enum { POINTS = 64, VALUES = 5, PLANES = POINTS - 2, MAX_STEPS = 1000000, MAX_RANKS = 256 };
 enum { FACES = 6, TAG_FACE = 10, TAG_SWEEP = 20, TAG_PLANE = 30, TAG_ROW = 40, TAG_MIRROR = 41 };

@@ -254,7 +254,7 @@ pub(crate) fn timed(
     clock: Clock,
 ) -> anyhow::Result<Vec<Timed>> {
     let slow = bench.slow();
-    let program = mpi.program("colltime")?;
+    let program = mpi.pausing("colltime", slow)?;
     let words = words(&format!("{options} {program} {calls} {}", clock.argument(slow)));
     let first = nodes.first().context("no node")?;
     let output = bench.output(&first.name, &bench.ours(mpi, &[], nodes, &words))?;

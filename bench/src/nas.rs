@@ -122,7 +122,10 @@ impl Experiment for Sites {
                 let input = root().join("bench/programs/salt.in");
                 format!("{LAMMPS_PROGRAM} -log none -in {} -var steps {}", input.display(), self.steps)
             }
-            name => format!("{} {name} {}", Mpi::Openmpi.program("nas")?, self.steps),
+            name => {
+                let nas = Mpi::Openmpi.pausing("nas", self.bench.slow())?;
+                format!("{nas} {name} {}", self.steps)
+            }
         };
         let arguments = words(&format!("-n {RANKS} {options} {program}"));
         let pair = in_turns(round, |side| {

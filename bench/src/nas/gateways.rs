@@ -72,7 +72,7 @@ impl Experiment for Sites {
         let mpi = Mpi::Openmpi;
         let account = self.bench.scratch().join("account.json").display().to_string();
         let options = mpi.on_shared_cores().join(" ");
-        let program = format!("{} {} {}", mpi.program("nas")?, over.program, self.steps);
+        let program = format!("{} {} {}", mpi.pausing("nas", self.bench.slow())?, over.program, self.steps);
         let arguments = words(&format!("-n {RANKS} {options} {program}"));
         let pair = in_turns(round, |side| {
             let command = match side {

@@ -81,7 +81,7 @@ impl Experiment for Sites {
 
     fn measure(&mut self, ways: &Ways, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
         let mpi = Mpi::Openmpi;
-        let program = format!("{} {} {}", mpi.program("nas")?, ways.program, self.steps);
+        let program = format!("{} {} {}", mpi.pausing("nas", self.bench.slow())?, ways.program, self.steps);
         let arguments = words(&format!("-n {RANKS} {} {program}", mpi.in_blocks().join(" ")));
         let pair = in_turns(round, |side| {
             let nodes = self.nodes([ways.sites, PLAIN][side]);

@@ -103,7 +103,7 @@ impl Sites {
 
     fn measured(&self, job: Job) -> anyhow::Result<Vec<Times>> {
         let (mpi, nodes) = (job.selection.mpi(), self.bench.nodes());
-        let (program, options) = (mpi.program("colltime")?, job.placing().join(" "));
+        let (program, options) = (mpi.pausing("colltime", self.bench.slow())?, job.placing().join(" "));
         let further = mpi.yielding().join(" ");
         // The longest first: connections that have carried little begin slowly, which nobody simulates.
         let descending: Vec<u64> = sizes(job.operation).iter().rev().copied().collect();

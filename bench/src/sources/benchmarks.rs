@@ -147,7 +147,7 @@ const NOT_AT_START: &[&str] = &[
 ];
 /// Ping-pongs of MPI.
 const PING_PONG: &[&str] = &["apps/Makefile", "apps/pingpong.c"];
-const COLLTIME: &[&str] = &["apps/Makefile", "apps/colltime.c"];
+const COLLTIME: &[&str] = &["apps/Makefile", "apps/pause.h", "apps/colltime.c"];
 const CONNECT: &[&str] =
     &["bench/src/connect.rs", "bench/src/connect/", "bench/src/tunnel.rs", "bench/programs/connect.py"];
 
@@ -222,6 +222,7 @@ pub(super) const BENCHMARKS: [Benchmark; 16] = [
                 "bench/grids/nas-ways.toml",
                 "bench/programs/salt.in",
                 "apps/Makefile",
+                "apps/pause.h",
                 "apps/nas.c",
             ],
         ],
@@ -273,6 +274,7 @@ pub(super) const BENCHMARKS: [Benchmark; 16] = [
                 "bench/grids/pilot-two.toml",
                 "bench/programs/salt.in",
                 "apps/Makefile",
+                "apps/pause.h",
                 "apps/nas.c",
             ],
         ],

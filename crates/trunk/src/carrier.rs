@@ -303,9 +303,10 @@ impl Carrier {
     /// Takes in the answer to a PING, which stands for all PINGs before it. Returns whether an
     /// answer was waited for.
     pub(crate) fn answered(&mut self, nonce: u64, now: Instant) -> bool {
-        let least = self.rtt.least();
+        let (estimate, rtt) = (&self.estimate, &self.rtt);
         if let Some(priming) = &mut self.priming
-            && let Some((bytes, took)) = priming.answered(nonce, least, now)
+            && let Some((bytes, took)) =
+                priming.answered(nonce, now, |took| estimate.shows_queue(took, rtt, now))
         {
             self.large.there = true;
             self.estimate.primed(bytes, took);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::Purpose;
 use crate::rails::Path;
-use crate::rtt::{ACK_DELAY, Rtt, UNKNOWN};
+use crate::rtt::{ACK_DELAY, Rtt, UNKNOWN, shows_queue};
 
 /// How many bytes a carrier of unknown rate is taken to deliver in each round trip. It is what TCP
 /// sends in its first: ten segments (RFC 6928).
@@ -15,6 +15,8 @@ const RATES: usize = 8;
 /// A rate is measured over at least this time, so that acknowledgements in bursts don't matter. See
 /// [`SHORT_TIME`].
 const LEAST_TIME: Duration = Duration::from_millis(10);
+/// What was reported holds for so long, or for a round trip.
+const REPORTED: Duration = Duration::from_millis(100);
 /// If all is acknowledged before [`LEAST_TIME`], a rate is measured over at least this time and
 /// [`SHORT_BYTES`].
 const SHORT_TIME: Duration = Duration::from_millis(2);
@@ -154,6 +156,19 @@ impl Estimate {
         (self.under_way, self.progress, self.sample, self.backlog) = (0, None, None, None);
     }
 
+    /// Whether a round trip shows a queue that is there now. It does if it is twice the least one. A
+    /// quarter longer is enough if the round trip that was reported of late is, too: that of single frames
+    /// is longer where TCP's window is shorter than they are, and the reported one where
+    /// acknowledgements are delayed.
+    pub(crate) fn shows_queue(&self, took: Duration, rtt: &Rtt, now: Instant) -> bool {
+        let Some(least) = rtt.least().or(self.least(rtt)) else { return false };
+        let is_longer = |rtt, least| shows_queue(rtt, least, least / 4);
+        let is_reported = self.rtt.is_some_and(|(rtt, least, at)| {
+            now.saturating_duration_since(at) <= rtt.max(REPORTED) && is_longer(rtt, least)
+        });
+        shows_queue(took, least, least) || (is_reported && is_longer(took, least))
+    }
+
     /// The carrier's rate in bytes per second, if known.
     pub(crate) fn rate(&self) -> Option<u64> {
         self.rates.best()
@@ -241,5 +256,30 @@ mod tests {
         estimate.acknowledged(10_000, &rtt, begun + 160 * MS);
         let path = estimate.path(Purpose::Bulk, &rtt, begun + 300 * MS);
         assert!((path.latency - 0.005).abs() < 1e-6, "{path:?}");
+    }
+
+    #[test]
+    fn a_round_trip_shows_a_queue_if_what_was_reported_does() {
+        let now = Instant::now();
+        // What a frame took, what was reported, and how long ago; milliseconds.
+        for (name, took, reported, ago, want) in [
+            ("nothing was reported", 15, None, 0, false),
+            ("twice as long, and nothing was reported", 21, None, 0, true),
+            ("both are longer", 15, Some(14), 5, true),
+            ("TCP's window is shorter than the frame", 15, Some(11), 5, false),
+            ("acknowledgements are delayed", 11, Some(40), 5, false),
+            ("a report of earlier", 15, Some(14), 200, false),
+        ] {
+            let (mut estimate, mut rtt) = (Estimate::default(), Rtt::default());
+            rtt.add(10 * MS, now);
+            if let Some(reported) = reported {
+                let measured =
+                    Measured { rtt: Some(reported * MS), min_rtt: Some(10 * MS), ..Measured::default() };
+                estimate.report(measured, now);
+            }
+            assert_eq!(estimate.shows_queue(took * MS, &rtt, now + ago * MS), want, "{name}");
+        }
+        let estimate = Estimate::default();
+        assert!(!estimate.shows_queue(500 * MS, &Rtt::default(), now), "no round trip is known");
     }
 }

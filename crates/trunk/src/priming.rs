@@ -1,8 +1,9 @@
 //! PINGs with padding, by which the congestion window of a new carrier grows before it
 //! is needed.
 //!
-//! As in TCP's slow start, each answer lets two more go. So what is under way is about
-//! as much as TCP's own window, and no more than about one frame waits in the socket.
+//! As in TCP's slow start, each answer that is in time lets two more go; one that is late lets one go.
+//! So what is under way is about as much as TCP's own window, and no more than about one frame waits in
+//! the socket.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -20,11 +21,14 @@ pub(crate) struct Priming {
     /// The PINGs that are under way. Each has the number of its answer, when it went out, and how
     /// many were under way with it.
     out: VecDeque<(u64, Instant, usize)>,
+    /// The number of the last PING that had gone out when an answer came late; `None` once one is in
+    /// time.
+    late: Option<u64>,
 }
 
 impl Priming {
     pub(crate) fn new() -> Self {
-        Self { left: MAX_PRIMING, window: 1, out: VecDeque::new() }
+        Self { left: MAX_PRIMING, window: 1, out: VecDeque::new(), late: None }
     }
 
     /// Whether another PING may go out.
@@ -38,23 +42,29 @@ impl Priming {
         self.out.push_back((nonce, now, self.out.len() + 1));
     }
 
-    /// Takes in an answer, which stands for all PINGs before it.
+    /// Takes in an answer, which stands for all PINGs before it, also for those without padding.
+    /// `is_late` judges the time that it took.
     ///
     /// Returns how many bytes were under way with the last of them, and in which time it was
-    /// answered. All of these bytes arrived in that time. If it is more than two round trips
-    /// without queues, `least` each, the pipe is full, and no more is sent.
+    /// answered. All of these bytes arrived in that time. A late answer may be due to TCP's window,
+    /// which was shorter, or to a burst of others. So it only ends the growth. If a PING that went out
+    /// after it is late, too, and none in between was in time, the pipe is full, and no more is sent.
     pub(crate) fn answered(
         &mut self,
         nonce: u64,
-        least: Option<Duration>,
         now: Instant,
+        is_late: impl FnOnce(Duration) -> bool,
     ) -> Option<(usize, Duration)> {
         let count = self.out.iter().take_while(|(sent, ..)| *sent <= nonce).count();
-        let (_, last, under_way) = self.out.drain(..count).next_back()?;
+        let (answered, last, under_way) = self.out.drain(..count).next_back()?;
         let took = now.saturating_duration_since(last);
-        self.window += count;
-        if least.is_some_and(|least| took > 2 * least) {
-            self.left = 0;
+        if !is_late(took) {
+            self.late = None;
+            self.window += count;
+        } else if let Some(newest) = self.late {
+            self.left = if newest < answered { 0 } else { self.left };
+        } else {
+            self.late = Some(self.out.back().map_or(answered, |(sent, ..)| *sent));
         }
         Some((under_way * MAX_FRAME, took))
     }
@@ -82,7 +92,7 @@ mod tests {
         for _ in 0..9 {
             flights.push(send(&mut priming, &mut nonce, now));
             now += rtt;
-            priming.answered(nonce, Some(rtt), now);
+            priming.answered(nonce, now, |_| false);
         }
         assert_eq!(flights, [1, 2, 4, 8, 16, 32, 1, 0, 0]);
         assert_eq!(nonce as usize * MAX_FRAME, MAX_PRIMING);
@@ -91,12 +101,38 @@ mod tests {
     #[test]
     fn it_ends_when_the_pipe_is_full() {
         let rtt = Duration::from_millis(10);
-        for (name, took, more) in [("at once", rtt, 2), ("queued", 2 * rtt, 2), ("full", 3 * rtt, 0)] {
-            let (mut priming, mut nonce, now) = (Priming::new(), 0, Instant::now());
-            send(&mut priming, &mut nonce, now);
-            assert_eq!(priming.answered(0, Some(rtt), now + took), None, "an older answer");
-            assert_eq!(priming.answered(nonce, Some(rtt), now + took), Some((MAX_FRAME, took)));
-            assert_eq!(send(&mut priming, &mut nonce, now + took), more, "{name}");
+        for (name, late, windows) in [
+            ("in time", &[false, false, false][..], &[1, 2, 4, 8][..]),
+            ("late once, as TCP's first window is shorter", &[true, false, false], &[1, 1, 2, 4]),
+            ("late now and then", &[false, true, false, true], &[1, 2, 2, 4, 4]),
+            ("late since", &[false, false, true, true], &[1, 2, 4, 4, 0]),
+        ] {
+            let (mut priming, mut nonce, mut now) = (Priming::new(), 0, Instant::now());
+            for (late, window) in late.iter().zip(windows) {
+                assert_eq!(send(&mut priming, &mut nonce, now), *window, "{name}");
+                now += rtt;
+                assert_eq!(priming.answered(0, now, |_| true), None, "an older answer");
+                let answered = priming.answered(nonce, now, |took| *late && took == rtt);
+                assert_eq!(answered, Some((window * MAX_FRAME, rtt)), "{name}");
+            }
+            assert_eq!(Some(&send(&mut priming, &mut nonce, now)), windows.last(), "{name}");
         }
+    }
+
+    #[test]
+    fn those_that_had_gone_out_before_may_be_late() {
+        let now = Instant::now();
+        let mut priming = Priming::new();
+        priming.window = 3;
+        let mut nonce = 0;
+        assert_eq!(send(&mut priming, &mut nonce, now), 3);
+        let late = |priming: &mut Priming, nonce| priming.answered(nonce, now, |_| true).is_some();
+        assert!(late(&mut priming, 1));
+        // PING 4 has no padding. Its answer stands for 2 and 3.
+        nonce += 1;
+        assert!(late(&mut priming, nonce));
+        assert_eq!(send(&mut priming, &mut nonce, now), 3);
+        assert!(late(&mut priming, 5));
+        assert_eq!(send(&mut priming, &mut nonce, now), 0);
     }
 }

@@ -11,6 +11,14 @@ pub const ACK_DELAY: Duration = Duration::from_millis(20);
 /// one PING within it finds the carrier without a queue.
 const LEAST_AGE: Duration = Duration::from_secs(60);
 
+/// A queue makes round trips longer by so much at least. Processors do, too.
+const LEAST_QUEUE: Duration = Duration::from_millis(1);
+
+/// Whether a round trip is longer than the least by such a part of it that it shows a queue.
+pub(crate) fn shows_queue(rtt: Duration, least: Duration, part: Duration) -> bool {
+    rtt > least + part.max(LEAST_QUEUE)
+}
+
 /// Round-trip times: smoothed (RFC 6298 section 2, SRTT), and the shortest of late.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rtt {
@@ -41,6 +49,19 @@ impl Rtt {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_shows_a_queue() {
+        let micros = Duration::from_micros;
+        for (rtt, least, part, want) in [
+            (12_000, 10_000, 2_500, false),
+            (12_600, 10_000, 2_500, true),
+            (900, 100, 25, false),
+            (1_200, 100, 25, true),
+        ] {
+            assert_eq!(shows_queue(micros(rtt), micros(least), micros(part)), want, "{rtt} {least}");
+        }
+    }
 
     #[test]
     fn the_least_is_kept_for_a_while() {
