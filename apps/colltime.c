@@ -18,8 +18,8 @@
  * A barrier lets ranks go at different moments. The moment is SECONDS (0.05) after rank 0 has chosen
  * it, which must be longer than the longest way, as rank 0 tells each rank itself. A rank that hears of
  * it too late, or gets no processor then, delays the call, which isn't the collective's doing. So a call
- * is made again, up to 20 times, if a rank began more than LATE seconds (0.002) too late. "late_us" is by how much one did for a call that counts. Many ranks to a core need
- * PAUSE as well (pause.h).
+ * is made again, up to 20 times, if a rank began more than LATE seconds (0.002) too late. "late_us" is by
+ * how much one did for a call that counts. Many ranks to a core need PAUSE as well (pause.h).
  *
  * The same source is compiled for SimGrid's MPI (make -C ../mpi smpi), in which time is
  * simulated. There all ranks begin at the same moment.

@@ -42,8 +42,8 @@ impl Priming {
         self.out.push_back((nonce, now, self.out.len() + 1));
     }
 
-    /// Takes in an answer, which stands for all PINGs before it, also for those without padding.
-    /// `is_late` judges the time that it took.
+    /// Takes in an answer, which stands for all PINGs before it. It may be that of a PING without
+    /// padding. `is_late` judges the time that it took.
     ///
     /// Returns how many bytes were under way with the last of them, and in which time it was
     /// answered. All of these bytes arrived in that time. A late answer may be due to TCP's window,
