@@ -23,7 +23,8 @@ pub(crate) use shares::{Objection, Shares, Used};
 
 /// How long the load is watched before a round.
 const LOOK: Duration = Duration::from_millis(300);
-/// How often programs that poll are looked for meanwhile. What one uses after the last look counts as use.
+/// How often programs that poll are looked for meanwhile: seldom, as all processes are looked at. What one
+/// uses after the last look counts as use.
 const LOOK_AT_POLLED: Duration = Duration::from_secs(1);
 /// Longest wait for a quiet machine before a round.
 const WAIT: Duration = Duration::from_secs(10);
@@ -102,15 +103,12 @@ impl Watch {
                     if was_done {
                         return polled.ticks();
                     }
-                    // Seldom, as all processes are looked at.
-                    let until = Instant::now() + LOOK_AT_POLLED;
-                    while Instant::now() < until && !done.load(Ordering::Relaxed) {
-                        std::thread::sleep(LOOK);
-                    }
+                    std::thread::park_timeout(LOOK_AT_POLLED);
                 }
             });
             let value = what();
             done.store(true, Ordering::Relaxed);
+            watching.thread().unpark();
             // Without a figure, all that polled counts as use.
             (value, watching.join().unwrap_or(0))
         })

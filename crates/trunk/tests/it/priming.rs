@@ -33,7 +33,7 @@ fn a_carrier_is_primed_up_to_the_bound_or_until_its_pipe_is_full() {
     for (name, rate, least, most) in [
         ("fast", 100e6, MAX_PRIMING, MAX_PRIMING + 500),
         // 10 ms hold 2.4 frames. The flights that find that out: 1, 2, 4 and twice 8 at most.
-        ("slower", 4e6, 3 * MAX_FRAME, 23 * MAX_FRAME),
+        ("slower", 4e6, 15 * MAX_FRAME, 23 * MAX_FRAME),
     ] {
         let mut links = over(rate);
         assert!(padding(&mut links, false) < 500, "{name}: unasked");
