@@ -55,10 +55,11 @@ impl Bar {
 
 impl fmt::Display for Bar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let short = |limit: f64| (limit * 1e3).round() / 1e3;
         match self {
-            Self::AtMost(most) => write!(f, "≤ {most}"),
-            Self::AtLeast(least) => write!(f, "≥ {least}"),
-            Self::Near(most) => write!(f, "1 ± {most}"),
+            Self::AtMost(most) => write!(f, "≤ {}", short(*most)),
+            Self::AtLeast(least) => write!(f, "≥ {}", short(*least)),
+            Self::Near(most) => write!(f, "1 ± {}", short(*most)),
         }
     }
 }

@@ -1,0 +1,213 @@
+//! One connection with another member: bytes in and out, without waiting.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::time::{Duration, Instant};
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use isthmus_workers::MemberId;
+use isthmus_workers::message::{Message, Piece, TaskId};
+use mio::net::TcpStream;
+use socket2::{SockRef, TcpKeepalive};
+
+use crate::greeting::{Greeting, GreetingError};
+
+/// Bytes of a piece of large arguments or results.
+const PIECE: usize = 128 << 10;
+/// Bytes that are read from one connection before others have their turn.
+const TURN: usize = 1 << 20;
+/// A machine that vanishes is noticed after a minute, where sockets reach it.
+const KEEPALIVE: [Duration; 2] = [Duration::from_secs(15), Duration::from_secs(15)];
+const UNANSWERED: (u32, Duration) = (3, Duration::from_secs(60));
+/// Both ends greet each other within this time.
+const GREET_WITHIN: Duration = Duration::from_secs(30);
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Somebody else made it.
+    Accepted,
+    /// It was made to the master.
+    Master,
+    /// It was made to the member that is to be the parent.
+    Parent(MemberId),
+}
+
+/// Large arguments or a large result, as far as they aren't sent.
+#[derive(Debug)]
+struct Large {
+    id: TaskId,
+    bytes: Bytes,
+    failed: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub stream: TcpStream,
+    pub purpose: Purpose,
+    /// `None` once both ends know each other.
+    greeting: Option<(Greeting, Instant)>,
+    input: BytesMut,
+    output: BytesMut,
+    large: VecDeque<Large>,
+    /// There may be more to read. Cleared when there isn't.
+    pub readable: bool,
+    writable: bool,
+    /// It ends once what is to be sent has left.
+    pub closing: bool,
+}
+
+/// Why a connection ends.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Ended {
+    #[error("the other end has closed it")]
+    Closed,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Greeting(#[from] GreetingError),
+    #[error(transparent)]
+    Malformed(#[from] isthmus_workers::message::Malformed),
+}
+
+impl Connection {
+    pub(crate) fn new(
+        stream: TcpStream,
+        purpose: Purpose,
+        (greeting, first): (Greeting, Vec<u8>),
+        now: Instant,
+    ) -> Self {
+        let socket = SockRef::from(&stream);
+        let [idle, interval] = KEEPALIVE;
+        let (count, most) = UNANSWERED;
+        let keepalive = TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(count);
+        // Without them it works as well, and a machine that vanishes is noticed later.
+        let _ = socket.set_tcp_nodelay(true);
+        let _ = socket.set_tcp_keepalive(&keepalive);
+        let _ = socket.set_tcp_user_timeout(Some(most));
+        Self {
+            stream,
+            purpose,
+            greeting: Some((greeting, now + GREET_WITHIN)),
+            input: BytesMut::new(),
+            output: BytesMut::from(&first[..]),
+            large: VecDeque::new(),
+            readable: true,
+            writable: true,
+            closing: false,
+        }
+    }
+
+    /// Whether both ends know each other.
+    pub(crate) fn is_open(&self) -> bool {
+        self.greeting.is_none()
+    }
+
+    /// When it ends unless the greeting is over.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.greeting.as_ref().map(|(_, deadline)| *deadline)
+    }
+
+    pub(crate) fn may_write(&mut self) {
+        self.writable = true;
+    }
+
+    pub(crate) fn send(&mut self, message: Message) {
+        message.write(&mut self.output);
+    }
+
+    pub(crate) fn send_large(&mut self, id: TaskId, bytes: Bytes, failed: bool) {
+        self.large.push_back(Large { id, bytes, failed });
+    }
+
+    /// Bytes that wait to be sent.
+    pub(crate) fn unsent(&self) -> usize {
+        self.output.len() + self.large.iter().map(|large| large.bytes.len()).sum::<usize>()
+    }
+
+    /// Writes as much as the connection takes.
+    pub(crate) fn flush(&mut self) -> Result<(), Ended> {
+        while self.writable {
+            if self.output.is_empty() {
+                self.next_piece();
+            }
+            if self.output.is_empty() {
+                break;
+            }
+            match self.stream.write(&self.output) {
+                Ok(0) => return Err(Ended::Closed),
+                Ok(count) => self.output.advance(count),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn next_piece(&mut self) {
+        if self.greeting.is_some() {
+            return;
+        }
+        let Some(large) = self.large.front_mut() else { return };
+        let bytes = large.bytes.split_to(large.bytes.len().min(PIECE));
+        let last = large.bytes.is_empty();
+        let piece = Piece { id: large.id.0, bytes, last, failed: large.failed };
+        if last {
+            self.large.pop_front();
+        }
+        self.send(Message::Piece(piece));
+    }
+
+    /// Reads what there is, up to a bound. Returns the messages, and whether the greeting has just ended.
+    pub(crate) fn read(&mut self) -> Result<(Vec<Message>, bool), Ended> {
+        let mut budget = TURN;
+        while self.readable && budget > 0 {
+            self.input.reserve(64 << 10);
+            let spare = self.input.spare_capacity_mut().len().min(budget);
+            let old = self.input.len();
+            self.input.resize(old + spare, 0);
+            match self.stream.read(&mut self.input[old..]) {
+                Ok(0) => {
+                    self.input.truncate(old);
+                    return Err(Ended::Closed);
+                }
+                Ok(count) => {
+                    self.input.truncate(old + count);
+                    budget -= count;
+                }
+                Err(error) => {
+                    self.input.truncate(old);
+                    match error.kind() {
+                        ErrorKind::WouldBlock => self.readable = false,
+                        ErrorKind::Interrupted => {}
+                        _ => return Err(error.into()),
+                    }
+                }
+            }
+        }
+        let mut has_greeted = false;
+        if let Some((greeting, _)) = &mut self.greeting {
+            loop {
+                let before = self.input.len();
+                let (send, is_over) = greeting.take(&mut self.input)?;
+                self.output.extend_from_slice(&send);
+                if is_over {
+                    has_greeted = true;
+                    break;
+                }
+                if self.input.len() == before {
+                    return Ok((Vec::new(), false));
+                }
+            }
+        }
+        if has_greeted {
+            self.greeting = None;
+        }
+        let mut messages = Vec::new();
+        while let Some(message) = Message::read(&mut self.input)? {
+            messages.push(message);
+        }
+        Ok((messages, has_greeted))
+    }
+}

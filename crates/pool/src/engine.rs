@@ -1,0 +1,622 @@
+//! The thread that has a member's sockets. Programs' threads leave what they ask for in [`Shared`], and find
+//! tasks and results there.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpStream as Blocking, ToSocketAddrs as _};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use isthmus_workers::message::{Register, TaskId};
+use isthmus_workers::{Action, Counts, Finished, Link, Master, Member, MemberId};
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token, Waker};
+
+use crate::connection::{Connection, Ended, Purpose};
+use crate::greeting::{Greeting, Key, Side};
+
+const WAKER: Token = Token(0);
+const LISTENER: Token = Token(1);
+/// The first number of a connection.
+const FIRST: u64 = 2;
+/// Most connections whose ends don't know each other yet.
+const MOST_GREETING: usize = 4096;
+/// Nothing more is taken from other members while so many bytes wait for the program, or for the parent.
+const MOST_WAITING: usize = 256 << 20;
+const MOST_UNSENT: usize = 8 << 20;
+/// How long a member tries to reach its parent.
+const CONNECT_WITHIN: Duration = Duration::from_secs(30);
+/// How long what is to be sent may take to leave at the end.
+const LEAVE_WITHIN: Duration = Duration::from_secs(5);
+
+/// What a program asks for.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Submit(Bytes),
+    Cancel(TaskId, Arc<Answer>),
+    Done { id: TaskId, failed: bool, result: Bytes },
+    End,
+}
+
+/// Whether a task was taken back, once it is known.
+#[derive(Debug, Default)]
+pub(crate) struct Answer(Mutex<Option<bool>>, Condvar);
+
+impl Answer {
+    fn give(&self, answer: bool) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+        self.1.notify_all();
+    }
+
+    /// Waits for the answer. `false` if it doesn't come in time.
+    pub(crate) fn wait(&self, within: Duration) -> bool {
+        let found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (found, _) = self
+            .1
+            .wait_timeout_while(found, within, |found| found.is_none())
+            .unwrap_or_else(PoisonError::into_inner);
+        found.unwrap_or(false)
+    }
+}
+
+/// What the engine has for its program.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub commands: Vec<Command>,
+    /// How many tasks were submitted.
+    pub submitted: u64,
+    /// Results, at the master.
+    pub finished: VecDeque<(TaskId, Finished)>,
+    /// Tasks to run.
+    pub tasks: VecDeque<(TaskId, Bytes)>,
+    /// What runs before the first task, at a worker.
+    pub setup: Option<Bytes>,
+    /// Bytes of results that wait, and whether they are too many.
+    pub waiting: usize,
+    pub is_full: bool,
+    pub counts: Counts,
+    /// Why the pool has ended.
+    pub ended: Option<End>,
+}
+
+/// Why a pool has ended, for one of its members.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum End {
+    /// The master has ended it.
+    #[error("the pool has ended")]
+    Over,
+    /// The link to the master has ended.
+    #[error("the pool's master is gone: {0}")]
+    Gone(String),
+    /// The engine has failed.
+    #[error("the pool has failed: {0}")]
+    Failed(String),
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    waker: Waker,
+}
+
+impl Shared {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the engine for something.
+    pub(crate) fn command(&self, mut state: MutexGuard<'_, State>, command: Command) {
+        let was_empty = state.commands.is_empty();
+        state.commands.push(command);
+        drop(state);
+        if was_empty {
+            self.wake();
+        }
+    }
+
+    /// The program has taken a result: more may be taken from other members, if too much waited.
+    pub(crate) fn took(&self) {
+        let mut state = self.lock();
+        if state.is_full && state.waiting < MOST_WAITING {
+            state.is_full = false;
+            drop(state);
+            self.wake();
+        }
+    }
+
+    pub(crate) fn wake(&self) {
+        // It fails only where the engine is gone already.
+        let _ = self.waker.wake();
+    }
+
+    /// Waits until something is there, the pool has ended, or the time is over.
+    pub(crate) fn wait<T>(
+        &self,
+        within: Option<Duration>,
+        mut take: impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<Option<T>, End> {
+        let deadline = within.and_then(|within| Instant::now().checked_add(within));
+        let mut state = self.lock();
+        loop {
+            if let Some(found) = take(&mut state) {
+                return Ok(Some(found));
+            }
+            if let Some(end) = &state.ended {
+                return Err(end.clone());
+            }
+            state = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(Duration::ZERO) => return Ok(None),
+                Some(left) => {
+                    self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+}
+
+/// The master or another member.
+pub(crate) enum Machine {
+    Master(Box<Master>),
+    /// It begins once the master is greeted.
+    Joining(Register),
+    Member(Box<Member>),
+}
+
+pub(crate) struct Engine {
+    poll: Poll,
+    listener: TcpListener,
+    connections: BTreeMap<u64, Connection>,
+    next: u64,
+    machine: Machine,
+    key: Key,
+    began: Instant,
+    shared: Arc<Shared>,
+    /// Connections to parents, as other threads make them.
+    connected_tx: std::sync::mpsc::Sender<(MemberId, io::Result<Blocking>)>,
+    connected_rx: std::sync::mpsc::Receiver<(MemberId, io::Result<Blocking>)>,
+    /// Why the connection to the master has ended.
+    gone: Option<String>,
+}
+
+impl Engine {
+    /// An engine whose other members connect at `listener`.
+    pub(crate) fn new(listener: std::net::TcpListener, machine: Machine, key: Key) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let mut listener = TcpListener::from_std(listener);
+        let poll = Poll::new()?;
+        poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+        let waker = Waker::new(poll.registry(), WAKER)?;
+        let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new(), waker });
+        let (connected_tx, connected_rx) = std::sync::mpsc::channel();
+        Ok(Self {
+            poll,
+            listener,
+            connections: BTreeMap::new(),
+            next: FIRST,
+            machine,
+            key,
+            began: Instant::now(),
+            shared,
+            connected_tx,
+            connected_rx,
+            gone: None,
+        })
+    }
+
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        self.shared.clone()
+    }
+
+    /// Takes over a connection that was made to the master.
+    pub(crate) fn add_master(&mut self, stream: Blocking) -> io::Result<()> {
+        self.add(stream, Purpose::Master).map(drop)
+    }
+
+    /// Runs until the pool has ended.
+    pub(crate) fn run(mut self) {
+        let end = loop {
+            match self.turn() {
+                Ok(None) => {}
+                Ok(Some(end)) => break end,
+                Err(error) => break End::Failed(error.to_string()),
+            }
+        };
+        self.leave();
+        self.shared.lock().ended = Some(end);
+        self.shared.changed.notify_all();
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn turn(&mut self) -> io::Result<Option<End>> {
+        let mut events = Events::with_capacity(1024);
+        let timeout = self.timeout();
+        match self.poll.poll(&mut events, timeout) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(None),
+            found => found?,
+        }
+        for event in &events {
+            match event.token() {
+                WAKER => {}
+                LISTENER => self.accept(),
+                Token(number) => {
+                    if let Some(connection) = self.connections.get_mut(&(number as u64)) {
+                        connection.readable |=
+                            event.is_readable() || event.is_read_closed() || event.is_error();
+                        if event.is_writable() || event.is_error() {
+                            connection.may_write();
+                        }
+                    }
+                }
+            }
+        }
+        if let Some(end) = self.obey() {
+            return Ok(Some(end));
+        }
+        self.take_connected();
+        self.read();
+        self.tick();
+        if let Some(end) = self.act() {
+            return Ok(Some(end));
+        }
+        self.flush();
+        Ok(self.act())
+    }
+
+    /// How long nothing is to be done unless something happens.
+    fn timeout(&self) -> Option<Duration> {
+        let takes = self.takes();
+        if self.connections.values().any(|connection| connection.readable && (takes || !connection.is_open()))
+        {
+            return Some(Duration::ZERO);
+        }
+        let machine = match &self.machine {
+            Machine::Master(master) => master.deadline(),
+            Machine::Member(member) => member.deadline(),
+            Machine::Joining(_) => None,
+        };
+        let machine = machine.map(|at| at.saturating_sub(self.now()));
+        let now = Instant::now();
+        let greeting = self.connections.values().filter_map(Connection::deadline).min();
+        let greeting = greeting.map(|at| at.saturating_duration_since(now));
+        machine.into_iter().chain(greeting).min()
+    }
+
+    /// Whether messages are taken: what waits for the program, or for others, is bounded.
+    fn takes(&self) -> bool {
+        let unsent = |connection: &Connection| {
+            connection.purpose != Purpose::Accepted && connection.unsent() > MOST_UNSENT
+        };
+        let mut state = self.shared.lock();
+        state.is_full = state.waiting >= MOST_WAITING;
+        !state.is_full && !self.connections.values().any(unsent)
+    }
+
+    fn accept(&mut self) {
+        loop {
+            match self.listener.accept() {
+                Ok((stream, _)) => {
+                    let greeting =
+                        self.connections.values().filter(|connection| !connection.is_open()).count();
+                    if greeting < MOST_GREETING {
+                        // A connection that can't be watched is closed.
+                        let _ = self.watch(stream, Purpose::Accepted);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // There are none, or no descriptors are left: others will end.
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn add(&mut self, stream: Blocking, purpose: Purpose) -> io::Result<u64> {
+        stream.set_nonblocking(true)?;
+        self.watch(TcpStream::from_std(stream), purpose)
+    }
+
+    fn watch(&mut self, mut stream: TcpStream, purpose: Purpose) -> io::Result<u64> {
+        let number = self.next;
+        self.next += 1;
+        let token = usize::try_from(number).map_err(io::Error::other)?;
+        self.poll.registry().register(&mut stream, Token(token), Interest::READABLE | Interest::WRITABLE)?;
+        let side = if purpose == Purpose::Accepted { Side::Acceptor } else { Side::Dialer };
+        let greeting = Greeting::begin(self.key.clone(), side).map_err(io::Error::other)?;
+        self.connections.insert(number, Connection::new(stream, purpose, greeting, Instant::now()));
+        Ok(number)
+    }
+
+    /// Does what the program asks for.
+    fn obey(&mut self) -> Option<End> {
+        let now = self.now();
+        let commands = std::mem::take(&mut self.shared.lock().commands);
+        for command in commands {
+            match (command, &mut self.machine) {
+                (Command::Submit(arguments), Machine::Master(master)) => drop(master.submit(arguments)),
+                (Command::Cancel(id, answer), Machine::Master(master)) => answer.give(master.cancel(id)),
+                (Command::Done { id, failed, result }, Machine::Master(master)) => {
+                    master.finished(id, failed, result)
+                }
+                (Command::Done { id, failed, result }, Machine::Member(member)) => {
+                    member.finished(now, id, failed, result);
+                }
+                (Command::End, machine) => {
+                    if let Machine::Master(master) = machine {
+                        master.end();
+                    }
+                    let _ = self.act();
+                    return Some(End::Over);
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// Takes over connections that other threads have made.
+    fn take_connected(&mut self) {
+        while let Ok((member, found)) = self.connected_rx.try_recv() {
+            let added = found.and_then(|stream| self.add(stream, Purpose::Parent(member)));
+            if added.is_err() {
+                let now = self.now();
+                if let Machine::Member(machine) = &mut self.machine {
+                    machine.connected(now, member, None);
+                }
+            }
+        }
+    }
+
+    fn read(&mut self) {
+        let numbers: Vec<u64> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.readable)
+            .map(|(number, _)| *number)
+            .collect();
+        for number in numbers {
+            let takes = self.takes();
+            let Some(connection) = self.connections.get_mut(&number) else { continue };
+            if connection.is_open() && !takes {
+                continue;
+            }
+            match connection.read() {
+                Err(ended) => self.lose(number, &ended),
+                Ok((messages, has_greeted)) => {
+                    if has_greeted {
+                        self.greeted(number);
+                    }
+                    let now = self.now();
+                    for message in messages {
+                        match &mut self.machine {
+                            Machine::Master(master) => master.receive(now, Link(number), message),
+                            Machine::Member(member) => member.receive(now, Link(number), message),
+                            Machine::Joining(_) => {}
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Both ends of a connection know each other.
+    fn greeted(&mut self, number: u64) {
+        let now = self.now();
+        let Some(connection) = self.connections.get(&number) else { return };
+        match (connection.purpose, &mut self.machine) {
+            (Purpose::Master, Machine::Joining(register)) => {
+                let member = Member::new(Link(number), register.clone());
+                self.machine = Machine::Member(Box::new(member));
+            }
+            (Purpose::Parent(parent), Machine::Member(member)) => {
+                member.connected(now, parent, Some(Link(number)))
+            }
+            _ => {}
+        }
+    }
+
+    /// A connection has ended.
+    fn lose(&mut self, number: u64, why: &Ended) {
+        let Some(connection) = self.connections.remove(&number) else { return };
+        let now = self.now();
+        let is_open = connection.is_open();
+        if connection.purpose == Purpose::Master {
+            self.gone = Some(why.to_string());
+        }
+        match (&mut self.machine, connection.purpose) {
+            (Machine::Member(member), Purpose::Parent(parent)) if !is_open => {
+                member.connected(now, parent, None)
+            }
+            (Machine::Member(member), _) if is_open => member.closed(now, Link(number)),
+            (Machine::Master(master), _) if is_open => master.closed(now, Link(number)),
+            _ => {}
+        }
+    }
+
+    fn tick(&mut self) {
+        let now = self.now();
+        match &mut self.machine {
+            Machine::Master(master) if master.deadline().is_some_and(|at| at <= now) => master.tick(now),
+            Machine::Member(member) if member.deadline().is_some_and(|at| at <= now) => member.tick(now),
+            _ => {}
+        }
+        let late = Instant::now();
+        let overdue: Vec<u64> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.deadline().is_some_and(|at| at <= late))
+            .map(|(number, _)| *number)
+            .collect();
+        for number in overdue {
+            self.lose(number, &Ended::Io(io::ErrorKind::TimedOut.into()));
+        }
+    }
+
+    /// Does what the machine asks for. Returns why the pool has ended, if it has.
+    fn act(&mut self) -> Option<End> {
+        let actions = match &mut self.machine {
+            Machine::Master(master) => {
+                let mut state = self.shared.lock();
+                let before = state.finished.len();
+                while let Some((id, found)) = master.next_finished() {
+                    state.waiting += bytes_of(&found);
+                    state.finished.push_back((id, found));
+                }
+                state.counts = master.counts();
+                let has_new = state.finished.len() > before;
+                drop(state);
+                if has_new {
+                    self.shared.changed.notify_all();
+                }
+                master.actions()
+            }
+            Machine::Member(member) => member.actions(),
+            Machine::Joining(_) => {
+                let gone = self.gone.clone();
+                return gone.map(End::Gone);
+            }
+        };
+        for action in actions {
+            match action {
+                Action::Send(Link(number), message) => {
+                    if let Some(connection) = self.connections.get_mut(&number) {
+                        connection.send(message);
+                    }
+                }
+                Action::SendLarge { link: Link(number), id, bytes, failed } => {
+                    if let Some(connection) = self.connections.get_mut(&number) {
+                        connection.send_large(id, bytes, failed);
+                    }
+                }
+                Action::Close(Link(number)) => {
+                    if let Some(connection) = self.connections.get_mut(&number) {
+                        connection.closing = true;
+                    }
+                }
+                Action::Connect { member, address } => self.connect(member, address),
+                Action::Setup(setup) => {
+                    self.shared.lock().setup = Some(setup);
+                    self.shared.changed.notify_all();
+                }
+                Action::Run(task) => {
+                    self.shared.lock().tasks.push_back((TaskId(task.id), task.arguments));
+                    self.shared.changed.notify_all();
+                }
+                Action::End => return Some(self.gone.clone().map_or(End::Over, End::Gone)),
+            }
+        }
+        None
+    }
+
+    /// Connects in a thread of its own: names are looked up there, too.
+    fn connect(&self, member: MemberId, address: String) {
+        let (tx, shared) = (self.connected_tx.clone(), self.shared.clone());
+        let connect = move || {
+            // Nobody waits for it if the pool has ended.
+            let _ = tx.send((member, connect(&address, Instant::now() + CONNECT_WITHIN)));
+            shared.wake();
+        };
+        let started = std::thread::Builder::new().name("isthmus-pool-connect".into()).spawn(connect);
+        if let Err(error) = started {
+            let _ = self.connected_tx.send((member, Err(error)));
+            self.shared.wake();
+        }
+    }
+
+    fn flush(&mut self) {
+        let mut ended = Vec::new();
+        for (number, connection) in &mut self.connections {
+            match connection.flush() {
+                Err(why) => ended.push((*number, why)),
+                Ok(()) if connection.closing && connection.unsent() == 0 => {
+                    ended.push((*number, Ended::Closed))
+                }
+                Ok(()) => {}
+            }
+        }
+        for (number, why) in ended {
+            // The machine has asked for it itself, and knows.
+            if self.connections.get(&number).is_some_and(|connection| connection.closing) {
+                self.connections.remove(&number);
+            } else {
+                self.lose(number, &why);
+            }
+        }
+    }
+
+    /// Sends what is left, for a while.
+    fn leave(&mut self) {
+        let deadline = Instant::now() + LEAVE_WITHIN;
+        let mut events = Events::with_capacity(64);
+        loop {
+            self.connections.retain(|_, connection| {
+                connection.is_open() && connection.flush().is_ok() && connection.unsent() > 0
+            });
+            let left = deadline.saturating_duration_since(Instant::now());
+            if self.connections.is_empty() || left.is_zero() {
+                return;
+            }
+            if self.poll.poll(&mut events, Some(left)).is_err() {
+                return;
+            }
+            for event in events.iter().filter(|event| event.is_writable()) {
+                if let Some(connection) = self.connections.get_mut(&(event.token().0 as u64)) {
+                    connection.may_write();
+                }
+            }
+        }
+    }
+}
+
+fn bytes_of(found: &Finished) -> usize {
+    match found {
+        Finished::Done(bytes) | Finished::Failed(bytes) => bytes.len(),
+        Finished::Lost { .. } => 0,
+    }
+}
+
+impl State {
+    /// Takes the next result.
+    pub(crate) fn take_finished(&mut self) -> Option<(TaskId, Finished)> {
+        let (id, found) = self.finished.pop_front()?;
+        self.waiting = self.waiting.saturating_sub(bytes_of(&found));
+        Some((id, found))
+    }
+}
+
+/// Connects with `host:port`, by any of its addresses. Tries again until the deadline while nobody listens
+/// there.
+pub(crate) fn connect(address: &str, deadline: Instant) -> io::Result<Blocking> {
+    const PAUSE: Duration = Duration::from_millis(200);
+    loop {
+        let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{address} has no address"));
+        match address.to_socket_addrs() {
+            Err(error) => last = error,
+            Ok(addresses) => {
+                for address in addresses {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                    match Blocking::connect_timeout(&address, left) {
+                        Ok(stream) => return Ok(stream),
+                        Err(error) => last = error,
+                    }
+                }
+            }
+        }
+        if Instant::now() + PAUSE >= deadline {
+            return Err(last);
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// How others reach a listener of this process, by the address from which it has connected.
+pub(crate) fn address(of: IpAddr, listener: SocketAddr) -> String {
+    SocketAddr::new(of, listener.port()).to_string()
+}

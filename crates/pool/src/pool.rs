@@ -1,0 +1,278 @@
+//! The two ends of a pool, for programs: [`Pool`] submits tasks and takes results, [`Worker`] runs tasks.
+
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use isthmus_workers::message::{MOST_SLOTS, Register, TaskId};
+use isthmus_workers::{Counts, Finished, MAX_BYTES, Master, Settings};
+
+use crate::engine::{self, Answer, Command, End, Engine, Machine, Shared};
+use crate::greeting::{GreetingError, Key};
+use crate::options::{Options, WrongOption};
+use crate::ticket::{NoTicket, Ticket};
+
+/// How long the engine takes to answer at most.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// Why a pool can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    /// An option is wrong.
+    #[error(transparent)]
+    Option(#[from] WrongOption),
+    /// The ticket is wrong.
+    #[error(transparent)]
+    Ticket(#[from] NoTicket),
+    /// There is no key.
+    #[error(transparent)]
+    Greeting(#[from] GreetingError),
+    /// Other members can't reach this one.
+    #[error("cannot listen on port {port}: {error}")]
+    Listen {
+        /// The port, or 0 for any.
+        port: u16,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The master isn't reached.
+    #[error("cannot reach the pool's master at {address}: {error}. Is its program still running?")]
+    Unreachable {
+        /// Where it was tried.
+        address: String,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The system gives no thread, or no socket.
+    #[error("cannot begin: {0}")]
+    Begin(io::Error),
+    /// Arguments or a result are too long.
+    #[error("{what} take {bytes} bytes; at most {MAX_BYTES} are allowed")]
+    TooLong {
+        /// What is too long.
+        what: &'static str,
+        /// How long it is.
+        bytes: usize,
+    },
+    /// The pool has ended.
+    #[error(transparent)]
+    Ended(#[from] End),
+}
+
+/// A running engine.
+#[derive(Debug)]
+struct Running {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Running {
+    fn start(engine: Engine) -> Result<Self, PoolError> {
+        let shared = engine.shared();
+        let thread = std::thread::Builder::new().name("isthmus-pool".into()).spawn(move || engine.run());
+        let thread = Mutex::new(Some(thread.map_err(PoolError::Begin)?));
+        Ok(Self { shared, thread })
+    }
+
+    fn end(&self) {
+        self.shared.command(self.shared.lock(), Command::End);
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // A panic there is told by the message that it prints.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn listen(port: u16) -> Result<TcpListener, PoolError> {
+    TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).map_err(|error| PoolError::Listen { port, error })
+}
+
+fn within_bounds(what: &'static str, bytes: &[u8]) -> Result<(), PoolError> {
+    match bytes.len() {
+        length if length > MAX_BYTES => Err(PoolError::TooLong { what, bytes: length }),
+        _ => Ok(()),
+    }
+}
+
+/// The master's end of a pool.
+#[derive(Debug)]
+pub struct Pool {
+    running: Running,
+    ticket: String,
+}
+
+impl Pool {
+    /// Begins a pool. Each worker runs `setup` before its first task.
+    ///
+    /// # Errors
+    /// An option is wrong, or nobody could connect.
+    pub fn begin(options: &str, setup: Bytes) -> Result<Self, PoolError> {
+        let options = Options::read(options)?;
+        within_bounds("the arguments of the initializer", &setup)?;
+        let listener = listen(options.port)?;
+        let port = listener.local_addr().map_err(PoolError::Begin)?.port();
+        let key = match options.key {
+            Some(key) => format!("-:0:{key}").parse::<Ticket>()?.key,
+            None => Key::random()?,
+        };
+        let host = options.host.unwrap_or_else(host_name);
+        let ticket = Ticket { host, port, key: key.clone() }.to_string();
+        let settings = Settings {
+            places: options.places,
+            attempts: options.attempts,
+            flat_below: options.flat_below,
+            setup,
+            slots: options.slots.unwrap_or(0).min(MOST_SLOTS),
+        };
+        let machine = Machine::Master(Box::new(Master::new(settings)));
+        let engine = Engine::new(listener, machine, key).map_err(PoolError::Begin)?;
+        Ok(Self { running: Running::start(engine)?, ticket })
+    }
+
+    /// What workers need to join: it is a secret.
+    pub fn ticket(&self) -> &str {
+        &self.ticket
+    }
+
+    /// Adds a task with its arguments.
+    ///
+    /// # Errors
+    /// The arguments are too long, or the pool has ended.
+    pub fn submit(&self, arguments: Bytes) -> Result<TaskId, PoolError> {
+        within_bounds("the arguments", &arguments)?;
+        let mut state = self.running.shared.lock();
+        if let Some(end) = &state.ended {
+            return Err(end.clone().into());
+        }
+        let id = TaskId(state.submitted);
+        state.submitted += 1;
+        self.running.shared.command(state, Command::Submit(arguments));
+        Ok(id)
+    }
+
+    /// Takes a task back that no worker has got yet. Tells whether it did: it has no result then.
+    pub fn cancel(&self, id: TaskId) -> bool {
+        let answer = Arc::new(Answer::default());
+        self.running.shared.command(self.running.shared.lock(), Command::Cancel(id, answer.clone()));
+        answer.wait(ANSWER_WITHIN)
+    }
+
+    /// Waits for the next task that has ended. `None` if none has within that time.
+    ///
+    /// # Errors
+    /// The pool has ended.
+    pub fn next(&self, within: Option<Duration>) -> Result<Option<(TaskId, Finished)>, End> {
+        let found = self.running.shared.wait(within, engine::State::take_finished)?;
+        if found.is_some() {
+            self.running.shared.took();
+        }
+        Ok(found)
+    }
+
+    /// Waits for a task that is to be run in this process, which it is if the option `slots` says so.
+    ///
+    /// # Errors
+    /// The pool has ended.
+    pub fn task(&self, within: Option<Duration>) -> Result<Option<(TaskId, Bytes)>, End> {
+        self.running.shared.wait(within, |state| state.tasks.pop_front())
+    }
+
+    /// Gives the result of a task that was run in this process.
+    ///
+    /// # Errors
+    /// The result is too long.
+    pub fn done(&self, id: TaskId, failed: bool, result: Bytes) -> Result<(), PoolError> {
+        within_bounds("the result", &result)?;
+        self.running.shared.command(self.running.shared.lock(), Command::Done { id, failed, result });
+        Ok(())
+    }
+
+    /// How many tasks and members there are.
+    pub fn counts(&self) -> Counts {
+        self.running.shared.lock().counts
+    }
+
+    /// Ends the pool for all. Threads that wait for something get an error.
+    pub fn end(&self) {
+        self.running.end();
+    }
+}
+
+/// A worker's end of a pool.
+#[derive(Debug)]
+pub struct Worker {
+    running: Running,
+}
+
+impl Worker {
+    /// Joins the pool of this ticket. Tries for as long as the option `patience_s` says.
+    ///
+    /// # Errors
+    /// The ticket or an option is wrong, or the master isn't reached.
+    pub fn join(ticket: &str, options: &str) -> Result<Self, PoolError> {
+        let options = Options::read(options)?;
+        let ticket: Ticket = ticket.parse()?;
+        let address = format!("{}:{}", ticket.host, ticket.port);
+        let unreachable = |error| PoolError::Unreachable { address: address.clone(), error };
+        let stream = engine::connect(&address, Instant::now() + options.patience).map_err(unreachable)?;
+        let listener = listen(0)?;
+        let own = stream.local_addr().map_err(PoolError::Begin)?.ip();
+        let at = listener.local_addr().map_err(PoolError::Begin)?;
+        let register = Register {
+            places: options.places,
+            slots: options.slots.unwrap_or(1).clamp(1, MOST_SLOTS),
+            address: engine::address(own, at),
+        };
+        let mut engine =
+            Engine::new(listener, Machine::Joining(register), ticket.key).map_err(PoolError::Begin)?;
+        engine.add_master(stream).map_err(PoolError::Begin)?;
+        Ok(Self { running: Running::start(engine)? })
+    }
+
+    /// Waits for what is to be run before the first task.
+    ///
+    /// # Errors
+    /// The pool has ended.
+    pub fn setup(&self) -> Result<Bytes, End> {
+        let found = self.running.shared.wait(None, |state| state.setup.take())?;
+        Ok(found.unwrap_or_default())
+    }
+
+    /// Waits for the next task. `None` if there is none within that time.
+    ///
+    /// # Errors
+    /// The pool has ended.
+    pub fn task(&self, within: Option<Duration>) -> Result<Option<(TaskId, Bytes)>, End> {
+        self.running.shared.wait(within, |state| state.tasks.pop_front())
+    }
+
+    /// Gives a task's result, or its error.
+    ///
+    /// # Errors
+    /// The result is too long: give an error in its place.
+    pub fn done(&self, id: TaskId, failed: bool, result: Bytes) -> Result<(), PoolError> {
+        within_bounds("the result", &result)?;
+        self.running.shared.command(self.running.shared.lock(), Command::Done { id, failed, result });
+        Ok(())
+    }
+
+    /// Leaves the pool. Threads that wait for something get an error. What it ran is run again elsewhere.
+    pub fn end(&self) {
+        self.running.end();
+    }
+}
+
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}

@@ -1,0 +1,5 @@
+//! Pools in a simulated network: members come, go and are cut off at any moment.
+
+mod losses;
+mod speed;
+mod world;

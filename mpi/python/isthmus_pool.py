@@ -1,0 +1,543 @@
+"""Pools of workers over sites: a concurrent.futures.Executor.
+
+    from isthmus_pool import Pool
+
+    with Pool() as pool:
+        for result in pool.map(work, pieces):
+            ...
+
+Every process of the job runs the script as far as Pool(). The first one goes on, as the
+master. The others run tasks from there on, and leave the script when the master does. In an
+MPI job (mpi4py) the first process is rank 0 of the communicator; under `isthmus run --each`
+it is the one on ISTHMUS_HEAD. A process alone runs its tasks itself.
+
+Tasks and results are pickled: a function is found by its name, so that the module that
+defines it must be there at all sites. A task is run again if its process ends meanwhile,
+`attempts` times in all. Its future has a LostError then. Other tasks go on.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import ctypes
+import os
+import pickle
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+__all__ = ["Counts", "LostError", "Pool", "PoolError"]
+
+# What the library's calls return, and what an item is (isthmus_pool.h).
+_NOTHING, _ENDED = 0, -1
+_DONE, _FAILED, _LOST = range(3)
+_ERROR_BYTES = 512
+_LIBRARY = "libisthmus_pool.so"
+# Where the master listens under `isthmus run --each`, unless ISTHMUS_POOL_PORT says another port.
+_PORT = "7790"
+# Of messages by which ranks learn of a pool.
+_TAG = 7790
+_LONGEST_PAUSE_S = 0.02
+# How long a task may go on once its pool has ended.
+_LAST_TASK_S = 1.0
+
+
+class PoolError(RuntimeError):
+    """A pool can't begin, or has ended."""
+
+
+class LostError(PoolError):
+    """The processes that ran a task have ended meanwhile, as often as it may be tried."""
+
+
+class Counts(NamedTuple):
+    """Numbers of a pool: tasks that wait, that are at workers, that have a result, that were
+    given to another worker; results that came twice; workers there are, and that were lost."""
+
+    waiting: int
+    running: int
+    done: int
+    again: int
+    dropped: int
+    workers: int
+    lost: int
+
+
+class _Item(ctypes.Structure):
+    _fields_ = [
+        ("id", ctypes.c_uint64),
+        ("kind", ctypes.c_int),
+        ("data", ctypes.c_void_p),
+        ("bytes", ctypes.c_size_t),
+        ("owner", ctypes.c_void_p),
+    ]
+
+
+class _Numbers(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in Counts._fields]
+
+
+def _library_paths() -> Iterator[str]:
+    if named := os.environ.get("ISTHMUS_POOL_LIBRARY"):
+        yield named
+        return
+    # Beside the library that isthmus has loaded into this process.
+    for preloaded in os.environ.get("LD_PRELOAD", "").replace(" ", ":").split(":"):
+        if "isthmus" in preloaded:
+            yield str(Path(preloaded).with_name(_LIBRARY))
+    # Where isthmus is installed, from this file in share/isthmus/python on.
+    yield str(Path(__file__).resolve().parents[3] / "lib" / "isthmus" / _LIBRARY)
+    yield _LIBRARY
+
+
+def _load() -> ctypes.CDLL:
+    tried = []
+    for path in _library_paths():
+        try:
+            library = ctypes.CDLL(path)
+        except OSError as error:
+            tried.append(str(error))
+            continue
+        for name in ("begin", "join"):
+            getattr(library, f"isthmus_pool_{name}").restype = ctypes.c_void_p
+        library.isthmus_pool_ticket.restype = ctypes.c_char_p
+        return library
+    raise PoolError(f"{_LIBRARY} isn't found: {'; '.join(tried)}")
+
+
+class _Handle:
+    """One end of a pool in the library. Calls that wait let other threads run."""
+
+    def __init__(self, library: ctypes.CDLL, pointer: int | None, error: ctypes.Array[ctypes.c_char]) -> None:
+        if not pointer:
+            raise PoolError(error.value.decode("utf-8", "replace"))
+        self._library = library
+        self._pointer = ctypes.c_void_p(pointer)
+
+    @classmethod
+    def begin(cls, options: str, setup: bytes) -> _Handle:
+        library, error = _load(), ctypes.create_string_buffer(_ERROR_BYTES)
+        begin = library.isthmus_pool_begin
+        size = ctypes.c_size_t(len(setup))
+        return cls(library, begin(options.encode(), setup, size, error, ctypes.c_size_t(_ERROR_BYTES)), error)
+
+    @classmethod
+    def join(cls, ticket: str, options: str) -> _Handle:
+        library, error = _load(), ctypes.create_string_buffer(_ERROR_BYTES)
+        join = library.isthmus_pool_join
+        return cls(library, join(ticket.encode(), options.encode(), error, ctypes.c_size_t(_ERROR_BYTES)), error)
+
+    def ticket(self) -> str:
+        return self._library.isthmus_pool_ticket(self._pointer).decode()
+
+    def submit(self, data: bytes) -> int:
+        number, error = ctypes.c_uint64(), ctypes.create_string_buffer(_ERROR_BYTES)
+        size = ctypes.c_size_t(len(data))
+        submit = self._library.isthmus_pool_submit
+        room = ctypes.c_size_t(_ERROR_BYTES)
+        if submit(self._pointer, data, size, ctypes.byref(number), error, room) <= 0:
+            raise PoolError(error.value.decode("utf-8", "replace"))
+        return number.value
+
+    def cancel(self, number: int) -> bool:
+        return self._library.isthmus_pool_cancel(self._pointer, ctypes.c_uint64(number)) > 0
+
+    def _item(self, call: str, *arguments: Any) -> tuple[int, int, bytes] | None:
+        """An item's number, kind and bytes; None if the pool has ended."""
+        item = _Item()
+        while (found := self._library[call](self._pointer, *arguments, ctypes.byref(item))) == _NOTHING:
+            pass
+        if found < 0:
+            return None
+        data = ctypes.string_at(item.data, item.bytes) if item.bytes else b""
+        self._library.isthmus_pool_free(ctypes.byref(item))
+        return item.id, item.kind, data
+
+    def result(self) -> tuple[int, int, bytes] | None:
+        return self._item("isthmus_pool_result", -1)
+
+    def task(self) -> tuple[int, int, bytes] | None:
+        return self._item("isthmus_pool_task", -1)
+
+    def setup(self) -> bytes | None:
+        found = self._item("isthmus_pool_setup")
+        return found and found[2]
+
+    def done(self, number: int, failed: bool, data: bytes) -> bool:
+        size = ctypes.c_size_t(len(data))
+        return self._library.isthmus_pool_done(self._pointer, ctypes.c_uint64(number), failed, data, size) > 0
+
+    def counts(self) -> Counts:
+        numbers = _Numbers()
+        self._library.isthmus_pool_numbers(self._pointer, ctypes.byref(numbers))
+        return Counts(*(getattr(numbers, name) for name in Counts._fields))
+
+    def end(self) -> None:
+        """Ends it: calls that wait return. Its memory stays, as threads may still look at it."""
+        self._library.isthmus_pool_end(self._pointer)
+
+
+class _RemoteTraceback(Exception):
+    """An exception's text at the process that raised it, as the cause of the exception here."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _pack(call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]) -> bytes:
+    return pickle.dumps(call, pickle.HIGHEST_PROTOCOL)
+
+
+def _pack_error(error: BaseException) -> bytes:
+    text = "".join(traceback.format_exception(error)).rstrip()
+    where = f"\n(on {socket.gethostname()}, process {os.getpid()})\n{text}"
+    try:
+        packed = pickle.dumps((error, where), pickle.HIGHEST_PROTOCOL)
+        pickle.loads(packed)
+    except Exception:
+        # The exception can't be sent, or not be made again.
+        plain = PoolError(f"{type(error).__name__}: {error}")
+        packed = pickle.dumps((plain, where), pickle.HIGHEST_PROTOCOL)
+    return packed
+
+
+def _run(data: bytes) -> tuple[bool, bytes]:
+    """Runs a task. Whether it failed, and its result or error."""
+    try:
+        function, arguments, named = pickle.loads(data)
+        return False, pickle.dumps(function(*arguments, **named), pickle.HIGHEST_PROTOCOL)
+    except BaseException as error:
+        return True, _pack_error(error)
+
+
+def _serve_task(handle: _Handle, task: tuple[int, int, bytes], broken: bytes | None = None) -> None:
+    number, _, data = task
+    failed, result = (True, broken) if broken is not None else _run(data)
+    if not handle.done(number, failed, result):
+        handle.done(number, True, _pack_error(PoolError(f"the result takes {len(result)} bytes, which is too much")))
+
+
+def _serve(handle: _Handle, may_exit: bool) -> None:
+    """Runs tasks until the pool has ended."""
+    setup = handle.setup()
+    if setup is None:
+        return
+    failed, found = _run(setup) if setup else (False, b"")
+    broken = found if failed else None
+    busy = threading.Event()
+    if may_exit:
+        threading.Thread(target=_leave_task, args=(handle, busy), daemon=True).start()
+    while (task := handle.task()) is not None:
+        busy.set()
+        _serve_task(handle, task, broken)
+        busy.clear()
+
+
+def _leave_task(handle: _Handle, busy: threading.Event) -> None:
+    """Ends the process if it runs a task long after its pool has ended: nobody wants the result."""
+    handle.setup()
+    deadline = time.monotonic() + _LAST_TASK_S
+    while busy.is_set() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    if busy.is_set():
+        os._exit(0)
+
+
+class _Future(concurrent.futures.Future):
+    """A future whose task can be taken back as long as no worker has got it."""
+
+    def __init__(self, pool: Pool) -> None:
+        super().__init__()
+        self._pool = pool
+        self._number = -1
+
+    def cancel(self) -> bool:
+        if not self._pool._take_back(self):
+            return self.cancelled()
+        super().cancel()
+        # Tells those that wait for it.
+        self.set_running_or_notify_cancel()
+        return True
+
+
+class _Alone:
+    """A process alone: it is the master."""
+
+    options: list[str] = ["slots=1"]
+
+    def is_master(self) -> bool:
+        return True
+
+    def announce(self, ticket: str | None) -> None:
+        pass
+
+    def tickets(self) -> Iterator[str]:
+        yield from ()
+
+
+class _Each:
+    """The nodes of `isthmus run --each`: one process on each, which all know where the first one is."""
+
+    def __init__(self) -> None:
+        env = os.environ
+        node, self._head = env["ISTHMUS_NODE"], env["ISTHMUS_HEAD"]
+        self._is_master = env["ISTHMUS_NODE_RANK"] == "0" and not env.get("ISTHMUS_JOINED")
+        self._port = env.get("ISTHMUS_POOL_PORT", _PORT)
+        self._key = env.get("ISTHMUS_POOL_KEY", "")
+        if not self._key:
+            raise PoolError(
+                "ISTHMUS_POOL_KEY isn't set: let it be 64 hexadecimal digits, the same on all nodes, "
+                "by `export ISTHMUS_POOL_KEY=$(openssl rand -hex 32)` and `isthmus run --env ISTHMUS_POOL_KEY`"
+            )
+        site = node.rpartition(".")[2]
+        self.options = [f"places={site}/{node}"]
+        if self._is_master:
+            self.options += [f"host={self._head}", f"port={self._port}", f"key={self._key}"]
+
+    def is_master(self) -> bool:
+        return self._is_master
+
+    def announce(self, ticket: str | None) -> None:
+        pass
+
+    def tickets(self) -> Iterator[str]:
+        yield f"{self._head}:{self._port}:{self._key}"
+
+
+class _Ranks:
+    """The ranks of an MPI job. Rank 0 tells the others of each pool, and when there will be none."""
+
+    def __init__(self, comm: Any) -> None:
+        self._comm = comm.Dup()
+        self._rank = comm.Get_rank()
+        self.options = [f"places={'/'.join(self._places(comm))}"]
+
+    def _places(self, comm: Any) -> list[str]:
+        import isthmus_mpi
+
+        if not isthmus_mpi.active():
+            return [socket.gethostname()]
+        levels = range(1, len(isthmus_mpi.levels(comm)))
+        return [isthmus_mpi.place(comm, self._rank, level) for level in levels]
+
+    def is_master(self) -> bool:
+        return self._rank == 0
+
+    def announce(self, ticket: str | None) -> None:
+        for rank in range(1, self._comm.Get_size()):
+            self._comm.send(ticket, rank, _TAG)
+
+    def tickets(self) -> Iterator[str]:
+        while True:
+            pause = 1e-4
+            while not self._comm.iprobe(0, _TAG):
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+            ticket = self._comm.recv(source=0, tag=_TAG)
+            if ticket is None:
+                return
+            yield ticket
+
+
+_LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK")
+_job: _Alone | _Each | _Ranks | None = None
+
+
+def _find_job(comm: Any) -> _Alone | _Each | _Ranks:
+    """What this process is part of, found out once."""
+    global _job
+    if _job is not None:
+        return _job
+    if comm is None and any(name in os.environ for name in _LAUNCHED):
+        try:
+            from mpi4py import MPI
+        except ImportError as error:
+            raise PoolError(f"a pool of MPI ranks needs mpi4py: {error}") from error
+        comm = MPI.COMM_WORLD
+    if comm is not None and comm.Get_size() > 1:
+        _job = _Ranks(comm)
+        if _job.is_master():
+            import atexit
+
+            # Runs before mpi4py ends MPI, which has registered itself earlier.
+            atexit.register(_job.announce, None)
+    elif comm is None and int(os.environ.get("ISTHMUS_NODES", "1")) > 1 or os.environ.get("ISTHMUS_JOINED"):
+        _job = _Each()
+    else:
+        _job = _Alone()
+    return _job
+
+
+class Pool(concurrent.futures.Executor):
+    """Workers on all nodes of the job. See the module's text for who is one.
+
+    `comm` is a communicator of mpi4py, of all ranks by default. `initializer(*initargs)` runs
+    once in each worker. A task isn't tried again once `attempts` processes have ended that ran
+    it. Below `flat_below` workers all get tasks from the master, and else from the boss of
+    their node or site.
+    """
+
+    def __init__(
+        self,
+        comm: Any = None,
+        *,
+        initializer: Callable[..., Any] | None = None,
+        initargs: Iterable[Any] = (),
+        attempts: int = 3,
+        flat_below: int | None = None,
+    ) -> None:
+        job = _find_job(comm)
+        if not job.is_master():
+            for ticket in job.tickets():
+                handle = _Handle.join(ticket, "\n".join(job.options))
+                # MPI ends all ranks if one ends by itself.
+                _serve(handle, may_exit=isinstance(job, _Each))
+                handle.end()
+            sys.exit(0)
+        setup = _pack((initializer, tuple(initargs), {})) if initializer else b""
+        options = [*job.options, f"attempts={attempts}"]
+        if flat_below is not None:
+            options.append(f"flat_below={flat_below}")
+        self._futures: dict[int, _Future] = {}
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
+        self._is_shut = False
+        self._handle = _Handle.begin("\n".join(options), setup)
+        self._counts = self._handle.counts
+        job.announce(self._handle.ticket())
+        if isinstance(job, _Alone):
+            threading.Thread(target=self._serve_here, args=(setup,), daemon=True).start()
+        self._reader = threading.Thread(target=self._read, name="isthmus-pool-results", daemon=True)
+        self._reader.start()
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> concurrent.futures.Future:
+        data = _pack((function, arguments, named))
+        future = _Future(self)
+        with self._lock:
+            if self._is_shut:
+                raise PoolError("the pool has been shut down")
+            future._number = self._handle.submit(data)
+            self._futures[future._number] = future
+        return future
+
+    def starmap(
+        self, function: Callable[..., Any], iterable: Iterable[Iterable[Any]], timeout: float | None = None, chunksize: int = 1
+    ) -> Iterator[Any]:
+        """As map(), with all arguments of a call in one element."""
+        columns = list(zip(*iterable)) or [()]
+        return self.map(function, *columns, timeout=timeout, chunksize=chunksize)
+
+    def map(
+        self, function: Callable[..., Any], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
+    ) -> Iterator[Any]:
+        """The results of function(*one of each iterable), in order. `chunksize` calls make a task."""
+        if chunksize < 1:
+            raise ValueError("chunksize must be at least 1")
+        if chunksize == 1:
+            return super().map(function, *iterables, timeout=timeout)
+        calls = list(zip(*iterables))
+        chunks = [calls[at : at + chunksize] for at in range(0, len(calls), chunksize)]
+        results = super().map(_run_chunk, [function] * len(chunks), chunks, timeout=timeout)
+        return (result for chunk in results for result in chunk)
+
+    def counts(self) -> Counts:
+        """How many tasks and workers there are."""
+        return self._counts()
+
+    @property
+    def num_workers(self) -> int:
+        """How many workers take part now."""
+        return self.counts().workers
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Ends the pool, with `wait` once all tasks have a result."""
+        with self._lock:
+            if self._is_shut:
+                return
+            self._is_shut = True
+            futures = list(self._futures.values())
+        if cancel_futures:
+            for future in futures:
+                future.cancel()
+        if wait:
+            self._end()
+        else:
+            threading.Thread(target=self._end, name="isthmus-pool-end").start()
+
+    def __exit__(self, kind: Any, value: Any, trace: Any) -> bool:
+        # What an exception leaves behind isn't waited for.
+        if kind is not None:
+            self._drop_futures()
+        self.shutdown(wait=True)
+        return False
+
+    def _drop_futures(self) -> None:
+        with self._idle:
+            left, self._futures = list(self._futures.values()), {}
+            self._idle.notify_all()
+        for future in left:
+            future.set_exception(PoolError("the pool has ended"))
+
+    def _end(self) -> None:
+        with self._idle:
+            self._idle.wait_for(lambda: not self._futures)
+        last = self._counts()
+        self._counts = lambda: last
+        self._handle.end()
+        self._reader.join()
+
+    def _take_back(self, future: _Future) -> bool:
+        with self._lock:
+            if future._number not in self._futures or not self._handle.cancel(future._number):
+                return False
+            del self._futures[future._number]
+            self._idle.notify_all()
+            return True
+
+    def _serve_here(self, setup: bytes) -> None:
+        failed, found = _run(setup) if setup else (False, b"")
+        while (task := self._handle.task()) is not None:
+            _serve_task(self._handle, task, found if failed else None)
+
+    def _read(self) -> None:
+        while (found := self._handle.result()) is not None:
+            number, kind, data = found
+            with self._lock:
+                future = self._futures.get(number)
+            if future is not None:
+                self._settle(future, kind, data)
+            with self._idle:
+                self._futures.pop(number, None)
+                if not self._futures:
+                    self._idle.notify_all()
+        self._drop_futures()
+
+    @staticmethod
+    def _settle(future: _Future, kind: int, data: bytes) -> None:
+        try:
+            if kind == _LOST:
+                future.set_exception(LostError(data.decode("utf-8", "replace")))
+            elif kind == _FAILED:
+                error, where = pickle.loads(data)
+                error.__cause__ = _RemoteTraceback(where)
+                future.set_exception(error)
+            else:
+                future.set_result(pickle.loads(data))
+        except concurrent.futures.InvalidStateError:
+            pass
+        except BaseException as error:
+            # The result can't be made here.
+            future.set_exception(error)
+
+
+def _run_chunk(function: Callable[..., Any], calls: list[tuple[Any, ...]]) -> list[Any]:
+    return [function(*arguments) for arguments in calls]
