@@ -32,7 +32,7 @@ help: ## list the targets
 # Separate calls of cargo, on purpose: in one, cargo would give the shim the features
 # that the other crates ask of isthmus-wire, and a protobuf runtime with them.
 .PHONY: build
-build: setup-build ## compile the isthmus command, the lab, the helper and the preloaded libraries
+build: setup-build ## compile the isthmus command, the lab, the helper and the libraries
 	$(MAKE) release
 
 .PHONY: release
@@ -40,6 +40,7 @@ release:
 	$(CARGO) build --locked --release --package isthmus --package isthmus-lab
 	$(CARGO) build --locked --release --package isthmus-shim
 	$(CARGO) build --locked --release --package isthmus-raw
+	$(CARGO) build --locked --release --package isthmus-pool
 	$(MAKE) -C mpi OUT="$(abspath $(TARGET))/release"
 
 .PHONY: apps
@@ -82,7 +83,7 @@ test-build: setup-test ## compile the tests and what they run
 	$(MAKE) -C apps
 	mkdir -p $(TARGET)/tested
 	cp -p --remove-destination $(TARGET)/release/libisthmus_shim.so $(TARGET)/debug/isthmus-raw \
-		$(TARGET)/debug/isthmus $(TARGET)/debug/isthmus-lab $(TARGET)/tested/
+		$(TARGET)/debug/isthmus $(TARGET)/debug/isthmus-lab $(TARGET)/debug/libisthmus_pool.so $(TARGET)/tested/
 	$(MAKE) -C mpi OUT="$(abspath $(TARGET))/tested"
 
 .PHONY: test

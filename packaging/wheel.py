@@ -2,7 +2,7 @@
 """Makes a wheel of an installed tree, for machines where nobody is root.
 
 pip puts what is in `scripts` into bin, and what is in `data` beside bin: so the command
-finds its libraries in ../lib/isthmus. The Python module is where `import` looks.
+finds its libraries in ../lib/isthmus. The Python modules are where `import` looks.
 """
 
 import argparse
@@ -31,7 +31,8 @@ def contents(args, tag, name):
     tree = Path(args.tree)
     info, data = f"{name}.dist-info", f"{name}.data"
     yield f"{data}/scripts/isthmus", (tree / "bin/isthmus").read_bytes(), 0o755
-    yield "isthmus_mpi.py", (tree / "share/isthmus/python/isthmus_mpi.py").read_bytes(), 0o644
+    for module in sorted((tree / "share/isthmus/python").glob("*.py")):
+        yield module.name, module.read_bytes(), 0o644
     for directory in SHARED:
         for file in sorted((tree / directory).rglob("*")):
             if file.is_file() and file.name not in LEFT_OUT:

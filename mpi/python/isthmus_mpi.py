@@ -11,9 +11,10 @@ from __future__ import annotations
 import ctypes
 from typing import Any, NamedTuple
 
+from isthmus_pool import Pool
 from mpi4py import MPI
 
-__all__ = ["Group", "active", "colors", "group", "level_name", "levels", "place", "split"]
+__all__ = ["Group", "Pool", "active", "colors", "group", "level_name", "levels", "place", "split"]
 
 # Longer than any name, with its terminator.
 _NAME_BYTES = 256

@@ -22,6 +22,7 @@ import concurrent.futures
 import ctypes
 import os
 import pickle
+import shutil
 import socket
 import sys
 import threading
@@ -90,8 +91,12 @@ def _library_paths() -> Iterator[str]:
     for preloaded in os.environ.get("LD_PRELOAD", "").replace(" ", ":").split(":"):
         if "isthmus" in preloaded:
             yield str(Path(preloaded).with_name(_LIBRARY))
-    # Where isthmus is installed, from this file in share/isthmus/python on.
-    yield str(Path(__file__).resolve().parents[3] / "lib" / "isthmus" / _LIBRARY)
+    # Where isthmus is installed: by this file in share/isthmus/python, by pip, by the command.
+    prefixes = [*Path(__file__).resolve().parents[3:4], Path(sys.prefix)]
+    if command := shutil.which("isthmus"):
+        prefixes.append(Path(command).resolve().parents[1])
+    for prefix in prefixes:
+        yield str(prefix / "lib" / "isthmus" / _LIBRARY)
     yield _LIBRARY
 
 

@@ -598,10 +598,7 @@ pub(crate) fn connect(address: &str, deadline: Instant) -> io::Result<Blocking> 
             Err(error) => last = error,
             Ok(addresses) => {
                 for address in addresses {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        return Err(io::ErrorKind::TimedOut.into());
-                    }
+                    let left = deadline.saturating_duration_since(Instant::now()).max(PAUSE);
                     match Blocking::connect_timeout(&address, left) {
                         Ok(stream) => return Ok(stream),
                         Err(error) => last = error,

@@ -53,6 +53,8 @@ pub enum Finished {
 enum Where {
     /// With the master.
     Waiting,
+    /// With the master, which runs it.
+    Here,
     /// With a child of the master, or below it.
     Out(Link),
     /// With a member that is gone.
@@ -380,7 +382,7 @@ impl Master {
         for id in ids.iter().copied().map(TaskId) {
             let Some(entry) = self.tasks.get_mut(&id) else { continue };
             match entry.at {
-                Where::Out(_) => continue,
+                Where::Out(_) | Where::Here => continue,
                 Where::Waiting => drop(back.insert(id)),
                 Where::Missing => {}
             }
@@ -452,7 +454,7 @@ impl Master {
         match entry.at {
             Where::Out(link) => drop(self.dispatch.done(Taker::Child(link), id)),
             Where::Waiting => self.dispatch.take_back(&HashSet::from([id])),
-            Where::Missing => {}
+            Where::Here | Where::Missing => {}
         }
         self.counts.done += 1;
         self.finished.push_back((id, found));
@@ -462,13 +464,13 @@ impl Master {
     fn settle(&mut self) {
         for (taker, tasks) in self.dispatch.hand_out() {
             let Taker::Child(link) = taker else {
-                let run = tasks.into_iter().map(|mut task| {
-                    if let Some(entry) = self.tasks.get(&TaskId(task.id)) {
+                for mut task in tasks {
+                    if let Some(entry) = self.tasks.get_mut(&TaskId(task.id)) {
+                        entry.at = Where::Here;
                         task.arguments = entry.arguments.clone();
                     }
-                    Action::Run(task)
-                });
-                self.actions.extend(run);
+                    self.actions.push(Action::Run(task));
+                }
                 continue;
             };
             for task in &tasks {
