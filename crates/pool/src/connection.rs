@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes, BytesMut};
@@ -159,55 +160,78 @@ impl Connection {
         self.send(Message::Piece(piece));
     }
 
-    /// Reads what there is, up to a bound. Returns the messages, and whether the greeting has just ended.
+    /// Reads what there is, up to a bound. Returns the messages, and whether the greeting has just ended. What
+    /// came before the end is returned before the end is.
     pub(crate) fn read(&mut self) -> Result<(Vec<Message>, bool), Ended> {
+        let end = self.fill().err();
+        let has_greeted = self.greet()?;
+        let mut messages = Vec::new();
+        if self.is_open() {
+            while let Some(message) = Message::read(&mut self.input)? {
+                messages.push(message);
+            }
+        }
+        match end {
+            Some(end) if messages.is_empty() && !has_greeted => Err(end),
+            _ => Ok((messages, has_greeted)),
+        }
+    }
+
+    /// Reads bytes. After the end it fails, each time.
+    fn fill(&mut self) -> Result<(), Ended> {
         let mut budget = TURN;
         while self.readable && budget > 0 {
             self.input.reserve(64 << 10);
-            let spare = self.input.spare_capacity_mut().len().min(budget);
             let old = self.input.len();
-            self.input.resize(old + spare, 0);
-            match self.stream.read(&mut self.input[old..]) {
-                Ok(0) => {
-                    self.input.truncate(old);
-                    return Err(Ended::Closed);
-                }
-                Ok(count) => {
-                    self.input.truncate(old + count);
-                    budget -= count;
-                }
-                Err(error) => {
-                    self.input.truncate(old);
-                    match error.kind() {
-                        ErrorKind::WouldBlock => self.readable = false,
-                        ErrorKind::Interrupted => {}
-                        _ => return Err(error.into()),
-                    }
-                }
+            let room = self.input.spare_capacity_mut().len().min(budget);
+            self.input.resize(old + room, 0);
+            let found = self.stream.read(&mut self.input[old..]);
+            self.input.truncate(old + found.as_ref().copied().unwrap_or(0));
+            match found {
+                Ok(0) => return Err(Ended::Closed),
+                Ok(count) => budget -= count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.readable = false,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
             }
         }
-        let mut has_greeted = false;
-        if let Some((greeting, _)) = &mut self.greeting {
-            loop {
-                let before = self.input.len();
-                let (send, is_over) = greeting.take(&mut self.input)?;
-                self.output.extend_from_slice(&send);
-                if is_over {
-                    has_greeted = true;
-                    break;
-                }
-                if self.input.len() == before {
-                    return Ok((Vec::new(), false));
-                }
+        Ok(())
+    }
+
+    /// Goes on with the greeting. Tells whether it has just ended.
+    fn greet(&mut self) -> Result<bool, Ended> {
+        let Some((greeting, _)) = &mut self.greeting else { return Ok(false) };
+        loop {
+            let before = self.input.len();
+            let (send, is_over) = greeting.take(&mut self.input)?;
+            self.output.extend_from_slice(&send);
+            if is_over {
+                self.greeting = None;
+                return Ok(true);
+            }
+            if self.input.len() == before {
+                return Ok(false);
             }
         }
-        if has_greeted {
-            self.greeting = None;
+    }
+
+    /// Sends what is left, and takes what comes without looking at it. Tells whether to go on with that.
+    pub(crate) fn leave(&mut self) -> bool {
+        if self.flush().is_err() {
+            return false;
         }
-        let mut messages = Vec::new();
-        while let Some(message) = Message::read(&mut self.input)? {
-            messages.push(message);
+        if self.unsent() == 0 {
+            // It fails where the other end has closed already.
+            let _ = self.stream.shutdown(Shutdown::Write);
         }
-        Ok((messages, has_greeted))
+        let mut ignored = [0; 4096];
+        loop {
+            match self.stream.read(&mut ignored) {
+                Ok(0) => return false,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return error.kind() == ErrorKind::WouldBlock,
+            }
+        }
     }
 }

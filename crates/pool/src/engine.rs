@@ -548,14 +548,13 @@ impl Engine {
         }
     }
 
-    /// Sends what is left, for a while.
+    /// Sends what is left, and waits until the other ends have closed, for a while. A connection that is
+    /// closed with something unread loses what was sent last.
     fn leave(&mut self) {
         let deadline = Instant::now() + LEAVE_WITHIN;
         let mut events = Events::with_capacity(64);
         loop {
-            self.connections.retain(|_, connection| {
-                connection.is_open() && connection.flush().is_ok() && connection.unsent() > 0
-            });
+            self.connections.retain(|_, connection| connection.is_open() && connection.leave());
             let left = deadline.saturating_duration_since(Instant::now());
             if self.connections.is_empty() || left.is_zero() {
                 return;
@@ -563,8 +562,9 @@ impl Engine {
             if self.poll.poll(&mut events, Some(left)).is_err() {
                 return;
             }
-            for event in events.iter().filter(|event| event.is_writable()) {
+            for event in &events {
                 if let Some(connection) = self.connections.get_mut(&(event.token().0 as u64)) {
+                    connection.readable = true;
                     connection.may_write();
                 }
             }

@@ -96,7 +96,8 @@ impl Dispatch {
 
     /// How many tasks the takers take now.
     pub(crate) fn wanted(&self) -> u64 {
-        self.takers.values().map(|account| account.allowed.saturating_sub(account.sent)).sum()
+        let each = self.takers.values().map(|account| account.allowed.saturating_sub(account.sent));
+        each.fold(0, u64::saturating_add)
     }
 
     /// Lets a taker take this many tasks in all.
@@ -113,7 +114,7 @@ impl Dispatch {
     /// Lets a taker take one task more than so far.
     pub(crate) fn allow_another(&mut self, taker: Taker) {
         let allowed = self.takers.get(&taker).map_or(0, |account| account.allowed);
-        self.allow(taker, allowed + 1, false);
+        self.allow(taker, allowed.saturating_add(1), false);
     }
 
     /// Gives tasks that wait to those that take them, one each in turn.

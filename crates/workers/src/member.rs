@@ -8,8 +8,8 @@ use bytes::{Bytes, BytesMut};
 use crate::action::Action;
 use crate::dispatch::{Dispatch, Given, Link, Taker};
 use crate::message::{
-    Attach, Held, Lost, MASTER, MAX_FRAME, MAX_INLINE, MemberId, Message, Nothing, Number, Outcome, Outcomes,
-    Piece, Register, Task, TaskId, Tasks, Want, in_messages,
+    Attach, Held, Lost, MASTER, MAX_FRAME, MAX_INLINE, MOST_RATE, MemberId, Message, Nothing, Number,
+    Outcome, Outcomes, Piece, Register, Task, TaskId, Tasks, Want, in_messages,
 };
 use crate::speed::{self, Average};
 
@@ -482,16 +482,17 @@ impl Member {
         if !self.leaving.is_empty() {
             return;
         }
-        let rate = speed::rate(self.slots, self.task_time)
-            + self.children.values().map(|below| below.rate).sum::<f64>();
+        let below = self.children.values().map(|below| below.rate).sum::<f64>();
+        let rate = (speed::rate(self.slots, self.task_time) + below).min(MOST_RATE);
         let slots =
             self.children.values().fold(u64::from(self.slots), |all, below| all.saturating_add(below.slots));
         let ahead = speed::ahead(rate, self.round_trip, slots);
         let waiting = self.dispatch.waiting();
-        let total = self.received + (self.dispatch.wanted() + ahead).saturating_sub(waiting);
+        let wanted = self.dispatch.wanted().saturating_add(ahead).saturating_sub(waiting);
+        let total = self.received.saturating_add(wanted);
         let more = total.saturating_sub(self.announced);
         // A message for an eighth of what is asked for ahead, at least, unless somebody is idle.
-        if more > 0 && (waiting == 0 || more * 8 >= ahead) {
+        if more > 0 && (waiting == 0 || more.saturating_mul(8) >= ahead) {
             self.announced = total;
             let want = Want { total, rate, slots, boss: !self.children.is_empty() };
             self.actions.push(Action::Send(link, Message::Want(want)));

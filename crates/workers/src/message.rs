@@ -12,6 +12,8 @@ pub const MAX_INLINE: usize = 64 << 10;
 const MOST_OF_A_MESSAGE: usize = 4096;
 /// Bytes of a frame's length, big-endian.
 const LENGTH: usize = 4;
+/// Most tasks per second of a member and all below it.
+pub(crate) const MOST_RATE: f64 = 1e12;
 /// Most levels of places, and bytes of a place's name.
 const MOST_PLACES: [usize; 2] = [16, 255];
 
@@ -327,7 +329,7 @@ impl Message {
                 within("slots", (1..=MOST_SLOTS).contains(&register.slots))
             }
             Self::Attach(attach) => within("slots", (1..=MOST_SLOTS).contains(&attach.slots)),
-            Self::Want(want) => within("rates", want.rate.is_finite() && want.rate >= 0.0),
+            Self::Want(want) => within("rates", (0.0..=MOST_RATE).contains(&want.rate)),
             Self::Tasks(tasks) => within("tasks", tasks.tasks.len() <= MOST_OF_A_MESSAGE),
             Self::Outcomes(outcomes) => within("results", outcomes.outcomes.len() <= MOST_OF_A_MESSAGE),
             _ => Ok(()),

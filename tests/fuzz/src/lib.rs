@@ -15,6 +15,7 @@ mod schedulers;
 mod staging;
 mod tls;
 mod trunk;
+mod workers;
 
 /// A target of fuzzing.
 #[derive(Debug, Clone, Copy)]
@@ -55,6 +56,8 @@ cases!(
     tls::tls,
     trunk::trunk,
     trunk::trunk_frame,
+    workers::workers,
+    workers::workers_message,
 );
 
 /// The input as text. Empty if it isn't UTF-8.

@@ -32,6 +32,7 @@ mod outlive;
 mod output;
 mod pilots;
 mod policy;
+mod pools;
 mod preflight;
 mod privacy;
 mod profiles;

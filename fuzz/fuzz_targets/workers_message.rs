@@ -1,0 +1,4 @@
+//! See `isthmus_fuzz_cases::workers_message`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| isthmus_fuzz_cases::workers_message(bytes));
