@@ -14,7 +14,7 @@
  * before this file to have it.
  *
  * Workers come and go at any time. A task whose worker is lost is run again; each task has one
- * result. Above 30 workers, those of a node or site get their tasks from one of them, its boss, which
+ * result. From 30 workers on, those of a node or site get their tasks from one of them, its boss, which
  * gets them together, so that one message crosses between sites for many tasks.
  *
  * Tasks of 2 GiB and more are refused, and results likewise. All functions may be called by several
@@ -61,13 +61,13 @@ struct isthmus_pool_numbers {
     uint64_t waiting, out, done, again, dropped, members, lost;
 };
 
-/* Begins a pool, as its master. Each worker gets `setup` once, before its first task. Returns NULL if
- * it can't, with the reason in `error`, cut to `room` bytes.
+/* Begins a pool, as its master. Each worker gets `setup`, of 512 KiB at most, once, before its first
+ * task. Returns NULL if it can't, with the reason in `error`, cut to `room` bytes.
  *
  * `options` are lines of name=value, or NULL:
  *
  *     places=SITE/NODE    where this process runs, from the widest place on
- *     attempts=3          processes that may end by a task before it is given up
+ *     attempts=2          processes that may certainly end by a task before it is given up
  *     flat_below=30       fewer workers have no bosses
  *     slots=0             tasks that this process runs itself at once, by isthmus_pool_task()
  *     host=NAME           how workers reach this process; by default the name of its host
@@ -110,6 +110,10 @@ void isthmus_pool_free(struct isthmus_pool_item *item);
 /* Counts, at the master. */
 int isthmus_pool_numbers(const isthmus_pool *pool, struct isthmus_pool_numbers *numbers);
 
+/* Why the pool has ended, as text cut to `room` bytes: ISTHMUS_POOL_OK if its master has ended it,
+ * ISTHMUS_POOL_ENDED if it has failed, ISTHMUS_POOL_NOTHING if it goes on. */
+int isthmus_pool_why(const isthmus_pool *pool, char *reason, size_t room);
+
 /* Ends the pool, at the master, or this process's part in it. Calls of other threads return. */
 void isthmus_pool_end(const isthmus_pool *pool);
 
@@ -125,8 +129,8 @@ void isthmus_pool_release(isthmus_pool *pool);
 #define ISTHMUS_POOL_TICKET_ 512
 #define ISTHMUS_POOL_PLACES_ 4096
 
-/* "places=" and where a rank runs, and the options after it. */
-static inline void isthmus_pool_places_(MPI_Comm comm, int rank, const char *options, char *all, size_t room)
+/* "places=" and where a rank runs, and the options after it. Returns whether there is room for all. */
+static inline int isthmus_pool_places_(MPI_Comm comm, int rank, const char *options, char *all, size_t room)
 {
     int levels = 0;
     size_t used = (size_t)snprintf(all, room, "places=");
@@ -137,7 +141,8 @@ static inline void isthmus_pool_places_(MPI_Comm comm, int rank, const char *opt
         used += (size_t)snprintf(all + used, room - used, "%s/", name);
     }
     if (used < room)
-        snprintf(all + used, room - used, "\n%s", options ? options : "");
+        used += (size_t)snprintf(all + used, room - used, "\n%s", options ? options : "");
+    return used < room;
 }
 
 /* A pool of a communicator's ranks: rank 0 is its master, all others are workers. Collective. Returns
@@ -149,16 +154,18 @@ static inline isthmus_pool *isthmus_pool_of_ranks(MPI_Comm comm, const char *opt
     char ticket[ISTHMUS_POOL_TICKET_] = "", all[ISTHMUS_POOL_PLACES_];
     isthmus_pool *pool = NULL;
     MPI_Comm_rank(comm, &rank);
-    isthmus_pool_places_(comm, rank, options, all, sizeof all);
-    if (rank == 0) {
+    int fits = isthmus_pool_places_(comm, rank, options, all, sizeof all);
+    if (!fits && room > 0)
+        snprintf(error, room, "the options and the places' names take more than %zu bytes", sizeof all);
+    if (rank == 0 && fits) {
         pool = isthmus_pool_begin(all, setup, setup_bytes, error, room);
         if (pool)
             snprintf(ticket, sizeof ticket, "%s", isthmus_pool_ticket(pool));
     }
     MPI_Bcast(ticket, sizeof ticket, MPI_CHAR, 0, comm);
-    if (rank != 0 && ticket[0])
+    if (rank != 0 && fits && ticket[0])
         pool = isthmus_pool_join(ticket, all, error, room);
-    else if (rank != 0 && room > 0)
+    else if (rank != 0 && fits && room > 0)
         snprintf(error, room, "the master, rank 0, can't begin the pool");
     return pool;
 }

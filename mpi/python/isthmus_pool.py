@@ -13,11 +13,13 @@ it is the one on ISTHMUS_HEAD. A process alone runs its tasks itself.
 
 Tasks and results are pickled: a function is found by its name, so that the module that
 defines it must be there at all sites. A task is run again if its process ends meanwhile,
-`attempts` times in all. Its future has a LostError then. Other tasks go on.
+until `attempts` processes have certainly ended by it. Its future has a LostError then. Other
+tasks go on.
 """
 
 from __future__ import annotations
 
+import atexit
 import concurrent.futures
 import ctypes
 import os
@@ -28,6 +30,7 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,7 +38,7 @@ from typing import Any, NamedTuple
 __all__ = ["Counts", "LostError", "Pool", "PoolError"]
 
 # What the library's calls return, and what an item is (isthmus_pool.h).
-_NOTHING, _ENDED = 0, -1
+_NOTHING = 0
 _DONE, _FAILED, _LOST = range(3)
 _ERROR_BYTES = 512
 _LIBRARY = "libisthmus_pool.so"
@@ -44,6 +47,10 @@ _PORT = "7790"
 # Of messages by which ranks learn of a pool.
 _TAG = 7790
 _LONGEST_PAUSE_S = 0.02
+# For so long a call waits in the library, where no signal reaches Python.
+_WAIT_MS = 200
+# Workers under `isthmus run --each` wait for so long for their master to begin.
+_PATIENCE_S = 24 * 3600
 # How long a task may go on once its pool has ended.
 _LAST_TASK_S = 1.0
 
@@ -164,10 +171,10 @@ class _Handle:
         return item.id, item.kind, data
 
     def result(self) -> tuple[int, int, bytes] | None:
-        return self._item("isthmus_pool_result", -1)
+        return self._item("isthmus_pool_result", _WAIT_MS)
 
     def task(self) -> tuple[int, int, bytes] | None:
-        return self._item("isthmus_pool_task", -1)
+        return self._item("isthmus_pool_task", _WAIT_MS)
 
     def setup(self) -> bytes | None:
         found = self._item("isthmus_pool_setup")
@@ -181,6 +188,12 @@ class _Handle:
         numbers = _Numbers()
         self._library.isthmus_pool_numbers(self._pointer, ctypes.byref(numbers))
         return Counts(*(getattr(numbers, name) for name in Counts._fields))
+
+    def failure(self) -> str | None:
+        """Why it has ended, unless that is in order."""
+        error = ctypes.create_string_buffer(_ERROR_BYTES)
+        found = self._library.isthmus_pool_why(self._pointer, error, ctypes.c_size_t(_ERROR_BYTES))
+        return error.value.decode("utf-8", "replace") if found < 0 else None
 
     def end(self) -> None:
         """Ends it: calls that wait return. Its memory stays, as threads may still look at it."""
@@ -203,14 +216,21 @@ def _pack(call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]) -> b
 
 
 def _pack_error(error: BaseException) -> bytes:
-    text = "".join(traceback.format_exception(error)).rstrip()
+    try:
+        text = "".join(traceback.format_exception(error)).rstrip()
+    except Exception:
+        text = type(error).__name__
     where = f"\n(on {socket.gethostname()}, process {os.getpid()})\n{text}"
     try:
         packed = pickle.dumps((error, where), pickle.HIGHEST_PROTOCOL)
         pickle.loads(packed)
     except Exception:
         # The exception can't be sent, or not be made again.
-        plain = PoolError(f"{type(error).__name__}: {error}")
+        try:
+            said = str(error)
+        except Exception:
+            said = "no text"
+        plain = PoolError(f"{type(error).__name__}: {said}")
         packed = pickle.dumps((plain, where), pickle.HIGHEST_PROTOCOL)
     return packed
 
@@ -220,7 +240,7 @@ def _run(data: bytes) -> tuple[bool, bytes]:
     try:
         function, arguments, named = pickle.loads(data)
         return False, pickle.dumps(function(*arguments, **named), pickle.HIGHEST_PROTOCOL)
-    except BaseException as error:
+    except (Exception, SystemExit) as error:
         return True, _pack_error(error)
 
 
@@ -228,7 +248,8 @@ def _serve_task(handle: _Handle, task: tuple[int, int, bytes], broken: bytes | N
     number, _, data = task
     failed, result = (True, broken) if broken is not None else _run(data)
     if not handle.done(number, failed, result):
-        handle.done(number, True, _pack_error(PoolError(f"the result takes {len(result)} bytes, which is too much")))
+        error = PoolError(f"the result takes {len(result)} bytes, which is too much")
+        handle.done(number, True, _pack_error(error))
 
 
 def _serve(handle: _Handle, may_exit: bool) -> None:
@@ -278,6 +299,7 @@ class _Alone:
     """A process alone: it is the master."""
 
     options: list[str] = ["slots=1"]
+    has_many_pools = True
 
     def is_master(self) -> bool:
         return True
@@ -290,7 +312,10 @@ class _Alone:
 
 
 class _Each:
-    """The nodes of `isthmus run --each`: one process on each, which all know where the first one is."""
+    """The nodes of `isthmus run --each`: one process on each, which all know where the first one is.
+    Nobody tells workers whether there will be another pool."""
+
+    has_many_pools = False
 
     def __init__(self) -> None:
         env = os.environ
@@ -307,6 +332,8 @@ class _Each:
         self.options = [f"places={site}/{node}"]
         if self._is_master:
             self.options += [f"host={self._head}", f"port={self._port}", f"key={self._key}"]
+        else:
+            self.options.append(f"patience_s={_PATIENCE_S}")
 
     def is_master(self) -> bool:
         return self._is_master
@@ -321,7 +348,10 @@ class _Each:
 class _Ranks:
     """The ranks of an MPI job. Rank 0 tells the others of each pool, and when there will be none."""
 
+    has_many_pools = True
+
     def __init__(self, comm: Any) -> None:
+        self.of = comm
         self._comm = comm.Dup()
         self._rank = comm.Get_rank()
         self.options = [f"places={'/'.join(self._places(comm))}"]
@@ -357,38 +387,117 @@ _LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK")
 _job: _Alone | _Each | _Ranks | None = None
 
 
+_has_begun = False
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
 def _find_job(comm: Any) -> _Alone | _Each | _Ranks:
     """What this process is part of, found out once."""
     global _job
     if _job is not None:
+        if comm is not None and (not isinstance(_job, _Ranks) or _job.of != comm):
+            raise PoolError("all pools of a program are of the same communicator")
         return _job
-    if comm is None and any(name in os.environ for name in _LAUNCHED):
+    env = os.environ
+    if comm is None and "ISTHMUS_NODE_RANK" in env:
+        is_one_of_many = int(env.get("ISTHMUS_NODES", "1")) > 1 or "ISTHMUS_JOINED" in env
+        _job = _Each() if is_one_of_many or "ISTHMUS_POOL_KEY" in env else _Alone()
+        return _job
+    if comm is None and any(name in env for name in _LAUNCHED):
         try:
             from mpi4py import MPI
         except ImportError as error:
             raise PoolError(f"a pool of MPI ranks needs mpi4py: {error}") from error
         comm = MPI.COMM_WORLD
-    if comm is not None and comm.Get_size() > 1:
+    if comm is None or comm.Get_size() == 1:
+        _job = _Alone()
+    else:
         _job = _Ranks(comm)
         if _job.is_master():
-            import atexit
-
             # Runs before mpi4py ends MPI, which has registered itself earlier.
-            atexit.register(_job.announce, None)
-    elif comm is None and int(os.environ.get("ISTHMUS_NODES", "1")) > 1 or os.environ.get("ISTHMUS_JOINED"):
-        _job = _Each()
-    else:
-        _job = _Alone()
+            atexit.register(_end_all, _job)
     return _job
+
+
+def _end_all(job: _Ranks) -> None:
+    """Ends pools that the program has left open, and lets workers go."""
+    for pool in list(_pools):
+        pool._drop_futures()
+        pool.shutdown()
+    job.announce(None)
+
+
+def _work(job: _Each | _Ranks) -> int:
+    """Runs tasks of the job's pools until there are no more. Returns the process's status."""
+    try:
+        for ticket in job.tickets():
+            handle = _Handle.join(ticket, "\n".join(job.options))
+            # MPI ends all ranks if one ends by itself.
+            _serve(handle, may_exit=isinstance(job, _Each))
+            failure = handle.failure()
+            handle.end()
+            if failure:
+                sys.stderr.write(f"isthmus_pool: {failure}\n")
+                return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+class _Progress:
+    """A line on the terminal: how many tasks are done, how fast, how long the rest takes."""
+
+    _EVERY_S = 0.5
+    # The rate is that of this time, so that it follows.
+    _WINDOW_S = 10.0
+
+    def __init__(self, counts: Callable[[], Counts]) -> None:
+        self._counts = counts
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._show, name="isthmus-pool-progress", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _show(self) -> None:
+        seen = [(time.monotonic(), 0)]
+        while not self._end.wait(self._EVERY_S):
+            now, counts = time.monotonic(), self._counts()
+            seen.append((now, counts.done))
+            while len(seen) > 2 and seen[1][0] < now - self._WINDOW_S:
+                seen.pop(0)
+            (then, before), (now, done) = seen[0], seen[-1]
+            self._print(_progress(counts, (done - before) / (now - then)))
+        self._print("")
+
+    def _print(self, line: str) -> None:
+        width = shutil.get_terminal_size().columns - 1
+        sys.stderr.write(f"\r{line[:width]}\033[K")
+        sys.stderr.flush()
+
+
+def _progress(counts: Counts, rate: float) -> str:
+    """The line. `rate` is in tasks per second."""
+    left = counts.waiting + counts.running
+    total = counts.done + left
+    filled = 20 * counts.done // max(total, 1)
+    line = f"[{'#' * filled:20}] {counts.done} of {total} tasks, {rate:.1f}/s"
+    if rate > 0 and left:
+        minutes, seconds = divmod(round(left / rate), 60)
+        line += f", {minutes}:{seconds:02} left"
+    line += f"; {counts.workers} workers"
+    return line + (f", {counts.lost} lost, {counts.again} tasks again" if counts.lost else "")
 
 
 class Pool(concurrent.futures.Executor):
     """Workers on all nodes of the job. See the module's text for who is one.
 
     `comm` is a communicator of mpi4py, of all ranks by default. `initializer(*initargs)` runs
-    once in each worker. A task isn't tried again once `attempts` processes have ended that ran
-    it. Below `flat_below` workers all get tasks from the master, and else from the boss of
-    their node or site.
+    once in each worker. A task isn't tried again once `attempts` processes have ended by it,
+    after a first one, of which the first one isn't certain. Below `flat_below` workers all get tasks from the master, and else from the boss of
+    their node or site. `progress` shows a line on the terminal; by default if stderr is one.
     """
 
     def __init__(
@@ -397,17 +506,17 @@ class Pool(concurrent.futures.Executor):
         *,
         initializer: Callable[..., Any] | None = None,
         initargs: Iterable[Any] = (),
-        attempts: int = 3,
+        attempts: int = 2,
         flat_below: int | None = None,
+        progress: bool | None = None,
     ) -> None:
         job = _find_job(comm)
         if not job.is_master():
-            for ticket in job.tickets():
-                handle = _Handle.join(ticket, "\n".join(job.options))
-                # MPI ends all ranks if one ends by itself.
-                _serve(handle, may_exit=isinstance(job, _Each))
-                handle.end()
-            sys.exit(0)
+            sys.exit(_work(job))
+        global _has_begun
+        if not job.has_many_pools and _has_begun:
+            raise PoolError("under `isthmus run --each` a program has one pool: use it for all tasks")
+        _has_begun = True
         setup = _pack((initializer, tuple(initargs), {})) if initializer else b""
         options = [*job.options, f"attempts={attempts}"]
         if flat_below is not None:
@@ -416,13 +525,408 @@ class Pool(concurrent.futures.Executor):
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
         self._is_shut = False
+        # The reader has taken a future out, and calls its callbacks.
+        self._settling = False
         self._handle = _Handle.begin("\n".join(options), setup)
         self._counts = self._handle.counts
         job.announce(self._handle.ticket())
         if isinstance(job, _Alone):
             threading.Thread(target=self._serve_here, args=(setup,), daemon=True).start()
         self._reader = threading.Thread(target=self._read, name="isthmus-pool-results", daemon=True)
+        self._ender = threading.Thread(target=self._end, name="isthmus-pool-end")
         self._reader.start()
+        _pools.add(self)
+        is_shown = sys.stderr.isatty() if progress is None else progress
+        self._progress = _Progress(self.counts) if is_shown else None
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> concurrent.futures.Future:
+        data = _pack((function, arguments, named))
+        future = _Future(self)
+        with self._lock:
+            if self._is_shut:
+                raise PoolError("the pool has been shut down")
+            future._number = self._handle.submit(data)
+            self._futures[future._number] = future
+        return future
+
+    def starmap(
+        self,
+        function: Callable[..., Any],
+        iterable: Iterable[Iterable[Any]],
+        timeout: float | None = None,
+        chunksize: int = 1,
+    ) -> Iterator[Any]:
+        """As map(), with all arguments of a call in one element."""
+        if chunksize < 1:
+            raise ValueError("chunksize must be at least 1")
+        calls = [tuple(arguments) for arguments in iterable]
+        chunks = [calls[at : at + chunksize] for at in range(0, len(calls), chunksize)]
+        results = super().map(_run_chunk, [function] * len(chunks), chunks, timeout=timeout)
+        return (result for chunk in results for result in chunk)
+
+    def map(
+        self,
+        function: Callable[..., Any],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+    ) -> Iterator[Any]:
+        """The results of function(*one of each iterable), in order. `chunksize` calls make a task."""
+        if chunksize == 1:
+            return super().map(function, *iterables, timeout=timeout)
+        return self.starmap(function, zip(*iterables), timeout, chunksize)
+
+    def counts(self) -> Counts:
+        numbers = _Numbers()
+        self._library.isthmus_pool_numbers(self._pointer, ctypes.byref(numbers))
+        return Counts(*(getattr(numbers, name) for name in Counts._fields))
+
+    def failure(self) -> str | None:
+        """Why it has ended, unless that is in order."""
+        error = ctypes.create_string_buffer(_ERROR_BYTES)
+        found = self._library.isthmus_pool_why(self._pointer, error, ctypes.c_size_t(_ERROR_BYTES))
+        return error.value.decode("utf-8", "replace") if found < 0 else None
+
+    def end(self) -> None:
+        """Ends it: calls that wait return. Its memory stays, as threads may still look at it."""
+        self._library.isthmus_pool_end(self._pointer)
+
+
+class _RemoteTraceback(Exception):
+    """An exception's text at the process that raised it, as the cause of the exception here."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _pack(call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]) -> bytes:
+    return pickle.dumps(call, pickle.HIGHEST_PROTOCOL)
+
+
+def _pack_error(error: BaseException) -> bytes:
+    try:
+        text = "".join(traceback.format_exception(error)).rstrip()
+    except Exception:
+        text = type(error).__name__
+    where = f"\n(on {socket.gethostname()}, process {os.getpid()})\n{text}"
+    try:
+        packed = pickle.dumps((error, where), pickle.HIGHEST_PROTOCOL)
+        pickle.loads(packed)
+    except Exception:
+        # The exception can't be sent, or not be made again.
+        try:
+            said = str(error)
+        except Exception:
+            said = "no text"
+        plain = PoolError(f"{type(error).__name__}: {said}")
+        packed = pickle.dumps((plain, where), pickle.HIGHEST_PROTOCOL)
+    return packed
+
+
+def _run(data: bytes) -> tuple[bool, bytes]:
+    """Runs a task. Whether it failed, and its result or error."""
+    try:
+        function, arguments, named = pickle.loads(data)
+        return False, pickle.dumps(function(*arguments, **named), pickle.HIGHEST_PROTOCOL)
+    except (Exception, SystemExit) as error:
+        return True, _pack_error(error)
+
+
+def _serve_task(handle: _Handle, task: tuple[int, int, bytes], broken: bytes | None = None) -> None:
+    number, _, data = task
+    failed, result = (True, broken) if broken is not None else _run(data)
+    if not handle.done(number, failed, result):
+        error = PoolError(f"the result takes {len(result)} bytes, which is too much")
+        handle.done(number, True, _pack_error(error))
+
+
+def _serve(handle: _Handle, may_exit: bool) -> None:
+    """Runs tasks until the pool has ended."""
+    setup = handle.setup()
+    if setup is None:
+        return
+    failed, found = _run(setup) if setup else (False, b"")
+    broken = found if failed else None
+    busy = threading.Event()
+    if may_exit:
+        threading.Thread(target=_leave_task, args=(handle, busy), daemon=True).start()
+    while (task := handle.task()) is not None:
+        busy.set()
+        _serve_task(handle, task, broken)
+        busy.clear()
+
+
+def _leave_task(handle: _Handle, busy: threading.Event) -> None:
+    """Ends the process if it runs a task long after its pool has ended: nobody wants the result."""
+    handle.setup()
+    deadline = time.monotonic() + _LAST_TASK_S
+    while busy.is_set() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    if busy.is_set():
+        os._exit(0)
+
+
+class _Future(concurrent.futures.Future):
+    """A future whose task can be taken back as long as no worker has got it."""
+
+    def __init__(self, pool: Pool) -> None:
+        super().__init__()
+        self._pool = pool
+        self._number = -1
+
+    def cancel(self) -> bool:
+        if not self._pool._take_back(self):
+            return self.cancelled()
+        super().cancel()
+        # Tells those that wait for it.
+        self.set_running_or_notify_cancel()
+        return True
+
+
+class _Alone:
+    """A process alone: it is the master."""
+
+    options: list[str] = ["slots=1"]
+    has_many_pools = True
+
+    def is_master(self) -> bool:
+        return True
+
+    def announce(self, ticket: str | None) -> None:
+        pass
+
+    def tickets(self) -> Iterator[str]:
+        yield from ()
+
+
+class _Each:
+    """The nodes of `isthmus run --each`: one process on each, which all know where the first one is.
+    Nobody tells workers whether there will be another pool."""
+
+    has_many_pools = False
+
+    def __init__(self) -> None:
+        env = os.environ
+        node, self._head = env["ISTHMUS_NODE"], env["ISTHMUS_HEAD"]
+        self._is_master = env["ISTHMUS_NODE_RANK"] == "0" and not env.get("ISTHMUS_JOINED")
+        self._port = env.get("ISTHMUS_POOL_PORT", _PORT)
+        self._key = env.get("ISTHMUS_POOL_KEY", "")
+        if not self._key:
+            raise PoolError(
+                "ISTHMUS_POOL_KEY isn't set: let it be 64 hexadecimal digits, the same on all nodes, "
+                "by `export ISTHMUS_POOL_KEY=$(openssl rand -hex 32)` and `isthmus run --env ISTHMUS_POOL_KEY`"
+            )
+        site = node.rpartition(".")[2]
+        self.options = [f"places={site}/{node}"]
+        if self._is_master:
+            self.options += [f"host={self._head}", f"port={self._port}", f"key={self._key}"]
+        else:
+            self.options.append(f"patience_s={_PATIENCE_S}")
+
+    def is_master(self) -> bool:
+        return self._is_master
+
+    def announce(self, ticket: str | None) -> None:
+        pass
+
+    def tickets(self) -> Iterator[str]:
+        yield f"{self._head}:{self._port}:{self._key}"
+
+
+class _Ranks:
+    """The ranks of an MPI job. Rank 0 tells the others of each pool, and when there will be none."""
+
+    has_many_pools = True
+
+    def __init__(self, comm: Any) -> None:
+        self.of = comm
+        self._comm = comm.Dup()
+        self._rank = comm.Get_rank()
+        self.options = [f"places={'/'.join(self._places(comm))}"]
+
+    def _places(self, comm: Any) -> list[str]:
+        import isthmus_mpi
+
+        if not isthmus_mpi.active():
+            return [socket.gethostname()]
+        levels = range(1, len(isthmus_mpi.levels(comm)))
+        return [isthmus_mpi.place(comm, self._rank, level) for level in levels]
+
+    def is_master(self) -> bool:
+        return self._rank == 0
+
+    def announce(self, ticket: str | None) -> None:
+        for rank in range(1, self._comm.Get_size()):
+            self._comm.send(ticket, rank, _TAG)
+
+    def tickets(self) -> Iterator[str]:
+        while True:
+            pause = 1e-4
+            while not self._comm.iprobe(0, _TAG):
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+            ticket = self._comm.recv(source=0, tag=_TAG)
+            if ticket is None:
+                return
+            yield ticket
+
+
+_LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK")
+_job: _Alone | _Each | _Ranks | None = None
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+def _find_job(comm: Any) -> _Alone | _Each | _Ranks:
+    """What this process is part of, found out once."""
+    global _job
+    if _job is not None:
+        if comm is not None and (not isinstance(_job, _Ranks) or _job.of != comm):
+            raise PoolError("all pools of a program are of the same communicator")
+        return _job
+    env = os.environ
+    if comm is None and "ISTHMUS_NODE_RANK" in env:
+        is_one_of_many = int(env.get("ISTHMUS_NODES", "1")) > 1 or "ISTHMUS_JOINED" in env
+        _job = _Each() if is_one_of_many or "ISTHMUS_POOL_KEY" in env else _Alone()
+        return _job
+    if comm is None and any(name in env for name in _LAUNCHED):
+        try:
+            from mpi4py import MPI
+        except ImportError as error:
+            raise PoolError(f"a pool of MPI ranks needs mpi4py: {error}") from error
+        comm = MPI.COMM_WORLD
+    if comm is None or comm.Get_size() == 1:
+        _job = _Alone()
+    else:
+        _job = _Ranks(comm)
+        if _job.is_master():
+            # Runs before mpi4py ends MPI, which has registered itself earlier.
+            atexit.register(_end_all, _job)
+    return _job
+
+
+def _end_all(job: _Ranks) -> None:
+    """Ends pools that the program has left open, and lets workers go."""
+    for pool in list(_pools):
+        pool._drop_futures()
+        pool.shutdown()
+    job.announce(None)
+
+
+def _work(job: _Each | _Ranks) -> int:
+    """Runs tasks of the job's pools until there are no more. Returns the process's status."""
+    try:
+        for ticket in job.tickets():
+            handle = _Handle.join(ticket, "\n".join(job.options))
+            # MPI ends all ranks if one ends by itself.
+            _serve(handle, may_exit=isinstance(job, _Each))
+            failure = handle.failure()
+            handle.end()
+            if failure:
+                sys.stderr.write(f"isthmus_pool: {failure}\n")
+                return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+class _Progress:
+    """A line on the terminal: how many tasks are done, how fast, how long the rest takes."""
+
+    _EVERY_S = 0.5
+    # The rate is that of this time, so that it follows.
+    _WINDOW_S = 10.0
+
+    def __init__(self, counts: Callable[[], Counts]) -> None:
+        self._counts = counts
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._show, name="isthmus-pool-progress", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _show(self) -> None:
+        seen = [(time.monotonic(), 0)]
+        while not self._end.wait(self._EVERY_S):
+            now, counts = time.monotonic(), self._counts()
+            seen.append((now, counts.done))
+            while len(seen) > 2 and seen[1][0] < now - self._WINDOW_S:
+                seen.pop(0)
+            (then, before), (now, done) = seen[0], seen[-1]
+            self._print(_progress(counts, (done - before) / (now - then)))
+        self._print("")
+
+    def _print(self, line: str) -> None:
+        width = shutil.get_terminal_size().columns - 1
+        sys.stderr.write(f"\r{line[:width]}\033[K")
+        sys.stderr.flush()
+
+
+def _progress(counts: Counts, rate: float) -> str:
+    """The line. `rate` is in tasks per second."""
+    left = counts.waiting + counts.running
+    total = counts.done + left
+    filled = 20 * counts.done // max(total, 1)
+    line = f"[{'#' * filled:20}] {counts.done} of {total} tasks, {rate:.1f}/s"
+    if rate > 0 and left:
+        minutes, seconds = divmod(round(left / rate), 60)
+        line += f", {minutes}:{seconds:02} left"
+    line += f"; {counts.workers} workers"
+    return line + (f", {counts.lost} lost, {counts.again} tasks again" if counts.lost else "")
+
+
+class Pool(concurrent.futures.Executor):
+    """Workers on all nodes of the job. See the module's text for who is one.
+
+    `comm` is a communicator of mpi4py, of all ranks by default. `initializer(*initargs)` runs
+    once in each worker. A task isn't tried again once `attempts` processes have ended by it,
+    after a first one, of which the first one isn't certain. Below `flat_below` workers all get tasks from the master, and else from the boss of
+    their node or site. `progress` shows a line on the terminal; by default if stderr is one.
+    """
+
+    def __init__(
+        self,
+        comm: Any = None,
+        *,
+        initializer: Callable[..., Any] | None = None,
+        initargs: Iterable[Any] = (),
+        attempts: int = 2,
+        flat_below: int | None = None,
+        progress: bool | None = None,
+    ) -> None:
+        job = _find_job(comm)
+        if not job.is_master():
+            sys.exit(_work(job))
+        if not job.has_many_pools and _pools:
+            raise PoolError("under `isthmus run --each` a program has one pool: use it for all tasks")
+        setup = _pack((initializer, tuple(initargs), {})) if initializer else b""
+        options = [*job.options, f"attempts={attempts}"]
+        if flat_below is not None:
+            options.append(f"flat_below={flat_below}")
+        self._futures: dict[int, _Future] = {}
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
+        self._is_shut = False
+        # The reader has taken a future out, and calls its callbacks.
+        self._settling = False
+        self._handle = _Handle.begin("\n".join(options), setup)
+        self._counts = self._handle.counts
+        job.announce(self._handle.ticket())
+        if isinstance(job, _Alone):
+            threading.Thread(target=self._serve_here, args=(setup,), daemon=True).start()
+        self._reader = threading.Thread(target=self._read, name="isthmus-pool-results", daemon=True)
+        self._ender = threading.Thread(target=self._end, name="isthmus-pool-end")
+        self._reader.start()
+        _pools.add(self)
+        is_shown = sys.stderr.isatty() if progress is None else progress
+        self._progress = _Progress(self.counts) if is_shown else None
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> concurrent.futures.Future:
         data = _pack((function, arguments, named))
@@ -464,19 +968,17 @@ class Pool(concurrent.futures.Executor):
         return self.counts().workers
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Ends the pool, with `wait` once all tasks have a result."""
+        """Ends the pool once all tasks have a result. With `wait` it returns after that."""
         with self._lock:
-            if self._is_shut:
-                return
-            self._is_shut = True
-            futures = list(self._futures.values())
-        if cancel_futures:
-            for future in futures:
-                future.cancel()
-        if wait:
-            self._end()
-        else:
-            threading.Thread(target=self._end, name="isthmus-pool-end").start()
+            is_first, self._is_shut = not self._is_shut, True
+            futures = list(self._futures.values()) if cancel_futures else []
+        for future in futures:
+            future.cancel()
+        if is_first:
+            self._ender.start()
+        # A callback of a future is called by the thread that is waited for.
+        if wait and threading.current_thread() is not self._reader:
+            self._ender.join()
 
     def __exit__(self, kind: Any, value: Any, trace: Any) -> bool:
         # What an exception leaves behind isn't waited for.
@@ -490,11 +992,13 @@ class Pool(concurrent.futures.Executor):
             left, self._futures = list(self._futures.values()), {}
             self._idle.notify_all()
         for future in left:
-            future.set_exception(PoolError("the pool has ended"))
+            _give(future, PoolError("the pool has ended"))
 
     def _end(self) -> None:
         with self._idle:
-            self._idle.wait_for(lambda: not self._futures)
+            self._idle.wait_for(lambda: not self._futures and not self._settling)
+        if self._progress:
+            self._progress.end()
         last = self._counts()
         self._counts = lambda: last
         self._handle.end()
@@ -517,31 +1021,42 @@ class Pool(concurrent.futures.Executor):
         while (found := self._handle.result()) is not None:
             number, kind, data = found
             with self._lock:
-                future = self._futures.get(number)
+                future = self._futures.pop(number, None)
+                self._settling = future is not None
             if future is not None:
-                self._settle(future, kind, data)
+                _give(future, *_unpack(kind, data))
             with self._idle:
-                self._futures.pop(number, None)
+                self._settling = False
                 if not self._futures:
                     self._idle.notify_all()
         self._drop_futures()
 
-    @staticmethod
-    def _settle(future: _Future, kind: int, data: bytes) -> None:
-        try:
-            if kind == _LOST:
-                future.set_exception(LostError(data.decode("utf-8", "replace")))
-            elif kind == _FAILED:
-                error, where = pickle.loads(data)
-                error.__cause__ = _RemoteTraceback(where)
-                future.set_exception(error)
-            else:
-                future.set_result(pickle.loads(data))
-        except concurrent.futures.InvalidStateError:
-            pass
-        except BaseException as error:
-            # The result can't be made here.
+
+def _unpack(kind: int, data: bytes) -> tuple[BaseException | None, Any]:
+    """A task's error, and its result if it has none."""
+    try:
+        if kind == _LOST:
+            return LostError(data.decode("utf-8", "replace")), None
+        found = pickle.loads(data)
+        if kind == _DONE:
+            return None, found
+        error, where = found
+        error.__cause__ = _RemoteTraceback(where)
+        return error, None
+    except Exception as error:
+        # What came can't be made here.
+        return error, None
+
+
+def _give(future: concurrent.futures.Future, error: BaseException | None, result: Any = None) -> None:
+    """Ends a future, unless it has ended already."""
+    try:
+        if error is None:
+            future.set_result(result)
+        else:
             future.set_exception(error)
+    except concurrent.futures.InvalidStateError:
+        pass
 
 
 def _run_chunk(function: Callable[..., Any], calls: list[tuple[Any, ...]]) -> list[Any]:

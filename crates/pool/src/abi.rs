@@ -226,6 +226,9 @@ pub unsafe extern "C" fn isthmus_pool_result(
     milliseconds: c_int,
     item: *mut Item,
 ) -> c_int {
+    if item.is_null() {
+        return WRONG;
+    }
     guarded(WRONG, || {
         // SAFETY: as the header says.
         let Some(Handle { end: End::Master(pool), .. }) = (unsafe { handle.as_ref() }) else { return WRONG };
@@ -277,6 +280,9 @@ pub unsafe extern "C" fn isthmus_pool_task(
     milliseconds: c_int,
     item: *mut Item,
 ) -> c_int {
+    if item.is_null() {
+        return WRONG;
+    }
     guarded(WRONG, || {
         // SAFETY: as the header says.
         let found = match unsafe { handle.as_ref() } {
@@ -353,6 +359,23 @@ pub unsafe extern "C" fn isthmus_pool_free(item: *mut Item) {
         // SAFETY: `give` made it of such a box, and it is freed once.
         drop(unsafe { Box::from_raw(owner.cast::<Bytes>()) });
     }
+}
+
+/// Why a pool has ended.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn isthmus_pool_why(handle: *const Handle, reason: *mut c_char, room: usize) -> c_int {
+    guarded(WRONG, || {
+        // SAFETY: as the header says.
+        let why = match unsafe { handle.as_ref() } {
+            Some(Handle { end: End::Master(pool), .. }) => pool.why(),
+            Some(Handle { end: End::Worker(worker), .. }) => worker.why(),
+            None => return WRONG,
+        };
+        let Some(why) = why else { return NOTHING };
+        // SAFETY: as the header says.
+        unsafe { tell(&why, reason, room) };
+        if why == crate::End::Over { OK } else { ENDED }
+    })
 }
 
 /// Ends a pool's part in this process.

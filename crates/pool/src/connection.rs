@@ -17,9 +17,12 @@ use crate::greeting::{Greeting, GreetingError};
 const PIECE: usize = 128 << 10;
 /// Bytes that are read from one connection before others have their turn.
 const TURN: usize = 1 << 20;
-/// A machine that vanishes is noticed after a minute, where sockets reach it.
+/// Bytes that are read while both ends greet each other: strangers get no more room.
+const GREETING_ROOM: usize = 256;
+/// A machine that vanishes is noticed after a minute, where sockets reach it. There is no bound on how long
+/// data may wait for an answer: the other end may not read for a while, and a cut may be outlived.
 const KEEPALIVE: [Duration; 2] = [Duration::from_secs(15), Duration::from_secs(15)];
-const UNANSWERED: (u32, Duration) = (3, Duration::from_secs(60));
+const UNANSWERED: u32 = 3;
 /// Both ends greet each other within this time.
 const GREET_WITHIN: Duration = Duration::from_secs(30);
 
@@ -80,12 +83,10 @@ impl Connection {
     ) -> Self {
         let socket = SockRef::from(&stream);
         let [idle, interval] = KEEPALIVE;
-        let (count, most) = UNANSWERED;
-        let keepalive = TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(count);
+        let keepalive = TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(UNANSWERED);
         // Without them it works as well, and a machine that vanishes is noticed later.
         let _ = socket.set_tcp_nodelay(true);
         let _ = socket.set_tcp_keepalive(&keepalive);
-        let _ = socket.set_tcp_user_timeout(Some(most));
         Self {
             stream,
             purpose,
@@ -102,6 +103,11 @@ impl Connection {
     /// Whether both ends know each other.
     pub(crate) fn is_open(&self) -> bool {
         self.greeting.is_none()
+    }
+
+    /// Whether its messages wait while too many others do.
+    pub(crate) fn waits(&self) -> bool {
+        self.is_open() && self.purpose == Purpose::Accepted
     }
 
     /// When it ends unless the greeting is over.
@@ -121,9 +127,14 @@ impl Connection {
         self.large.push_back(Large { id, bytes, failed });
     }
 
-    /// Bytes that wait to be sent.
+    /// Whether all has been sent.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.output.is_empty() && self.large.is_empty()
+    }
+
+    /// Bytes of messages that wait to be sent, without large arguments and results.
     pub(crate) fn unsent(&self) -> usize {
-        self.output.len() + self.large.iter().map(|large| large.bytes.len()).sum::<usize>()
+        self.output.len()
     }
 
     /// Writes as much as the connection takes.
@@ -179,9 +190,10 @@ impl Connection {
 
     /// Reads bytes. After the end it fails, each time.
     fn fill(&mut self) -> Result<(), Ended> {
-        let mut budget = TURN;
+        let (mut budget, room) =
+            if self.is_open() { (TURN, 64 << 10) } else { (GREETING_ROOM, GREETING_ROOM) };
         while self.readable && budget > 0 {
-            self.input.reserve(64 << 10);
+            self.input.reserve(room);
             let old = self.input.len();
             let room = self.input.spare_capacity_mut().len().min(budget);
             self.input.resize(old + room, 0);
@@ -220,7 +232,7 @@ impl Connection {
         if self.flush().is_err() {
             return false;
         }
-        if self.unsent() == 0 {
+        if self.is_idle() {
             // It fails where the other end has closed already.
             let _ = self.stream.shutdown(Shutdown::Write);
         }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use isthmus_workers::message::{Register, TaskId};
+use isthmus_workers::message::{MASTER, Register, TaskId};
 use isthmus_workers::{Action, Counts, Finished, Link, Master, Member, MemberId};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -25,8 +25,10 @@ const MOST_GREETING: usize = 4096;
 /// Nothing more is taken from other members while so many bytes wait for the program, or for the parent.
 const MOST_WAITING: usize = 256 << 20;
 const MOST_UNSENT: usize = 8 << 20;
-/// How long a member tries to reach its parent.
-const CONNECT_WITHIN: Duration = Duration::from_secs(30);
+/// How long a connection takes at most.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// Whom nobody connects with.
+const NOBODY: MemberId = MemberId(u32::MAX);
 /// How long what is to be sent may take to leave at the end.
 const LEAVE_WITHIN: Duration = Duration::from_secs(5);
 
@@ -39,6 +41,18 @@ pub(crate) enum Command {
     End,
 }
 
+/// How long after a refused descriptor connections are accepted again.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+impl Command {
+    /// Answers whoever waits for it.
+    fn refuse(self) {
+        if let Self::Cancel(_, answer) = self {
+            answer.give(false);
+        }
+    }
+}
+
 /// Whether a task was taken back, once it is known.
 #[derive(Debug, Default)]
 pub(crate) struct Answer(Mutex<Option<bool>>, Condvar);
@@ -49,13 +63,10 @@ impl Answer {
         self.1.notify_all();
     }
 
-    /// Waits for the answer. `false` if it doesn't come in time.
-    pub(crate) fn wait(&self, within: Duration) -> bool {
+    /// Waits for the answer, which always comes: at the latest when the pool ends.
+    pub(crate) fn wait(&self) -> bool {
         let found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (found, _) = self
-            .1
-            .wait_timeout_while(found, within, |found| found.is_none())
-            .unwrap_or_else(PoisonError::into_inner);
+        let found = self.1.wait_while(found, |found| found.is_none()).unwrap_or_else(PoisonError::into_inner);
         found.unwrap_or(false)
     }
 }
@@ -106,8 +117,11 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the engine for something.
+    /// Asks the engine for something. After the end nobody does it.
     pub(crate) fn command(&self, mut state: MutexGuard<'_, State>, command: Command) {
+        if state.ended.is_some() {
+            return command.refuse();
+        }
         let was_empty = state.commands.is_empty();
         state.commands.push(command);
         drop(state);
@@ -165,6 +179,31 @@ pub(crate) enum Machine {
     Member(Box<Member>),
 }
 
+/// Tells the program of the end when it is dropped.
+struct Ends {
+    shared: Arc<Shared>,
+    end: Option<End>,
+}
+
+impl Ends {
+    fn end(mut self, end: End) {
+        self.end = Some(end);
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.ended = self.end.take();
+        // Nobody wants their results any more.
+        state.tasks.clear();
+        let commands = std::mem::take(&mut state.commands);
+        drop(state);
+        commands.into_iter().for_each(Command::refuse);
+        self.shared.changed.notify_all();
+    }
+}
+
 pub(crate) struct Engine {
     poll: Poll,
     listener: TcpListener,
@@ -179,6 +218,10 @@ pub(crate) struct Engine {
     connected_rx: std::sync::mpsc::Receiver<(MemberId, io::Result<Blocking>)>,
     /// Why the connection to the master has ended.
     gone: Option<String>,
+    /// Tasks that are to run once everything is sent.
+    ready: Vec<(TaskId, Bytes)>,
+    /// Members may be waiting to be accepted.
+    accepts: bool,
 }
 
 impl Engine {
@@ -203,6 +246,8 @@ impl Engine {
             connected_tx,
             connected_rx,
             gone: None,
+            ready: Vec::new(),
+            accepts: false,
         })
     }
 
@@ -217,6 +262,9 @@ impl Engine {
 
     /// Runs until the pool has ended.
     pub(crate) fn run(mut self) {
+        // Also if something here panics: whoever waits must not wait for ever.
+        let guard =
+            Ends { shared: self.shared.clone(), end: Some(End::Failed("its thread panicked".into())) };
         let end = loop {
             match self.turn() {
                 Ok(None) => {}
@@ -224,9 +272,8 @@ impl Engine {
                 Err(error) => break End::Failed(error.to_string()),
             }
         };
+        guard.end(end);
         self.leave();
-        self.shared.lock().ended = Some(end);
-        self.shared.changed.notify_all();
     }
 
     fn now(&self) -> Duration {
@@ -243,7 +290,7 @@ impl Engine {
         for event in &events {
             match event.token() {
                 WAKER => {}
-                LISTENER => self.accept(),
+                LISTENER => self.accepts = true,
                 Token(number) => {
                     if let Some(connection) = self.connections.get_mut(&(number as u64)) {
                         connection.readable |=
@@ -255,24 +302,36 @@ impl Engine {
                 }
             }
         }
+        if self.accepts {
+            self.accepts = !self.accept();
+        }
         if let Some(end) = self.obey() {
             return Ok(Some(end));
         }
         self.take_connected();
         self.read();
         self.tick();
-        if let Some(end) = self.act() {
-            return Ok(Some(end));
+        // What is lost while it is sent to asks for more.
+        loop {
+            if let Some(end) = self.act() {
+                return Ok(Some(end));
+            }
+            if !self.flush() {
+                break;
+            }
         }
-        self.flush();
-        Ok(self.act())
+        // After what was to be said before: a task may end the process at once.
+        if !self.ready.is_empty() {
+            self.shared.lock().tasks.extend(self.ready.drain(..));
+            self.shared.changed.notify_all();
+        }
+        Ok(None)
     }
 
     /// How long nothing is to be done unless something happens.
     fn timeout(&self) -> Option<Duration> {
         let takes = self.takes();
-        if self.connections.values().any(|connection| connection.readable && (takes || !connection.is_open()))
-        {
+        if self.connections.values().any(|connection| connection.readable && (takes || !connection.waits())) {
             return Some(Duration::ZERO);
         }
         let machine = match &self.machine {
@@ -284,49 +343,73 @@ impl Engine {
         let now = Instant::now();
         let greeting = self.connections.values().filter_map(Connection::deadline).min();
         let greeting = greeting.map(|at| at.saturating_duration_since(now));
-        machine.into_iter().chain(greeting).min()
+        let accepts = self.accepts.then_some(ACCEPT_AGAIN);
+        machine.into_iter().chain(greeting).chain(accepts).min()
     }
 
-    /// Whether messages are taken: what waits for the program, or for others, is bounded.
+    /// Whether messages are taken from members that have connected here: what waits for the program, or for
+    /// the parent, is bounded.
     fn takes(&self) -> bool {
-        let unsent = |connection: &Connection| {
+        let is_stuck = |connection: &Connection| {
             connection.purpose != Purpose::Accepted && connection.unsent() > MOST_UNSENT
         };
         let mut state = self.shared.lock();
         state.is_full = state.waiting >= MOST_WAITING;
-        !state.is_full && !self.connections.values().any(unsent)
+        !state.is_full && !self.connections.values().any(is_stuck)
     }
 
-    fn accept(&mut self) {
+    /// Accepts connections. Tells whether there are no more; else it is tried again.
+    fn accept(&mut self) -> bool {
         loop {
             match self.listener.accept() {
                 Ok((stream, _)) => {
-                    let greeting =
-                        self.connections.values().filter(|connection| !connection.is_open()).count();
-                    if greeting < MOST_GREETING {
-                        // A connection that can't be watched is closed.
-                        let _ = self.watch(stream, Purpose::Accepted);
+                    let mut greeting =
+                        self.connections.iter().filter(|(_, connection)| !connection.is_open());
+                    let oldest = greeting.next().map(|(number, _)| *number);
+                    // Whoever says nothing gives way.
+                    if let Some(oldest) = oldest.filter(|_| greeting.count() + 1 >= MOST_GREETING) {
+                        self.lose(oldest, &Ended::Closed);
                     }
+                    // A connection that can't be watched is closed.
+                    let _ = self.watch(stream, Purpose::Accepted, self.number());
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // There are none, or no descriptors are left: others will end.
-                Err(_) => return,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
+                    ) => {}
+                // No descriptors are left: others will end.
+                Err(_) => return false,
             }
+        }
+    }
+
+    /// The own number; that of nobody before the master has given one.
+    fn number(&self) -> MemberId {
+        match &self.machine {
+            Machine::Master(_) => MASTER,
+            Machine::Member(member) => member.number().unwrap_or(NOBODY),
+            Machine::Joining(_) => NOBODY,
         }
     }
 
     fn add(&mut self, stream: Blocking, purpose: Purpose) -> io::Result<u64> {
         stream.set_nonblocking(true)?;
-        self.watch(TcpStream::from_std(stream), purpose)
+        let acceptor = match purpose {
+            Purpose::Parent(parent) => parent,
+            Purpose::Master | Purpose::Accepted => MASTER,
+        };
+        self.watch(TcpStream::from_std(stream), purpose, acceptor)
     }
 
-    fn watch(&mut self, mut stream: TcpStream, purpose: Purpose) -> io::Result<u64> {
+    fn watch(&mut self, mut stream: TcpStream, purpose: Purpose, acceptor: MemberId) -> io::Result<u64> {
         let number = self.next;
         self.next += 1;
         let token = usize::try_from(number).map_err(io::Error::other)?;
         self.poll.registry().register(&mut stream, Token(token), Interest::READABLE | Interest::WRITABLE)?;
         let side = if purpose == Purpose::Accepted { Side::Acceptor } else { Side::Dialer };
-        let greeting = Greeting::begin(self.key.clone(), side).map_err(io::Error::other)?;
+        let greeting = Greeting::begin(self.key.clone(), side, acceptor).map_err(io::Error::other)?;
         self.connections.insert(number, Connection::new(stream, purpose, greeting, Instant::now()));
         Ok(number)
     }
@@ -335,6 +418,7 @@ impl Engine {
     fn obey(&mut self) -> Option<End> {
         let now = self.now();
         let commands = std::mem::take(&mut self.shared.lock().commands);
+        let mut ends = false;
         for command in commands {
             match (command, &mut self.machine) {
                 (Command::Submit(arguments), Machine::Master(master)) => drop(master.submit(arguments)),
@@ -345,17 +429,18 @@ impl Engine {
                 (Command::Done { id, failed, result }, Machine::Member(member)) => {
                     member.finished(now, id, failed, result);
                 }
-                (Command::End, machine) => {
-                    if let Machine::Master(master) = machine {
-                        master.end();
-                    }
-                    let _ = self.act();
-                    return Some(End::Over);
+                (Command::End, Machine::Master(master)) => {
+                    master.end();
+                    ends = true;
                 }
-                _ => {}
+                (Command::End, _) => ends = true,
+                (command, _) => command.refuse(),
             }
         }
-        None
+        if ends {
+            let _ = self.act();
+        }
+        ends.then_some(End::Over)
     }
 
     /// Takes over connections that other threads have made.
@@ -378,10 +463,10 @@ impl Engine {
             .filter(|(_, connection)| connection.readable)
             .map(|(number, _)| *number)
             .collect();
+        let takes = self.takes();
         for number in numbers {
-            let takes = self.takes();
             let Some(connection) = self.connections.get_mut(&number) else { continue };
-            if connection.is_open() && !takes {
+            if connection.waits() && !takes {
                 continue;
             }
             match connection.read() {
@@ -502,10 +587,7 @@ impl Engine {
                     self.shared.lock().setup = Some(setup);
                     self.shared.changed.notify_all();
                 }
-                Action::Run(task) => {
-                    self.shared.lock().tasks.push_back((TaskId(task.id), task.arguments));
-                    self.shared.changed.notify_all();
-                }
+                Action::Run(task) => self.ready.push((TaskId(task.id), task.arguments)),
                 Action::End => return Some(self.gone.clone().map_or(End::Over, End::Gone)),
             }
         }
@@ -517,7 +599,7 @@ impl Engine {
         let (tx, shared) = (self.connected_tx.clone(), self.shared.clone());
         let connect = move || {
             // Nobody waits for it if the pool has ended.
-            let _ = tx.send((member, connect(&address, Instant::now() + CONNECT_WITHIN)));
+            let _ = tx.send((member, connect(&address, CONNECT_WITHIN)));
             shared.wake();
         };
         let started = std::thread::Builder::new().name("isthmus-pool-connect".into()).spawn(connect);
@@ -527,25 +609,27 @@ impl Engine {
         }
     }
 
-    fn flush(&mut self) {
+    /// Sends what connections take. Tells whether one has been lost by that.
+    fn flush(&mut self) -> bool {
         let mut ended = Vec::new();
         for (number, connection) in &mut self.connections {
             match connection.flush() {
                 Err(why) => ended.push((*number, why)),
-                Ok(()) if connection.closing && connection.unsent() == 0 => {
-                    ended.push((*number, Ended::Closed))
-                }
+                Ok(()) if connection.closing && connection.is_idle() => ended.push((*number, Ended::Closed)),
                 Ok(()) => {}
             }
         }
+        let mut has_lost = false;
         for (number, why) in ended {
             // The machine has asked for it itself, and knows.
             if self.connections.get(&number).is_some_and(|connection| connection.closing) {
                 self.connections.remove(&number);
             } else {
                 self.lose(number, &why);
+                has_lost = true;
             }
         }
+        has_lost
     }
 
     /// Sends what is left, and waits until the other ends have closed, for a while. A connection that is
@@ -559,8 +643,9 @@ impl Engine {
             if self.connections.is_empty() || left.is_zero() {
                 return;
             }
-            if self.poll.poll(&mut events, Some(left)).is_err() {
-                return;
+            match self.poll.poll(&mut events, Some(left)) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return,
+                _ => {}
             }
             for event in &events {
                 if let Some(connection) = self.connections.get_mut(&(event.token().0 as u64)) {
@@ -588,28 +673,27 @@ impl State {
     }
 }
 
-/// Connects with `host:port`, by any of its addresses. Tries again until the deadline while nobody listens
-/// there.
-pub(crate) fn connect(address: &str, deadline: Instant) -> io::Result<Blocking> {
-    const PAUSE: Duration = Duration::from_millis(200);
-    loop {
-        let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{address} has no address"));
-        match address.to_socket_addrs() {
+/// Connects with `host:port`, by any of its addresses, each within this time.
+pub(crate) fn connect(address: &str, within: Duration) -> io::Result<Blocking> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{address} has no address"));
+    for address in address.to_socket_addrs()? {
+        match Blocking::connect_timeout(&address, within) {
+            Ok(stream) => return Ok(stream),
             Err(error) => last = error,
-            Ok(addresses) => {
-                for address in addresses {
-                    let left = deadline.saturating_duration_since(Instant::now()).max(PAUSE);
-                    match Blocking::connect_timeout(&address, left) {
-                        Ok(stream) => return Ok(stream),
-                        Err(error) => last = error,
-                    }
-                }
-            }
         }
-        if Instant::now() + PAUSE >= deadline {
-            return Err(last);
+    }
+    Err(last)
+}
+
+/// The same, and tries again for as long as `patience` says, as where nobody listens yet.
+pub(crate) fn connect_patiently(address: &str, patience: Duration) -> io::Result<Blocking> {
+    const PAUSE: Duration = Duration::from_millis(200);
+    let began = Instant::now();
+    loop {
+        match connect(address, CONNECT_WITHIN) {
+            Err(_) if began.elapsed() + PAUSE < patience => std::thread::sleep(PAUSE),
+            found => return found,
         }
-        std::thread::sleep(PAUSE);
     }
 }
 

@@ -2,6 +2,7 @@
 //! value of each. Who doesn't know the key, such as another user of the machine, gets no further.
 
 use bytes::{Buf as _, BytesMut};
+use isthmus_workers::MemberId;
 use ring::hmac;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
@@ -26,12 +27,12 @@ impl Key {
         &self.0
     }
 
-    fn sign(&self, side: Side, values: &[[u8; KEY_BYTES]; 2]) -> hmac::Tag {
-        hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &self.0), &signed(side, values))
+    fn sign(&self, signed: &[u8]) -> hmac::Tag {
+        hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &self.0), signed)
     }
 
-    fn verify(&self, side: Side, values: &[[u8; KEY_BYTES]; 2], tag: &[u8]) -> Result<(), GreetingError> {
-        hmac::verify(&hmac::Key::new(hmac::HMAC_SHA256, &self.0), &signed(side, values), tag)
+    fn verify(&self, signed: &[u8], tag: &[u8]) -> Result<(), GreetingError> {
+        hmac::verify(&hmac::Key::new(hmac::HMAC_SHA256, &self.0), signed, tag)
             .map_err(|_| GreetingError::OtherKey)
     }
 }
@@ -40,14 +41,6 @@ impl std::fmt::Debug for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Key(..)")
     }
-}
-
-fn signed(side: Side, [dialer, acceptor]: &[[u8; KEY_BYTES]; 2]) -> Vec<u8> {
-    let name: &[u8] = match side {
-        Side::Dialer => b"dialer",
-        Side::Acceptor => b"acceptor",
-    };
-    [MAGIC, name, dialer, acceptor].concat()
 }
 
 fn random<const N: usize>() -> Result<[u8; N], GreetingError> {
@@ -69,8 +62,8 @@ pub enum GreetingError {
     /// The other end isn't a member of any pool.
     #[error("what answers there is no pool of isthmus, or one of another release")]
     NoPool,
-    /// The other end has another key.
-    #[error("the other end has another key: it is of another pool")]
+    /// The other end has another key, or is another member than was asked for.
+    #[error("the other end has another key, or is another member: it is of another pool")]
     OtherKey,
     /// The system gives no random bytes.
     #[error("the system gives no random bytes")]
@@ -82,20 +75,31 @@ pub enum GreetingError {
 pub(crate) struct Greeting {
     key: Key,
     side: Side,
+    /// The acceptor: whoever else passes the greeting on to it isn't taken for it.
+    acceptor: MemberId,
     own: [u8; KEY_BYTES],
     /// The other end's random value, once it is known.
     other: Option<[u8; KEY_BYTES]>,
 }
 
 impl Greeting {
-    /// Begins; returns what is to be sent first.
-    pub(crate) fn begin(key: Key, side: Side) -> Result<(Self, Vec<u8>), GreetingError> {
+    /// Begins with a connection to the member `acceptor`. Returns what is to be sent first.
+    pub(crate) fn begin(key: Key, side: Side, acceptor: MemberId) -> Result<(Self, Vec<u8>), GreetingError> {
         let own = random()?;
         let first = match side {
             Side::Dialer => [&MAGIC[..], &own].concat(),
             Side::Acceptor => Vec::new(),
         };
-        Ok((Self { key, side, own, other: None }, first))
+        Ok((Self { key, side, acceptor, own, other: None }, first))
+    }
+
+    /// What `side` signs.
+    fn signed(&self, side: Side, [dialer, acceptor]: &[[u8; KEY_BYTES]; 2]) -> Vec<u8> {
+        let name: &[u8] = match side {
+            Side::Dialer => b"dialer",
+            Side::Acceptor => b"acceptor",
+        };
+        [MAGIC, name, &self.acceptor.0.to_be_bytes(), dialer, acceptor].concat()
     }
 
     /// Takes what has come. Returns what is to be sent, and whether the greeting is over.
@@ -112,8 +116,9 @@ impl Greeting {
                 input.advance(MAGIC.len());
                 let values = [self.own, take_value(input)];
                 self.other = Some(values[1]);
-                self.key.verify(Side::Acceptor, &values, &input.split_to(KEY_BYTES))?;
-                Ok((self.key.sign(Side::Dialer, &values).as_ref().to_vec(), true))
+                self.key.verify(&self.signed(Side::Acceptor, &values), &input.split_to(KEY_BYTES))?;
+                let tag = self.key.sign(&self.signed(Side::Dialer, &values));
+                Ok((tag.as_ref().to_vec(), true))
             }
             (Side::Acceptor, None) => {
                 if input.len() < MAGIC.len() + KEY_BYTES {
@@ -122,14 +127,15 @@ impl Greeting {
                 input.advance(MAGIC.len());
                 let values = [take_value(input), self.own];
                 self.other = Some(values[0]);
-                let tag = self.key.sign(Side::Acceptor, &values);
+                let tag = self.key.sign(&self.signed(Side::Acceptor, &values));
                 Ok(([&MAGIC[..], &self.own, tag.as_ref()].concat(), false))
             }
             (Side::Acceptor, Some(other)) => {
                 if input.len() < KEY_BYTES {
                     return Ok((Vec::new(), false));
                 }
-                self.key.verify(Side::Dialer, &[other, self.own], &input.split_to(KEY_BYTES))?;
+                let signed = self.signed(Side::Dialer, &[other, self.own]);
+                self.key.verify(&signed, &input.split_to(KEY_BYTES))?;
                 Ok((Vec::new(), true))
             }
         }
@@ -147,10 +153,11 @@ mod tests {
     use super::*;
 
     /// Lets two ends greet each other, byte by byte. Returns what each finds.
-    fn greet(keys: [Key; 2]) -> [Result<(), GreetingError>; 2] {
+    fn greet(keys: [Key; 2], acceptors: [u32; 2]) -> [Result<(), GreetingError>; 2] {
         let [dialer, acceptor] = keys;
-        let (dialer, first) = Greeting::begin(dialer, Side::Dialer).unwrap();
-        let (acceptor, none) = Greeting::begin(acceptor, Side::Acceptor).unwrap();
+        let [asked, is] = acceptors.map(MemberId);
+        let (dialer, first) = Greeting::begin(dialer, Side::Dialer, asked).unwrap();
+        let (acceptor, none) = Greeting::begin(acceptor, Side::Acceptor, is).unwrap();
         assert!(none.is_empty());
         let mut ends = [dialer, acceptor];
         let mut inputs = [BytesMut::new(), BytesMut::new()];
@@ -180,15 +187,16 @@ mod tests {
     #[test]
     fn only_who_has_the_key_gets_in() {
         let [one, other] = [(); 2].map(|()| Key::random().unwrap());
-        assert_eq!(greet([one.clone(), one.clone()]), [Ok(()), Ok(())]);
-        assert_eq!(greet([one, other])[0], Err(GreetingError::OtherKey));
+        assert_eq!(greet([one.clone(), one.clone()], [3, 3]), [Ok(()), Ok(())]);
+        assert_eq!(greet([one.clone(), one.clone()], [3, 0])[0], Err(GreetingError::OtherKey));
+        assert_eq!(greet([one, other], [3, 3])[0], Err(GreetingError::OtherKey));
     }
 
     #[test]
     fn what_is_no_pool_is_told_at_once() {
-        let (mut acceptor, _) = Greeting::begin(Key::new([1; 32]), Side::Acceptor).unwrap();
+        let (mut acceptor, _) = Greeting::begin(Key::new([1; 32]), Side::Acceptor, MemberId(0)).unwrap();
         assert_eq!(acceptor.take(&mut BytesMut::from("GET")), Err(GreetingError::NoPool));
-        let (mut dialer, _) = Greeting::begin(Key::new([1; 32]), Side::Dialer).unwrap();
+        let (mut dialer, _) = Greeting::begin(Key::new([1; 32]), Side::Dialer, MemberId(0)).unwrap();
         assert_eq!(dialer.take(&mut BytesMut::from("SSH-2.0-")), Err(GreetingError::NoPool));
         assert_eq!(dialer.take(&mut BytesMut::from("isthmus-p")), Ok((Vec::new(), false)));
         assert!(!format!("{:?}", Key::new([7; 32])).contains('7'));

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use isthmus_workers::FLAT_BELOW;
+use isthmus_workers::{FLAT_BELOW, MOST_PLACES};
 
 /// Settings of the master's or of a worker's end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub(crate) struct Options {
     pub places: Vec<String>,
     /// How many tasks it runs at once.
     pub slots: Option<u32>,
-    /// A task isn't run again once so many processes have ended that ran it.
+    /// A task isn't run again once so many processes have certainly ended while they ran it.
     pub attempts: u32,
     /// Below so many members there are no bosses.
     pub flat_below: usize,
@@ -46,7 +46,7 @@ impl Options {
         let mut options = Self {
             places: Vec::new(),
             slots: None,
-            attempts: 3,
+            attempts: 2,
             flat_below: FLAT_BELOW,
             host: None,
             port: 0,
@@ -58,8 +58,12 @@ impl Options {
             let wrong = || WrongOption::Value { name: name.to_owned(), value: value.to_owned() };
             match name {
                 "places" => {
-                    options.places =
-                        value.split('/').filter(|place| !place.is_empty()).map(str::to_owned).collect();
+                    let places: Vec<_> = value.split('/').filter(|place| !place.is_empty()).collect();
+                    let [levels, name] = MOST_PLACES;
+                    if places.len() > levels || places.iter().any(|place| place.len() > name) {
+                        return Err(wrong());
+                    }
+                    options.places = places.into_iter().map(str::to_owned).collect();
                 }
                 "slots" => options.slots = Some(value.parse().map_err(|_| wrong())?),
                 "attempts" => {
@@ -87,8 +91,9 @@ mod tests {
         let options = Options::read("places=europe/alpha/n1\nslots=2\nattempts=5\npatience_s=3\n").unwrap();
         assert_eq!(options.places, ["europe", "alpha", "n1"]);
         assert_eq!((options.slots, options.attempts, options.patience), (Some(2), 5, Duration::from_secs(3)));
-        assert_eq!(Options::read("").unwrap().attempts, 3);
-        for wrong in ["slots=-1", "attempts=0", "port=70000", "colour=red", "slots"] {
+        assert_eq!(Options::read("").unwrap().attempts, 2);
+        let deep = format!("places={}", "x/".repeat(17));
+        for wrong in [deep.as_str(), "slots=-1", "attempts=0", "port=70000", "colour=red", "slots"] {
             assert!(Options::read(wrong).is_err(), "{wrong}");
         }
     }

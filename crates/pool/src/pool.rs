@@ -4,10 +4,10 @@ use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
-use isthmus_workers::message::{MOST_SLOTS, Register, TaskId};
+use isthmus_workers::message::{MAX_FRAME, MOST_SLOTS, Register, TaskId};
 use isthmus_workers::{Counts, Finished, MAX_BYTES, Master, Settings};
 
 use crate::engine::{self, Answer, Command, End, Engine, Machine, Shared};
@@ -15,8 +15,8 @@ use crate::greeting::{GreetingError, Key};
 use crate::options::{Options, WrongOption};
 use crate::ticket::{NoTicket, Ticket};
 
-/// How long the engine takes to answer at most.
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// Longest arguments of the initializer, in bytes: they travel in one message.
+const MAX_SETUP: usize = MAX_FRAME / 2;
 
 /// Why a pool can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -50,12 +50,14 @@ pub enum PoolError {
     #[error("cannot begin: {0}")]
     Begin(io::Error),
     /// Arguments or a result are too long.
-    #[error("{what} take {bytes} bytes; at most {MAX_BYTES} are allowed")]
+    #[error("{what} take {bytes} bytes; at most {most} are allowed")]
     TooLong {
         /// What is too long.
         what: &'static str,
         /// How long it is.
         bytes: usize,
+        /// How long it may be.
+        most: usize,
     },
     /// The pool has ended.
     #[error(transparent)]
@@ -75,6 +77,11 @@ impl Running {
         let thread = std::thread::Builder::new().name("isthmus-pool".into()).spawn(move || engine.run());
         let thread = Mutex::new(Some(thread.map_err(PoolError::Begin)?));
         Ok(Self { shared, thread })
+    }
+
+    /// Why the pool has ended, if it has.
+    fn why(&self) -> Option<End> {
+        self.shared.lock().ended.clone()
     }
 
     fn end(&self) {
@@ -97,9 +104,9 @@ fn listen(port: u16) -> Result<TcpListener, PoolError> {
     TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).map_err(|error| PoolError::Listen { port, error })
 }
 
-fn within_bounds(what: &'static str, bytes: &[u8]) -> Result<(), PoolError> {
+fn within_bounds(what: &'static str, bytes: &[u8], most: usize) -> Result<(), PoolError> {
     match bytes.len() {
-        length if length > MAX_BYTES => Err(PoolError::TooLong { what, bytes: length }),
+        length if length > most => Err(PoolError::TooLong { what, bytes: length, most }),
         _ => Ok(()),
     }
 }
@@ -118,7 +125,7 @@ impl Pool {
     /// An option is wrong, or nobody could connect.
     pub fn begin(options: &str, setup: Bytes) -> Result<Self, PoolError> {
         let options = Options::read(options)?;
-        within_bounds("the arguments of the initializer", &setup)?;
+        within_bounds("the initializer and its arguments", &setup, MAX_SETUP)?;
         let listener = listen(options.port)?;
         let port = listener.local_addr().map_err(PoolError::Begin)?.port();
         let key = match options.key {
@@ -149,7 +156,7 @@ impl Pool {
     /// # Errors
     /// The arguments are too long, or the pool has ended.
     pub fn submit(&self, arguments: Bytes) -> Result<TaskId, PoolError> {
-        within_bounds("the arguments", &arguments)?;
+        within_bounds("the arguments", &arguments, MAX_BYTES)?;
         let mut state = self.running.shared.lock();
         if let Some(end) = &state.ended {
             return Err(end.clone().into());
@@ -164,7 +171,7 @@ impl Pool {
     pub fn cancel(&self, id: TaskId) -> bool {
         let answer = Arc::new(Answer::default());
         self.running.shared.command(self.running.shared.lock(), Command::Cancel(id, answer.clone()));
-        answer.wait(ANSWER_WITHIN)
+        answer.wait()
     }
 
     /// Waits for the next task that has ended. `None` if none has within that time.
@@ -192,7 +199,7 @@ impl Pool {
     /// # Errors
     /// The result is too long.
     pub fn done(&self, id: TaskId, failed: bool, result: Bytes) -> Result<(), PoolError> {
-        within_bounds("the result", &result)?;
+        within_bounds("the result", &result, MAX_BYTES)?;
         self.running.shared.command(self.running.shared.lock(), Command::Done { id, failed, result });
         Ok(())
     }
@@ -200,6 +207,11 @@ impl Pool {
     /// How many tasks and members there are.
     pub fn counts(&self) -> Counts {
         self.running.shared.lock().counts
+    }
+
+    /// Why the pool has ended, if it has.
+    pub fn why(&self) -> Option<End> {
+        self.running.why()
     }
 
     /// Ends the pool for all. Threads that wait for something get an error.
@@ -224,7 +236,7 @@ impl Worker {
         let ticket: Ticket = ticket.parse()?;
         let address = format!("{}:{}", ticket.host, ticket.port);
         let unreachable = |error| PoolError::Unreachable { address: address.clone(), error };
-        let stream = engine::connect(&address, Instant::now() + options.patience).map_err(unreachable)?;
+        let stream = engine::connect_patiently(&address, options.patience).map_err(unreachable)?;
         let listener = listen(0)?;
         let own = stream.local_addr().map_err(PoolError::Begin)?.ip();
         let at = listener.local_addr().map_err(PoolError::Begin)?;
@@ -261,9 +273,14 @@ impl Worker {
     /// # Errors
     /// The result is too long: give an error in its place.
     pub fn done(&self, id: TaskId, failed: bool, result: Bytes) -> Result<(), PoolError> {
-        within_bounds("the result", &result)?;
+        within_bounds("the result", &result, MAX_BYTES)?;
         self.running.shared.command(self.running.shared.lock(), Command::Done { id, failed, result });
         Ok(())
+    }
+
+    /// Why the pool has ended, if it has.
+    pub fn why(&self) -> Option<End> {
+        self.running.why()
     }
 
     /// Leaves the pool. Threads that wait for something get an error. What it ran is run again elsewhere.

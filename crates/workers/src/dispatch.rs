@@ -1,6 +1,7 @@
 //! Who gets which task: tasks wait until somebody takes them.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::btree_map::BTreeMap;
+use std::collections::{HashMap, VecDeque};
 
 use crate::message::{Task, TaskId};
 
@@ -17,25 +18,12 @@ pub(crate) enum Taker {
     Child(Link),
 }
 
-/// Tasks of a taker that was lost.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Given {
-    /// Tasks that it ran.
-    pub ran: Vec<TaskId>,
-    /// Tasks that it may have run, or that waited there.
-    pub held: Vec<TaskId>,
-}
-
 /// A taker, with what it was given.
 #[derive(Debug, Default)]
 struct Account {
     /// How many tasks it takes in all, and how many it got.
     allowed: u64,
     sent: u64,
-    /// How many tasks it runs at once.
-    slots: usize,
-    /// It hands on tasks to others, so that it isn't known which of its tasks run.
-    is_boss: bool,
     /// The next place in `order`.
     next: u64,
     /// Tasks without a result, in the order in which they were given, and the place of each.
@@ -45,7 +33,8 @@ struct Account {
 
 impl Account {
     fn give(&mut self, task: TaskId) {
-        if self.places.insert(task, self.next).is_none() {
+        if !self.places.contains_key(&task) {
+            self.places.insert(task, self.next);
             self.order.insert(self.next, task);
             self.next += 1;
         }
@@ -59,34 +48,55 @@ impl Account {
 /// Tasks that wait, and who takes them.
 #[derive(Debug, Default)]
 pub(crate) struct Dispatch {
-    waiting: VecDeque<Task>,
+    /// Tasks with a number each. One that was taken back stays here until its turn comes.
+    queue: VecDeque<(u64, Task)>,
+    /// The number of each task that waits.
+    waiting: HashMap<TaskId, u64>,
+    /// The number of the next task.
+    next: u64,
     takers: BTreeMap<Taker, Account>,
-    /// Takers that take tasks, each once, in the order of their turns. Some may take none any more.
+    /// Takers that take tasks, in the order of their turns. Some may take none any more.
     turns: VecDeque<Taker>,
 }
 
 impl Dispatch {
-    /// Adds a taker that runs so many tasks at once. It gets nothing before it is allowed to take any.
-    pub(crate) fn add(&mut self, taker: Taker, slots: u32) {
-        self.takers.entry(taker).or_default().slots = slots as usize;
-    }
-
-    pub(crate) fn knows(&self, taker: Taker) -> bool {
-        self.takers.contains_key(&taker)
-    }
-
     /// A task waits, after all others or before them.
     pub(crate) fn push(&mut self, task: Task) {
-        self.waiting.push_back(task);
+        let number = self.number(&task);
+        self.queue.push_back((number, task));
     }
 
     pub(crate) fn push_first(&mut self, task: Task) {
-        self.waiting.push_front(task);
+        let number = self.number(&task);
+        self.queue.push_front((number, task));
     }
 
-    /// Takes tasks back, as far as they wait.
-    pub(crate) fn take_back(&mut self, tasks: &HashSet<TaskId>) {
-        self.waiting.retain(|waiting| !tasks.contains(&TaskId(waiting.id)));
+    fn number(&mut self, task: &Task) -> u64 {
+        self.next += 1;
+        self.waiting.insert(TaskId(task.id), self.next);
+        self.next
+    }
+
+    /// Takes a task back, if it waits.
+    pub(crate) fn take_back(&mut self, task: TaskId) {
+        self.waiting.remove(&task);
+        if self.waiting.is_empty() {
+            self.queue.clear();
+        }
+    }
+
+    /// Takes back those of so many tasks that came last.
+    pub(crate) fn take_last(&mut self, count: u64) -> Vec<TaskId> {
+        let mut taken = Vec::new();
+        while (taken.len() as u64) < count {
+            let Some((number, task)) = self.queue.pop_back() else { break };
+            let id = TaskId(task.id);
+            if self.waiting.get(&id) == Some(&number) {
+                self.waiting.remove(&id);
+                taken.push(id);
+            }
+        }
+        taken
     }
 
     /// How many tasks wait.
@@ -101,11 +111,10 @@ impl Dispatch {
     }
 
     /// Lets a taker take this many tasks in all.
-    pub(crate) fn allow(&mut self, taker: Taker, total: u64, is_boss: bool) {
-        let Some(account) = self.takers.get_mut(&taker) else { return };
+    pub(crate) fn allow(&mut self, taker: Taker, total: u64) {
+        let account = self.takers.entry(taker).or_default();
         let took = account.takes();
         account.allowed = account.allowed.max(total);
-        account.is_boss |= is_boss;
         if account.takes() && !took {
             self.turns.push_back(taker);
         }
@@ -114,7 +123,7 @@ impl Dispatch {
     /// Lets a taker take one task more than so far.
     pub(crate) fn allow_another(&mut self, taker: Taker) {
         let allowed = self.takers.get(&taker).map_or(0, |account| account.allowed);
-        self.allow(taker, allowed.saturating_add(1), false);
+        self.allow(taker, allowed.saturating_add(1));
     }
 
     /// Gives tasks that wait to those that take them, one each in turn.
@@ -125,7 +134,13 @@ impl Dispatch {
             let Some(account) = self.takers.get_mut(&taker).filter(|account| account.takes()) else {
                 continue;
             };
-            let Some(task) = self.waiting.pop_front() else { break };
+            let task = loop {
+                let Some((number, task)) = self.queue.pop_front() else { return given };
+                if self.waiting.get(&TaskId(task.id)) == Some(&number) {
+                    break task;
+                }
+            };
+            self.waiting.remove(&TaskId(task.id));
             account.sent += 1;
             account.give(TaskId(task.id));
             if account.takes() {
@@ -146,6 +161,7 @@ impl Dispatch {
 
     /// A taker has a task that it got from somebody else before.
     pub(crate) fn adopt(&mut self, taker: Taker, task: TaskId) {
+        self.take_back(task);
         self.takers.entry(taker).or_default().give(task);
     }
 
@@ -157,14 +173,10 @@ impl Dispatch {
         true
     }
 
-    /// Forgets a taker. Returns what it had.
-    pub(crate) fn lose(&mut self, taker: Taker) -> Given {
-        let Some(account) = self.takers.remove(&taker) else { return Given::default() };
-        let mut all: Vec<_> = account.order.into_values().collect();
-        // Tasks are run in the order in which they were given.
-        let running = if account.is_boss { 0 } else { account.slots.min(all.len()) };
-        let held = all.split_off(running);
-        Given { ran: all, held }
+    /// Forgets a taker. Returns the tasks that it had, in the order in which it got them.
+    pub(crate) fn lose(&mut self, taker: Taker) -> Vec<TaskId> {
+        let account = self.takers.remove(&taker).unwrap_or_default();
+        account.order.into_values().collect()
     }
 }
 
@@ -186,16 +198,14 @@ mod tests {
     #[test]
     fn tasks_go_round_to_those_that_take_them() {
         let mut dispatch = Dispatch::default();
-        dispatch.add(A, 1);
-        dispatch.add(B, 1);
         (0..10).for_each(|id| dispatch.push(task(id)));
         assert!(dispatch.hand_out().is_empty(), "nobody takes any");
-        dispatch.allow(A, 2, false);
-        dispatch.allow(B, 4, false);
+        dispatch.allow(A, 2);
+        dispatch.allow(B, 4);
         let given = dispatch.hand_out();
         assert_eq!((ids(&given, A), ids(&given, B)), (vec![0, 2], vec![1, 3, 4, 5]));
         assert_eq!((dispatch.waiting(), dispatch.wanted()), (4, 0));
-        dispatch.allow(A, 1, false);
+        dispatch.allow(A, 1);
         assert!(dispatch.hand_out().is_empty(), "it took two already");
         dispatch.leave(B);
         dispatch.allow_another(A);
@@ -206,38 +216,32 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lost_taker_ran() {
-        for (slots, is_boss, done, ran, held) in [
-            (1, false, vec![], vec![0], vec![1, 2, 3]),
-            (1, false, vec![0, 2], vec![1], vec![3]),
-            (8, false, vec![1], vec![0, 2, 3], vec![]),
-            (1, true, vec![3], vec![], vec![0, 1, 2]),
-        ] {
-            let mut dispatch = Dispatch::default();
-            dispatch.add(A, slots);
-            dispatch.allow(A, 4, is_boss);
-            (0..5).for_each(|id| dispatch.push(task(id)));
-            dispatch.hand_out();
-            for id in done {
-                assert!(dispatch.done(A, TaskId(id)));
-                assert!(!dispatch.done(A, TaskId(id)), "only once");
-            }
-            let all = |ids: &[u64]| ids.iter().map(|id| TaskId(*id)).collect::<Vec<_>>();
-            assert_eq!(dispatch.lose(A), Given { ran: all(&ran), held: all(&held) });
-            assert_eq!(dispatch.lose(A), Given::default());
-        }
+    fn what_a_lost_taker_had() {
+        let mut dispatch = Dispatch::default();
+        dispatch.allow(A, 4);
+        (0..5).for_each(|id| dispatch.push(task(id)));
+        dispatch.hand_out();
+        dispatch.adopt(A, TaskId(4));
+        dispatch.adopt(A, TaskId(2));
+        assert_eq!(dispatch.waiting(), 0, "it has the last one, too");
+        assert!(dispatch.done(A, TaskId(1)) && !dispatch.done(A, TaskId(1)), "only once");
+        assert_eq!(dispatch.lose(A), [0, 2, 3, 4].map(TaskId));
+        assert_eq!(dispatch.lose(A), []);
+        dispatch.push(task(1));
+        assert!(dispatch.hand_out().is_empty(), "it gets nothing any more");
     }
 
     #[test]
-    fn a_taker_that_is_gone_gets_nothing() {
+    fn tasks_that_are_taken_back() {
         let mut dispatch = Dispatch::default();
-        dispatch.add(A, 1);
-        dispatch.allow(A, 4, false);
-        dispatch.lose(A);
-        dispatch.push(task(1));
-        assert!(dispatch.hand_out().is_empty());
-        assert_eq!(dispatch.waiting(), 1);
-        dispatch.take_back(&HashSet::from([TaskId(1)]));
-        assert_eq!(dispatch.waiting(), 0);
+        (0..6).for_each(|id| dispatch.push(task(id)));
+        dispatch.take_back(TaskId(0));
+        dispatch.take_back(TaskId(4));
+        // One that comes back isn't what was taken back before.
+        dispatch.push_first(task(4));
+        assert_eq!(dispatch.take_last(2), [TaskId(5), TaskId(3)]);
+        assert_eq!(dispatch.waiting(), 3);
+        dispatch.allow(A, 9);
+        assert_eq!(ids(&dispatch.hand_out(), A), [4, 1, 2]);
     }
 }

@@ -33,5 +33,5 @@ pub use action::Action;
 pub use dispatch::Link;
 pub use master::{Counts, Finished, MAX_BYTES, Master, Settings};
 pub use member::Member;
-pub use message::MemberId;
+pub use message::{MOST_PLACES, MemberId};
 pub use roster::FLAT_BELOW;

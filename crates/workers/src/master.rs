@@ -6,10 +6,10 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 
 use crate::action::Action;
-use crate::dispatch::{Dispatch, Given, Link, Taker};
+use crate::dispatch::{Dispatch, Link, Taker};
 use crate::message::{
-    MASTER, MAX_INLINE, MemberId, Message, Nothing, Number, Parent, Piece, Register, Task, TaskId, Tasks,
-    Welcome, in_messages,
+    MASTER, MAX_INLINE, MemberId, Message, Nothing, Number, Numbers, Parent, Piece, Register, Task, TaskId,
+    Tasks, Welcome, in_messages,
 };
 use crate::roster::Roster;
 
@@ -23,7 +23,8 @@ pub const MAX_BYTES: usize = (2 << 30) - 1;
 pub struct Settings {
     /// Where the master runs, from the outermost level to its node.
     pub places: Vec<String>,
-    /// A task isn't run again once so many processes have ended that ran it.
+    /// A task isn't run again once so many processes have certainly ended while they ran it. Of the first
+    /// one it isn't certain.
     pub attempts: u32,
     /// Below so many members all get their tasks from the master.
     pub flat_below: usize,
@@ -49,7 +50,7 @@ pub enum Finished {
     },
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Where {
     /// With the master.
     Waiting,
@@ -65,8 +66,9 @@ enum Where {
 struct Entry {
     arguments: Bytes,
     at: Where,
-    /// How many processes have ended that ran it.
+    /// How many processes have certainly ended while they ran it.
     deaths: u32,
+    /// It was lost once. Who runs it says so before.
     suspect: bool,
     /// Who said last that it is about to run it.
     runs_at: Option<MemberId>,
@@ -76,15 +78,13 @@ struct Entry {
 struct Known {
     link: Link,
     address: String,
-    slots: u32,
 }
 
 /// Lost tasks, until members that may have them have said which they have.
 #[derive(Debug)]
 struct Missing {
     of: MemberId,
-    ran: Vec<TaskId>,
-    held: Vec<TaskId>,
+    tasks: Vec<TaskId>,
     awaited: HashSet<MemberId>,
     until: Duration,
 }
@@ -134,8 +134,7 @@ impl Master {
     pub fn new(settings: Settings) -> Self {
         let mut dispatch = Dispatch::default();
         if settings.slots > 0 {
-            dispatch.add(Taker::Own, settings.slots);
-            dispatch.allow(Taker::Own, u64::from(settings.slots), false);
+            dispatch.allow(Taker::Own, u64::from(settings.slots));
         }
         Self {
             roster: Roster::new(settings.places.clone(), settings.flat_below),
@@ -190,10 +189,10 @@ impl Master {
 
     /// Takes a task back that no worker has got yet. Tells whether it did: it has no result then.
     pub fn cancel(&mut self, id: TaskId) -> bool {
-        let is_waiting = self.tasks.get(&id).is_some_and(|entry| matches!(entry.at, Where::Waiting));
+        let is_waiting = self.tasks.get(&id).is_some_and(|entry| entry.at == Where::Waiting);
         if is_waiting {
             self.tasks.remove(&id);
-            self.dispatch.take_back(&HashSet::from([id]));
+            self.dispatch.take_back(id);
         }
         is_waiting
     }
@@ -233,8 +232,8 @@ impl Master {
     pub fn closed(&mut self, now: Duration, link: Link) {
         let Some(member) = self.links.remove(&link) else { return };
         self.coming.retain(|(at, _), _| *at != link);
-        let Given { ran, held } = self.dispatch.lose(Taker::Child(link));
-        self.lose(now, member, ran, held);
+        let tasks = self.dispatch.lose(Taker::Child(link));
+        self.lose(now, member, link, tasks);
         self.members.remove(&member);
         self.counts.lost += 1;
         let below: Vec<_> = self.roster.children(member).collect();
@@ -244,7 +243,10 @@ impl Master {
             }
         }
         let changes = self.roster.remove(member);
-        self.tell_parents(changes);
+        let (orphans, others): (Vec<_>, Vec<_>) =
+            changes.into_iter().partition(|(changed, _)| below.contains(changed));
+        self.tell_parents(orphans, member);
+        self.tell_parents(others, MASTER);
         self.find_missing(now);
         self.settle();
     }
@@ -258,12 +260,7 @@ impl Master {
         };
         let child = Taker::Child(link);
         match message {
-            Message::Want(want) => {
-                if let Some(known) = self.members.get(&member).filter(|_| !self.dispatch.knows(child)) {
-                    self.dispatch.add(child, known.slots);
-                }
-                self.dispatch.allow(child, want.total, want.boss);
-            }
+            Message::Want(want) => self.dispatch.allow(child, want.total),
             Message::Outcomes(outcomes) => {
                 for outcome in outcomes.outcomes {
                     let id = TaskId(outcome.id);
@@ -278,13 +275,19 @@ impl Master {
                 }
             }
             Message::Lost(lost) => {
-                let numbers = |ids: Vec<u64>| ids.into_iter().map(TaskId).collect::<Vec<_>>();
-                let [ran, held] = [lost.ran, lost.held].map(numbers);
-                for id in ran.iter().chain(&held) {
+                let tasks: Vec<_> = lost.tasks.into_iter().map(TaskId).collect();
+                for id in &tasks {
                     self.dispatch.done(child, *id);
                 }
-                self.lose(now, MemberId(lost.member), ran, held);
+                self.lose(now, MemberId(lost.member), link, tasks);
                 self.find_missing(now);
+            }
+            Message::Back(Numbers { numbers }) => {
+                // The first one goes first again.
+                for id in numbers.into_iter().map(TaskId) {
+                    self.dispatch.done(child, id);
+                    self.take_waiting(id, link);
+                }
             }
             Message::Held(held) => {
                 self.take_up(link, &held.tasks);
@@ -300,9 +303,9 @@ impl Master {
             Message::ParentLost(Number { number }) => {
                 let parent = u32::try_from(number).map_or(MASTER, MemberId);
                 if parent != MASTER {
+                    // If the parent has been replaced already, the member has been told.
                     let changes = self.roster.part(member, parent);
-                    // It waits for an answer even if the parent has been replaced already.
-                    self.tell_parents(changes);
+                    self.tell_parents(changes, MASTER);
                 }
             }
             Message::Running(Number { number }) => {
@@ -334,39 +337,53 @@ impl Master {
         let member = MemberId(self.next_member);
         let Some(next) = self.next_member.checked_add(1) else { return false };
         self.next_member = next;
-        let Register { places, slots, address } = register;
+        let Register { places, address, .. } = register;
         self.places.insert(member, places.last().cloned().unwrap_or_default());
         self.links.insert(link, member);
-        self.members.insert(member, Known { link, address, slots });
+        self.members.insert(member, Known { link, address });
         let welcome = Welcome { member: member.0, setup: self.settings.setup.clone() };
         self.actions.push(Action::Send(link, Message::Welcome(welcome)));
         let changes = self.roster.add(member, places);
-        self.tell_parents(changes);
+        self.tell_parents(changes, MASTER);
         true
     }
 
-    fn tell_parents(&mut self, changes: Vec<(MemberId, MemberId)>) {
+    /// Tells members of their new parents, and which member is gone that was the former one, if not the
+    /// master.
+    fn tell_parents(&mut self, changes: Vec<(MemberId, MemberId)>, gone: MemberId) {
         for (member, parent) in changes {
             let Some(link) = self.members.get(&member).map(|known| known.link) else { continue };
             let address = self.members.get(&parent).map(|known| known.address.clone()).unwrap_or_default();
-            let parent = Parent { member: parent.0, address };
+            let parent = Parent { member: parent.0, address, gone: gone.0 };
             self.actions.push(Action::Send(link, Message::Parent(parent)));
         }
     }
 
-    /// Tasks are lost with a member, unless it or one below it still has them.
-    fn lose(&mut self, now: Duration, of: MemberId, ran: Vec<TaskId>, held: Vec<TaskId>) {
-        for id in ran.iter().chain(&held) {
-            if let Some(entry) = self.tasks.get_mut(id) {
+    /// Tasks are lost with a member, unless it or one below it still has them. One that is no longer where
+    /// the loss is told from has been found or given again.
+    fn lose(&mut self, now: Duration, of: MemberId, from: Link, mut tasks: Vec<TaskId>) {
+        tasks.retain(|id| match self.tasks.get_mut(id) {
+            Some(entry) if entry.at == Where::Out(from) => {
                 entry.at = Where::Missing;
+                true
             }
-        }
+            _ => false,
+        });
         // Who lives has what is below it.
         let awaited = match self.members.contains_key(&of) {
             true => HashSet::from([of]),
             false => HashSet::new(),
         };
-        self.missing.push(Missing { of, ran, held, awaited, until: now + RETURN_WITHIN });
+        self.missing.push(Missing { of, tasks, awaited, until: now + RETURN_WITHIN });
+    }
+
+    /// A task that nobody has begun comes back.
+    fn take_waiting(&mut self, id: TaskId, from: Link) {
+        if let Some(entry) = self.tasks.get_mut(&id).filter(|entry| entry.at == Where::Out(from)) {
+            entry.at = Where::Waiting;
+            let task = message_of(id, entry);
+            self.dispatch.push_first(task);
+        }
     }
 
     /// A member that is gone, or has said which tasks it has, isn't waited for.
@@ -376,21 +393,17 @@ impl Master {
         }
     }
 
-    /// Members below a link still have these tasks.
+    /// Members below a link have these tasks, also if they were given to somebody else meanwhile.
     fn take_up(&mut self, link: Link, ids: &[u64]) {
-        let mut back = HashSet::new();
         for id in ids.iter().copied().map(TaskId) {
             let Some(entry) = self.tasks.get_mut(&id) else { continue };
             match entry.at {
-                Where::Out(_) | Where::Here => continue,
-                Where::Waiting => drop(back.insert(id)),
-                Where::Missing => {}
+                Where::Here => continue,
+                Where::Out(other) => drop(self.dispatch.done(Taker::Child(other), id)),
+                Where::Waiting | Where::Missing => {}
             }
             entry.at = Where::Out(link);
             self.dispatch.adopt(Taker::Child(link), id);
-        }
-        if !back.is_empty() {
-            self.dispatch.take_back(&back);
         }
     }
 
@@ -400,20 +413,19 @@ impl Master {
             .into_iter()
             .partition(|missing: &Missing| missing.awaited.is_empty() || missing.until <= now);
         self.missing = left;
-        for Missing { of, ran, held, .. } in over {
-            let both = ran.into_iter().map(|id| (id, true)).chain(held.into_iter().map(|id| (id, false)));
+        for Missing { of, tasks, .. } in over {
             // The first one goes first again.
-            for (id, did_run) in both.collect::<Vec<_>>().into_iter().rev() {
-                self.again(id, of, did_run);
+            for id in tasks.into_iter().rev() {
+                self.again(id, of);
             }
         }
     }
 
-    fn again(&mut self, id: TaskId, of: MemberId, did_run: bool) {
-        let Some(entry) = self.tasks.get_mut(&id).filter(|entry| matches!(entry.at, Where::Missing)) else {
+    fn again(&mut self, id: TaskId, of: MemberId) {
+        let Some(entry) = self.tasks.get_mut(&id).filter(|entry| entry.at == Where::Missing) else {
             return;
         };
-        if did_run || entry.runs_at == Some(of) {
+        if entry.runs_at == Some(of) {
             entry.deaths += 1;
         }
         entry.suspect = true;
@@ -453,7 +465,7 @@ impl Master {
         };
         match entry.at {
             Where::Out(link) => drop(self.dispatch.done(Taker::Child(link), id)),
-            Where::Waiting => self.dispatch.take_back(&HashSet::from([id])),
+            Where::Waiting => self.dispatch.take_back(id),
             Where::Here | Where::Missing => {}
         }
         self.counts.done += 1;

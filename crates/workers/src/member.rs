@@ -6,10 +6,10 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 
 use crate::action::Action;
-use crate::dispatch::{Dispatch, Given, Link, Taker};
+use crate::dispatch::{Dispatch, Link, Taker};
 use crate::message::{
     Attach, Held, Lost, MASTER, MAX_FRAME, MAX_INLINE, MOST_RATE, MemberId, Message, Nothing, Number,
-    Outcome, Outcomes, Piece, Register, Task, TaskId, Tasks, Want, in_messages,
+    Numbers, Outcome, Outcomes, Piece, Register, Task, TaskId, Tasks, Want, in_lists, in_messages,
 };
 use crate::speed::{self, Average};
 
@@ -19,15 +19,14 @@ const GATHERED: (f64, Duration) = (0.125, Duration::from_millis(5));
 const GATHERED_BYTES: usize = MAX_FRAME / 4;
 /// The round trip to the parent is measured so often, while there is work.
 const PING_EVERY: Duration = Duration::from_secs(1);
-/// Numbers in a message that lists tasks.
-const LISTED: usize = 4096;
+/// More tasks than those that are of use, by this factor and this number, are given back.
+const TOO_MANY: (u64, u64) = (2, 8);
 
 /// From whom it gets tasks.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Upward {
-    /// From nobody, until the master has named somebody.
+    /// From nobody, until the master has named somebody who is reached.
     Nobody,
-    Connecting(MemberId),
     At(MemberId, Link),
 }
 
@@ -49,6 +48,8 @@ pub struct Member {
     master: Link,
     number: Option<MemberId>,
     upward: Upward,
+    /// Who is to be the parent, until it is reached.
+    next: Option<MemberId>,
     /// Links to former parents, until all tasks from there are done.
     former: HashSet<Link>,
     /// Former parents that may still send tasks. Nobody else is asked for any meanwhile, so that none
@@ -84,14 +85,14 @@ impl Member {
     /// A member that runs so many tasks at once, with a link to the master.
     pub fn new(master: Link, register: Register) -> Self {
         let mut dispatch = Dispatch::default();
-        dispatch.add(Taker::Own, register.slots);
-        dispatch.allow(Taker::Own, u64::from(register.slots), false);
+        dispatch.allow(Taker::Own, u64::from(register.slots));
         let slots = register.slots;
         Self {
             slots,
             master,
             number: None,
             upward: Upward::Nobody,
+            next: None,
             former: HashSet::new(),
             leaving: HashSet::new(),
             origins: HashMap::new(),
@@ -118,6 +119,11 @@ impl Member {
         std::mem::take(&mut self.actions)
     }
 
+    /// Its number, once the master has given it one.
+    pub fn number(&self) -> Option<MemberId> {
+        self.number
+    }
+
     /// When [`tick`](Self::tick) is due.
     pub fn deadline(&self) -> Option<Duration> {
         self.flush_at
@@ -128,13 +134,16 @@ impl Member {
         self.settle(now);
     }
 
-    /// The parent that was to be connected with is reached over this link, or not at all.
+    /// The member that is to be the parent is reached over this link, or not at all.
     pub fn connected(&mut self, now: Duration, member: MemberId, link: Option<Link>) {
-        let is_wanted = self.upward == Upward::Connecting(member);
+        let is_wanted = self.next == Some(member);
         match link {
             Some(link) if is_wanted => self.set_parent(member, link),
             Some(link) => self.actions.push(Action::Close(link)),
-            None if is_wanted => self.parent_lost(member),
+            None if is_wanted => {
+                self.next = None;
+                self.tell_lost(member);
+            }
             None => {}
         }
         self.settle(now);
@@ -155,19 +164,36 @@ impl Member {
             self.actions.push(Action::End);
             return;
         }
+        // Otherwise the master has named another parent already.
+        if let Some(parent) = self.lose_link(link)
+            && self.next.is_none()
+        {
+            self.tell_lost(parent);
+        }
+        self.settle(now);
+    }
+
+    /// Does without a link. Returns the parent, if it was the link to it.
+    fn lose_link(&mut self, link: Link) -> Option<MemberId> {
         let results = self.outcomes.remove(&link).unwrap_or_default();
         self.stranded.extend(results);
         self.leaving.remove(&link);
-        match self.upward {
-            Upward::At(member, at) if at == link => self.parent_lost(member),
-            _ if self.former.remove(&link) => self.adopt_orphans(),
-            _ => {}
-        }
         if let Some(Below { member, .. }) = self.children.remove(&link) {
-            let Given { ran, held } = self.dispatch.lose(Taker::Child(link));
-            self.report_lost(member, ran, held);
+            let tasks = self.dispatch.lose(Taker::Child(link));
+            self.report_lost(member, tasks);
         }
-        self.settle(now);
+        match self.upward {
+            Upward::At(member, at) if at == link => {
+                self.upward = Upward::Nobody;
+                Some(member)
+            }
+            _ => {
+                if self.former.remove(&link) {
+                    self.adopt_orphans();
+                }
+                None
+            }
+        }
     }
 
     /// A task that ran here has ended.
@@ -198,28 +224,33 @@ impl Member {
                 self.number = Some(MemberId(welcome.member));
                 self.actions.push(Action::Setup(welcome.setup));
             }
-            Message::Parent(parent) if from_master => match MemberId(parent.member) {
-                MASTER => self.set_parent(MASTER, self.master),
-                member => {
-                    self.leave_parent();
-                    self.upward = Upward::Connecting(member);
-                    self.actions.push(Action::Connect { member, address: parent.address });
+            Message::Parent(parent) if from_master => {
+                self.drop_gone(MemberId(parent.gone));
+                match MemberId(parent.member) {
+                    MASTER => self.set_parent(MASTER, self.master),
+                    // It stays with its parent until the next one is reached.
+                    member => {
+                        self.next = Some(member);
+                        self.actions.push(Action::Connect { member, address: parent.address });
+                    }
                 }
-            },
+            }
             Message::End(_) if from_master => self.actions.push(Action::End),
-            Message::Piece(piece) if from_master => return self.take_piece(now, piece),
+            Message::Piece(piece) if from_master => self.take_piece(now, piece),
             Message::Delivered(Number { number }) if from_master => {
                 if let Some(failed) = self.delivering.remove(&TaskId(number)) {
                     self.report(Outcome { id: number, result: Bytes::new(), failed, delivered: true });
                 }
             }
             Message::Tasks(tasks) if from_parent => {
-                if !self.former.contains(&link) {
+                if !self.former.contains(&link) && !self.leaving.contains(&link) {
                     self.received += tasks.tasks.len() as u64;
                 }
                 for task in tasks.tasks {
-                    self.origins.insert(TaskId(task.id), link);
-                    self.dispatch.push(task);
+                    // One that came again, as it was taken for lost, is here already.
+                    if self.origins.insert(TaskId(task.id), link).is_none() {
+                        self.dispatch.push(task);
+                    }
                 }
             }
             Message::Left(_) if from_parent => drop(self.leaving.remove(&link)),
@@ -230,7 +261,6 @@ impl Member {
                 let below =
                     Below { member: MemberId(attach.member), rate: 0.0, slots: u64::from(attach.slots) };
                 self.children.insert(link, below);
-                self.dispatch.add(Taker::Child(link), attach.slots);
             }
             message if from_child => return self.take_from_child(link, message),
             _ => return false,
@@ -245,7 +275,7 @@ impl Member {
                 if let Some(below) = self.children.get_mut(&link) {
                     (below.rate, below.slots) = (want.rate, want.slots);
                 }
-                self.dispatch.allow(child, want.total, want.boss);
+                self.dispatch.allow(child, want.total);
             }
             Message::Outcomes(outcomes) => {
                 for outcome in outcomes.outcomes {
@@ -254,27 +284,44 @@ impl Member {
                 }
             }
             Message::Lost(lost) => {
-                let numbers = |ids: Vec<u64>| ids.into_iter().map(TaskId).collect::<Vec<_>>();
-                let [ran, held] = [lost.ran, lost.held].map(numbers);
-                for id in ran.iter().chain(&held) {
+                let tasks: Vec<_> = lost.tasks.into_iter().map(TaskId).collect();
+                for id in &tasks {
                     self.dispatch.done(child, *id);
                 }
-                self.report_lost(MemberId(lost.member), ran, held);
+                self.report_lost(MemberId(lost.member), tasks);
             }
-            Message::Held(held) => {
-                let from = match self.upward {
-                    Upward::At(_, at) => at,
-                    // As from a link that has ended: they are told again with the member's own.
-                    _ => link,
-                };
-                for id in &held.tasks {
-                    self.dispatch.adopt(child, TaskId(*id));
-                    self.origins.insert(TaskId(*id), from);
+            Message::Back(Numbers { numbers }) => {
+                let tasks: Vec<_> = numbers.into_iter().map(TaskId).collect();
+                for id in &tasks {
+                    self.dispatch.done(child, *id);
                 }
-                self.send_upward(Message::Held(held));
+                self.give_back(&tasks);
+            }
+            Message::Held(mut held) => {
+                let parent = match self.upward {
+                    Upward::At(_, at) => Some(at),
+                    Upward::Nobody => None,
+                };
+                for id in held.tasks.iter().copied().map(TaskId) {
+                    self.dispatch.adopt(child, id);
+                    // Without a parent it is an orphan, as if from a link that has ended.
+                    self.origins.insert(id, parent.unwrap_or(link));
+                }
+                match parent {
+                    Some(parent) => self.actions.push(Action::Send(parent, Message::Held(held))),
+                    None if held.more => {}
+                    // The next parent is told of the tasks as of this member's own.
+                    None => {
+                        held.tasks.clear();
+                        self.unsent.push(Message::Held(held));
+                    }
+                }
             }
             Message::Leave(_) => {
                 self.dispatch.leave(child);
+                if let Some(below) = self.children.get_mut(&link) {
+                    (below.rate, below.slots) = (0.0, 0);
+                }
                 self.actions.push(Action::Send(link, Message::Left(Nothing {})));
             }
             Message::Ping(number) => self.actions.push(Action::Send(link, Message::Pong(number))),
@@ -283,17 +330,15 @@ impl Member {
         true
     }
 
-    /// Arguments come in pieces. Tells whether they were asked for.
-    fn take_piece(&mut self, now: Duration, piece: Piece) -> bool {
+    /// Arguments come in pieces. Those of a task that isn't waited for have been asked for twice.
+    fn take_piece(&mut self, now: Duration, piece: Piece) {
         let id = TaskId(piece.id);
-        let Some((task, bytes)) = self.fetching.get_mut(&id) else { return false };
+        let Some((task, bytes)) = self.fetching.get_mut(&id) else { return };
         bytes.extend_from_slice(&piece.bytes);
-        if bytes.len() as u64 > task.size {
-            return false;
+        if !piece.last && bytes.len() as u64 <= task.size {
+            return;
         }
-        if piece.last
-            && let Some((mut task, bytes)) = self.fetching.remove(&id)
-        {
+        if let Some((mut task, bytes)) = self.fetching.remove(&id) {
             task.arguments = bytes.freeze();
             if task.arguments.len() as u64 == task.size {
                 self.run(now, task);
@@ -301,7 +346,6 @@ impl Member {
                 self.drop_task(id);
             }
         }
-        true
     }
 
     /// Doesn't run a task, as the master has its result already.
@@ -331,6 +375,7 @@ impl Member {
     }
 
     fn set_parent(&mut self, member: MemberId, link: Link) {
+        self.next = None;
         if self.upward == Upward::At(member, link) {
             return;
         }
@@ -343,40 +388,50 @@ impl Member {
             let attach = Attach { member: number, slots: self.slots };
             self.actions.push(Action::Send(link, Message::Attach(attach)));
         }
+        self.adopt_orphans();
         for message in std::mem::take(&mut self.unsent) {
             self.actions.push(Action::Send(link, message));
         }
-        self.adopt_orphans();
     }
 
-    fn parent_lost(&mut self, member: MemberId) {
-        self.upward = Upward::Nobody;
+    /// Tells the master that a member isn't reached, or no longer.
+    fn tell_lost(&mut self, member: MemberId) {
         let number = Number { number: u64::from(member.0) };
         self.actions.push(Action::Send(self.master, Message::ParentLost(number)));
+    }
+
+    /// A member is gone. If it is the parent, its link has ended, or will some time.
+    fn drop_gone(&mut self, member: MemberId) {
+        match self.upward {
+            Upward::At(parent, link) if parent == member && link != self.master => {
+                self.actions.push(Action::Close(link));
+                self.lose_link(link);
+            }
+            _ => {}
+        }
     }
 
     /// Tells the parent which tasks are here or below whose links have ended. They are as if they had come
     /// from the parent from now on. Does nothing while there is none.
     fn adopt_orphans(&mut self) {
         let Upward::At(_, parent) = self.upward else { return };
+        // What is done already isn't missing.
+        let stranded = std::mem::take(&mut self.stranded);
+        self.send_results(parent, stranded);
         let former = &self.former;
         let mut orphans = Vec::new();
         for (id, origin) in &mut self.origins {
             if *origin != parent && !former.contains(origin) {
                 *origin = parent;
-                orphans.push(id.0);
+                orphans.push(*id);
             }
         }
         orphans.sort_unstable();
         let member = self.number.unwrap_or(MASTER).0;
-        let count = orphans.len().div_ceil(LISTED).max(1);
-        for part in 0..count {
-            let tasks = orphans.iter().skip(part * LISTED).take(LISTED).copied().collect();
-            let held = Held { member, tasks, more: part + 1 < count };
-            self.actions.push(Action::Send(parent, Message::Held(held)));
-        }
-        let stranded = std::mem::take(&mut self.stranded);
-        self.outcomes.entry(parent).or_default().extend(stranded);
+        let lists = in_lists(&orphans).map(|tasks| Held { member, tasks, more: true });
+        let last = Held { member, tasks: Vec::new(), more: false };
+        let held = lists.chain([last]).map(|held| Action::Send(parent, Message::Held(held)));
+        self.actions.extend(held);
     }
 
     fn is_open(&self, link: Link) -> bool {
@@ -398,27 +453,30 @@ impl Member {
 
     /// Tells those from whom lost tasks came. What came from a link that has ended is found missing when
     /// the member says what it has.
-    fn report_lost(&mut self, member: MemberId, ran: Vec<TaskId>, held: Vec<TaskId>) {
-        let mut lost: BTreeMap<Link, Lost> = BTreeMap::new();
-        // The parent is told of a lost member even if it had no tasks: nobody waits for it any longer.
-        for (id, did_run) in
-            ran.into_iter().map(|id| (id, true)).chain(held.into_iter().map(|id| (id, false)))
-        {
-            let Some(link) = self.origins.remove(&id).filter(|link| self.is_open(*link)) else { continue };
-            let lost = lost.entry(link).or_default();
-            if did_run { &mut lost.ran } else { &mut lost.held }.push(id.0);
-        }
-        for (link, lost) in lost {
-            let lost = Lost { member: member.0, ..lost };
-            self.actions.push(Action::Send(link, Message::Lost(lost)));
+    fn report_lost(&mut self, member: MemberId, tasks: Vec<TaskId>) {
+        for (link, tasks) in self.by_origin(&tasks) {
+            let lost = in_lists(&tasks).map(|tasks| Lost { member: member.0, tasks });
+            self.actions.extend(lost.map(|lost| Action::Send(link, Message::Lost(lost))));
         }
     }
 
-    fn send_upward(&mut self, message: Message) {
-        match self.upward {
-            Upward::At(_, link) => self.actions.push(Action::Send(link, message)),
-            _ => self.unsent.push(message),
+    /// Gives tasks back that nobody here or below has begun.
+    fn give_back(&mut self, tasks: &[TaskId]) {
+        for (link, tasks) in self.by_origin(tasks) {
+            let back = in_lists(&tasks).map(|numbers| Message::Back(Numbers { numbers }));
+            self.actions.extend(back.map(|back| Action::Send(link, back)));
         }
+    }
+
+    /// Forgets tasks. Returns them by the links from which they came, but for links that have ended.
+    fn by_origin(&mut self, tasks: &[TaskId]) -> BTreeMap<Link, Vec<TaskId>> {
+        let mut found: BTreeMap<Link, Vec<TaskId>> = BTreeMap::new();
+        for id in tasks {
+            if let Some(link) = self.origins.remove(id).filter(|link| self.is_open(*link)) {
+                found.entry(link).or_default().push(*id);
+            }
+        }
+        found
     }
 
     /// Hands out tasks, sends results, asks for more.
@@ -468,13 +526,17 @@ impl Member {
         }
         self.flush_at = None;
         for (link, outcomes) in std::mem::take(&mut self.outcomes) {
-            let messages = in_messages(
-                outcomes,
-                |outcome| outcome.result.len(),
-                |outcomes| Message::Outcomes(Outcomes { outcomes }),
-            );
-            self.actions.extend(messages.map(|message| Action::Send(link, message)));
+            self.send_results(link, outcomes);
         }
+    }
+
+    fn send_results(&mut self, link: Link, outcomes: Vec<Outcome>) {
+        let messages = in_messages(
+            outcomes,
+            |outcome| outcome.result.len(),
+            |outcomes| Message::Outcomes(Outcomes { outcomes }),
+        );
+        self.actions.extend(messages.map(|message| Action::Send(link, message)));
     }
 
     fn want(&mut self, now: Duration) {
@@ -488,13 +550,19 @@ impl Member {
             self.children.values().fold(u64::from(self.slots), |all, below| all.saturating_add(below.slots));
         let ahead = speed::ahead(rate, self.round_trip, slots);
         let waiting = self.dispatch.waiting();
-        let wanted = self.dispatch.wanted().saturating_add(ahead).saturating_sub(waiting);
-        let total = self.received.saturating_add(wanted);
+        let of_use = self.dispatch.wanted().saturating_add(ahead);
+        let (factor, besides) = TOO_MANY;
+        if waiting > of_use.saturating_mul(factor).saturating_add(besides) {
+            let back = self.dispatch.take_last(waiting - of_use);
+            self.give_back(&back);
+            return;
+        }
+        let total = self.received.saturating_add(of_use.saturating_sub(waiting));
         let more = total.saturating_sub(self.announced);
         // A message for an eighth of what is asked for ahead, at least, unless somebody is idle.
         if more > 0 && (waiting == 0 || more.saturating_mul(8) >= ahead) {
             self.announced = total;
-            let want = Want { total, rate, slots, boss: !self.children.is_empty() };
+            let want = Want { total, rate, slots };
             self.actions.push(Action::Send(link, Message::Want(want)));
             if self.pinged.is_none_or(|at| now >= at + PING_EVERY) {
                 self.pinged = Some(now);

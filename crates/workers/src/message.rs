@@ -15,7 +15,7 @@ const LENGTH: usize = 4;
 /// Most tasks per second of a member and all below it.
 pub(crate) const MOST_RATE: f64 = 1e12;
 /// Most levels of places, and bytes of a place's name.
-const MOST_PLACES: [usize; 2] = [16, 255];
+pub const MOST_PLACES: [usize; 2] = [16, 255];
 
 /// Number of a task: unique in its pool, from 0 on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -97,6 +97,9 @@ pub struct Parent {
     /// Empty if it is the master.
     #[prost(string, tag = "2")]
     pub address: String,
+    /// The former parent, if it is gone, or 0.
+    #[prost(uint32, tag = "3")]
+    pub gone: u32,
 }
 
 /// child → parent, its first message on a link that isn't the one to the master.
@@ -122,9 +125,6 @@ pub struct Want {
     /// Tasks that it and all below it run at once.
     #[prost(uint64, tag = "3")]
     pub slots: u64,
-    /// It hands on tasks to others.
-    #[prost(bool, tag = "4")]
-    pub boss: bool,
 }
 
 /// Tasks in one message.
@@ -150,12 +150,9 @@ pub struct Lost {
     /// The member's number.
     #[prost(uint32, tag = "1")]
     pub member: u32,
-    /// Tasks that it ran.
+    /// The tasks.
     #[prost(uint64, repeated, tag = "2")]
-    pub ran: Vec<u64>,
-    /// Tasks of which it isn't known whether it ran them.
-    #[prost(uint64, repeated, tag = "3")]
-    pub held: Vec<u64>,
+    pub tasks: Vec<u64>,
 }
 
 /// child → parent, up to the master: a member whose former parent is gone still has these tasks.
@@ -178,6 +175,14 @@ pub struct Number {
     /// The number.
     #[prost(uint64, tag = "1")]
     pub number: u64,
+}
+
+/// Some numbers.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Numbers {
+    /// The numbers.
+    #[prost(uint64, repeated, tag = "1")]
+    pub numbers: Vec<u64>,
 }
 
 /// A part of large arguments or of a large result.
@@ -261,12 +266,18 @@ pub enum Message {
     /// parent → child: no further tasks follow, as it asked for.
     #[prost(message, tag = "19")]
     Left(Nothing),
+    /// child → parent, up to the master: tasks that nobody has begun, and that are of no use there.
+    #[prost(message, tag = "20")]
+    Back(Numbers),
 }
 
 /// A message in its frame.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Frame {
-    #[prost(oneof = "Message", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19")]
+    #[prost(
+        oneof = "Message",
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20"
+    )]
     message: Option<Message>,
 }
 
@@ -312,8 +323,10 @@ impl Message {
             return Ok(None);
         }
         from.advance(LENGTH);
-        let frame = Frame::decode(from.split_to(length).freeze())
-            .map_err(|error| Malformed::NoMessage(error.to_string()))?;
+        // A copy: what is kept of a message mustn't keep all that has come with it.
+        let bytes = Bytes::copy_from_slice(&from[..length]);
+        from.advance(length);
+        let frame = Frame::decode(bytes).map_err(|error| Malformed::NoMessage(error.to_string()))?;
         let message = frame.message.ok_or(Malformed::UnknownKind)?;
         message.check()?;
         Ok(Some(message))
@@ -335,6 +348,11 @@ impl Message {
             _ => Ok(()),
         }
     }
+}
+
+/// Numbers of tasks in messages of so many each.
+pub(crate) fn in_lists(tasks: &[TaskId]) -> impl Iterator<Item = Vec<u64>> {
+    tasks.chunks(MOST_OF_A_MESSAGE).map(|part| part.iter().map(|task| task.0).collect())
 }
 
 /// Most tasks that a member runs at once.
@@ -380,7 +398,7 @@ mod tests {
     fn messages_come_out_as_they_went_in() {
         let messages = [
             Message::Tasks(Tasks { tasks: vec![task(1, 0), task(2, 300)] }),
-            Message::Want(Want { total: 7, rate: 2.5, slots: 3, boss: true }),
+            Message::Want(Want { total: 7, rate: 2.5, slots: 3 }),
             Message::End(Nothing {}),
         ];
         let mut bytes = BytesMut::new();
@@ -410,8 +428,8 @@ mod tests {
             (register(MOST_SLOTS + 1, &["a"]), false),
             (register(1, &["x"; 17]), false),
             (register(1, &["x".repeat(256).as_str()]), false),
-            (Message::Want(Want { total: 1, rate: f64::NAN, slots: 1, boss: false }), false),
-            (Message::Want(Want { total: 1, rate: -1.0, slots: 1, boss: false }), false),
+            (Message::Want(Want { total: 1, rate: f64::NAN, slots: 1 }), false),
+            (Message::Want(Want { total: 1, rate: -1.0, slots: 1 }), false),
         ] {
             let mut bytes = BytesMut::new();
             message.clone().write(&mut bytes);

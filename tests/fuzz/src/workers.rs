@@ -22,13 +22,8 @@ pub fn workers_message(bytes: &[u8]) {
 /// A master and a member. Each step is a byte for what happens, a byte for the link, and a frame's length
 /// and bytes. Nothing panics, and no task has two results.
 pub fn workers(bytes: &[u8]) {
-    let settings = Settings {
-        places: vec!["alpha".into()],
-        attempts: 2,
-        flat_below: 0,
-        setup: Bytes::new(),
-        slots: 1,
-    };
+    let settings =
+        Settings { places: vec!["alpha".into()], attempts: 2, flat_below: 0, setup: Bytes::new(), slots: 1 };
     let register = Register { places: vec!["beta".into()], slots: 2, address: "h:1".into() };
     let mut master = Master::new(settings);
     let mut member = Member::new(Link(0), register);

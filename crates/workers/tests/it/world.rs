@@ -74,6 +74,8 @@ pub(crate) struct World {
     pub runs: u64,
     /// Messages between the master and others.
     pub crossings: u64,
+    /// The share of connections between members that can't be made.
+    pub unreachable: f64,
     /// A process that runs this task ends by it.
     pub deadly: Option<TaskId>,
 }
@@ -108,6 +110,7 @@ impl World {
             results: Vec::new(),
             runs: 0,
             crossings: 0,
+            unreachable: 0.0,
             deadly: None,
         }
     }
@@ -152,9 +155,16 @@ impl World {
 
     /// Ends a process at once. Others find out when its links end.
     pub(crate) fn kill(&mut self, process: Process) {
+        self.vanish(process, 0.0);
+    }
+
+    /// Ends a process with its machine. Others find out later, each for itself, within some seconds.
+    pub(crate) fn vanish(&mut self, process: Process, seconds: f64) {
         let Some(place) = self.processes.remove(&process) else { return };
         for (to, link) in place.links.into_values() {
-            self.close_at(process, to, link);
+            let later = Duration::from_secs_f64(self.random.f64() * seconds);
+            let at = self.arrival(process, to, link) + later;
+            self.happen(at, Event::Close { to, link });
         }
     }
 
@@ -209,7 +219,8 @@ impl World {
                 if !self.processes.contains_key(&of) {
                     return true;
                 }
-                let with = with.filter(|with| self.processes.contains_key(with));
+                let is_reached = self.random.f64() >= self.unreachable;
+                let with = with.filter(|with| is_reached && self.processes.contains_key(with));
                 let link = with.map(|with| {
                     let [ours, theirs] = self.link();
                     self.at(of).links.insert(ours, (with, theirs));
