@@ -79,6 +79,7 @@ E2E := $(COMPILE) test --locked --workspace --test e2e
 test-build: setup-test ## compile the tests and what they run
 	$(UNITS) --examples --no-run
 	$(E2E) --no-run
+	$(COMPILE) build --locked --package isthmus-pool
 	$(CARGO) build --locked --release --package isthmus-shim
 	$(MAKE) -C apps
 	mkdir -p $(TARGET)/tested

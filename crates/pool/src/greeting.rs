@@ -163,8 +163,7 @@ mod tests {
         let mut inputs = [BytesMut::new(), BytesMut::new()];
         let mut wires = [Vec::new(), first];
         let mut over = [false; 2];
-        loop {
-            let Some(to) = (0..2).find(|to| !wires[*to].is_empty()) else { break };
+        while let Some(to) = (0..2).find(|to| !wires[*to].is_empty()) {
             inputs[to].extend_from_slice(&[wires[to].remove(0)]);
             if over[to] {
                 continue;

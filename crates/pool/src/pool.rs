@@ -289,7 +289,11 @@ impl Worker {
     }
 }
 
+/// The name of this host, as the C library tells it: that is where isthmus gives a node's name in the grid.
 fn host_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    name.trim().to_owned()
+    let mut name = [0_u8; 256];
+    // SAFETY: there is room for as many bytes.
+    let found = unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) };
+    let end = name.iter().position(|byte| *byte == 0).unwrap_or(0);
+    if found == 0 { String::from_utf8_lossy(&name[..end]).into_owned() } else { String::new() }
 }

@@ -1,4 +1,5 @@
 //! Pools over sockets, with all members in one process.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail the test")]
 
 use std::collections::HashSet;
 use std::io::{Read as _, Write as _};

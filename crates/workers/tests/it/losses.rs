@@ -14,7 +14,8 @@ pub(crate) fn settings(flat_below: usize, attempts: u32) -> Settings {
 
 /// Arguments of a task, some of which are large.
 fn arguments(number: u64, large: bool) -> Bytes {
-    let length = if large && number % 7 == 0 { 70_000 + number as usize } else { (number % 50) as usize };
+    let length =
+        if large && number.is_multiple_of(7) { 70_000 + number as usize } else { (number % 50) as usize };
     (0..length).map(|at| (at as u64 * 31 + number) as u8).collect::<Vec<_>>().into()
 }
 
@@ -38,7 +39,7 @@ fn anywhere(world: &mut World) -> (String, String) {
 /// tasks there were: `tasks` or more, until all have been killed that are to be.
 fn storm(seed: u64, flat_below: usize, kills: u32, tasks: u64, large: bool) -> (World, u64) {
     let mut world = World::new(seed, settings(flat_below, u32::MAX));
-    world.unreachable = if seed % 2 == 0 { 0.1 } else { 0.0 };
+    world.unreachable = if seed.is_multiple_of(2) { 0.1 } else { 0.0 };
     for _ in 0..24 {
         let (site, node) = anywhere(&mut world);
         let slots = world.random.u32(1..3);
@@ -181,7 +182,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
     fn any_losses(seed in any::<u64>(), flat_below in prop::sample::select(vec![0, 12, 100]), kills in 0u32..60) {
-        let (world, tasks) = storm(seed, flat_below, kills, 2000, seed % 3 == 0);
-        check(&world, tasks, seed % 3 == 0);
+        let (world, tasks) = storm(seed, flat_below, kills, 2000, seed.is_multiple_of(3));
+        check(&world, tasks, seed.is_multiple_of(3));
     }
 }

@@ -1,4 +1,5 @@
 //! Pools in a simulated network: members come, go and are cut off at any moment.
+#![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests fail the test")]
 
 mod losses;
 mod speed;
