@@ -409,24 +409,21 @@ def _find_job(comm: Any) -> _Alone | _Each | _Ranks:
     if comm is None and "ISTHMUS_NODE_RANK" in env:
         is_one_of_many = int(env.get("ISTHMUS_NODES", "1")) > 1 or "ISTHMUS_JOINED" in env
         _job = _Each() if is_one_of_many or "ISTHMUS_POOL_KEY" in env else _Alone()
-        return _job
-    if comm is None and any(name in env for name in _LAUNCHED):
-        try:
-            from mpi4py import MPI
-        except ImportError as error:
-            raise PoolError(f"a pool of MPI ranks needs mpi4py: {error}") from error
-        comm = MPI.COMM_WORLD
-    if comm is None or comm.Get_size() == 1:
-        _job = _Alone()
     else:
-        _job = _Ranks(comm)
-        if _job.is_master():
-            # Runs before mpi4py ends MPI, which has registered itself earlier.
-            atexit.register(_end_all, _job)
+        if comm is None and any(name in env for name in _LAUNCHED):
+            try:
+                from mpi4py import MPI
+            except ImportError as error:
+                raise PoolError(f"a pool of MPI ranks needs mpi4py: {error}") from error
+            comm = MPI.COMM_WORLD
+        _job = _Ranks(comm) if comm is not None and comm.Get_size() > 1 else _Alone()
+    if _job.is_master():
+        # Before mpi4py ends MPI, which it does when Python itself has ended.
+        atexit.register(_end_all, _job)
     return _job
 
 
-def _end_all(job: _Ranks) -> None:
+def _end_all(job: _Alone | _Each | _Ranks) -> None:
     """Ends pools that the program has left open, and lets workers go."""
     for pool in list(_pools):
         pool._drop_futures()
