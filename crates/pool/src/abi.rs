@@ -10,6 +10,7 @@ use bytes::Bytes;
 use isthmus_workers::Finished;
 use isthmus_workers::message::TaskId;
 
+use crate::pool::Running;
 use crate::{Pool, Worker};
 
 /// Either end of a pool.
@@ -22,6 +23,15 @@ enum End {
 pub struct Handle {
     end: End,
     ticket: CString,
+}
+
+impl Handle {
+    fn running(&self) -> &Running {
+        match &self.end {
+            End::Master(pool) => &pool.running,
+            End::Worker(worker) => &worker.running,
+        }
+    }
 }
 
 /// A task, a result, or what runs before the first task.
@@ -285,12 +295,8 @@ pub unsafe extern "C" fn isthmus_pool_task(
     }
     guarded(WRONG, || {
         // SAFETY: as the header says.
-        let found = match unsafe { handle.as_ref() } {
-            Some(Handle { end: End::Master(pool), .. }) => pool.task(within(milliseconds)),
-            Some(Handle { end: End::Worker(worker), .. }) => worker.task(within(milliseconds)),
-            None => return WRONG,
-        };
-        match found {
+        let Some(handle) = (unsafe { handle.as_ref() }) else { return WRONG };
+        match handle.running().task(within(milliseconds)) {
             // SAFETY: as the header says.
             Ok(Some((TaskId(id), arguments))) => unsafe { give(item, id, DONE, arguments) },
             Ok(None) => NOTHING,
@@ -310,15 +316,9 @@ pub unsafe extern "C" fn isthmus_pool_done(
 ) -> c_int {
     guarded(WRONG, || {
         // SAFETY: as the header says.
-        let (end, result) = match unsafe { handle.as_ref() } {
-            // SAFETY: as the header says.
-            Some(handle) => (&handle.end, unsafe { bytes(data, length) }),
-            None => return WRONG,
-        };
-        let given = match end {
-            End::Master(pool) => pool.done(TaskId(id), failed != 0, result),
-            End::Worker(worker) => worker.done(TaskId(id), failed != 0, result),
-        };
+        let Some(handle) = (unsafe { handle.as_ref() }) else { return WRONG };
+        // SAFETY: as the header says.
+        let given = handle.running().done(TaskId(id), failed != 0, unsafe { bytes(data, length) });
         if given.is_ok() { OK } else { WRONG }
     })
 }
@@ -366,12 +366,8 @@ pub unsafe extern "C" fn isthmus_pool_free(item: *mut Item) {
 pub unsafe extern "C" fn isthmus_pool_why(handle: *const Handle, reason: *mut c_char, room: usize) -> c_int {
     guarded(WRONG, || {
         // SAFETY: as the header says.
-        let why = match unsafe { handle.as_ref() } {
-            Some(Handle { end: End::Master(pool), .. }) => pool.why(),
-            Some(Handle { end: End::Worker(worker), .. }) => worker.why(),
-            None => return WRONG,
-        };
-        let Some(why) = why else { return NOTHING };
+        let Some(handle) = (unsafe { handle.as_ref() }) else { return WRONG };
+        let Some(why) = handle.running().why() else { return NOTHING };
         // SAFETY: as the header says.
         unsafe { tell(&why, reason, room) };
         if why == crate::End::Over { OK } else { ENDED }
@@ -383,10 +379,8 @@ pub unsafe extern "C" fn isthmus_pool_why(handle: *const Handle, reason: *mut c_
 pub unsafe extern "C" fn isthmus_pool_end(handle: *const Handle) {
     guarded((), || {
         // SAFETY: as the header says.
-        match unsafe { handle.as_ref() } {
-            Some(Handle { end: End::Master(pool), .. }) => pool.end(),
-            Some(Handle { end: End::Worker(worker), .. }) => worker.end(),
-            None => {}
+        if let Some(handle) = unsafe { handle.as_ref() } {
+            handle.running().end();
         }
     });
 }

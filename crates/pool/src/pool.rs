@@ -64,9 +64,9 @@ pub enum PoolError {
     Ended(#[from] End),
 }
 
-/// A running engine.
+/// A running engine, and what both ends of a pool do with it.
 #[derive(Debug)]
-struct Running {
+pub(crate) struct Running {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -79,12 +79,24 @@ impl Running {
         Ok(Self { shared, thread })
     }
 
+    /// Waits for the next task to run in this process.
+    pub(crate) fn task(&self, within: Option<Duration>) -> Result<Option<(TaskId, Bytes)>, End> {
+        self.shared.wait(within, |state| state.tasks.pop_front())
+    }
+
+    /// Gives a task's result.
+    pub(crate) fn done(&self, id: TaskId, failed: bool, result: Bytes) -> Result<(), PoolError> {
+        within_bounds("the result", &result, MAX_BYTES)?;
+        self.shared.command(self.shared.lock(), Command::Done { id, failed, result });
+        Ok(())
+    }
+
     /// Why the pool has ended, if it has.
-    fn why(&self) -> Option<End> {
+    pub(crate) fn why(&self) -> Option<End> {
         self.shared.lock().ended.clone()
     }
 
-    fn end(&self) {
+    pub(crate) fn end(&self) {
         self.shared.command(self.shared.lock(), Command::End);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
@@ -114,7 +126,7 @@ fn within_bounds(what: &'static str, bytes: &[u8], most: usize) -> Result<(), Po
 /// The master's end of a pool.
 #[derive(Debug)]
 pub struct Pool {
-    running: Running,
+    pub(crate) running: Running,
     ticket: String,
 }
 
@@ -191,7 +203,7 @@ impl Pool {
     /// # Errors
     /// The pool has ended.
     pub fn task(&self, within: Option<Duration>) -> Result<Option<(TaskId, Bytes)>, End> {
-        self.running.shared.wait(within, |state| state.tasks.pop_front())
+        self.running.task(within)
     }
 
     /// Gives the result of a task that was run in this process.
@@ -199,9 +211,7 @@ impl Pool {
     /// # Errors
     /// The result is too long.
     pub fn done(&self, id: TaskId, failed: bool, result: Bytes) -> Result<(), PoolError> {
-        within_bounds("the result", &result, MAX_BYTES)?;
-        self.running.shared.command(self.running.shared.lock(), Command::Done { id, failed, result });
-        Ok(())
+        self.running.done(id, failed, result)
     }
 
     /// How many tasks and members there are.
@@ -223,7 +233,7 @@ impl Pool {
 /// A worker's end of a pool.
 #[derive(Debug)]
 pub struct Worker {
-    running: Running,
+    pub(crate) running: Running,
 }
 
 impl Worker {
@@ -265,7 +275,7 @@ impl Worker {
     /// # Errors
     /// The pool has ended.
     pub fn task(&self, within: Option<Duration>) -> Result<Option<(TaskId, Bytes)>, End> {
-        self.running.shared.wait(within, |state| state.tasks.pop_front())
+        self.running.task(within)
     }
 
     /// Gives a task's result, or its error.
@@ -273,9 +283,7 @@ impl Worker {
     /// # Errors
     /// The result is too long: give an error in its place.
     pub fn done(&self, id: TaskId, failed: bool, result: Bytes) -> Result<(), PoolError> {
-        within_bounds("the result", &result, MAX_BYTES)?;
-        self.running.shared.command(self.running.shared.lock(), Command::Done { id, failed, result });
-        Ok(())
+        self.running.done(id, failed, result)
     }
 
     /// Why the pool has ended, if it has.
@@ -291,9 +299,5 @@ impl Worker {
 
 /// The name of this host, as the C library tells it: that is where isthmus gives a node's name in the grid.
 fn host_name() -> String {
-    let mut name = [0_u8; 256];
-    // SAFETY: there is room for as many bytes.
-    let found = unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) };
-    let end = name.iter().position(|byte| *byte == 0).unwrap_or(0);
-    if found == 0 { String::from_utf8_lossy(&name[..end]).into_owned() } else { String::new() }
+    nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }

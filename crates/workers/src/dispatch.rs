@@ -1,7 +1,6 @@
 //! Who gets which task: tasks wait until somebody takes them.
 
-use std::collections::btree_map::BTreeMap;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use crate::message::{Task, TaskId};
 
@@ -24,22 +23,11 @@ struct Account {
     /// How many tasks it takes in all, and how many it got.
     allowed: u64,
     sent: u64,
-    /// The next place in `order`.
-    next: u64,
-    /// Tasks without a result, in the order in which they were given, and the place of each.
-    order: BTreeMap<u64, TaskId>,
-    places: HashMap<TaskId, u64>,
+    /// Tasks without a result.
+    given: BTreeSet<TaskId>,
 }
 
 impl Account {
-    fn give(&mut self, task: TaskId) {
-        if !self.places.contains_key(&task) {
-            self.places.insert(task, self.next);
-            self.order.insert(self.next, task);
-            self.next += 1;
-        }
-    }
-
     fn takes(&self) -> bool {
         self.allowed > self.sent
     }
@@ -120,12 +108,6 @@ impl Dispatch {
         }
     }
 
-    /// Lets a taker take one task more than so far.
-    pub(crate) fn allow_another(&mut self, taker: Taker) {
-        let allowed = self.takers.get(&taker).map_or(0, |account| account.allowed);
-        self.allow(taker, allowed.saturating_add(1));
-    }
-
     /// Gives tasks that wait to those that take them, one each in turn.
     pub(crate) fn hand_out(&mut self) -> BTreeMap<Taker, Vec<Task>> {
         let mut given: BTreeMap<Taker, Vec<Task>> = BTreeMap::new();
@@ -142,7 +124,7 @@ impl Dispatch {
             };
             self.waiting.remove(&TaskId(task.id));
             account.sent += 1;
-            account.give(TaskId(task.id));
+            account.given.insert(TaskId(task.id));
             if account.takes() {
                 self.turns.push_back(taker);
             }
@@ -162,21 +144,25 @@ impl Dispatch {
     /// A taker has a task that it got from somebody else before.
     pub(crate) fn adopt(&mut self, taker: Taker, task: TaskId) {
         self.take_back(task);
-        self.takers.entry(taker).or_default().give(task);
+        self.takers.entry(taker).or_default().given.insert(task);
     }
 
     /// A taker is done with a task. Tells whether it had it.
     pub(crate) fn done(&mut self, taker: Taker, task: TaskId) -> bool {
-        let Some(account) = self.takers.get_mut(&taker) else { return false };
-        let Some(place) = account.places.remove(&task) else { return false };
-        account.order.remove(&place);
-        true
+        self.takers.get_mut(&taker).is_some_and(|account| account.given.remove(&task))
     }
 
-    /// Forgets a taker. Returns the tasks that it had, in the order in which it got them.
+    /// The member itself is done with a task, and takes another one in its place.
+    pub(crate) fn own_done(&mut self, task: TaskId) {
+        if self.done(Taker::Own, task) {
+            let allowed = self.takers.get(&Taker::Own).map_or(0, |account| account.allowed);
+            self.allow(Taker::Own, allowed.saturating_add(1));
+        }
+    }
+
+    /// Forgets a taker. Returns the tasks that it had, by their numbers.
     pub(crate) fn lose(&mut self, taker: Taker) -> Vec<TaskId> {
-        let account = self.takers.remove(&taker).unwrap_or_default();
-        account.order.into_values().collect()
+        self.takers.remove(&taker).unwrap_or_default().given.into_iter().collect()
     }
 }
 
@@ -208,10 +194,10 @@ mod tests {
         dispatch.allow(A, 1);
         assert!(dispatch.hand_out().is_empty(), "it took two already");
         dispatch.leave(B);
-        dispatch.allow_another(A);
+        dispatch.allow(A, 3);
         assert_eq!(ids(&dispatch.hand_out(), A), [6]);
         dispatch.push_first(task(99));
-        dispatch.allow_another(A);
+        dispatch.allow(A, 4);
         assert_eq!(ids(&dispatch.hand_out(), A), [99]);
     }
 
@@ -229,6 +215,11 @@ mod tests {
         assert_eq!(dispatch.lose(A), []);
         dispatch.push(task(1));
         assert!(dispatch.hand_out().is_empty(), "it gets nothing any more");
+        dispatch.allow(Taker::Own, 1);
+        assert_eq!(ids(&dispatch.hand_out(), Taker::Own), [1]);
+        dispatch.own_done(TaskId(1));
+        dispatch.own_done(TaskId(1));
+        assert_eq!(dispatch.wanted(), 1, "one in place of each");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::action::Action;
 use crate::dispatch::{Dispatch, Link, Taker};
 use crate::message::{
     MASTER, MAX_INLINE, MemberId, Message, Nothing, Number, Numbers, Parent, Piece, Register, Task, TaskId,
-    Tasks, Welcome, in_messages,
+    Welcome, of_tasks,
 };
 use crate::roster::Roster;
 
@@ -212,9 +212,7 @@ impl Master {
 
     /// A task that ran in this process has ended.
     pub fn finished(&mut self, id: TaskId, failed: bool, result: Bytes) {
-        if self.dispatch.done(Taker::Own, id) {
-            self.dispatch.allow_another(Taker::Own);
-        }
+        self.dispatch.own_done(id);
         self.finish(id, if failed { Finished::Failed(result) } else { Finished::Done(result) });
         self.settle();
     }
@@ -490,9 +488,7 @@ impl Master {
                     entry.at = Where::Out(link);
                 }
             }
-            let messages =
-                in_messages(tasks, |task| task.arguments.len(), |tasks| Message::Tasks(Tasks { tasks }));
-            self.actions.extend(messages.map(|message| Action::Send(link, message)));
+            self.actions.extend(of_tasks(tasks).map(|message| Action::Send(link, message)));
         }
     }
 }

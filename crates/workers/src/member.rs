@@ -9,7 +9,7 @@ use crate::action::Action;
 use crate::dispatch::{Dispatch, Link, Taker};
 use crate::message::{
     Attach, Held, Lost, MASTER, MAX_FRAME, MAX_INLINE, MOST_RATE, MemberId, Message, Nothing, Number,
-    Numbers, Outcome, Outcomes, Piece, Register, Task, TaskId, Tasks, Want, in_lists, in_messages,
+    Numbers, Outcome, Piece, Register, Task, TaskId, Want, in_lists, of_outcomes, of_tasks,
 };
 use crate::speed::{self, Average};
 
@@ -201,9 +201,7 @@ impl Member {
         if let Some(began) = self.began.remove(&id) {
             self.task_time.note(now.saturating_sub(began));
         }
-        if self.dispatch.done(Taker::Own, id) {
-            self.dispatch.allow_another(Taker::Own);
-        }
+        self.dispatch.own_done(id);
         if result.len() > MAX_INLINE {
             self.delivering.insert(id, failed);
             self.actions.push(Action::SendLarge { link: self.master, id, bytes: result, failed });
@@ -350,9 +348,7 @@ impl Member {
 
     /// Doesn't run a task, as the master has its result already.
     fn drop_task(&mut self, id: TaskId) {
-        if self.dispatch.done(Taker::Own, id) {
-            self.dispatch.allow_another(Taker::Own);
-        }
+        self.dispatch.own_done(id);
         self.report(Outcome { id: id.0, result: Bytes::new(), failed: true, delivered: true });
     }
 
@@ -485,12 +481,7 @@ impl Member {
             match taker {
                 Taker::Own => tasks.into_iter().for_each(|task| self.begin(now, task)),
                 Taker::Child(link) => {
-                    let messages = in_messages(
-                        tasks,
-                        |task| task.arguments.len(),
-                        |tasks| Message::Tasks(Tasks { tasks }),
-                    );
-                    self.actions.extend(messages.map(|message| Action::Send(link, message)));
+                    self.actions.extend(of_tasks(tasks).map(|message| Action::Send(link, message)));
                 }
             }
         }
@@ -531,12 +522,7 @@ impl Member {
     }
 
     fn send_results(&mut self, link: Link, outcomes: Vec<Outcome>) {
-        let messages = in_messages(
-            outcomes,
-            |outcome| outcome.result.len(),
-            |outcomes| Message::Outcomes(Outcomes { outcomes }),
-        );
-        self.actions.extend(messages.map(|message| Action::Send(link, message)));
+        self.actions.extend(of_outcomes(outcomes).map(|message| Action::Send(link, message)));
     }
 
     fn want(&mut self, now: Duration) {

@@ -359,7 +359,7 @@ pub(crate) fn in_lists(tasks: &[TaskId]) -> impl Iterator<Item = Vec<u64>> {
 pub const MOST_SLOTS: u32 = 4096;
 
 /// Tasks in messages none of which is longer than a frame.
-pub(crate) fn in_messages<T>(
+fn in_messages<T>(
     items: Vec<T>,
     bytes: impl Fn(&T) -> usize,
     message: impl Fn(Vec<T>) -> Message,
@@ -382,6 +382,16 @@ pub(crate) fn in_messages<T>(
         }
     }
     parts.into_iter().map(message)
+}
+
+/// Messages with these tasks.
+pub(crate) fn of_tasks(tasks: Vec<Task>) -> impl Iterator<Item = Message> {
+    in_messages(tasks, |task| task.arguments.len(), |tasks| Message::Tasks(Tasks { tasks }))
+}
+
+/// Messages with these results.
+pub(crate) fn of_outcomes(outcomes: Vec<Outcome>) -> impl Iterator<Item = Message> {
+    in_messages(outcomes, |outcome| outcome.result.len(), |outcomes| Message::Outcomes(Outcomes { outcomes }))
 }
 
 #[cfg(test)]
@@ -444,9 +454,7 @@ mod tests {
     #[test]
     fn many_tasks_take_several_messages() {
         let tasks: Vec<_> = (0..100).map(|id| task(id, MAX_INLINE)).collect();
-        let messages: Vec<_> =
-            in_messages(tasks, |task| task.arguments.len(), |tasks| Message::Tasks(Tasks { tasks }))
-                .collect();
+        let messages: Vec<_> = of_tasks(tasks).collect();
         let mut ids = Vec::new();
         for message in messages {
             let mut bytes = BytesMut::new();
