@@ -15,7 +15,7 @@ DESTDIR ?=
 # A failed test ends with its reason. `make RUST_BACKTRACE=1 test` adds backtraces.
 export RUST_BACKTRACE := 0
 # Those that take longest come last, as each leaves the time that it doesn't need to the next ones.
-BENCHES := lab direct pilot rails programs relay shim site-trunk nas slow start simulate connect patterns trunk coll
+BENCHES := lab direct pilot rails programs workers ray2mesh relay shim site-trunk nas slow start simulate connect patterns trunk coll
 
 # The end-to-end tests and the benchmarks make network namespaces; the demo does
 # so without root where the system lets ordinary users.
@@ -52,6 +52,13 @@ demo: setup-build setup-demo ## run LAMMPS as one job over three emulated sites
 	$(MAKE) demo-build
 	if $(TARGET)/demo/isthmus lab check >/dev/null; then scripts/demo; else $(AS_ROOT) scripts/demo; fi
 
+.PHONY: demo-ray2mesh
+demo-ray2mesh: setup-build setup-ray2mesh ## trace seismic rays over three emulated sites, and draw them
+	$(MAKE) demo-build
+	$(DEMO) --package isthmus-pool
+	$(MAKE) -C apps/ray2mesh OUT="$(abspath $(TARGET))/ray2mesh" MPICC=mpicc.openmpi LIBRARIES="$(abspath $(TARGET))/demo"
+	if $(TARGET)/demo/isthmus lab check >/dev/null; then scripts/demo-ray2mesh; else $(AS_ROOT) scripts/demo-ray2mesh; fi
+
 # The bar says how far it is, also where no terminal is.
 DEMO := env CARGO_TERM_PROGRESS_WHEN=always CARGO_TERM_PROGRESS_WIDTH=72 $(CARGO) build --locked --profile demo
 .PHONY: demo-build
@@ -86,6 +93,7 @@ test-build: setup-test ## compile the tests and what they run
 	cp -p --remove-destination $(TARGET)/release/libisthmus_shim.so $(TARGET)/debug/isthmus-raw \
 		$(TARGET)/debug/isthmus $(TARGET)/debug/isthmus-lab $(TARGET)/debug/libisthmus_pool.so $(TARGET)/tested/
 	$(MAKE) -C mpi OUT="$(abspath $(TARGET))/tested"
+	$(MAKE) -C apps/ray2mesh OUT="$(abspath $(TARGET))/tested" MPICC=mpicc.openmpi LIBRARIES="$(abspath $(TARGET))/tested"
 
 .PHONY: test
 test: test-build ## run what a change must pass (emulated grids need root: uses sudo)
@@ -172,6 +180,7 @@ build-bench: setup-bench
 	$(MAKE) release
 	$(MAKE) -C apps
 	$(if $(filter simulate,$(BENCH_GOALS)),$(MAKE) -C mpi smpi OUT="$(abspath $(TARGET))/mpi")
+	$(if $(filter ray2mesh,$(BENCH_GOALS)),$(MAKE) -C apps/ray2mesh smpi OUT="$(abspath $(TARGET))/ray2mesh")
 	$(CARGO) build --locked --release --package isthmus-bench
 
 .PHONY: $(BENCHES:%=bench-%)
@@ -244,7 +253,7 @@ clean: ## remove everything that was built, target/mpich included
 	if [ -n "$$CARGO_TARGET_DIR" ]; then $(CARGO) clean; fi
 	rm -rf target
 
-SETUPS := build test test-all demo bench dist lint deny fuzz
+SETUPS := build test test-all demo ray2mesh bench dist lint deny fuzz
 .PHONY: $(SETUPS:%=setup-%)
 $(SETUPS:%=setup-%): setup-%:
 	@scripts/setup $*

@@ -25,6 +25,7 @@ mod patterns;
 mod pilot;
 mod programs;
 mod rails;
+mod ray2mesh;
 mod relay;
 mod report;
 mod rounds;
@@ -42,6 +43,7 @@ mod trunk;
 mod tunnel;
 mod verdict;
 mod wireguard;
+mod workers;
 
 use std::process::ExitCode;
 
@@ -95,6 +97,11 @@ enum Bench {
     Programs(programs::Options),
     /// Nodes that a batch scheduler gives, until a command runs over them, against srun.
     Pilot(pilot::Options),
+    /// Many small tasks over two sites: a pool of isthmus against mpi4py.futures and Dask.
+    Workers(workers::Options),
+    /// Ray2mesh of up to 504 ranks, simulated: with the library's collectives, and with bosses at each
+    /// site, against neither.
+    Ray2mesh(ray2mesh::Options),
     /// A site with two links: a trunk over both against each alone.
     Rails(rails::Options),
     /// The emulated links themselves: what was asked for against what programs at
@@ -131,6 +138,8 @@ fn main() -> ExitCode {
         Bench::Slow(options) => slow::run(&options).map(held),
         Bench::Programs(options) => programs::run(&options).map(held),
         Bench::Pilot(options) => pilot::run(&options).map(held),
+        Bench::Workers(options) => workers::run(&options).map(held),
+        Bench::Ray2mesh(options) => ray2mesh::run(&options).map(held),
         Bench::Rails(options) => rails::run(&options).map(held),
         Bench::SiteTrunk(options) => site_trunk::run(&options).map(held),
         Bench::Trunk(options) => trunk::run(&options).map(held),

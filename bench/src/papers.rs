@@ -4,6 +4,7 @@
 mod counters;
 mod curves;
 mod maps;
+mod ray2mesh;
 mod simulated;
 mod tables;
 mod times;
@@ -81,6 +82,7 @@ struct Results {
     coll: Option<Report>,
     programs: Option<Report>,
     simulate: Option<Report>,
+    ray2mesh: Option<Report>,
     start: Option<Report>,
     counts: Option<Vec<Counted>>,
 }
@@ -95,6 +97,7 @@ impl Results {
             coll: results("coll").ok(),
             programs: results("programs").ok(),
             simulate: results("simulate").ok(),
+            ray2mesh: results("ray2mesh").ok(),
             start: results("start").ok(),
             counts: read_json(&root().join(RESULTS).join("trunk-counts.json")).ok(),
         })
@@ -103,7 +106,8 @@ impl Results {
 
 /// The page `old` with its tables made anew.
 fn page(old: &str, results: &Results) -> anyhow::Result<String> {
-    let Results { connect, patterns, trunk, nas, coll, programs, simulate, start, counts } = results;
+    let Results { connect, patterns, trunk, nas, coll, programs, simulate, ray2mesh, start, counts } =
+        results;
     let counts = counts.as_deref();
     let mut page = old.to_owned();
     for (name, table) in [
@@ -128,6 +132,7 @@ fn page(old: &str, results: &Results) -> anyhow::Result<String> {
                     .chain(coll)
                     .chain(programs)
                     .chain(simulate)
+                    .chain(ray2mesh)
                     .chain(start),
             ),
         ),
@@ -135,6 +140,7 @@ fn page(old: &str, results: &Results) -> anyhow::Result<String> {
         ("figures-2", simulated::figures_2(simulate.as_ref())),
         ("map", simulated::map(simulate.as_ref())),
         ("slower", simulated::slower(simulate.as_ref())),
+        ("ray2mesh", ray2mesh::lines(ray2mesh.as_ref())),
         ("starts", times::starting(start.as_ref())),
         ("gather-times", times::gathers(trunk)),
         ("fast-retransmits", counters::counts(counts, Count::FastRetransmits)),
@@ -152,10 +158,11 @@ fn page(old: &str, results: &Results) -> anyhow::Result<String> {
 }
 
 /// The page's pictures: names of files, and what is in them.
-fn pictures(results: &Results) -> anyhow::Result<[(&'static str, String); 3]> {
-    let Results { trunk, simulate, start, .. } = results;
+fn pictures(results: &Results) -> anyhow::Result<[(&'static str, String); 4]> {
+    let Results { trunk, simulate, ray2mesh, start, .. } = results;
     Ok([
         ("papers-2.svg", curves::draw(&simulated::charts(simulate.as_ref()))?),
+        ("papers-ray2mesh.svg", curves::draw(&[ray2mesh::chart(ray2mesh.as_ref())])?),
         ("papers-3.svg", curves::draw(&[times::starting_chart(start.as_ref())])?),
         ("papers-9-10.svg", curves::draw(&[times::gathers_chart(trunk)])?),
     ])

@@ -18,8 +18,9 @@ use crate::mpi::Mpi;
 use crate::report::{Comparison, Report, Row};
 use crate::rounds::{self, Case, Experiment, Run};
 pub(crate) use lab::farthest;
-use platform::Platform;
-pub(crate) use smpi::Selection;
+pub(crate) use platform::{Order, Platform};
+pub(crate) use platforms::grid5000;
+pub(crate) use smpi::{Program, Selection, run as simulated};
 
 pub(crate) const OPERATIONS: [&str; 7] =
     ["barrier", "bcast", "reduce", "allreduce", "gather", "scatter", "allgather"];

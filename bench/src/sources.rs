@@ -109,7 +109,8 @@ impl Tree {
         for path in benchmark.files.iter().flat_map(|group| group.iter().copied()) {
             parts.insert(path.to_owned(), self.part([path].into_iter(), &without)?);
         }
-        for (path, text) in [(LOCK, programs.locked), (MANIFEST, programs.settings)] {
+        let of_cargo = [(LOCK, programs.locked), (MANIFEST, programs.settings)];
+        for (path, text) in of_cargo.into_iter().filter(|_| !benchmark.programs.is_empty()) {
             parts.insert(path.to_owned(), Part { files: vec![path.to_owned()], text });
         }
         Ok(parts)

@@ -72,7 +72,9 @@ struct isthmus_pool_numbers {
  *     slots=0             tasks that this process runs itself at once, by isthmus_pool_task()
  *     host=NAME           how workers reach this process; by default the name of its host
  *     port=0              at which port; 0 is any
- *     key=HEX             the pool's key, 64 hexadecimal digits; by default a random one */
+ *     key=HEX             the pool's key, 64 hexadecimal digits; by default a random one
+ *     expects=0           workers that will join: isthmus_pool_end() waits until they have
+ *     patience_s=60       seconds for which it does so */
 isthmus_pool *isthmus_pool_begin(const char *options, const void *setup, size_t setup_bytes, char *error,
                                  size_t room);
 
@@ -110,11 +112,16 @@ void isthmus_pool_free(struct isthmus_pool_item *item);
 /* Counts, at the master. */
 int isthmus_pool_numbers(const isthmus_pool *pool, struct isthmus_pool_numbers *numbers);
 
+/* The same by the outermost of the workers' places, at the master: a line for each, with its workers, the tasks that have a result from
+ * there, and its name. Lines that don't fit into `room` bytes are left out. */
+int isthmus_pool_sites(const isthmus_pool *pool, char *sites, size_t room);
+
 /* Why the pool has ended, as text cut to `room` bytes: ISTHMUS_POOL_OK if its master has ended it,
  * ISTHMUS_POOL_ENDED if it has failed, ISTHMUS_POOL_NOTHING if it goes on. */
 int isthmus_pool_why(const isthmus_pool *pool, char *reason, size_t room);
 
-/* Ends the pool, at the master, or this process's part in it. Calls of other threads return. */
+/* Ends the pool, at the master, or this process's part in it. The master first waits for workers that have
+ * yet to join, if it was told how many it expects. Calls of other threads return. */
 void isthmus_pool_end(const isthmus_pool *pool);
 
 /* Frees the pool. No other call may go on, and none may follow. */
@@ -129,11 +136,13 @@ void isthmus_pool_release(isthmus_pool *pool);
 #define ISTHMUS_POOL_TICKET_ 512
 #define ISTHMUS_POOL_PLACES_ 4096
 
-/* "places=" and where a rank runs, and the options after it. Returns whether there is room for all. */
-static inline int isthmus_pool_places_(MPI_Comm comm, int rank, const char *options, char *all, size_t room)
+/* How many other ranks there are, where this one runs, and the options after that. Returns whether there is
+ * room for all. */
+static inline int isthmus_pool_options_(MPI_Comm comm, int rank, const char *options, char *all, size_t room)
 {
-    int levels = 0;
-    size_t used = (size_t)snprintf(all, room, "places=");
+    int levels = 0, size;
+    MPI_Comm_size(comm, &size);
+    size_t used = (size_t)snprintf(all, room, "expects=%d\nplaces=", size - 1);
     isthmus_levels(comm, &levels);
     for (int level = 1; level < levels && used < room; level++) {
         char name[256] = "";
@@ -154,7 +163,7 @@ static inline isthmus_pool *isthmus_pool_of_ranks(MPI_Comm comm, const char *opt
     char ticket[ISTHMUS_POOL_TICKET_] = "", all[ISTHMUS_POOL_PLACES_];
     isthmus_pool *pool = NULL;
     MPI_Comm_rank(comm, &rank);
-    int fits = isthmus_pool_places_(comm, rank, options, all, sizeof all);
+    int fits = isthmus_pool_options_(comm, rank, options, all, sizeof all);
     if (!fits && room > 0)
         snprintf(error, room, "the options and the places' names take more than %zu bytes", sizeof all);
     if (rank == 0 && fits) {

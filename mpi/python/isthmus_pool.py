@@ -21,11 +21,14 @@ from __future__ import annotations
 
 import atexit
 import concurrent.futures
+import contextlib
 import ctypes
+import hashlib
 import os
 import pickle
 import shutil
 import socket
+import stat
 import sys
 import threading
 import time
@@ -35,12 +38,13 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Counts", "LostError", "Pool", "PoolError"]
+__all__ = ["Counts", "LostError", "Pool", "PoolError", "Site"]
 
 # What the library's calls return, and what an item is (isthmus_pool.h).
 _NOTHING = 0
 _DONE, _FAILED, _LOST = range(3)
 _ERROR_BYTES = 512
+_SITES_BYTES = 1 << 16
 _LIBRARY = "libisthmus_pool.so"
 # Where the master listens under `isthmus run --each`, unless ISTHMUS_POOL_PORT says another port.
 _PORT = "7790"
@@ -74,6 +78,13 @@ class Counts(NamedTuple):
     dropped: int
     workers: int
     lost: int
+
+
+class Site(NamedTuple):
+    """Numbers of a site, or of a place of the widest level that is named: workers there are, and tasks that have a result from there."""
+
+    workers: int
+    done: int
 
 
 class _Item(ctypes.Structure):
@@ -189,6 +200,12 @@ class _Handle:
         self._library.isthmus_pool_numbers(self._pointer, ctypes.byref(numbers))
         return Counts(*(getattr(numbers, name) for name in Counts._fields))
 
+    def sites(self) -> dict[str, Site]:
+        lines = ctypes.create_string_buffer(_SITES_BYTES)
+        self._library.isthmus_pool_sites(self._pointer, lines, ctypes.c_size_t(_SITES_BYTES))
+        found = (line.split(" ", 2) for line in lines.value.decode("utf-8", "replace").split("\n") if line)
+        return {name: Site(int(workers), int(done)) for workers, done, name in found}
+
     def failure(self) -> str | None:
         """Why it has ended, unless that is in order."""
         error = ctypes.create_string_buffer(_ERROR_BYTES)
@@ -281,10 +298,12 @@ def _leave_task(handle: _Handle, busy: threading.Event) -> None:
 class _Future(concurrent.futures.Future):
     """A future whose task can be taken back as long as no worker has got it."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, call: bytes | None) -> None:
         super().__init__()
         self._pool = pool
         self._number = -1
+        # Under which its result is kept.
+        self._call = call
 
     def cancel(self) -> bool:
         if not self._pool._take_back(self):
@@ -293,6 +312,77 @@ class _Future(concurrent.futures.Future):
         # Tells those that wait for it.
         self.set_running_or_notify_cancel()
         return True
+
+
+class _State:
+    """Results that outlive the program, by their calls: a database of SQLite. What can't be read or
+    written isn't kept: the pool goes on without it."""
+
+    def __init__(self, path: str | os.PathLike[str], of: bytes) -> None:
+        """`of` is what else results depend on."""
+        import sqlite3
+
+        self._of = of
+        self._lock = threading.Lock()
+        self._has_failed = False
+        path = os.path.abspath(path)
+        try:
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            _refuse_others(path)
+            self._file = sqlite3.connect(path, timeout=1, isolation_level=None, check_same_thread=False)
+            # One program at a time, also over NFS. What was written is there even if the process is killed.
+            for words in "locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=NORMAL":
+                self._file.execute(f"PRAGMA {words}")
+            self._file.execute("CREATE TABLE IF NOT EXISTS results (call BLOB PRIMARY KEY, result BLOB)")
+        except (OSError, sqlite3.Error) as error:
+            raise PoolError(f"cannot keep results in {path}: {error}") from error
+
+    def call(self, data: bytes) -> bytes:
+        """Under which a call's result is kept."""
+        return hashlib.sha256(self._of + data).digest()
+
+    def find(self, call: bytes) -> bytes | None:
+        try:
+            with self._lock:
+                found = self._file.execute("SELECT result FROM results WHERE call = ?", (call,)).fetchone()
+            return found and found[0]
+        except Exception as error:
+            self._fail(error)
+            return None
+
+    def keep(self, call: bytes, result: bytes) -> None:
+        try:
+            with self._lock:
+                self._file.execute("INSERT OR REPLACE INTO results VALUES (?, ?)", (call, result))
+        except Exception as error:
+            # Such as a full disk, or a result of over 1 GB.
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """Says so once. Nobody waits for results because of it, so it never fails."""
+        if not self._has_failed:
+            self._has_failed = True
+            with contextlib.suppress(Exception):
+                sys.stderr.write(f"isthmus_pool: results aren't kept: {error}\n")
+
+    def close(self) -> None:
+        with self._lock, contextlib.suppress(Exception):
+            self._file.close()
+
+
+def _refuse_others(path: str) -> None:
+    """Results run as code when they are read: nobody else may have put them there."""
+    for name in path, f"{path}-wal", f"{path}-journal":
+        try:
+            found = os.lstat(name)
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            raise PoolError(f"{name} must be a file of yours that nobody else can write: results run as code")
+    directory = os.path.dirname(path)
+    if os.stat(directory).st_mode & 0o002:
+        raise PoolError(f"everybody can write in {directory}: keep results elsewhere, as they run as code")
 
 
 class _Alone:
@@ -332,6 +422,7 @@ class _Each:
         self.options = [f"places={site}/{node}"]
         if self._is_master:
             self.options += [f"host={self._head}", f"port={self._port}", f"key={self._key}"]
+            self.options.append(f"expects={int(env.get('ISTHMUS_NODES', '1')) - 1}")
         else:
             self.options.append(f"patience_s={_PATIENCE_S}")
 
@@ -357,7 +448,7 @@ class _Ranks:
         self.of = comm
         self._comm = comm.Dup()
         self._rank = comm.Get_rank()
-        self.options = [f"places={'/'.join(self._places(comm))}"]
+        self.options = [f"places={'/'.join(self._places(comm))}", f"expects={comm.Get_size() - 1}"]
 
     def _places(self, comm: Any) -> list[str]:
         import isthmus_mpi
@@ -459,8 +550,9 @@ class _Progress:
     # The rate is that of this time, so that it follows.
     _WINDOW_S = 10.0
 
-    def __init__(self, counts: Callable[[], Counts]) -> None:
+    def __init__(self, counts: Callable[[], Counts], sites: Callable[[], dict[str, Site]]) -> None:
         self._counts = counts
+        self._sites = sites
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._show, name="isthmus-pool-progress", daemon=True)
         self._thread.start()
@@ -477,7 +569,7 @@ class _Progress:
             while len(seen) > 2 and seen[1][0] < now - self._WINDOW_S:
                 seen.pop(0)
             (then, before), (now, done) = seen[0], seen[-1]
-            self._print(_progress(counts, (done - before) / (now - then)))
+            self._print(_progress(counts, self._sites(), (done - before) / (now - then)))
         self._print("")
 
     def _print(self, line: str) -> None:
@@ -486,7 +578,7 @@ class _Progress:
         sys.stderr.flush()
 
 
-def _progress(counts: Counts, rate: float) -> str:
+def _progress(counts: Counts, sites: dict[str, Site], rate: float) -> str:
     """The line. `rate` is in tasks per second."""
     left = counts.waiting + counts.running
     total = counts.done + left
@@ -496,7 +588,10 @@ def _progress(counts: Counts, rate: float) -> str:
         minutes, seconds = divmod(round(left / rate), 60)
         line += f", {minutes}:{seconds:02} left"
     line += f"; {counts.workers} workers"
-    return line + (f", {counts.lost} lost, {counts.again} tasks again" if counts.lost else "")
+    if counts.lost:
+        line += f", {counts.lost} lost, {counts.again} tasks again"
+    by_site = ", ".join(f"{name} {site.done}" for name, site in sites.items() if site.done)
+    return f"{line}; {by_site}" if len(sites) > 1 and by_site else line
 
 
 class Pool(concurrent.futures.Executor):
@@ -505,7 +600,9 @@ class Pool(concurrent.futures.Executor):
     `comm` is a communicator of mpi4py, of all ranks by default. `initializer(*initargs)` runs
     once in each worker. A task isn't tried again once `attempts` processes have ended by it,
     after a first one, of which the first one isn't certain. Below `flat_below` workers all get tasks from the master, and else from the boss of
-    their node or site. `progress` shows a line on the terminal; by default if stderr is one.
+    their node or site. `progress` shows a line on the terminal; by default if stderr is one. `state` names a
+    file that keeps results: calls of the same function with the same arguments take theirs from there, when
+    the program runs again as well.
     """
 
     def __init__(
@@ -517,6 +614,7 @@ class Pool(concurrent.futures.Executor):
         attempts: int = 2,
         flat_below: int | None = None,
         progress: bool | None = None,
+        state: str | os.PathLike[str] | None = None,
     ) -> None:
         job = _find_job(comm)
         if not job.is_master():
@@ -524,8 +622,10 @@ class Pool(concurrent.futures.Executor):
         global _has_begun
         if not job.has_many_pools and _has_begun:
             raise PoolError("under `isthmus run --each` a program has one pool: use it for all tasks")
-        _has_begun = True
         setup = _pack((initializer, tuple(initargs), {})) if initializer else b""
+        program = os.path.basename(getattr(sys.modules["__main__"], "__file__", None) or "")
+        self._state = None if state is None else _State(state, f"{program}\n".encode() + setup)
+        _has_begun = True
         options = [*job.options, f"attempts={attempts}"]
         if flat_below is not None:
             options.append(f"flat_below={flat_below}")
@@ -537,6 +637,7 @@ class Pool(concurrent.futures.Executor):
         self._settling = False
         self._handle = _Handle.begin("\n".join(options), setup)
         self._counts = self._handle.counts
+        self._sites = self._handle.sites
         job.announce(self._handle.ticket())
         if isinstance(job, _Alone):
             threading.Thread(target=self._serve_here, args=(setup,), daemon=True).start()
@@ -545,17 +646,29 @@ class Pool(concurrent.futures.Executor):
         self._reader.start()
         _pools.add(self)
         is_shown = sys.stderr.isatty() if progress is None else progress
-        self._progress = _Progress(self.counts) if is_shown else None
+        self._progress = _Progress(self.counts, self.sites) if is_shown else None
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> concurrent.futures.Future:
         data = _pack((function, arguments, named))
-        future = _Future(self)
+        future = _Future(self, self._state.call(data) if self._state else None)
+        is_kept, result = self._find_kept(future)
         with self._lock:
             if self._is_shut:
                 raise PoolError("the pool has been shut down")
+            if is_kept:
+                _give(future, None, result)
+                return future
             future._number = self._handle.submit(data)
             self._futures[future._number] = future
         return future
+
+    def _find_kept(self, future: _Future) -> tuple[bool, Any]:
+        """Whether a call's result was kept, and the result. One that can't be made here isn't there."""
+        kept = self._state.find(future._call) if self._state else None
+        if kept is None:
+            return False, None
+        error, result = _unpack(_DONE, kept)
+        return error is None, result
 
     def starmap(
         self,
@@ -587,6 +700,11 @@ class Pool(concurrent.futures.Executor):
     def counts(self) -> Counts:
         """How many tasks and workers there are."""
         return self._counts()
+
+    def sites(self) -> dict[str, Site]:
+        """How many workers there are at each site, and how many tasks were done there. Where the grid's
+        administrator has named wider levels, it is the widest."""
+        return self._sites()
 
     @property
     def num_workers(self) -> int:
@@ -625,10 +743,14 @@ class Pool(concurrent.futures.Executor):
             self._idle.wait_for(lambda: not self._futures and not self._settling)
         if self._progress:
             self._progress.end()
-        last = self._counts()
-        self._counts = lambda: last
-        self._handle.end()
-        self._reader.join()
+        try:
+            counts, sites = self._counts(), self._sites()
+            self._counts, self._sites = lambda: counts, lambda: sites
+        finally:
+            self._handle.end()
+            self._reader.join()
+        if self._state:
+            self._state.close()
 
     def _take_back(self, future: _Future) -> bool:
         with self._lock:
@@ -650,6 +772,8 @@ class Pool(concurrent.futures.Executor):
                 future = self._futures.pop(number, None)
                 self._settling = future is not None
             if future is not None:
+                if self._state and kind == _DONE:
+                    self._state.keep(future._call, data)
                 _give(future, *_unpack(kind, data))
             with self._idle:
                 self._settling = False

@@ -90,3 +90,17 @@ int MPI_Alltoall(const void *send, int send_count, MPI_Datatype send_type, void 
 {
     return coll_Alltoall(send, send_count, send_type, receive, receive_count, receive_type, comm);
 }
+
+int MPI_Gatherv(const void *send, int send_count, MPI_Datatype send_type, void *receive, const int *receive_counts,
+                const int *displacements, MPI_Datatype receive_type, int root, MPI_Comm comm)
+{
+    return coll_Gatherv(send, send_count, send_type, receive, receive_counts, displacements, receive_type, root, comm);
+}
+
+int MPI_Alltoallv(const void *send, const int *send_counts, const int *send_displacements, MPI_Datatype send_type,
+                  void *receive, const int *receive_counts, const int *receive_displacements,
+                  MPI_Datatype receive_type, MPI_Comm comm)
+{
+    return coll_Alltoallv(send, send_counts, send_displacements, send_type, receive, receive_counts,
+                          receive_displacements, receive_type, comm);
+}

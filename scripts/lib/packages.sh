@@ -16,13 +16,13 @@ iproute2         | test demo bench dist       | ip                              
 nftables         | test demo bench            | nft                             | NAT and firewalls of the lab
 conntrack        | test                       | conntrack                       | make NATs of the lab forget
 openmpi-bin      | test demo bench            | mpirun.openmpi                  | Open MPI, launcher and compiler wrapper
-libopenmpi-dev   | build test bench           | /usr/lib/*/openmpi/include/mpi.h| compile the MPI library for Open MPI
+libopenmpi-dev   | build test bench ray2mesh  | /usr/lib/*/openmpi/include/mpi.h| compile the MPI library for Open MPI
 mpich            | test bench                 | mpirun.mpich                    | MPICH 4, launcher and compiler wrapper
 libmpich-dev     | build test bench           | /usr/include/*/mpich/mpi.h      | compile the MPI library for MPICH
 g++              | test bench fuzz            | c++                             | compile C++ programs for MPI, and the fuzzer
 gfortran         | test bench                 | gfortran                        | compile Fortran programs for MPI
 lammps           | test demo bench            | lmp                             | the program of the demo
-python3-venv     | test bench dist            | py:ensurepip                    | install MPIs apart from the system
+python3-venv     | test bench dist ray2mesh   | py:ensurepip                    | install MPIs apart from the system
 python3-torch    | test-all bench             | /usr/lib/python3*/dist-packages/torch/__init__.py | PyTorch with Gloo between sites (150 MB)
 postgresql       | test-all                   | /usr/lib/postgresql/*/bin/initdb| PostgreSQL between sites
 nginx-light      | test-all                   | /usr/sbin/nginx                 | a web server between sites
@@ -39,7 +39,7 @@ default-jdk-headless | test-all               | javac                           
 python3-zmq      | test-all                   | /usr/lib/python3*/dist-packages/zmq/__init__.py | ZeroMQ between sites (1 MB)
 python3-grpcio   | test-all                   | /usr/lib/python3*/dist-packages/grpc/__init__.py | gRPC between sites (3 MB)
 redis-server     | test-all                   | redis-server                    | Redis, its client and its benchmark between sites (2 MB)
-python3-distributed | test-all                | /usr/lib/python3*/dist-packages/distributed/__init__.py | Dask between sites (3 MB)
+python3-distributed | test-all bench          | /usr/lib/python3*/dist-packages/distributed/__init__.py | Dask between sites (3 MB)
 golang-go        | test-all                   | go                              | programs in Go are recognised
 musl-tools       | test                       | musl-gcc                        | programs for another C library are recognised
 iperf3           | test-all bench             | iperf3                          | check rates and delays of the lab; a program between sites

@@ -18,7 +18,7 @@ const NOTHING: PlatformLink = PlatformLink { delay: Duration::ZERO, bytes_per_se
 
 /// A link, which is the same in both directions.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct PlatformLink {
+pub(crate) struct PlatformLink {
     /// How long a bit takes in one direction.
     pub delay: Duration,
     pub bytes_per_second: f64,
@@ -26,7 +26,7 @@ pub(super) struct PlatformLink {
 
 /// How ranks are placed on the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Order {
+pub(crate) enum Order {
     /// Ranks fill one node after another.
     BySite,
     /// Each rank is at another site than the rank before.
@@ -46,7 +46,7 @@ impl fmt::Display for Order {
 /// links: its node's, its site's, the other site's and the other node's. Messages of one rank to
 /// another cross one after the other, as on a connection of TCP (mpi/smpi/grid.cpp).
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Platform {
+pub(crate) struct Platform {
     /// The platform's name in the results.
     pub name: String,
     pub sites: usize,
@@ -63,6 +63,8 @@ pub(super) struct Platform {
     pub memory: PlatformLink,
     /// The share of links' rates that programs get.
     pub share: f64,
+    /// Further ranks at each site, on its first node beside those that fill it.
+    pub beside: usize,
     /// How many processors all ranks share, which the library's choice depends on. `None` if each
     /// rank has one.
     pub processors: Option<usize>,
@@ -73,7 +75,7 @@ impl Platform {
     ///
     /// # Errors
     /// The grid's sites aren't alike or have several nodes, or the ranks don't fill them evenly.
-    pub(super) fn of_lab(grid: &Grid, ranks: usize, order: Order) -> anyhow::Result<Self> {
+    pub(crate) fn of_lab(grid: &Grid, ranks: usize, order: Order) -> anyhow::Result<Self> {
         let first = grid.sites.first().context("the grid has no site")?;
         let alike = |site: &isthmus_lab::grid::Site| {
             site.link == first.link && site.link.up == site.link.down && site.nodes.len() == 1
@@ -94,30 +96,34 @@ impl Platform {
             lan: NOTHING,
             memory: MEMORY,
             share: TCP_SHARE,
+            beside: 0,
             processors: Some(cores()),
         })
     }
 
     /// How many ranks the platform has.
-    pub(super) fn ranks(&self) -> usize {
+    pub(crate) fn ranks(&self) -> usize {
+        self.filling() + self.sites * self.beside
+    }
+
+    /// How many ranks fill all nodes.
+    fn filling(&self) -> usize {
         self.sites * self.nodes * self.slots
     }
 
     /// The site and the node of each rank.
     fn places(&self) -> Vec<(usize, usize)> {
         let (nodes, slots) = (self.nodes, self.slots);
-        match self.order {
-            Order::BySite => {
-                (0..self.ranks()).map(|rank| (rank / slots / nodes, rank / slots % nodes)).collect()
-            }
-            Order::InTurns => {
-                (0..self.ranks()).map(|rank| (rank % self.sites, rank / self.sites % nodes)).collect()
-            }
-        }
+        let place = |rank: usize| match self.order {
+            Order::BySite => (rank / slots / nodes, rank / slots % nodes),
+            Order::InTurns => (rank % self.sites, rank / self.sites % nodes),
+        };
+        let beside = (0..self.sites * self.beside).map(|rank| (rank % self.sites, 0));
+        (0..self.filling()).map(place).chain(beside).collect()
     }
 
     /// The platform as mpi/smpi/grid.cpp reads it.
-    pub(super) fn grid(&self) -> String {
+    pub(crate) fn grid(&self) -> String {
         let link = |what: &str, link: PlatformLink| {
             format!("{what} {:.9} {:.0}\n", link.delay.as_secs_f64(), link.bytes_per_second)
         };
@@ -128,12 +134,12 @@ impl Platform {
     }
 
     /// The host of each rank, as smpirun reads it.
-    pub(super) fn hostfile(&self) -> String {
+    pub(crate) fn hostfile(&self) -> String {
         let mut taken = BTreeMap::new();
         let mut text = String::new();
         for (site, node) in self.places() {
             let slot = taken.entry((site, node)).or_insert(0_usize);
-            let _ = writeln!(text, "r{slot}.n{node}.s{site}");
+            let _ = writeln!(text, "r{}.n{node}.s{site}", *slot % self.slots);
             *slot += 1;
         }
         text
@@ -141,7 +147,7 @@ impl Platform {
 
     /// The topology that the library for MPI reads: places, and paths as agents would have measured
     /// them.
-    pub(super) fn topology(&self) -> String {
+    pub(crate) fn topology(&self) -> String {
         let mut text = "isthmus topology 1\n".to_owned();
         for site in 0..self.sites {
             let _ = writeln!(text, "site s{site}");
@@ -201,8 +207,17 @@ mod tests {
             lan: link(50, 125e6),
             memory: link(1, 1e9),
             share: 0.5,
+            beside: 0,
             processors: None,
         }
+    }
+
+    #[test]
+    fn further_ranks_share_the_first_node() {
+        let platform = Platform { beside: 1, ..small(Order::BySite) };
+        assert_eq!(platform.ranks(), 10);
+        assert!(platform.hostfile().ends_with("r0.n0.s0\nr0.n0.s1\n"), "{}", platform.hostfile());
+        assert!(platform.topology().contains("rank 8 n0.s0\nrank 9 n0.s1\n"));
     }
 
     #[test]

@@ -21,7 +21,7 @@ const FAST_ETHERNET: PlatformLink = link(50, 89.61);
 const NOTHING: PlatformLink = link(0, 1e6);
 
 /// A platform of Grid'5000 clusters. Rates are those that programs had, not those of wires.
-fn grid5000(sites: usize, nodes: usize, slots: usize, order: Order) -> Platform {
+pub(crate) fn grid5000(sites: usize, nodes: usize, slots: usize, order: Order) -> Platform {
     Platform {
         name: format!("{} ranks on {sites} sites{order}", sites * nodes * slots),
         sites,
@@ -32,6 +32,7 @@ fn grid5000(sites: usize, nodes: usize, slots: usize, order: Order) -> Platform 
         lan: ETHERNET,
         memory: MEMORY,
         share: 1.0,
+        beside: 0,
         processors: None,
     }
 }
@@ -48,6 +49,7 @@ fn qcg() -> Platform {
         lan: NOTHING,
         memory: MEMORY,
         share: 1.0,
+        beside: 0,
         processors: None,
     }
 }

@@ -143,6 +143,30 @@ pub(super) fn simulate(
     cases: &Cases<'_>,
     directory: &Path,
 ) -> anyhow::Result<Vec<Times>> {
+    let program = Program { path: made("colltime")?, words: words(cases, 1), collectives: None };
+    read_times(&run(platform, selection, &program, directory)?, cases)
+}
+
+/// A program to simulate.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub path: PathBuf,
+    pub words: Vec<String>,
+    /// Which collectives the library takes (`ISTHMUS_COLL`); by default those that it chooses.
+    pub collectives: Option<&'static str>,
+}
+
+/// Simulates a program that was linked with the library, and returns what it printed. Files go to
+/// `directory`.
+///
+/// # Errors
+/// The simulation fails or takes too long.
+pub(crate) fn run(
+    platform: &Platform,
+    selection: Selection,
+    program: &Program,
+    directory: &Path,
+) -> anyhow::Result<String> {
     let file = |name: &str, text: String| {
         let path = directory.join(name);
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
@@ -161,8 +185,8 @@ pub(super) fn simulate(
         .arg(hosts)
         .args(settings.iter().map(|setting| format!("--cfg={setting}")))
         .arg("--log=root.thresh:warning")
-        .arg(made("colltime")?)
-        .args(words(cases, 1))
+        .arg(&program.path)
+        .args(&program.words)
         .current_dir(directory)
         .env("TMPDIR", directory)
         // Otherwise each of thousands of ranks clears 16 MiB when it reads the topology.
@@ -173,6 +197,7 @@ pub(super) fn simulate(
         .env_remove("ISTHMUS_SIMULATED_PROCESSORS")
         .envs(processors)
         .env_remove("ISTHMUS_COLL")
+        .envs(program.collectives.map(|collectives| ("ISTHMUS_COLL", collectives)))
         .env_remove("ISTHMUS_MPI_REPORT")
         .stdin(Stdio::null())
         .output()
@@ -182,7 +207,7 @@ pub(super) fn simulate(
         let errors = String::from_utf8_lossy(&output.stderr);
         bail!("smpirun, {}, {}: {}\n{text}\n{errors}", platform.name, selection.title(), output.status);
     }
-    read_times(&text, cases)
+    Ok(text.into_owned())
 }
 
 #[cfg(test)]

@@ -152,7 +152,7 @@ const CONNECT: &[&str] =
     &["bench/src/connect.rs", "bench/src/connect/", "bench/src/tunnel.rs", "bench/programs/connect.py"];
 
 /// All benchmarks.
-pub(super) const BENCHMARKS: [Benchmark; 16] = [
+pub(super) const BENCHMARKS: [Benchmark; 18] = [
     Benchmark {
         name: "coll",
         programs: JOB,
@@ -284,6 +284,37 @@ pub(super) const BENCHMARKS: [Benchmark; 16] = [
         programs: JOB,
         without: STANDING,
         files: &[IN_JOBS, TRAFFIC, &["bench/src/rails.rs", "bench/src/tunnel.rs", "bench/grids/rails.toml"]],
+    },
+    Benchmark {
+        name: "workers",
+        programs: &["isthmus", "isthmus-lab", "isthmus-pool", "isthmus-raw", "isthmus-shim"],
+        without: STANDING,
+        files: &[
+            IN_JOBS,
+            &[
+                "bench/src/workers.rs",
+                "bench/programs/tasks.py",
+                "bench/grids/workers-near.toml",
+                "bench/grids/workers-far.toml",
+                "mpi/python/isthmus_pool.py",
+            ],
+        ],
+    },
+    Benchmark {
+        name: "ray2mesh",
+        programs: &[],
+        without: &[NOT_IN_COLLTIME],
+        files: &[
+            MPI,
+            &[
+                "apps/ray2mesh/",
+                "bench/src/ray2mesh.rs",
+                "bench/src/simulate/platform.rs",
+                "bench/src/simulate/platforms.rs",
+                "bench/src/simulate/smpi.rs",
+                "mpi/smpi/",
+            ],
+        ],
     },
     Benchmark {
         name: "relay",

@@ -348,6 +348,26 @@ pub unsafe extern "C" fn isthmus_pool_numbers(handle: *const Handle, numbers: *m
     })
 }
 
+/// Numbers of each site, as text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn isthmus_pool_sites(handle: *const Handle, sites: *mut c_char, room: usize) -> c_int {
+    guarded(WRONG, || {
+        // SAFETY: as the header says.
+        let Some(Handle { end: End::Master(pool), .. }) = (unsafe { handle.as_ref() }) else { return WRONG };
+        let mut lines = String::new();
+        for (site, counts) in pool.sites() {
+            // A site that doesn't fit is left out whole.
+            let line = format!("{} {} {site}\n", counts.workers, counts.done);
+            if lines.len() + line.len() < room {
+                lines += &line;
+            }
+        }
+        // SAFETY: as the header says.
+        unsafe { tell(&lines, sites, room) };
+        OK
+    })
+}
+
 /// Frees what an item holds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn isthmus_pool_free(item: *mut Item) {
@@ -379,8 +399,10 @@ pub unsafe extern "C" fn isthmus_pool_why(handle: *const Handle, reason: *mut c_
 pub unsafe extern "C" fn isthmus_pool_end(handle: *const Handle) {
     guarded((), || {
         // SAFETY: as the header says.
-        if let Some(handle) = unsafe { handle.as_ref() } {
-            handle.running().end();
+        match unsafe { handle.as_ref() } {
+            Some(Handle { end: End::Master(pool), .. }) => pool.end(),
+            Some(handle) => handle.running().end(),
+            None => {}
         }
     });
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use isthmus_workers::message::{MASTER, Register, TaskId};
-use isthmus_workers::{Action, Counts, Finished, Link, Master, Member, MemberId};
+use isthmus_workers::{Action, Counts, Finished, Link, Master, Member, MemberId, SiteCounts};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 
@@ -36,7 +36,8 @@ const LEAVE_WITHIN: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) enum Command {
     Submit(Bytes),
-    Cancel(TaskId, Arc<Answer>),
+    Cancel(TaskId, Arc<Answer<bool>>),
+    Sites(Arc<Answer<BTreeMap<String, SiteCounts>>>),
     Done { id: TaskId, failed: bool, result: Bytes },
     End,
 }
@@ -47,27 +48,30 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 impl Command {
     /// Answers whoever waits for it.
     fn refuse(self) {
-        if let Self::Cancel(_, answer) = self {
-            answer.give(false);
+        match self {
+            Self::Cancel(_, answer) => answer.give(false),
+            Self::Sites(answer) => answer.give(BTreeMap::new()),
+            Self::Submit(_) | Self::Done { .. } | Self::End => {}
         }
     }
 }
 
-/// Whether a task was taken back, once it is known.
+/// An answer, once it is known.
 #[derive(Debug, Default)]
-pub(crate) struct Answer(Mutex<Option<bool>>, Condvar);
+pub(crate) struct Answer<T>(Mutex<Option<T>>, Condvar);
 
-impl Answer {
-    fn give(&self, answer: bool) {
+impl<T: Default> Answer<T> {
+    fn give(&self, answer: T) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
         self.1.notify_all();
     }
 
     /// Waits for the answer, which always comes: at the latest when the pool ends.
-    pub(crate) fn wait(&self) -> bool {
+    pub(crate) fn wait(&self) -> T {
         let found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = self.1.wait_while(found, |found| found.is_none()).unwrap_or_else(PoisonError::into_inner);
-        found.unwrap_or(false)
+        let mut found =
+            self.1.wait_while(found, |found| found.is_none()).unwrap_or_else(PoisonError::into_inner);
+        found.take().unwrap_or_default()
     }
 }
 
@@ -423,6 +427,7 @@ impl Engine {
             match (command, &mut self.machine) {
                 (Command::Submit(arguments), Machine::Master(master)) => drop(master.submit(arguments)),
                 (Command::Cancel(id, answer), Machine::Master(master)) => answer.give(master.cancel(id)),
+                (Command::Sites(answer), Machine::Master(master)) => answer.give(master.sites().clone()),
                 (Command::Done { id, failed, result }, Machine::Master(master)) => {
                     master.finished(id, failed, result)
                 }
@@ -551,8 +556,9 @@ impl Engine {
                     state.waiting += bytes_of(&found);
                     state.finished.push_back((id, found));
                 }
+                let joined = state.counts.joined();
                 state.counts = master.counts();
-                let has_new = state.finished.len() > before;
+                let has_new = state.finished.len() > before || state.counts.joined() > joined;
                 drop(state);
                 if has_new {
                     self.shared.changed.notify_all();

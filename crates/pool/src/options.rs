@@ -21,7 +21,9 @@ pub(crate) struct Options {
     pub port: u16,
     /// The pool's key, in hexadecimal digits. The default is a random one.
     pub key: Option<String>,
-    /// How long a worker tries to reach the master.
+    /// How many workers will join, which the master waits for before it ends the pool.
+    pub expects: u64,
+    /// How long a worker tries to reach the master, and the master waits for workers.
     pub patience: Duration,
 }
 
@@ -51,6 +53,7 @@ impl Options {
             host: None,
             port: 0,
             key: None,
+            expects: 0,
             patience: Duration::from_secs(60),
         };
         for line in text.lines().filter(|line| !line.is_empty()) {
@@ -74,6 +77,7 @@ impl Options {
                 "host" => options.host = Some(value.to_owned()),
                 "port" => options.port = value.parse().map_err(|_| wrong())?,
                 "key" => options.key = Some(value.to_owned()),
+                "expects" => options.expects = value.parse().map_err(|_| wrong())?,
                 "patience_s" => options.patience = Duration::from_secs(value.parse().map_err(|_| wrong())?),
                 _ => return Err(WrongOption::Unknown(name.to_owned())),
             }

@@ -1,5 +1,6 @@
 //! The two ends of a pool, for programs: [`Pool`] submits tasks and takes results, [`Worker`] runs tasks.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use isthmus_workers::message::{MAX_FRAME, MOST_SLOTS, Register, TaskId};
-use isthmus_workers::{Counts, Finished, MAX_BYTES, Master, Settings};
+use isthmus_workers::{Counts, Finished, MAX_BYTES, Master, Settings, SiteCounts};
 
 use crate::engine::{self, Answer, Command, End, Engine, Machine, Shared};
 use crate::greeting::{GreetingError, Key};
@@ -128,6 +129,9 @@ fn within_bounds(what: &'static str, bytes: &[u8], most: usize) -> Result<(), Po
 pub struct Pool {
     pub(crate) running: Running,
     ticket: String,
+    /// How many workers will join, and how long they have for it.
+    expects: u64,
+    patience: Duration,
 }
 
 impl Pool {
@@ -155,7 +159,8 @@ impl Pool {
         };
         let machine = Machine::Master(Box::new(Master::new(settings)));
         let engine = Engine::new(listener, machine, key).map_err(PoolError::Begin)?;
-        Ok(Self { running: Running::start(engine)?, ticket })
+        let Options { expects, patience, .. } = options;
+        Ok(Self { running: Running::start(engine)?, ticket, expects, patience })
     }
 
     /// What workers need to join: it is a secret.
@@ -219,13 +224,24 @@ impl Pool {
         self.running.shared.lock().counts
     }
 
+    /// The workers and the tasks that were done at each site, by its name.
+    pub fn sites(&self) -> BTreeMap<String, SiteCounts> {
+        let answer = Arc::new(Answer::default());
+        self.running.shared.command(self.running.shared.lock(), Command::Sites(answer.clone()));
+        answer.wait()
+    }
+
     /// Why the pool has ended, if it has.
     pub fn why(&self) -> Option<End> {
         self.running.why()
     }
 
-    /// Ends the pool for all. Threads that wait for something get an error.
+    /// Ends the pool for all. Threads that wait for something get an error. Workers that have yet to join
+    /// are waited for, as far as the options `expects` and `patience_s` say: nobody would tell them later.
     pub fn end(&self) {
+        let have_joined = |state: &mut engine::State| (state.counts.joined() >= self.expects).then_some(());
+        // An error says that it has ended already.
+        let _ = self.running.shared.wait(Some(self.patience), have_joined);
         self.running.end();
     }
 }

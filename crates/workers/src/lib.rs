@@ -31,7 +31,7 @@ mod speed;
 
 pub use action::Action;
 pub use dispatch::Link;
-pub use master::{Counts, Finished, MAX_BYTES, Master, Settings};
+pub use master::{Counts, Finished, MAX_BYTES, Master, Settings, SiteCounts};
 pub use member::Member;
 pub use message::{MOST_PLACES, MemberId};
 pub use roster::FLAT_BELOW;

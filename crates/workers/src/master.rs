@@ -78,6 +78,7 @@ struct Entry {
 struct Known {
     link: Link,
     address: String,
+    site: String,
 }
 
 /// Lost tasks, until members that may have them have said which they have.
@@ -108,6 +109,22 @@ pub struct Counts {
     pub lost: u64,
 }
 
+impl Counts {
+    /// Workers that have ever taken part.
+    pub fn joined(&self) -> u64 {
+        self.members + self.lost
+    }
+}
+
+/// Counts of a site, or of whatever is the outermost of its workers' places.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SiteCounts {
+    /// Workers that take part, without the master.
+    pub workers: u64,
+    /// Tasks that have a result from there.
+    pub done: u64,
+}
+
 /// The master, as a machine: events in, [`Action`]s out.
 #[derive(Debug)]
 pub struct Master {
@@ -126,6 +143,7 @@ pub struct Master {
     coming: HashMap<(Link, TaskId), BytesMut>,
     finished: VecDeque<(TaskId, Finished)>,
     counts: Counts,
+    sites: BTreeMap<String, SiteCounts>,
     actions: Vec<Action>,
 }
 
@@ -150,6 +168,7 @@ impl Master {
             coming: HashMap::new(),
             finished: VecDeque::new(),
             counts: Counts::default(),
+            sites: BTreeMap::new(),
             actions: Vec::new(),
         }
     }
@@ -174,6 +193,11 @@ impl Master {
         let waiting = self.dispatch.waiting();
         let out = (self.tasks.len() as u64).saturating_sub(waiting);
         Counts { waiting, out, members: self.members.len() as u64, ..self.counts }
+    }
+
+    /// The same by site. One where something was done stays when nobody is there any more.
+    pub fn sites(&self) -> &BTreeMap<String, SiteCounts> {
+        &self.sites
     }
 
     /// Adds a task with its arguments, of [`MAX_BYTES`] at most.
@@ -213,7 +237,8 @@ impl Master {
     /// A task that ran in this process has ended.
     pub fn finished(&mut self, id: TaskId, failed: bool, result: Bytes) {
         self.dispatch.own_done(id);
-        self.finish(id, if failed { Finished::Failed(result) } else { Finished::Done(result) });
+        let site = self.settings.places.first().cloned().unwrap_or_default();
+        self.finish(id, Some(&site), if failed { Finished::Failed(result) } else { Finished::Done(result) });
         self.settle();
     }
 
@@ -232,7 +257,9 @@ impl Master {
         self.coming.retain(|(at, _), _| *at != link);
         let tasks = self.dispatch.lose(Taker::Child(link));
         self.lose(now, member, link, tasks);
-        self.members.remove(&member);
+        if let Some(known) = self.members.remove(&member) {
+            self.leave_site(&known.site);
+        }
         self.counts.lost += 1;
         let below: Vec<_> = self.roster.children(member).collect();
         for missing in &mut self.missing {
@@ -260,6 +287,7 @@ impl Master {
         match message {
             Message::Want(want) => self.dispatch.allow(child, want.total),
             Message::Outcomes(outcomes) => {
+                let site = self.site_of(member);
                 for outcome in outcomes.outcomes {
                     let id = TaskId(outcome.id);
                     self.dispatch.done(child, id);
@@ -268,7 +296,7 @@ impl Master {
                         false => Finished::Done(outcome.result),
                     };
                     if !outcome.delivered {
-                        self.finish(id, found);
+                        self.finish(id, Some(&site), found);
                     }
                 }
             }
@@ -336,9 +364,11 @@ impl Master {
         let Some(next) = self.next_member.checked_add(1) else { return false };
         self.next_member = next;
         let Register { places, address, .. } = register;
+        let site = places.first().cloned().unwrap_or_default();
+        self.sites.entry(site.clone()).or_default().workers += 1;
         self.places.insert(member, places.last().cloned().unwrap_or_default());
         self.links.insert(link, member);
-        self.members.insert(member, Known { link, address });
+        self.members.insert(member, Known { link, address, site });
         let welcome = Welcome { member: member.0, setup: self.settings.setup.clone() };
         self.actions.push(Action::Send(link, Message::Welcome(welcome)));
         let changes = self.roster.add(member, places);
@@ -430,7 +460,7 @@ impl Master {
         if entry.deaths >= self.settings.attempts {
             let times = entry.deaths;
             let place = self.places.get(&of).cloned().unwrap_or_default();
-            self.finish(id, Finished::Lost { times, place });
+            self.finish(id, None, Finished::Lost { times, place });
             return;
         }
         entry.at = Where::Waiting;
@@ -449,14 +479,34 @@ impl Master {
         if piece.last {
             let result = self.coming.remove(&key).unwrap_or_default().freeze();
             let (_, id) = key;
-            self.finish(id, if piece.failed { Finished::Failed(result) } else { Finished::Done(result) });
+            let site = self.links.get(&link).map(|member| self.site_of(*member));
+            self.finish(
+                id,
+                site.as_deref(),
+                if piece.failed { Finished::Failed(result) } else { Finished::Done(result) },
+            );
             self.actions.push(Action::Send(link, Message::Delivered(Number { number: id.0 })));
         }
         true
     }
 
+    /// A member of a site is gone.
+    fn leave_site(&mut self, site: &str) {
+        if let Some(counts) = self.sites.get_mut(site) {
+            counts.workers -= 1;
+            if *counts == SiteCounts::default() {
+                self.sites.remove(site);
+            }
+        }
+    }
+
+    /// A member's site, which is that of all members below it.
+    fn site_of(&self, member: MemberId) -> String {
+        self.members.get(&member).map(|known| known.site.clone()).unwrap_or_default()
+    }
+
     /// Takes a task's result, if it is the first.
-    fn finish(&mut self, id: TaskId, found: Finished) {
+    fn finish(&mut self, id: TaskId, site: Option<&str>, found: Finished) {
         let Some(entry) = self.tasks.remove(&id) else {
             self.counts.dropped += 1;
             return;
@@ -467,6 +517,9 @@ impl Master {
             Where::Here | Where::Missing => {}
         }
         self.counts.done += 1;
+        if let Some(site) = site {
+            self.sites.entry(site.to_owned()).or_default().done += 1;
+        }
         self.finished.push_back((id, found));
     }
 

@@ -38,6 +38,7 @@ mod privacy;
 mod profiles;
 mod programs;
 mod rails;
+mod ray2mesh;
 mod security_flood;
 mod security_gateway;
 mod security_local;

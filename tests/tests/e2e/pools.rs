@@ -86,3 +86,33 @@ fn of_plain_processes_that_come_and_go() -> Result<()> {
     }
     world.expect_clean()
 }
+
+/// Results that are kept in a file outlive the program: only what has none is run again.
+#[test]
+fn results_outlive_the_program() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let (state, runs) = (directory.path().join("state"), directory.path().join("runs"));
+    let script = root().join("tests/programs/pool_state.py");
+    let run = |words: &[&str]| {
+        let mut command = Command::new("/usr/bin/python3");
+        command.arg(&script).args([&state, &runs]).args(words);
+        command.env("ISTHMUS_POOL_LIBRARY", isthmus().with_file_name("libisthmus_pool.so")).output()
+    };
+    let ran = || std::fs::read_to_string(&runs).map(|text| text.lines().count());
+    let killed = run(&[])?;
+    ensure!(!killed.status.success(), "it wasn't killed");
+    // Of those before the last, each of the first 20 has a result that is kept.
+    ensure!(ran()? == 26, "{} tasks began", ran()?);
+    let whole = run(&["goes-on"])?;
+    ensure!(String::from_utf8_lossy(&whole.stdout).contains("50 results"), "{whole:?}");
+    let all = ran()?;
+    ensure!((51..=56).contains(&all), "{all} tasks began in all");
+    let again = run(&["goes-on"])?;
+    ensure!(again.status.success() && ran()? == all, "{again:?}");
+
+    // The results run as code.
+    std::fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o666))?;
+    let open = run(&["goes-on"])?;
+    ensure!(String::from_utf8_lossy(&open.stderr).contains("nobody else can write"), "{open:?}");
+    Ok(())
+}

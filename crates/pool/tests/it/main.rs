@@ -105,6 +105,29 @@ fn workers_that_leave_in_the_middle() {
     }
 }
 
+/// Nobody would tell them later that the pool is over.
+#[test]
+fn the_end_waits_for_workers_that_have_yet_to_join() {
+    let pool = std::sync::Arc::new(pool("expects=2"));
+    let ender = std::thread::spawn({
+        let pool = pool.clone();
+        move || pool.end()
+    });
+    let first = worker(pool.ticket(), "alpha/n1", usize::MAX);
+    while pool.counts().members == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(pool.why(), None, "one hasn't joined");
+    let second = worker(pool.ticket(), "alpha/n1", usize::MAX);
+    assert_eq!([first, second].map(|worker| worker.join().unwrap()), [0, 0]);
+    ender.join().unwrap();
+    assert_eq!(pool.why(), Some(End::Over));
+
+    let impatient = self::pool("expects=1\npatience_s=0");
+    impatient.end();
+    assert_eq!(impatient.why(), Some(End::Over));
+}
+
 #[test]
 fn who_does_not_know_the_key_gets_nothing() {
     let pool = pool("");
