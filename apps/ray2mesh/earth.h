@@ -11,6 +11,8 @@
 /* Thin enough for the law below to follow speeds that are linear in depth within 0.01 s. */
 #define SHELL_KM 20.0
 
+#define PI 3.14159265358979323846
+
 /* A part of the Earth where v = a r^b (Bullen's law), so that the slowness goes with r^power,
  * power = 1 - b. Angles and times have a closed form then (Bullen and Bolt, An Introduction to the
  * Theory of Seismology, 7.3; Buland and Chapman, 1983). */

@@ -5,8 +5,6 @@
 
 #include "memory.h"
 
-#define PI 3.14159265358979323846
-
 /* Pieces of a ray are divided at the cells' sides up to this length. */
 #define SMALLEST_KM 0.001
 

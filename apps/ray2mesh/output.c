@@ -4,8 +4,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#define PI 3.14159265358979323846
-
 FILE *output_open(const char *directory, const char *name)
 {
     char path[4096];

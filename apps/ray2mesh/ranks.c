@@ -70,7 +70,6 @@ struct ranks ranks_of(MPI_Comm comm, int with_bosses)
     ranks.workers = allocate((size_t)size * sizeof *ranks.workers);
     for (int other = 1; other < size; other++) {
         ranks.all_bosses += boss[other];
-        ranks.all_workers += !boss[other];
         if (parent[other] != rank)
             continue;
         ranks.child[ranks.children] = other;

@@ -12,7 +12,7 @@ struct ranks {
     int *child;
     /* How many workers are below each child: 1 for a worker. */
     int *workers;
-    int all_workers, all_bosses;
+    int all_bosses;
 };
 
 /* Without bosses, all ranks get their rays from rank 0. With them, each site, and each place of a level

@@ -5,8 +5,6 @@
 
 #include "memory.h"
 
-#define PI 3.14159265358979323846
-
 /* Parameters per shell. */
 enum { BETWEEN = 3 };
 

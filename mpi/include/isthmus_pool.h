@@ -112,8 +112,8 @@ void isthmus_pool_free(struct isthmus_pool_item *item);
 /* Counts, at the master. */
 int isthmus_pool_numbers(const isthmus_pool *pool, struct isthmus_pool_numbers *numbers);
 
-/* The same by the outermost of the workers' places, at the master: a line for each, with its workers, the tasks that have a result from
- * there, and its name. Lines that don't fit into `room` bytes are left out. */
+/* The same by the outermost of the workers' places, at the master: a line for each, with its workers, the
+ * tasks that have a result from there, and its name. Lines that don't fit into `room` bytes are left out. */
 int isthmus_pool_sites(const isthmus_pool *pool, char *sites, size_t room);
 
 /* Why the pool has ended, as text cut to `room` bytes: ISTHMUS_POOL_OK if its master has ended it,

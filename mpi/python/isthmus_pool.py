@@ -81,7 +81,8 @@ class Counts(NamedTuple):
 
 
 class Site(NamedTuple):
-    """Numbers of a site, or of a place of the widest level that is named: workers there are, and tasks that have a result from there."""
+    """Numbers of a site, or of a place of the widest level that is named: workers there are, and tasks
+    that have a result from there."""
 
     workers: int
     done: int
@@ -599,8 +600,8 @@ class Pool(concurrent.futures.Executor):
 
     `comm` is a communicator of mpi4py, of all ranks by default. `initializer(*initargs)` runs
     once in each worker. A task isn't tried again once `attempts` processes have ended by it,
-    after a first one, of which the first one isn't certain. Below `flat_below` workers all get tasks from the master, and else from the boss of
-    their node or site. `progress` shows a line on the terminal; by default if stderr is one. `state` names a
+    after a first one, of which the first one isn't certain. Below `flat_below` workers all get tasks from
+    the master, and else from the boss of their node or site. `progress` shows a line on the terminal; by default if stderr is one. `state` names a
     file that keeps results: calls of the same function with the same arguments take theirs from there, when
     the program runs again as well.
     """

@@ -427,7 +427,7 @@ impl Engine {
             match (command, &mut self.machine) {
                 (Command::Submit(arguments), Machine::Master(master)) => drop(master.submit(arguments)),
                 (Command::Cancel(id, answer), Machine::Master(master)) => answer.give(master.cancel(id)),
-                (Command::Sites(answer), Machine::Master(master)) => answer.give(master.sites().clone()),
+                (Command::Sites(answer), Machine::Master(master)) => answer.give(master.sites()),
                 (Command::Done { id, failed, result }, Machine::Master(master)) => {
                     master.finished(id, failed, result)
                 }

@@ -78,7 +78,15 @@ struct Entry {
 struct Known {
     link: Link,
     address: String,
-    site: String,
+}
+
+/// A member, now or before.
+#[derive(Debug, Default)]
+struct Ran {
+    /// Where it runs, from the outermost level to its node.
+    places: Vec<String>,
+    /// Tasks that have a result from it or from below it.
+    done: u64,
 }
 
 /// Lost tasks, until members that may have them have said which they have.
@@ -135,15 +143,14 @@ pub struct Master {
     next_task: u64,
     members: BTreeMap<MemberId, Known>,
     links: HashMap<Link, MemberId>,
-    /// Where each member ran, also of those that are gone.
-    places: HashMap<MemberId, String>,
+    /// The master and all members, also those that are gone.
+    ran: HashMap<MemberId, Ran>,
     next_member: u32,
     missing: Vec<Missing>,
     /// Results that come in pieces.
     coming: HashMap<(Link, TaskId), BytesMut>,
     finished: VecDeque<(TaskId, Finished)>,
     counts: Counts,
-    sites: BTreeMap<String, SiteCounts>,
     actions: Vec<Action>,
 }
 
@@ -155,6 +162,7 @@ impl Master {
             dispatch.allow(Taker::Own, u64::from(settings.slots));
         }
         Self {
+            ran: HashMap::from([(MASTER, Ran { places: settings.places.clone(), done: 0 })]),
             roster: Roster::new(settings.places.clone(), settings.flat_below),
             settings,
             dispatch,
@@ -162,13 +170,11 @@ impl Master {
             next_task: 0,
             members: BTreeMap::new(),
             links: HashMap::new(),
-            places: HashMap::new(),
             next_member: MASTER.0 + 1,
             missing: Vec::new(),
             coming: HashMap::new(),
             finished: VecDeque::new(),
             counts: Counts::default(),
-            sites: BTreeMap::new(),
             actions: Vec::new(),
         }
     }
@@ -195,9 +201,18 @@ impl Master {
         Counts { waiting, out, members: self.members.len() as u64, ..self.counts }
     }
 
-    /// The same by site. One where something was done stays when nobody is there any more.
-    pub fn sites(&self) -> &BTreeMap<String, SiteCounts> {
-        &self.sites
+    /// The same by site, where somebody is or something was done. All members below one are at its site.
+    pub fn sites(&self) -> BTreeMap<String, SiteCounts> {
+        let mut sites: BTreeMap<String, SiteCounts> = BTreeMap::new();
+        for (member, Ran { places, done }) in &self.ran {
+            let workers = u64::from(self.members.contains_key(member));
+            if workers + done > 0 {
+                let counts = sites.entry(places.first().cloned().unwrap_or_default()).or_default();
+                counts.workers += workers;
+                counts.done += done;
+            }
+        }
+        sites
     }
 
     /// Adds a task with its arguments, of [`MAX_BYTES`] at most.
@@ -237,8 +252,7 @@ impl Master {
     /// A task that ran in this process has ended.
     pub fn finished(&mut self, id: TaskId, failed: bool, result: Bytes) {
         self.dispatch.own_done(id);
-        let site = self.settings.places.first().cloned().unwrap_or_default();
-        self.finish(id, Some(&site), if failed { Finished::Failed(result) } else { Finished::Done(result) });
+        self.finish(id, Some(MASTER), if failed { Finished::Failed(result) } else { Finished::Done(result) });
         self.settle();
     }
 
@@ -257,9 +271,7 @@ impl Master {
         self.coming.retain(|(at, _), _| *at != link);
         let tasks = self.dispatch.lose(Taker::Child(link));
         self.lose(now, member, link, tasks);
-        if let Some(known) = self.members.remove(&member) {
-            self.leave_site(&known.site);
-        }
+        self.members.remove(&member);
         self.counts.lost += 1;
         let below: Vec<_> = self.roster.children(member).collect();
         for missing in &mut self.missing {
@@ -287,7 +299,6 @@ impl Master {
         match message {
             Message::Want(want) => self.dispatch.allow(child, want.total),
             Message::Outcomes(outcomes) => {
-                let site = self.site_of(member);
                 for outcome in outcomes.outcomes {
                     let id = TaskId(outcome.id);
                     self.dispatch.done(child, id);
@@ -296,7 +307,7 @@ impl Master {
                         false => Finished::Done(outcome.result),
                     };
                     if !outcome.delivered {
-                        self.finish(id, Some(&site), found);
+                        self.finish(id, Some(member), found);
                     }
                 }
             }
@@ -364,11 +375,9 @@ impl Master {
         let Some(next) = self.next_member.checked_add(1) else { return false };
         self.next_member = next;
         let Register { places, address, .. } = register;
-        let site = places.first().cloned().unwrap_or_default();
-        self.sites.entry(site.clone()).or_default().workers += 1;
-        self.places.insert(member, places.last().cloned().unwrap_or_default());
+        self.ran.insert(member, Ran { places: places.clone(), done: 0 });
         self.links.insert(link, member);
-        self.members.insert(member, Known { link, address, site });
+        self.members.insert(member, Known { link, address });
         let welcome = Welcome { member: member.0, setup: self.settings.setup.clone() };
         self.actions.push(Action::Send(link, Message::Welcome(welcome)));
         let changes = self.roster.add(member, places);
@@ -459,7 +468,7 @@ impl Master {
         entry.suspect = true;
         if entry.deaths >= self.settings.attempts {
             let times = entry.deaths;
-            let place = self.places.get(&of).cloned().unwrap_or_default();
+            let place = self.ran.get(&of).and_then(|ran| ran.places.last()).cloned().unwrap_or_default();
             self.finish(id, None, Finished::Lost { times, place });
             return;
         }
@@ -479,34 +488,15 @@ impl Master {
         if piece.last {
             let result = self.coming.remove(&key).unwrap_or_default().freeze();
             let (_, id) = key;
-            let site = self.links.get(&link).map(|member| self.site_of(*member));
-            self.finish(
-                id,
-                site.as_deref(),
-                if piece.failed { Finished::Failed(result) } else { Finished::Done(result) },
-            );
+            let found = if piece.failed { Finished::Failed(result) } else { Finished::Done(result) };
+            self.finish(id, self.links.get(&link).copied(), found);
             self.actions.push(Action::Send(link, Message::Delivered(Number { number: id.0 })));
         }
         true
     }
 
-    /// A member of a site is gone.
-    fn leave_site(&mut self, site: &str) {
-        if let Some(counts) = self.sites.get_mut(site) {
-            counts.workers -= 1;
-            if *counts == SiteCounts::default() {
-                self.sites.remove(site);
-            }
-        }
-    }
-
-    /// A member's site, which is that of all members below it.
-    fn site_of(&self, member: MemberId) -> String {
-        self.members.get(&member).map(|known| known.site.clone()).unwrap_or_default()
-    }
-
-    /// Takes a task's result, if it is the first.
-    fn finish(&mut self, id: TaskId, site: Option<&str>, found: Finished) {
+    /// Takes a task's result, if it is the first, from the master or a member, if it is from one.
+    fn finish(&mut self, id: TaskId, from: Option<MemberId>, found: Finished) {
         let Some(entry) = self.tasks.remove(&id) else {
             self.counts.dropped += 1;
             return;
@@ -517,8 +507,8 @@ impl Master {
             Where::Here | Where::Missing => {}
         }
         self.counts.done += 1;
-        if let Some(site) = site {
-            self.sites.entry(site.to_owned()).or_default().done += 1;
+        if let Some(ran) = from.and_then(|member| self.ran.get_mut(&member)) {
+            ran.done += 1;
         }
         self.finished.push_back((id, found));
     }

@@ -72,6 +72,12 @@ fn tasks_and_their_results() {
     }
     let counts = pool.counts();
     assert_eq!((counts.done, counts.again, counts.members), (3000, 0, 9));
+    let sites = pool.sites();
+    assert_eq!(
+        sites.values().map(|site| (site.done, site.workers)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1)),
+        (3000, 9)
+    );
+    assert!(sites.values().all(|site| site.done > 0), "{sites:?}");
     pool.end();
     assert_eq!(workers.into_iter().map(|worker| worker.join().unwrap()).sum::<usize>(), 3000);
     assert_eq!(pool.next(LONG), Err(End::Over));
