@@ -35,13 +35,40 @@ help: ## list the targets
 build: setup-build ## compile the isthmus command, the lab, the helper and the libraries
 	$(MAKE) release
 
+# `make MACHINE=aarch64 release` (or x86_64) compiles for all machines of that kind, with this C
+# library or a newer one: zig compiles C and links. Without it, for this machine's own C library.
+GLIBC := 2.17
+ZIG := $(CURDIR)/target/zig/bin
+ifeq ($(origin MACHINE),command line)
+TRIPLE := $(MACHINE)-unknown-linux-gnu
+RELEASE := $(abspath $(TARGET))/$(TRIPLE)/release
+# Its name has its checksum, as cargo links anew only if the name changes.
+RELEASE_LINKED := $(RELEASE)/linked/libmpi.so.40 $(RELEASE)/linked/glibc-$(firstword $(shell cksum packaging/glibc.c)).o
+RELEASE_CARGO := PATH="$(ZIG):$$PATH" RUSTFLAGS="-Clink-arg=$(lastword $(RELEASE_LINKED))" $(CARGO) zigbuild --target $(TRIPLE).$(GLIBC)
+# Clang knows fewer warnings than GCC. Of Open MPI only the names of its symbols are linked.
+RELEASE_CC := $(ZIG)/python3 -m ziglang cc -target $(MACHINE)-linux-gnu.$(GLIBC)
+RELEASE_MPI := CC="$(RELEASE_CC)" \
+	CFLAGS="-O2 -g -Wno-unknown-warning-option" OBJECTS="$(abspath $(TARGET))/$(TRIPLE)/mpi" \
+	NEEDED_openmpi="$(RELEASE)/linked/libmpi.so.40"
+else
+RELEASE := $(abspath $(TARGET))/release
+RELEASE_CARGO := $(CARGO) build
+endif
+
 .PHONY: release
-release:
-	$(CARGO) build --locked --release --package isthmus --package isthmus-lab
-	$(CARGO) build --locked --release --package isthmus-shim
-	$(CARGO) build --locked --release --package isthmus-raw
-	$(CARGO) build --locked --release --package isthmus-pool
-	$(MAKE) -C mpi OUT="$(abspath $(TARGET))/release"
+release: $(if $(RELEASE_LINKED),setup-portable $(RELEASE_LINKED))
+	$(RELEASE_CARGO) --locked --release --package isthmus --package isthmus-lab
+	$(RELEASE_CARGO) --locked --release --package isthmus-shim
+	$(RELEASE_CARGO) --locked --release --package isthmus-raw
+	$(RELEASE_CARGO) --locked --release --package isthmus-pool
+	$(MAKE) -C mpi OUT="$(RELEASE)" $(RELEASE_MPI)
+
+$(RELEASE)/linked/libmpi.so.40: mpi/libmpi.c
+	mkdir -p $(@D)
+	$(RELEASE_CC) -shared -fPIC -Wl,-soname,$(@F) -o $@ $<
+$(RELEASE)/linked/glibc-%.o: packaging/glibc.c
+	mkdir -p $(@D)
+	$(RELEASE_CC) -O2 -fPIC -c -o $@ $<
 
 .PHONY: apps
 apps: setup-test ## compile the MPI programs for every MPI
@@ -235,14 +262,21 @@ install: $(if $(SUDO_USER),,build) ## install into PREFIX (/usr/local)
 uninstall: ## remove what install put there
 	scripts/install --prefix "$(PREFIX)" --destdir "$(DESTDIR)" --remove
 
-# BUILT=tested takes what `make test-build` has compiled. PACKAGES and SUITES: some of
-# `deb tarball wheel`, and of Debian's `bookworm trixie`, in place of all.
-BUILT ?= release
+# MACHINES: some of `x86_64 aarch64`. PACKAGES and SUITES: some of `deb rpm tarball wheel`, and
+# of Debian's `bullseye bookworm trixie`, and `arm`, in place of all. BUILT=tested packs what `make
+# test-build` has compiled for this machine, and compiles nothing.
+MACHINES ?= x86_64 aarch64
+BUILT ?=
 PACKAGES ?=
 SUITES ?=
 .PHONY: dist
-dist: setup-dist ## make tarball, Debian package and wheel of what `make release` built (in target/dist)
-	scripts/dist --from "$(TARGET)/$(BUILT)" --to "$(TARGET)/dist" $(PACKAGES)
+dist: setup-dist ## compile for x86-64 and ARM, and make tarballs, Debian packages, RPMs and wheels (in target/dist)
+	$(if $(BUILT),,for machine in $(MACHINES); do $(MAKE) MACHINE=$$machine release || exit; done)
+	scripts/dist --to "$(TARGET)/dist" $(if $(BUILT),--from "$(TARGET)/$(BUILT)",--glibc $(GLIBC) $(MACHINES:%=--from "$(TARGET)/%-unknown-linux-gnu/release")) $(PACKAGES)
+
+.PHONY: check-symbols
+check-symbols: setup-symbols ## look whether the C library of `make dist` has what is used of it, as compiled by test-build
+	scripts/check-symbols $(GLIBC) $(TARGET)/tested/{isthmus{,-lab,-raw,-coll-explain},libisthmus_*.so}
 
 .PHONY: check-dist
 check-dist: setup-dist ## install them in new Debian systems, and look (needs root and a mirror)
@@ -253,7 +287,7 @@ clean: ## remove everything that was built, target/mpich included
 	if [ -n "$$CARGO_TARGET_DIR" ]; then $(CARGO) clean; fi
 	rm -rf target
 
-SETUPS := build test test-all demo ray2mesh bench dist lint deny fuzz
+SETUPS := build portable symbols test test-all demo ray2mesh bench dist lint deny fuzz
 .PHONY: $(SETUPS:%=setup-%)
 $(SETUPS:%=setup-%): setup-%:
 	@scripts/setup $*

@@ -61,12 +61,17 @@ install_rust() {
     die "needs Rust $needed or newer and found no way to install it; get it from https://rustup.rs, then try again"
 }
 
+# Debian's package that the Rust in $1 comes from; nothing if it comes from elsewhere.
+package_of_rust() {
+    { dpkg -S "$(readlink -f "$1/rustc")" 2>/dev/null || true; } | sed 's/:.*//' | head -n 1
+}
+
 install_lint_tools() {
     local rust=$1 package
     if PATH=$rust:$PATH have rustup && PATH=$rust:$PATH rustup component add rustfmt clippy; then
         return
     fi
-    package=$(dpkg -S "$(readlink -f "$rust/rustc")" 2>/dev/null | sed 's/:.*//' | head -n 1)
+    package=$(package_of_rust "$rust")
     case $package in
         rustc-web) apt_install rust-web-clippy rustfmt-web ;;
         rustc-1.*)
@@ -76,4 +81,29 @@ install_lint_tools() {
         rustc) apt_install rust-clippy rustfmt ;;
         *) die "the Rust in $rust has no rustfmt or no clippy; install them, then try again" ;;
     esac
+}
+
+# Whether the Rust in $1 can compile for the machines $2, such as aarch64.
+rust_has_target() {
+    local libraries
+    libraries=$(PATH=$1:$PATH rustc --print target-libdir --target "$2-unknown-linux-gnu" 2>/dev/null) &&
+        compgen -G "$libraries/libstd-*.rlib" >/dev/null
+}
+
+# Debian's packages of Rust have the libraries of other machines as packages of those.
+install_rust_target() {
+    local rust=$1 machine=$2 package architecture
+    local -A architectures=([x86_64]=amd64 [aarch64]=arm64)
+    say "installing Rust's libraries for $machine (to compile for all machines)"
+    if PATH=$rust:$PATH have rustup && PATH=$rust:$PATH rustup target add "$machine-unknown-linux-gnu"; then
+        return
+    fi
+    architecture=${architectures[$machine]}
+    package=$(package_of_rust "$rust")
+    [ -n "$package" ] || die "the Rust in $rust has no libraries for $machine; install them, then try again"
+    as_root dpkg --add-architecture "$architecture"
+    # shellcheck disable=SC2034 # of packages.sh: there is a new list to fetch
+    apt_updated=
+    apt_install "libstd-rust${package#rustc}-dev:$architecture"
+    rust_has_target "$rust" "$machine" || die "installed, but the Rust in $rust still can't compile for $machine"
 }

@@ -22,7 +22,7 @@ libmpich-dev     | build test bench           | /usr/include/*/mpich/mpi.h      
 g++              | test bench fuzz            | c++                             | compile C++ programs for MPI, and the fuzzer
 gfortran         | test bench                 | gfortran                        | compile Fortran programs for MPI
 lammps           | test demo bench            | lmp                             | the program of the demo
-python3-venv     | test bench dist ray2mesh   | py:ensurepip                    | install MPIs apart from the system
+python3-venv     | test bench dist ray2mesh portable symbols | py:ensurepip                    | install MPIs apart from the system
 python3-torch    | test-all bench             | /usr/lib/python3*/dist-packages/torch/__init__.py | PyTorch with Gloo between sites (150 MB)
 postgresql       | test-all                   | /usr/lib/postgresql/*/bin/initdb| PostgreSQL between sites
 nginx-light      | test-all                   | /usr/sbin/nginx                 | a web server between sites
@@ -53,9 +53,11 @@ wireguard-tools  | bench                      | wg                              
 openssh-client   | bench                      | ssh                             | encrypted tunnel to compare with
 openssh-server   | bench                      | sshd                            | encrypted tunnel to compare with
 libsimgrid-dev   | bench                      | smpicc                          | simulate collectives of thousands of ranks
-binutils         | dist                       | readelf                         | find which C library the binaries need
+binutils         | dist symbols               | readelf                         | find which C library the binaries need
 dpkg             | dist                       | dpkg-deb                        | make the Debian package
+rpm              | dist                       | rpmbuild                        | make the RPM
 debootstrap      | dist                       | debootstrap                     | new Debian systems to try the packages in
+qemu-user-static | dist                       | qemu-aarch64-static             | run what is compiled for ARM (40 MB)
 shellcheck       | lint                       | shellcheck                      | check the shell scripts
 python3          | lint dist                  | python3                         | check the docs and the picture of the crates, make the wheel
 '

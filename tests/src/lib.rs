@@ -30,7 +30,7 @@ pub use lasting::Lasting;
 pub use mpi::Mpi;
 pub use pool::{Places, Shared, SharedWorld};
 pub use printing::Printing;
-pub use programs::write_program;
+pub use programs::{compile_program, write_program};
 pub use promised::promised;
 pub use services::logs;
 pub use stream::Stream;

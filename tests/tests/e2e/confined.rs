@@ -1,11 +1,10 @@
 //! Programs that confine themselves: another root directory, another user, few system calls.
 //! And those that pass the preloaded library.
 
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use isthmus_e2e::{Output, Shared, World, isthmus, root};
+use isthmus_e2e::{Output, Shared, World, compile_program, isthmus, root};
 
 static GRID: Shared = Shared::new("four-sites");
 
@@ -64,11 +63,7 @@ fn another_root_and_user_between_sites() -> Result<()> {
 /// Checks that a server which may make few system calls serves all the same.
 fn few_system_calls(other: &str, kills: bool) -> Result<()> {
     let world = GRID.take()?;
-    let program = world.directory.path().join("sandboxed");
-    let source = root().join("tests/programs/sandboxed.c");
-    let compiled = Command::new("cc").args(["-O1", "-Wall", "-o"]).arg(&program).arg(&source).status()?;
-    ensure!(compiled.success(), "{} does not compile", source.display());
-    let program = program.display().to_string();
+    let program = compile_program("sandboxed", world.directory.path())?.display().to_string();
     let words = [program.as_str(), "7000", "kill"];
     let output = run(&world, other, if kills { &words } else { &words[..2] })?;
     expect(

@@ -26,6 +26,7 @@ mod liveness;
 mod logs;
 mod mpis;
 mod nothing_left;
+mod old_kernel;
 mod one_port;
 mod others;
 mod outlive;
