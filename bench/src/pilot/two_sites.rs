@@ -18,8 +18,8 @@ const GRID: &str = "pilot-two";
 const SITES: [&str; 2] = ["alpha", "beta"];
 /// Steps of each pattern and round.
 const STEPS: u32 = 20;
-/// LAMMPS's cells in each direction: 512,000 atoms, of which a rank's share takes about a second.
-const CELLS: u32 = 40;
+/// LAMMPS's cells in each direction: 6,912,000 atoms, of which a rank's share takes about a second.
+const CELLS: u32 = 120;
 /// Its steps: each takes long.
 const LAMMPS_STEPS: u32 = 5;
 /// A job on pilots is nowhere slower than on agents that stand.
@@ -39,7 +39,7 @@ impl fmt::Display for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::OnPilots => "LU, 4 ranks on pilots of two Slurms, a step",
-            Self::Lammps => "LAMMPS, 512,000 atoms, 2 ranks at two sites 10 ms apart, a step",
+            Self::Lammps => "LAMMPS, 6,912,000 atoms, 2 ranks at two sites 10 ms apart, a step",
         })
     }
 }
@@ -88,7 +88,7 @@ impl Clusters {
 
     /// Milliseconds of a step of LAMMPS.
     fn lammps(&self, over_two_sites: bool) -> anyhow::Result<f64> {
-        let input = root().join("bench/programs/salt.in");
+        let input = root().join("bench/programs/melt.in");
         let options = Mpi::Openmpi.on_shared_cores().join(" ");
         let arguments = words(&format!(
             "-n 2 {options} lmp -log none -in {} -var cells {CELLS} -var steps {LAMMPS_STEPS}",

@@ -272,7 +272,7 @@ pub(super) const BENCHMARKS: [Benchmark; 18] = [
                 "bench/src/nas.rs",
                 "bench/grids/pilot.toml",
                 "bench/grids/pilot-two.toml",
-                "bench/programs/salt.in",
+                "bench/programs/melt.in",
                 "apps/Makefile",
                 "apps/pause.h",
                 "apps/nas.c",
