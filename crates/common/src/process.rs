@@ -10,6 +10,9 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
+/// How often a process is looked at whether it has ended, where the kernel doesn't tell.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// A process, distinguishable from a later process with the same id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessId {
@@ -43,7 +46,7 @@ impl ProcessId {
     /// Opens a descriptor of the process. It never stands for another process.
     ///
     /// # Errors
-    /// The process has ended, or descriptors run out.
+    /// The process has ended, descriptors run out, or the kernel has none (before Linux 5.3).
     pub fn open(self) -> io::Result<OwnedFd> {
         // SAFETY: pidfd_open takes two numbers and makes a descriptor.
         let raw = unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid, 0) };
@@ -56,13 +59,27 @@ impl ProcessId {
         if self.is_alive() { Ok(descriptor) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 
+    /// As [`Self::open`], but none if the kernel has no such descriptors.
+    fn try_open(self) -> io::Result<Option<OwnedFd>> {
+        match self.open() {
+            Ok(descriptor) => Ok(Some(descriptor)),
+            // pidfd_open(2) gives EPERM only in a container whose filter doesn't know the call.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Waits until the process has ended, but at most `patience`. Returns whether it has ended.
     ///
     /// # Errors
     /// poll(2) failed.
     pub fn wait_ended(self, patience: Duration) -> io::Result<bool> {
-        let Ok(descriptor) = self.open() else { return Ok(true) };
         let deadline = Instant::now() + patience;
+        let descriptor = match self.try_open() {
+            Ok(Some(descriptor)) => descriptor,
+            // Also where descriptors run out.
+            Ok(None) | Err(_) => return Ok(self.look_until_ended(deadline)),
+        };
         loop {
             let mut polled = [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)];
             let left = deadline.saturating_duration_since(Instant::now());
@@ -75,12 +92,33 @@ impl ProcessId {
         }
     }
 
-    /// Sends a signal to this process, and never to a later process with its id.
+    /// [`Self::wait_ended`] where no descriptor of the process can be had.
+    fn look_until_ended(self, deadline: Instant) -> bool {
+        loop {
+            if !self.is_alive() {
+                return true;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            std::thread::sleep(left.min(LOOK));
+        }
+    }
+
+    /// Sends a signal to this process, and never to a later process with its id. Before Linux 5.3
+    /// a process that takes the id in the few microseconds between look and signal would get it.
     ///
     /// # Errors
     /// The process has ended, or may not get this signal from here.
     pub fn signal(self, signal: Signal) -> io::Result<()> {
-        let descriptor = self.open()?;
+        let Some(descriptor) = self.try_open()? else {
+            return if self.is_alive() {
+                Ok(nix::sys::signal::kill(Pid::from_raw(self.pid), signal)?)
+            } else {
+                Err(io::ErrorKind::NotFound.into())
+            };
+        };
         let none = std::ptr::null::<libc::siginfo_t>();
         // SAFETY: the descriptor is open, and a null siginfo is allowed.
         let result = unsafe {
@@ -140,8 +178,10 @@ mod tests {
             std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
         let id = ProcessId::of(Pid::from_raw(child.id() as i32)).unwrap();
         assert!(!id.wait_ended(Duration::from_millis(1)).unwrap());
+        assert!(!id.look_until_ended(Instant::now()));
         drop(child.stdin.take());
         assert!(id.wait_ended(Duration::from_secs(60)).unwrap());
+        assert!(id.look_until_ended(Instant::now()));
         child.wait().unwrap();
         assert!(id.wait_ended(Duration::ZERO).unwrap());
     }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use isthmus_e2e::{Mpi, World, compile_program, isthmus};
+use isthmus_e2e::{Job, Mpi, World, compile_program, isthmus};
 
 /// Deadline that guards against hanging only.
 const LONG: Duration = Duration::from_secs(180);
@@ -45,13 +45,12 @@ fn mpi_programs_run_over_sites() -> Result<()> {
         world.attached("n1.alpha", &node)?;
     }
     let program = isthmus().display().to_string();
-    let run = |nodes: &str, words: &[&str]| {
-        let run = [&[old_kernel.as_str(), &program, "run", "--nodes", nodes][..], words].concat();
-        world.sh("n1.alpha", LONG, &run)
-    };
+    let old =
+        |words: &[&str]| world.sh("n1.alpha", LONG, &[&[old_kernel.as_str(), &program], words].concat());
+    let run = |nodes: &str, words: &[&str]| old(&[&["run", "--nodes", nodes][..], words].concat());
     let asked = run("n1.alpha,n1.beta", &["--each", "--", "/usr/bin/python3", "-c", ASKS])?;
-    let old = "Function not implemented";
-    ensure!(asked.status == 0 && asked.stdout.matches(old).count() == 2, "{}", asked.whole());
+    let absent = "Function not implemented";
+    ensure!(asked.status == 0 && asked.stdout.matches(absent).count() == 2, "{}", asked.whole());
     for (mpi, nodes) in [
         // Over the relay, and within a site.
         (Mpi::OpenMpi, "n1.alpha,n2.alpha,n1.beta"),
@@ -62,5 +61,19 @@ fn mpi_programs_run_over_sites() -> Result<()> {
         let output = run(nodes, &["--", &launcher, "-n", "6", &ring])?;
         ensure!(output.status == 0 && output.stdout.contains(" No Errors"), "{}", output.whole());
     }
-    world.expect_clean()
+    // A command is ended by its process id.
+    for (now, signal) in [(&[][..], libc::SIGTERM), (&["--now"], libc::SIGKILL)] {
+        let words =
+            [&old_kernel, &program, "run", "--each", "--nodes", "n1.alpha,n1.beta", "--", "sleep", "1d"];
+        let job = Job::start(world.command("n1.alpha", LONG, &words)?)?;
+        World::eventually("the job runs", LONG, || {
+            Ok(world.leftovers("n1.beta")?.iter().any(|line| line.ends_with("sleep 1d")))
+        })?;
+        let cancelled = old(&[&["cancel", "--all"], now].concat())?;
+        ensure!(cancelled.status == 0, "{}", cancelled.whole());
+        let (status, text) = job.end()?;
+        ensure!(status == 128 + signal, "{now:?}: status {status}\n{text}");
+        world.expect_clean()?;
+    }
+    Ok(())
 }
