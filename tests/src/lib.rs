@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use isthmus_lab::grid::{Role, Site};
 use isthmus_lab::lab::Options;
 use isthmus_lab::{Grid, Lab};
 
@@ -41,6 +42,9 @@ const LOOK: Duration = Duration::from_secs(60);
 /// How long something of an ended job may be left. It guards against hanging only: tests of how
 /// jobs end say themselves what is promised.
 const CLEAN: Duration = Duration::from_secs(60);
+
+/// The variable by which the Slurms of all grids confine jobs, as in `slurm_confines` of a grid file.
+const SLURM_CONFINES: &str = "ISTHMUS_SLURM_CONFINES";
 
 /// Path of the repository.
 pub fn root() -> PathBuf {
@@ -115,6 +119,12 @@ impl World {
         grid.name = format!("{name}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         // Wherever the repository lies, nodes must see what is in it.
         grid.share.extend([root(), target()]);
+        if std::env::var_os(SLURM_CONFINES).is_some_and(|value| !value.is_empty()) {
+            let has_slurm = |site: &Site| site.nodes.iter().any(|node| node.roles.contains(&Role::Slurmd));
+            for site in grid.sites.iter_mut().filter(|site| has_slurm(site)) {
+                site.slurm_confines = true;
+            }
+        }
         let scratch = target().join("tmp");
         std::fs::create_dir_all(&scratch)?;
         let directory = tempfile::Builder::new().prefix("e2e-").tempdir_in(scratch)?;

@@ -16,6 +16,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, pipe2};
 
 use crate::clock;
+use crate::groups;
 use crate::machine::NAMESPACES;
 use crate::mounts::{private_above, runtime_directory};
 use crate::network;
@@ -92,7 +93,13 @@ fn become_command(
         return Err((CANNOT_RUN, "the caller ended".into()));
     }
     let caller_directory = std::env::current_dir();
-    setns(init, NAMESPACES.difference(CloneFlags::CLONE_NEWPID)).map_err(failed("entering the machine"))?;
+    let mut namespaces = NAMESPACES.difference(CloneFlags::CLONE_NEWPID);
+    if let Some(group) = groups::of_machine(machine.init.pid) {
+        groups::join(&group)
+            .map_err(|error| (CANNOT_RUN, format!("the machine's control group: {error}")))?;
+        namespaces |= CloneFlags::CLONE_NEWCGROUP;
+    }
+    setns(init, namespaces).map_err(failed("entering the machine"))?;
     let kept = if job.privileged { rootless::network_rights() } else { CapsHashSet::new() };
     rootless::keep_only(&kept).map_err(|error| (CANNOT_RUN, error.to_string()))?;
     let [program, arguments @ ..] = job.command.as_slice() else {

@@ -10,6 +10,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::Flock;
@@ -23,9 +24,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::emulator::DeviceKind;
 use crate::grid::Grid;
+use crate::groups;
 use crate::process::{ProcessId, close_all_but};
 use crate::services;
 use crate::state::{LabDirectory, Record, StateError};
+
+/// Pause between two looks whether the lab's processes have ended.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// The keeper's input, as one line of JSON on its standard input. The process that writes it owns
 /// the lab, which ends when that process does. If it sends another byte once the lab stands, the
@@ -94,7 +99,7 @@ fn keep() -> anyhow::Result<()> {
         close_standard_output()?;
         wait(&signals, &directory, &lock, record)
     });
-    end(&children);
+    end(&children, &directory);
     let removed = if directory.is_locked_by(&lock) { directory.remove() } else { Ok(()) };
     match result {
         Ok(()) => Ok(removed?),
@@ -236,17 +241,21 @@ fn describe(status: WaitStatus) -> String {
 }
 
 /// Kills the children, and waits until they and all processes in their namespaces are gone.
-fn end(children: &[ProcessId]) {
+fn end(children: &[ProcessId], directory: &LabDirectory) {
     for child in children {
         // The child may have ended by itself.
         let _ = child.signal(Signal::SIGKILL);
     }
     loop {
-        match waitpid(None, None) {
-            Ok(_) | Err(nix::Error::EINTR) => {}
-            Err(_) => return,
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::StillAlive) => std::thread::sleep(LOOK),
+            Ok(_) | Err(nix::Error::EINTR) => continue,
+            Err(_) => break,
         }
+        // Slurm may have frozen a job just before it was killed itself.
+        groups::thaw(directory.lab());
     }
+    groups::remove(directory.lab());
 }
 
 /// Prints why the emulator ended. It never ends without an error.

@@ -24,7 +24,8 @@
 //!
 //! One process per lab, the keeper, is the parent of all others, which the
 //! kernel kills when it ends. Nothing has a name in the file system but the
-//! lab's state directory: no lab outlives its keeper.
+//! lab's state directory, and control groups where Slurm has some: no lab
+//! outlives its keeper.
 
 mod capture;
 mod check;
@@ -45,6 +46,7 @@ mod child;
 mod clock;
 mod enter;
 mod entrance;
+mod groups;
 mod interface;
 mod isthmus;
 mod keeper;

@@ -11,6 +11,7 @@ use nix::unistd::{getegid, geteuid, sethostname};
 
 use crate::child::{self, ChildError, Starting};
 use crate::grid::{KERNEL_TIMES, Slow};
+use crate::groups;
 use crate::mounts::{self, MountError, Names};
 use crate::topology::Machine;
 
@@ -24,11 +25,12 @@ pub(crate) const NAMESPACES: CloneFlags = CloneFlags::CLONE_NEWNET
 /// Starts a machine's first process as a child of the caller, which must have one thread only. The
 /// process holds `lock` open as long as it lives.
 pub(crate) fn start(
+    lab: &str,
     machine: &Machine,
     share: &[PathBuf],
     lock: BorrowedFd<'_>,
 ) -> Result<Starting, ChildError> {
-    let set_up = || set_up(machine, share);
+    let set_up = || set_up(lab, machine, share);
     child::start(&machine.name, NAMESPACES, &[lock.as_raw_fd()], set_up, |()| reap())
 }
 
@@ -38,14 +40,22 @@ enum SetUpError {
     Mount(#[from] MountError),
     #[error("cannot set the host name: {0}")]
     HostName(nix::Error),
+    #[error(
+        "cannot make control groups of its own: {0}; `slurm_confines` needs root, and the freezer of control groups' \
+         version 1 mounted at /sys/fs/cgroup/freezer"
+    )]
+    Groups(std::io::Error),
     #[error("cannot set {0}: {1}")]
     Setting(&'static str, std::io::Error),
 }
 
-fn set_up(machine: &Machine, share: &[PathBuf]) -> Result<(), SetUpError> {
+fn set_up(lab: &str, machine: &Machine, share: &[PathBuf]) -> Result<(), SetUpError> {
     sethostname(&machine.host_name).map_err(SetUpError::HostName)?;
-    let Machine { name, host_name, address, .. } = machine;
-    mounts::enter(&Names { lab_name: name, host_name, address: *address }, share)?;
+    let Machine { name, host_name, address, has_groups, .. } = machine;
+    if *has_groups {
+        groups::enter(lab, name).map_err(SetUpError::Groups)?;
+    }
+    mounts::enter(&Names { lab_name: name, host_name, address: *address }, *has_groups, share)?;
     for (setting, value) in &machine.settings {
         let written = std::fs::write(Path::new("/proc/sys").join(setting), value);
         written.map_err(|error| SetUpError::Setting(setting, error))?;

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
 
+use crate::groups;
+
 /// Directories that each machine has for itself, with their modes. They are empty at first and gone
 /// with the lab.
 pub(crate) const PRIVATE_DIRECTORIES: [(&str, u32); 5] = [
@@ -183,8 +185,8 @@ pub(crate) struct Names<'a> {
 }
 
 /// Gives the calling process the file system of a machine. It must be the first process of its
-/// mount, PID and network namespaces.
-pub(crate) fn enter(names: &Names<'_>, share: &[PathBuf]) -> Result<(), MountError> {
+/// mount, PID and network namespaces. With `own_groups` it sees the control groups below its own.
+pub(crate) fn enter(names: &Names<'_>, own_groups: bool, share: &[PathBuf]) -> Result<(), MountError> {
     let shared = share
         .iter()
         .filter(|path| is_private(path))
@@ -193,7 +195,7 @@ pub(crate) fn enter(names: &Names<'_>, share: &[PathBuf]) -> Result<(), MountErr
             Err(cause) => Err(MountError::Share { path: path.clone(), cause }),
         })
         .collect::<Result<Vec<_>, _>>()?;
-    let cgroups = open_path(Path::new("/sys/fs/cgroup")).ok();
+    let cgroups = open_path(Path::new(groups::MOUNTED)).ok();
     for (path, mode) in PRIVATE_DIRECTORIES {
         tmpfs(Path::new(path), mode)?;
     }
@@ -209,14 +211,20 @@ pub(crate) fn enter(names: &Names<'_>, share: &[PathBuf]) -> Result<(), MountErr
         created(path, fs::create_dir_all(path))?;
         bind(&PathBuf::from(format!("/proc/self/fd/{}", descriptor.as_raw_fd())), path, true)?;
     }
-    // A new sysfs shows the machine's own interfaces; control groups are the
-    // real machine's.
+    // A new sysfs shows the machine's own interfaces.
     information("sysfs", Path::new("/sys"))?;
-    let groups = Path::new("/sys/fs/cgroup");
-    if let Some(cgroups) = &cgroups
-        && groups.is_dir()
+    let mounted = Path::new(groups::MOUNTED);
+    if own_groups {
+        tmpfs(mounted, 0o755)?;
+        let (name, target) = (groups::HIERARCHY, mounted.join(groups::HIERARCHY));
+        created(&target, fs::create_dir(&target))?;
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+        attach("control groups", Some(Path::new("cgroup")), &target, Some("cgroup"), flags, Some(name))?;
+    } else if let Some(cgroups) = &cgroups
+        && mounted.is_dir()
     {
-        bind(&PathBuf::from(format!("/proc/self/fd/{}", cgroups.as_raw_fd())), groups, true)?;
+        // The real machine's.
+        bind(&PathBuf::from(format!("/proc/self/fd/{}", cgroups.as_raw_fd())), mounted, true)?;
     }
     information("proc", Path::new("/proc"))?;
     names_files(names)

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::faults::record::{FaultRecord, Line};
 use crate::grid::Grid;
+use crate::groups;
 use crate::process::ProcessId;
 use crate::services::ServiceRecord;
 use crate::topology::MachineKind;
@@ -240,6 +241,7 @@ impl LabDirectory {
             if self.read().is_ok_and(|record| record.keeper.is_alive()) {
                 return Err(StateError::Running(self.lab.clone()));
             }
+            groups::thaw(&self.lab);
             if Instant::now() > deadline {
                 // A keeper that has not written its record yet, or processes
                 // that don't end.
@@ -300,6 +302,7 @@ impl LabDirectory {
 
     /// Removes everything in the directory but the lock file.
     fn clean(&self) -> io::Result<()> {
+        groups::remove(&self.lab);
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;
             if entry.path() == self.lock_file() {
@@ -317,6 +320,7 @@ impl LabDirectory {
     /// Removes the directory. To be called with the lock held. Once the lock file is gone, another
     /// process that waits for the lab's end may remove the rest, too.
     pub fn remove(&self) -> Result<(), StateError> {
+        groups::remove(&self.lab);
         match fs::remove_dir_all(&self.path) {
             Err(error)
                 if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty) => {}
@@ -335,6 +339,7 @@ impl LabDirectory {
             if let Ok(Some(_lock)) = self.try_lock() {
                 self.remove()?;
             }
+            groups::thaw(&self.lab);
             if Instant::now() > deadline {
                 return Err(StateError::Ending(self.lab.clone()));
             }
@@ -354,6 +359,7 @@ impl LabDirectory {
             if self.read().is_ok_and(|record| record.keeper != keeper && record.keeper.is_alive()) {
                 return Ok(());
             }
+            groups::thaw(&self.lab);
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(())

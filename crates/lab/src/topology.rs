@@ -67,6 +67,8 @@ pub struct Machine {
     pub settings: Vec<(&'static str, &'static str)>,
     /// How many times longer than usual the kernel's times are.
     pub slow: Slow,
+    /// Whether the machine has control groups of its own.
+    pub has_groups: bool,
     /// Lines for `ip -batch`, run in the machine once its interfaces exist.
     pub ip_commands: Vec<String>,
     /// Lines for `tc -batch`, run in the machine after `ip_commands`.
@@ -150,8 +152,8 @@ impl Machine {
         };
         let ip_commands = vec!["link set lo up".into()];
         let host_name = host_name.to_owned();
-        let (slow, tc_commands, rules) = (Slow::NONE, Vec::new(), None);
-        Self { name, kind, host_name, address, settings, slow, ip_commands, tc_commands, rules }
+        let (slow, has_groups, tc_commands, rules) = (Slow::NONE, false, Vec::new(), None);
+        Self { name, kind, host_name, address, settings, slow, has_groups, ip_commands, tc_commands, rules }
     }
 }
 

@@ -95,6 +95,7 @@ pub(super) struct SiteTable {
     pub bbr: Option<bool>,
     #[serde(default)]
     pub clock_ahead_seconds: i32,
+    pub slurm_confines: Option<Spanned<bool>>,
     #[serde(default)]
     pub rails: Vec<RailTable>,
     #[serde(default)]

@@ -118,6 +118,8 @@ pub struct Site {
     pub bbr: bool,
     /// By how many seconds the clock of the site's machines is ahead; negative if it is behind.
     pub clock_ahead_seconds: i32,
+    /// Whether the site's Slurm ends jobs by control groups.
+    pub slurm_confines: bool,
     /// Further networks between the nodes.
     pub rails: Vec<Rail>,
     /// The site's nodes, in the order of the file.

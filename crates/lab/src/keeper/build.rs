@@ -49,7 +49,7 @@ pub(super) fn build(
     share.extend(own.filter(|directory| mounts::is_private(directory)).map(PathBuf::from));
     let mut starting: Vec<Starting> = Vec::new();
     for machine in &topology.machines {
-        let started = machine::start(machine, &share, lock)?;
+        let started = machine::start(&grid.name, machine, &share, lock)?;
         children.extend(ProcessId::of(Pid::from_raw(started.pid())));
         starting.push(started);
     }

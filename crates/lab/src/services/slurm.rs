@@ -10,6 +10,10 @@ pub(crate) const DIRECTORY: &str = "/run/isthmus-machine/slurm";
 pub(crate) const CONFIGURATION: &str = "/run/isthmus-machine/slurm/slurm.conf";
 /// The script that sets the clock of jobs, where a site's clock is wrong.
 pub(crate) const CLOCK: &str = "/run/isthmus-machine/slurm/clock";
+/// Configuration of the control groups of jobs, where a site's Slurm confines them. Slurm looks for it
+/// beside its own.
+pub(crate) const GROUPS: (&str, &str) =
+    ("/run/isthmus-machine/slurm/cgroup.conf", "CgroupPlugin=cgroup/v1\n");
 /// The key by which a site's munged know one another (munged(8)).
 pub(crate) const KEY: &str = "/run/isthmus-machine/slurm/munge.key";
 /// Where Slurm looks for munged's socket (munged(8), `--socket`).
@@ -31,6 +35,8 @@ pub(crate) struct Slurm {
     pub configuration: String,
     /// By how many seconds the site's clock is ahead.
     pub clock_ahead_seconds: i32,
+    /// Whether jobs have control groups of their own.
+    pub confines: bool,
     /// The daemons, each after those that it needs.
     pub daemons: Vec<Daemon>,
 }
@@ -74,6 +80,7 @@ fn slurm(site: &Site, machine: Machine) -> Option<Slurm> {
         nodes: with(Role::Slurmd).count(),
         configuration: configuration(site, controller, machine),
         clock_ahead_seconds: site.clock_ahead_seconds,
+        confines: site.slurm_confines,
         daemons: munged.chain([daemon(Role::Slurmctld, controller)]).chain(slurmd).collect(),
     })
 }
@@ -97,8 +104,8 @@ fn arguments(role: Role, node: &Node) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// Text of slurm.conf. Nodes of a lab have no control groups of their own, so Slurm finds a job's
-/// processes by their parents.
+/// Text of slurm.conf. Where nodes have no control groups of their own, Slurm finds a job's processes
+/// by their parents.
 fn configuration(site: &Site, controller: &Node, machine: Machine) -> String {
     let Machine { user, cores } = machine;
     let mut text = format!(
@@ -112,7 +119,6 @@ fn configuration(site: &Site, controller: &Node, machine: Machine) -> String {
          SlurmdSpoolDir={DIRECTORY}/spool\n\
          SlurmctldPidFile={DIRECTORY}/slurmctld.pid\n\
          SlurmdPidFile={DIRECTORY}/slurmd.pid\n\
-         ProctrackType=proctrack/linuxproc\n\
          TaskPlugin=task/none\n\
          JobAcctGatherType=jobacct_gather/none\n\
          MpiDefault=none\n\
@@ -125,6 +131,13 @@ fn configuration(site: &Site, controller: &Node, machine: Machine) -> String {
         short(&controller.host_name),
         controller.address,
     );
+    text.push_str(match site.slurm_confines {
+        true => {
+            "ProctrackType=proctrack/cgroup\n\
+             PrologFlags=Contain\n"
+        }
+        false => "ProctrackType=proctrack/linuxproc\n",
+    });
     if site.clock_ahead_seconds != 0 {
         text.push_str(&format!("TaskProlog={CLOCK}\n"));
     }

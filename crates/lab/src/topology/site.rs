@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use super::wan::{NearEnd, WAN};
 use super::{Builder, Machine, MachineKind, Port, interface, rate, rules};
-use crate::grid::{BitRate, Node, Rail, Site, SiteKind};
+use crate::grid::{BitRate, Node, Rail, Role, Site, SiteKind};
 
 /// Address of the carrier's router towards a site's router. Between them is a network of the space
 /// that RFC 6598 keeps for this, the same at every such site.
@@ -61,7 +61,9 @@ impl Builder<'_> {
 
     fn add_node(&mut self, site: &Site, router: usize, number: usize, node: &Node) {
         let name = format!("{}.{}", node.name, site.name);
-        let index = self.add(Machine::new(name, MachineKind::Node, &node.host_name, node.address));
+        let machine = Machine::new(name, MachineKind::Node, &node.host_name, node.address);
+        let has_groups = site.slurm_confines && node.roles.contains(&Role::Slurmd);
+        let index = self.add(Machine { has_groups, ..machine });
         let main = Network {
             bridge: "lan",
             interface: "eth0",

@@ -12,7 +12,7 @@ use super::{free_label, host_name, label};
 use crate::grid::error::{Fault, fault};
 use crate::grid::file::{NodeTable, RailTable, SiteTable};
 use crate::grid::links::{link, rate};
-use crate::grid::model::{Forward, Node, Rail, Site, SiteKind, Unsolicited, Uplink};
+use crate::grid::model::{Forward, Node, Rail, Role, Site, SiteKind, Unsolicited, Uplink};
 use crate::grid::ports::PortRange;
 
 /// Longest name of a rail in bytes. The router's interface to the rail's link is called `wan-RAIL`,
@@ -44,11 +44,23 @@ pub(super) fn check_site(table: &SiteTable, subnet: Ipv4Net, wan: &mut WanAddres
         site_trunk: table.site_trunk,
         bbr: table.bbr.unwrap_or(true),
         clock_ahead_seconds: table.clock_ahead_seconds,
+        slurm_confines: slurm_confines(table, &nodes)?,
         rails: check_rails(table, &name, subnet, &nodes, wan)?,
         nodes,
         name,
     };
     Ok(site)
+}
+
+fn slurm_confines(table: &SiteTable, nodes: &[Node]) -> Result<bool, Fault> {
+    let Some(given) = &table.slurm_confines else { return Ok(false) };
+    if *given.get_ref() && !nodes.iter().any(|node| node.roles.contains(&Role::Slurmd)) {
+        return fault(
+            given,
+            "the site has no Slurm: leave `slurm_confines` out, or give a node the slurmd role",
+        );
+    }
+    Ok(*given.get_ref())
 }
 
 fn unsolicited(table: &SiteTable) -> Result<Unsolicited, Fault> {

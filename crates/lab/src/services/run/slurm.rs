@@ -101,11 +101,16 @@ impl Starter<'_> {
             let socket = Path::new(slurm::SOCKET).parent().and_then(Path::to_str).unwrap_or_default();
             directory(socket, 0o755)?;
             let clock = clock::task_prolog(slurm.clock_ahead_seconds);
+            let (path, text) = slurm::GROUPS;
+            let groups = slurm.confines.then_some((path, 0o600, text.as_bytes()));
             for (path, mode, content) in [
                 (slurm::KEY, 0o600, &key[..]),
                 (slurm::CONFIGURATION, 0o600, slurm.configuration.as_bytes()),
                 (slurm::CLOCK, 0o700, clock.as_bytes()),
-            ] {
+            ]
+            .into_iter()
+            .chain(groups)
+            {
                 let path = self.inside(&daemon.machine, path)?;
                 let mut options = OpenOptions::new();
                 let written = options.create_new(true).write(true).mode(mode).open(&path);
