@@ -82,6 +82,7 @@ struct shape {
     int is_ordered;            /* parts are combined in the order of ranks: the operation isn't commutative */
     /* The patterns of native algorithms: */
     struct crossings tree[TREES];   /* from `tree_root` */
+    int far_children[TREES];        /* the most children that a rank of the tree has at other sites */
     struct crossings star;          /* between there and each other rank, one after the other */
     int tree_root;
     struct crossings doubling;      /* recursive doubling */

@@ -23,15 +23,20 @@ static double most(double a, double b)
 }
 
 /* So many of the `steps` go between sites, the others stay. What one link carries takes its time as well, once the first
- * message is there. */
-static double in_steps(const struct shape *shape, int steps, struct crossings crossings, double bytes)
+ * message is there; so do `questions` that wait behind it, one after the other. */
+static double in_asked_steps(const struct shape *shape, int steps, struct crossings crossings, double bytes, double questions)
 {
     int local = steps > crossings.number ? steps - crossings.number : 0;
     double ask = bytes > EAGER_BYTES ? shape->wan_rtt_seconds : 0, way = shape->wan_rtt_seconds / 2 + ask;
     double path = crossings.latency * way + crossings.number * MESSAGE_SECONDS +
                   crossings.bytes * bytes / shape->wan_bytes_per_second + local * lan_seconds(shape, bytes);
-    double load = least(crossings.latency, 1) * way + crossings.link * bytes / shape->wan_bytes_per_second;
+    double load = least(crossings.latency, 1) * way + crossings.link * bytes / shape->wan_bytes_per_second + questions * ask;
     return shape->shared_links ? most(path, load) : path;
+}
+
+static double in_steps(const struct shape *shape, int steps, struct crossings crossings, double bytes)
+{
+    return in_asked_steps(shape, steps, crossings, bytes, 0);
 }
 
 /* The same where a site's link carries several of them at once, `link_bytes` in all. */
@@ -72,9 +77,11 @@ static double linear(const struct shape *shape, double bytes)
            (shape->size - 1) * MESSAGE_SECONDS + (shape->size - 1) * bytes / shape->lan_bytes_per_second;
 }
 
+/* MPICH's ranks ask a child once they have sent to the one before. */
 static double along_tree(const struct shape *shape, enum native_tree tree, double bytes)
 {
-    return in_steps(shape, steps_of(shape->size), shape->tree[tree], bytes);
+    double questions = shape->family == FAMILY_MPICH ? most(shape->far_children[tree] - 1, 0) : 0;
+    return in_asked_steps(shape, steps_of(shape->size), shape->tree[tree], bytes, questions);
 }
 
 /* The tree of MPICH. Which one another MPI has isn't known. */
@@ -91,7 +98,8 @@ static double scattered(const struct shape *shape, int steps, struct crossings t
                              rated_bytes(shape, 1.5 * bytes, 0.5 * bytes + link_bytes));
 }
 
-/* MPICH puts pieces together by recursive doubling for so many ranks, if they are a power of two, and so many bytes. */
+/* MPICH scatters for so many ranks. It puts pieces together by recursive doubling if the ranks are a power of two, for so
+ * many bytes. */
 #define MPICH_SCATTERS_FOR 8
 #define MPICH_DOUBLES_UP_TO 524288
 
@@ -99,12 +107,12 @@ static double scattered(const struct shape *shape, int steps, struct crossings t
 static double least_broadcast(const struct shape *shape, double bytes)
 {
     double tree = binomial(shape, bytes);
-    if (bytes <= 8192)
+    if (bytes <= 8192 || (shape->family == FAMILY_MPICH && shape->size < MPICH_SCATTERS_FOR))
         return tree;
     double pipeline = latency_and_bytes(shape, shape->size - 1, shape->chain, rated_bytes(shape, bytes, shape->chain.link * bytes));
     double in_ring = scattered(shape, shape->size - 1, shape->ring, bytes, shape->ring.link * bytes);
     double all = least(least(tree, pipeline), in_ring);
-    int doubles = shape->size >= MPICH_SCATTERS_FOR && bytes <= MPICH_DOUBLES_UP_TO && 1 << steps_of(shape->size) == shape->size;
+    int doubles = bytes <= MPICH_DOUBLES_UP_TO && 1 << steps_of(shape->size) == shape->size;
     if (shape->family == FAMILY_MPICH && !doubles)
         return all;
     return least(all, scattered(shape, steps_of(shape->size), shape->doubling, bytes,

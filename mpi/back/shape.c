@@ -112,13 +112,15 @@ static struct crossings edge(const struct shape *shape, const struct places *pla
 }
 
 /* The most crossings on a path between a rank and the root, and what crosses over one link at all. A parent is less than
- * its children. */
+ * its children. `path` and `children`: [size] scratch. */
 static struct crossings tree(const struct shape *shape, const struct places *places, int root, parent_of *parent,
-                             struct crossings *path)
+                             struct crossings *path, int *children, int *far_children)
 {
     struct crossings most = none;
     struct loads loads;
     loads_clear(&loads, places->sites);
+    memset(children, 0, (size_t)places->size * sizeof *children);
+    *far_children = 0;
     path[0] = none;
     for (int r = 1; r < places->size; r++) {
         int from = parent(r);
@@ -126,6 +128,8 @@ static struct crossings tree(const struct shape *shape, const struct places *pla
         loads_add(&loads, places, rank_of(places, root, from), rank_of(places, root, r), message, 1);
         path[r] = crossings_sum(path[from], message);
         most = later(most, path[r]);
+        children[from] += message.number;
+        *far_children = children[from] > *far_children ? children[from] : *far_children;
     }
     most.link = loads_most(&loads, places->sites);
     return most;
@@ -136,12 +140,17 @@ int shape_root(struct shape *shape, const struct places *places, int root)
     if (shape->tree_root == root)
         return 0;
     struct crossings *path = malloc((size_t)places->size * sizeof *path);
-    if (!path)
+    int *children = malloc((size_t)places->size * sizeof *children);
+    if (!path || !children) {
+        free(path);
+        free(children);
         return -1;
+    }
     shape->tree_root = root;
     for (int t = 0; t < TREES; t++)
-        shape->tree[t] = tree(shape, places, root, parents[t], path);
+        shape->tree[t] = tree(shape, places, root, parents[t], path, children, &shape->far_children[t]);
     free(path);
+    free(children);
     shape->star = none;
     for (int r = 1; r < places->size; r++)
         shape->star = crossings_sum(shape->star, edge(shape, places, root, r, 0));

@@ -226,7 +226,8 @@ static void check_open_mpi(void)
 
 /* What MPIs took, in milliseconds, of ranks that fill sites of two: isthmus-bench coll --slow 10 or 20, 10.6 ms and
  * 200 Mb/s. Open MPI 4's Reduce of 1 MiB and more, and of 256 KiB, receives from one rank after the other; a Bcast of
- * 4 MiB goes along the ranks. MPICH 5's Reduce and Allreduce of more than 2 KiB begin with a reduce-scatter. */
+ * 4 MiB goes along the ranks. MPICH 5's Reduce and Allreduce of more than 2 KiB begin with a reduce-scatter, and its Bcast
+ * asks one child after the other. */
 static void check_few_ranks(void)
 {
     static const struct {
@@ -250,6 +251,7 @@ static void check_few_ranks(void)
         { FAMILY_OPENMPI, OP_BCAST, "aabbcc", 256 << 10, 60.8, RELAYED },
         { FAMILY_OPENMPI, OP_BCAST, "aabbcc", 1 << 20, 121.0, RELAYED },
         { FAMILY_OPENMPI, OP_BCAST, "aabbcc", 4 << 20, 415.9, RELAYED },
+        { FAMILY_MPICH, OP_BCAST, "aabbcc", 256 << 10, 47.0, RELAYED },
         { FAMILY_MPICH, OP_REDUCE, "aabb", 8, 5.4, NATIVE },
         { FAMILY_MPICH, OP_REDUCE, "aabb", 4 << 10, 11.4, LEADERS },
         { FAMILY_MPICH, OP_REDUCE, "aabb", 32 << 10, 12.3, LEADERS },
@@ -268,6 +270,27 @@ static void check_few_ranks(void)
         enum algorithm got = choose(cases[i].operation, &shape, cases[i].bytes, 1);
         CHECK(got == cases[i].want, "%s, %zu bytes, %s: %s", name, cases[i].bytes, cases[i].sites, algorithm_name(got));
     }
+}
+
+/* An Allreduce of 256 KiB over three sites took 62 ms by leaders, of whom each sends more at once than its link and the
+ * queue before it hold, and 27 ms scattered: both MPIs, 10.6 ms and 200 Mb/s, isthmus-bench coll --slow 9. */
+static void check_overrun(void)
+{
+    struct shape shape = shape_of("aabbcc", 0.0106, 25e6);
+    for (int family = FAMILY_OPENMPI; family <= FAMILY_MPICH; family++) {
+        shape.family = (enum family)family;
+        CHECK(choose(OP_ALLREDUCE, &shape, 256 << 10, 1) == SCATTERED, "family %d, 256 KiB", family);
+        CHECK(choose(OP_ALLREDUCE, &shape, 64 << 10, 1) == LEADERS, "family %d, 64 KiB", family);
+        CHECK(choose(OP_ALLREDUCE, &shape, 4 << 20, 1) == SCATTERED, "family %d, 4 MiB", family);
+    }
+}
+
+/* In order, rank 0 sends to ranks 2 and 4 of other sites; in turns, each of three ranks sends to one. */
+static void check_far_children(void)
+{
+    struct shape in_order = shape_of("aabbcc", 0.0106, 25e6), turns = shape_of("ababab", 0.0106, 25e6);
+    CHECK(in_order.far_children[IN_ORDER] == 2, "%d", in_order.far_children[IN_ORDER]);
+    CHECK(turns.far_children[IN_ORDER] == 1, "%d", turns.far_children[IN_ORDER]);
 }
 
 /* Two clusters of 16 ranks, 15.6 ms and 136 Mb/s apart: Open MPI's own allgather of 1 to 64 KiB swaps with neighbours,
@@ -650,6 +673,8 @@ int main(void)
     check_choice();
     check_open_mpi();
     check_few_ranks();
+    check_overrun();
+    check_far_children();
     check_allgather();
     check_link();
     check_trees();
