@@ -50,7 +50,7 @@ mod wire_up;
 mod work;
 
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use isthmus_front::format::causes;
@@ -82,6 +82,8 @@ pub use topology::of as job_topology;
 
 /// Exit status where isthmus itself failed, as env(1) and timeout(1) have it.
 const OWN_FAILURE: u8 = 125;
+/// How long before a batch job's time is over the user is told of it.
+const SOON: Duration = Duration::from_secs(120);
 /// What the user reads where `isthmus cancel` has sent a signal.
 const CANCELLED: &str = "cancelled by `isthmus cancel`";
 

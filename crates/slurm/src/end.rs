@@ -36,8 +36,7 @@ impl End {
     /// While a job's processes are ended its state is only `COMPLETING`. Then its time tells whether
     /// it has reached its limit.
     pub fn of(text: &str) -> Option<Self> {
-        let field =
-            |name: &str| text.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        let field = |name: &str| field(text, name);
         match field("JobState")? {
             "CANCELLED" => Some(Self::Cancelled),
             "TIMEOUT" => Some(Self::TimeLimit),
@@ -54,6 +53,21 @@ impl End {
             _ => None,
         }
     }
+}
+
+/// How much time a job that runs has left, by what scontrol prints of it; `None` if it has no limit, or
+/// doesn't run.
+pub fn time_left(text: &str) -> Option<Duration> {
+    if field(text, "JobState")? != "RUNNING" {
+        return None;
+    }
+    let (limit, run) = (length(field(text, "TimeLimit")?)?, length(field(text, "RunTime")?)?);
+    Some(limit.saturating_sub(run))
+}
+
+/// A field of what scontrol prints in one line.
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
 }
 
 /// A time such as `1-02:03:04` (days, hours, minutes, seconds); `None` for any other text, such as
@@ -90,6 +104,20 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(End::of(text), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn time_is_left_while_a_job_runs() {
+        for (text, want) in [
+            ("JobState=RUNNING Reason=None RunTime=00:00:08 TimeLimit=00:01:00 TimeMin=N/A", Some(52)),
+            ("JobState=RUNNING RunTime=00:01:08 TimeLimit=00:01:00", Some(0)),
+            ("JobState=RUNNING RunTime=00:00:08 TimeLimit=UNLIMITED", None),
+            ("JobState=COMPLETING RunTime=00:00:08 TimeLimit=00:01:00", None),
+            ("JobState=RUNNING", None),
+            ("", None),
+        ] {
+            assert_eq!(time_left(text).map(|left| left.as_secs()), want, "{text}");
         }
     }
 

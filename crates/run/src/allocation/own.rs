@@ -11,15 +11,17 @@ use isthmus_front::format::{count, site};
 use isthmus_front::local;
 use isthmus_front::output::message;
 use isthmus_front::state::state_without_option;
-use isthmus_slurm::{Allocation, End};
+use isthmus_slurm::{Allocation, End, time_left};
 use isthmus_wire::proto::{JobNode, Node};
 use isthmus_wire::text::first;
 use tokio::process::Command;
-use tokio::time::timeout;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
 
 use super::note::Note;
 use super::step::{AllocatedNode, Order, Step};
 use super::{known, of_this_process};
+use crate::SOON;
 use crate::args::RunArgs;
 use crate::candidates::own_nodes;
 use crate::progress::Progress;
@@ -27,6 +29,8 @@ use crate::signals::{Interrupted, Signals};
 
 /// How long Slurm may take to say how a job ends.
 const ASK: Duration = Duration::from_secs(3);
+/// How often Slurm is asked at least how much time is left.
+const LOOK_AGAIN: Duration = Duration::from_secs(3600);
 /// Longest answer of scontrol that is read, in bytes.
 const ANSWER: usize = 64 << 10;
 /// Most nodes that a message names.
@@ -42,6 +46,8 @@ pub(crate) struct OwnBatchJob {
     socket: Option<PathBuf>,
     /// The agents that were started for this run.
     step: Option<Step>,
+    /// Tells the user before the batch job's time is over.
+    warning: JoinHandle<()>,
 }
 
 impl OwnBatchJob {
@@ -118,6 +124,7 @@ impl OwnBatchJob {
             nodes: nodes(allocation, &agents),
             socket: args.socket.clone().or(own).or(socket),
             step,
+            warning: tokio::spawn(warn(allocation.job)),
         })
     }
 
@@ -143,21 +150,43 @@ impl OwnBatchJob {
 
     /// How Slurm ends the batch job, in words; `None` if it doesn't, or doesn't say so in time.
     pub(crate) async fn end_of_job(&self) -> Option<String> {
-        let mut command = Command::new("scontrol");
-        command.args(["--oneliner", "show", "job", &self.job.to_string()]);
-        command.stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
-        let output = timeout(ASK, command.output()).await.ok()?.ok()?;
-        let answer = output.stdout.get(..ANSWER).unwrap_or(&output.stdout);
-        let end = End::of(&String::from_utf8_lossy(answer))?;
+        let end = End::of(&told(self.job).await?)?;
         Some(format!("batch job {} of Slurm {end}", self.job))
     }
 
     /// Ends the agents that were started for this run.
     pub(crate) async fn finish(self) {
+        self.warning.abort();
         let Some(step) = self.step else { return };
         if !step.end().await {
             message("the agents in this batch job are still ending; Slurm ends them with the job");
         }
+    }
+}
+
+/// What Slurm tells of a job; `None` if it doesn't answer in time.
+async fn told(job: u32) -> Option<String> {
+    let mut command = Command::new("scontrol");
+    command.args(["--oneliner", "show", "job", &job.to_string()]);
+    command.stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    let output = timeout(ASK, command.output()).await.ok()?.ok()?;
+    let answer = output.stdout.get(..ANSWER).unwrap_or(&output.stdout);
+    Some(String::from_utf8_lossy(answer).into_owned())
+}
+
+/// Tells the user before the job's time limit ends it. The limit may be changed meanwhile.
+async fn warn(job: u32) {
+    loop {
+        let pause = match told(job).await.as_deref().map(time_left) {
+            None => SOON,
+            Some(None) => return,
+            Some(Some(left)) if left > SOON => (left - SOON).min(LOOK_AGAIN),
+            Some(Some(left)) => {
+                let left = left.as_secs();
+                return message(&format!("batch job {job} of Slurm ends in {left} s, by its time limit"));
+            }
+        };
+        sleep(pause).await;
     }
 }
 

@@ -12,13 +12,12 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
 use super::Shared;
+use crate::SOON;
 
 /// How long the agent may be away, such as while it is started again. The agent that submits keeps a
 /// pilot that nobody holds for 30 s.
 const AWAY: Duration = Duration::from_secs(25);
 const AGAIN: Duration = Duration::from_secs(1);
-/// How long before the end of a pilot's time the user is told of it.
-const SOON: Duration = Duration::from_secs(120);
 /// Most messages that wait to be sent.
 const QUEUE: usize = 8;
 
