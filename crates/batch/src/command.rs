@@ -22,18 +22,14 @@ const MOST_SAID: u64 = 16 << 10;
 /// Most characters of it in an error.
 const MOST_SHOWN: usize = 600;
 
-/// The variables of this process that commands get: where programs, schedulers and credentials are.
-/// Jobs inherit them, so none is of this machine only, as `XDG_RUNTIME_DIR` is. What else a
-/// scheduler's command would read from its environment could change its output (`SQUEUE_FORMAT`) or
-/// the request (`SBATCH_*`).
-const PASSED: &[&str] = &[
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "SHELL",
+/// The variables of this process that commands get: those of the user, and [`PLACES`]. Jobs inherit
+/// them, so none is of this machine only, as `XDG_RUNTIME_DIR` is. What else a scheduler's command
+/// would read from its environment could change its output (`SQUEUE_FORMAT`) or the request
+/// (`SBATCH_*`).
+const PASSED: &[&str] = &["HOME", "USER", "LOGNAME", "SHELL", "LANG", "TERM"];
+/// Variables by which commands find programs, schedulers and credentials.
+pub const PLACES: &[&str] = &[
     "PATH",
-    "LANG",
-    "TERM",
     "LD_LIBRARY_PATH",
     "MODULEPATH",
     "KRB5CCNAME",
@@ -119,7 +115,8 @@ impl Runner {
 
     /// What a command gets of the environment.
     fn variables(&self) -> Vec<(OsString, OsString)> {
-        let own = PASSED.iter().filter_map(|name| Some(((*name).into(), std::env::var_os(name)?)));
+        let own =
+            PASSED.iter().chain(PLACES).filter_map(|name| Some(((*name).into(), std::env::var_os(name)?)));
         let fixed = [("LC_ALL", "C"), ("TZ", "UTC0"), ("SLURM_TIME_FORMAT", "standard")];
         let fixed = fixed.iter().map(|(name, value)| ((*name).into(), (*value).into()));
         own.chain(fixed).chain(self.environment.iter().cloned()).collect()

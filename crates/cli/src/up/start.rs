@@ -9,6 +9,7 @@ use std::process::Child;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
+use isthmus_batch::command::PLACES;
 use isthmus_service::upgrade::Program;
 use tokio::time::{Instant, sleep};
 
@@ -16,6 +17,7 @@ use super::detached::Lasts;
 use super::systemd::{self, Manager};
 use super::unit::Unit;
 use super::{detached, running};
+use crate::config::Config;
 use crate::service::Service;
 use crate::standing::{self, ServiceReport};
 
@@ -134,6 +136,14 @@ fn reap(mut child: Child) {
     let _ = child.wait();
 }
 
+/// The variables that a service needs of this command's, in a unit: an agent that submits batch jobs
+/// has to find the scheduler where it was found here.
+fn environment_of(service: Service, directory: &Path) -> anyhow::Result<Vec<(&'static str, String)>> {
+    let submits = service == Service::Agent && Config::load(None, directory)?.agent.submit.is_some();
+    let places = PLACES.iter().filter(|_| submits);
+    Ok(places.filter_map(|name| Some((*name, std::env::var(name).ok()?))).collect())
+}
+
 async fn as_unit(
     service: Service,
     directory: &Path,
@@ -144,7 +154,15 @@ async fn as_unit(
     let program = std::path::absolute(program.path()).context("cannot find this program")?;
     let host = nix::unistd::gethostname().context("cannot read the host name")?;
     let (host, log_path) = (host.to_string_lossy().into_owned(), directory.join(LOG_FILE));
-    let unit = Unit { service, program: &program, directory, host: &host, log: &log_path };
+    let environment = environment_of(service, directory)?;
+    let unit = Unit {
+        service,
+        program: &program,
+        directory,
+        host: &host,
+        log: &log_path,
+        environment: &environment,
+    };
     let (text, name) = (unit.text()?, noted.unwrap_or_else(|| unit.name()));
     let found = manager.look(&name).await?;
     if found.active {

@@ -23,6 +23,8 @@ pub(super) struct Unit<'a> {
     pub(super) host: &'a str,
     /// Path of the service's log.
     pub(super) log: &'a Path,
+    /// Variables of the service, beside those that the user's systemd has.
+    pub(super) environment: &'a [(&'a str, String)],
 }
 
 impl Unit<'_> {
@@ -35,15 +37,20 @@ impl Unit<'_> {
     /// The unit's text.
     ///
     /// # Errors
-    /// If a path can't be written in a unit.
+    /// If a path or a variable can't be written in a unit.
     pub(super) fn text(&self) -> anyhow::Result<String> {
-        let Self { service, program, directory, host, log } = *self;
+        let Self { service, program, directory, host, log, environment } = *self;
         let name = service.name();
         let mut command = word(text_of(program)?, false);
         for argument in [&[name][..], service.options(), &["--state", text_of(directory)?]].concat() {
             command += &format!(" {}", word(argument, true));
         }
         let (host, log) = (specifiers(host), specifiers(text_of(log)?));
+        let mut variables = String::new();
+        for (name, value) in environment {
+            ensure!(!value.chars().any(char::is_control), "{name} can't be written in a unit: {value:?}");
+            variables += &format!("Environment={}\n", word(&format!("{name}={value}"), false));
+        }
         Ok(format!(
             "{MARK}\n\
              [Unit]\n\
@@ -55,6 +62,7 @@ impl Unit<'_> {
              [Service]\n\
              Type=notify\n\
              ExecStart={command}\n\
+             {variables}\
              {}\
              Restart=on-failure\n\
              RestartSec=5\n\
@@ -125,7 +133,20 @@ mod tests {
 
     fn unit<'a>(service: Service, directory: &'a str, log: &'a str) -> Unit<'a> {
         let (program, directory) = (Path::new("/opt/isthmus 1/bin/isthmus"), Path::new(directory));
-        Unit { service, program, directory, host: "Login1.example.org", log: Path::new(log) }
+        let (host, log) = ("Login1.example.org", Path::new(log));
+        Unit { service, program, directory, host, log, environment: &[] }
+    }
+
+    #[test]
+    fn variables_are_quoted() {
+        let of = |value: &str| {
+            let environment = [("PATH", value.to_owned())];
+            Unit { environment: &environment, ..unit(Service::Agent, "/s", "/s/log") }.text()
+        };
+        let text = of("/opt/slurm 1/bin:/a$b:/100%:/\"x").unwrap();
+        let line = "Environment=\"PATH=/opt/slurm 1/bin:/a$b:/100%%:/\\\"x\"";
+        assert!(text.lines().any(|known| known == line), "{line}: {text}");
+        assert!(of("/a\nExecStart=/bin/sh").is_err());
     }
 
     #[test]
