@@ -1,8 +1,6 @@
 //! What programs other than MPI's are told of their group: variables of their environment, named
 //! like those of `isthmus run --each`. MPI programs ask their library.
 
-use isthmus_wire::Label;
-
 /// The name of the process's group.
 pub const GROUP: &str = "ISTHMUS_GROUP";
 /// The process's number within its group, from 0 on.
@@ -15,7 +13,7 @@ pub const GROUP_LIST: &str = "ISTHMUS_GROUP_LIST";
 /// The variables of the process with this number in its job. `groups` are the job's groups, in the
 /// order of ranks, with the numbers of ranks that they got. A process after the last group has none
 /// but the list.
-pub fn environment(groups: &[(Label, u32)], rank: u32) -> Vec<(&'static str, String)> {
+pub fn environment(groups: &[(&str, u32)], rank: u32) -> Vec<(&'static str, String)> {
     if groups.is_empty() {
         return Vec::new();
     }
@@ -24,7 +22,7 @@ pub fn environment(groups: &[(Label, u32)], rank: u32) -> Vec<(&'static str, Str
     let mut left = rank;
     for (name, ranks) in groups {
         if left < *ranks {
-            variables.push((GROUP, name.to_string()));
+            variables.push((GROUP, (*name).to_owned()));
             variables.push((GROUP_RANK, left.to_string()));
             variables.push((GROUP_RANKS, ranks.to_string()));
             break;
@@ -40,8 +38,7 @@ mod tests {
 
     #[test]
     fn a_process_knows_its_group() {
-        let groups: [(Label, u32); 3] = [("masters", 1), ("spares", 0), ("workers", 7)]
-            .map(|(name, ranks)| (name.parse().unwrap(), ranks));
+        let groups = [("masters", 1), ("spares", 0), ("workers", 7)];
         let told = |groups, rank| {
             let variables: Vec<_> = environment(groups, rank)
                 .into_iter()

@@ -5,8 +5,9 @@ use std::io::{self, Write as _};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use isthmus_agent::starting::supervise::Outcome;
+use isthmus_profile::environment::environment;
 use isthmus_wire::proto::local_client::LocalClient;
-use isthmus_wire::proto::{Command, JobNode};
+use isthmus_wire::proto::{Command, Group, JobNode, Variable};
 use nix::sys::signal::Signal;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -42,6 +43,8 @@ pub(super) struct EachCommand<'a> {
     pub environment: &'a [String],
     /// Whether lines of output begin with the node's name.
     pub prefix: bool,
+    /// The groups of the job's profile, which take nodes in the order of ranks.
+    pub groups: &'a [Group],
     /// The job that the run has joined, and the first node on which its program runs; `None` if it has joined none.
     pub joined: Option<(&'a str, &'a str)>,
 }
@@ -54,13 +57,14 @@ impl Each {
         let mut hands = Vec::new();
         let mut running = JoinSet::new();
         for (rank, node) in nodes.iter().enumerate() {
-            let mut environment = remote::variables(wanted.job, wanted.environment);
-            environment.extend(variables(&nodes, rank, wanted.joined));
+            let mut told = remote::variables(wanted.job, wanted.environment);
+            told.extend(variables(&nodes, rank, wanted.joined));
+            told.extend(group_variables(wanted.groups, rank));
             let remote = Remote::new(Command {
                 job: wanted.job.to_owned(),
                 node: (*node).to_owned(),
                 shell_command: remote::shell_command(wanted.command),
-                environment,
+                environment: told,
                 working_directory: launch::working_directory(),
                 job_directory: String::new(),
             });
@@ -145,11 +149,7 @@ fn failed(node: &str, status: i32) -> String {
 }
 
 /// The variables by which the command finds its rank.
-fn variables(
-    nodes: &[&str],
-    rank: usize,
-    joined: Option<(&str, &str)>,
-) -> Vec<isthmus_wire::proto::Variable> {
+fn variables(nodes: &[&str], rank: usize, joined: Option<(&str, &str)>) -> Vec<Variable> {
     let head = joined.map_or_else(|| nodes.first().copied().unwrap_or_default(), |(_, head)| head);
     let joined = joined.map(|(job, _)| ("ISTHMUS_JOINED", job.to_owned()));
     [
@@ -163,6 +163,13 @@ fn variables(
     .chain(joined)
     .map(|(name, value)| remote::variable(name, &value))
     .collect()
+}
+
+/// The variables by which the command finds its group.
+fn group_variables(groups: &[Group], rank: usize) -> Vec<Variable> {
+    let groups: Vec<_> = groups.iter().map(|group| (group.name.as_str(), group.ranks)).collect();
+    let told = environment(&groups, u32::try_from(rank).unwrap_or(u32::MAX));
+    told.into_iter().map(|(name, value)| remote::variable(name, &value)).collect()
 }
 
 fn write(

@@ -315,6 +315,7 @@ impl<'a> Prepared<'a> {
             command: &self.args.command,
             environment: &self.args.env,
             prefix: !self.args.no_prefix,
+            groups: &self.args.placed.groups,
             joined: self.join.map(|_| (ready.joined.as_str(), ready.joined_leader.as_str())),
         };
         Ok(Work::Each(each::Each::start(&self.agent, &wanted)))

@@ -44,6 +44,17 @@ fn each_node_runs_the_command_and_knows_which_it_is() -> Result<()> {
     let options = [&NODES[..], &["--each", "--no-prefix"]].concat();
     let output = world.run("n1.alpha", &options, &["printf", "%s\\n", "it's  so"])?;
     ensure!(output.status == 0 && output.stdout == "it's  so\nit's  so\n", "{}", output.whole());
+
+    let profile = world.directory.path().join("job.toml");
+    std::fs::write(&profile, "[[group]]\nname = 'head'\nranks = 1\n[[group]]\nname = 'rest'\nranks = 1\n")?;
+    let profile = profile.display().to_string();
+    let options = [&options[..], &["--profile", &profile]].concat();
+    let script = "echo $ISTHMUS_GROUP_LIST: $ISTHMUS_GROUP $ISTHMUS_GROUP_RANK of $ISTHMUS_GROUP_RANKS on $ISTHMUS_NODE";
+    let output = world.run("n1.alpha", &options, &["sh", "-c", script])?;
+    let mut lines: Vec<_> = output.stdout.lines().collect();
+    lines.sort_unstable();
+    let want = ["head:1,rest:1: head 0 of 1 on n1.alpha", "head:1,rest:1: rest 0 of 1 on n1.beta"];
+    ensure!(output.status == 0 && lines == want, "{}", output.whole());
     world.expect_clean()
 }
 
