@@ -49,6 +49,8 @@ struct View {
     to: NodeView,
     /// How many relays are up.
     relays: u32,
+    /// The relays that are known to be much farther than the nearest one. Trunks leave them.
+    far_relays: Vec<String>,
     /// Set if a gateway answered by itself: steps that need the broker are left out.
     without_broker: Option<without_broker::View>,
 }
@@ -147,6 +149,7 @@ impl View {
             from: NodeView::new(&reply.initiator.clone().unwrap_or_default()),
             to: NodeView::new(&facts.acceptor.unwrap_or_default()),
             relays: facts.relays,
+            far_relays: plan.far_relays,
             without_broker: reply.without_broker.as_ref().map(without_broker::View::new),
         }
     }
@@ -187,6 +190,9 @@ impl View {
                 let (steps, are) = (count(more as u64, "step"), if more == 1 { "is" } else { "are" });
                 text.push_str(&format!("  {steps} {are} left out; --all has the reasons\n"));
             }
+        }
+        if !self.far_relays.is_empty() {
+            text.push_str(&format!("much farther than the nearest relay: {}\n", self.far_relays.join(", ")));
         }
         for end in [&self.from, &self.to] {
             text.push_str(&format!("{}\n", end.text()));

@@ -205,7 +205,7 @@ impl<S: Service> Link<S> {
         segment: Option<u16>,
     ) -> Result<Option<Better<DialedWay>>, ReachError> {
         let Self { service, standing } = self;
-        let ways: Option<Vec<_>> = than.iter().map(|way| way.how.planned()).collect();
+        let ways: Option<Vec<_>> = than.iter().map(|way| way.how.used()).collect();
         let (Some(ways), Some(peer)) = (ways, standing.peer()) else { return Ok(None) };
         if than.iter().all(|way| S::is_best(&way.how)) {
             return Ok(None);
@@ -215,7 +215,8 @@ impl<S: Service> Link<S> {
         let better = service.dialer().reach_better(peer, &ways, purpose).await?;
         let Some((reached, outdone)) = better else { return Ok(None) };
         let dialed = dialed::<S>(reached)?;
-        info!(peer = %name, dial = %dial_name(dialed.way.how.dial), "a better way works");
+        let way = &dialed.way.how;
+        info!(peer = %name, dial = %dial_name(way.dial), relay = way.relay, "a better way works");
         Ok(Some(Better { dialed, outdone }))
     }
 }
@@ -242,8 +243,8 @@ impl<S: Service> Embedding for Link<S> {
         }
     }
 
-    /// Dials a carrier by a step of the plan that comes before those of `than`, and that has not
-    /// failed of late. Steps that have failed are tried again in the background.
+    /// Dials a carrier by a step of the plan that is better than at least one of `than`, and that has
+    /// not failed of late. Steps that have failed are tried again in the background.
     async fn dial_better(
         self: Arc<Self>,
         than: Vec<DialedWay>,

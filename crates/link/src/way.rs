@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use isthmus_plan::{Dial, Route};
+use isthmus_plan::Used;
 use isthmus_reach::Reached;
 use isthmus_rpc::enums::{dial_from_wire, route_from_wire};
 use isthmus_trunk::CarrierId;
@@ -40,9 +40,10 @@ impl CarrierWay {
         Self { route: proto::Route::EndToEnd, dial: proto::Dial::Direct, relay: String::new() }
     }
 
-    /// The route and the dial as a plan has them; `None` if this version doesn't know one of them.
-    pub(crate) fn planned(&self) -> Option<(Route, Dial)> {
-        route_from_wire(self.route).zip(dial_from_wire(self.dial))
+    /// The way as a plan judges it; `None` if this version doesn't know the route or the dial.
+    pub(crate) fn used(&self) -> Option<Used<'_>> {
+        let (route, dial) = route_from_wire(self.route).zip(dial_from_wire(self.dial))?;
+        Some(Used { route, dial, relay: &self.relay })
     }
 
     /// The message that tells the other end of this way. `carrier` is the number that the other end

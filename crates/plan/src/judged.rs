@@ -14,7 +14,7 @@ pub(crate) type Candidate = (Route, Dial, Judged);
 /// The dials from one party to another, each with whether it works, in the order of the plan.
 pub(crate) fn end_to_end(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> [Candidate; 6] {
     let dials = [
-        (Dial::Direct, leaves(initiator).and_then(|()| lets_in(acceptor))),
+        (Dial::Direct, leaves(initiator).and_then(|()| may_let_in(acceptor))),
         (Dial::PortRange, leaves(initiator).and_then(|()| port_range(acceptor))),
         (Dial::Reverse, reverse(initiator, acceptor)),
         (Dial::Punch, punch(initiator, acceptor, pair)),
@@ -49,7 +49,8 @@ pub(crate) fn add(
     }
     pair.round_trips.order(&mut plan.steps);
     let dropped = |step: &Step| dropped(step, initiator, acceptor);
-    plan.steps.sort_by_key(|step| dropped(step).is_some());
+    let is_guess = |step: &Step| matches!(step.reason, Reason::MayLetIn { .. });
+    plan.steps.sort_by_key(|step| (dropped(step).is_some(), is_guess(step)));
     for step in &mut plan.steps {
         if let Some((site, port)) = dropped(step) {
             step.reason.add(|why| Reason::NotLetOut { why, site, port });
@@ -96,9 +97,20 @@ pub(crate) fn lets_in(end: &EndFacts) -> Result<Reason, Reason> {
         (Inbound::Open, _) if own.failed() => Err(Reason::DeclaredOpen { site, found }),
         (Inbound::Open, _) => Ok(Reason::LetsIn { site }),
         (Inbound::Auto, Reachability::Reachable) => Ok(Reason::LetsInMeasured { site, found }),
+        (Inbound::Auto, Reachability::Unknown) if end.may_be_open && end.met => {
+            Ok(Reason::LetsInMet { site, found })
+        }
         (Inbound::Auto, Reachability::Unknown) => Err(Reason::NotMeasured { site, found }),
         (Inbound::Auto, _) => Err(Reason::NotReached { site, found }),
     }
+}
+
+/// As [`lets_in`], but a node with a public address may be let in where nobody could measure it.
+pub(crate) fn may_let_in(end: &EndFacts) -> Judged {
+    lets_in(end).or_else(|reason| match reason {
+        Reason::NotMeasured { site, .. } if end.may_be_open => Ok(Reason::MayLetIn { site }),
+        reason => Err(reason),
+    })
 }
 
 /// Whether the site lets in a port for the acceptor's node.
@@ -117,12 +129,18 @@ pub(crate) fn port_range(acceptor: &EndFacts) -> Judged {
 }
 
 fn reverse(initiator: &EndFacts, acceptor: &EndFacts) -> Judged {
-    if let Err(reason) = lets_in(initiator) {
-        port_range(initiator).map_err(|other| if initiator.port_let_in { other } else { reason })?;
-    }
+    let site = initiator.site.clone();
+    let reason = match may_let_in(initiator) {
+        Ok(guess @ Reason::MayLetIn { .. }) if !initiator.port_let_in => guess,
+        Ok(_) => Reason::LetsIn { site },
+        Err(reason) => {
+            port_range(initiator).map_err(|other| if initiator.port_let_in { other } else { reason })?;
+            Reason::LetsIn { site }
+        }
+    };
     attached(acceptor)?;
     leaves(acceptor)?;
-    Ok(Reason::LetsIn { site: initiator.site.clone() })
+    Ok(reason)
 }
 
 fn punch(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Judged {

@@ -186,6 +186,9 @@ pub struct EndFacts {
     pub site_trunk: bool,
     /// Whether a node of the other site has connected to a node of this site before.
     pub met: bool,
+    /// Whether the agent's own address is a public one, and there is no relay that could try to reach
+    /// it.
+    pub may_be_open: bool,
     /// Which ports outside the site have answered the node.
     pub egress: Vec<Answers>,
     /// The ports at which peers reach the node and its gateway.
@@ -274,6 +277,19 @@ pub struct Plan {
     /// Whether this end takes connections of the other end over the trunk of the two sites'
     /// gateways. That may be so although this end's plan has no way over the trunk.
     pub takes_site_trunk: bool,
+    /// The relays that are known to be much farther than the nearest one.
+    pub far_relays: Vec<String>,
+}
+
+/// How two nodes are connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Used<'a> {
+    /// Which parties dialed.
+    pub route: Route,
+    /// How the connection was opened.
+    pub dial: Dial,
+    /// The relay on the way; empty if there is none.
+    pub relay: &'a str,
 }
 
 /// Who encrypts the data of a connection.

@@ -4,7 +4,7 @@
 //! The broker chooses gateways and a relay, seals tickets and fills in addresses.
 //! This module decides everything else about a connection.
 
-use crate::judged::{lets_in, some_relay};
+use crate::judged::{lets_in, may_let_in, some_relay};
 use crate::{Dial, EndFacts, PairFacts, Reason, Route, plan};
 
 /// An end of a connection.
@@ -151,7 +151,7 @@ fn let_in_at(initiator: &EndFacts) -> Result<Target, Reason> {
         Ok(_) => Ok(Target::Agent(End::Initiator)),
         // The declared port, even if measurement has not found it: there is no other.
         Err(_) if initiator.port_let_in => Ok(Target::LetIn(End::Initiator)),
-        Err(reason) => Err(reason),
+        Err(_) => may_let_in(initiator).map(|_| Target::Agent(End::Initiator)),
     }
 }
 

@@ -22,6 +22,7 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
             left_out: Vec::new(),
             encrypted: false,
             takes_site_trunk: false,
+            far_relays: Vec::new(),
         };
     }
     let (ways, no_site_trunk) = between_sites(pair, site_trunk::judge(initiator, acceptor, pair));
@@ -32,6 +33,7 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
         left_out: no_site_trunk.map(|reason| LeftOut { route, dial, reason }).into_iter().collect(),
         encrypted: !pair.trusted,
         takes_site_trunk: site_trunk::is_taken(initiator, acceptor, pair),
+        far_relays: Vec::new(),
     };
     let [direct, port_range, reverse, punch, traverse, relay] = end_to_end(initiator, acceptor, pair);
     // Gateways before relays: a gateway is on the path to its site anyway, a relay

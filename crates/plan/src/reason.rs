@@ -19,6 +19,10 @@ pub enum Reason {
     LetsInMeasured { site: String, found: Reach },
     #[error("site {site} lets connections from the other site in, as an earlier connection has shown, though {}", .found.clause())]
     LetsInMet { site: String, found: Reach },
+    #[error(
+        "site {site} may let connections in: its node has a public address, and there is no relay to try it"
+    )]
+    MayLetIn { site: String },
     #[error("site {site} lets a port in for the node")]
     PortLetIn { site: String },
     #[error("both sites let connections out from ports that are known outside")]

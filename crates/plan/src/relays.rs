@@ -7,6 +7,11 @@ use std::time::Duration;
 const TIE_SHARE: f64 = 0.1;
 /// The error of a measurement on a busy machine.
 const TIE: Duration = Duration::from_millis(1);
+/// A relay in use is left for a nearer one if its round trip is longer by more than this share, and
+/// by more than [`WORTH_LEAVING`]. Relays that take turns differ by less, so that no trunk goes to and
+/// fro.
+const WORTH_LEAVING_SHARE: f64 = 0.25;
+const WORTH_LEAVING: Duration = Duration::from_millis(3);
 
 /// A relay as the two nodes see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -42,6 +47,14 @@ pub(crate) fn much_longer(round_trip: Duration, than: Duration) -> bool {
     round_trip > than + TIE.max(than.mul_f64(TIE_SHARE))
 }
 
+/// Of relays with the round trips over them, those that are worth leaving for the nearest one.
+pub fn worth_leaving(round_trips: &[(String, Duration)]) -> Vec<String> {
+    let Some(least) = round_trips.iter().map(|(_, round_trip)| *round_trip).min() else { return Vec::new() };
+    let longest = least + WORTH_LEAVING.max(least.mul_f64(WORTH_LEAVING_SHARE));
+    let far = round_trips.iter().filter(|(_, round_trip)| *round_trip > longest);
+    far.map(|(name, _)| name.clone()).collect()
+}
+
 /// The indexes of the relays that can be expected to work, whatever their round trips.
 pub fn fit(candidates: &[Candidate]) -> Vec<usize> {
     let bad = |candidate: &Candidate| (candidate.full, candidate.failed, candidate.unreached);
@@ -66,6 +79,22 @@ mod tests {
             }
         }
         candidate
+    }
+
+    #[test]
+    fn a_relay_is_left_for_one_that_is_much_nearer() {
+        for (round_trips, want) in [
+            (&[][..], &[][..]),
+            (&[("a", 40)], &[]),
+            (&[("a", 40), ("b", 10)], &["a"]),
+            (&[("a", 40), ("b", 32)], &[]),
+            (&[("a", 41), ("b", 32)], &["a"]),
+            (&[("a", 4), ("b", 1), ("c", 5)], &["c"]),
+        ] {
+            let named = |(name, ms): &(&str, u64)| ((*name).to_owned(), Duration::from_millis(*ms));
+            let found = worth_leaving(&round_trips.iter().map(named).collect::<Vec<_>>());
+            assert_eq!(found, want, "{round_trips:?}");
+        }
     }
 
     #[test]

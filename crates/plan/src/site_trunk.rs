@@ -28,7 +28,14 @@ pub fn step(deadline: Duration) -> Step {
 /// are gateways. The plan says by [`Plan::takes_site_trunk`] whether they may keep one at all.
 pub fn carriers(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan {
     let (steps, left_out) = (Vec::new(), Vec::new());
-    let mut plan = Plan { ways: Vec::new(), steps, left_out, encrypted: true, takes_site_trunk: false };
+    let mut plan = Plan {
+        ways: Vec::new(),
+        steps,
+        left_out,
+        encrypted: true,
+        takes_site_trunk: false,
+        far_relays: Vec::new(),
+    };
     let (route, dial) = WAY;
     if let Err(reason) = kept(initiator, acceptor, pair).and_then(|()| allowed(initiator, acceptor, pair)) {
         plan.left_out.push(LeftOut { route, dial, reason });
@@ -116,6 +123,7 @@ fn gateway_of(node: &EndFacts) -> EndFacts {
         gateway_mapping: node.gateway_mapping,
         site_trunk: node.site_trunk,
         met: false,
+        may_be_open: false,
         egress: Vec::new(),
         ports: Ports { agent: node.ports.gateway, ..Ports::default() },
     }

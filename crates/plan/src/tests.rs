@@ -24,6 +24,7 @@ fn end(site: &str, words: &str) -> EndFacts {
         gateway_mapping: Mapping::Unknown,
         site_trunk: false,
         met: false,
+        may_be_open: false,
         egress: Vec::new(),
         ports: Ports { agent: Some(7730), let_in: Some(7731), gateway: Some(7740) },
     };
@@ -55,6 +56,7 @@ fn end(site: &str, words: &str) -> EndFacts {
             "trunk" => end.site_trunk = true,
             "known" => end.gateway_mapping = Mapping::EndpointIndependent,
             "met" => end.met = true,
+            "public" => end.may_be_open = true,
             // The ports that its site lets out to.
             "all" => end.egress = answers(&[443, 7730, 7740, 61_001], &[]),
             "web" => end.egress = answers(&[443], &[7730, 7740, 61_001]),
@@ -173,6 +175,14 @@ fn ways_in_their_order() {
         ("nat", "closed nat filtered met", 1, "punch relay"),
         ("nat", "auto nat met", 1, "punch relay"),
         ("nat", "open nat away", 1, "direct"),
+        // Without relays nobody has tried whether a public address is let in.
+        ("nat", "auto public", 0, "direct"),
+        ("auto public", "nat", 0, "reverse"),
+        ("auto public", "auto public", 0, "direct reverse"),
+        ("nat", "port auto public", 0, "port-range direct"),
+        ("port auto public", "nat", 0, "reverse"),
+        ("nat", "closed public", 0, ""),
+        ("nat", "auto public met", 0, "direct"),
         ("nat", "port nat away", 1, "port-range"),
     ] {
         let pair = PairFacts { relays, ..PAIR };

@@ -21,6 +21,11 @@ use crate::failed::DialFailed;
 pub(crate) const REFLECTION_DEADLINE: Duration = Duration::from_secs(3);
 /// Most relays and gateways that are asked until two have answered.
 const ASKED: usize = 4;
+/// How many requests each relay gets, to find its shortest round trip.
+const ROUND_TRIPS: usize = 4;
+/// How many gateways of other sites are measured, each by one request. A gateway's load must not
+/// grow with the number of sites.
+const GATEWAYS: usize = 16;
 /// After how many rounds without an answer this node counts as unable to dial out.
 const UNANSWERED: u32 = 2;
 
@@ -173,7 +178,7 @@ impl Relay {
 
     /// Asks the relay `times` times, to find the shortest round trip. Ends at the first question
     /// without an answer.
-    pub(crate) async fn measure(&mut self, times: usize) {
+    async fn measure(&mut self, times: usize) {
         for _ in 0..times {
             if self.ask(0).await.is_none() {
                 return;
@@ -216,6 +221,16 @@ impl Look {
     pub(crate) fn unanswered(&self, before: u32) -> u32 {
         let none_asked = self.relays.is_empty() && self.gateways.is_empty();
         if none_asked || !self.reflectors().is_empty() { 0 } else { before + 1 }
+    }
+
+    /// Measures the round trips to all relays and to some gateways.
+    pub(crate) async fn measure(&mut self) {
+        for relay in &mut self.relays {
+            relay.measure(ROUND_TRIPS).await;
+        }
+        self.gateways.truncate(GATEWAYS);
+        self.gateways = Relay::ask_all(std::mem::take(&mut self.gateways)).await;
+        self.gateways.sort_by(|a, b| a.name.cmp(&b.name));
     }
 
     /// Whether this node can dial out, after `unanswered` rounds without an answer.

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use isthmus_plan::{Dial, Failure, Route, Step};
+use isthmus_plan::{Dial, Failure, Route, Step, Used};
 use isthmus_rpc::enums::{dial_from_wire, dial_to_wire, route_from_wire, route_to_wire};
 use isthmus_rpc::rendezvous::Peer;
 use isthmus_service::counters;
@@ -119,11 +119,12 @@ impl Dialer {
     /// than. `None` if there is no such step.
     ///
     /// # Errors
-    /// As of [`reach`](Self::reach).
+    /// As of [`reach`](Self::reach). Also if the connection is no better in the end: the broker chose
+    /// another relay than the plan expects.
     pub async fn reach_better(
         &self,
         peer: impl Into<Peer>,
-        than: &[(Route, Dial)],
+        than: &[Used<'_>],
         mut purpose: Purpose<'_>,
     ) -> Result<Option<(Reached, Vec<usize>)>, ReachError> {
         let started = Instant::now();
@@ -136,10 +137,17 @@ impl Dialer {
         match self.take(&found, &better, &mut purpose, started).await {
             Taken::Reached(reached) => {
                 let way = route_from_wire(reached.route).zip(dial_from_wire(reached.dial));
-                let place = way.map_or(usize::MAX, |way| found.plan.place(way));
+                let rank = way.map(|(route, dial)| Used { route, dial, relay: &reached.relay });
+                let rank = rank.map(|used| found.plan.rank(used));
                 let outdone = than.iter().enumerate();
-                let outdone = outdone.filter(|(_, other)| found.plan.place(**other) > place);
-                Ok(Some((*reached, outdone.map(|(at, _)| at).collect())))
+                let outdone =
+                    outdone.filter(|(_, other)| rank.is_some_and(|rank| found.plan.rank(**other) > rank));
+                let outdone: Vec<_> = outdone.map(|(at, _)| at).collect();
+                if outdone.is_empty() {
+                    let relay = &reached.relay;
+                    return Err(ReachError::no_way(format!("{relay:?} is no better than what is in use")));
+                }
+                Ok(Some((*reached, outdone)))
             }
             Taken::Ended(error) => Err(error),
             Taken::Failed { tried, .. } => Err(ReachError::NoWay(reasons(&tried, &[]))),

@@ -122,6 +122,7 @@ impl Registry {
             initiator_site: self.sites.get(site).map(SiteEntry::facts),
             acceptor_met: self.site_paths.has_connected(site, other),
             initiator_met: self.site_paths.has_connected(other, site),
+            joining: self.joining([site, other], acceptor),
             ..self.pair_facts(site, other, self.end(acceptor))
         }
     }

@@ -1,6 +1,9 @@
 //! What follows from the contact that a node's agent has announced: the node's record, and its end
 //! of a plan. Gateways answer by this, too.
 
+use std::net::SocketAddr;
+
+use isthmus_net::callback::{check, is_private};
 use isthmus_rpc::seen;
 use isthmus_wire::{GridName, VirtualAddress, proto};
 
@@ -47,5 +50,11 @@ pub fn end(name: &GridName, contact: &proto::NodeUp, site: proto::SiteFacts) -> 
         gateway_reach: site.gateway_reach,
         site_trunk: site.site_trunk,
         gateway_mapping: site.gateway_mapping,
+        public: is_public(&contact.address),
     }
+}
+
+/// Whether an address, `HOST:PORT`, is one that all sites may use.
+fn is_public(address: &str) -> bool {
+    address.parse::<SocketAddr>().is_ok_and(|address| check(address).is_ok() && !is_private(address.ip()))
 }

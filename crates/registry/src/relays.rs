@@ -72,6 +72,20 @@ impl Registry {
         };
         self.attached_relays().filter(|(name, _)| joins(name)).collect()
     }
+
+    /// Of the relays that a node has reached, those that may join nodes of two sites and aren't full.
+    /// None if the nearest one isn't preferred.
+    pub(super) fn joining(&self, sites: [&Label; 2], node: &NodeEntry) -> Vec<String> {
+        if !matches!(self.policy.relays, RelayChoice::Nearest) {
+            return Vec::new();
+        }
+        let seen = node.contact.seen.as_ref();
+        let is_reached = |name: &str| {
+            seen.is_some_and(|seen| seen.relays.iter().any(|it| it.relay == name && it.failure.is_empty()))
+        };
+        let up = self.relays_for(sites).into_iter().filter(|(_, entry)| !entry.is_full());
+        up.map(|(name, _)| name.to_string()).filter(|name| is_reached(name)).collect()
+    }
 }
 
 /// A relay as two nodes see it.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use isthmus_plan::policy::Set;
+use isthmus_plan::relays::worth_leaving;
 use isthmus_plan::ways::{Path, Pin};
 use isthmus_plan::{
     Dial, EndFacts, Forbidden, LeftOut, PairFacts, Plan, Ports, Reason, RoundTrips, Route, Step, Told, Way,
@@ -41,6 +42,7 @@ pub fn plan_to_wire(plan: &Plan) -> proto::Plan {
         encrypted: plan.encrypted,
         ways: ways.collect(),
         takes_site_trunk: plan.takes_site_trunk,
+        far_relays: plan.far_relays.clone(),
     }
 }
 
@@ -74,6 +76,7 @@ pub fn plan_from_wire(plan: &proto::Plan) -> Plan {
         left_out: left_out.collect(),
         encrypted: plan.encrypted,
         takes_site_trunk: plan.takes_site_trunk,
+        far_relays: plan.far_relays.clone(),
     }
 }
 
@@ -96,6 +99,7 @@ pub(crate) fn end_from_wire(end: &proto::End) -> EndFacts {
         gateway_mapping: mapping_from_wire(end.gateway_mapping()),
         site_trunk: end.site_trunk,
         met: false,
+        may_be_open: false,
         egress: seen::answers_from_wire(&seen.egress),
         ports: Ports {
             agent: seen.own.as_ref().and_then(|own| port(&own.address)),
@@ -113,7 +117,23 @@ fn port(address: &str) -> Option<u16> {
 /// The plan that follows from the facts about both ends.
 pub fn plan_from_facts(initiator: &proto::End, facts: &proto::Facts) -> proto::Plan {
     let (from, to, pair) = known(initiator, facts);
-    plan_to_wire(&isthmus_plan::plan(&from, &to, &pair))
+    let acceptor = facts.acceptor.as_ref();
+    let mut over = acceptor.map(|acceptor| over_relays(initiator, acceptor)).unwrap_or_default();
+    over.retain(|(relay, _)| facts.joining.contains(relay));
+    let far_relays = worth_leaving(&over);
+    plan_to_wire(&Plan { far_relays, ..isthmus_plan::plan(&from, &to, &pair) })
+}
+
+/// The round trips between two nodes over each relay that both have reached.
+fn over_relays(initiator: &proto::End, acceptor: &proto::End) -> Vec<(String, Duration)> {
+    let relays = |end: &proto::End| end.seen.iter().flat_map(|seen| seen.relays.clone()).collect::<Vec<_>>();
+    let far = relays(acceptor);
+    let over = relays(initiator).into_iter().filter_map(|near| {
+        let far = far.iter().find(|far| far.relay == near.relay)?;
+        let round_trip = seen::round_trip(&near)? + seen::round_trip(far)?;
+        Some((near.relay, round_trip))
+    });
+    over.collect()
 }
 
 /// The plan by which a gateway reaches another site's gateway, from the facts about both.
@@ -141,8 +161,14 @@ pub fn known(initiator: &proto::End, facts: &proto::Facts) -> (EndFacts, EndFact
         },
         path: path(facts.round_trip_us, facts.loss_ppm),
     };
-    let from = EndFacts { met: facts.initiator_met, ..end_from_wire(initiator) };
-    let to = EndFacts { met: facts.acceptor_met, ..end_from_wire(&acceptor) };
+    let may_be_open = |end: &proto::End| end.public && facts.relays == 0;
+    let from = EndFacts {
+        met: facts.initiator_met,
+        may_be_open: may_be_open(initiator),
+        ..end_from_wire(initiator)
+    };
+    let to =
+        EndFacts { met: facts.acceptor_met, may_be_open: may_be_open(&acceptor), ..end_from_wire(&acceptor) };
     (from, to, pair)
 }
 
@@ -159,12 +185,6 @@ fn path(round_trip_us: u64, loss_ppm: Option<u32>) -> Path {
 fn round_trips(initiator: &proto::End, acceptor: &proto::End) -> RoundTrips {
     let gateways =
         |end: &proto::End| end.seen.iter().flat_map(|seen| seen.gateways.clone()).collect::<Vec<_>>();
-    let relays = |end: &proto::End| end.seen.iter().flat_map(|seen| seen.relays.clone()).collect::<Vec<_>>();
-    let far = relays(acceptor);
-    let over = relays(initiator).into_iter().filter_map(|near| {
-        let far = far.iter().find(|far| far.relay == near.relay)?;
-        Some(seen::round_trip(&near)? + seen::round_trip(far)?)
-    });
     let to_gateway = |from: &proto::End, to: &proto::End| {
         let sights = gateways(from);
         // A site's gateways share one list.
@@ -172,7 +192,7 @@ fn round_trips(initiator: &proto::End, acceptor: &proto::End) -> RoundTrips {
         sights.iter().filter(|sight| is_one(&sight.address)).filter_map(seen::round_trip).max()
     };
     RoundTrips {
-        relay: over.min(),
+        relay: over_relays(initiator, acceptor).into_iter().map(|(_, round_trip)| round_trip).min(),
         to_acceptors_gateway: to_gateway(initiator, acceptor),
         to_initiators_gateway: to_gateway(acceptor, initiator),
     }
@@ -246,6 +266,40 @@ mod tests {
         failed.seen =
             Some(proto::Seen { gateways: vec![sight("", "b:1", 30, "gone")], ..Default::default() });
         assert_eq!(round_trips(&failed, &other).to_acceptors_gateway, None);
+    }
+
+    #[test]
+    fn far_relays_are_those_that_both_ends_have_measured_and_that_may_join_them() {
+        let end = |relays: &[(&str, u64)]| {
+            let sights = relays.iter().map(|(name, milliseconds)| proto::RelaySight {
+                relay: (*name).to_owned(),
+                round_trip_us: milliseconds * 1000,
+                ..proto::RelaySight::default()
+            });
+            proto::End {
+                seen: Some(proto::Seen { relays: sights.collect(), ..proto::Seen::default() }),
+                ..end("n1.beta", proto::Inbound::Closed, proto::Mapping::PortDependent)
+            }
+        };
+        let initiator = end(&[("hub", 40), ("near", 2), ("mine", 1)]);
+        let acceptor = end(&[("hub", 40), ("near", 3), ("its", 1)]);
+        for (joining, want) in [
+            (&["hub", "near"][..], &["hub"][..]),
+            (&["hub"], &[]),
+            (&["near", "mine", "its"], &[]),
+            // An older broker, or relays that take turns.
+            (&[], &[]),
+        ] {
+            let facts = proto::Facts {
+                acceptor: Some(acceptor.clone()),
+                relays: 2,
+                joining: joining.iter().map(|&name| name.to_owned()).collect(),
+                ..proto::Facts::default()
+            };
+            let plan = plan_from_facts(&initiator, &facts);
+            assert_eq!(plan.far_relays, want, "{joining:?}");
+            assert_eq!(plan_from_wire(&plan).far_relays, want, "{joining:?}");
+        }
     }
 
     #[test]

@@ -47,8 +47,9 @@ pub fn answers_from_wire(answers: &[proto::PortAnswers]) -> Vec<Answers> {
     answers.iter().map(one).collect()
 }
 
-/// The part of a node's measurements whose change makes plans out of date. Times of day and lengths
-/// of round trips are left out. Whether a round trip is known stays.
+/// The part of a node's measurements whose change makes plans out of date. Times of day are left out,
+/// and so are lengths of round trips: they change with each measurement, and a plan is made anew for
+/// another reason before long. Whether a round trip is known stays.
 pub fn for_plans(seen: Option<&proto::Seen>) -> proto::Seen {
     let mut seen = seen.cloned().unwrap_or_default();
     for sight in seen.relays.iter_mut().chain(&mut seen.gateways) {

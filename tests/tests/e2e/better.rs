@@ -1,9 +1,10 @@
-//! A trunk that had to take a worse way leaves it once a better one works, under a running job.
+//! A trunk that had to take a worse way leaves it once a better one works, or there is a nearer relay,
+//! under a running job.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use isthmus_e2e::{Mpi, World, isthmus};
+use isthmus_e2e::{Mpi, World, isthmus, promised};
 
 use crate::life::NODES;
 use crate::outlive::ring_of;
@@ -15,8 +16,9 @@ const AGAIN: Duration = Duration::from_secs(300);
 /// More rounds than the job ever does, as it is ended.
 const ROUNDS: &str = "100000000";
 
-/// The dial by which the trunk between the two nodes was made last. `None` if no trunk works.
-fn dial(world: &World) -> Result<Option<String>> {
+/// The dial by which the trunk between the two nodes was made last, and the relay on its way. `None`
+/// if no trunk works.
+fn way(world: &World) -> Result<Option<[String; 2]>> {
     let binary = isthmus().display().to_string();
     let output = world.sh(NODES[0], SOON, &[&binary, "trunks", "--json"])?;
     ensure!(output.status == 0, "{}", output.whole());
@@ -24,12 +26,12 @@ fn dial(world: &World) -> Result<Option<String>> {
     let trunks = shown["trunks"].as_array().context("no list")?;
     let works = |trunk: &&serde_json::Value| trunk["cut_seconds"].is_null();
     let own = trunks.iter().filter(works).find(|trunk| trunk["peer"] == NODES[1]);
-    Ok(own.and_then(|trunk| Some(trunk["dial"].as_str()?.to_owned())))
+    Ok(own.map(|trunk| ["dial", "relay"].map(|key| trunk[key].as_str().unwrap_or_default().to_owned())))
 }
 
-fn goes_by(world: &World, want: &str, within: Duration) -> Result<()> {
-    World::eventually(&format!("the trunk goes by {want}"), within, || {
-        Ok(dial(world)?.as_deref() == Some(want))
+fn goes_by(world: &World, want: [&str; 2], within: Duration) -> Result<()> {
+    World::eventually(&format!("the trunk goes by {}", want.join(" ")), within, || {
+        Ok(way(world)?.is_some_and(|way| way == want))
     })
 }
 
@@ -43,7 +45,7 @@ fn a_trunk_leaves_the_relay_once_the_nodes_connect_themselves() -> Result<()> {
     let report = world.directory.path().join("report.json");
     let path = report.display().to_string();
     let job = ring_of(&world, Mpi::OpenMpi, &["--report", &path], ROUNDS)?;
-    goes_by(&world, "punch", SOON)?;
+    goes_by(&world, ["punch", ""], SOON)?;
     // Nothing passes between the two sites but over the relay.
     let rules = "add table ip apart; \
                  add chain ip apart pass { type filter hook forward priority -300; }; \
@@ -51,10 +53,10 @@ fn a_trunk_leaves_the_relay_once_the_nodes_connect_themselves() -> Result<()> {
     let router = "router.beta";
     let done = world.sh(router, SOON, &["nft", rules])?;
     ensure!(done.status == 0, "{}", done.whole());
-    goes_by(&world, "relay", AGAIN)?;
+    goes_by(&world, ["relay", "hub"], AGAIN)?;
     let done = world.sh(router, SOON, &["nft", "delete", "table", "ip", "apart"])?;
     ensure!(done.status == 0, "{}", done.whole());
-    goes_by(&world, "punch", AGAIN)?;
+    goes_by(&world, ["punch", ""], AGAIN)?;
     world.kill(NODES[0], "-TERM", &world.service(NODES[0], "run")?)?;
     let (status, printed) = job.end()?;
     ensure!(status != 0 && !printed.contains("got 0x"), "status {status}\n{printed}");
@@ -67,5 +69,27 @@ fn a_trunk_leaves_the_relay_once_the_nodes_connect_themselves() -> Result<()> {
     }
     // The ranks have connected at the start alone.
     ensure!(printed.contains(" –  "), "{printed}");
+    world.expect_clean()
+}
+
+#[test]
+#[ignore = "test-all"]
+fn a_trunk_leaves_a_relay_for_a_nearer_one() -> Result<()> {
+    let world = World::up_alone("nearer")?;
+    World::eventually("the near relay is known", SOON, || {
+        Ok(world.plan(NODES[0], NODES[1])?["far_relays"] == serde_json::json!(["hub"]))
+    })?;
+    let job = ring_of(&world, Mpi::OpenMpi, &[], ROUNDS)?;
+    goes_by(&world, ["relay", "near"], SOON)?;
+    world.stop("near", "relay")?;
+    goes_by(&world, ["relay", "hub"], SOON)?;
+    World::eventually("no relay is known to be nearer", SOON, || {
+        Ok(world.plan(NODES[0], NODES[1])?["far_relays"] == serde_json::json!([]))
+    })?;
+    let _relay = world.serve("near", "relay", &[], &World::config("relay"))?;
+    goes_by(&world, ["relay", "near"], promised(Duration::from_secs(10)))?;
+    world.kill(NODES[0], "-TERM", &world.service(NODES[0], "run")?)?;
+    let (status, printed) = job.end()?;
+    ensure!(status != 0 && !printed.contains("got 0x"), "status {status}\n{printed}");
     world.expect_clean()
 }

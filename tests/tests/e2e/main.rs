@@ -25,6 +25,7 @@ mod life;
 mod liveness;
 mod logs;
 mod mpis;
+mod no_relay;
 mod nothing_left;
 mod old_kernel;
 mod one_port;

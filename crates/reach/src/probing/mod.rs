@@ -36,11 +36,6 @@ const INTERVAL: Duration = Duration::from_secs(300);
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
 /// How long the call may take by which a relay dials this node.
 const PROBE: Duration = Duration::from_secs(15);
-/// How many requests each relay gets, to find its shortest round trip.
-const ROUND_TRIPS: usize = 4;
-/// How many gateways of other sites are measured, each by one request. A gateway's load must not
-/// grow with the number of sites.
-const GATEWAYS: usize = 16;
 
 /// What an agent needs to measure what its site lets in and out.
 #[derive(Debug, Clone)]
@@ -117,7 +112,7 @@ impl Probing {
                 self.control.send(attach_up::Kind::Seen(sent.clone())).await;
             }
             if known && (moved || Instant::now() >= due) {
-                let seen = self.measure(look).await;
+                let seen = self.measure(look, &mut sent).await;
                 let (before, after) = (for_plans(Some(&sent)), for_plans(Some(&seen)));
                 if before != after {
                     tracing::info!(
@@ -143,9 +138,17 @@ impl Probing {
         }
     }
 
-    /// Measures everything, beginning with what `look` has shown.
-    async fn measure(&self, mut look: Look) -> proto::Seen {
+    /// Measures everything, beginning with what `look` has shown. Round trips are sent at once, with
+    /// what else was `sent` before: the rest takes seconds, and trunks wait for a nearer relay.
+    async fn measure(&self, mut look: Look, sent: &mut proto::Seen) -> proto::Seen {
         let reached: Vec<_> = look.reached().cloned().collect();
+        look.measure().await;
+        let (relays, gateways) = (sights(&look.relays), sights(&look.gateways));
+        let early = proto::Seen { relays, gateways, ..sent.clone() };
+        if for_plans(Some(&early)) != for_plans(Some(sent)) {
+            *sent = early;
+            self.control.send(attach_up::Kind::Seen(sent.clone())).await;
+        }
         let mut seen = basics(&look, WayOut::Yes);
         if let Some(relay) = reached.first() {
             let own = async {
@@ -173,14 +176,6 @@ impl Probing {
             seen.filtering = filtering_to_wire(filter.filtering).into();
             seen.unsolicited = unsolicited_to_wire(filter.unsolicited).into();
         }
-        for relay in &mut look.relays {
-            relay.measure(ROUND_TRIPS).await;
-        }
-        seen.relays = sights(&look.relays);
-        look.gateways.truncate(GATEWAYS);
-        look.gateways = Relay::ask_all(look.gateways).await;
-        look.gateways.sort_by(|a, b| a.name.cmp(&b.name));
-        seen.gateways = sights(&look.gateways);
         seen.measured_unix_ms = unix_ms();
         seen
     }
