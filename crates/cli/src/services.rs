@@ -195,6 +195,7 @@ fn start_logging() -> anyhow::Result<log::Flushed> {
 fn shutdown() -> anyhow::Result<impl Future<Output = ()> + Send> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot take signals")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot take signals")?;
+    ignore_notices()?;
     Ok(async move {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -203,6 +204,17 @@ fn shutdown() -> anyhow::Result<impl Future<Output = ()> + Send> {
         tracing::info!("ending");
         notify(NotifyState::Stopping);
     })
+}
+
+/// Has this process outlive SIGUSR1 and SIGUSR2. A batch system sends them to all processes of a job step
+/// before its time is over (sbatch(1), `--signal`), so that programs have them from there. Programs that this
+/// process starts have the signals' default actions.
+pub(crate) fn ignore_notices() -> anyhow::Result<()> {
+    for kind in [SignalKind::user_defined1(), SignalKind::user_defined2()] {
+        // The handler stays when its receiver is gone.
+        drop(signal(kind).context("cannot take signals")?);
+    }
+    Ok(())
 }
 
 /// Reports to the service manager that the service is ready.

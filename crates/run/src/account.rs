@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::bypass::Bypass;
 use super::collectives::Collectives;
 use super::pauses::Pauses;
+use super::pilots::Cost;
 use super::ranks::{NodeRanks, Placement, spread_over};
 use super::timing::Timing;
 use crate::joined::{Pair, pairs, table};
@@ -60,6 +61,8 @@ pub(crate) struct Account {
     pub pauses: Vec<Pauses>,
     /// What the MPI library has done; absent for a job without it.
     pub collectives: Option<Collectives>,
+    /// Batch jobs that were submitted for this run, with the time until its end.
+    pub batch_jobs: Vec<Cost>,
     /// How long each phase of the job's start took.
     pub timing: Timing,
 }
@@ -93,6 +96,8 @@ pub(crate) struct Outcome<'a> {
     pub pauses: Vec<Pauses>,
     /// What the MPI library has done; `None` for a job without it.
     pub collectives: Option<Collectives>,
+    /// Batch jobs that were submitted for this run, with the time until its end.
+    pub batch_jobs: Vec<Cost>,
 }
 
 impl Account {
@@ -119,6 +124,7 @@ impl Account {
             bypasses: outcome.bypasses.clone(),
             pauses: outcome.pauses.clone(),
             collectives: outcome.collectives.clone(),
+            batch_jobs: outcome.batch_jobs.clone(),
             timing,
             connections_within_sites: inside.iter().map(|pair| pair.connections).sum(),
             bytes_within_sites: inside
@@ -275,6 +281,7 @@ mod tests {
             ended_by: None,
             bypasses: Vec::new(),
             collectives: None,
+            batch_jobs: Vec::new(),
             pauses: vec![Pauses { node: "n1.beta".to_owned(), pauses: 1, seconds: 21.44 }],
         };
         Account::new(&outcome, entries, timing::tests::example())

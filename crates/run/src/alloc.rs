@@ -75,7 +75,11 @@ async fn alloc(args: AllocArgs, mut signals: Signals) -> anyhow::Result<i32> {
     let Some(pilots) = pilots else { return Ok(0) };
     progress.clear();
     note.is(Phase::Runs);
+    let notice = batch.signal.map(|notice| notice.once(Box::pin(pilots.nears_end(notice.before))));
     let status = run(&command, socket.as_deref(), &pilots, (&mut signals, &note)).await;
+    if let Some(notice) = notice {
+        notice.abort();
+    }
     if !quiet {
         message("giving the nodes back");
     }

@@ -2,6 +2,7 @@
 //! it is called in, or batch jobs that it has had submitted.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use isthmus_front::notes;
 use isthmus_wire::proto::JobNode;
@@ -9,7 +10,8 @@ use isthmus_wire::proto::JobNode;
 use super::alloc;
 use super::allocation::OwnBatchJob;
 use super::args::RunArgs;
-use super::pilots::Pilots;
+use super::notice::End;
+use super::pilots::{Cost, Pilots};
 use super::progress::Progress;
 use super::signals::Signals;
 
@@ -87,6 +89,24 @@ impl Given {
             Self::Pilots(pilots) => pilots.end_of_job().await,
             // `isthmus alloc` says so.
             Self::Kept(_) => None,
+        }
+    }
+
+    /// What tells that the time of a batch job is over in less than `before`, in words; `None` if something
+    /// else keeps the batch jobs.
+    pub(crate) fn nears_end(&self, before: Duration) -> Option<End> {
+        match self {
+            Self::Own(job) => Some(Box::pin(job.nears_end(before))),
+            Self::Pilots(pilots) => Some(Box::pin(pilots.nears_end(before))),
+            Self::Kept(_) => None,
+        }
+    }
+
+    /// What was had until now of batch jobs that were submitted for this run.
+    pub(crate) fn costs(&self) -> Vec<Cost> {
+        match self {
+            Self::Pilots(pilots) => pilots.costs(),
+            Self::Own(_) | Self::Kept(_) => Vec::new(),
         }
     }
 

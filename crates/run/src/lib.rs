@@ -22,6 +22,7 @@ pub mod joined;
 pub mod launch;
 mod mpi;
 mod nodes;
+mod notice;
 mod pauses;
 mod pilots;
 mod placing;
@@ -285,6 +286,10 @@ async fn run_on(
         Wanted { args: &staged, ..wanted }
     };
     let Wanted { args, note, given, .. } = wanted;
+    let notice = match args.batch.signal {
+        Some(notice) => Some((notice, notice.of(given)?)),
+        None => None,
+    };
     let Held { prepared, ready, mut news, warnings } =
         hold_soon(wanted, &mut signals, (&mut progress, &mut stopwatch)).await?;
     if let Some(line) = prepared.left_out() {
@@ -297,6 +302,7 @@ async fn run_on(
     stopwatch.command(started);
     let work = prepared.start(&ready)?;
     note.is(Phase::Runs);
+    let notice = notice.map(|(notice, end)| notice.once(end));
     let (agent, job) = (prepared.agent.clone(), prepared.job.clone());
     let (quiet, keep_going) = (args.quiet, args.keep_going);
     let head = prepared.nodes.first().map(|node| node.name.clone()).unwrap_or_default();
@@ -322,6 +328,9 @@ async fn run_on(
     // The job lasts as long as this call: it must outlive the account.
     let ended = watch.until_end(&mut news).await;
     let took = started.elapsed();
+    if let Some(notice) = notice {
+        notice.abort();
+    }
     watch.stopwatch.ended(watch.wire_up.span());
     let finished = Finished { args, note, given, prepared, ready, watch, ended, took };
     let concluded = finished.account(news, files).await?;

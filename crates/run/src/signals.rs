@@ -48,7 +48,13 @@ impl Received {
     /// Whether isthmus ends a command that goes on after the signal. After Ctrl-C the command
     /// decides.
     pub(crate) fn is_final(self) -> bool {
-        self.number != Signal::SIGINT as i32
+        self.number != Signal::SIGINT as i32 && !self.is_notice()
+    }
+
+    /// Whether the signal only tells the command something. By default launchers pass such a signal on to
+    /// the ranks.
+    pub(crate) fn is_notice(self) -> bool {
+        [Signal::SIGUSR1, Signal::SIGUSR2].iter().any(|signal| *signal as i32 == self.number)
     }
 }
 
@@ -58,8 +64,16 @@ impl Signals {
     /// # Errors
     /// As `pthread_sigmask(3)`.
     pub(super) fn block() -> io::Result<Self> {
-        let set: SigSet =
-            [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT].into_iter().collect();
+        let set: SigSet = [
+            Signal::SIGINT,
+            Signal::SIGTERM,
+            Signal::SIGHUP,
+            Signal::SIGQUIT,
+            Signal::SIGUSR1,
+            Signal::SIGUSR2,
+        ]
+        .into_iter()
+        .collect();
         set.thread_block()?;
         Ok(Self { set, source: None })
     }

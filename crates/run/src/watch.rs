@@ -353,6 +353,9 @@ impl Watch {
     /// Passes a signal on to the command. Returns whether the command must end by it.
     async fn take(&mut self, signal: Received) -> bool {
         self.work.signal(signal.number, signal.from_terminal).await;
+        if signal.is_notice() {
+            return false;
+        }
         self.note(Event::Signal(signal));
         self.interrupts += u32::from(!signal.is_final());
         signal.is_final() || self.interrupts > 1

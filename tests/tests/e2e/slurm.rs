@@ -221,6 +221,26 @@ fn a_cancelled_batch_job_ends_everywhere_and_says_why() -> Result<()> {
     Ok(())
 }
 
+/// Slurm gives the signal to all processes of a job step, or to the batch job's script.
+#[test]
+#[ignore = "test-all"]
+fn a_signal_of_slurm_reaches_the_program_and_ends_no_agent() -> Result<()> {
+    let world = GRID.take()?;
+    let program = "trap \"echo saves; exit 0\" USR1; while :; do sleep 0.1; done";
+    for (name, signal, launcher) in
+        [("step", "USR1@60", "--each --"), ("script", "B:USR1@60", "-- mpirun.openmpi -n 2 --map-by node")]
+    {
+        let batch = Batch::new(&world, name)?;
+        let run = format!("exec {} run {launcher} sh -c '{program}'", isthmus().display());
+        let submitted = batch.sbatch(&["--wait", "--time=2", &format!("--signal={signal}")], 2, &run)?;
+        let written = batch.written();
+        ensure!(submitted.status == 0, "{}\n{written}", submitted.whole());
+        ensure!(written.lines().filter(|line| line.ends_with("saves")).count() == 2, "{name}:\n{written}");
+        nothing_left(&world, GONE)?;
+    }
+    Ok(())
+}
+
 #[test]
 #[ignore = "test-all"]
 fn a_batch_job_that_reaches_its_time_limit_says_so() -> Result<()> {

@@ -36,6 +36,7 @@ use super::start::{self, Started};
 use crate::config::CONFIG_FILE;
 use crate::join::{JoinOptions, name_of_user};
 use crate::service::Service;
+use crate::services::ignore_notices;
 
 /// Longest order, in bytes: a token has 64 KiB at most, and JSON may escape its bytes.
 const ORDER: u64 = 1 << 20;
@@ -98,6 +99,7 @@ fn of_pilot(secret: &Path) -> anyhow::Result<Order> {
 async fn serve(host: &str, order: &Order, input: Option<&mut BufReader<Take<Stdin>>>) -> anyhow::Result<()> {
     // Before anything starts that would outlive this process.
     let mut terminate = signal(SignalKind::terminate()).context("cannot take signals")?;
+    ignore_notices()?;
     let state = order.state.clone().unwrap_or_else(state_without_option);
     let parent = note::directory(&state, &order.cluster);
     let parent = if order.pilot.is_some() { parent.join("pilots") } else { parent };

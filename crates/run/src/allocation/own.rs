@@ -24,6 +24,7 @@ use super::{known, of_this_process};
 use crate::SOON;
 use crate::args::RunArgs;
 use crate::candidates::own_nodes;
+use crate::notice::ends_in;
 use crate::progress::Progress;
 use crate::signals::{Interrupted, Signals};
 
@@ -154,6 +155,18 @@ impl OwnBatchJob {
         Some(format!("batch job {} of Slurm {end}", self.job))
     }
 
+    /// Waits until the batch job's time is over in less than `before`, and returns that in words. Waits for
+    /// ever if it has no time limit.
+    pub(crate) fn nears_end(&self, before: Duration) -> impl Future<Output = String> + Send + use<> {
+        let job = self.job;
+        async move {
+            match nears_end(job, before).await {
+                Some(text) => text,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
     /// Ends the agents that were started for this run.
     pub(crate) async fn finish(self) {
         self.warning.abort();
@@ -174,17 +187,23 @@ async fn told(job: u32) -> Option<String> {
     Some(String::from_utf8_lossy(answer).into_owned())
 }
 
-/// Tells the user before the job's time limit ends it. The limit may be changed meanwhile.
+/// Tells the user before the job's time limit ends it.
 async fn warn(job: u32) {
+    if let Some(text) = nears_end(job, SOON).await {
+        message(&text);
+    }
+}
+
+/// Waits until the job's time is over in less than `before`, and returns that in words. The limit may be
+/// changed meanwhile. `None` if there is none.
+async fn nears_end(job: u32, before: Duration) -> Option<String> {
     loop {
         let pause = match told(job).await.as_deref().map(time_left) {
             None => SOON,
-            Some(None) => return,
-            Some(Some(left)) if left > SOON => (left - SOON).min(LOOK_AGAIN),
-            Some(Some(left)) => {
-                let left = left.as_secs();
-                return message(&format!("batch job {job} of Slurm ends in {left} s, by its time limit"));
-            }
+            Some(left) => match left? {
+                left if left > before => (left - before).min(LOOK_AGAIN),
+                left => return Some(ends_in(&format!("batch job {job} of Slurm"), left)),
+            },
         };
         sleep(pause).await;
     }

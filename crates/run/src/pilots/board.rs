@@ -7,6 +7,7 @@ use isthmus_front::output::one_line;
 use isthmus_service::clock::humane;
 use isthmus_wire::proto::{PilotDown, pilot_down};
 use isthmus_wire::text::first;
+use serde::Serialize;
 
 /// Most nodes that a message names.
 const NAMED: usize = 8;
@@ -33,6 +34,25 @@ pub(super) struct Entry {
     answers: u64,
     /// When its nodes were given, and when they were gone.
     had: (Option<Instant>, Option<Instant>),
+}
+
+/// The nodes of a batch job, and for how long a run has had them.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Cost {
+    pub site: String,
+    pub scheduler: String,
+    /// The batch job's number.
+    pub job: String,
+    pub nodes: u32,
+    pub seconds: f64,
+    pub node_hours: f64,
+}
+
+impl Cost {
+    fn text(&self) -> String {
+        let (nodes, took) = (count(self.nodes.into(), "node"), Duration::from_secs_f64(self.seconds));
+        format!("{nodes} of {} for {} ({:.2} node-hours)", self.site, humane(took), self.node_hours)
+    }
 }
 
 /// How far a pilot is.
@@ -83,12 +103,17 @@ impl Entry {
         lives && self.arrived.len() >= self.nodes as usize
     }
 
-    /// How long its nodes were had, in words; `None` if there were none.
-    fn cost(&self, now: Instant) -> Option<String> {
-        let took = self.had.1.unwrap_or(now).saturating_duration_since(self.had.0?);
-        let hours = f64::from(self.nodes) * took.as_secs_f64() / 3600.0;
-        let nodes = count(self.nodes.into(), "node");
-        Some(format!("{nodes} of {} for {} ({hours:.2} node-hours)", self.site, humane(took)))
+    /// What was had of it until now; `None` if it has given no nodes.
+    fn cost(&self, now: Instant) -> Option<Cost> {
+        let seconds = self.had.1.unwrap_or(now).saturating_duration_since(self.had.0?).as_secs_f64();
+        Some(Cost {
+            site: self.site.clone(),
+            scheduler: self.scheduler.clone(),
+            job: self.job.clone(),
+            nodes: self.nodes,
+            seconds,
+            node_hours: f64::from(self.nodes) * seconds / 3600.0,
+        })
     }
 
     fn line(&self, now: Instant) -> String {
@@ -263,8 +288,13 @@ impl Board {
 
     /// How long which site's nodes were had, in words; `None` if there were none.
     pub(super) fn hours(&self, now: Instant) -> Option<String> {
-        let all = self.0.iter().filter_map(|entry| entry.cost(now)).collect::<Vec<_>>().join(", ");
+        let all = self.costs(now).iter().map(Cost::text).collect::<Vec<_>>().join(", ");
         (!all.is_empty()).then(|| format!("used {all}"))
+    }
+
+    /// What was had until now of the batch jobs that have given nodes.
+    pub(super) fn costs(&self, now: Instant) -> Vec<Cost> {
+        self.0.iter().filter_map(|entry| entry.cost(now)).collect()
     }
 
     /// Names of all nodes that are there.
@@ -290,6 +320,11 @@ impl Board {
             Phase::Runs { ends: Some(ends), .. } => Some((ends, entry.name())),
             _ => None,
         }
+    }
+
+    /// When the time of the first pilot is over, and its name; `None` if none has a time limit.
+    pub(super) fn first_end(&self) -> Option<(Instant, String)> {
+        (0..self.0.len()).filter_map(|index| self.end_of(index)).min()
     }
 }
 
@@ -342,6 +377,7 @@ mod tests {
         assert_eq!(board.names(), ["n1-ada-p1.beta", "n1-ada-p1.beta", "n2-ada-p1.beta"]);
         assert_eq!(board.names_of(1), ["n1-ada-p1.beta", "n2-ada-p1.beta"]);
         assert_eq!(board.end_of(1).unwrap().0, now + Duration::from_secs(60));
+        assert_eq!(board.first_end(), board.end_of(1));
 
         board.take(1, told(pilot_down::Phase::Ends("its time limit was reached".to_owned()), &[]), now);
         assert_eq!(

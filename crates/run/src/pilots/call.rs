@@ -133,8 +133,8 @@ async fn once(
             () = crate::until(soon), if !kept.warned && soon.is_some() => {
                 kept.warned = true;
                 if let Some((end, name)) = board.borrow().end_of(index) {
-                    let left = end.saturating_duration_since(std::time::Instant::now()).as_secs();
-                    output::message(&format!("{name} ends in {left} s, by its time limit"));
+                    let left = end.saturating_duration_since(std::time::Instant::now());
+                    output::message(&crate::notice::ends_in(&name, left));
                 }
             }
         }

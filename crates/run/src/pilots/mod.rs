@@ -9,6 +9,7 @@ mod told;
 mod wanted;
 
 pub(crate) use args::{Asking, BatchArgs, of_site};
+pub(crate) use board::Cost;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use tokio::time::timeout;
 
 use crate::candidates;
 use crate::nodes::ChoiceError;
+use crate::notice::ends_in;
 use crate::progress::Progress;
 use crate::signals::{Interrupted, Signals};
 use board::{Board, Entry};
@@ -174,6 +176,26 @@ impl Pilots {
         }
     }
 
+    /// Waits until the time of a pilot is over in less than `before`, and returns which, in words. Waits for
+    /// ever if none has a time limit.
+    pub(crate) fn nears_end(&self, before: Duration) -> impl Future<Output = String> + Send + use<> {
+        let mut changes = self.board.subscribe();
+        async move {
+            loop {
+                let first = changes.borrow_and_update().first_end();
+                let left = first.as_ref().map(|(end, _)| end.saturating_duration_since(Instant::now()));
+                let pause = left.map_or(Duration::MAX, |left| left.saturating_sub(before));
+                match (timeout(pause, changes.changed()).await, first) {
+                    (Err(_), Some((end, name))) => {
+                        return ends_in(&name, end.saturating_duration_since(Instant::now()));
+                    }
+                    (Ok(Err(_)), _) => std::future::pending().await,
+                    _ => {}
+                }
+            }
+        }
+    }
+
     /// How a scheduler ends one of the batch jobs, in words; `None` if none does, or doesn't say so in
     /// time.
     pub(crate) async fn end_of_job(&self) -> Option<String> {
@@ -203,6 +225,11 @@ impl Pilots {
             }
         };
         timeout(ASK, told).await.ok().flatten()
+    }
+
+    /// What was had until now of the pilots.
+    pub(crate) fn costs(&self) -> Vec<Cost> {
+        self.board.borrow().costs(Instant::now())
     }
 
     /// Ends the pilots, and waits until nothing of them is left.

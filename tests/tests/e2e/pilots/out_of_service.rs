@@ -1,6 +1,6 @@
 //! A site takes a node away: by its administrators, or as its time is over.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use isthmus_e2e::{Mpi, isthmus, promised};
 
 use super::logins::Logins;
@@ -64,7 +64,8 @@ fn a_time_limit_is_told_and_ends_the_run() -> Result<()> {
     let logins = Logins::start(&world)?;
     let (binary, die) = (isthmus().display().to_string(), Mpi::OpenMpi.program("die"));
     // The shortest limit that Slurm knows is a minute.
-    let run = [binary.as_str(), "run", "--pilots", "alpha=1", "--time", "1m", "--"];
+    let report = world.directory.path().join("limit.json").display().to_string();
+    let run = [binary.as_str(), "run", "--pilots", "alpha=1", "--time", "1m", "--report", &report, "--"];
     let words = [&run[..], &["mpirun.openmpi", "-n", "1", &die, "never", "0", "sleep"]].concat();
     let output = world.sh("n1.alpha", SOON, &words)?;
     let text = output.whole();
@@ -76,5 +77,33 @@ fn a_time_limit_is_told_and_ends_the_run() -> Result<()> {
     ] {
         ensure!(text.contains(words), "{words:?} is not in\n{text}");
     }
+    let report: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(report)?)?;
+    let [job] = report["batch_jobs"].as_array().context("no batch jobs")?.as_slice() else {
+        bail!("{report}");
+    };
+    let hours = job["node_hours"].as_f64().context("no node-hours")?;
+    ensure!(job["site"] == "alpha" && job["nodes"] == 1 && hours > 0.0 && hours < 0.1, "{report}");
     logins.nothing_left(promised(GONE))
+}
+
+#[test]
+#[ignore = "test-all"]
+fn ranks_get_a_signal_before_the_time_is_over() -> Result<()> {
+    let world = GRID.take()?;
+    let logins = Logins::start(&world)?;
+    let binary = isthmus().display().to_string();
+    let program = "trap 'echo saves; exit 0' USR1; while :; do sleep 0.1; done";
+    for mpi in [Mpi::OpenMpi, Mpi::Mpich] {
+        // The shortest limit that Slurm knows is a minute.
+        let pilots = ["--pilots", "alpha=1,beta=1", "--time", "1m", "--signal", "USR1@45s"];
+        let ranks = [&mpi.launcher(), "-n", "2", "sh", "-c", program];
+        let words = [&[&binary, "run"][..], &pilots, &["--"], &ranks].concat();
+        let output = world.sh("n1.alpha", SOON, &words)?;
+        let text = output.whole();
+        let saved = text.lines().filter(|line| line.ends_with("saves")).count();
+        ensure!(output.status == 0 && saved == 2, "{mpi:?}, status {}\n{text}", output.status);
+        ensure!(text.contains(" s, by its time limit; the command gets SIGUSR1"), "{text}");
+        logins.nothing_left(promised(GONE))?;
+    }
+    Ok(())
 }

@@ -49,8 +49,16 @@ pub fn run(options: Options) -> io::Result<ExitCode> {
     }
     let mut signals = SigSet::empty();
     // The terminal sends SIGINT, SIGQUIT and SIGHUP to the command as well. The
-    // supervisor only counts them.
-    for signal in [Signal::SIGCHLD, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP, Signal::SIGTERM] {
+    // supervisor only counts them. A batch system sends SIGUSR1 and SIGUSR2 to all of a job step.
+    for signal in [
+        Signal::SIGCHLD,
+        Signal::SIGINT,
+        Signal::SIGQUIT,
+        Signal::SIGHUP,
+        Signal::SIGTERM,
+        Signal::SIGUSR1,
+        Signal::SIGUSR2,
+    ] {
         signals.add(signal);
     }
     signals.thread_block()?;
