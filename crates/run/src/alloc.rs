@@ -12,17 +12,19 @@ use isthmus_agent::starting::supervise::Supervised;
 use isthmus_agent::starting::supervise::handle::{self, Launch};
 use isthmus_front::notes::{self, Kind, Phase};
 use isthmus_front::output::message;
+use isthmus_profile::Profile;
 use tokio::time::Instant;
 
+use crate::kept::KeptNodes;
 use crate::pilots::{self, Asking, BatchArgs, Pilots};
+use crate::placing::{self, Source};
 use crate::prepare::check_program;
+use crate::profile;
 use crate::progress::Progress;
 use crate::signals::Signals;
 use crate::work::Work;
 use crate::{CANCELLED, is_cancel, or_cancelled, until};
 
-/// The variable with the names of an allocation's nodes, separated by commas.
-pub(crate) const NODES: &str = "ISTHMUS_ALLOCATION";
 /// How long the command may take to end after a signal that ends it.
 const TERM_GRACE: Duration = Duration::from_secs(4);
 /// The shell of users who have set none.
@@ -34,7 +36,9 @@ const SHELL: &str = "/bin/sh";
 /// given back. Exit status: the command's own; 125 if isthmus itself failed; 126 or 127 if the command
 /// could not be started or found.
 #[derive(Debug, Args)]
-#[command(override_usage = "isthmus alloc [OPTIONS] --pilots SITE=NODES,... [-- COMMAND [ARGUMENT]...]")]
+#[command(
+    override_usage = "isthmus alloc [OPTIONS] <--pilots SITE=NODES,...|--profile FILE> [-- COMMAND [ARGUMENT]...]"
+)]
 pub struct AllocArgs {
     /// Print errors only.
     #[arg(long, short)]
@@ -42,6 +46,12 @@ pub struct AllocArgs {
     /// The agent's Unix socket.
     #[arg(long, env = "ISTHMUS_AGENT", value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// A job's profile: keep the nodes that its groups need.
+    ///
+    /// Give it to `isthmus run` as well. With `--pilots alpha,beta` only the batch schedulers of these sites
+    /// are asked.
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
     /// The command and its arguments; by default your shell ($SHELL).
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -56,42 +66,72 @@ pub fn main(args: AllocArgs) -> ExitCode {
 }
 
 async fn alloc(args: AllocArgs, mut signals: Signals) -> anyhow::Result<i32> {
-    let AllocArgs { quiet, socket, command, batch } = args;
+    let AllocArgs { quiet, socket, profile, command, batch } = args;
     let mut progress = Progress::new(quiet);
     anyhow::ensure!(
-        !batch.pilots.is_empty(),
-        "say with --pilots which nodes to keep, such as --pilots alpha=4,beta=2"
+        profile.is_some() || !batch.pilots.is_empty(),
+        "say with --pilots which nodes to keep, such as --pilots alpha=4,beta=2, or with --profile what they are for"
     );
-    batch.check(false, false)?;
+    let by_profile = profile.is_some();
+    anyhow::ensure!(
+        !(by_profile && batch.has_numbers()),
+        "--pilots: leave the numbers of nodes out, the profile says how many are needed"
+    );
+    batch.check(by_profile, by_profile)?;
+    let profile = profile.as_deref().map(profile::read).transpose()?;
     let command = if command.is_empty() { vec![shell()] } else { command };
     check_program(&command)?;
     let note = notes::Own::begin(Kind::Alloc, command.first().map_or("", String::as_str));
     let asking = Asking { batch: &batch, note: &note, socket: socket.as_ref(), quiet, beside: &[] };
     if batch.start_estimate {
-        pilots::estimate(asking, &mut progress, &mut signals).await?;
+        match &profile {
+            Some(profile) => {
+                placing::estimate(&Source::all(asking), profile, &mut progress, &mut signals).await?;
+            }
+            None => pilots::estimate(asking, &mut progress, &mut signals).await?,
+        }
         return Ok(0);
     }
-    let pilots = or_cancelled(Pilots::find(asking, &mut progress, &mut signals).await, &note)?;
-    let Some(pilots) = pilots else { return Ok(0) };
+    let kept = keep(asking, profile.as_ref(), &mut progress, &mut signals).await;
+    let (kept, pilots) = or_cancelled(kept, &note)?;
     progress.clear();
     note.is(Phase::Runs);
-    let notice = batch.signal.map(|notice| notice.once(Box::pin(pilots.nears_end(notice.before))));
-    let status = run(&command, socket.as_deref(), &pilots, (&mut signals, &note)).await;
+    let notice = batch.signal.zip(pilots.as_ref());
+    let notice = notice.map(|(notice, pilots)| notice.once(Box::pin(pilots.nears_end(notice.before))));
+    let status = run(&command, socket.as_deref(), &kept, pilots.as_ref(), (&mut signals, &note)).await;
     if let Some(notice) = notice {
         notice.abort();
     }
-    if !quiet {
-        message("giving the nodes back");
+    if let Some(pilots) = pilots {
+        if !quiet {
+            message("giving the nodes back");
+        }
+        pilots.finish().await;
     }
-    pilots.finish().await;
     status
+}
+
+/// Has the nodes that are to be kept, and the pilots that give them, if any is needed.
+async fn keep(
+    asking: Asking<'_>,
+    profile: Option<&Profile>,
+    progress: &mut Progress,
+    signals: &mut Signals,
+) -> anyhow::Result<(KeptNodes, Option<Pilots>)> {
+    if let Some(profile) = profile {
+        return placing::keep(&Source::all(asking), profile, progress, signals).await;
+    }
+    let pilots = Pilots::find(asking, progress, signals).await?;
+    let names = pilots.as_ref().map(Pilots::names).unwrap_or_default();
+    Ok((KeptNodes::with_tags(names, &asking.batch.tags), pilots))
 }
 
 /// Runs the command until it ends. A pilot that ends before it doesn't end it.
 async fn run(
     command: &[String],
     socket: Option<&Path>,
-    pilots: &Pilots,
+    kept: &KeptNodes,
+    pilots: Option<&Pilots>,
     (signals, note): (&mut Signals, &notes::Own),
 ) -> anyhow::Result<i32> {
     let isthmus = std::env::current_exe().context("cannot find the isthmus binary")?;
@@ -99,7 +139,7 @@ async fn run(
     let supervised = Supervised::start(Launch {
         isthmus: &isthmus,
         command: command.iter().map(OsString::from).collect(),
-        environment: environment(&pilots.names(), socket),
+        environment: environment(kept, socket),
         working_directory: &working_directory,
         detached: false,
     });
@@ -122,7 +162,7 @@ async fn run(
                 deadline = None;
                 work.end().await;
             }
-            failures = pilots.failures(told) => {
+            failures = failures(pilots, told) => {
                 for failure in failures.iter().skip(told) {
                     message(&format!(
                         "{failure}. The command goes on; its next runs must name the other nodes with --nodes"
@@ -138,11 +178,19 @@ async fn run(
     Ok(status)
 }
 
+/// Waits until more pilots than `told` have ended, and returns why each has, in words.
+async fn failures(pilots: Option<&Pilots>, told: usize) -> Vec<String> {
+    match pilots {
+        Some(pilots) => pilots.failures(told).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// The command's environment: this process's, the nodes, and the agent's socket if it isn't the default.
-fn environment(nodes: &[String], socket: Option<&Path>) -> Vec<(OsString, OsString)> {
+fn environment(kept: &KeptNodes, socket: Option<&Path>) -> Vec<(OsString, OsString)> {
     let mut environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
     let socket = socket.map(|socket| ("ISTHMUS_AGENT", OsString::from(socket)));
-    for (name, value) in [(NODES, OsString::from(nodes.join(",")))].into_iter().chain(socket) {
+    for (name, value) in kept.variables().into_iter().chain(socket) {
         environment.retain(|(old, _)| old != name);
         environment.push((name.into(), value));
     }

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use isthmus_front::notes;
+use isthmus_profile::Tag;
 use isthmus_wire::proto::JobNode;
 
-use super::alloc;
 use super::allocation::OwnBatchJob;
 use super::args::RunArgs;
+use super::kept::KeptNodes;
 use super::notice::End;
-use super::pilots::{Cost, Pilots};
+use super::pilots::{BatchArgs, Cost, Pilots};
 use super::progress::Progress;
 use super::signals::Signals;
 
@@ -22,8 +23,8 @@ pub(crate) enum Given {
     Own(Box<OwnBatchJob>),
     /// Of batch jobs that were submitted for this run.
     Pilots(Pilots),
-    /// Of batch jobs that `isthmus alloc` keeps: their names.
-    Kept(Vec<String>),
+    /// Of batch jobs that `isthmus alloc` keeps.
+    Kept(KeptNodes),
 }
 
 impl Given {
@@ -51,7 +52,7 @@ impl Given {
 
     /// The nodes of the allocation that the run is called in; `None` if it is called in none.
     pub(crate) fn kept() -> Option<Self> {
-        kept(std::env::var(alloc::NODES).ok()).map(Self::Kept)
+        KeptNodes::of_this_process().map(Self::Kept)
     }
 
     /// The names of the nodes that the job is to have.
@@ -59,7 +60,16 @@ impl Given {
         match self {
             Self::Own(job) => job.names(args),
             Self::Pilots(pilots) => pilots.names().into_iter().chain(args.nodes.iter().cloned()).collect(),
-            Self::Kept(names) => names.iter().chain(&args.with).cloned().collect(),
+            Self::Kept(kept) => kept.names.iter().chain(&args.with).cloned().collect(),
+        }
+    }
+
+    /// The features that a node was asked for with, by these options if by this run.
+    pub(crate) fn tags(&self, node: &str, batch: &BatchArgs) -> Vec<Tag> {
+        match self {
+            Self::Own(_) => Vec::new(),
+            Self::Pilots(pilots) => KeptNodes::with_tags(pilots.names(), &batch.tags).tags_of(node),
+            Self::Kept(kept) => kept.tags_of(node),
         }
     }
 
@@ -116,30 +126,6 @@ impl Given {
             Self::Own(job) => job.finish().await,
             Self::Pilots(pilots) => pilots.finish().await,
             Self::Kept(_) => {}
-        }
-    }
-}
-
-/// The nodes that `isthmus alloc` tells by its variable; `None` if it tells none.
-fn kept(value: Option<String>) -> Option<Vec<String>> {
-    let names: Vec<String> =
-        value?.split(',').map(str::trim).filter(|name| !name.is_empty()).map(ToOwned::to_owned).collect();
-    (!names.is_empty()).then_some(names)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_an_allocation() {
-        for (value, want) in [
-            (None, None),
-            (Some(""), None),
-            (Some(","), None),
-            (Some("n1-p1.a,n2-p1.a"), Some(vec!["n1-p1.a".to_owned(), "n2-p1.a".to_owned()])),
-        ] {
-            assert_eq!(kept(value.map(ToOwned::to_owned)), want, "{value:?}");
         }
     }
 }

@@ -19,6 +19,7 @@ mod finish;
 mod given;
 mod hosts;
 pub mod joined;
+mod kept;
 pub mod launch;
 mod mpi;
 mod nodes;
@@ -65,7 +66,7 @@ use finish::{Conclusion, Files, Finished};
 use given::Given;
 use mpi::Launcher;
 use nodes::ChoiceError;
-use placing::Placed;
+use placing::{Placed, Source};
 use prepare::{Prepared, Wanted};
 use profile::Asked;
 use progress::{Daemons, Progress};
@@ -260,7 +261,8 @@ async fn run_asked(
     let Asked { profile, line } = asked;
     let args = match line {
         Some(_) if args.batch.start_estimate => {
-            placing::estimate(args, profile, given.as_ref(), &mut progress, &mut signals).await?;
+            let source = Source::of(args, note, given.as_ref())?;
+            placing::estimate(&source, profile, &mut progress, &mut signals).await?;
             return Ok(0);
         }
         Some(line) => placing::run((args, note), (profile, line), given, &mut progress, &mut signals).await?,

@@ -35,9 +35,7 @@ impl Asked {
     ) -> anyhow::Result<Self> {
         let Some(file) = file else { return Ok(Self::default()) };
         let name = file.display();
-        let text = text_file::read(file, FILE_MAX)
-            .with_context(|| format!("cannot read the job's profile {name}"))?;
-        let profile = Profile::parse(&text, &name.to_string())?;
+        let profile = read(file)?;
         if profile.groups.is_empty() {
             return Ok(Self { profile, line: None });
         }
@@ -74,6 +72,17 @@ impl Asked {
         }
         Ok(Self { profile, line: None })
     }
+}
+
+/// Reads a profile.
+///
+/// # Errors
+/// If the file can't be read, or isn't a profile.
+pub(super) fn read(file: &Path) -> anyhow::Result<Profile> {
+    let name = file.display().to_string();
+    let text =
+        text_file::read(file, FILE_MAX).with_context(|| format!("cannot read the job's profile {name}"))?;
+    Ok(Profile::parse(&text, &name)?)
 }
 
 /// Why isthmus doesn't place the ranks, and what to do.

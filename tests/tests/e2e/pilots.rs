@@ -1,6 +1,7 @@
 //! Jobs over nodes that the batch schedulers of two sites, real Slurms, give for them.
 
 mod agents;
+mod allocations;
 mod clocks;
 mod controllers;
 mod hosts;

@@ -13,11 +13,11 @@ use isthmus_wire::proto::{JobNode, Node, SchedulerReply, SchedulerRequest, SiteP
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
+use super::Source;
 use super::offered::{Scheduler, Standing, of_queue, that_last};
-use crate::args::RunArgs;
 use crate::candidates::Candidates;
 use crate::given::Given;
-use crate::pilots::scheduler;
+use crate::pilots::{Asking, BatchArgs, scheduler};
 use crate::progress::Progress;
 use crate::tries::NotStarted;
 use crate::{nodes, pilots, topology};
@@ -39,39 +39,39 @@ pub(super) struct Found {
 /// # Errors
 /// If the grid can't be asked, or something that the command line names isn't there.
 pub(super) async fn find(
-    args: &RunArgs,
+    source: &Source<'_>,
     time: Option<Duration>,
-    given: Option<&Given>,
     progress: &mut Progress,
 ) -> anyhow::Result<Found> {
-    let socket = given.and_then(Given::socket).or(args.socket.as_ref());
+    let Source { asking: Asking { batch, socket, .. }, ref names, given, .. } = *source;
+    let socket = given.and_then(Given::socket).or(socket);
     let socket = socket.cloned().unwrap_or_else(local::socket);
     let agent = local::connect(&socket).await?;
     let grid = Grid::of_agent(agent.clone(), socket).or_without_broker();
-    let names = given.map_or_else(|| args.nodes.clone(), |given| given.names(args));
-    let is_open = names.is_empty() && args.batch.pilots.is_empty();
+    let is_open = names.is_empty() && batch.pilots.is_empty();
     let mut standing = Vec::new();
     if is_open || !names.is_empty() {
-        let candidates = Candidates::of(&names, |records| grid.list(records)).await?;
-        let mut chosen = nodes::choose(&candidates, &names, is_open.then_some(0))?;
+        let candidates = Candidates::of(names, |records| grid.list(records)).await?;
+        let mut chosen = nodes::choose(&candidates, names, is_open.then_some(0))?;
         if let Some(given) = given {
             given.set_slots(&mut chosen);
         }
         standing.extend(chosen.into_iter().filter(|node| node.slots > 0).map(|node| {
             let known = candidates.nodes.iter().find(|known| known.name == node.name);
             let architecture = known.map(|known| known.architecture.clone()).unwrap_or_default();
-            Standing { node, architecture }
+            let tags = given.map(|given| given.tags(&node.name, batch)).unwrap_or_default();
+            Standing { node, architecture, tags }
         }));
     }
     let (mut schedulers, mut unasked) = (Vec::new(), Vec::new());
-    if given.is_none() && (is_open || !args.batch.pilots.is_empty()) {
+    if given.is_none() && (is_open || !batch.pilots.is_empty()) {
         progress.show("asking the batch schedulers for the nodes that they have");
-        let sites: Vec<String> = args.batch.pilots.iter().map(|wanted| wanted.site.clone()).collect();
+        let sites: Vec<String> = batch.pilots.iter().map(|wanted| wanted.site.clone()).collect();
         let submitters = pilots::submitters(&grid, &sites).await?;
         for (submitter, answer) in capacities(&agent, submitters).await {
             let place = site(&submitter.name).to_owned();
             let may_pass = answer.is_err();
-            match answer.and_then(|reply| usable(args, time, submitter, reply)) {
+            match answer.and_then(|reply| usable(batch, time, submitter, reply)) {
                 Ok(scheduler) => schedulers.push(scheduler),
                 Err(reason) if is_open => unasked.push(format!("no nodes of {place}'s scheduler: {reason}")),
                 Err(reason) => {
@@ -120,12 +120,12 @@ async fn capacities(
 /// # Errors
 /// Why nothing of it can be used.
 fn usable(
-    args: &RunArgs,
+    batch: &BatchArgs,
     time: Option<Duration>,
     submitter: Node,
     reply: SchedulerReply,
 ) -> Result<Scheduler, String> {
-    let queue = pilots::of_site(&args.batch.queue, site(&submitter.name));
+    let queue = pilots::of_site(&batch.queue, site(&submitter.name));
     let classes = of_queue(reply.classes, queue).map_err(|there| {
         let there: Vec<String> = there.iter().map(|name| one_line(name)).collect();
         let there = there.join(", ");

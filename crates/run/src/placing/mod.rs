@@ -24,13 +24,14 @@ use anyhow::{Context as _, bail};
 use isthmus_front::notes;
 use isthmus_front::output::print;
 use isthmus_matching::{Placement, Refusal, place};
-use isthmus_profile::launch::Got;
+use isthmus_profile::launch::{Got, Share};
 use isthmus_profile::{Profile, Ranks};
 use isthmus_wire::proto;
 
 use crate::args::RunArgs;
 use crate::given::Given;
-use crate::pilots::{Pilots, scheduler};
+use crate::kept::KeptNodes;
+use crate::pilots::{Asking, Pilots, scheduler};
 use crate::programs::NamedProgram;
 use crate::progress::Progress;
 use crate::signals::{Interrupted, Signals};
@@ -41,6 +42,8 @@ use shares::Parts;
 
 /// How long the search for a placement may take.
 const SEARCH: Duration = Duration::from_secs(5);
+/// How long it is tried again if something is away, where the command line doesn't say.
+const TRY_FOR: Duration = Duration::from_secs(30);
 
 /// What the ranks of a run are told of its profile, and where they go.
 #[derive(Debug, Clone, Default)]
@@ -63,10 +66,57 @@ impl Placed {
     }
 }
 
+/// Where nodes are looked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Source<'a> {
+    asking: Asking<'a>,
+    /// Nodes and sites to choose from. If there are none, and no sites whose schedulers are asked, all of
+    /// the user's.
+    names: Vec<String>,
+    /// Nodes that a batch job or an allocation gives, which are those of `names`.
+    given: Option<&'a Given>,
+    /// How long it is tried again if something is away.
+    try_for: Duration,
+}
+
+impl<'a> Source<'a> {
+    /// All nodes and schedulers of the user, or the schedulers that the command line names.
+    pub(crate) fn all(asking: Asking<'a>) -> Self {
+        Self { asking, names: Vec::new(), given: None, try_for: TRY_FOR }
+    }
+
+    /// What a run's command line names, or a batch job gives; else as [`all`](Self::all).
+    ///
+    /// # Errors
+    /// If the command line has the profile's numbers as well.
+    pub(crate) fn of(
+        args: &'a RunArgs,
+        note: &'a notes::Own,
+        given: Option<&'a Given>,
+    ) -> anyhow::Result<Self> {
+        if args.min_nodes.is_some() {
+            bail!(
+                "--min-nodes is for runs whose ranks the launcher places, and the profile has its own numbers"
+            );
+        }
+        let names = given.map_or_else(|| args.nodes.clone(), |given| given.names(args));
+        Ok(Self { asking: args.asking(note), names, given, try_for: args.try_for })
+    }
+}
+
 /// A placement, and what it was made of.
 struct Chosen {
     offered: Offered,
     parts: Parts,
+}
+
+/// The nodes of a placement.
+struct Had {
+    chosen: Chosen,
+    /// The pilots that were started for it, if any.
+    pilots: Option<Pilots>,
+    /// Each group's nodes.
+    shares: Vec<Vec<Share>>,
 }
 
 /// Places the ranks of a profile's groups, and has schedulers give nodes where that is needed. These
@@ -82,26 +132,14 @@ pub(crate) async fn run(
     progress: &mut Progress,
     signals: &mut Signals,
 ) -> anyhow::Result<RunArgs> {
-    let (found, chosen) = choose(args, profile, given.as_ref(), progress, signals).await?;
-    if !args.quiet {
-        found.unasked.iter().for_each(|line| progress.message(line));
-    }
-    let orders = orders(args, &found, &chosen);
-    let mut names = vec![Vec::new(); orders.len()];
+    let source = Source::of(args, note, given.as_ref())?;
+    let Had { chosen, pilots, shares } = have(&source, profile, progress, signals).await?;
     let mut args = args.clone();
     if given.is_none() {
         args.nodes = chosen.parts.standing();
     }
-    if !orders.is_empty() {
-        let pilots = Pilots::start(args.asking(note), orders, progress, signals).await?;
-        for (index, names) in names.iter_mut().enumerate() {
-            *names = pilots.names_of(index);
-        }
+    if let Some(pilots) = pilots {
         *given = Some(Given::Pilots(pilots));
-    }
-    let shares = chosen.parts.shares(&names);
-    if !args.quiet {
-        progress.message(&told::got(profile, &shares, &chosen.offered.offer));
     }
     let ranks = shares.iter().map(|shares| shares.iter().map(|share| share.ranks.get()).sum::<u32>());
     args.placed = Placed {
@@ -114,20 +152,70 @@ pub(crate) async fn run(
     Ok(args)
 }
 
+/// Has nodes for the groups of a profile, in the order of the groups; and the pilots that give them, if
+/// any is needed.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) async fn keep(
+    source: &Source<'_>,
+    profile: &Profile,
+    progress: &mut Progress,
+    signals: &mut Signals,
+) -> anyhow::Result<(KeptNodes, Option<Pilots>)> {
+    let Had { pilots, shares, .. } = have(source, profile, progress, signals).await?;
+    let nodes = profile.groups.iter().zip(&shares);
+    let nodes =
+        nodes.flat_map(|(group, shares)| shares.iter().map(move |share| (group, share.node.to_string())));
+    let tags = nodes.clone().flat_map(|(group, node)| {
+        group.needs.tags.iter().map(move |tag| (node.clone(), tag.as_str().to_owned()))
+    });
+    let kept = KeptNodes { tags: tags.collect(), names: nodes.map(|(_, node)| node).collect() };
+    Ok((kept, pilots))
+}
+
+/// Chooses where the groups go, and has schedulers give nodes where that is needed.
+async fn have(
+    source: &Source<'_>,
+    profile: &Profile,
+    progress: &mut Progress,
+    signals: &mut Signals,
+) -> anyhow::Result<Had> {
+    let asking = source.asking;
+    let (found, chosen) = choose(source, profile, progress, signals).await?;
+    if !asking.quiet {
+        found.unasked.iter().for_each(|line| progress.message(line));
+    }
+    let orders = orders(asking, &found, &chosen);
+    let mut names = vec![Vec::new(); orders.len()];
+    let mut pilots = None;
+    if !orders.is_empty() {
+        let started = Pilots::start(asking, orders, progress, signals).await?;
+        for (index, names) in names.iter_mut().enumerate() {
+            *names = started.names_of(index);
+        }
+        pilots = Some(started);
+    }
+    let shares = chosen.parts.shares(&names);
+    if !asking.quiet {
+        progress.message(&told::got(profile, &shares, &chosen.offered.offer));
+    }
+    Ok(Had { chosen, pilots, shares })
+}
+
 /// Says where the ranks would go, and when the schedulers would give nodes for it. Nothing is
 /// submitted.
 ///
 /// # Errors
 /// As [`run`].
 pub(crate) async fn estimate(
-    args: &RunArgs,
+    source: &Source<'_>,
     profile: &Profile,
-    given: Option<&Given>,
     progress: &mut Progress,
     signals: &mut Signals,
 ) -> anyhow::Result<()> {
-    let (found, chosen) = choose(args, profile, given, progress, signals).await?;
-    let orders = orders(args, &found, &chosen);
+    let (found, chosen) = choose(source, profile, progress, signals).await?;
+    let orders = orders(source.asking, &found, &chosen);
     let starts = tokio::select! {
         starts = scheduler::starts_of(&found.agent, &orders) => starts?,
         signal = signals.next() => return Err(Interrupted(signal).into()),
@@ -145,33 +233,30 @@ fn groups(profile: &Profile, ranks: impl Iterator<Item = u32>) -> Vec<proto::Gro
 
 /// Finds out what there is, and chooses where the groups go.
 async fn choose(
-    args: &RunArgs,
+    source: &Source<'_>,
     profile: &Profile,
-    given: Option<&Given>,
     progress: &mut Progress,
     signals: &mut Signals,
 ) -> anyhow::Result<(Found, Chosen)> {
-    if args.min_nodes.is_some() {
-        bail!("--min-nodes is for runs whose ranks the launcher places, and the profile has its own numbers");
-    }
-    let time = args.batch.time.or(profile.time);
+    let asking = source.asking;
+    let time = asking.batch.time.or(profile.time);
     progress.show("looking for nodes for the profile's groups");
-    let mut tries = Tries::begin(args.try_for);
+    let mut tries = Tries::begin(source.try_for);
     let found = loop {
         let found = tokio::select! {
-            found = asking::find(args, time, given, progress) => found,
+            found = asking::find(source, time, progress) => found,
             signal = signals.next() => return Err(Interrupted(signal).into()),
         };
         match found {
             Ok(found) => break found,
-            Err(error) => tries.again(error, progress, (&mut *signals, args.quiet)).await?,
+            Err(error) => tries.again(error, progress, (&mut *signals, asking.quiet)).await?,
         }
     };
     if found.standing.is_empty() && found.schedulers.is_empty() {
         let none =
-            if args.nodes.is_empty() { "no node of yours is free" } else { "these nodes start no ranks" };
+            if source.names.is_empty() { "no node of yours is free" } else { "these nodes start no ranks" };
         let schedulers = match found.unasked.as_slice() {
-            [] if args.nodes.is_empty() => "; no agent of yours submits batch jobs".to_owned(),
+            [] if source.names.is_empty() => "; no agent of yours submits batch jobs".to_owned(),
             lines => lines.iter().map(|line| format!("; {line}")).collect(),
         };
         bail!("not started: {none}{schedulers}");
@@ -220,10 +305,10 @@ async fn search(
 }
 
 /// What the agents that submit are asked for.
-fn orders(args: &RunArgs, found: &Found, chosen: &Chosen) -> Vec<proto::PilotOrder> {
+fn orders(asking: Asking<'_>, found: &Found, chosen: &Chosen) -> Vec<proto::PilotOrder> {
     let order = |wanted: &shares::Wanted| {
         let scheduler = found.schedulers.get(wanted.scheduler)?;
-        Some(crate::pilots::order(&args.batch, &scheduler.submitter, wanted.nodes.clone()))
+        Some(crate::pilots::order(asking.batch, &scheduler.submitter, wanted.nodes.clone()))
     };
     chosen.parts.orders.iter().filter_map(order).collect()
 }

@@ -20,6 +20,8 @@ const STARTS: Duration = Duration::from_secs(10);
 pub(super) struct Standing {
     pub node: JobNode,
     pub architecture: String,
+    /// The features that it has.
+    pub tags: Vec<Tag>,
 }
 
 /// A site's scheduler, which the user's agent there asks for nodes.
@@ -106,17 +108,18 @@ impl Offered {
 /// The classes of nodes with agents. What isn't known of their memory is checked before the program
 /// starts.
 fn alike(standing: &[Standing]) -> Vec<(NodeClass, Vec<JobNode>)> {
-    let mut groups: BTreeMap<(&str, u32, &str), Vec<JobNode>> = BTreeMap::new();
-    for Standing { node, architecture } in standing.iter().filter(|standing| standing.node.slots > 0) {
-        groups.entry((site(&node.name), node.slots, architecture.as_str())).or_default().push(node.clone());
+    let mut groups: BTreeMap<(&str, u32, &str, &[Tag]), Vec<JobNode>> = BTreeMap::new();
+    for Standing { node, architecture, tags } in standing.iter().filter(|standing| standing.node.slots > 0) {
+        let alike = (site(&node.name), node.slots, architecture.as_str(), tags.as_slice());
+        groups.entry(alike).or_default().push(node.clone());
     }
-    let class = |((_, cores, architecture), nodes): ((&str, u32, &str), Vec<JobNode>)| {
+    let class = |((_, cores, architecture, tags), nodes): ((&str, u32, &str, &[Tag]), Vec<JobNode>)| {
         let class = NodeClass {
             nodes: u32::try_from(nodes.len()).unwrap_or(u32::MAX),
             cores,
             memory_bytes: Some(u64::MAX),
             architecture: architecture.parse().ok(),
-            tags: Vec::new(),
+            tags: tags.to_vec(),
             start: Some(Duration::ZERO),
         };
         (class, nodes)
@@ -196,7 +199,7 @@ mod tests {
 
     fn standing(name: &str, slots: u32) -> Standing {
         let node = JobNode { name: name.to_owned(), slots, ..JobNode::default() };
-        Standing { node, architecture: "x86_64".to_owned() }
+        Standing { node, architecture: "x86_64".to_owned(), tags: Vec::new() }
     }
 
     fn class(queue: &str, nodes: (u32, u32)) -> proto::NodeClass {
