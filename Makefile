@@ -208,6 +208,7 @@ build-bench: setup-bench
 	$(MAKE) -C apps
 	$(if $(filter simulate,$(BENCH_GOALS)),$(MAKE) -C mpi smpi OUT="$(abspath $(TARGET))/mpi")
 	$(if $(filter ray2mesh,$(BENCH_GOALS)),$(MAKE) -C apps/ray2mesh smpi OUT="$(abspath $(TARGET))/ray2mesh")
+	$(if $(filter pilot,$(BENCH_GOALS)),$(CARGO) build --locked --release --package isthmus-matching --example scale)
 	$(CARGO) build --locked --release --package isthmus-bench
 
 .PHONY: $(BENCHES:%=bench-%)

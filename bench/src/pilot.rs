@@ -1,7 +1,9 @@
 //! Nodes that a batch scheduler gives: how long it takes until a command runs over agents on all of
-//! them, against `srun hostname` on as many nodes of the same Slurm. Jobs over two such clusters.
+//! them, against `srun hostname` on as many nodes of the same Slurm. Jobs over two such clusters. How long
+//! it takes to choose nodes.
 
 mod login;
+mod matching;
 mod two_sites;
 
 use std::fmt;
@@ -57,6 +59,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
         Case::new(case, vec![row.bar(Bar::AtMost(1.0))])
     });
     // Processors decide, and Slurm's own times, which slow motion doesn't change.
+    run.part(3, matching::cases(), || Ok(matching::Grids))?;
     run.part(2, cases.into(), Cluster::up)?;
     run.part(1, two_sites::cases(), two_sites::Clusters::up)?;
     run.finish()
