@@ -216,14 +216,14 @@ mod tests {
     #[test]
     fn the_command_is_told_nodes_and_agent() {
         let told = |socket: Option<&str>| {
-            let nodes = ["n1.a", "n2.b"].map(str::to_owned);
-            let found = environment(&nodes, socket.map(Path::new));
+            let kept = KeptNodes::with_tags(["n1.a", "n2.b"].map(str::to_owned).into(), &[]);
+            let found = environment(&kept, socket.map(Path::new));
             let value = |wanted: &str| {
                 let mut values =
                     found.iter().filter(|(name, _)| name == wanted).map(|(_, value)| value.clone());
                 (values.next(), values.next())
             };
-            (value(NODES), value("ISTHMUS_AGENT").0)
+            (value("ISTHMUS_ALLOCATION"), value("ISTHMUS_AGENT").0)
         };
         let nodes = (Some(OsString::from("n1.a,n2.b")), None);
         assert_eq!(told(Some("/x")), (nodes.clone(), Some("/x".into())));

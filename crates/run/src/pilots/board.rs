@@ -245,7 +245,7 @@ impl Board {
         let lacking = self.0.iter().filter(|entry| !entry.is_complete()).map(|entry| entry.line(now));
         let held = self.held(now).filter(|held| *held >= TOLD).map(|_| {
             let complete = self.0.iter().filter(|entry| entry.is_complete());
-            let costs: Vec<String> = complete.filter_map(|entry| entry.cost(now)).collect();
+            let costs: Vec<String> = complete.filter_map(|entry| Some(entry.cost(now)?.text())).collect();
             format!("meanwhile held: {}", costs.join(", "))
         });
         lacking.chain(held).collect::<Vec<_>>().join("; ")
