@@ -51,6 +51,16 @@ impl Printing {
         self.prints_one_of(&[text])
     }
 
+    /// Waits until the command has written a text so many times.
+    ///
+    /// # Errors
+    /// The command doesn't. The error has what it has written.
+    pub fn prints_times(&self, text: &str, times: usize) -> Result<()> {
+        let what = format!("{text}, {times} times");
+        World::eventually(&what, SOON, || Ok(self.printed().matches(text).count() >= times))
+            .with_context(|| self.printed())
+    }
+
     /// Waits until the command has written one of these texts.
     ///
     /// # Errors

@@ -36,6 +36,20 @@ impl World {
         })
     }
 
+    /// Waits until `isthmus status` in a node lists one job. Returns its id.
+    ///
+    /// # Errors
+    /// It lists none, or several.
+    pub fn only_job(&self, node: &str) -> Result<String> {
+        let mut jobs = Vec::new();
+        let listed = Self::eventually("one job is listed", SOON, || {
+            jobs = self.status(node)?["jobs"].as_array().context("no list")?.clone();
+            Ok(jobs.len() == 1)
+        });
+        listed.with_context(|| format!("{jobs:?}"))?;
+        Ok(jobs[0]["id"].as_str().context("no id")?.to_owned())
+    }
+
     /// Ends a service in order, and waits for its end.
     ///
     /// # Errors

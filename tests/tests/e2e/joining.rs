@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use isthmus_e2e::{Printing, Shared, World, isthmus, root};
 use tempfile::TempDir;
 
@@ -51,19 +51,11 @@ fn started(world: &World, options: &[&str], arguments: &[&str]) -> Result<Printi
     Printing::start(world, HEAD, LONG, &[&run[..], arguments].concat())
 }
 
-/// The id of the only job.
-fn id(world: &World) -> Result<String> {
-    let status = world.status(HEAD)?;
-    let jobs = status["jobs"].as_array().context("no list")?;
-    ensure!(jobs.len() == 1, "{jobs:?}");
-    Ok(jobs[0]["id"].as_str().context("no id")?.to_owned())
-}
-
 #[test]
 fn members_join_and_leave_while_a_service_runs() -> Result<()> {
     let world = GRID.take()?;
     let service = Service::start(&world)?;
-    let job = id(&world)?;
+    let job = world.only_job(HEAD)?;
     let joined = format!("a member, which has joined {job}");
 
     // Over two sites, each behind a NAT, and by the beginning of the id.
@@ -100,7 +92,7 @@ fn members_join_and_leave_while_a_service_runs() -> Result<()> {
 fn runs_that_join_at_once_reach_each_other() -> Result<()> {
     let world = GRID.take()?;
     let service = Service::start(&world)?;
-    let job = id(&world)?;
+    let job = world.only_job(HEAD)?;
     let nodes = ["n2.alpha", "n2.beta", "n1.gamma", "n1.delta"];
     let runs = nodes.map(|node| members(&world, &job, node));
     for (node, run) in nodes.iter().zip(runs.iter()) {
@@ -120,7 +112,7 @@ fn runs_that_join_at_once_reach_each_other() -> Result<()> {
 fn a_member_that_fails_as_the_job_ends_is_no_failure() -> Result<()> {
     let world = GRID.take()?;
     let service = Service::start(&world)?;
-    let job = id(&world)?;
+    let job = world.only_job(HEAD)?;
     let program = root().join("tests/programs/joins.py").display().to_string();
     let binary = isthmus().display().to_string();
     let options = [&binary, "run", "--each", "--join", &job, "--nodes", "n2.beta", "--"];
@@ -137,7 +129,7 @@ fn a_member_that_fails_as_the_job_ends_is_no_failure() -> Result<()> {
 fn files_are_brought_to_nodes_that_join() -> Result<()> {
     let world = GRID.take()?;
     let service = Service::start(&world)?;
-    let job = id(&world)?;
+    let job = world.only_job(HEAD)?;
     // A directory of the node's own.
     let text = "/tmp/joining-staged";
     let here = ["sh", "-c", "echo staged > $0", text];
@@ -155,7 +147,7 @@ fn files_are_brought_to_nodes_that_join() -> Result<()> {
 fn a_site_that_was_cut_off_learns_who_has_joined() -> Result<()> {
     let world = GRID.take()?;
     let service = Service::start(&world)?;
-    let job = id(&world)?;
+    let job = world.only_job(HEAD)?;
     world.cut_site("beta")?;
     let run = members(&world, &job, "n1.gamma")?;
     service.run.prints("connected back to n1.gamma")?;
@@ -171,7 +163,7 @@ fn a_site_that_was_cut_off_learns_who_has_joined() -> Result<()> {
 fn a_run_ends_with_the_job_that_it_has_joined() -> Result<()> {
     let world = GRID.take()?;
     let service = Service::start(&world)?;
-    let job = id(&world)?;
+    let job = world.only_job(HEAD)?;
     let binary = isthmus().display().to_string();
     let words = [&binary, "run", "--each", "--join", &job, "--nodes", "n1.delta", "--", "sh", "-c"];
     let script = "echo sleeping; exec sleep 3600";
@@ -188,7 +180,7 @@ fn a_run_ends_with_the_job_that_it_has_joined() -> Result<()> {
 fn a_run_that_cannot_join_says_why() -> Result<()> {
     let world = GRID.take()?;
     let service = Service::start(&world)?;
-    let job = id(&world)?;
+    let job = world.only_job(HEAD)?;
     let other = if job.starts_with('0') { "1" } else { "0" };
     for (node, options, want) in [
         (HEAD, &["--each", "--join", &job][..], "name the nodes that are to join the job"),

@@ -3,6 +3,7 @@
 mod agents;
 mod allocations;
 mod clocks;
+mod come_and_go;
 mod controllers;
 mod hosts;
 mod logins;

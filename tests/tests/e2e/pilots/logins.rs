@@ -119,9 +119,9 @@ pub(super) fn isthmus_on(world: &World, machine: &str, words: &[&str]) -> Result
     sh(world, machine, &[&[binary.as_str()], words].concat())
 }
 
-/// The command line of a run over nodes that the schedulers give.
-fn run_on<'w>(binary: &'w str, pilots: &'w str, words: &[&'w str]) -> Vec<&'w str> {
-    [&[binary, "run", "--pilots", pilots, "--time", "10m", "--"][..], words].concat()
+/// The command line of a run over nodes that the schedulers give, with these further options.
+fn run_on<'w>(binary: &'w str, pilots: &'w str, options: &[&'w str], words: &[&'w str]) -> Vec<&'w str> {
+    [&[binary, "run", "--pilots", pilots, "--time", "10m"][..], options, &["--"], words].concat()
 }
 
 /// The user's agents on the login nodes of both sites, which submit batch jobs. They end with this
@@ -166,14 +166,24 @@ impl<'a> Logins<'a> {
 
     /// A run over nodes that the schedulers give.
     pub(super) fn run(&self, pilots: &str, words: &[&str]) -> Result<Command> {
+        self.run_with(pilots, &[], words)
+    }
+
+    /// As [`run`](Self::run), with these further options of `isthmus run`.
+    pub(super) fn run_with(&self, pilots: &str, options: &[&str], words: &[&str]) -> Result<Command> {
         let binary = isthmus().display().to_string();
-        self.world.command("n1.alpha", SOON, &run_on(&binary, pilots, words))
+        self.world.command("n1.alpha", SOON, &run_on(&binary, pilots, options, words))
     }
 
     /// A run over nodes that the schedulers give, whose output a test reads meanwhile.
     pub(super) fn printing(&self, pilots: &str, words: &[&str]) -> Result<Printing> {
+        self.printing_with(pilots, &[], words)
+    }
+
+    /// As [`printing`](Self::printing), with these further options of `isthmus run`.
+    pub(super) fn printing_with(&self, pilots: &str, options: &[&str], words: &[&str]) -> Result<Printing> {
         let binary = isthmus().display().to_string();
-        Printing::start(self.world, "n1.alpha", LASTS, &run_on(&binary, pilots, words))
+        Printing::start(self.world, "n1.alpha", LASTS, &run_on(&binary, pilots, options, words))
     }
 
     /// A run that waits for nodes of alpha, which others have. Its batch job is known to it.
