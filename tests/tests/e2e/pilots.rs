@@ -5,6 +5,7 @@ mod allocations;
 mod clocks;
 mod come_and_go;
 mod controllers;
+mod files;
 mod hosts;
 mod logins;
 mod out_of_service;
