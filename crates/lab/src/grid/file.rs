@@ -131,6 +131,8 @@ pub(super) struct NodeTable {
     #[serde(default)]
     pub roles: Vec<Spanned<Role>>,
     pub slots: Option<Spanned<u32>>,
+    #[serde(default)]
+    pub features: Vec<Spanned<String>>,
     pub way_out: Option<Spanned<bool>>,
     pub via: Option<Spanned<String>>,
 }

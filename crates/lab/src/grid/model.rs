@@ -139,6 +139,9 @@ pub struct Node {
     pub roles: Vec<Role>,
     /// For how many ranks the node's agent offers room. `None`: the agent's default.
     pub slots: Option<u32>,
+    /// What the site's Slurm knows of the node, such as `gpu`. Jobs ask for it by its name.
+    #[serde(default)]
+    pub features: Vec<String>,
     /// Whether the node reaches the internet at all. Otherwise it has no default route, and the
     /// router forwards nothing from or to it.
     pub way_out: bool,

@@ -138,6 +138,8 @@ fn faults_are_named_with_their_line() {
         ("\"beta\"", "\"hub\"", 15, "name of another host or site"),
         ("{ name = \"n2\", slots = 2 }", "{ name = \"N1\" }", 13, "has a node \"n1\" already"),
         ("slots = 2", "slots = 0", 13, "slots must be at least 1"),
+        ("slots = 2", "features = [\"gpu\"]", 13, "give the node the slurmd role"),
+        ("slots = 2", "features = [\"a b\"]", 13, "is no feature"),
         ("\"198.51.100.22\"", "\"198.51.100.10\"", 18, "address of both host \"hub\" and the router"),
         ("\"198.51.100.22\"", "\"198.51.101.1\"", 18, "no host address of 198.51.100.0/24"),
         ("\"192.168.1.2\"", "\"192.168.1.1\"", 19, "address of both the router and node \"n1\""),

@@ -142,8 +142,12 @@ fn configuration(site: &Site, controller: &Node, machine: Machine) -> String {
         text.push_str(&format!("TaskProlog={CLOCK}\n"));
     }
     for node in site.nodes.iter().filter(|node| node.roles.contains(&Role::Slurmd)) {
+        let features = match node.features.as_slice() {
+            [] => String::new(),
+            features => format!(" Feature={}", features.join(",")),
+        };
         text.push_str(&format!(
-            "NodeName={} NodeHostname={} NodeAddr={} CPUs={} State=UNKNOWN\n",
+            "NodeName={} NodeHostname={} NodeAddr={} CPUs={}{features} State=UNKNOWN\n",
             node.name,
             short(&node.host_name),
             node.address,
@@ -173,7 +177,7 @@ mod tests {
         subnet = "192.168.1.0/24"
         nodes = [
             { name = "login", host_name = "login.alpha.example", roles = ["slurmctld"] },
-            { name = "n1", roles = ["slurmd"], slots = 4 },
+            { name = "n1", roles = ["slurmd"], slots = 4, features = ["gpu", "ib"] },
             { name = "n2", host_name = "node2", roles = ["slurmd"] },
             { name = "n3" },
         ]
@@ -215,7 +219,7 @@ mod tests {
             "ClusterName=alpha",
             "SlurmctldHost=login(192.168.1.2)",
             "SlurmUser=1000",
-            "NodeName=n1 NodeHostname=n1 NodeAddr=192.168.1.3 CPUs=4 State=UNKNOWN",
+            "NodeName=n1 NodeHostname=n1 NodeAddr=192.168.1.3 CPUs=4 Feature=gpu,ib State=UNKNOWN",
             "NodeName=n2 NodeHostname=node2 NodeAddr=192.168.1.4 CPUs=2 State=UNKNOWN",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");

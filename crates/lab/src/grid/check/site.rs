@@ -244,10 +244,27 @@ fn check_nodes(table: &SiteTable, site: &str, subnet: Ipv4Net, router: Ipv4Addr)
             address,
             roles: roles(&node.roles)?,
             slots: node.slots.as_ref().map(|slots| *slots.get_ref()),
+            features: features(node)?,
             way_out: has_way_out(node),
             via: node.via.as_ref().map(|via| label(via, "via")).transpose()?,
             name,
         })
     };
     table.nodes.iter().map(node).collect()
+}
+
+fn features(node: &NodeTable) -> Result<Vec<String>, Fault> {
+    // Others mean something in slurm.conf, or where a job asks for them.
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let feature = |feature: &Spanned<String>| {
+        let name = feature.get_ref();
+        if name.is_empty() || !name.bytes().all(plain) {
+            return fault(feature, format!("{name:?} is no feature: use letters, digits and ._-"));
+        }
+        if !node.roles.iter().any(|role| *role.get_ref() == Role::Slurmd) {
+            return fault(feature, "Slurm alone knows features: give the node the slurmd role");
+        }
+        Ok(name.clone())
+    };
+    node.features.iter().map(feature).collect()
 }
