@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use isthmus_e2e::{Output, Shared, World};
+use isthmus_lab::grid::Role;
 
 pub(crate) static GRID: Shared = Shared::new("two-slurms");
 
@@ -30,11 +31,26 @@ pub(crate) fn sh(world: &World, machine: &str, words: &[&str]) -> Result<Output>
     Ok(output)
 }
 
-/// The lines of the queues of both sites.
+/// The nodes with a role, such as `n2.alpha`, each with the name of its site.
+fn with_role(world: &World, role: Role) -> Vec<(String, String)> {
+    let grid = &world.lab().record().grid;
+    let nodes = grid.sites.iter().flat_map(|site| {
+        let of_site = site.nodes.iter().filter(move |node| node.roles.contains(&role));
+        of_site.map(move |node| (format!("{}.{}", node.name, site.name), site.name.clone()))
+    });
+    nodes.collect()
+}
+
+/// The nodes on which the Slurms of all sites run jobs, such as `n2.alpha`.
+pub(crate) fn of_jobs(world: &World) -> Vec<String> {
+    with_role(world, Role::Slurmd).into_iter().map(|(node, _)| node).collect()
+}
+
+/// The lines of the queues of all sites.
 pub(crate) fn queued(world: &World) -> Result<Vec<String>> {
     let mut all = Vec::new();
-    for site in SITES {
-        let queue = sh(world, &login(site), &["squeue", "--noheader"])?.stdout;
+    for (controller, site) in with_role(world, Role::Slurmctld) {
+        let queue = sh(world, &controller, &["squeue", "--noheader"])?.stdout;
         all.extend(queue.lines().map(|line| format!("squeue at {site}: {line}")));
     }
     Ok(all)
@@ -196,6 +212,47 @@ impl Drop for OutOfService<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.resume() {
             eprintln!("{} of {} isn't in service again: {error:#}", self.node, self.site);
+        }
+    }
+}
+
+/// A node for jobs that is reserved from now on, for an hour, for jobs that name the reservation. It is
+/// free for all again after this value.
+pub(crate) struct Reservation<'a> {
+    world: &'a World,
+    site: &'static str,
+    name: &'static str,
+    is_over: bool,
+}
+
+impl<'a> Reservation<'a> {
+    pub(crate) fn make(world: &'a World, site: &'static str, name: &'static str, node: &str) -> Result<Self> {
+        let (name_is, nodes) = (format!("ReservationName={name}"), format!("Nodes={node}"));
+        let words = ["scontrol", "create", "reservation", &name_is, &nodes];
+        let more = ["StartTime=now", "Duration=60", "Users=root"];
+        sh(world, &login(site), &[&words[..], &more].concat())?;
+        Ok(Self { world, site, name, is_over: false })
+    }
+
+    /// Ends it, once its jobs have ended.
+    pub(crate) fn end(mut self) -> Result<()> {
+        World::eventually("the reservation is gone", SOON, || Ok(self.delete()?.status == 0))?;
+        self.is_over = true;
+        Ok(())
+    }
+
+    fn delete(&self) -> Result<Output> {
+        let name = format!("ReservationName={}", self.name);
+        self.world.sh(&login(self.site), LOOK, &["scontrol", "delete", &name])
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        if !self.is_over
+            && let Err(error) = self.delete()
+        {
+            eprintln!("the reservation {} of {} stays: {error:#}", self.name, self.site);
         }
     }
 }

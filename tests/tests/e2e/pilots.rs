@@ -2,6 +2,7 @@
 
 mod agents;
 mod allocations;
+mod asked_for;
 mod clocks;
 mod come_and_go;
 mod controllers;

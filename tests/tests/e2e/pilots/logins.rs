@@ -218,12 +218,9 @@ impl<'a> Logins<'a> {
     /// What is left of pilots.
     pub(super) fn left(&self) -> Result<Vec<String>> {
         let mut all = clusters::queued(self.world)?;
-        for site in SITES {
-            for node in ["n2", "n3"] {
-                let name = format!("{node}.{site}");
-                let agents = self.world.sh(&name, LOOK, &["pgrep", "-a", "isthmus"])?;
-                all.extend(agents.stdout.lines().map(|line| format!("{name}: {line}")));
-            }
+        for name in clusters::of_jobs(self.world) {
+            let agents = self.world.sh(&name, LOOK, &["pgrep", "-a", "isthmus"])?;
+            all.extend(agents.stdout.lines().map(|line| format!("{name}: {line}")));
         }
         for agent in &self.agents {
             let records = std::fs::read_dir(agent.state().join("pilots")).into_iter().flatten().flatten();
