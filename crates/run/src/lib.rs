@@ -210,8 +210,12 @@ async fn hold_soon<'a>(
     }
 }
 
-async fn run(args: RunArgs, signals: Signals) -> anyhow::Result<i32> {
+async fn run(mut args: RunArgs, signals: Signals) -> anyhow::Result<i32> {
     let stopwatch = Stopwatch::start();
+    // A run that takes the batch job's nodes unasked finds its agents with them.
+    if args.socket.is_none() && !args.no_allocation && !args.asks_for_no_nodes() {
+        args.socket = allocation::socket();
+    }
     let note = notes::Own::begin(Kind::Run, args.command.first().map_or("", String::as_str));
     or_cancelled(run_noted(&args, &note, signals, stopwatch).await, &note)
 }

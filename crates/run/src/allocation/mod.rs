@@ -8,7 +8,12 @@ pub mod step;
 
 pub(crate) use own::OwnBatchJob;
 
+use std::path::PathBuf;
+
+use isthmus_front::state::state_without_option;
 use isthmus_slurm::Allocation;
+
+use note::Note;
 
 /// The batch job of this process; `None` if it is in none.
 ///
@@ -16,4 +21,13 @@ use isthmus_slurm::Allocation;
 /// If Slurm's variables can't be read.
 pub fn of_this_process() -> anyhow::Result<Option<Allocation>> {
     Ok(Allocation::find(|name| std::env::var(name).ok())?)
+}
+
+/// The socket of the agent that `isthmus up --slurm` has started on this node in the batch job of this
+/// process; `None` if it has started none.
+pub(crate) fn socket() -> Option<PathBuf> {
+    let allocation = of_this_process().ok()??;
+    let here = allocation.here.as_deref()?;
+    let nodes = Note::read(&state_without_option(), &allocation)?.nodes;
+    nodes.into_iter().find(|node| node.host == here).map(|node| node.socket)
 }
