@@ -8,7 +8,7 @@ mod come_and_go;
 mod controllers;
 mod files;
 mod hosts;
-mod logins;
+pub(crate) mod logins;
 mod out_of_service;
 mod secrets;
 

@@ -1,5 +1,7 @@
 //! Jobs within batch jobs of a real Slurm, over the batch job's nodes and another site's.
 
+mod beside;
+
 use std::path::PathBuf;
 use std::time::Duration;
 

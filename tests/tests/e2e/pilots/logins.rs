@@ -16,7 +16,7 @@ const LASTS: Duration = Duration::from_secs(600);
 const BROKER: &str = "/var/lib/isthmus/broker";
 
 /// An agent on a site's login node, beside the lab's. It ends with this value.
-pub(super) struct Agent<'a> {
+pub(crate) struct Agent<'a> {
     world: &'a World,
     name: String,
     machine: String,
@@ -27,7 +27,7 @@ pub(super) struct Agent<'a> {
 impl<'a> Agent<'a> {
     /// Makes an agent a member of the grid by a token with these options of `isthmus grid invite`, and
     /// starts it with these further lines of configuration.
-    pub(super) fn start(
+    pub(crate) fn start(
         world: &'a World,
         site: &str,
         name: (&str, &str),
@@ -39,7 +39,7 @@ impl<'a> Agent<'a> {
 
     /// As [`start`](Self::start), with a directory of programs that the agent finds before others of
     /// their names.
-    pub(super) fn start_by(
+    pub(crate) fn start_by(
         world: &'a World,
         (site, programs): (&str, Option<&Path>),
         (name, owner): (&str, &str),
@@ -73,17 +73,17 @@ impl<'a> Agent<'a> {
     }
 
     /// Its state directory, which all machines see.
-    pub(super) fn state(&self) -> PathBuf {
+    pub(crate) fn state(&self) -> PathBuf {
         self.world.directory.path().join(format!("{}-{}", self.name, self.machine))
     }
 
     /// The path of its socket on its machine.
-    pub(super) fn socket(&self) -> String {
+    pub(crate) fn socket(&self) -> String {
         format!("/run/isthmus-{}/agent.sock", self.name)
     }
 
     /// Kills it, and starts it again.
-    pub(super) fn restart(&self) -> Result<()> {
+    pub(crate) fn restart(&self) -> Result<()> {
         let process = self.process()?.context("it doesn't run")?;
         self.world.kill(&self.machine, "-KILL", &process)?;
         World::eventually("the agent is gone", SOON, || Ok(self.process()?.is_none()))?;
@@ -114,7 +114,7 @@ impl Drop for Agent<'_> {
 }
 
 /// Runs an isthmus command that must succeed.
-pub(super) fn isthmus_on(world: &World, machine: &str, words: &[&str]) -> Result<Output> {
+pub(crate) fn isthmus_on(world: &World, machine: &str, words: &[&str]) -> Result<Output> {
     let binary = isthmus().display().to_string();
     sh(world, machine, &[&[binary.as_str()], words].concat())
 }
@@ -126,23 +126,23 @@ fn run_on<'w>(binary: &'w str, pilots: &'w str, options: &[&'w str], words: &[&'
 
 /// The user's agents on the login nodes of both sites, which submit batch jobs. They end with this
 /// value.
-pub(super) struct Logins<'a> {
+pub(crate) struct Logins<'a> {
     world: &'a World,
     agents: Vec<Agent<'a>>,
 }
 
 impl<'a> Logins<'a> {
-    pub(super) fn start(world: &'a World) -> Result<Self> {
+    pub(crate) fn start(world: &'a World) -> Result<Self> {
         Self::start_for(world, "4")
     }
 
     /// Starts them with the right to so many nodes at a time each.
-    pub(super) fn start_for(world: &'a World, nodes: &str) -> Result<Self> {
+    pub(crate) fn start_for(world: &'a World, nodes: &str) -> Result<Self> {
         Self::start_by(world, nodes, SITES.map(|site| (site, "submit = \"slurm\"\n".to_owned(), None)))
     }
 
     /// Starts them with these further lines of configuration, and directories of programs.
-    pub(super) fn start_by(
+    pub(crate) fn start_by(
         world: &'a World,
         nodes: &str,
         sites: [(&str, String, Option<&Path>); 2],
@@ -155,53 +155,53 @@ impl<'a> Logins<'a> {
     }
 
     /// These agents.
-    pub(super) fn of(world: &'a World, agents: Vec<Agent<'a>>) -> Self {
+    pub(crate) fn of(world: &'a World, agents: Vec<Agent<'a>>) -> Self {
         Self { world, agents }
     }
 
     /// The agent of a site.
-    pub(super) fn agent(&self, site: &str) -> Result<&Agent<'a>> {
+    pub(crate) fn agent(&self, site: &str) -> Result<&Agent<'a>> {
         self.agents.iter().find(|agent| agent.machine == login(site)).context("no such site")
     }
 
     /// A run over nodes that the schedulers give.
-    pub(super) fn run(&self, pilots: &str, words: &[&str]) -> Result<Command> {
+    pub(crate) fn run(&self, pilots: &str, words: &[&str]) -> Result<Command> {
         self.run_with(pilots, &[], words)
     }
 
     /// As [`run`](Self::run), with these further options of `isthmus run`.
-    pub(super) fn run_with(&self, pilots: &str, options: &[&str], words: &[&str]) -> Result<Command> {
+    pub(crate) fn run_with(&self, pilots: &str, options: &[&str], words: &[&str]) -> Result<Command> {
         let binary = isthmus().display().to_string();
         self.world.command("n1.alpha", SOON, &run_on(&binary, pilots, options, words))
     }
 
     /// A run over nodes that the schedulers give, whose output a test reads meanwhile.
-    pub(super) fn printing(&self, pilots: &str, words: &[&str]) -> Result<Printing> {
+    pub(crate) fn printing(&self, pilots: &str, words: &[&str]) -> Result<Printing> {
         self.printing_with(pilots, &[], words)
     }
 
     /// As [`printing`](Self::printing), with these further options of `isthmus run`.
-    pub(super) fn printing_with(&self, pilots: &str, options: &[&str], words: &[&str]) -> Result<Printing> {
+    pub(crate) fn printing_with(&self, pilots: &str, options: &[&str], words: &[&str]) -> Result<Printing> {
         let binary = isthmus().display().to_string();
         Printing::start(self.world, "n1.alpha", LASTS, &run_on(&binary, pilots, options, words))
     }
 
     /// A run that waits for nodes of alpha, which others have. Its batch job is known to it.
-    pub(super) fn waiting(&self, nodes: &str) -> Result<Printing> {
+    pub(crate) fn waiting(&self, nodes: &str) -> Result<Printing> {
         let run = self.printing(&format!("alpha={nodes}"), &["hostname"])?;
         run.prints("of Slurm at alpha waits")?;
         Ok(run)
     }
 
     /// A job with a rank on a node of each site, which lasts.
-    pub(super) fn lasting(&self) -> Result<Lasting> {
+    pub(crate) fn lasting(&self) -> Result<Lasting> {
         let options = ["--pilots", "alpha=1,beta=1", "--time", "10m"];
         let launched = (Mpi::OpenMpi, &["-n", "2", "--map-by", "node"][..]);
         Lasting::start_by(self.world, "n1.alpha", &options, launched)
     }
 
     /// Checks that a job goes on and ends in order, and waits until nothing of its pilots is left.
-    pub(super) fn ends_well(&self, job: Lasting, deadline: Duration) -> Result<()> {
+    pub(crate) fn ends_well(&self, job: Lasting, deadline: Duration) -> Result<()> {
         job.goes_on()?;
         let (status, text) = job.end()?;
         ensure!(status == 0 && text.contains(" No Errors"), "status {status}\n{text}");
@@ -211,12 +211,12 @@ impl<'a> Logins<'a> {
     }
 
     /// Waits until nothing of any pilot is left: no batch job, agent or member.
-    pub(super) fn nothing_left(&self, deadline: Duration) -> Result<()> {
+    pub(crate) fn nothing_left(&self, deadline: Duration) -> Result<()> {
         clusters::nothing_left(deadline, || self.left())
     }
 
     /// What is left of pilots.
-    pub(super) fn left(&self) -> Result<Vec<String>> {
+    pub(crate) fn left(&self) -> Result<Vec<String>> {
         let mut all = clusters::queued(self.world)?;
         for name in clusters::of_jobs(self.world) {
             let agents = self.world.sh(&name, LOOK, &["pgrep", "-a", "isthmus"])?;
