@@ -1,6 +1,7 @@
 //! All tests end to end. They are modules of one program, so that they share labs
 //! (see `isthmus_e2e::Shared`) and are linked once.
 
+mod account;
 mod beginners;
 mod better;
 mod beyond_mpi;
