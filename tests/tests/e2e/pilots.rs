@@ -11,6 +11,7 @@ mod hosts;
 pub(crate) mod logins;
 mod out_of_service;
 mod secrets;
+mod users;
 
 use anyhow::{Context as _, Result, ensure};
 use isthmus_e2e::{Mpi, World, isthmus, promised};

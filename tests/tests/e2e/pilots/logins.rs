@@ -13,7 +13,7 @@ use crate::clusters::{self, LOOK, SITES, SOON, VIA, login, sh};
 /// Longest time of a run that a test ends, after which it is ended.
 const LASTS: Duration = Duration::from_secs(600);
 /// The state directory of the grid's broker, on hub.
-const BROKER: &str = "/var/lib/isthmus/broker";
+pub(crate) const BROKER: &str = "/var/lib/isthmus/broker";
 
 /// An agent on a site's login node, beside the lab's. It ends with this value.
 pub(crate) struct Agent<'a> {
@@ -217,19 +217,25 @@ impl<'a> Logins<'a> {
 
     /// What is left of pilots.
     pub(crate) fn left(&self) -> Result<Vec<String>> {
-        let mut all = clusters::queued(self.world)?;
-        for name in clusters::of_jobs(self.world) {
-            let agents = self.world.sh(&name, LOOK, &["pgrep", "-a", "isthmus"])?;
-            all.extend(agents.stdout.lines().map(|line| format!("{name}: {line}")));
-        }
+        let mut all = left(self.world, &["root"])?;
         for agent in &self.agents {
             let records = std::fs::read_dir(agent.state().join("pilots")).into_iter().flatten().flatten();
             let records = records.map(|entry| entry.path().display().to_string());
             all.extend(records.filter(|path| path.ends_with(".pilot.json")));
         }
-        let members =
-            isthmus_on(self.world, "hub", &["grid", "list", "--state", &format!("{BROKER}/admin")])?;
-        all.extend(members.stdout.lines().filter(|line| line.contains("-root-p")).map(ToOwned::to_owned));
         Ok(all)
     }
+}
+
+/// What is left of pilots of these owners: batch jobs, agents and members.
+pub(crate) fn left(world: &World, owners: &[&str]) -> Result<Vec<String>> {
+    let mut all = clusters::queued(world)?;
+    for name in clusters::of_jobs(world) {
+        let agents = world.sh(&name, LOOK, &["pgrep", "-a", "isthmus"])?;
+        all.extend(agents.stdout.lines().map(|line| format!("{name}: {line}")));
+    }
+    let members = isthmus_on(world, "hub", &["grid", "list", "--state", &format!("{BROKER}/admin")])?;
+    let is_of_pilot = |line: &&str| owners.iter().any(|owner| line.contains(&format!("-{owner}-p")));
+    all.extend(members.stdout.lines().filter(is_of_pilot).map(ToOwned::to_owned));
+    Ok(all)
 }

@@ -17,11 +17,11 @@ use crate::clusters::{self, GONE, GRID, LOOK, Pilot, VIA, sh};
 use crate::security_members::{inside, runtime};
 
 /// How the text of every pilot's token begins.
-const TOKEN: &str = "isthmus-pilot-";
+pub(super) const TOKEN: &str = "isthmus-pilot-";
 /// Id of another user of a node: nobody.
 const OTHER: &str = "65534";
 /// What any user can ask for of all processes; of those of others not all is told.
-const PROCESSES: &str = "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ";
+pub(super) const PROCESSES: &str = "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ";
 
 /// A run over a node of alpha, which lasts, and its pilot.
 struct Running<'a> {
