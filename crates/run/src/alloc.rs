@@ -15,6 +15,7 @@ use isthmus_front::output::message;
 use isthmus_profile::Profile;
 use tokio::time::Instant;
 
+use crate::allocation;
 use crate::kept::KeptNodes;
 use crate::pilots::{self, Asking, BatchArgs, Pilots};
 use crate::placing::{self, Source};
@@ -67,6 +68,7 @@ pub fn main(args: AllocArgs) -> ExitCode {
 
 async fn alloc(args: AllocArgs, mut signals: Signals) -> anyhow::Result<i32> {
     let AllocArgs { quiet, socket, profile, command, batch } = args;
+    let socket = socket.or_else(allocation::socket);
     let mut progress = Progress::new(quiet);
     anyhow::ensure!(
         profile.is_some() || !batch.pilots.is_empty(),
