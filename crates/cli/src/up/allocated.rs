@@ -266,10 +266,14 @@ impl Place {
     }
 }
 
-/// How many ranks a pilot's node starts, as Slurm has given it cores; `None` if it doesn't say.
+/// How many ranks a pilot's node starts, as Slurm or Grid Engine has given it cores; `None` if none says.
 fn slots(variable: impl Fn(&str) -> Option<String>) -> Option<u32> {
     let number = |name| variable(name)?.parse::<u32>().ok().filter(|number| *number > 0);
-    number("SLURM_CPUS_PER_TASK").or_else(|| number("SLURM_CPUS_ON_NODE"))
+    let of_slurm = number("SLURM_CPUS_PER_TASK").or_else(|| number("SLURM_CPUS_ON_NODE"));
+    // On the job's first host they are those of all its hosts, on another one its own (qsub(1)). Each host
+    // of a pilot has as many.
+    let of_grid_engine = || number("NSLOTS")?.checked_div(number("NHOSTS")?);
+    of_slurm.or_else(of_grid_engine).filter(|slots| *slots > 0)
 }
 
 /// A name with a kind and a number at its end, at most 63 bytes long (RFC 1035); `None` if none can be
@@ -293,6 +297,26 @@ mod tests {
         assert!(first.directory.ends_with("n2-1") && second.directory.ends_with("n2-2"));
         drop(first);
         assert_eq!(Place::take(&parent, "n2.alpha.example").unwrap().number, 1);
+    }
+
+    #[test]
+    fn a_node_starts_as_many_ranks_as_it_was_given_cores() {
+        for (given, want) in [
+            ("", None),
+            ("SLURM_CPUS_PER_TASK=4 SLURM_CPUS_ON_NODE=8", Some(4)),
+            ("SLURM_CPUS_ON_NODE=8", Some(8)),
+            ("NSLOTS=4 NHOSTS=2", Some(2)),
+            ("NSLOTS=2 NHOSTS=1", Some(2)),
+            ("NSLOTS=1 NHOSTS=2", None),
+            ("NSLOTS=4", None),
+            ("SLURM_CPUS_ON_NODE=many", None),
+        ] {
+            let variable = |name: &str| {
+                let mut all = given.split_whitespace().filter_map(|one| one.split_once('='));
+                all.find(|(found, _)| *found == name).map(|(_, value)| value.to_owned())
+            };
+            assert_eq!(slots(variable), want, "{given}");
+        }
     }
 
     #[test]
