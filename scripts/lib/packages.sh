@@ -3,7 +3,8 @@
 
 # One line each: package | groups | probe | what for
 # A probe is a command, a file (pattern) with a slash, or py:MODULE. What the
-# probe finds is used as it is, wherever it came from.
+# probe finds is used as it is, wherever it came from. What is `optional` as well is left out
+# where the system's archive doesn't have it; tests that need it say that they are skipped.
 package_table='
 gcc              | build test demo bench lint deny fuzz | cc                              | link Rust, compile C
 libc6-dev        | build test demo bench lint deny fuzz | /usr/include/stdio.h            | C headers to link against
@@ -31,6 +32,10 @@ slurmctld        | test bench                 | slurmctld                       
 slurmd           | test bench                 | slurmd                          | the same, on nodes of the lab
 slurm-client     | test bench                 | sbatch                          | the same, its commands
 munge            | test bench                 | munged                          | the same, how its parts know one another
+dma              | test optional              | /usr/sbin/sendmail              | the next ones want a program that sends mail; this one is no service
+gridengine-master| test optional              | sge_qmaster                     | Grid Engine in the lab: pilots on it (50 MB)
+gridengine-exec  | test optional              | sge_execd                       | the same, on nodes of the lab
+gridengine-client| test optional              | qsub                            | the same, its commands
 libfaketime      | test                       | /usr/lib/*/faketime/libfaketimeMT.so.1 | a cluster whose clock is wrong
 gdb              | test-all                   | gdb                             | programs under a debugger are carried
 bubblewrap       | test                       | bwrap                           | programs in a container are carried
@@ -76,6 +81,8 @@ declare -A package_units=(
     [slurmctld]='slurmctld.service'
     [slurmd]='slurmd.service'
     [munge]='munge.service'
+    [gridengine-master]='gridengine-master.service'
+    [gridengine-exec]='gridengine-exec.service'
 )
 
 probe() {
@@ -97,6 +104,11 @@ trim() {
     printf '%s' "${text%"${text##*[![:space:]]}"}"
 }
 
+# Whether a package is optional, and the system's archive doesn't have it.
+is_left_out() {
+    [[ " $(trim "$2") " == *' optional '* ]] && ! apt-cache show "$1" >/dev/null 2>&1
+}
+
 # Prints "package<TAB>what for" for each missing package of the given groups.
 missing_packages() {
     local name groups test reason group
@@ -105,7 +117,8 @@ missing_packages() {
         [ -n "$name" ] || continue
         for group in "$@"; do
             if [[ " $(trim "$groups") " == *" $group "* ]]; then
-                probe "$(trim "$test")" || printf '%s\t%s\n' "$name" "$(trim "$reason")"
+                probe "$(trim "$test")" || is_left_out "$name" "$groups" ||
+                    printf '%s\t%s\n' "$name" "$(trim "$reason")"
                 break
             fi
         done

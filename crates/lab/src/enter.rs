@@ -22,7 +22,7 @@ use crate::mounts::{private_above, runtime_directory};
 use crate::network;
 use crate::process::die_with_parent;
 use crate::rootless;
-use crate::services::slurm;
+use crate::services::{grid_engine, slurm};
 use crate::state::MachineRecord;
 
 #[derive(Debug)]
@@ -134,6 +134,9 @@ fn become_command(
     }
     if PathBuf::from(slurm::CONFIGURATION).is_file() {
         command.env("SLURM_CONF", slurm::CONFIGURATION);
+    }
+    if PathBuf::from(grid_engine::BOOTSTRAP).is_file() {
+        command.envs(grid_engine::VARIABLES);
     }
     command.envs(clock::variables(machine.clock_ahead_seconds));
     command.envs(job.environment.iter().map(|(name, value)| (name, value)));

@@ -2,6 +2,8 @@
 //! grid made on the broker's machine, every service invited and joined with a
 //! token of its own, then started. Here is decided what; [`run`] does it.
 
+pub(crate) mod daemon;
+pub(crate) mod grid_engine;
 pub(crate) mod run;
 pub(crate) mod slurm;
 
@@ -94,7 +96,7 @@ fn roles(grid: &Grid) -> Vec<PlacedRole<'_>> {
     }
     for site in &grid.sites {
         for node in &site.nodes {
-            let own = node.roles.iter().filter(|role| !role.is_of_slurm());
+            let own = node.roles.iter().filter(|role| !role.is_of_slurm() && !role.is_of_grid_engine());
             roles.extend(own.map(|role| PlacedRole {
                 role: *role,
                 machine: format!("{}.{}", node.name, site.name),
@@ -150,7 +152,8 @@ impl PlacedRole<'_> {
                     }
                 }
             }
-            Role::Relay | Role::Munged | Role::Slurmctld | Role::Slurmd => {}
+            Role::Relay => {}
+            Role::Munged | Role::Slurmctld | Role::Slurmd | Role::SgeQmaster | Role::SgeExecd => {}
             Role::Gateway => {
                 let open = self.site.is_some_and(lets_in);
                 set("inbound", format!("{:?}", if open { "open" } else { "auto" }));
@@ -269,8 +272,8 @@ impl PlacedRole<'_> {
                 }
             }
             // The grid file allows neither without a site.
-            (Role::Gateway | Role::Agent, None)
-            | (Role::Broker | Role::Munged | Role::Slurmctld | Role::Slurmd, _) => {}
+            (Role::Gateway | Role::Agent, None) | (Role::Broker, _) => {}
+            (Role::Munged | Role::Slurmctld | Role::Slurmd | Role::SgeQmaster | Role::SgeExecd, _) => {}
         }
         Membership::Join { invite, join }
     }
@@ -380,7 +383,8 @@ mod tests {
                 (Role::Gateway, "front.beta") => assert_eq!(section["inbound"].as_str(), Some("open")),
                 (Role::Gateway, _) => assert_eq!(section["inbound"].as_str(), Some("auto")),
                 (Role::Agent, machine) => assert_eq!(section.contains_key("slots"), machine == "n2.alpha"),
-                (Role::Relay | Role::Munged | Role::Slurmctld | Role::Slurmd, _) => {}
+                (Role::Relay, _) => {}
+                (role, _) => panic!("{role:?} is no service of isthmus"),
             }
         }
     }

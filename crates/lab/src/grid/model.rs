@@ -238,6 +238,12 @@ pub enum Role {
     Slurmctld,
     /// The service of a node on which a site's Slurm runs jobs.
     Slurmd,
+    /// The service of a site's Grid Engine that queues jobs. A site has one at most.
+    #[serde(rename = "sge_qmaster")]
+    SgeQmaster,
+    /// The service of a node on which a site's Grid Engine runs jobs.
+    #[serde(rename = "sge_execd")]
+    SgeExecd,
 }
 
 /// A link between a router or host and the internet.
@@ -352,8 +358,17 @@ impl SiteKind {
 
 impl Role {
     /// All roles, each after those that it depends on.
-    pub const ALL: [Self; 7] =
-        [Self::Broker, Self::Relay, Self::Gateway, Self::Agent, Self::Munged, Self::Slurmctld, Self::Slurmd];
+    pub const ALL: [Self; 9] = [
+        Self::Broker,
+        Self::Relay,
+        Self::Gateway,
+        Self::Agent,
+        Self::Munged,
+        Self::Slurmctld,
+        Self::Slurmd,
+        Self::SgeQmaster,
+        Self::SgeExecd,
+    ];
 
     /// The subcommand of `isthmus` that runs the service; of a batch system, its program.
     pub fn command(self) -> &'static str {
@@ -365,15 +380,19 @@ impl Role {
             Self::Munged => "munged",
             Self::Slurmctld => "slurmctld",
             Self::Slurmd => "slurmd",
+            Self::SgeQmaster => "sge_qmaster",
+            Self::SgeExecd => "sge_execd",
         }
     }
 
-    /// Whether the service is of Slurm, not of isthmus.
+    /// Whether the service is of Slurm.
     pub fn is_of_slurm(self) -> bool {
-        match self {
-            Self::Broker | Self::Relay | Self::Gateway | Self::Agent => false,
-            Self::Munged | Self::Slurmctld | Self::Slurmd => true,
-        }
+        matches!(self, Self::Munged | Self::Slurmctld | Self::Slurmd)
+    }
+
+    /// Whether the service is of Grid Engine.
+    pub fn is_of_grid_engine(self) -> bool {
+        matches!(self, Self::SgeQmaster | Self::SgeExecd)
     }
 
     /// The port that the service usually listens on; 0 if it listens on none.
@@ -386,6 +405,8 @@ impl Role {
             Self::Munged => 0,
             Self::Slurmctld => 6817,
             Self::Slurmd => 6818,
+            Self::SgeQmaster => 6444,
+            Self::SgeExecd => 6445,
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Starting the services of a lab, from its keeper: each by the `isthmus` command,
 //! through `isthmus lab exec`, with its output in a log file of its own.
 
+mod daemons;
+mod grid_engine;
 pub(crate) mod slurm;
 
 use std::fs::{File, OpenOptions};
@@ -19,7 +21,9 @@ use nix::sys::signal::SigSet;
 use nix::sys::signalfd::SignalFd;
 use nix::unistd::Pid;
 
-use super::slurm::{Machine, slurms};
+use super::daemon::RealMachine;
+use super::grid_engine::grid_engines;
+use super::slurm::slurms;
 use super::{Membership, Service, ServiceRecord, stages, state_directory};
 use crate::grid::Role;
 use crate::isthmus;
@@ -43,9 +47,10 @@ pub(crate) fn start(
 ) -> anyhow::Result<Vec<ServiceRecord>> {
     let stages = stages(&record.grid);
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-    let slurms = slurms(&record.grid, Machine { user: nix::unistd::geteuid().as_raw(), cores });
+    let machine = RealMachine { user: nix::unistd::geteuid().as_raw(), cores };
+    let (slurms, engines) = (slurms(&record.grid, machine), grid_engines(&record.grid, machine));
     let broker = stages.first().and_then(|stage| stage.first()).map(|broker| broker.machine.clone());
-    if broker.is_none() && slurms.is_empty() {
+    if broker.is_none() && slurms.is_empty() && engines.is_empty() {
         return Ok(Vec::new());
     }
     std::fs::create_dir_all(directory.service_logs())?;
@@ -53,6 +58,7 @@ pub(crate) fn start(
     let broker = broker.unwrap_or_default();
     let mut starter = Starter { record, isthmus, directory, signals, children, broker };
     let mut services = starter.start_slurms(&slurms)?;
+    services.extend(starter.start_grid_engines(&engines)?);
     for stage in &stages {
         starter.join(stage)?;
         services.extend(starter.run(stage)?);

@@ -1,6 +1,7 @@
 //! The Slurm of each site that has one: which daemons run where, and their configuration. Here is
 //! decided what; [`super::run::slurm`] does it.
 
+use super::daemon::{Daemon, RealMachine, short};
 use crate::grid::{Grid, Node, Role, Site};
 
 /// The directory of a machine with Slurm's configuration, keys, records and the scripts of jobs. No
@@ -41,36 +42,21 @@ pub(crate) struct Slurm {
     pub daemons: Vec<Daemon>,
 }
 
-/// A daemon of a site's Slurm on one machine.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Daemon {
-    /// The daemon's service.
-    pub role: Role,
-    /// The machine that the daemon runs on.
-    pub machine: String,
-    /// The daemon's arguments.
-    pub arguments: Vec<String>,
-}
-
-/// What of the real machine goes into the configuration.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Machine {
-    /// The id of the user whom the daemons run as, and whose jobs they run.
-    pub user: u32,
-    /// The number of cores that a node has, unless the grid gives it slots.
-    pub cores: u32,
-}
-
 /// The Slurms of a grid's sites.
-pub(crate) fn slurms(grid: &Grid, machine: Machine) -> Vec<Slurm> {
+pub(crate) fn slurms(grid: &Grid, machine: RealMachine) -> Vec<Slurm> {
     grid.sites.iter().filter_map(|site| slurm(site, machine)).collect()
 }
 
-fn slurm(site: &Site, machine: Machine) -> Option<Slurm> {
+fn slurm(site: &Site, machine: RealMachine) -> Option<Slurm> {
     let with = |role: Role| site.nodes.iter().filter(move |node| node.roles.contains(&role));
     let controller = with(Role::Slurmctld).next()?;
     let name = |node: &Node| format!("{}.{}", node.name, site.name);
-    let daemon = |role, node: &Node| Daemon { role, machine: name(node), arguments: arguments(role, node) };
+    let daemon = |role, node: &Node| Daemon {
+        role,
+        machine: name(node),
+        arguments: arguments(role, node),
+        variables: &[],
+    };
     let ours = site.nodes.iter().filter(|node| node.roles.iter().any(|role| role.is_of_slurm()));
     let munged = ours.map(|node| daemon(Role::Munged, node));
     let slurmd = with(Role::Slurmd).map(|node| daemon(Role::Slurmd, node));
@@ -99,15 +85,15 @@ fn arguments(role: Role, node: &Node) -> Vec<String> {
         ],
         Role::Slurmctld => &["-D", "-c", "-f", CONFIGURATION],
         Role::Slurmd => &["-D", "-f", CONFIGURATION, "-N", &node.name],
-        Role::Broker | Role::Relay | Role::Gateway | Role::Agent => &[],
+        Role::Broker | Role::Relay | Role::Gateway | Role::Agent | Role::SgeQmaster | Role::SgeExecd => &[],
     };
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
 /// Text of slurm.conf. Where nodes have no control groups of their own, Slurm finds a job's processes
 /// by their parents.
-fn configuration(site: &Site, controller: &Node, machine: Machine) -> String {
-    let Machine { user, cores } = machine;
+fn configuration(site: &Site, controller: &Node, machine: RealMachine) -> String {
+    let RealMachine { user, cores } = machine;
     let mut text = format!(
         "ClusterName={}\n\
          SlurmctldHost={}({})\n\
@@ -158,11 +144,6 @@ fn configuration(site: &Site, controller: &Node, machine: Machine) -> String {
     text
 }
 
-/// The first label of a host name, by which Slurm knows a machine.
-fn short(host_name: &str) -> &str {
-    host_name.split('.').next().unwrap_or(host_name)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,7 +170,7 @@ mod tests {
 
     fn found(text: &str) -> Vec<Slurm> {
         let grid = Grid::parse(text, "test", "test").unwrap();
-        slurms(&grid, Machine { user: 1000, cores: 2 })
+        slurms(&grid, RealMachine { user: 1000, cores: 2 })
     }
 
     #[test]

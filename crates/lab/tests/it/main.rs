@@ -8,6 +8,7 @@ mod alone {
 mod capture;
 mod common;
 mod faults;
+mod grid_engine;
 mod isolation;
 mod lifecycle;
 mod network;

@@ -38,7 +38,7 @@ pub(super) fn check_roles(file: &GridFile) -> Result<(), Fault> {
                 Role::Gateway | Role::Agent => {
                     return fault(role, "gateways and agents belong to a site's nodes, not to a public host");
                 }
-                Role::Munged | Role::Slurmctld | Role::Slurmd => {
+                Role::Munged | Role::Slurmctld | Role::Slurmd | Role::SgeQmaster | Role::SgeExecd => {
                     return fault(role, "a batch system belongs to a site's nodes, not to a public host");
                 }
             }
@@ -51,11 +51,17 @@ pub(super) fn check_roles(file: &GridFile) -> Result<(), Fault> {
             match role.get_ref() {
                 Role::Broker => brokers.push(Broker { role, port: Role::Broker.port() }),
                 Role::Relay | Role::Gateway => dependent = dependent.or(Some(role)),
-                Role::Agent | Role::Munged | Role::Slurmctld | Role::Slurmd => {}
+                Role::Agent
+                | Role::Munged
+                | Role::Slurmctld
+                | Role::Slurmd
+                | Role::SgeQmaster
+                | Role::SgeExecd => {}
             }
         }
         check_gateways(site)?;
-        check_scheduler(site)?;
+        check_scheduler(site, (Role::Slurmctld, Role::Slurmd))?;
+        check_scheduler(site, (Role::SgeQmaster, Role::SgeExecd))?;
     }
     match (brokers.as_slice(), dependent) {
         ([], Some(role)) => fault(role, "services need a broker: give a [[host]] the broker role"),
@@ -76,21 +82,34 @@ fn check_place(site: &SiteTable, node: &NodeTable, role: &Spanned<Role>) -> Resu
             fault(role, "a gateway must reach the broker: put it on a node that has a way out")
         }
         Role::Munged => fault(role, "munged runs wherever slurmctld or slurmd does: leave it out"),
-        Role::Broker | Role::Relay | Role::Gateway | Role::Agent | Role::Slurmctld | Role::Slurmd => Ok(()),
+        Role::SgeQmaster | Role::SgeExecd if site.clock_ahead_seconds != 0 => {
+            fault(role, "jobs of Grid Engine have the real machine's clock: leave `clock_ahead_seconds` out")
+        }
+        Role::Broker
+        | Role::Relay
+        | Role::Gateway
+        | Role::Agent
+        | Role::Slurmctld
+        | Role::Slurmd
+        | Role::SgeQmaster
+        | Role::SgeExecd => Ok(()),
     }
 }
 
-/// Checks that a site's batch system is whole: a controller, and nodes for jobs.
-fn check_scheduler(site: &SiteTable) -> Result<(), Fault> {
+/// Checks that a site's batch system of these two roles is whole: a controller, and nodes for jobs.
+fn check_scheduler(site: &SiteTable, (controller, node): (Role, Role)) -> Result<(), Fault> {
     let with = |wanted: Role| {
         let roles = site.nodes.iter().flat_map(|node| &node.roles);
         roles.filter(move |role| *role.get_ref() == wanted).collect::<Vec<_>>()
     };
     let name = site.name.get_ref();
-    match (with(Role::Slurmctld).as_slice(), with(Role::Slurmd).as_slice()) {
-        ([_, second, ..], _) => fault(second, format!("site {name:?} has a slurmctld already")),
-        ([controller], []) => fault(controller, format!("site {name:?} has no node with the slurmd role")),
-        ([], [node, ..]) => fault(node, format!("site {name:?} has no node with the slurmctld role")),
+    let lacks = |role: Role| format!("site {name:?} has no node with the {} role", role.command());
+    match (with(controller).as_slice(), with(node).as_slice()) {
+        ([_, second, ..], _) => {
+            fault(second, format!("site {name:?} has a {} already", controller.command()))
+        }
+        ([found], []) => fault(found, lacks(node)),
+        ([], [found, ..]) => fault(found, lacks(controller)),
         ([_], [..]) | ([], []) => Ok(()),
     }
 }
