@@ -1,5 +1,5 @@
-//! What tests on two clusters with a real Slurm each share: what is in the queues, and what goes
-//! wrong there.
+//! What tests on two clusters with a real scheduler each share, mostly Slurm: what is in the queues, and
+//! what goes wrong there.
 
 use std::time::Duration;
 
@@ -52,6 +52,11 @@ pub(crate) fn queued(world: &World) -> Result<Vec<String>> {
     for (controller, site) in with_role(world, Role::Slurmctld) {
         let queue = sh(world, &controller, &["squeue", "--noheader"])?.stdout;
         all.extend(queue.lines().map(|line| format!("squeue at {site}: {line}")));
+    }
+    for (controller, site) in with_role(world, Role::SgeQmaster) {
+        // It writes nothing at all if there are no jobs.
+        let queue = sh(world, &controller, &["qstat", "-u", "*"])?.stdout;
+        all.extend(queue.lines().map(|line| format!("qstat at {site}: {line}")));
     }
     Ok(all)
 }

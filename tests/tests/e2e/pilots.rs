@@ -1,4 +1,4 @@
-//! Jobs over nodes that the batch schedulers of two sites, real Slurms, give for them.
+//! Jobs over nodes that the batch schedulers of two sites, mostly real Slurms, give for them.
 
 mod agents;
 mod allocations;
@@ -7,6 +7,7 @@ mod clocks;
 mod come_and_go;
 mod controllers;
 mod files;
+mod grid_engine;
 mod hosts;
 pub(crate) mod logins;
 mod out_of_service;
