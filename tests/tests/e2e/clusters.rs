@@ -96,6 +96,13 @@ pub(crate) fn pilot(world: &World, site: &str, state: &str) -> Result<Pilot> {
     found.context("no pilot")
 }
 
+/// The numbers and names of all pilots that a site's Slurm knows, with those that have ended of late.
+pub(crate) fn pilots_known(world: &World, site: &str) -> Result<Vec<String>> {
+    let words = ["squeue", "--noheader", "--states=all", "--format=%i %j"];
+    let listed = sh(world, &login(site), &words)?.stdout;
+    Ok(listed.lines().filter(|line| line.contains(" isthmus-")).map(|line| line.trim().to_owned()).collect())
+}
+
 /// A batch job of somebody else's, which has all nodes of a site. It ends with this value.
 pub(crate) struct Busy<'a> {
     world: &'a World,
