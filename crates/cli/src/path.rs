@@ -52,6 +52,11 @@ impl Path {
         [site(&self.from), site(&self.to)]
     }
 
+    /// The relay that joins the two ends; `None` if none does.
+    pub(crate) fn relay(&self) -> Option<&str> {
+        (self.failure.is_empty() && !self.relay.is_empty()).then_some(self.relay.as_str())
+    }
+
     /// Lines for a picture: the way, the round trip and the rates.
     pub(crate) fn summary(&self) -> Vec<String> {
         if !self.failure.is_empty() {

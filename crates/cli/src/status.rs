@@ -38,7 +38,7 @@ pub(crate) struct StatusArgs {
     /// Print everything as JSON.
     #[arg(long)]
     json: bool,
-    /// Also nodes that are down, and how each pair of nodes is joined.
+    /// Also nodes that are down, how each pair of nodes is joined, and which sites relays join.
     #[arg(long, short)]
     verbose: bool,
     /// Draw the sites, and what was measured between them, to this file (SVG).

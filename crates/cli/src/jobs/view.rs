@@ -126,6 +126,11 @@ impl Job {
         ]
     }
 
+    /// The relays over which the job's sites are joined, each with two of the sites.
+    pub(crate) fn relayed(&self) -> impl Iterator<Item = (&str, &[String; 2])> {
+        self.between.iter().filter_map(|pair| Some((pair.relay.as_deref()?, &pair.ends)))
+    }
+
     fn owner(&self) -> &str {
         if self.owner.is_empty() { "an unknown user" } else { &self.owner }
     }

@@ -104,6 +104,35 @@ fn tables_for_people() {
     assert!(View::new(&reply).text(&reply, true).contains("n1.alpha – n2.alpha"));
 }
 
+#[test]
+fn it_is_said_which_sites_a_relay_joins() {
+    let path = |to: &str, relay: &str, failure: &str| proto::PathReport {
+        from: "n1.gamma".to_owned(),
+        to: to.to_owned(),
+        relay: relay.to_owned(),
+        failure: failure.to_owned(),
+        ..proto::PathReport::default()
+    };
+    let mut reply = reply();
+    reply.relays.push(proto::Relay { name: "gateway.delta".to_owned(), ..proto::Relay::default() });
+    reply.paths.extend([
+        path("n1.alpha", "r1", ""),
+        path("n1.beta", "", ""),
+        path("n1.beta", "gateway.delta", "nothing answers"),
+    ]);
+    let view = View::new(&reply);
+    let text = view.text(&reply, true);
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let lines: Vec<_> = text.lines().map(words).collect();
+    for want in ["r1 up 0 5.0 kB alpha – beta, alpha – gamma", "gateway.delta down 0 0 B -"] {
+        assert!(lines.iter().any(|line| line == want), "{want} is not in\n{text}");
+    }
+    assert!(!view.text(&reply, false).contains("joins"));
+    let json = serde_json::to_value(view).unwrap();
+    assert_eq!(json["relays"][0]["joins"], serde_json::json!([["alpha", "beta"], ["alpha", "gamma"]]));
+    assert_eq!(json["relays"][1]["joins"], serde_json::json!([]));
+}
+
 /// The control characters are in texts of other users.
 #[test]
 fn control_characters_reach_no_terminal() {
@@ -170,6 +199,7 @@ fn names_in_json_stay() {
         "/nodes/0/slots",
         "/relays/0/connections",
         "/relays/0/bytes",
+        "/relays/0/joins",
         "/jobs/0/id",
         "/jobs/0/nodes",
         "/jobs/0/node_count",

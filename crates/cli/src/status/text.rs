@@ -6,15 +6,19 @@ use isthmus_front::format::{bytes, count};
 use isthmus_front::output::one_line;
 use isthmus_front::without_broker;
 use isthmus_wire::proto::ListReply;
+use isthmus_wire::text::first;
 
-use super::view::{Site, View};
+use super::view::{Relay, Site, View};
 use crate::path::Path;
 
 /// The most pairs of sites that are listed without `--verbose`.
 const FEW_PATHS: usize = 64;
+/// The most pairs of sites that are listed for a relay.
+const FEW_JOINED: usize = 16;
 
 impl View {
-    /// All tables; with `verbose`, they have nodes that are down and each pair of nodes.
+    /// All tables; with `verbose`, they have nodes that are down, each pair of nodes, and which sites
+    /// relays join.
     pub(super) fn text(&self, reply: &ListReply, verbose: bool) -> String {
         let sum = |of: fn(&Site) -> u32| self.sites.iter().map(|site| u64::from(of(site))).sum::<u64>();
         let (up, down) = (sum(|site| site.nodes_up), sum(|site| site.nodes_down));
@@ -37,7 +41,7 @@ impl View {
                 "\n Nodes: `isthmus status SITE` lists those of a site, `isthmus status --nodes` all.\n",
             );
         }
-        text.push_str(&self.relays_table());
+        text.push_str(&self.relays_table(verbose));
         let header = ["between sites", "by", "round trip", "there", "back", "measured"];
         let shown = if verbose { self.site_paths.len() } else { FEW_PATHS };
         text.push_str(&table(&header, &[2, 3, 4], self.site_paths.iter().take(shown).map(Path::row)));
@@ -133,18 +137,25 @@ impl View {
         )
     }
 
-    fn relays_table(&self) -> String {
+    fn relays_table(&self, verbose: bool) -> String {
+        let joins = |relay: &Relay| match relay.joins.as_slice() {
+            [] => "-".to_owned(),
+            pairs => first(pairs.iter().map(|pair| pair.join(" – ")), 0, FEW_JOINED),
+        };
         let rows = self.relays.iter().map(|relay| {
-            vec![
+            let mut row = vec![
                 relay.name.clone(),
                 if relay.up && relay.full { "full".to_owned() } else { state(relay.up) },
                 relay.address.clone(),
                 relay.connections.to_string(),
                 bytes(relay.bytes),
                 relay.version.clone(),
-            ]
+            ];
+            row.extend(verbose.then(|| joins(relay)));
+            row
         });
-        table(&["relay", "state", "address", "connections", "carried", "version"], &[3, 4], rows)
+        let header = ["relay", "state", "address", "connections", "carried", "version", "joins"];
+        table(&header[..if verbose { 7 } else { 6 }], &[3, 4], rows)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The grid as `isthmus status --json` shows it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use isthmus_front::{format, picture, without_broker};
@@ -90,6 +91,9 @@ pub(super) struct Relay {
     pub(super) connections: u64,
     /// Bytes that the relay has carried since it started, in both directions.
     pub(super) bytes: u64,
+    /// Each two sites that the relay joins: those of the running jobs that the user may see, and those
+    /// whose way was measured over it last. In alphabetical order.
+    pub(super) joins: Vec<[String; 2]>,
     pub(super) version: String,
 }
 
@@ -142,8 +146,29 @@ impl View {
     }
 }
 
+/// Each two sites that relays join, by the relay's name.
+fn joins(jobs: &[Job], paths: &[Path]) -> BTreeMap<String, BTreeSet<[String; 2]>> {
+    let mut joins: BTreeMap<String, BTreeSet<[String; 2]>> = BTreeMap::new();
+    let mut add = |relay: &str, mut sites: [String; 2]| {
+        sites.sort_unstable();
+        joins.entry(relay.to_owned()).or_default().insert(sites);
+    };
+    for (relay, sites) in jobs.iter().flat_map(Job::relayed) {
+        add(relay, sites.clone());
+    }
+    for path in paths {
+        if let Some(relay) = path.relay() {
+            add(relay, path.sites().map(str::to_owned));
+        }
+    }
+    joins
+}
+
 impl View {
     pub(super) fn new(reply: &ListReply) -> Self {
+        let jobs: Vec<Job> = reply.jobs.iter().map(Job::new).collect();
+        let site_paths: Vec<Path> = reply.paths.iter().map(Path::new).collect();
+        let mut joins = joins(&jobs, &site_paths);
         let sites = reply.sites.iter().map(|site| Site {
             name: site.name.clone(),
             up: site.up,
@@ -177,6 +202,7 @@ impl View {
             address: relay.address.clone(),
             connections: relay.connections,
             bytes: relay.bytes,
+            joins: joins.remove(&relay.name).unwrap_or_default().into_iter().collect(),
             version: relay.version.clone(),
         });
         Self {
@@ -184,8 +210,8 @@ impl View {
             sites: sites.collect(),
             nodes: nodes.collect(),
             relays: relays.collect(),
-            jobs: reply.jobs.iter().map(Job::new).collect(),
-            site_paths: reply.paths.iter().map(Path::new).collect(),
+            jobs,
+            site_paths,
             without_broker: reply.without_broker.as_ref().map(without_broker::View::new),
         }
     }
