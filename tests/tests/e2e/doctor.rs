@@ -21,7 +21,7 @@ const SHORT: Duration = Duration::from_secs(60);
 const BUSY_MS: f64 = 90.0;
 
 /// The status and the output of `isthmus doctor WORDS --json` in a node.
-fn doctor(world: &World, node: &str, words: &[&str]) -> Result<(i32, Value)> {
+pub(crate) fn doctor(world: &World, node: &str, words: &[&str]) -> Result<(i32, Value)> {
     let binary = isthmus().display().to_string();
     let mut all = vec![binary.as_str(), "doctor"];
     all.extend(words);
@@ -33,7 +33,7 @@ fn doctor(world: &World, node: &str, words: &[&str]) -> Result<(i32, Value)> {
 
 /// Waits until the only node of a site has found out what its site lets in. Returns the doctor's
 /// status and what it says about the site.
-fn site(world: &World, name: &str) -> Result<(i32, Value)> {
+pub(crate) fn site(world: &World, name: &str) -> Result<(i32, Value)> {
     let mut found = (1, Value::Null);
     World::eventually("the node has found out what is let in", SOON, || {
         let (status, mut sites) = doctor(world, &format!("n1.{name}"), &["site", name])?;
