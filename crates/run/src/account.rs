@@ -14,6 +14,7 @@ use super::bypass::Bypass;
 use super::collectives::Collectives;
 use super::pauses::Pauses;
 use super::pilots::Cost;
+use super::placing::GroupGot;
 use super::ranks::{NodeRanks, Placement, spread_over};
 use super::timing::Timing;
 use crate::joined::{Pair, pairs, table};
@@ -61,6 +62,8 @@ pub(crate) struct Account {
     pub pauses: Vec<Pauses>,
     /// What the MPI library has done; absent for a job without it.
     pub collectives: Option<Collectives>,
+    /// The groups of the job's profile, and what they got.
+    pub groups: Vec<GroupGot>,
     /// Batch jobs that were submitted for this run, with the time until its end.
     pub batch_jobs: Vec<Cost>,
     /// How long each phase of the job's start took.
@@ -96,6 +99,8 @@ pub(crate) struct Outcome<'a> {
     pub pauses: Vec<Pauses>,
     /// What the MPI library has done; `None` for a job without it.
     pub collectives: Option<Collectives>,
+    /// The groups of the job's profile, and what they got.
+    pub groups: Vec<GroupGot>,
     /// Batch jobs that were submitted for this run, with the time until its end.
     pub batch_jobs: Vec<Cost>,
 }
@@ -124,6 +129,7 @@ impl Account {
             bypasses: outcome.bypasses.clone(),
             pauses: outcome.pauses.clone(),
             collectives: outcome.collectives.clone(),
+            groups: outcome.groups.clone(),
             batch_jobs: outcome.batch_jobs.clone(),
             timing,
             connections_within_sites: inside.iter().map(|pair| pair.connections).sum(),
@@ -281,6 +287,7 @@ mod tests {
             ended_by: None,
             bypasses: Vec::new(),
             collectives: None,
+            groups: Vec::new(),
             batch_jobs: Vec::new(),
             pauses: vec![Pauses { node: "n1.beta".to_owned(), pauses: 1, seconds: 21.44 }],
         };

@@ -178,6 +178,7 @@ impl Finished<'_> {
             bypasses,
             pauses: std::mem::take(&mut watch.observed.pauses),
             collectives: reply.collectives.as_ref().map(Collectives::new),
+            groups: self.args.placed.got(),
             batch_jobs: self.given.map(Given::costs).unwrap_or_default(),
         };
         Account::new(&outcome, &reply.joined, watch.stopwatch.times(Instant::now()))

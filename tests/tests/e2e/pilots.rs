@@ -151,9 +151,14 @@ fn a_profile_gets_nodes_of_schedulers() -> Result<()> {
     has(&asked.stdout, &["masters: 2 ranks on 1 node with 2 cores of Slurm at "])?;
     has(&asked.stdout, &["workers: 4 ranks on 2 nodes with 2 cores of Slurm at "])?;
     ensure!(asked.stdout.matches(": at once").count() == 2, "{}", asked.whole());
-    let output = run(&[])?;
+    let report = world.directory.path().join("placed.json");
+    let output = run(&["--report", &report.display().to_string()])?;
     let text = output.whole();
     ensure!(output.status == 0, "{text}");
+    let report: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(report)?)?;
+    let workers = &report["groups"][1];
+    let nodes = workers["nodes"].as_array().context("no nodes")?;
+    ensure!(workers["ranks"] == 4 && nodes.len() == 2 && nodes[0]["ranks"] == 2, "{report:#}");
     has(
         &text,
         &[" No Errors", "masters: 2 ranks at ", "workers: 4 ranks at ", "6 ranks on 3 nodes at 2 sites"],

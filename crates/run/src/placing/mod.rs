@@ -27,6 +27,7 @@ use isthmus_matching::{Placement, Refusal, place};
 use isthmus_profile::launch::{Got, Share};
 use isthmus_profile::{Profile, Ranks};
 use isthmus_wire::proto;
+use serde::Serialize;
 
 use crate::args::RunArgs;
 use crate::given::Given;
@@ -34,6 +35,7 @@ use crate::kept::KeptNodes;
 use crate::pilots::{Asking, Pilots, scheduler};
 use crate::programs::NamedProgram;
 use crate::progress::Progress;
+use crate::ranks::NodeRanks;
 use crate::signals::{Interrupted, Signals};
 use crate::tries::Tries;
 use asking::Found;
@@ -50,6 +52,8 @@ const TRY_FOR: Duration = Duration::from_secs(30);
 pub(crate) struct Placed {
     /// The groups, each with its number of ranks.
     pub groups: Vec<proto::Group>,
+    /// Where isthmus has placed the ranks of each group; empty if the launcher has.
+    pub shares: Vec<Vec<NodeRanks>>,
     /// Whether topologies may have their ranks in another order.
     pub reorder: bool,
     /// Bytes of free memory that nodes must have for their ranks, by their names.
@@ -64,6 +68,25 @@ impl Placed {
         let ranks = profile.groups.iter().map(|group| group.ranks.most);
         Self { groups: groups(profile, ranks), reorder: profile.reorder, ..Self::default() }
     }
+
+    /// What each group of the profile got.
+    pub(crate) fn got(&self) -> Vec<GroupGot> {
+        let group = |(index, group): (usize, &proto::Group)| GroupGot {
+            name: group.name.clone(),
+            ranks: group.ranks,
+            nodes: self.shares.get(index).cloned(),
+        };
+        self.groups.iter().enumerate().map(group).collect()
+    }
+}
+
+/// A group of the job's profile, and what it got.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct GroupGot {
+    pub name: String,
+    pub ranks: u32,
+    /// Its nodes; absent if the launcher has placed its ranks.
+    pub nodes: Option<Vec<NodeRanks>>,
 }
 
 /// Where nodes are looked for.
@@ -144,6 +167,7 @@ pub(crate) async fn run(
     let ranks = shares.iter().map(|shares| shares.iter().map(|share| share.ranks.get()).sum::<u32>());
     args.placed = Placed {
         groups: groups(profile, ranks),
+        shares: shares.iter().map(|shares| shares.iter().map(of_node).collect()).collect(),
         reorder: profile.reorder,
         memory: chosen.parts.memory(profile),
         programs: line.programs(profile, &shares),
@@ -222,6 +246,10 @@ pub(crate) async fn estimate(
     };
     progress.clear();
     print(&starts, &told::planned(profile, &chosen.parts, &starts), false)
+}
+
+fn of_node(share: &Share) -> NodeRanks {
+    NodeRanks { node: share.node.to_string(), ranks: share.ranks.get().into() }
 }
 
 /// The groups of a profile, with these numbers of ranks.
