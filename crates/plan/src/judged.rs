@@ -116,8 +116,11 @@ pub(crate) fn may_let_in(end: &EndFacts) -> Judged {
 /// Whether the site lets in a port for the acceptor's node.
 pub(crate) fn port_range(acceptor: &EndFacts) -> Judged {
     let site = acceptor.site.clone();
-    if lets_in(acceptor).is_ok() {
-        return Err(Reason::EveryPortLetIn { site });
+    match lets_in(acceptor) {
+        // That was perhaps another node of the site, and nobody can measure this one.
+        Ok(Reason::LetsInMet { .. }) if acceptor.may_be_open => {}
+        Ok(_) => return Err(Reason::EveryPortLetIn { site }),
+        Err(_) => {}
     }
     if !acceptor.port_let_in {
         return Err(Reason::NoPortLetIn { site });
@@ -130,13 +133,10 @@ pub(crate) fn port_range(acceptor: &EndFacts) -> Judged {
 
 fn reverse(initiator: &EndFacts, acceptor: &EndFacts) -> Judged {
     let site = initiator.site.clone();
-    let reason = match may_let_in(initiator) {
-        Ok(guess @ Reason::MayLetIn { .. }) if !initiator.port_let_in => guess,
-        Ok(_) => Reason::LetsIn { site },
-        Err(reason) => {
-            port_range(initiator).map_err(|other| if initiator.port_let_in { other } else { reason })?;
-            Reason::LetsIn { site }
-        }
+    let reason = match (lets_in(initiator), port_range(initiator)) {
+        (Ok(_), _) | (_, Ok(_)) => Reason::LetsIn { site },
+        (Err(_), Err(reason)) if initiator.port_let_in => return Err(reason),
+        (Err(reason), Err(_)) => may_let_in(initiator).map_err(|_| reason)?,
     };
     attached(acceptor)?;
     leaves(acceptor)?;

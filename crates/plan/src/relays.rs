@@ -47,9 +47,11 @@ pub(crate) fn much_longer(round_trip: Duration, than: Duration) -> bool {
     round_trip > than + TIE.max(than.mul_f64(TIE_SHARE))
 }
 
-/// Of relays with the round trips over them, those that are worth leaving for the nearest one.
-pub fn worth_leaving(round_trips: &[(String, Duration)]) -> Vec<String> {
-    let Some(least) = round_trips.iter().map(|(_, round_trip)| *round_trip).min() else { return Vec::new() };
+/// Of relays with the round trips over them, those that are worth leaving for the nearest one of those
+/// that take further connections.
+pub fn worth_leaving(round_trips: &[(String, Duration)], taking: &[String]) -> Vec<String> {
+    let near = round_trips.iter().filter(|(name, _)| taking.contains(name));
+    let Some(least) = near.map(|(_, round_trip)| *round_trip).min() else { return Vec::new() };
     let longest = least + WORTH_LEAVING.max(least.mul_f64(WORTH_LEAVING_SHARE));
     let far = round_trips.iter().filter(|(_, round_trip)| *round_trip > longest);
     far.map(|(name, _)| name.clone()).collect()
@@ -92,9 +94,20 @@ mod tests {
             (&[("a", 4), ("b", 1), ("c", 5)], &["c"]),
         ] {
             let named = |(name, ms): &(&str, u64)| ((*name).to_owned(), Duration::from_millis(*ms));
-            let found = worth_leaving(&round_trips.iter().map(named).collect::<Vec<_>>());
-            assert_eq!(found, want, "{round_trips:?}");
+            let round_trips: Vec<_> = round_trips.iter().map(named).collect();
+            let all: Vec<String> = round_trips.iter().map(|(name, _)| name.clone()).collect();
+            assert_eq!(worth_leaving(&round_trips, &all), want, "{round_trips:?}");
+            assert!(worth_leaving(&round_trips, &[]).is_empty(), "{round_trips:?}");
         }
+    }
+
+    #[test]
+    fn a_full_relay_is_left_and_not_moved_to() {
+        let round_trips = [("far", 40), ("full", 5), ("near", 10)]
+            .map(|(name, ms)| (name.to_owned(), Duration::from_millis(ms)));
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        assert_eq!(worth_leaving(&round_trips, &names(&["near"])), ["far"]);
+        assert_eq!(worth_leaving(&round_trips, &names(&["far"])), names(&[]));
     }
 
     #[test]

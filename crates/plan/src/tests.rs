@@ -183,6 +183,7 @@ fn ways_in_their_order() {
         ("port auto public", "nat", 0, "reverse"),
         ("nat", "closed public", 0, ""),
         ("nat", "auto public met", 0, "direct"),
+        ("nat", "port auto public met", 0, "direct port-range"),
         ("nat", "port nat away", 1, "port-range"),
     ] {
         let pair = PairFacts { relays, ..PAIR };

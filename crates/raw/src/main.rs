@@ -5,6 +5,8 @@ mod helper;
 
 use std::process::ExitCode;
 
+use nix::sys::signal::{SigSet, Signal};
+
 const HELP: &str = "\
 isthmus-raw: raw packets for `isthmus agent`, which starts it. Don't start it by hand.
 
@@ -20,7 +22,7 @@ Without it isthmus works, but its plans leave `traverse` out.";
 
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
-        None => match helper::run(std::io::stdin()) {
+        None => match blocked().and_then(|()| helper::run(std::io::stdin())) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("isthmus-raw: {error}");
@@ -40,4 +42,11 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Blocks the signals that a batch system sends to all processes of a job step before its time is over
+/// (sbatch(1), `--signal`).
+fn blocked() -> std::io::Result<()> {
+    let notices: SigSet = [Signal::SIGUSR1, Signal::SIGUSR2].into_iter().collect();
+    Ok(notices.thread_block()?)
 }

@@ -144,8 +144,10 @@ impl Dialer {
                     outdone.filter(|(_, other)| rank.is_some_and(|rank| found.plan.rank(**other) > rank));
                 let outdone: Vec<_> = outdone.map(|(at, _)| at).collect();
                 if outdone.is_empty() {
-                    let relay = &reached.relay;
-                    return Err(ReachError::no_way(format!("{relay:?} is no better than what is in use")));
+                    // The facts are old.
+                    self.control.forget(&found.peer);
+                    let by = if reached.relay.is_empty() { "the way" } else { &reached.relay };
+                    return Err(ReachError::no_way(format!("{by} is no better than what is in use")));
                 }
                 Ok(Some((*reached, outdone)))
             }

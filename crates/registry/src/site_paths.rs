@@ -152,7 +152,10 @@ impl SitePath {
         let tried = report.direct.as_ref().map(proto::Reach::result).unwrap_or_default();
         if tried == Reachable || taken == (true, proto::Route::EndToEnd, proto::Dial::Direct) {
             self.direct_to = Some(acceptor.clone());
-        } else if tried != Unknown && self.direct_to.as_ref() == Some(acceptor) {
+        } else if (tried != Unknown || !report.failure.is_empty())
+            && self.direct_to.as_ref() == Some(acceptor)
+        {
+            // Without a relay nobody tries: then no way at all says enough.
             self.direct_to = None;
         }
     }

@@ -118,9 +118,8 @@ fn port(address: &str) -> Option<u16> {
 pub fn plan_from_facts(initiator: &proto::End, facts: &proto::Facts) -> proto::Plan {
     let (from, to, pair) = known(initiator, facts);
     let acceptor = facts.acceptor.as_ref();
-    let mut over = acceptor.map(|acceptor| over_relays(initiator, acceptor)).unwrap_or_default();
-    over.retain(|(relay, _)| facts.joining.contains(relay));
-    let far_relays = worth_leaving(&over);
+    let over = acceptor.map(|acceptor| over_relays(initiator, acceptor)).unwrap_or_default();
+    let far_relays = worth_leaving(&over, &facts.joining);
     plan_to_wire(&Plan { far_relays, ..isthmus_plan::plan(&from, &to, &pair) })
 }
 

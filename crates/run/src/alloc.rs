@@ -95,15 +95,11 @@ async fn alloc(args: AllocArgs, mut signals: Signals) -> anyhow::Result<i32> {
         return Ok(0);
     }
     let kept = keep(asking, profile.as_ref(), &mut progress, &mut signals).await;
-    let (kept, pilots) = or_cancelled(kept, &note)?;
+    let (mut kept, pilots) = or_cancelled(kept, &note)?;
+    kept.end_unix_seconds = pilots.as_ref().and_then(Pilots::end_unix_seconds);
     progress.clear();
     note.is(Phase::Runs);
-    let notice = batch.signal.zip(pilots.as_ref());
-    let notice = notice.map(|(notice, pilots)| notice.once(Box::pin(pilots.nears_end(notice.before))));
     let status = run(&command, socket.as_deref(), &kept, pilots.as_ref(), (&mut signals, &note)).await;
-    if let Some(notice) = notice {
-        notice.abort();
-    }
     if let Some(pilots) = pilots {
         if !quiet {
             message("giving the nodes back");
@@ -151,7 +147,7 @@ async fn run(
     let status = loop {
         tokio::select! {
             status = handle::status(&mut outcome) => break status,
-            signal = signals.next() => {
+            signal = signals.any() => {
                 if is_cancel(signal, note) {
                     message(CANCELLED);
                 }

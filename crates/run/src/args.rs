@@ -11,6 +11,7 @@ use isthmus_front::format::{number, trimmed};
 use isthmus_front::notes;
 use isthmus_wire::patience::{DEFAULT, LONGEST};
 
+use crate::notice::Notice;
 use crate::pilots::{Asking, BatchArgs};
 use crate::placing::Placed;
 use crate::staging::StagingArgs;
@@ -109,6 +110,10 @@ pub struct RunArgs {
     /// restarts, is tried again. With 0 it is tried once.
     #[arg(long, value_name = "TIME", value_parser = try_for, default_value = "30s")]
     pub(super) try_for: Duration,
+    /// A signal, USR1 or USR2, that the command gets so long before the time of its batch jobs is over,
+    /// such as "USR1@5m"; by default 60 s. Launchers pass it on to the ranks, which may save their state.
+    #[arg(long, value_name = "SIGNAL[@TIME]")]
+    pub(super) signal: Option<Notice>,
     /// How long the agent of a node may be silent, such as "20s", before the job ends. From
     /// 5s to 1m. Between sites --outlive counts, unless it is 0.
     #[arg(long, value_name = "TIME", value_parser = patience, default_value = "5s")]

@@ -53,6 +53,7 @@ pub fn main(args: ExecArgs) -> ExitCode {
             job_directory: String::new(),
         },
         false,
+        true,
     ))
 }
 

@@ -102,13 +102,13 @@ impl Given {
         }
     }
 
-    /// What tells that the time of a batch job is over in less than `before`, in words; `None` if something
-    /// else keeps the batch jobs.
+    /// What tells that the time of a batch job is over in less than `before`, in words; `None` for the batch
+    /// job that `isthmus run` is called in.
     pub(crate) fn nears_end(&self, before: Duration) -> Option<End> {
         match self {
-            Self::Own(job) => Some(Box::pin(job.nears_end(before))),
+            Self::Own(_) => None,
             Self::Pilots(pilots) => Some(Box::pin(pilots.nears_end(before))),
-            Self::Kept(_) => None,
+            Self::Kept(kept) => Some(Box::pin(kept.nears_end(before))),
         }
     }
 

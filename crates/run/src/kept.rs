@@ -1,57 +1,93 @@
-//! What `isthmus alloc` tells the runs within it of the nodes that it keeps, in variables: pure.
+//! What `isthmus alloc` tells the runs within it of the nodes that it keeps, in variables.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::time::{Duration, SystemTime};
 
 use isthmus_profile::Tag;
+use isthmus_service::clock::unix_seconds;
+use tokio::time::sleep;
+
+use crate::notice::ends_in;
 
 /// The variable with the nodes' names, separated by commas.
 const NODES: &str = "ISTHMUS_ALLOCATION";
-/// The variable with the features that nodes have, as `NODE=FEATURE`, separated by commas.
+/// The variable with the features that nodes have, as `FEATURE=INDEX/INDEX`, separated by commas. A node's
+/// index is that of its name.
 const TAGS: &str = "ISTHMUS_ALLOCATION_TAGS";
+/// The variable with the time at which the first batch job's time is over, in seconds since 1970; empty if
+/// none has a limit.
+const END: &str = "ISTHMUS_ALLOCATION_END";
 
 /// Nodes that `isthmus alloc` keeps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct KeptNodes {
     pub names: Vec<String>,
-    /// The features that were asked for, each with a node that has it.
-    pub tags: Vec<(String, String)>,
+    /// The features that were asked for, each with the indexes of the nodes that have it.
+    pub tags: BTreeMap<String, Vec<usize>>,
+    /// When the time of the first batch job is over, in seconds since 1970; `None` if none has a limit.
+    pub end_unix_seconds: Option<u64>,
 }
 
 impl KeptNodes {
     /// Nodes that all have these features.
     pub(crate) fn with_tags(names: Vec<String>, tags: &[String]) -> Self {
-        let of = |name: &String| tags.iter().map(|tag| (name.clone(), tag.clone())).collect::<Vec<_>>();
-        Self { tags: names.iter().flat_map(of).collect(), names }
+        let all = tags.iter().map(|tag| (tag.clone(), (0..names.len()).collect()));
+        Self { tags: all.collect(), names, end_unix_seconds: None }
     }
 
     /// The variables for the command.
-    pub(crate) fn variables(&self) -> [(&'static str, OsString); 2] {
-        let tags: Vec<String> = self.tags.iter().map(|(node, tag)| format!("{node}={tag}")).collect();
-        [(NODES, self.names.join(",").into()), (TAGS, tags.join(",").into())]
+    pub(crate) fn variables(&self) -> [(&'static str, OsString); 3] {
+        let tag = |(tag, nodes): (&String, &Vec<usize>)| {
+            let nodes: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+            format!("{tag}={}", nodes.join("/"))
+        };
+        let tags: Vec<String> = self.tags.iter().map(tag).collect();
+        let end = self.end_unix_seconds.map(|end| end.to_string()).unwrap_or_default();
+        [(NODES, self.names.join(",").into()), (TAGS, tags.join(",").into()), (END, end.into())]
     }
 
     /// The nodes of the allocation that this process is in; `None` if it is in none.
     pub(crate) fn of_this_process() -> Option<Self> {
-        let text = |name| std::env::var(name).unwrap_or_default();
-        Self::read(&text(NODES), &text(TAGS))
+        Self::read([NODES, TAGS, END].map(|name| std::env::var(name).unwrap_or_default()))
     }
 
-    fn read(nodes: &str, tags: &str) -> Option<Self> {
+    fn read([nodes, tags, end]: [String; 3]) -> Option<Self> {
         let words = |text: &str| -> Vec<String> {
             text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(ToOwned::to_owned).collect()
         };
-        let names = words(nodes);
-        let tag = |word: &String| word.split_once('=').map(|(node, tag)| (node.to_owned(), tag.to_owned()));
-        let tags = words(tags).iter().filter_map(tag).collect();
-        (!names.is_empty()).then_some(Self { names, tags })
+        let names = words(&nodes);
+        let tag = |word: &String| {
+            let (tag, nodes) = word.split_once('=')?;
+            Some((tag.to_owned(), nodes.split('/').filter_map(|index| index.parse().ok()).collect()))
+        };
+        let tags = words(&tags).iter().filter_map(tag).collect();
+        (!names.is_empty()).then(|| Self { names, tags, end_unix_seconds: end.parse().ok() })
+    }
+
+    /// Waits until the time of the first batch job is over in less than `before`, and returns that in words.
+    /// Waits for ever if none has a limit.
+    pub(crate) fn nears_end(&self, before: Duration) -> impl Future<Output = String> + Send + use<> {
+        let end = self.end_unix_seconds;
+        async move {
+            let Some(end) = end else { return std::future::pending().await };
+            let left = || Duration::from_secs(end.saturating_sub(unix_seconds(SystemTime::now())));
+            sleep(left().saturating_sub(before)).await;
+            ends_in("the allocation", left())
+        }
     }
 
     /// The features that a node has, each once, in their order.
     pub(crate) fn tags_of(&self, node: &str) -> Vec<Tag> {
-        let own = self.tags.iter().filter(|(name, _)| name == node);
-        let mut tags: Vec<Tag> = own.filter_map(|(_, tag)| tag.parse().ok()).collect();
+        let index = self.names.iter().position(|name| name == node);
+        let has = |nodes: &Vec<usize>| index.is_some_and(|index| nodes.contains(&index));
+        let mut tags: Vec<Tag> = self
+            .tags
+            .iter()
+            .filter(|(_, nodes)| has(nodes))
+            .filter_map(|(tag, _)| tag.parse().ok())
+            .collect();
         tags.sort();
-        tags.dedup();
         tags
     }
 }
@@ -67,21 +103,25 @@ mod tests {
             (",", None),
             ("n1-p1.a,n2-p1.a", Some(vec!["n1-p1.a".to_owned(), "n2-p1.a".to_owned()])),
         ] {
-            assert_eq!(KeptNodes::read(value, "").map(|kept| kept.names), want, "{value:?}");
+            let read = KeptNodes::read([value, "", ""].map(str::to_owned));
+            assert_eq!(read.map(|kept| kept.names), want, "{value:?}");
         }
     }
 
     #[test]
-    fn features_are_those_that_were_asked_for() {
-        let pair = |node: &str, tag: &str| (node.to_owned(), tag.to_owned());
+    fn runs_read_what_the_allocation_tells() {
         let kept = KeptNodes {
             names: vec!["n1.a".to_owned(), "n2.a".to_owned()],
-            tags: vec![pair("n2.a", "ib"), pair("n2.a", "gpu"), pair("n2.a", "ib")],
+            tags: BTreeMap::from([("ib".to_owned(), vec![1]), ("gpu".to_owned(), vec![0, 1])]),
+            end_unix_seconds: Some(1_700_000_000),
         };
-        let [(_, nodes), (_, tags)] = kept.variables();
-        let read = KeptNodes::read(nodes.to_str().unwrap(), tags.to_str().unwrap()).unwrap();
-        assert_eq!(read, kept);
-        let of = |node| read.tags_of(node).iter().map(|tag| tag.as_str().to_owned()).collect::<Vec<_>>();
-        assert_eq!((of("n1.a"), of("n2.a")), (vec![], vec!["gpu".to_owned(), "ib".to_owned()]));
+        let values = kept.variables().map(|(_, value)| value.into_string().unwrap());
+        assert_eq!(values[1], "gpu=0/1,ib=1");
+        assert_eq!(KeptNodes::read(values), Some(kept.clone()));
+        let of = |node| kept.tags_of(node).iter().map(|tag| tag.as_str().to_owned()).collect::<Vec<_>>();
+        assert_eq!(
+            (of("n1.a"), of("n2.a"), of("n3.a")),
+            (vec!["gpu".to_owned()], vec!["gpu".to_owned(), "ib".to_owned()], vec![])
+        );
     }
 }

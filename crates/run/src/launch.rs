@@ -47,7 +47,8 @@ pub fn main(args: LaunchArgs) -> ExitCode {
             working_directory: working_directory(),
             job_directory: String::new(),
         };
-        run(args.socket, command, call.no_input).await
+        // A launcher passes them on itself, and a daemon would end by them.
+        run(args.socket, command, call.no_input, false).await
     })
 }
 
@@ -73,6 +74,10 @@ pub(crate) fn block_on(command: impl Future<Output = anyhow::Result<i32>>) -> Ex
 pub(crate) fn working_directory() -> String {
     std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned()
 }
+
+/// Signals that only tell something. A batch system may send them to all processes of a job step
+/// (sbatch(1), `--signal`).
+const NOTICES: [SignalKind; 2] = [SignalKind::user_defined1(), SignalKind::user_defined2()];
 
 /// What a launcher asks of ssh.
 #[derive(Debug, PartialEq, Eq)]
@@ -101,16 +106,27 @@ fn parse(words: &[String]) -> Option<SshCall> {
 }
 
 /// Runs a command on another node with this process's input, output and
-/// signals.
+/// signals. With `passes_notices` it gets [`NOTICES`], too; otherwise nobody does.
 ///
 /// # Errors If the command can't be run, or the connection ends before it.
-pub(crate) async fn run(socket: PathBuf, command: Command, no_input: bool) -> anyhow::Result<i32> {
+pub(crate) async fn run(
+    socket: PathBuf,
+    command: Command,
+    no_input: bool,
+    passes_notices: bool,
+) -> anyhow::Result<i32> {
     let mut agent = local::connect(&socket).await?;
     let remote = Remote::new(command);
     tokio::spawn(input(no_input, remote.hand()));
-    for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
+    for kind in
+        [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].into_iter().chain(NOTICES)
+    {
         let hand = remote.hand();
+        // The handler stays without its receiver.
         let mut signals = signal(kind)?;
+        if NOTICES.contains(&kind) && !passes_notices {
+            continue;
+        }
         tokio::spawn(async move {
             while signals.recv().await.is_some() {
                 hand.signal(kind.as_raw_value()).await;

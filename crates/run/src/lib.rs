@@ -283,6 +283,10 @@ async fn run_on(
     (mut progress, mut stopwatch): (Progress, Stopwatch),
     (files, paths): (Files<'_>, &Paths),
 ) -> anyhow::Result<i32> {
+    let notice = match wanted.args.signal {
+        Some(notice) => notice.of(wanted.args, wanted.given)?.map(|end| (notice, end)),
+        None => None,
+    };
     let staged;
     let wanted = if paths.stage.is_empty() {
         wanted
@@ -292,10 +296,6 @@ async fn run_on(
         Wanted { args: &staged, ..wanted }
     };
     let Wanted { args, note, given, .. } = wanted;
-    let notice = match args.batch.signal {
-        Some(notice) => Some((notice, notice.of(given)?)),
-        None => None,
-    };
     let Held { prepared, ready, mut news, warnings } =
         hold_soon(wanted, &mut signals, (&mut progress, &mut stopwatch)).await?;
     if let Some(line) = prepared.left_out() {
@@ -308,7 +308,7 @@ async fn run_on(
     stopwatch.command(started);
     let work = prepared.start(&ready)?;
     note.is(Phase::Runs);
-    let notice = notice.map(|(notice, end)| notice.once(end));
+    let notice = notice.map(|(notice, end)| notice.once(end, args.quiet));
     let (agent, job) = (prepared.agent.clone(), prepared.job.clone());
     let (quiet, keep_going) = (args.quiet, args.keep_going);
     let head = prepared.nodes.first().map(|node| node.name.clone()).unwrap_or_default();

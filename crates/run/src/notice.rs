@@ -10,11 +10,17 @@ use isthmus_front::output::message;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::getpid;
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
+use crate::allocation;
+use crate::args::RunArgs;
 use crate::given::Given;
 
 /// How long before the end the command gets its signal, if the user doesn't say: as sbatch(1).
 const BEFORE: Duration = Duration::from_secs(60);
+
+/// How long a command may take until it handles the signal: by its default action that would end it.
+const READY: Duration = Duration::from_secs(10);
 
 /// What ends when the time of a batch job is nearly over, and tells so in words.
 pub(crate) type End = Pin<Box<dyn Future<Output = String> + Send>>;
@@ -44,24 +50,38 @@ impl FromStr for Notice {
 }
 
 impl Notice {
-    /// What tells when the command gets the signal.
+    /// What tells when the command gets the signal: the end of the first batch job that gives nodes, or that
+    /// this process is in. `None` if there is none, and a profile has chosen the nodes.
     ///
     /// # Errors
-    /// If no batch job of this run gives its nodes.
-    pub(crate) fn of(self, given: Option<&Given>) -> anyhow::Result<End> {
-        match given.map(|given| given.nears_end(self.before)) {
-            Some(Some(end)) => Ok(end),
-            Some(None) => bail!("--signal is for `isthmus alloc` here: it keeps the nodes"),
-            None => bail!("--signal is for nodes of batch schedulers: --pilots asks for some"),
+    /// If there is none.
+    pub(crate) fn of(self, args: &RunArgs, given: Option<&Given>) -> anyhow::Result<Option<End>> {
+        let given = given.and_then(|given| given.nears_end(self.before));
+        let own = if args.no_allocation { None } else { allocation::of_this_process().ok().flatten() };
+        let own = own.map(|own| allocation::nears_end(own.job, self.before));
+        match (given, own) {
+            (Some(given), Some(own)) => Ok(Some(Box::pin(async {
+                tokio::select! {
+                    text = given => text,
+                    text = own => text,
+                }
+            }))),
+            (Some(given), None) => Ok(Some(given)),
+            (None, Some(own)) => Ok(Some(Box::pin(own))),
+            (None, None) if args.profile.is_some() => Ok(None),
+            (None, None) => bail!("--signal is for nodes of batch schedulers: --pilots asks for some"),
         }
     }
 
     /// Once `end` tells that the end is near, sends this process the signal, as a user may do. The process
-    /// passes it on to its command.
-    pub(crate) fn once(self, end: End) -> JoinHandle<()> {
+    /// passes it on to its command, which has just started.
+    pub(crate) fn once(self, end: End, quiet: bool) -> JoinHandle<()> {
         tokio::spawn(async move {
+            sleep(READY).await;
             let text = end.await;
-            message(&format!("{text}; the command gets {}", self.signal));
+            if !quiet {
+                message(&format!("{text}; the command gets {}", self.signal));
+            }
             // It can't fail: the process is this one.
             let _ = kill(getpid(), self.signal);
         })

@@ -78,8 +78,19 @@ impl Signals {
         Ok(Self { set, source: None })
     }
 
-    /// Waits for the next signal. Never returns if signals can't be read.
+    /// Waits for the next signal that is to end something. Those that only tell something are for a command
+    /// that runs. Never returns if signals can't be read.
     pub(super) async fn next(&mut self) -> Received {
+        loop {
+            let signal = self.any().await;
+            if !signal.is_notice() {
+                return signal;
+            }
+        }
+    }
+
+    /// Waits for the next signal. Never returns if signals can't be read.
+    pub(super) async fn any(&mut self) -> Received {
         loop {
             if self.source.is_none() {
                 let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;

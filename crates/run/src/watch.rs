@@ -201,7 +201,7 @@ impl Watch {
                 status = handle::status(&mut outcome) => {
                     return if lost { Ended::Lost(status) } else { Ended::Command(status) };
                 }
-                signal = self.signals.next() => {
+                signal = self.signals.any() => {
                     if self.take(signal).await && !is_ending {
                         is_ending = true;
                         deadline = Some(tokio::time::Instant::now() + TERM_GRACE);

@@ -55,14 +55,28 @@ impl End {
     }
 }
 
-/// How much time a job that runs has left, by what scontrol prints of it; `None` if it has no limit, or
-/// doesn't run.
-pub fn time_left(text: &str) -> Option<Duration> {
+/// How much time a job has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeLeft {
+    /// The job runs for so long at most.
+    Left(Duration),
+    /// The job has no time limit.
+    NoLimit,
+    /// The job doesn't run, or not yet, or it is suspended.
+    NotRunning,
+}
+
+/// How much time a job has left, by what scontrol prints of it; `None` if it prints something else.
+pub fn time_left(text: &str) -> Option<TimeLeft> {
     if field(text, "JobState")? != "RUNNING" {
-        return None;
+        return Some(TimeLeft::NotRunning);
     }
-    let (limit, run) = (length(field(text, "TimeLimit")?)?, length(field(text, "RunTime")?)?);
-    Some(limit.saturating_sub(run))
+    let limit = field(text, "TimeLimit")?;
+    if limit == "UNLIMITED" {
+        return Some(TimeLeft::NoLimit);
+    }
+    let (limit, run) = (length(limit)?, length(field(text, "RunTime")?)?);
+    Some(TimeLeft::Left(limit.saturating_sub(run)))
 }
 
 /// A field of what scontrol prints in one line.
@@ -109,15 +123,18 @@ mod tests {
 
     #[test]
     fn time_is_left_while_a_job_runs() {
+        let left = |seconds| Some(TimeLeft::Left(Duration::from_secs(seconds)));
         for (text, want) in [
-            ("JobState=RUNNING Reason=None RunTime=00:00:08 TimeLimit=00:01:00 TimeMin=N/A", Some(52)),
-            ("JobState=RUNNING RunTime=00:01:08 TimeLimit=00:01:00", Some(0)),
-            ("JobState=RUNNING RunTime=00:00:08 TimeLimit=UNLIMITED", None),
-            ("JobState=COMPLETING RunTime=00:00:08 TimeLimit=00:01:00", None),
+            ("JobState=RUNNING Reason=None RunTime=00:00:08 TimeLimit=00:01:00 TimeMin=N/A", left(52)),
+            ("JobState=RUNNING RunTime=00:01:08 TimeLimit=00:01:00", left(0)),
+            ("JobState=RUNNING RunTime=00:00:08 TimeLimit=UNLIMITED", Some(TimeLeft::NoLimit)),
+            ("JobState=COMPLETING RunTime=00:00:08 TimeLimit=00:01:00", Some(TimeLeft::NotRunning)),
+            ("JobState=CONFIGURING RunTime=00:00:00 TimeLimit=00:01:00", Some(TimeLeft::NotRunning)),
             ("JobState=RUNNING", None),
+            ("JobState=RUNNING RunTime=00:00:08 TimeLimit=Partition_Limit", None),
             ("", None),
         ] {
-            assert_eq!(time_left(text).map(|left| left.as_secs()), want, "{text}");
+            assert_eq!(time_left(text), want, "{text}");
         }
     }
 

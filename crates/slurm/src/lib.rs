@@ -9,5 +9,5 @@ pub mod step;
 
 pub use allocation::{Allocation, AllocationError, Host};
 pub use counts::CountsError;
-pub use end::{End, time_left};
+pub use end::{End, TimeLeft, time_left};
 pub use hostlist::{HostlistError, expand};

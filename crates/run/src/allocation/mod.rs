@@ -6,7 +6,7 @@ pub mod note;
 mod own;
 pub mod step;
 
-pub(crate) use own::OwnBatchJob;
+pub(crate) use own::{OwnBatchJob, nears_end};
 
 use std::path::PathBuf;
 

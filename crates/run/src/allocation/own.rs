@@ -11,12 +11,12 @@ use isthmus_front::format::{count, site};
 use isthmus_front::local;
 use isthmus_front::output::message;
 use isthmus_front::state::state_without_option;
-use isthmus_slurm::{Allocation, End, time_left};
+use isthmus_slurm::{Allocation, End, TimeLeft, time_left};
 use isthmus_wire::proto::{JobNode, Node};
 use isthmus_wire::text::first;
 use tokio::process::Command;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::note::Note;
 use super::step::{AllocatedNode, Order, Step};
@@ -30,8 +30,10 @@ use crate::signals::{Interrupted, Signals};
 
 /// How long Slurm may take to say how a job ends.
 const ASK: Duration = Duration::from_secs(3);
-/// How often Slurm is asked at least how much time is left.
-const LOOK_AGAIN: Duration = Duration::from_secs(3600);
+/// How often Slurm is asked at least how much time is left. Limits are changed.
+const LOOK_AGAIN: Duration = Duration::from_secs(300);
+/// How soon Slurm is asked again that hasn't told.
+const AGAIN: Duration = Duration::from_secs(10);
 /// Longest answer of scontrol that is read, in bytes.
 const ANSWER: usize = 64 << 10;
 /// Most nodes that a message names.
@@ -47,8 +49,8 @@ pub(crate) struct OwnBatchJob {
     socket: Option<PathBuf>,
     /// The agents that were started for this run.
     step: Option<Step>,
-    /// Tells the user before the batch job's time is over.
-    warning: JoinHandle<()>,
+    /// Tells the user before the batch job's time is over; `None` if that isn't to be told.
+    warning: Option<JoinHandle<()>>,
 }
 
 impl OwnBatchJob {
@@ -125,7 +127,7 @@ impl OwnBatchJob {
             nodes: nodes(allocation, &agents),
             socket: args.socket.clone().or(own).or(socket),
             step,
-            warning: tokio::spawn(warn(allocation.job)),
+            warning: (!args.quiet).then(|| tokio::spawn(warn(allocation.job))),
         })
     }
 
@@ -155,21 +157,11 @@ impl OwnBatchJob {
         Some(format!("batch job {} of Slurm {end}", self.job))
     }
 
-    /// Waits until the batch job's time is over in less than `before`, and returns that in words. Waits for
-    /// ever if it has no time limit.
-    pub(crate) fn nears_end(&self, before: Duration) -> impl Future<Output = String> + Send + use<> {
-        let job = self.job;
-        async move {
-            match nears_end(job, before).await {
-                Some(text) => text,
-                None => std::future::pending().await,
-            }
-        }
-    }
-
     /// Ends the agents that were started for this run.
     pub(crate) async fn finish(self) {
-        self.warning.abort();
+        if let Some(warning) = &self.warning {
+            warning.abort();
+        }
         let Some(step) = self.step else { return };
         if !step.end().await {
             message("the agents in this batch job are still ending; Slurm ends them with the job");
@@ -183,28 +175,38 @@ async fn told(job: u32) -> Option<String> {
     command.args(["--oneliner", "show", "job", &job.to_string()]);
     command.stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
     let output = timeout(ASK, command.output()).await.ok()?.ok()?;
+    if !output.status.success() {
+        return None;
+    }
     let answer = output.stdout.get(..ANSWER).unwrap_or(&output.stdout);
     Some(String::from_utf8_lossy(answer).into_owned())
 }
 
 /// Tells the user before the job's time limit ends it.
 async fn warn(job: u32) {
-    if let Some(text) = nears_end(job, SOON).await {
-        message(&text);
-    }
+    message(&nears_end(job, SOON).await);
 }
 
-/// Waits until the job's time is over in less than `before`, and returns that in words. The limit may be
-/// changed meanwhile. `None` if there is none.
-async fn nears_end(job: u32, before: Duration) -> Option<String> {
+/// Waits until the time of a batch job is over in less than `before`, and returns that in words. Waits for
+/// ever if the job has no time limit. Limits may be changed meanwhile.
+pub(crate) async fn nears_end(job: u32, before: Duration) -> String {
+    let mut end: Option<Instant> = None;
     loop {
-        let pause = match told(job).await.as_deref().map(time_left) {
-            None => SOON,
-            Some(left) => match left? {
-                left if left > before => (left - before).min(LOOK_AGAIN),
-                left => return Some(ends_in(&format!("batch job {job} of Slurm"), left)),
-            },
-        };
+        let mut pause = LOOK_AGAIN;
+        match told(job).await.as_deref().and_then(time_left) {
+            Some(TimeLeft::Left(left)) => end = Some(Instant::now() + left),
+            Some(TimeLeft::NoLimit) => end = None,
+            Some(TimeLeft::NotRunning) => (end, pause) = (None, AGAIN),
+            // What Slurm has told before holds.
+            None => pause = AGAIN,
+        }
+        if let Some(end) = end {
+            let left = end.saturating_duration_since(Instant::now());
+            if left <= before {
+                return ends_in(&format!("batch job {job} of Slurm"), left);
+            }
+            pause = pause.min(left.saturating_sub(before));
+        }
         sleep(pause).await;
     }
 }

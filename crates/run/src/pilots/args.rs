@@ -10,7 +10,6 @@ use isthmus_common::time::whole_seconds;
 use isthmus_front::notes;
 
 use super::wanted::{OfSite, SiteNodes};
-use crate::notice::Notice;
 
 /// How long to wait until all nodes are there, if the user doesn't say.
 const WAIT: Duration = Duration::from_secs(24 * 3600);
@@ -53,10 +52,6 @@ pub(crate) struct BatchArgs {
     /// The account that is charged.
     #[arg(long, value_name = "[SITE=]WORD")]
     pub(crate) account: Vec<OfSite>,
-    /// A signal, USR1 or USR2, that the command gets so long before the nodes' time is over, such as
-    /// "USR1@5m"; by default 60 s. Launchers pass it on to the ranks, which may save their state.
-    #[arg(long, value_name = "SIGNAL[@TIME]")]
-    pub(crate) signal: Option<Notice>,
     /// Run nothing: say which nodes there would be, and when the batch schedulers would give them.
     #[arg(long)]
     pub(crate) start_estimate: bool,

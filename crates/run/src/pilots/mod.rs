@@ -13,7 +13,7 @@ pub(crate) use board::Cost;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, bail};
 use isthmus_front::ask::Grid;
@@ -21,7 +21,7 @@ use isthmus_front::format::site;
 use isthmus_front::local;
 use isthmus_front::notes::Phase;
 use isthmus_front::output::{message, print};
-use isthmus_service::clock::seconds;
+use isthmus_service::clock::{seconds, unix_seconds};
 use isthmus_service::mac;
 use isthmus_wire::proto::{Node, NodesWanted, PilotOrder};
 use tokio::sync::watch;
@@ -225,6 +225,12 @@ impl Pilots {
             }
         };
         timeout(ASK, told).await.ok().flatten()
+    }
+
+    /// When the time of the first pilot is over, in seconds since 1970; `None` if none has a time limit.
+    pub(crate) fn end_unix_seconds(&self) -> Option<u64> {
+        let (end, _) = self.board.borrow().first_end()?;
+        Some(unix_seconds(SystemTime::now() + end.saturating_duration_since(Instant::now())))
     }
 
     /// What was had until now of the pilots.

@@ -188,13 +188,14 @@ pub(crate) async fn keep(
     signals: &mut Signals,
 ) -> anyhow::Result<(KeptNodes, Option<Pilots>)> {
     let Had { pilots, shares, .. } = have(source, profile, progress, signals).await?;
-    let nodes = profile.groups.iter().zip(&shares);
-    let nodes =
-        nodes.flat_map(|(group, shares)| shares.iter().map(move |share| (group, share.node.to_string())));
-    let tags = nodes.clone().flat_map(|(group, node)| {
-        group.needs.tags.iter().map(move |tag| (node.clone(), tag.as_str().to_owned()))
-    });
-    let kept = KeptNodes { tags: tags.collect(), names: nodes.map(|(_, node)| node).collect() };
+    let mut kept = KeptNodes::default();
+    for (group, shares) in profile.groups.iter().zip(&shares) {
+        let first = kept.names.len();
+        kept.names.extend(shares.iter().map(|share| share.node.to_string()));
+        for tag in &group.needs.tags {
+            kept.tags.entry(tag.as_str().to_owned()).or_default().extend(first..kept.names.len());
+        }
+    }
     Ok((kept, pilots))
 }
 

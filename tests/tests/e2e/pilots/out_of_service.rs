@@ -94,8 +94,7 @@ fn ranks_get_a_signal_before_the_time_is_over() -> Result<()> {
     let binary = isthmus().display().to_string();
     let program = "trap 'echo saves; exit 0' USR1; while :; do sleep 0.1; done";
     for mpi in [Mpi::OpenMpi, Mpi::Mpich] {
-        // The shortest limit that Slurm knows is a minute.
-        let pilots = ["--pilots", "alpha=1,beta=1", "--time", "1m", "--signal", "USR1@45s"];
+        let pilots = ["--pilots", "alpha=1,beta=1", "--time", "2m", "--signal", "USR1@85s"];
         let ranks = [&mpi.launcher(), "-n", "2", "sh", "-c", program];
         let words = [&[&binary, "run"][..], &pilots, &["--"], &ranks].concat();
         let output = world.sh("n1.alpha", SOON, &words)?;

@@ -307,7 +307,9 @@ impl Supervisor {
             }
         }
         if let Some(pid) = self.command {
-            if !self.passed_on.contains(&signal) {
+            // These two only tell something. A command that ends by them was ended by who sent them.
+            let tells = matches!(signal, Signal::SIGUSR1 | Signal::SIGUSR2);
+            if !tells && !self.passed_on.contains(&signal) {
                 self.passed_on.push(signal);
             }
             // The command may have just ended.
