@@ -285,7 +285,8 @@ mod tests {
         for (joining, want) in [
             (&["hub", "near"][..], &["hub"][..]),
             (&["hub"], &[]),
-            (&["near", "mine", "its"], &[]),
+            // The far one is full.
+            (&["near", "mine", "its"], &["hub"]),
             // An older broker, or relays that take turns.
             (&[], &[]),
         ] {
