@@ -9,6 +9,8 @@ use isthmus_rpc::seen;
 use isthmus_wire::proto::{self, Inbound};
 use serde::Serialize;
 
+use super::one_address;
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
     /// Whether this is a problem; otherwise it is a hint.
@@ -54,6 +56,7 @@ pub(crate) fn of_site(site: &proto::Site, nodes: &[&proto::Node], relays: &[prot
             problem(text)
         });
     }
+    findings.extend(one_address::shared(nodes));
     if !relays.iter().any(|relay| relay.up) {
         findings.push(problem(
             "no relay is attached to the broker: nothing can be found out from outside, and nodes that let \

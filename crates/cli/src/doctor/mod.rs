@@ -2,6 +2,7 @@
 //! and hints.
 
 mod findings;
+mod one_address;
 mod overall;
 mod pair;
 mod site;
