@@ -22,11 +22,12 @@ START = ["--block", "--disable-usage-stats", "--num-cpus=1", "--object-store-mem
 
 @contextlib.contextmanager
 def node(own, *options):
-    ray_command = os.path.join(os.path.dirname(sys.executable), "ray")
+    # The script `ray` names its Python by the path that it was installed at. Containers have it elsewhere.
+    ray_command = [sys.executable, "-m", "ray.scripts.scripts"]
     # Tasks and actors are sent to a node by it.
     resource = f'--resources={{"{own}": 1}}'
     with tempfile.TemporaryDirectory() as directory:
-        with running([ray_command, "start", resource, f"--temp-dir={directory}", *START, *options]):
+        with running([*ray_command, "start", resource, f"--temp-dir={directory}", *START, *options]):
             yield
 
 

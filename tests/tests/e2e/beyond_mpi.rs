@@ -178,7 +178,7 @@ fn every_way_to_learn_the_own_address_gives_the_one_at_which_others_reach_it() -
 }
 
 /// The losses that the training prints.
-fn losses(output: &Output) -> Vec<f64> {
+pub(crate) fn losses(output: &Output) -> Vec<f64> {
     let loss = |line: &str| line.rsplit_once(" loss ")?.1.parse().ok();
     output.stdout.lines().filter_map(loss).collect()
 }

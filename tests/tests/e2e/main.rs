@@ -12,6 +12,7 @@ mod clusters;
 mod collectives;
 mod confined;
 mod conformance;
+mod containers;
 mod demo;
 mod doctor;
 mod ends;
