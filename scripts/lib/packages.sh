@@ -39,8 +39,8 @@ gridengine-client| test optional              | qsub                            
 libfaketime      | test                       | /usr/lib/*/faketime/libfaketimeMT.so.1 | a cluster whose clock is wrong
 gdb              | test-all                   | gdb                             | programs under a debugger are carried
 bubblewrap       | test                       | bwrap                           | programs in a container are carried
-podman           | test                       | podman                          | nodes in containers of an ordinary user (80 MB)
-slirp4netns      | test                       | slirp4netns                     | the networks of these containers
+podman           | test-all                   | podman                          | nodes in containers of an ordinary user (80 MB)
+slirp4netns      | test-all                   | slirp4netns                     | the networks of these containers
 nodejs           | test-all                   | node                            | Node.js between sites (13 MB)
 default-jdk-headless | test-all               | javac                           | compile and run Java between sites (120 MB)
 python3-zmq      | test-all                   | /usr/lib/python3*/dist-packages/zmq/__init__.py | ZeroMQ between sites (1 MB)

@@ -377,7 +377,7 @@ mod tests {
         assert_eq!(board.names(), ["n1-ada-p1.beta", "n1-ada-p1.beta", "n2-ada-p1.beta"]);
         assert_eq!(board.names_of(1), ["n1-ada-p1.beta", "n2-ada-p1.beta"]);
         assert_eq!(board.end_of(1).unwrap().0, now + Duration::from_secs(60));
-        assert_eq!(board.first_end(), board.end_of(1));
+        assert_eq!(board.first_end(), board.end_of(0));
 
         board.take(1, told(pilot_down::Phase::Ends("its time limit was reached".to_owned()), &[]), now);
         assert_eq!(
