@@ -105,10 +105,13 @@ pub(crate) fn lets_in(end: &EndFacts) -> Result<Reason, Reason> {
     }
 }
 
-/// As [`lets_in`], but a node with a public address may be let in where nobody could measure it.
+/// As [`lets_in`], but a node with a public address may be let in where nobody could measure it, unless
+/// nothing leaves it.
 pub(crate) fn may_let_in(end: &EndFacts) -> Judged {
     lets_in(end).or_else(|reason| match reason {
-        Reason::NotMeasured { site, .. } if end.may_be_open => Ok(Reason::MayLetIn { site }),
+        Reason::NotMeasured { site, .. } if end.may_be_open && leaves(end).is_ok() => {
+            Ok(Reason::MayLetIn { site })
+        }
         reason => Err(reason),
     })
 }

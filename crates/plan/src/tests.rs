@@ -182,6 +182,7 @@ fn ways_in_their_order() {
         ("nat", "port auto public", 0, "port-range direct"),
         ("port auto public", "nat", 0, "reverse"),
         ("nat", "closed public", 0, ""),
+        ("nat", "auto public enclosed", 0, ""),
         ("nat", "auto public met", 0, "direct"),
         ("nat", "port auto public met", 0, "direct port-range"),
         ("nat", "port nat away", 1, "port-range"),
