@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use isthmus_wire::proto;
+use isthmus_wire::text::first;
 
 use super::findings::Finding;
 
@@ -22,10 +23,7 @@ pub(super) fn shared(nodes: &[&proto::Node]) -> Vec<Finding> {
 
 fn text(address: &str, names: &[&str]) -> String {
     let port = address.rsplit_once(':').map_or("7730", |(_, port)| port);
-    let mut who = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
-    if let Some(others) = names.len().checked_sub(NAMED).filter(|others| *others > 0) {
-        who.push_str(&format!(" and {others} more"));
-    }
+    let who = first(names.iter(), 0, NAMED);
     format!(
         "{who} say that they are at the same address, {address}, as containers with networks of their own do: none \
          can connect to another; publish port {port} of each container, and set address = \"HOST:{port}\" in its \
